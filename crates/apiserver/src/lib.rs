@@ -1,0 +1,6 @@
+//! An embedded Kubernetes API server: a tower service in-process, or HTTPS for kubectl and any other client.
+#![allow(dead_code, reason = "scaffold")]
+
+mod error; // every failure, and its Status
+mod field; // what is wrong with an object, field by field
+mod object; // typed metadata, opaque body, the clock

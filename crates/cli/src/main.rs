@@ -1,0 +1,2 @@
+//! The `bellerophon` binary.
+fn main() {}
