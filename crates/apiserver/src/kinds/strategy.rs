@@ -1,0 +1,124 @@
+//! What one kind does differently from all others.
+//! In: objects on their way into storage. Out: the same objects completed, or what is wrong with them.
+//! Holds: a strategy never reads storage or the clock; given the same objects it does the same.
+
+use crate::{field::FieldError, object::Object};
+
+/// When `metadata.generation` grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Generation {
+    /// The kind keeps none.
+    None,
+    /// Starts at 1 and grows with every change of `spec`.
+    Spec,
+    /// Starts at 1 and grows with every change of `spec` or of the annotations.
+    SpecAndAnnotations,
+    /// Starts at 1 and grows with every change outside `metadata` and `status`.
+    Body,
+}
+
+/// What the answer to a completed DELETE holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeleteAnswer {
+    /// A `Status` that names the object.
+    Status,
+    /// The object as it last was.
+    Object,
+}
+
+/// The behaviour of a kind, as plain functions over objects.
+///
+/// Create runs `default`, `prepare_create`, `validate`. Update runs `default`, `prepare_update`, then `validate` on the new object and
+/// `validate_update` on both. A status write runs `default`, `prepare_status`, `validate_status`. Metadata is checked before, once for all kinds.
+#[derive(Clone, Copy)]
+pub(crate) struct Strategy {
+    /// Fills in what the client left out. Runs on every decoded object, so it must be idempotent.
+    pub(crate) default: fn(&mut Object),
+    /// Brings a new object into the shape it is stored in (drops the status, sets what the server owns).
+    pub(crate) prepare_create: fn(&mut Object),
+    /// Takes from the old object what a plain update may not change (its status, first of all).
+    pub(crate) prepare_update: fn(&mut Object, &Object),
+    /// Takes from the old object what a status write may not change.
+    pub(crate) prepare_status: fn(&mut Object, &Object),
+    /// What is wrong with the object as such.
+    pub(crate) validate: fn(&Object, &mut Vec<FieldError>),
+    /// What is wrong with the change from the second object to the first.
+    pub(crate) validate_update: fn(&Object, &Object, &mut Vec<FieldError>),
+    /// What is wrong with the new status (first object), compared with the old.
+    pub(crate) validate_status: fn(&Object, &Object, &mut Vec<FieldError>),
+    /// Warnings for the client that wrote the object.
+    pub(crate) warnings: fn(&Object, Option<&Object>) -> Vec<String>,
+    /// What is wrong with a name of this kind; each string is the detail of an `Invalid value`.
+    pub(crate) name: fn(&str) -> Vec<String>,
+    /// When the generation grows.
+    pub(crate) generation: Generation,
+    /// Whether a PUT may leave out `metadata.resourceVersion`.
+    pub(crate) unconditional_update: bool,
+    /// Whether a PUT to a name that does not exist creates it.
+    pub(crate) create_on_update: bool,
+    /// What DELETE answers.
+    pub(crate) delete_answer: DeleteAnswer,
+}
+
+impl Strategy {
+    /// A kind with nothing special: no defaults, no checks beyond its schema, no generation.
+    pub(crate) const PLAIN: Self = Self {
+        default: |_| {},
+        prepare_create: |_| {},
+        prepare_update: |_, _| {},
+        prepare_status: keep_all_but_status,
+        validate: |_, _| {},
+        validate_update: |_, _, _| {},
+        validate_status: |_, _, _| {},
+        warnings: |_, _| Vec::new(),
+        name: crate::names::dns_subdomain,
+        generation: Generation::None,
+        unconditional_update: true,
+        create_on_update: false,
+        delete_answer: DeleteAnswer::Status,
+    };
+
+    /// A kind with `spec`, `status` and a generation: writes to the object leave the status alone, and the reverse.
+    pub(crate) const WITH_STATUS: Self =
+        Self { prepare_create: drop_status, prepare_update: keep_status, generation: Generation::Spec, ..Self::PLAIN };
+}
+
+/// Drops the status a client sent.
+pub(crate) fn drop_status(object: &mut Object) {
+    object.body.remove("status");
+}
+
+/// Puts the old status back.
+pub(crate) fn keep_status(new: &mut Object, old: &Object) {
+    match old.body.get("status") {
+        Some(status) => new.body.insert("status".into(), status.clone()),
+        None => new.body.remove("status"),
+    };
+}
+
+/// Puts everything but the status and the field owners back.
+pub(crate) fn keep_all_but_status(new: &mut Object, old: &Object) {
+    let status = new.body.remove("status");
+    let managed_fields = std::mem::take(&mut new.meta.managed_fields);
+    let resource_version = std::mem::take(&mut new.meta.resource_version);
+    let (labels, annotations) = (std::mem::take(&mut new.meta.labels), std::mem::take(&mut new.meta.annotations));
+    let (finalizers, owners) = (std::mem::take(&mut new.meta.finalizers), std::mem::take(&mut new.meta.owner_references));
+    *new = Object {
+        meta: crate::object::ObjectMeta {
+            managed_fields,
+            resource_version,
+            labels,
+            annotations,
+            finalizers,
+            owner_references: owners,
+            ..old.meta.clone()
+        },
+        api_version: std::mem::take(&mut new.api_version),
+        kind: std::mem::take(&mut new.kind),
+        body: old.body.clone(),
+    };
+    match status {
+        Some(status) => new.body.insert("status".into(), status),
+        None => new.body.remove("status"),
+    };
+}

@@ -1,0 +1,135 @@
+//! What names, label keys and label values may look like.
+//! Holds: the wording of each refusal is Kubernetes' own.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+const DNS_LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+const DNS_SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+const DNS_1035: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
+const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
+
+const DNS_LABEL_MAX: usize = 63;
+const DNS_SUBDOMAIN_MAX: usize = 253;
+
+static DNS_LABEL_RE: LazyLock<Regex> = LazyLock::new(|| whole(DNS_LABEL));
+static DNS_SUBDOMAIN_RE: LazyLock<Regex> = LazyLock::new(|| whole(DNS_SUBDOMAIN));
+static DNS_1035_RE: LazyLock<Regex> = LazyLock::new(|| whole(DNS_1035));
+static QUALIFIED_RE: LazyLock<Regex> = LazyLock::new(|| whole(QUALIFIED));
+static LABEL_VALUE_RE: LazyLock<Regex> = LazyLock::new(|| whole(LABEL_VALUE));
+
+fn whole(pattern: &str) -> Regex {
+    Regex::new(&format!("^(?:{pattern})$")).expect("the pattern is a constant of this file")
+}
+
+/// What is wrong with a name such as `example.com`; nothing when it is good.
+pub(crate) fn dns_subdomain(name: &str) -> Vec<String> {
+    let mut wrong = too_long(name, DNS_SUBDOMAIN_MAX);
+    if !DNS_SUBDOMAIN_RE.is_match(name) {
+        wrong.push(format!(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{DNS_SUBDOMAIN}')"
+        ));
+    }
+    wrong
+}
+
+/// What is wrong with a name such as `my-name`; nothing when it is good.
+pub(crate) fn dns_label(name: &str) -> Vec<String> {
+    let mut wrong = too_long(name, DNS_LABEL_MAX);
+    if !DNS_LABEL_RE.is_match(name) {
+        if DNS_SUBDOMAIN_RE.is_match(name) {
+            wrong.push("must not contain dots".into());
+        } else {
+            wrong.push(format!(
+                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{DNS_LABEL}')"
+            ));
+        }
+    }
+    wrong
+}
+
+/// What is wrong with a name such as `abc-123` that must start with a letter; nothing when it is good.
+pub(crate) fn dns_1035_label(name: &str) -> Vec<String> {
+    let mut wrong = too_long(name, DNS_LABEL_MAX);
+    if !DNS_1035_RE.is_match(name) {
+        wrong.push(format!(
+            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '{DNS_1035}')"
+        ));
+    }
+    wrong
+}
+
+/// What is wrong with a name that is one segment of a path; nothing when it is good.
+pub(crate) fn path_segment(name: &str) -> Vec<String> {
+    if name == "." || name == ".." {
+        return vec![format!("may not be '{name}'")];
+    }
+    ["/", "%"].iter().filter(|c| name.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
+}
+
+/// What is wrong with a label or annotation key such as `example.com/name`; nothing when it is good.
+pub(crate) fn qualified_name(key: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let parts: Vec<&str> = key.split('/').collect();
+    let name = match parts.as_slice() {
+        [name] => *name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                wrong.push("prefix part must be non-empty".into());
+            } else {
+                wrong.extend(dns_subdomain(prefix).into_iter().map(|w| format!("prefix part {w}")));
+            }
+            *name
+        }
+        _ => {
+            return vec![format!(
+                "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{QUALIFIED}') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        wrong.push("name part must be non-empty".into());
+    } else if name.len() > DNS_LABEL_MAX {
+        wrong.push(format!("name part must be no more than {DNS_LABEL_MAX} bytes"));
+    }
+    if !QUALIFIED_RE.is_match(name) {
+        wrong.push(format!(
+            "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{QUALIFIED}')"
+        ));
+    }
+    wrong
+}
+
+/// What is wrong with a label's value; nothing when it is good.
+pub(crate) fn label_value(value: &str) -> Vec<String> {
+    let mut wrong = too_long(value, DNS_LABEL_MAX);
+    if !LABEL_VALUE_RE.is_match(value) {
+        wrong.push(format!(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '{LABEL_VALUE}')"
+        ));
+    }
+    wrong
+}
+
+fn too_long(text: &str, max: usize) -> Vec<String> {
+    if text.len() > max { vec![format!("must be no more than {max} bytes")] } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_judged_as_kubernetes_judges_them() {
+        assert!(dns_subdomain("a.b-c").is_empty());
+        assert!(dns_label("a.b")[0].contains("must not contain dots"));
+        assert_eq!(dns_subdomain(&"a".repeat(254)).len(), 1);
+        assert!(qualified_name("example.com/My.name").is_empty());
+        assert_eq!(qualified_name("").len(), 2);
+        assert_eq!(qualified_name("/x"), ["prefix part must be non-empty"]);
+        assert!(label_value("").is_empty() && !label_value("no spaces").is_empty());
+        assert_eq!(path_segment("a/b%"), ["may not contain '/'", "may not contain '%'"]);
+    }
+}
