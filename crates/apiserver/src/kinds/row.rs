@@ -1,0 +1,242 @@
+//! One served kind: its names, its scope, its verbs and where it is stored.
+//! Holds: rows are constants, read in chains: `row(…).short(&["cm"]).subresources(&[…])`.
+
+use serde_json::Value;
+
+use super::Strategy;
+use crate::object::Object;
+
+/// What every ordinary kind can do.
+pub(crate) const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// What a subresource that is part of the object can do.
+pub(crate) const PART_VERBS: &[&str] = &["get", "patch", "update"];
+/// What a request that is answered and not stored can do.
+pub(crate) const CREATE: &[&str] = &["create"];
+
+/// A served kind in one version of its group.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    /// Empty for the core group.
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) plural: &'static str,
+    pub(crate) short_names: &'static [&'static str],
+    pub(crate) categories: &'static [&'static str],
+    pub(crate) namespaced: bool,
+    /// In the order of discovery.
+    pub(crate) verbs: &'static [&'static str],
+    /// In the order of discovery.
+    pub(crate) subresources: &'static [Sub],
+    /// What the kind does differently.
+    pub(crate) strategy: &'static Strategy,
+    /// The fields a selector may name; empty for the usual `metadata.name` and `metadata.namespace`.
+    pub(crate) selectable: &'static [Field],
+    /// Where objects are kept when not under this row's own name and version.
+    pub(crate) stored_as: Option<&'static StoredAs>,
+    /// The warning that every answer carries.
+    pub(crate) deprecated: Option<&'static str>,
+}
+
+/// A subresource of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sub {
+    pub(crate) name: &'static str,
+    /// The kind that requests and answers have; group and version are empty when they are the row's own.
+    pub(crate) kind: &'static str,
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) verbs: &'static [&'static str],
+}
+
+/// The row that keeps another row's objects, and how they are turned into each other.
+#[derive(Clone, Copy)]
+pub(crate) struct StoredAs {
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) plural: &'static str,
+    /// Turns a written object into the stored version. Loses nothing that a read in the same version shows.
+    pub(crate) to_storage: fn(&mut Object),
+    /// Turns a stored object into the served version.
+    pub(crate) from_storage: fn(&mut Object),
+}
+
+/// A field that selectors may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Field {
+    /// As the selector writes it.
+    pub(crate) label: &'static str,
+    /// Where the value is in the stored object: the first of these that is there and not empty.
+    pub(crate) paths: &'static [&'static str],
+    /// The value when none is there.
+    pub(crate) absent: &'static str,
+}
+
+impl Row {
+    /// The name of one object of the kind in discovery.
+    pub(crate) fn singular(&self) -> String {
+        self.kind.to_ascii_lowercase()
+    }
+
+    /// `v1`, `apps/v1`.
+    pub(crate) fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// The group and plural name under which objects are kept.
+    pub(crate) fn storage(&self) -> (&'static str, &'static str) {
+        self.stored_as.map_or((self.group, self.plural), |s| (s.group, s.plural))
+    }
+
+    /// The group and version of stored objects.
+    pub(crate) fn storage_version(&self) -> (&'static str, &'static str) {
+        self.stored_as.map_or((self.group, self.version), |s| (s.group, s.version))
+    }
+
+    /// Whether objects of the kind are kept at all; reviews and bindings are answered and forgotten.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.verbs.contains(&"watch")
+    }
+
+    /// The subresource of that name.
+    pub(crate) fn subresource(&self, name: &str) -> Option<&'static Sub> {
+        self.subresources.iter().find(|s| s.name == name)
+    }
+
+    /// The value a stored object has for a field selector.
+    ///
+    /// # Errors
+    /// The words Kubernetes refuses the selector with, when the kind has no such field.
+    pub(crate) fn selected(&self, object: &Object, label: &str) -> Result<String, String> {
+        match label {
+            "metadata.name" => Ok(object.meta.name.clone()),
+            "metadata.namespace" if self.selects_namespace() => Ok(object.meta.namespace.clone()),
+            _ => match self.selectable.iter().find(|f| f.label == label) {
+                Some(field) => Ok(field.of(object)),
+                None => Err(self.refusal(label)),
+            },
+        }
+    }
+
+    /// Whether `metadata.namespace` may be selected: cluster-wide kinds with fields of their own do not take it.
+    fn selects_namespace(&self) -> bool {
+        self.selectable.is_empty() || self.namespaced
+    }
+
+    fn refusal(&self, label: &str) -> String {
+        match self.kind {
+            "Job" => format!("field label {label:?} not supported for Job"),
+            "ResourceSlice" => {
+                format!("field label not supported for {}, Kind={}: {label}", self.api_version(), self.kind)
+            }
+            _ if self.selectable.is_empty() => {
+                format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            }
+            _ => format!("field label not supported: {label}"),
+        }
+    }
+
+    /// Other names on the command line.
+    pub(super) const fn short(self, short_names: &'static [&'static str]) -> Self {
+        Self { short_names, ..self }
+    }
+
+    /// The groups of kinds it is listed with.
+    pub(super) const fn category(self, categories: &'static [&'static str]) -> Self {
+        Self { categories, ..self }
+    }
+
+    /// One for the whole cluster, not one per namespace.
+    pub(super) const fn cluster_wide(self) -> Self {
+        Self { namespaced: false, ..self }
+    }
+
+    /// Other verbs than [`ALL_VERBS`].
+    pub(super) const fn verbs(self, verbs: &'static [&'static str]) -> Self {
+        Self { verbs, ..self }
+    }
+
+    /// The parts that have a path of their own.
+    pub(super) const fn subresources(self, subresources: &'static [Sub]) -> Self {
+        Self { subresources, ..self }
+    }
+
+    /// The fields a selector may name.
+    pub(super) const fn selectable(self, selectable: &'static [Field]) -> Self {
+        Self { selectable, ..self }
+    }
+
+    /// Kept in another row's form.
+    pub(super) const fn stored_as(self, stored_as: &'static StoredAs) -> Self {
+        Self { stored_as: Some(stored_as), ..self }
+    }
+
+    /// Answered with a warning.
+    pub(super) const fn deprecated(self, warning: &'static str) -> Self {
+        Self { deprecated: Some(warning), ..self }
+    }
+}
+
+/// A namespaced kind with all verbs.
+pub(super) const fn row(
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    strategy: &'static Strategy,
+) -> Row {
+    Row {
+        group,
+        version,
+        kind,
+        plural,
+        short_names: &[],
+        categories: &[],
+        namespaced: true,
+        verbs: ALL_VERBS,
+        subresources: &[],
+        strategy,
+        selectable: &[],
+        stored_as: None,
+        deprecated: None,
+    }
+}
+
+impl Sub {
+    /// A part of the object that is read and written as the whole object: `status`, `approval`.
+    pub(super) const fn part(name: &'static str, kind: &'static str) -> Self {
+        Self::of(name, kind, PART_VERBS)
+    }
+
+    /// A subresource whose kind is of the row's own version.
+    pub(super) const fn of(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Self {
+        Self { name, kind, group: "", version: "", verbs }
+    }
+
+    /// A subresource whose kind is of another group.
+    pub(super) const fn from(self, group: &'static str, version: &'static str) -> Self {
+        Self { group, version, ..self }
+    }
+}
+
+impl Field {
+    /// A field selected by its own path, empty when absent.
+    pub(super) const fn own(label: &'static str, paths: &'static [&'static str]) -> Self {
+        Self { label, paths, absent: "" }
+    }
+
+    /// The value when the field is absent.
+    pub(super) const fn or(self, absent: &'static str) -> Self {
+        Self { absent, ..self }
+    }
+
+    fn of(&self, object: &Object) -> String {
+        let shown = self.paths.iter().find_map(|path| match object.at(path)? {
+            Value::String(s) if s.is_empty() => None,
+            Value::String(s) => Some(s.clone()),
+            Value::Null => None,
+            other => Some(other.to_string()),
+        });
+        shown.unwrap_or_else(|| self.absent.to_owned())
+    }
+}

@@ -1,0 +1,242 @@
+//! The kinds of Kubernetes 1.36, one row each.
+//! Holds: groups stand in the order of `/apis`, versions with the preferred one first, rows in the order of discovery.
+
+use super::{
+    Strategy,
+    row::{CREATE, Row, Sub, row},
+    selectable::{
+        EVENT, EVENTS_EVENT, JOB, NAMESPACE, NODE, POD, REPLICATION_CONTROLLER, RESOURCE_SLICE, SECRET, SERVICE, SIGNING_REQUEST,
+    },
+};
+
+const PLAIN: &Strategy = &Strategy::PLAIN;
+const WITH_STATUS: &Strategy = &Strategy::WITH_STATUS;
+
+const ALL: &[&str] = &["all"];
+const API_EXTENSIONS: &[&str] = &["api-extensions"];
+const PROXY_VERBS: &[&str] = &["create", "delete", "get", "patch", "update"];
+const CONNECT_VERBS: &[&str] = &["create", "get"];
+const SCALE: Sub = Sub::part("scale", "Scale").from("autoscaling", "v1");
+
+/// A kind of the core group.
+const fn core(kind: &'static str, plural: &'static str, strategy: &'static Strategy) -> Row {
+    row("", "v1", kind, plural, strategy)
+}
+
+/// A kind of a group whose only version is v1.
+const fn v1(group: &'static str, kind: &'static str, plural: &'static str, strategy: &'static Strategy) -> Row {
+    row(group, "v1", kind, plural, strategy)
+}
+
+/// Every kind this server has built in.
+pub(crate) static ROWS: &[Row] = &[
+    core("Binding", "bindings", PLAIN).verbs(CREATE),
+    core("ComponentStatus", "componentstatuses", PLAIN)
+        .cluster_wide()
+        .verbs(&["get", "list"])
+        .short(&["cs"])
+        .deprecated("v1 ComponentStatus is deprecated in v1.19+"),
+    core("ConfigMap", "configmaps", PLAIN).short(&["cm"]),
+    core("Endpoints", "endpoints", PLAIN)
+        .short(&["ep"])
+        .deprecated("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+    core("Event", "events", PLAIN).short(&["ev"]).selectable(EVENT),
+    core("LimitRange", "limitranges", PLAIN).short(&["limits"]),
+    core("Namespace", "namespaces", WITH_STATUS)
+        .cluster_wide()
+        .verbs(&["create", "delete", "get", "list", "patch", "update", "watch"])
+        .short(&["ns"])
+        .subresources(&[Sub::of("finalize", "Namespace", &["update"]), Sub::part("status", "Namespace")])
+        .selectable(NAMESPACE),
+    core("Node", "nodes", WITH_STATUS)
+        .cluster_wide()
+        .short(&["no"])
+        .subresources(&[Sub::of("proxy", "NodeProxyOptions", PROXY_VERBS), Sub::part("status", "Node")])
+        .selectable(NODE),
+    core("PersistentVolumeClaim", "persistentvolumeclaims", WITH_STATUS)
+        .short(&["pvc"])
+        .subresources(&[Sub::part("status", "PersistentVolumeClaim")]),
+    core("PersistentVolume", "persistentvolumes", WITH_STATUS)
+        .cluster_wide()
+        .short(&["pv"])
+        .subresources(&[Sub::part("status", "PersistentVolume")]),
+    core("Pod", "pods", WITH_STATUS)
+        .short(&["po"])
+        .category(ALL)
+        .subresources(&[
+            Sub::of("attach", "PodAttachOptions", CONNECT_VERBS),
+            Sub::of("binding", "Binding", CREATE),
+            Sub::part("ephemeralcontainers", "Pod"),
+            Sub::of("eviction", "Eviction", CREATE).from("policy", "v1"),
+            Sub::of("exec", "PodExecOptions", CONNECT_VERBS),
+            Sub::of("log", "Pod", &["get"]),
+            Sub::of("portforward", "PodPortForwardOptions", CONNECT_VERBS),
+            Sub::of("proxy", "PodProxyOptions", PROXY_VERBS),
+            Sub::part("resize", "Pod"),
+            Sub::part("status", "Pod"),
+        ])
+        .selectable(POD),
+    core("PodTemplate", "podtemplates", PLAIN),
+    core("ReplicationController", "replicationcontrollers", WITH_STATUS)
+        .short(&["rc"])
+        .category(ALL)
+        .subresources(&[SCALE, Sub::part("status", "ReplicationController")])
+        .selectable(REPLICATION_CONTROLLER),
+    core("ResourceQuota", "resourcequotas", WITH_STATUS).short(&["quota"]).subresources(&[Sub::part("status", "ResourceQuota")]),
+    core("Secret", "secrets", PLAIN).selectable(SECRET),
+    core("ServiceAccount", "serviceaccounts", PLAIN)
+        .short(&["sa"])
+        .subresources(&[Sub::of("token", "TokenRequest", CREATE).from("authentication.k8s.io", "v1")]),
+    core("Service", "services", WITH_STATUS)
+        .short(&["svc"])
+        .category(ALL)
+        .subresources(&[Sub::of("proxy", "ServiceProxyOptions", PROXY_VERBS), Sub::part("status", "Service")])
+        .selectable(SERVICE),
+    v1("apiregistration.k8s.io", "APIService", "apiservices", WITH_STATUS)
+        .cluster_wide()
+        .category(API_EXTENSIONS)
+        .subresources(&[Sub::part("status", "APIService")]),
+    v1("apps", "ControllerRevision", "controllerrevisions", PLAIN),
+    v1("apps", "DaemonSet", "daemonsets", WITH_STATUS).short(&["ds"]).category(ALL).subresources(&[Sub::part("status", "DaemonSet")]),
+    v1("apps", "Deployment", "deployments", WITH_STATUS)
+        .short(&["deploy"])
+        .category(ALL)
+        .subresources(&[SCALE, Sub::part("status", "Deployment")]),
+    v1("apps", "ReplicaSet", "replicasets", WITH_STATUS)
+        .short(&["rs"])
+        .category(ALL)
+        .subresources(&[SCALE, Sub::part("status", "ReplicaSet")]),
+    v1("apps", "StatefulSet", "statefulsets", WITH_STATUS)
+        .short(&["sts"])
+        .category(ALL)
+        .subresources(&[SCALE, Sub::part("status", "StatefulSet")]),
+    v1("events.k8s.io", "Event", "events", PLAIN).short(&["ev"]).selectable(EVENTS_EVENT),
+    v1("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", PLAIN).cluster_wide().verbs(CREATE),
+    v1("authentication.k8s.io", "TokenReview", "tokenreviews", PLAIN).cluster_wide().verbs(CREATE),
+    v1("authorization.k8s.io", "LocalSubjectAccessReview", "localsubjectaccessreviews", PLAIN).verbs(CREATE),
+    v1("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", PLAIN).cluster_wide().verbs(CREATE),
+    v1("authorization.k8s.io", "SelfSubjectRulesReview", "selfsubjectrulesreviews", PLAIN).cluster_wide().verbs(CREATE),
+    v1("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", PLAIN).cluster_wide().verbs(CREATE),
+    row("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", WITH_STATUS)
+        .short(&["hpa"])
+        .category(ALL)
+        .subresources(&[Sub::part("status", "HorizontalPodAutoscaler")]),
+    row("autoscaling", "v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", WITH_STATUS)
+        .short(&["hpa"])
+        .category(ALL)
+        .subresources(&[Sub::part("status", "HorizontalPodAutoscaler")]),
+    v1("batch", "CronJob", "cronjobs", WITH_STATUS).short(&["cj"]).category(ALL).subresources(&[Sub::part("status", "CronJob")]),
+    v1("batch", "Job", "jobs", WITH_STATUS).category(ALL).subresources(&[Sub::part("status", "Job")]).selectable(JOB),
+    v1("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", WITH_STATUS)
+        .cluster_wide()
+        .short(&["csr"])
+        .subresources(&[Sub::part("approval", "CertificateSigningRequest"), Sub::part("status", "CertificateSigningRequest")])
+        .selectable(SIGNING_REQUEST),
+    v1("networking.k8s.io", "IngressClass", "ingressclasses", PLAIN).cluster_wide(),
+    v1("networking.k8s.io", "Ingress", "ingresses", WITH_STATUS).short(&["ing"]).subresources(&[Sub::part("status", "Ingress")]),
+    v1("networking.k8s.io", "IPAddress", "ipaddresses", PLAIN).cluster_wide().short(&["ip"]),
+    v1("networking.k8s.io", "NetworkPolicy", "networkpolicies", PLAIN).short(&["netpol"]),
+    v1("networking.k8s.io", "ServiceCIDR", "servicecidrs", WITH_STATUS).cluster_wide().subresources(&[Sub::part("status", "ServiceCIDR")]),
+    v1("policy", "PodDisruptionBudget", "poddisruptionbudgets", WITH_STATUS)
+        .short(&["pdb"])
+        .subresources(&[Sub::part("status", "PodDisruptionBudget")]),
+    v1("rbac.authorization.k8s.io", "ClusterRoleBinding", "clusterrolebindings", PLAIN).cluster_wide(),
+    v1("rbac.authorization.k8s.io", "ClusterRole", "clusterroles", PLAIN).cluster_wide(),
+    v1("rbac.authorization.k8s.io", "RoleBinding", "rolebindings", PLAIN),
+    v1("rbac.authorization.k8s.io", "Role", "roles", PLAIN),
+    v1("storage.k8s.io", "CSIDriver", "csidrivers", PLAIN).cluster_wide(),
+    v1("storage.k8s.io", "CSINode", "csinodes", PLAIN).cluster_wide(),
+    v1("storage.k8s.io", "CSIStorageCapacity", "csistoragecapacities", PLAIN),
+    v1("storage.k8s.io", "StorageClass", "storageclasses", PLAIN).cluster_wide().short(&["sc"]),
+    v1("storage.k8s.io", "VolumeAttachment", "volumeattachments", WITH_STATUS)
+        .cluster_wide()
+        .subresources(&[Sub::part("status", "VolumeAttachment")]),
+    v1("storage.k8s.io", "VolumeAttributesClass", "volumeattributesclasses", PLAIN).cluster_wide().short(&["vac"]),
+    v1("admissionregistration.k8s.io", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", PLAIN)
+        .cluster_wide()
+        .category(API_EXTENSIONS),
+    v1("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", PLAIN)
+        .cluster_wide()
+        .category(API_EXTENSIONS),
+    v1("admissionregistration.k8s.io", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", PLAIN)
+        .cluster_wide()
+        .category(API_EXTENSIONS),
+    v1("admissionregistration.k8s.io", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", WITH_STATUS)
+        .cluster_wide()
+        .category(API_EXTENSIONS)
+        .subresources(&[Sub::part("status", "ValidatingAdmissionPolicy")]),
+    v1("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", PLAIN)
+        .cluster_wide()
+        .category(API_EXTENSIONS),
+    v1("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", PLAIN)
+        .cluster_wide()
+        .category(API_EXTENSIONS),
+    v1("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", WITH_STATUS)
+        .cluster_wide()
+        .short(&["crd", "crds"])
+        .category(API_EXTENSIONS)
+        .subresources(&[Sub::part("status", "CustomResourceDefinition")]),
+    v1("scheduling.k8s.io", "PriorityClass", "priorityclasses", PLAIN).cluster_wide().short(&["pc"]),
+    v1("coordination.k8s.io", "Lease", "leases", PLAIN),
+    v1("node.k8s.io", "RuntimeClass", "runtimeclasses", PLAIN).cluster_wide(),
+    v1("discovery.k8s.io", "EndpointSlice", "endpointslices", PLAIN),
+    v1("resource.k8s.io", "DeviceClass", "deviceclasses", PLAIN).cluster_wide(),
+    v1("resource.k8s.io", "ResourceClaim", "resourceclaims", WITH_STATUS).subresources(&[Sub::part("status", "ResourceClaim")]),
+    v1("resource.k8s.io", "ResourceClaimTemplate", "resourceclaimtemplates", PLAIN),
+    v1("resource.k8s.io", "ResourceSlice", "resourceslices", PLAIN).cluster_wide().selectable(RESOURCE_SLICE),
+    v1("flowcontrol.apiserver.k8s.io", "FlowSchema", "flowschemas", WITH_STATUS)
+        .cluster_wide()
+        .subresources(&[Sub::part("status", "FlowSchema")]),
+    v1("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration", "prioritylevelconfigurations", WITH_STATUS)
+        .cluster_wide()
+        .subresources(&[Sub::part("status", "PriorityLevelConfiguration")]),
+];
+
+/// The row of a resource in a version of a group.
+pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|r| r.group == group && r.version == version && r.plural == plural)
+}
+
+/// The row of a kind in a version of a group.
+pub(crate) fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|r| r.group == group && r.version == version && r.kind == kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_name_stands_twice() {
+        let mut seen = HashSet::new();
+        for row in ROWS {
+            assert!(seen.insert((row.group, row.version, row.plural)), "{} {}", row.group, row.plural);
+            assert!(find(row.group, row.version, row.plural).is_some() && find_kind(row.group, row.version, row.kind).is_some());
+        }
+    }
+
+    #[test]
+    fn rows_of_a_version_stand_together_in_order_of_groups() {
+        let mut versions: Vec<(&str, &str)> = ROWS.iter().map(|r| (r.group, r.version)).collect();
+        versions.dedup();
+        let mut once = versions.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(versions.len(), once.len());
+        let groups: Vec<&str> = versions.iter().map(|v| v.0).collect();
+        assert_eq!(groups[..6], ["", "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io"]);
+        assert_eq!(versions[6..8], [("autoscaling", "v2"), ("autoscaling", "v1")]);
+        assert_eq!(groups[groups.len() - 2..], ["resource.k8s.io", "flowcontrol.apiserver.k8s.io"]);
+    }
+
+    #[test]
+    fn rows_that_share_storage_name_a_row() {
+        for row in ROWS.iter().filter(|r| r.is_stored()) {
+            let (group, plural) = row.storage();
+            let (_, version) = row.storage_version();
+            assert!(find(group, version, plural).is_some_and(|r| r.stored_as.is_none()), "{} {}", row.group, row.kind);
+        }
+    }
+}
