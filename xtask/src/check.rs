@@ -1,0 +1,85 @@
+//! What CI runs: a list of steps, cheapest first.
+//! Holds: every step but `tidy` is one cargo command, so anything that fails here can be repeated by hand.
+
+use std::{path::Path, process::Command};
+
+use crate::tidy;
+
+/// One step of `cargo xtask check`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The formatting is rustfmt's.
+    Fmt,
+    /// The rules of [`tidy`] hold.
+    Tidy,
+    /// No lint warns.
+    Clippy,
+    /// Every test passes.
+    Test,
+    /// The documentation builds and its links resolve.
+    Doc,
+}
+
+const ALL: &[Step] = &[Step::Fmt, Step::Tidy, Step::Clippy, Step::Test, Step::Doc];
+
+/// The steps of these names, or all of them for none.
+///
+/// # Errors
+/// A name that no step has.
+pub fn select(names: &[String]) -> Result<Vec<Step>, String> {
+    if names.is_empty() {
+        return Ok(ALL.to_vec());
+    }
+    let find = |name: &String| ALL.iter().copied().find(|step| step.name() == name).ok_or_else(|| format!("there is no step {name:?}"));
+    names.iter().map(find).collect()
+}
+
+impl Step {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fmt => "fmt",
+            Self::Tidy => "tidy",
+            Self::Clippy => "clippy",
+            Self::Test => "test",
+            Self::Doc => "doc",
+        }
+    }
+
+    /// Runs it in the repository at `root`.
+    ///
+    /// # Errors
+    /// The command that failed, or what is untidy.
+    pub fn run(self, root: &Path) -> Result<(), String> {
+        match self {
+            Self::Fmt => cargo(root, &["fmt", "--all", "--check"], &[]),
+            Self::Tidy => tidy::tidy(root)?.into_result(),
+            Self::Clippy => cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
+            Self::Test => cargo(root, &["test", "--workspace"], &[]),
+            Self::Doc => cargo(root, &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
+        }
+    }
+}
+
+fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<(), String> {
+    let line = format!("cargo {}", arguments.join(" "));
+    let status = Command::new(env!("CARGO"))
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .current_dir(root)
+        .status()
+        .map_err(|e| format!("cannot start `{line}`: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("`{line}` failed; run it alone to see only its output")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_selected_by_name() {
+        assert_eq!(select(&[]).expect("no name means all"), ALL);
+        assert_eq!(select(&["doc".to_owned(), "fmt".to_owned()]).expect("both exist"), [Step::Doc, Step::Fmt]);
+        assert!(select(&["everything".to_owned()]).is_err());
+    }
+}

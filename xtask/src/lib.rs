@@ -1,0 +1,12 @@
+//! The habits of this repository, executable: one command equals CI, tidiness is a test.
+
+pub mod check; // what CI runs, step by step
+pub mod tasks; // the subcommands
+pub mod tidy; // the rules a compiler does not check
+
+use std::path::{Path, PathBuf};
+
+/// The root of the repository, wherever the task was started.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the repository").to_path_buf()
+}

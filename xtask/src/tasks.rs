@@ -1,0 +1,88 @@
+//! The subcommands of `cargo xtask`: a table of name, purpose and function.
+//! In: the command line. Out: done, or why not.
+
+use crate::{check, root, tidy};
+
+/// Why a task did not end well.
+#[derive(Debug)]
+pub enum Failure {
+    /// The task ran and found something wrong.
+    Failed(String),
+    /// The command line makes no sense.
+    Misused(String),
+}
+
+struct Task {
+    name: &'static str,
+    arguments: &'static str,
+    purpose: &'static str,
+    run: fn(&[String]) -> Result<(), Failure>,
+}
+
+const TASKS: &[Task] = &[
+    Task {
+        name: "check",
+        arguments: "[STEP…]",
+        purpose: "all that CI runs, or the named steps of it: fmt, tidy, clippy, test, doc",
+        run: run_check,
+    },
+    Task { name: "tidy", arguments: "", purpose: "the rules a compiler does not check: module heads, layers, links, words", run: run_tidy },
+];
+
+/// Runs the task that the command line names; without a name, lists them.
+///
+/// # Errors
+/// What the task found wrong, or an unknown task.
+pub fn run(arguments: &[String]) -> Result<(), Failure> {
+    let Some((name, rest)) = arguments.split_first() else {
+        eprintln!("{}", usage());
+        return Ok(());
+    };
+    let task = TASKS.iter().find(|task| task.name == name).ok_or_else(|| Failure::Misused(format!("there is no task {name:?}")))?;
+    (task.run)(rest)
+}
+
+/// The tasks, a line each.
+pub fn usage() -> String {
+    let lines = TASKS.iter().map(|task| format!("  {:<26} {}", format!("{} {}", task.name, task.arguments), task.purpose));
+    format!("cargo xtask TASK\n\n{}", lines.collect::<Vec<_>>().join("\n"))
+}
+
+fn run_check(steps: &[String]) -> Result<(), Failure> {
+    let steps = check::select(steps).map_err(Failure::Misused)?;
+    for step in steps {
+        eprintln!("==> {}", step.name());
+        step.run(&root()).map_err(Failure::Failed)?;
+    }
+    Ok(())
+}
+
+fn run_tidy(arguments: &[String]) -> Result<(), Failure> {
+    if let Some(surplus) = arguments.first() {
+        return Err(Failure::Misused(format!("tidy takes no argument, got {surplus:?}")));
+    }
+    let report = tidy::tidy(&root()).map_err(Failure::Failed)?;
+    for advice in &report.advice {
+        eprintln!("advice: {advice}");
+    }
+    report.into_result().map_err(Failure::Failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_names_every_task() {
+        let usage = usage();
+        for task in TASKS {
+            assert!(usage.contains(task.name) && usage.contains(task.purpose), "{}", task.name);
+        }
+    }
+
+    #[test]
+    fn unknown_task_is_misuse() {
+        assert!(matches!(run(&["fly".to_owned()]), Err(Failure::Misused(why)) if why.contains("fly")));
+        assert!(matches!(run(&["check".to_owned(), "fly".to_owned()]), Err(Failure::Misused(why)) if why.contains("fly")));
+    }
+}

@@ -1,0 +1,151 @@
+//! Crates depend only downwards, by a table of allowed edges.
+//! In: what cargo says of the workspace. Out: edges that the table does not have.
+//! Holds: the toolkit and the API server never meet but over the Kubernetes API.
+
+use std::{path::Path, process::Command};
+
+use serde_json::Value;
+
+use super::Finding;
+
+/// A dependency of one member of the workspace on another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Edge {
+    pub(super) from: String,
+    pub(super) to: String,
+    /// Whether only tests, examples and benches use it.
+    pub(super) dev: bool,
+}
+
+/// What cargo says of the workspace.
+pub(super) struct Workspace {
+    /// The root file of every target, from the root of the repository.
+    pub(super) roots: Vec<String>,
+    pub(super) edges: Vec<Edge>,
+}
+
+const TOOLKIT: &str = "bellerophon";
+const APISERVER: &str = "bellerophon-apiserver";
+const CLUSTER: &str = "bellerophon-cluster";
+const TESTKIT: &str = "bellerophon-testkit";
+const CONFORMANCE: &str = "bellerophon-conformance";
+const STORE: &str = "bellerophon-store";
+const CLI: &str = "bellerophon-cli";
+const OPERATORS: &[&str] = &["bellerophon-icecream", "bellerophon-secsynch", "bellerophon-reboot", "bellerophon-hero"];
+
+/// Who may depend on whom in what is shipped.
+const ALLOWED: &[(&str, &[&str])] = &[
+    (CLI, &[CLUSTER, TESTKIT, APISERVER, TOOLKIT]),
+    (TESTKIT, &[CLUSTER, APISERVER, TOOLKIT]),
+    (CLUSTER, &[TOOLKIT]),
+    (CONFORMANCE, &[APISERVER]),
+    (TOOLKIT, &[]),
+    (APISERVER, &[]),
+    (STORE, &[]),
+    ("xtask", &[]),
+];
+
+/// Crates that tests of any layer above the API server may use on top, since a test may start what the product must not know.
+const FOR_TESTS: &[&str] = &[TESTKIT, APISERVER, CONFORMANCE];
+
+fn is_operator(name: &str) -> bool {
+    OPERATORS.contains(&name)
+}
+
+fn is_allowed(edge: &Edge) -> bool {
+    let Edge { from, to, dev } = edge;
+    // A crate may name itself in its own tests to turn a feature on.
+    if *dev && from == to {
+        return true;
+    }
+    if *dev && from != TOOLKIT && FOR_TESTS.contains(&to.as_str()) {
+        return true;
+    }
+    if is_operator(from) {
+        return to == TOOLKIT;
+    }
+    if is_operator(to) {
+        return from == CLI;
+    }
+    ALLOWED.iter().any(|(name, below)| name == from && below.contains(&to.as_str()))
+}
+
+/// Dependencies that go up or sideways.
+pub(super) fn forbidden(edges: &[Edge]) -> Vec<Finding> {
+    let wrong = edges.iter().filter(|edge| !is_allowed(edge));
+    wrong
+        .map(|Edge { from, to, .. }| Finding {
+            file: "Cargo.toml".to_owned(),
+            line: 0,
+            problem: format!("{from} must not depend on {to}"),
+            fix: "move the code down a layer, or add the edge to xtask/src/tidy/layers.rs and ARCHITECTURE.md with a reason",
+        })
+        .collect()
+}
+
+impl Workspace {
+    /// Asks cargo.
+    pub(super) fn read(root: &Path) -> Result<Self, String> {
+        let output = Command::new(env!("CARGO"))
+            .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+            .current_dir(root)
+            .output()
+            .map_err(|e| format!("cannot start cargo metadata: {e}"))?;
+        if !output.status.success() {
+            return Err(format!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
+        }
+        let described: Value = serde_json::from_slice(&output.stdout).map_err(|e| format!("cannot read cargo metadata: {e}"))?;
+        Ok(Self { roots: roots(&described, root), edges: edges(&described) })
+    }
+}
+
+fn roots(described: &Value, root: &Path) -> Vec<String> {
+    let targets = list(described, "packages").flat_map(|package| list(package, "targets"));
+    let sources = targets.filter_map(|target| target["src_path"].as_str());
+    sources.filter_map(|source| Path::new(source).strip_prefix(root).ok()).map(|path| path.to_string_lossy().replace('\\', "/")).collect()
+}
+
+fn edges(described: &Value) -> Vec<Edge> {
+    let mut edges = Vec::new();
+    for package in list(described, "packages") {
+        // Only a dependency with a path is one inside the repository.
+        for dependency in list(package, "dependencies").filter(|dependency| dependency["path"].is_string()) {
+            let name = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
+            edges.push(Edge { from: name(package), to: name(dependency), dev: dependency["kind"] == "dev" });
+        }
+    }
+    edges
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value[key].as_array().into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_downward_edges_are_allowed() {
+        let cases = [
+            (CLI, APISERVER, false, true),
+            (CLI, "bellerophon-hero", false, true),
+            ("bellerophon-hero", TOOLKIT, false, true),
+            ("bellerophon-hero", TESTKIT, true, true),
+            ("bellerophon-hero", TESTKIT, false, false),
+            (CLUSTER, APISERVER, true, true),
+            (CLUSTER, APISERVER, false, false),
+            (APISERVER, TOOLKIT, false, false),
+            (APISERVER, TOOLKIT, true, false),
+            (APISERVER, CONFORMANCE, true, true),
+            (TOOLKIT, APISERVER, false, false),
+            (TOOLKIT, APISERVER, true, false),
+            (TOOLKIT, "bellerophon-hero", false, false),
+            ("bellerophon-new", TOOLKIT, false, false),
+        ];
+        for (from, to, dev, allowed) in cases {
+            let found = forbidden(&[Edge { from: from.to_owned(), to: to.to_owned(), dev }]);
+            assert_eq!(found.is_empty(), allowed, "{from} -> {to}, dev: {dev}");
+        }
+    }
+}
