@@ -1,5 +1,8 @@
 //! The kinds the server serves: one row each, and what each does differently.
 
+mod checks; // little checks that many kinds share
+mod look; // reading JSON with what is absent as empty
+mod quantity; // amounts such as 500m and 1Gi
 mod row; // one served kind: names, scope, verbs, storage
 mod selectable; // the fields that selectors may name
 mod strategy; // what one kind does differently from all others
