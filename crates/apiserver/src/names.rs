@@ -26,7 +26,7 @@ fn whole(pattern: &str) -> Regex {
 
 /// What is wrong with a name such as `example.com`; nothing when it is good.
 pub(crate) fn dns_subdomain(name: &str) -> Vec<String> {
-    let mut wrong = too_long(name, DNS_SUBDOMAIN_MAX);
+    let mut wrong = too_long(name, DNS_SUBDOMAIN_MAX, "characters");
     if !DNS_SUBDOMAIN_RE.is_match(name) {
         wrong.push(format!(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{DNS_SUBDOMAIN}')"
@@ -37,7 +37,7 @@ pub(crate) fn dns_subdomain(name: &str) -> Vec<String> {
 
 /// What is wrong with a name such as `my-name`; nothing when it is good.
 pub(crate) fn dns_label(name: &str) -> Vec<String> {
-    let mut wrong = too_long(name, DNS_LABEL_MAX);
+    let mut wrong = too_long(name, DNS_LABEL_MAX, "characters");
     if !DNS_LABEL_RE.is_match(name) {
         if DNS_SUBDOMAIN_RE.is_match(name) {
             wrong.push("must not contain dots".into());
@@ -52,7 +52,7 @@ pub(crate) fn dns_label(name: &str) -> Vec<String> {
 
 /// What is wrong with a name such as `abc-123` that must start with a letter; nothing when it is good.
 pub(crate) fn dns_1035_label(name: &str) -> Vec<String> {
-    let mut wrong = too_long(name, DNS_LABEL_MAX);
+    let mut wrong = too_long(name, DNS_LABEL_MAX, "characters");
     if !DNS_1035_RE.is_match(name) {
         wrong.push(format!(
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '{DNS_1035}')"
@@ -104,7 +104,7 @@ pub(crate) fn qualified_name(key: &str) -> Vec<String> {
 
 /// What is wrong with a label's value; nothing when it is good.
 pub(crate) fn label_value(value: &str) -> Vec<String> {
-    let mut wrong = too_long(value, DNS_LABEL_MAX);
+    let mut wrong = too_long(value, DNS_LABEL_MAX, "bytes");
     if !LABEL_VALUE_RE.is_match(value) {
         wrong.push(format!(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '{LABEL_VALUE}')"
@@ -113,8 +113,9 @@ pub(crate) fn label_value(value: &str) -> Vec<String> {
     wrong
 }
 
-fn too_long(text: &str, max: usize) -> Vec<String> {
-    if text.len() > max { vec![format!("must be no more than {max} bytes")] } else { Vec::new() }
+/// Kubernetes counts bytes everywhere; it says so for labels and calls them characters for names.
+fn too_long(text: &str, max: usize, unit: &str) -> Vec<String> {
+    if text.len() > max { vec![format!("must be no more than {max} {unit}")] } else { Vec::new() }
 }
 
 #[cfg(test)]

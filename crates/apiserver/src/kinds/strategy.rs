@@ -28,7 +28,7 @@ pub(crate) enum DeleteAnswer {
 
 /// The behaviour of a kind, as plain functions over objects.
 ///
-/// Create runs `default`, `prepare_create`, `validate`. Update runs `default`, `prepare_update`, then `validate` on the new object and
+/// Create runs `default`, `prepare_create`, `validate`, `validate_create`. Update runs `default`, `prepare_update`, then `validate` on the new object and
 /// `validate_update` on both. A status write runs `default`, `prepare_status`, `validate_status`. Metadata is checked before, once for all kinds.
 #[derive(Clone, Copy)]
 pub(crate) struct Strategy {
@@ -42,6 +42,8 @@ pub(crate) struct Strategy {
     pub(crate) prepare_status: fn(&mut Object, &Object),
     /// What is wrong with the object as such.
     pub(crate) validate: fn(&Object, &mut Vec<FieldError>),
+    /// What is wrong with the object only because it is new; runs after `validate`.
+    pub(crate) validate_create: fn(&Object, &mut Vec<FieldError>),
     /// What is wrong with the change from the second object to the first.
     pub(crate) validate_update: fn(&Object, &Object, &mut Vec<FieldError>),
     /// What is wrong with the new status (first object), compared with the old.
@@ -68,6 +70,7 @@ impl Strategy {
         prepare_update: |_, _| {},
         prepare_status: keep_all_but_status,
         validate: |_, _| {},
+        validate_create: |_, _| {},
         validate_update: |_, _, _| {},
         validate_status: |_, _, _| {},
         warnings: |_, _| Vec::new(),
