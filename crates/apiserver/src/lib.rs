@@ -1,6 +1,7 @@
 //! An embedded Kubernetes API server: a tower service in-process, or HTTPS for kubectl and any other client.
 #![allow(dead_code, unused_imports, clippy::allow_attributes, reason = "scaffold")]
 
+mod auth; // who asks, and whether they may
 mod entropy; // the one source of randomness
 mod error; // every failure, and its Status
 mod field; // what is wrong with an object, field by field

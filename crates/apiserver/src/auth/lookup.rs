@@ -1,0 +1,56 @@
+//! What authentication and authorization read from storage.
+
+use std::sync::Arc;
+
+use crate::{error::GroupResource, object::Object};
+
+/// The kinds that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Source {
+    ServiceAccount,
+    Secret,
+    Pod,
+    Node,
+    Role,
+    ClusterRole,
+    RoleBinding,
+    ClusterRoleBinding,
+}
+
+impl Source {
+    /// The API group; empty for the core group.
+    pub(crate) const fn group(self) -> &'static str {
+        match self {
+            Self::ServiceAccount | Self::Secret | Self::Pod | Self::Node => "",
+            Self::Role | Self::ClusterRole | Self::RoleBinding | Self::ClusterRoleBinding => "rbac.authorization.k8s.io",
+        }
+    }
+
+    /// The plural name.
+    pub(crate) const fn resource(self) -> &'static str {
+        match self {
+            Self::ServiceAccount => "serviceaccounts",
+            Self::Secret => "secrets",
+            Self::Pod => "pods",
+            Self::Node => "nodes",
+            Self::Role => "roles",
+            Self::ClusterRole => "clusterroles",
+            Self::RoleBinding => "rolebindings",
+            Self::ClusterRoleBinding => "clusterrolebindings",
+        }
+    }
+
+    /// Both.
+    pub(crate) fn group_resource(self) -> GroupResource {
+        GroupResource::new(self.group(), self.resource())
+    }
+}
+
+/// The newest state of stored objects.
+pub(crate) trait Lookup {
+    /// The object, if there is one. `namespace` is empty for cluster-scoped kinds.
+    fn get(&self, source: Source, namespace: &str, name: &str) -> Option<Arc<Object>>;
+
+    /// Every object of a namespace, or of the cluster for cluster-scoped kinds, by name.
+    fn list(&self, source: Source, namespace: &str) -> Vec<Arc<Object>>;
+}

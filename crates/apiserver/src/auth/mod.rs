@@ -1,0 +1,27 @@
+//! Who asks, and whether they may.
+//! In: a request's certificate and headers, the stored service accounts, roles and bindings. Out: a [`User`] and a [`Decision`].
+//! Holds: nothing here writes storage or reads a clock of its own; given the same objects and time it decides the same.
+
+mod authenticate; // certificate, token or nobody: a user
+mod authorize; // a user, a verb, a target: yes or no
+mod escalation; // nobody grants more than they hold
+mod impersonate; // acting as somebody else
+mod lookup; // what is read from storage
+mod rbac; // roles bound to a user, rules that allow a request
+mod review; // asking the same questions through the API
+mod token_request; // issuing a service-account token through the API
+mod tokens; // signed service-account tokens
+mod user; // a user
+
+#[cfg(test)]
+mod shelf; // stored objects for tests
+
+pub(crate) use authenticate::{Authenticator, PeerCertificate};
+pub(crate) use authorize::{Attributes, Decision, Target, authorize, check};
+pub(crate) use escalation::confirm_no_escalation;
+pub(crate) use impersonate::{impersonate, wanted_user};
+pub(crate) use lookup::{Lookup, Source};
+pub(crate) use review::{AccessReview, review_access, review_own_rules, review_self, review_token};
+pub(crate) use token_request::{TokenRequest, issue_token};
+pub(crate) use tokens::{ISSUER, Tokens};
+pub(crate) use user::User;

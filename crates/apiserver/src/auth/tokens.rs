@@ -1,0 +1,398 @@
+//! Service-account tokens: JSON web tokens signed with the server's own key.
+//! In: claims. Out: a compact token; or, from a token, the user it stands for.
+//! Holds: a token is good only while its service account, and the object it is bound to, exist with the uid it names.
+
+use std::fmt;
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
+use ring::{
+    digest::{SHA256, digest},
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    Lookup, Source,
+    user::{CREDENTIAL_ID, User},
+};
+use crate::{
+    field::go_quote,
+    object::{Object, Time},
+};
+
+/// Who issues the tokens, and whom they are for unless they say otherwise.
+pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
+/// How far two clocks may be apart, and how long a deleted object still counts.
+const LEEWAY_SECONDS: i64 = 60;
+/// What stands before the 65 bytes of a P-256 point in a public key in DER.
+const P256_KEY_HEAD: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01,
+    0x07, 0x03, 0x42, 0x00,
+];
+
+/// An object named in a token.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Named {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) uid: String,
+}
+
+impl Named {
+    /// Names a stored object.
+    pub(crate) fn of(object: &Object) -> Self {
+        Self { name: object.meta.name.clone(), uid: object.meta.uid.clone() }
+    }
+}
+
+/// What a token says beyond the registered claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Binding {
+    pub(crate) namespace: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<Named>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pod: Option<Named>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) secret: Option<Named>,
+    pub(crate) serviceaccount: Named,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) warnafter: Option<i64>,
+}
+
+/// Everything a token says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Claims {
+    pub(crate) aud: Vec<String>,
+    pub(crate) exp: i64,
+    pub(crate) iat: i64,
+    pub(crate) iss: String,
+    pub(crate) jti: String,
+    #[serde(rename = "kubernetes.io")]
+    pub(crate) binding: Binding,
+    pub(crate) nbf: i64,
+    pub(crate) sub: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    alg: String,
+    #[serde(default)]
+    kid: String,
+}
+
+/// A good token: whom it stands for, and for which of the audiences asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verified {
+    pub(crate) user: User,
+    pub(crate) audiences: Vec<String>,
+}
+
+/// Why a token is not good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TokenFault {
+    /// It is no token of this issuer, so nothing more can be said about it.
+    Foreign,
+    /// It is, and this is wrong with it.
+    Bad(String),
+}
+
+/// The key that signs tokens, and the documents that let others verify them.
+pub(crate) struct Tokens {
+    key: EcdsaKeyPair,
+    /// The digest of the public key, as Kubernetes makes key ids.
+    key_id: String,
+}
+
+impl Tokens {
+    /// A fresh signing key, in PKCS#8; keep it to have tokens outlive the server.
+    pub(crate) fn generate_key() -> Vec<u8> {
+        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
+        document.expect("the operating system has randomness to give").as_ref().to_vec()
+    }
+
+    /// Signs with the key given.
+    ///
+    /// # Errors
+    /// A key that is no P-256 key in PKCS#8.
+    pub(crate) fn with_key(pkcs8: &[u8]) -> Result<Self, ring::error::KeyRejected> {
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8, &SystemRandom::new())?;
+        let der = [&P256_KEY_HEAD[..], key.public_key().as_ref()].concat();
+        let key_id = BASE64.encode(digest(&SHA256, &der));
+        Ok(Self { key, key_id })
+    }
+
+    /// The compact token that carries `claims`.
+    pub(crate) fn sign(&self, claims: &Claims) -> String {
+        let header = Header { alg: "ES256".into(), kid: self.key_id.clone() };
+        let signed = format!("{}.{}", encode(&header), encode(claims));
+        let signature = self.key.sign(&SystemRandom::new(), signed.as_bytes()).expect("signing fails only without randomness");
+        format!("{signed}.{}", BASE64.encode(signature))
+    }
+
+    /// The user a token stands for. `audiences` are those the asker accepts.
+    ///
+    /// # Errors
+    /// A foreign token, or one that is wrong, out of date, for somebody else, or bound to what is gone.
+    pub(crate) fn verify(&self, token: &str, audiences: &[String], stored: &dyn Lookup, now: Time) -> Result<Verified, TokenFault> {
+        let claims = self.read(token)?;
+        let shared: Vec<String> = claims.aud.iter().filter(|a| audiences.contains(a)).cloned().collect();
+        if shared.is_empty() {
+            let quoted = |list: &[String]| list.iter().map(|a| go_quote(a)).collect::<Vec<_>>().join(" ");
+            let (held, wanted) = (quoted(&claims.aud), quoted(audiences));
+            return Err(TokenFault::Bad(format!("token audiences [{held}] is invalid for the target audiences [{wanted}]")));
+        }
+        still_valid(&claims, now).and_then(|()| still_bound(&claims.binding, stored, now)).map_err(TokenFault::Bad)?;
+        Ok(Verified { user: user_of(&claims), audiences: shared })
+    }
+
+    /// Claims whose issuer and signature are ours.
+    fn read(&self, token: &str) -> Result<Claims, TokenFault> {
+        let (signed, signature) = token.rsplit_once('.').ok_or(TokenFault::Foreign)?;
+        let (header, payload) = signed.split_once('.').ok_or(TokenFault::Foreign)?;
+        let header: Header = decode(header).ok_or(TokenFault::Foreign)?;
+        let claims: Claims = decode(payload).ok_or(TokenFault::Foreign)?;
+        if claims.iss != ISSUER {
+            return Err(TokenFault::Foreign);
+        }
+        if !header.kid.is_empty() && header.kid != self.key_id {
+            return Err(TokenFault::Bad("invalid signature, no keys found".into()));
+        }
+        // The algorithm is fixed by the key, never taken from the token.
+        let wrong = || TokenFault::Bad("go-jose/go-jose: error in cryptographic primitive".into());
+        let signature = BASE64.decode(signature).map_err(|_| TokenFault::Foreign)?;
+        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref());
+        key.verify(signed.as_bytes(), &signature).map_err(|_| wrong())?;
+        if header.alg == "ES256" { Ok(claims) } else { Err(wrong()) }
+    }
+
+    /// The document at `/openid/v1/jwks` (`application/jwk-set+json`).
+    pub(crate) fn key_set(&self) -> Value {
+        let point = self.key.public_key().as_ref();
+        let (x, y) = point[1..].split_at(32);
+        json!({"keys": [{"use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256",
+                         "x": BASE64.encode(x), "y": BASE64.encode(y)}]})
+    }
+
+    /// The document at `/.well-known/openid-configuration`, for a server reached at `address` (`host:port`).
+    pub(crate) fn discovery(&self, address: &str) -> Value {
+        json!({
+            "issuer": ISSUER,
+            "jwks_uri": format!("https://{address}/openid/v1/jwks"),
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        })
+    }
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokens").field("key_id", &self.key_id).finish_non_exhaustive()
+    }
+}
+
+fn encode(part: &impl Serialize) -> String {
+    BASE64.encode(serde_json::to_vec(part).expect("tokens have string keys only"))
+}
+
+fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Option<T> {
+    serde_json::from_slice(&BASE64.decode(part).ok()?).ok()
+}
+
+fn still_valid(claims: &Claims, now: Time) -> Result<(), String> {
+    let (latest, earliest) = (now.as_second() + LEEWAY_SECONDS, now.as_second() - LEEWAY_SECONDS);
+    if latest < claims.nbf {
+        return Err("service account token is not valid yet".into());
+    }
+    if earliest > claims.exp {
+        return Err("service account token has expired".into());
+    }
+    if latest < claims.iat {
+        return Err("service account token is issued in the future".into());
+    }
+    Ok(())
+}
+
+fn still_bound(binding: &Binding, stored: &dyn Lookup, now: Time) -> Result<(), String> {
+    let gone = |object: &Object| object.meta.deletion_timestamp.is_some_and(|t| t.as_second() < now.as_second() - LEEWAY_SECONDS);
+    let (namespace, account) = (&binding.namespace, &binding.serviceaccount);
+    let Some(found) = stored.get(Source::ServiceAccount, namespace, &account.name) else {
+        return Err(format!("serviceaccounts {} not found", go_quote(&account.name)));
+    };
+    if found.meta.uid != account.uid {
+        return Err(format!("service account UID ({}) does not match claim ({})", found.meta.uid, account.uid));
+    }
+    if gone(&found) {
+        return Err(format!("service account {namespace}/{} has been deleted", account.name));
+    }
+    // A pod's token names the node for information only: the pod may outlive the node object.
+    let node = binding.node.as_ref().filter(|_| binding.pod.is_none());
+    let bound = [
+        (Source::Secret, "secret", namespace.as_str(), binding.secret.as_ref()),
+        (Source::Pod, "pod", namespace.as_str(), binding.pod.as_ref()),
+        (Source::Node, "node", "", node),
+    ];
+    for (source, word, namespace, named) in bound {
+        let Some(named) = named else { continue };
+        let Some(found) = stored.get(source, namespace, &named.name).filter(|o| o.meta.uid != named.uid || !gone(o)) else {
+            return Err("service account token has been invalidated".into());
+        };
+        if found.meta.uid != named.uid {
+            return Err(format!("{word} UID ({}) does not match service account {word} ref claim ({})", found.meta.uid, named.uid));
+        }
+    }
+    Ok(())
+}
+
+fn user_of(claims: &Claims) -> User {
+    let Binding { namespace, serviceaccount, pod, node, .. } = &claims.binding;
+    let mut user = User::service_account(namespace, &serviceaccount.name, &serviceaccount.uid);
+    let mut extra = |key: &str, value: &str| {
+        if !value.is_empty() {
+            user.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value.to_owned()]);
+        }
+    };
+    for (kind, named) in [("pod", pod), ("node", node)] {
+        if let Some(named) = named {
+            extra(&format!("{kind}-name"), &named.name);
+            extra(&format!("{kind}-uid"), &named.uid);
+        }
+    }
+    if !claims.jti.is_empty() {
+        user.extra.insert(CREDENTIAL_ID.into(), vec![format!("JTI={}", claims.jti)]);
+    }
+    user
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::shelf::Shelf;
+
+    const NOW: i64 = 1_780_000_000;
+
+    fn at(seconds: i64) -> Time {
+        Time::parse("1970-01-01T00:00:00Z").expect("a time").plus_seconds(seconds)
+    }
+
+    fn tokens() -> Tokens {
+        Tokens::with_key(&Tokens::generate_key()).expect("a good key")
+    }
+
+    fn claims() -> Claims {
+        let serviceaccount = Named { name: "default".into(), uid: "u1".into() };
+        Claims {
+            aud: vec![ISSUER.into()],
+            exp: NOW + 600,
+            iat: NOW,
+            nbf: NOW,
+            iss: ISSUER.into(),
+            jti: "j".into(),
+            sub: "system:serviceaccount:ns:default".into(),
+            binding: Binding { namespace: "ns".into(), serviceaccount, ..Binding::default() },
+        }
+    }
+
+    fn shelf() -> Shelf {
+        Shelf::default().with(Source::ServiceAccount, json!({"metadata": {"name": "default", "namespace": "ns", "uid": "u1"}}))
+    }
+
+    fn verdict(claims: &Claims, stored: &Shelf, now: i64) -> String {
+        let tokens = tokens();
+        match tokens.verify(&tokens.sign(claims), &[ISSUER.to_owned(), "vault".to_owned()], stored, at(now)) {
+            Ok(v) => format!("{} for {}", v.user.name, v.audiences.join(",")),
+            Err(TokenFault::Foreign) => "foreign".into(),
+            Err(TokenFault::Bad(why)) => why,
+        }
+    }
+
+    #[test]
+    fn token_stands_for_its_service_account_until_it_expires() {
+        let good = "system:serviceaccount:ns:default for https://kubernetes.default.svc";
+        for (now, want) in [
+            (NOW, good),
+            (NOW - 60, good),
+            (NOW - 61, "service account token is not valid yet"),
+            (NOW + 660, good),
+            (NOW + 661, "service account token has expired"),
+        ] {
+            assert_eq!(verdict(&claims(), &shelf(), now), want, "{}", now - NOW);
+        }
+        let other = Claims { aud: vec!["x".into()], ..claims() };
+        let wrong = format!("token audiences [\"x\"] is invalid for the target audiences [\"{ISSUER}\" \"vault\"]");
+        assert_eq!(verdict(&other, &shelf(), NOW), wrong);
+        assert_eq!(verdict(&Claims { iss: "https://elsewhere".into(), ..claims() }, &shelf(), NOW), "foreign");
+    }
+
+    #[test]
+    fn token_dies_with_what_it_is_bound_to() {
+        let named = |uid: &str| Some(Named { name: "x".into(), uid: uid.into() });
+        let bound = |secret, pod, node| Claims { binding: Binding { secret, pod, node, ..claims().binding }, ..claims() };
+        let with = |source, meta: Value| shelf().with(source, json!({ "metadata": meta }));
+        let here = json!({"name": "x", "namespace": "ns", "uid": "u2"});
+        let going = |seconds: i64| json!({"name": "x", "namespace": "ns", "uid": "u2", "deletionTimestamp": at(NOW - seconds)});
+        let node = json!({"name": "x", "uid": "u2"});
+        let ok = "system:serviceaccount:ns:default for https://kubernetes.default.svc";
+        let invalid = "service account token has been invalidated";
+        let cases = [
+            (bound(named("u2"), None, None), with(Source::Secret, here.clone()), ok),
+            (bound(named("u2"), None, None), shelf(), invalid),
+            (bound(None, named("u2"), named("any")), with(Source::Pod, here.clone()), ok),
+            (bound(None, named("u2"), None), with(Source::Pod, going(60)), ok),
+            (bound(None, named("u2"), None), with(Source::Pod, going(61)), invalid),
+            (bound(None, named("u3"), None), with(Source::Pod, here), "pod UID (u2) does not match service account pod ref claim (u3)"),
+            (bound(None, None, named("u2")), with(Source::Node, node), ok),
+            (bound(None, None, named("u2")), shelf(), invalid),
+            (claims(), Shelf::default(), "serviceaccounts \"default\" not found"),
+            (
+                claims(),
+                Shelf::default().with(Source::ServiceAccount, json!({"metadata": {"name": "default", "namespace": "ns", "uid": "new"}})),
+                "service account UID (new) does not match claim (u1)",
+            ),
+        ];
+        for (claims, stored, want) in cases {
+            assert_eq!(verdict(&claims, &stored, NOW), want, "{:?}", claims.binding);
+        }
+    }
+
+    #[test]
+    fn forged_and_foreign_tokens_are_refused() {
+        let (ours, other) = (tokens(), tokens());
+        let audiences = [ISSUER.to_owned()];
+        let verify = |token: &str| ours.verify(token, &audiences, &shelf(), at(NOW));
+        let good = ours.sign(&claims());
+        assert!(verify(&good).is_ok());
+        assert_eq!(verify(&other.sign(&claims())), Err(TokenFault::Bad("invalid signature, no keys found".into())));
+        let parts: Vec<&str> = good.split('.').collect();
+        let payload = encode(&Claims { sub: "system:admin".into(), ..claims() });
+        let none = encode(&json!({"alg": "none"}));
+        for forged in
+            [format!("{}.{payload}.{}", parts[0], parts[2]), format!("{none}.{}.", parts[1]), format!("{none}.{}.{}", parts[1], parts[2])]
+        {
+            assert!(matches!(verify(&forged), Err(TokenFault::Bad(_))), "{forged}");
+        }
+        for foreign in ["", "a", "a.b", "a.b.c", "eyJhbGciOiJSUzI1NiJ9.e30.c2ln"] {
+            assert_eq!(verify(foreign), Err(TokenFault::Foreign), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn published_key_verifies_tokens() {
+        let tokens = tokens();
+        let set = tokens.key_set();
+        let part = |name: &str| BASE64.decode(set["keys"][0][name].as_str().expect("text")).expect("base64");
+        let point = [vec![4], part("x"), part("y")].concat();
+        let token = tokens.sign(&claims());
+        let (signed, signature) = token.rsplit_once('.').expect("three parts");
+        let signature = BASE64.decode(signature).expect("base64");
+        assert!(UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(signed.as_bytes(), &signature).is_ok());
+        assert_eq!(tokens.discovery("127.0.0.1:6443")["jwks_uri"], "https://127.0.0.1:6443/openid/v1/jwks");
+    }
+}
