@@ -2,9 +2,11 @@
 //! In: decoded bodies. Out: the bytes that get, list and watch share.
 //! Holds: metadata is read and written only through [`ObjectMeta`]; the body is never looked into here.
 
+mod encode;
 mod meta;
 mod time;
 
+pub(crate) use encode::{Draft, Encoded};
 pub(crate) use meta::{ObjectMeta, OwnerReference};
 pub(crate) use time::{Clock, Time};
 

@@ -1,0 +1,193 @@
+//! The store in memory.
+//! Holds: one lock, never held across an await; watchers are told after it is released.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use tokio::sync::watch;
+
+use super::{
+    Change, Committing, Compacted, Event, Expect, Listing, ObjectKey, Put, Range, Refused, Revision, ShelfName, Store, StoreWatch, Stored,
+    Write, shelf::Shelf,
+};
+
+/// Objects and history in memory, gone with the process.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: RwLock<State>,
+    reached: watch::Sender<Revision>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The revision of the newest write; no shelf holds a newer one.
+    pub(super) revision: Revision,
+    /// Where history starts for shelves that do not exist yet.
+    compacted: Revision,
+    shelves: HashMap<ShelfName, Shelf>,
+}
+
+impl State {
+    pub(super) fn shelf(&self, name: &str) -> Option<&Shelf> {
+        self.shelves.get(name)
+    }
+
+    fn shelf_mut(&mut self, name: &ShelfName) -> &mut Shelf {
+        let compacted = self.compacted;
+        self.shelves.entry(name.clone()).or_insert_with(|| Shelf::new(compacted))
+    }
+}
+
+impl Shared {
+    pub(super) fn read<T>(&self, f: impl FnOnce(&State) -> T) -> T {
+        // A panic while the lock is held cannot leave a write half done: every write is one insert and one push.
+        f(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.state.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub(crate) fn new() -> Self {
+        Self { shared: Arc::new(Shared { state: RwLock::default(), reached: watch::Sender::new(0) }) }
+    }
+
+    fn commit_now(&self, write: Write) -> Result<Arc<Stored>, Refused> {
+        let (stored, revision, bell) = self.shared.write(|state| {
+            let revision = state.revision + 1;
+            let shelf = state.shelf_mut(&write.shelf);
+            let previous = shelf.get(&write.key).cloned();
+            let as_expected = match (write.expect, &previous) {
+                (Expect::Absent, None) => true,
+                (Expect::Version(expected), Some(found)) => found.revision == expected,
+                _ => false,
+            };
+            if !as_expected {
+                return Err(Refused::Changed(previous));
+            }
+            let event = event_of(revision, write.key, write.put, previous).ok_or(Refused::Changed(None))?;
+            let stored = event.object.clone();
+            shelf.apply(event);
+            let bell = shelf.bell();
+            state.revision = revision;
+            Ok((stored, revision, bell))
+        })?;
+        bell.send_replace(revision);
+        self.shared.reached.send_replace(revision);
+        Ok(stored)
+    }
+}
+
+/// What the write looks like to watchers; `None` for the deletion of nothing.
+fn event_of(revision: Revision, key: ObjectKey, put: Option<Put>, previous: Option<Arc<Stored>>) -> Option<Event> {
+    match put {
+        Some(Put { draft, facets, schema }) => {
+            let object = Arc::new(Stored { key, revision, encoded: draft.at(revision), facets, schema });
+            let change = if previous.is_some() { Change::Modified } else { Change::Added };
+            Some(Event { revision, change, object, previous })
+        }
+        None => {
+            let last = previous.as_ref()?;
+            let object = Arc::new(last.at_revision(revision));
+            Some(Event { revision, change: Change::Deleted, object, previous })
+        }
+    }
+}
+
+impl Stored {
+    /// The same state under another revision, as deletions show it.
+    pub(crate) fn at_revision(&self, revision: Revision) -> Self {
+        Self {
+            key: self.key.clone(),
+            revision,
+            encoded: self.encoded.with_revision(revision),
+            facets: self.facets.clone(),
+            schema: self.schema,
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    fn revision(&self) -> Revision {
+        self.shared.read(|state| state.revision)
+    }
+
+    fn get(&self, shelf: &str, key: &ObjectKey) -> Option<Arc<Stored>> {
+        self.shared.read(|state| state.shelf(shelf)?.get(key).cloned())
+    }
+
+    fn list(&self, shelf: &str, range: &Range, at: Option<Revision>) -> Result<Listing, Compacted> {
+        self.shared.read(|state| {
+            let revision = at.unwrap_or(state.revision);
+            let objects = match (state.shelf(shelf), at) {
+                (Some(shelf), None) => shelf.list(range),
+                (Some(shelf), Some(at)) => shelf.list_at(range, at)?,
+                (None, Some(at)) if at < state.compacted => return Err(Compacted { asked: at, oldest: state.compacted }),
+                (None, _) => Vec::new(),
+            };
+            Ok(Listing { revision, objects })
+        })
+    }
+
+    fn commit(&self, write: Write) -> Committing<'_> {
+        Box::pin(std::future::ready(self.commit_now(write)))
+    }
+
+    fn watch(&self, shelf: &ShelfName, since: Revision) -> Result<StoreWatch, Compacted> {
+        if self.shared.read(|state| state.shelf(shelf).is_none()) {
+            self.shared.write(|state| {
+                state.shelf_mut(shelf);
+            });
+        }
+        self.shared.read(|state| {
+            let found = state.shelf(shelf).expect("a shelf is made above and never removed");
+            found.replayable(since)?;
+            Ok(StoreWatch::new(self.shared.clone(), shelf.clone(), found.position_after(since), found.subscribe()))
+        })
+    }
+
+    fn reached(&self, revision: Revision) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let mut reached = self.shared.reached.subscribe();
+        Box::pin(async move {
+            // The sender lives in `self`, so waiting cannot fail.
+            let _reached = reached.wait_for(|newest| *newest >= revision).await;
+        })
+    }
+
+    fn compact(&self, upto: Revision) {
+        self.shared.write(|state| {
+            let upto = upto.min(state.revision);
+            state.compacted = state.compacted.max(upto);
+            for shelf in state.shelves.values_mut() {
+                shelf.compact(upto);
+            }
+        });
+    }
+
+    fn sizes(&self) -> Vec<(ShelfName, usize, usize)> {
+        let mut sizes: Vec<_> = self.shared.read(|state| {
+            state
+                .shelves
+                .iter()
+                .map(|(name, shelf)| {
+                    let (objects, bytes) = shelf.size();
+                    (name.clone(), objects, bytes)
+                })
+                .collect()
+        });
+        sizes.sort();
+        sizes
+    }
+}

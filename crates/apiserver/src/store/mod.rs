@@ -1,0 +1,177 @@
+//! Storage: every object ever written, in the order it was written.
+//! In: compare-and-swap writes. Out: reads at any kept revision, and the one stream of events that all watchers of a resource share.
+//! Holds: one growing revision for the whole server; a reader sees a write completely or not at all; events come in revision order.
+
+mod key;
+mod memory;
+mod shelf;
+mod watch;
+
+pub(crate) use key::{ObjectKey, Scope};
+pub(crate) use memory::MemoryStore;
+pub(crate) use watch::{Lagged, StoreWatch};
+
+use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc};
+
+use crate::object::{Draft, Encoded};
+
+/// The position of a write in the one order of all writes; 0 is before the first.
+pub(crate) type Revision = u64;
+
+/// What the storage keeps of a resource: `apps/deployments`. Versions of a kind share a shelf.
+pub(crate) type ShelfName = Arc<str>;
+
+/// What selectors look at, taken out of an object once, when it is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facets {
+    /// The object's uid.
+    pub(crate) uid: String,
+    /// Its labels.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// The fields that can be selected by, besides name and namespace.
+    pub(crate) fields: Vec<(Arc<str>, String)>,
+}
+
+/// One version of one object. Never changes; shared by everyone who reads it.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    /// Its name in the shelf.
+    pub(crate) key: ObjectKey,
+    /// The write that made it.
+    pub(crate) revision: Revision,
+    /// The object as JSON.
+    pub(crate) encoded: Encoded,
+    /// What selectors look at.
+    pub(crate) facets: Facets,
+    /// The schema it was written under; readers under another schema complete it first.
+    pub(crate) schema: u64,
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It was not there before.
+    Added,
+    /// It was there and is now different.
+    Modified,
+    /// It is gone.
+    Deleted,
+}
+
+/// One write, as watchers see it.
+#[derive(Debug)]
+pub(crate) struct Event {
+    /// The position of the write.
+    pub(crate) revision: Revision,
+    /// What happened.
+    pub(crate) change: Change,
+    /// The object after the write; for a deletion its last state with the revision of the deletion.
+    pub(crate) object: Arc<Stored>,
+    /// The object before the write; `None` when added.
+    pub(crate) previous: Option<Arc<Stored>>,
+}
+
+/// What a write finds, or else it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// The key is free.
+    Absent,
+    /// The key holds the version of this revision.
+    Version(Revision),
+}
+
+/// One write.
+#[derive(Debug)]
+pub(crate) struct Write {
+    /// Where.
+    pub(crate) shelf: ShelfName,
+    /// Which object.
+    pub(crate) key: ObjectKey,
+    /// What it replaces.
+    pub(crate) expect: Expect,
+    /// What it leaves; `None` deletes.
+    pub(crate) put: Option<Put>,
+}
+
+/// The new state of an object.
+#[derive(Debug)]
+pub(crate) struct Put {
+    /// Its bytes, waiting for a revision.
+    pub(crate) draft: Draft,
+    /// What selectors look at.
+    pub(crate) facets: Facets,
+    /// The schema it was written under.
+    pub(crate) schema: u64,
+}
+
+/// Why a write did not happen.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The key does not hold what the write expected; this is what it holds.
+    Changed(Option<Arc<Stored>>),
+    /// The storage cannot take writes, and says why.
+    Unavailable(String),
+}
+
+/// The revision asked for is no longer kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Compacted {
+    /// What was asked for.
+    pub(crate) asked: Revision,
+    /// The oldest revision that can still be read.
+    pub(crate) oldest: Revision,
+}
+
+/// Which objects of a shelf to read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Range {
+    /// One namespace, or all.
+    pub(crate) scope: Scope,
+    /// Only keys behind this one.
+    pub(crate) after: Option<ObjectKey>,
+}
+
+/// The objects of a range at one revision, in key order.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    /// The revision they were read at.
+    pub(crate) revision: Revision,
+    /// The objects.
+    pub(crate) objects: Vec<Arc<Stored>>,
+}
+
+/// A write under way; resolves when it is safe to answer the client.
+pub(crate) type Committing<'a> = Pin<Box<dyn Future<Output = Result<Arc<Stored>, Refused>> + Send + 'a>>;
+
+/// Revisioned storage. In memory today; a durable one answers the same calls and resolves a commit only when it is on disk.
+pub(crate) trait Store: Send + Sync + 'static {
+    /// The newest revision.
+    fn revision(&self) -> Revision;
+
+    /// The newest version of one object.
+    fn get(&self, shelf: &str, key: &ObjectKey) -> Option<Arc<Stored>>;
+
+    /// The objects of a range, newest or exactly as they were at a revision.
+    ///
+    /// # Errors
+    /// The revision is older than the kept history.
+    fn list(&self, shelf: &str, range: &Range, at: Option<Revision>) -> Result<Listing, Compacted>;
+
+    /// Writes if the key holds what is expected. A deletion resolves to the last state with the revision of the deletion.
+    fn commit(&self, write: Write) -> Committing<'_>;
+
+    /// The events of a shelf after a revision, past and future.
+    ///
+    /// # Errors
+    /// The revision is older than the kept history.
+    fn watch(&self, shelf: &ShelfName, since: Revision) -> Result<StoreWatch, Compacted>;
+
+    /// Resolves when the revision is reached.
+    fn reached(&self, revision: Revision) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Forgets history up to a revision; reads and watches from before it are refused from then on.
+    fn compact(&self, upto: Revision);
+
+    /// How many objects and bytes each shelf holds.
+    fn sizes(&self) -> Vec<(ShelfName, usize, usize)>;
+}

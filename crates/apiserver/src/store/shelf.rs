@@ -1,0 +1,160 @@
+//! One resource in memory: its objects now, and the events that led here.
+//! Holds: undoing the kept events in reverse gives the objects at any revision since `compacted`.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{sync::watch, time::Instant};
+
+use super::{Change, Compacted, Event, ObjectKey, Range, Revision, Scope, Stored};
+
+/// Events younger than this are kept (Kubernetes promises 75 s; etcd compacts every 5 min).
+const HISTORY_KEPT: Duration = Duration::from_secs(300);
+
+/// At most this many events are kept, however young: a watcher that is further behind is cut and lists again.
+const HISTORY_MAX_EVENTS: usize = 100_000;
+
+/// The objects of one resource.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    /// The newest version of every object.
+    objects: BTreeMap<ObjectKey, Arc<Stored>>,
+    /// The newest events with the time of their write, oldest first, revisions growing. All are newer than `compacted`.
+    history: VecDeque<(Instant, Arc<Event>)>,
+    /// How many events were dropped from the front of `history`: the position of its first event in the stream of all.
+    dropped: u64,
+    /// Nothing at or before this revision can be replayed; the state exactly at it can still be read.
+    compacted: Revision,
+    /// Bytes of `objects`.
+    bytes: usize,
+    /// Tells watchers that there is more.
+    changed: watch::Sender<Revision>,
+}
+
+impl Shelf {
+    /// An empty shelf of a server whose history starts at `compacted`.
+    pub(super) fn new(compacted: Revision) -> Self {
+        Self { objects: BTreeMap::new(), history: VecDeque::new(), dropped: 0, compacted, bytes: 0, changed: watch::Sender::new(0) }
+    }
+
+    /// The newest version of an object.
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<Stored>> {
+        self.objects.get(key)
+    }
+
+    /// How many objects and bytes it holds.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.objects.len(), self.bytes)
+    }
+
+    /// Takes a write that is known to be allowed.
+    pub(super) fn apply(&mut self, event: Event) {
+        let now = Instant::now();
+        match event.change {
+            Change::Deleted => {
+                let gone = self.objects.remove(event.object.key.path());
+                self.bytes -= gone.map_or(0, |s| s.encoded.bytes().len());
+            }
+            Change::Added | Change::Modified => {
+                self.bytes += event.object.encoded.bytes().len();
+                let replaced = self.objects.insert(event.object.key.clone(), event.object.clone());
+                self.bytes -= replaced.map_or(0, |s| s.encoded.bytes().len());
+            }
+        }
+        self.history.push_back((now, Arc::new(event)));
+        while self.history.len() > HISTORY_MAX_EVENTS || self.history.front().is_some_and(|(t, _)| now - *t > HISTORY_KEPT) {
+            self.drop_oldest();
+        }
+        debug_assert!(self.is_consistent());
+    }
+
+    /// Forgets events up to a revision.
+    pub(super) fn compact(&mut self, upto: Revision) {
+        while self.history.front().is_some_and(|(_, e)| e.revision <= upto) {
+            self.drop_oldest();
+        }
+        self.compacted = self.compacted.max(upto);
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some((_, event)) = self.history.pop_front() {
+            self.dropped += 1;
+            self.compacted = self.compacted.max(event.revision);
+        }
+    }
+
+    /// The objects of a range now.
+    pub(super) fn list(&self, range: &Range) -> Vec<Arc<Stored>> {
+        let bounds = range.scope.bounds(range.after.as_ref());
+        if Scope::is_empty_range(&bounds) {
+            return Vec::new();
+        }
+        self.objects.range::<str, _>(as_str(&bounds)).map(|(_, stored)| stored.clone()).collect()
+    }
+
+    /// The objects of a range as they were at a revision.
+    pub(super) fn list_at(&self, range: &Range, at: Revision) -> Result<Vec<Arc<Stored>>, Compacted> {
+        self.replayable(at)?;
+        let bounds = range.scope.bounds(range.after.as_ref());
+        if Scope::is_empty_range(&bounds) {
+            return Ok(Vec::new());
+        }
+        let mut then: BTreeMap<&str, Option<&Arc<Stored>>> = BTreeMap::new();
+        for (_, event) in self.history.iter().rev().take_while(|(_, e)| e.revision > at) {
+            then.insert(event.object.key.path(), event.previous.as_ref());
+        }
+        if then.is_empty() {
+            return Ok(self.list(range));
+        }
+        let mut objects: BTreeMap<&str, &Arc<Stored>> =
+            self.objects.range::<str, _>(as_str(&bounds)).map(|(k, stored)| (k.path(), stored)).collect();
+        for (key, state) in then.range::<str, _>(as_str(&bounds)) {
+            match state {
+                Some(stored) => objects.insert(key, stored),
+                None => objects.remove(key),
+            };
+        }
+        Ok(objects.into_values().cloned().collect())
+    }
+
+    /// Whether everything after a revision is still known.
+    pub(super) fn replayable(&self, since: Revision) -> Result<(), Compacted> {
+        if since < self.compacted { Err(Compacted { asked: since, oldest: self.compacted }) } else { Ok(()) }
+    }
+
+    /// The position in the stream of all events of the first one after a revision.
+    pub(super) fn position_after(&self, since: Revision) -> u64 {
+        self.dropped + self.history.partition_point(|(_, e)| e.revision <= since) as u64
+    }
+
+    /// Up to `max` events from a position on; `None` when the first of them is no longer kept.
+    pub(super) fn events_from(&self, position: u64, max: usize) -> Option<Vec<Arc<Event>>> {
+        let skip = position.checked_sub(self.dropped)? as usize;
+        Some(self.history.range(skip.min(self.history.len())..).take(max).map(|(_, e)| e.clone()).collect())
+    }
+
+    /// A way to be told of new events.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Revision> {
+        self.changed.subscribe()
+    }
+
+    /// A handle that tells watchers of new events; used after the lock is released.
+    pub(super) fn bell(&self) -> watch::Sender<Revision> {
+        self.changed.clone()
+    }
+
+    fn is_consistent(&self) -> bool {
+        self.history.front().is_none_or(|(_, e)| e.revision > self.compacted)
+            && self.history.back().is_none_or(|(_, e)| match e.change {
+                Change::Deleted => !self.objects.contains_key(e.object.key.path()),
+                _ => self.objects.get(e.object.key.path()).is_some_and(|s| s.revision == e.revision),
+            })
+    }
+}
+
+fn as_str(bounds: &(std::ops::Bound<String>, std::ops::Bound<String>)) -> (std::ops::Bound<&str>, std::ops::Bound<&str>) {
+    (bounds.0.as_ref().map(String::as_str), bounds.1.as_ref().map(String::as_str))
+}
