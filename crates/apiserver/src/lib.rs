@@ -8,4 +8,5 @@ mod field; // what is wrong with an object, field by field
 mod kinds; // the rows: one per served kind
 mod names; // what names and labels may look like
 mod object; // typed metadata, opaque body, the clock
+mod selector; // labels and fields
 mod store; // revisions, history, watches
