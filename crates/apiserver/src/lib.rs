@@ -5,8 +5,11 @@ mod auth; // who asks, and whether they may
 mod entropy; // the one source of randomness
 mod error; // every failure, and its Status
 mod field; // what is wrong with an object, field by field
+mod http; // requests to calls, outcomes to bytes
 mod kinds; // the rows: one per served kind
 mod names; // what names and labels may look like
 mod object; // typed metadata, opaque body, the clock
+mod patch; // a change instead of an object
+mod registry; // what is served right now
 mod selector; // labels and fields
 mod store; // revisions, history, watches

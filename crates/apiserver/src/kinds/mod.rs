@@ -11,5 +11,5 @@ mod table; // the rows
 
 pub(crate) use quantity::Quantity;
 pub(crate) use row::{Field, Row, StoredAs, Sub};
-pub(crate) use strategy::{DeleteAnswer, Generation, Strategy};
+pub(crate) use strategy::{DeleteAnswer, Deletion, Effect, Generation, Strategy};
 pub(crate) use table::{ROWS, find, find_kind};

@@ -103,19 +103,17 @@ impl Row {
         self.subresources.iter().find(|s| s.name == name)
     }
 
-    /// The value a stored object has for a field selector.
+    /// Whether a field may stand in a field selector.
     ///
     /// # Errors
-    /// The words Kubernetes refuses the selector with, when the kind has no such field.
-    pub(crate) fn selected(&self, object: &Object, label: &str) -> Result<String, String> {
-        match label {
-            "metadata.name" => Ok(object.meta.name.clone()),
-            "metadata.namespace" if self.selects_namespace() => Ok(object.meta.namespace.clone()),
-            _ => match self.selectable.iter().find(|f| f.label == label) {
-                Some(field) => Ok(field.of(object)),
-                None => Err(self.refusal(label)),
-            },
-        }
+    /// The words Kubernetes refuses the selector with.
+    pub(crate) fn check_selectable(&self, label: &str) -> Result<(), String> {
+        let known = match label {
+            "metadata.name" => true,
+            "metadata.namespace" => self.selects_namespace(),
+            _ => self.selectable.iter().any(|f| f.label == label),
+        };
+        if known { Ok(()) } else { Err(self.refusal(label)) }
     }
 
     /// Whether `metadata.namespace` may be selected: cluster-wide kinds with fields of their own do not take it.
@@ -230,7 +228,8 @@ impl Field {
         Self { absent, ..self }
     }
 
-    fn of(&self, object: &Object) -> String {
+    /// The text of the field in a stored object.
+    pub(crate) fn of(&self, object: &Object) -> String {
         let shown = self.paths.iter().find_map(|path| match object.at(path)? {
             Value::String(s) if s.is_empty() => None,
             Value::String(s) => Some(s.clone()),

@@ -73,7 +73,8 @@ mod tests {
         let meta = ObjectMeta { name: "a".into(), namespace: "n".into(), ..ObjectMeta::default() };
         let body = body.as_object().expect("written as an object").clone();
         let object = Object { api_version: row.api_version(), kind: row.kind.into(), meta, body };
-        let got = row.selected(&object, label);
+        let value = || row.selectable.iter().find(|f| f.label == label).map_or_else(|| object.meta.name.clone(), |f| f.of(&object));
+        let got = row.check_selectable(label).map(|()| value());
         assert_eq!(got.as_deref().map_err(String::as_str), expected, "{label}");
     }
 

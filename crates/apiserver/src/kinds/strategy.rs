@@ -60,6 +60,34 @@ pub(crate) struct Strategy {
     pub(crate) create_on_update: bool,
     /// What DELETE answers.
     pub(crate) delete_answer: DeleteAnswer,
+    /// How long a deletion takes: the seconds asked for by the client and the object, or `None` for kinds that go at once.
+    pub(crate) grace_period: fn(&Object, Option<i64>) -> Option<i64>,
+    /// Whether dependents are orphaned when the client does not say.
+    pub(crate) orphans: bool,
+    /// Marks an object whose deletion begins (`true` when it changed) and tells whether it may go once nothing in its metadata holds it.
+    pub(crate) deletion: Deletion,
+    /// What the server does right after a write, before it answers.
+    pub(crate) effect: Effect,
+}
+
+/// What deletion of a kind means besides its metadata.
+#[derive(Clone, Copy)]
+pub(crate) struct Deletion {
+    /// Changes the object when its deletion begins.
+    pub(crate) begin: fn(&mut Object, crate::object::Time),
+    /// Whether something outside its metadata still holds the object.
+    pub(crate) held: fn(&Object) -> bool,
+}
+
+/// What else a write changes in the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nothing.
+    None,
+    /// What is served: the object defines a custom resource.
+    Definition,
+    /// Which service addresses and node ports are taken.
+    Addresses,
 }
 
 impl Strategy {
@@ -79,6 +107,10 @@ impl Strategy {
         unconditional_update: true,
         create_on_update: false,
         delete_answer: DeleteAnswer::Status,
+        grace_period: |_, _| None,
+        orphans: false,
+        deletion: Deletion { begin: |_, _| {}, held: |_| false },
+        effect: Effect::None,
     };
 
     /// A kind with `spec`, `status` and a generation: writes to the object leave the status alone, and the reverse.

@@ -1,0 +1,6 @@
+//! HTTP: from requests to typed calls of verbs, and from their outcome to bytes.
+
+pub(crate) mod body; // bytes or a stream
+pub(crate) mod negotiate; // media types
+pub(crate) mod query; // query parameters
+pub(crate) mod route; // paths

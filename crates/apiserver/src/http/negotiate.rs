@@ -1,0 +1,225 @@
+//! Media types: what a client sends and what it wants back.
+//! In: `Accept` and `Content-Type`. Out: one format and one form.
+//! Holds: a client that cannot be served is told which forms there are, in Kubernetes' words.
+
+use crate::error::ApiError;
+
+/// How bytes are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Json,
+    Yaml,
+}
+
+impl Format {
+    /// The `Content-Type`.
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+        }
+    }
+}
+
+/// What objects are turned into before they are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As they are.
+    Object,
+    /// Rows and columns.
+    Table(MetaVersion),
+    /// Metadata of one object.
+    Partial(MetaVersion),
+    /// Metadata of a list.
+    PartialList(MetaVersion),
+}
+
+/// The version of `meta.k8s.io` a form is asked in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MetaVersion {
+    V1,
+    V1Beta1,
+}
+
+impl MetaVersion {
+    /// As `apiVersion` writes it.
+    pub(crate) fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// What a client wants back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) format: Format,
+    pub(crate) form: Form,
+}
+
+/// One entry of an `Accept` header.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct MediaRange {
+    pub(crate) type_: String,
+    pub(crate) parameters: Vec<(String, String)>,
+    quality: f32,
+}
+
+impl MediaRange {
+    /// The value of a parameter, empty when it is not there.
+    pub(crate) fn parameter(&self, name: &str) -> &str {
+        self.parameters.iter().find(|(k, _)| k == name).map_or("", |(_, v)| v)
+    }
+}
+
+/// The entries of an `Accept` header, the best first. None at all means anything will do.
+pub(crate) fn ranges(accept: &str) -> Vec<MediaRange> {
+    let mut list: Vec<MediaRange> = accept.split(',').map(str::trim).filter(|s| !s.is_empty()).map(range).collect();
+    list.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    list
+}
+
+fn range(text: &str) -> MediaRange {
+    let mut parts = text.split(';').map(str::trim);
+    let type_ = parts.next().unwrap_or_default().to_ascii_lowercase();
+    let parameters: Vec<(String, String)> =
+        parts.filter_map(|p| p.split_once('=')).map(|(k, v)| (k.trim().to_ascii_lowercase(), v.trim().to_owned())).collect();
+    let quality = parameters.iter().find(|(k, _)| k == "q").and_then(|(_, v)| v.parse().ok()).unwrap_or(1.0);
+    MediaRange { type_, parameters, quality }
+}
+
+const OBJECT_TYPES: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+const STREAM_TYPES: [&str; 2] = ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+
+/// What the answer about objects may look like: which forms, and which media types the real server names in a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// An object or list of a built-in kind. Its reads can also be streams, which the refusal names too.
+    BuiltIn { streams: bool },
+    /// An object or list of a custom kind.
+    Custom { streams: bool },
+    /// A watch.
+    Watch { custom: bool },
+}
+
+impl Offer {
+    fn media_types(self) -> Vec<&'static str> {
+        let known = |custom: bool| OBJECT_TYPES[..if custom { 2 } else { 3 }].to_vec();
+        match self {
+            Self::BuiltIn { streams: false } => known(false),
+            Self::BuiltIn { streams: true } => [known(false), STREAM_TYPES.to_vec()].concat(),
+            Self::Custom { streams: false } => known(true),
+            Self::Custom { streams: true } => [known(true), STREAM_TYPES[..1].to_vec()].concat(),
+            Self::Watch { custom } => known(custom),
+        }
+    }
+
+    fn is_custom(self) -> bool {
+        matches!(self, Self::Custom { .. } | Self::Watch { custom: true })
+    }
+
+    fn formats(self) -> &'static [Format] {
+        if matches!(self, Self::Watch { .. }) { &[Format::Json] } else { &[Format::Json, Format::Yaml] }
+    }
+}
+
+/// Chooses format and form.
+///
+/// # Errors
+/// 406 when nothing the client accepts is on offer.
+pub(crate) fn wanted(accept: Option<&str>, offer: Offer) -> Result<Wanted, ApiError> {
+    let list = ranges(accept.unwrap_or_default());
+    if list.is_empty() {
+        return Ok(Wanted { format: Format::Json, form: Form::Object });
+    }
+    let mut named = false;
+    for range in &list {
+        let format = match range.type_.as_str() {
+            "application/json" | "*/*" | "application/*" if range.type_ != "application/*" || range.parameters.is_empty() => Format::Json,
+            "application/yaml" => Format::Yaml,
+            _ => continue,
+        };
+        if range.type_ == "application/*" {
+            continue;
+        }
+        named = true;
+        if !offer.formats().contains(&format) {
+            continue;
+        }
+        if let Some(form) = form(range) {
+            return Ok(Wanted { format, form });
+        }
+    }
+    let protobuf_only = list.iter().all(|r| r.type_ == "application/vnd.kubernetes.protobuf");
+    if named || protobuf_only && !offer.is_custom() {
+        return Err(ApiError::NotAcceptableForm(format!(
+            "only the following media types are accepted: {}",
+            OBJECT_TYPES[..if offer.is_custom() { 2 } else { 3 }].join(", ")
+        )));
+    }
+    Err(ApiError::NotAcceptable(offer.media_types()))
+}
+
+/// The form an entry asks for; `None` when there is no such form.
+fn form(range: &MediaRange) -> Option<Form> {
+    let as_ = range.parameter("as");
+    if as_.is_empty() {
+        return Some(Form::Object);
+    }
+    if range.parameter("g") != "meta.k8s.io" {
+        return None;
+    }
+    let version = match range.parameter("v") {
+        "v1" => MetaVersion::V1,
+        "v1beta1" => MetaVersion::V1Beta1,
+        _ => return None,
+    };
+    match as_ {
+        "Table" => Some(Form::Table(version)),
+        "PartialObjectMetadata" => Some(Form::Partial(version)),
+        "PartialObjectMetadataList" => Some(Form::PartialList(version)),
+        _ => None,
+    }
+}
+
+/// The format of a request body.
+///
+/// # Errors
+/// 415 when it is none the server reads.
+pub(crate) fn body_format(content_type: Option<&str>) -> Result<Format, ApiError> {
+    let essence = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match essence.as_str() {
+        "" | "application/json" => Ok(Format::Json),
+        "application/yaml" => Ok(Format::Yaml),
+        _ => Err(ApiError::UnsupportedMediaType(OBJECT_TYPES.to_vec())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accept_header_chooses_format_and_form() {
+        let read = Offer::BuiltIn { streams: true };
+        let json = Wanted { format: Format::Json, form: Form::Object };
+        for (accept, expected) in [
+            (None, Some(json)),
+            (Some("*/*"), Some(json)),
+            (Some("application/json"), Some(json)),
+            (Some("application/yaml"), Some(Wanted { format: Format::Yaml, form: Form::Object })),
+            (Some("application/json;q=0.5,application/yaml"), Some(Wanted { format: Format::Yaml, form: Form::Object })),
+            (
+                Some("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
+                Some(Wanted { format: Format::Json, form: Form::Table(MetaVersion::V1) }),
+            ),
+            (Some("application/json;as=Table;v=v9;g=meta.k8s.io,application/json"), Some(json)),
+            (Some("application/vnd.kubernetes.protobuf,application/json"), Some(json)),
+            (Some("application/xml"), None),
+            (Some("application/*"), None),
+        ] {
+            assert_eq!(wanted(accept, read).ok(), expected, "{accept:?}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Paths: what a request is about.
+//! In: the path of a request. Out: typed parts, each decoded once and free of slashes.
+//! Holds: nothing behind this point splits or joins path text; storage keys are built from these parts only.
+
+/// What a path leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// A resource, its objects or their parts.
+    Resource(ResourcePath),
+    /// `/api`, `/apis`, `/apis/GROUP`, `/api/v1`, `/apis/GROUP/VERSION`.
+    Discovery(Discovery),
+    /// Anything else, as it was sent.
+    Other(String),
+}
+
+/// A discovery document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Discovery {
+    /// `/api`.
+    Core,
+    /// `/apis`.
+    Groups,
+    /// `/apis/GROUP`.
+    Group(String),
+    /// `/api/v1` (empty group) or `/apis/GROUP/VERSION`.
+    Version { group: String, version: String },
+}
+
+/// The parts of a resource path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ResourcePath {
+    /// Empty for the core group.
+    pub(crate) group: String,
+    pub(crate) version: String,
+    /// Empty when the path names none.
+    pub(crate) namespace: String,
+    pub(crate) resource: String,
+    /// Empty for a collection.
+    pub(crate) name: String,
+    /// Empty for the object itself.
+    pub(crate) subresource: String,
+    /// Whether it is one of the old `/watch/` paths.
+    pub(crate) watch: bool,
+}
+
+impl Route {
+    /// Reads a path.
+    ///
+    /// Percent signs are decoded first, so an encoded slash separates like a plain one. A path with an empty segment in it, or with `.` or
+    /// `..`, leads nowhere.
+    pub(crate) fn parse(path: &str) -> Self {
+        let other = || Self::Other(path.to_owned());
+        let Some(decoded) = percent_decode(path) else { return other() };
+        let trimmed = decoded.strip_prefix('/').unwrap_or(&decoded);
+        let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
+        let segments: Vec<&str> = trimmed.split('/').collect();
+        if segments.iter().any(|s| s.is_empty() || *s == "." || *s == ".." || s.contains('\0')) {
+            return other();
+        }
+        match segments.as_slice() {
+            ["api"] => Self::Discovery(Discovery::Core),
+            ["apis"] => Self::Discovery(Discovery::Groups),
+            ["apis", group] => Self::Discovery(Discovery::Group((*group).into())),
+            ["api", version] => Self::Discovery(Discovery::Version { group: String::new(), version: (*version).into() }),
+            ["apis", group, version] => Self::Discovery(Discovery::Version { group: (*group).into(), version: (*version).into() }),
+            ["api", version, rest @ ..] => resource("", version, rest).map_or_else(other, Self::Resource),
+            ["apis", group, version, rest @ ..] => resource(group, version, rest).map_or_else(other, Self::Resource),
+            _ => other(),
+        }
+    }
+}
+
+/// The part of a path behind its version.
+fn resource(group: &str, version: &str, rest: &[&str]) -> Option<ResourcePath> {
+    let (watch, rest) = match rest {
+        ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+        rest => (false, rest),
+    };
+    let (namespace, rest) = match rest {
+        // A namespace itself, or a part of it.
+        ["namespaces"] | ["namespaces", _] => ("", rest),
+        ["namespaces", _, "status" | "finalize"] => ("", rest),
+        ["namespaces", namespace, rest @ ..] => (*namespace, rest),
+        rest => ("", rest),
+    };
+    let (resource, name, subresource) = match rest {
+        [resource] => (*resource, "", String::new()),
+        [resource, name] => (*resource, *name, String::new()),
+        [resource, name, subresource @ ..] => (*resource, *name, subresource.join("/")),
+        [] => return None,
+    };
+    Some(ResourcePath {
+        group: group.into(),
+        version: version.into(),
+        namespace: namespace.into(),
+        resource: resource.into(),
+        name: name.into(),
+        subresource,
+        watch,
+    })
+}
+
+/// Decodes percent signs; `None` when the outcome is not UTF-8 or a percent sign is not followed by two digits.
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
+    if !text.contains('%') {
+        return Some(text.to_owned());
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(b) = bytes.next() {
+        if b == b'%' {
+            let digit = |b: Option<u8>| (b? as char).to_digit(16);
+            let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
+            out.push((high * 16 + low) as u8);
+        } else {
+            out.push(b);
+        }
+    }
+    String::from_utf8(out).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(path: &str) -> String {
+        match Route::parse(path) {
+            Route::Resource(p) => {
+                let watch = if p.watch { "watch " } else { "" };
+                format!("{watch}{}|{}|{}|{}|{}|{}", p.group, p.version, p.namespace, p.resource, p.name, p.subresource)
+            }
+            Route::Discovery(d) => format!("{d:?}"),
+            Route::Other(_) => "other".into(),
+        }
+    }
+
+    #[test]
+    fn paths_are_read_into_their_parts() {
+        for (path, expected) in [
+            ("/api/v1/pods", "|v1||pods||"),
+            ("/api/v1/namespaces", "|v1||namespaces||"),
+            ("/api/v1/namespaces/a", "|v1||namespaces|a|"),
+            ("/api/v1/namespaces/a/status", "|v1||namespaces|a|status"),
+            ("/api/v1/namespaces/a/finalize", "|v1||namespaces|a|finalize"),
+            ("/api/v1/namespaces/a/pods", "|v1|a|pods||"),
+            ("/api/v1/namespaces/a/pods/b/log", "|v1|a|pods|b|log"),
+            ("/apis/apps/v1/namespaces/a/deployments/b/scale", "apps|v1|a|deployments|b|scale"),
+            ("/api/v1/watch/namespaces/a/pods/b", "watch |v1|a|pods|b|"),
+            ("/apis/apps/v1/deployments/", "apps|v1||deployments||"),
+            ("/apis", "Groups"),
+            ("/apis/apps", "Group(\"apps\")"),
+            ("/api//v1", "other"),
+            ("/api/v1/pods/..", "other"),
+            ("/api/v1/pods/%2e%2e/x", "other"),
+            ("/api/v1/namespaces/a%2Fb/pods", "|v1|a|b|pods|"),
+            ("/api/v1/pods/%zz", "other"),
+            ("/healthz", "other"),
+        ] {
+            assert_eq!(shown(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! JSON patch (RFC 6902) with the habits of the library Kubernetes uses.
+//! Holds: at most 10,000 operations, and copies that together stay below the size of a request.
+
+use serde_json::{Map, Value};
+
+/// More operations are refused.
+const OPERATIONS_MAX: usize = 10_000;
+
+/// What copied values may add up to, so that a small patch cannot make a huge object.
+const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+/// A list of operations.
+#[derive(Clone, Debug)]
+pub(crate) struct JsonPatch(Vec<Operation>);
+
+#[derive(Clone, Debug)]
+struct Operation {
+    op: String,
+    path: Option<String>,
+    from: Option<String>,
+    value: Value,
+}
+
+/// Why a patch was not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// It is not a list of operations.
+    Shape(String),
+    /// It has this many operations.
+    TooMany(usize),
+}
+
+impl JsonPatch {
+    /// Reads a patch.
+    ///
+    /// # Errors
+    /// Not a list of objects, or too long a list.
+    pub(crate) fn read(value: Value) -> Result<Self, Unreadable> {
+        let go = |what: &str| Unreadable::Shape(format!("json: cannot unmarshal {what} into Go value of type jsonpatch.Patch"));
+        let list = match value {
+            Value::Array(list) => list,
+            Value::Object(_) => return Err(go("object")),
+            Value::String(_) => return Err(go("string")),
+            Value::Number(_) => return Err(go("number")),
+            Value::Bool(_) => return Err(go("bool")),
+            Value::Null => Vec::new(),
+        };
+        if list.len() > OPERATIONS_MAX {
+            return Err(Unreadable::TooMany(list.len()));
+        }
+        let operation = |item: Value| match item {
+            Value::Object(mut map) => Ok(Operation {
+                op: text(&mut map, "op").unwrap_or_else(|| "unknown".into()),
+                path: text(&mut map, "path"),
+                from: text(&mut map, "from"),
+                value: map.remove("value").unwrap_or(Value::Null),
+            }),
+            Value::Null => Ok(Operation { op: "unknown".into(), path: None, from: None, value: Value::Null }),
+            _ => Err(Unreadable::Shape("json: cannot unmarshal into Go value of type jsonpatch.Operation".into())),
+        };
+        list.into_iter().map(operation).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Applies every operation in order.
+    ///
+    /// # Errors
+    /// What failed; the target is then of no use.
+    pub(crate) fn apply(&self, target: &mut Value) -> Result<(), String> {
+        let mut copied = 0;
+        for operation in &self.0 {
+            operation.apply(target, &mut copied)?;
+        }
+        Ok(())
+    }
+}
+
+fn text(map: &mut Map<String, Value>, key: &str) -> Option<String> {
+    match map.remove(key) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+impl Operation {
+    fn apply(&self, target: &mut Value, copied: &mut usize) -> Result<(), String> {
+        let path = || self.path.as_deref().ok_or_else(|| format!("{} operation failed to decode path: missing value", self.op));
+        let from = || self.from.as_deref().ok_or_else(|| format!("{} operation failed to decode from: missing value", self.op));
+        match self.op.as_str() {
+            "add" => add(target, path()?, self.value.clone()),
+            "remove" => remove(target, path()?).map(|_| ()),
+            "replace" => replace(target, path()?, self.value.clone()),
+            "move" => {
+                let value = remove(target, from()?)?;
+                add(target, path()?, value)
+            }
+            "copy" => {
+                let value = find(target, from()?).cloned().unwrap_or(Value::Null);
+                *copied += value.to_string().len();
+                if *copied > COPIED_BYTES_MAX {
+                    return Err(format!(
+                        "unable to copy, the accumulated size increase of copy is {copied}, exceeding the limit {COPIED_BYTES_MAX}"
+                    ));
+                }
+                add(target, path()?, value)
+            }
+            "test" => {
+                let found = find(target, path()?).unwrap_or(&Value::Null);
+                if same(found, &self.value) { Ok(()) } else { Err(format!("testing value {} failed", path()?)) }
+            }
+            other => Err(format!("unexpected kind: {other}")),
+        }
+    }
+}
+
+/// The decoded keys of a pointer. The text before the first slash is ignored, as in the real server.
+fn keys(pointer: &str) -> Vec<String> {
+    pointer.split('/').skip(1).map(|key| key.replace("~1", "/").replace("~0", "~")).collect()
+}
+
+/// The container a pointer ends in, and the last key.
+fn parent<'a>(target: &'a mut Value, pointer: &str) -> Result<(&'a mut Value, String), String> {
+    let mut keys = keys(pointer);
+    let last = keys.pop().ok_or_else(|| format!("missing path {pointer:?}"))?;
+    let mut at = target;
+    for key in keys {
+        at = match at {
+            Value::Object(map) => map.get_mut(&key),
+            Value::Array(list) => existing_index(&key, list.len()).and_then(|i| list.get_mut(i)),
+            _ => None,
+        }
+        .ok_or_else(|| format!("missing path {pointer:?}"))?;
+    }
+    if at.is_object() || at.is_array() { Ok((at, last)) } else { Err(format!("missing path {pointer:?}")) }
+}
+
+fn find<'a>(target: &'a Value, pointer: &str) -> Option<&'a Value> {
+    keys(pointer).into_iter().try_fold(target, |at, key| match at {
+        Value::Object(map) => map.get(&key),
+        Value::Array(list) => list.get(existing_index(&key, list.len())?),
+        _ => None,
+    })
+}
+
+/// The place of an item that is there; negative numbers count from the end.
+fn existing_index(key: &str, len: usize) -> Option<usize> {
+    let index: i64 = key.parse().ok()?;
+    let index = if index < 0 { index + i64::try_from(len).ok()? } else { index };
+    usize::try_from(index).ok().filter(|i| *i < len)
+}
+
+/// The place where an item may be put: an index up to the length, negative ones from behind the end, `-` at the end.
+fn insertion_index(key: &str, len: usize) -> Option<usize> {
+    if key == "-" {
+        return Some(len);
+    }
+    let index: i64 = key.parse().ok()?;
+    let index = if index < 0 { index + i64::try_from(len).ok()? + 1 } else { index };
+    usize::try_from(index).ok().filter(|i| *i <= len)
+}
+
+fn add(target: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
+    if pointer.is_empty() {
+        *target = value;
+        return Ok(());
+    }
+    let (container, key) = parent(target, pointer)?;
+    match container {
+        Value::Object(map) => {
+            map.insert(key, value);
+        }
+        Value::Array(list) => {
+            let index = insertion_index(&key, list.len()).ok_or_else(|| format!("invalid index {pointer:?}"))?;
+            list.insert(index, value);
+        }
+        _ => return Err(format!("missing path {pointer:?}")),
+    }
+    Ok(())
+}
+
+fn remove(target: &mut Value, pointer: &str) -> Result<Value, String> {
+    let (container, key) = parent(target, pointer)?;
+    let removed = match container {
+        Value::Object(map) => map.remove(&key),
+        Value::Array(list) => existing_index(&key, list.len()).map(|i| list.remove(i)),
+        _ => None,
+    };
+    removed.ok_or_else(|| format!("missing path {pointer:?}"))
+}
+
+fn replace(target: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
+    if pointer.is_empty() {
+        *target = value;
+        return Ok(());
+    }
+    let (container, key) = parent(target, pointer)?;
+    match container {
+        // A missing key is added, as in the real server.
+        Value::Object(map) => {
+            map.insert(key, value);
+        }
+        Value::Array(list) => {
+            let index = existing_index(&key, list.len()).ok_or_else(|| format!("invalid index {pointer:?}"))?;
+            list[index] = value;
+        }
+        _ => return Err(format!("missing path {pointer:?}")),
+    }
+    Ok(())
+}
+
+/// Equality of JSON as the real server tests it: numbers by their text, so `2` is not `2.0`.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => a.len() == b.len() && a.iter().all(|(k, v)| b.get(k).is_some_and(|w| same(v, w))),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Number(a), Value::Number(b)) => a.to_string() == b.to_string(),
+        _ => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn patched(target: &Value, patch: &Value) -> Result<Value, String> {
+        let mut outcome = target.clone();
+        JsonPatch::read(patch.clone()).expect("a readable patch").apply(&mut outcome)?;
+        Ok(outcome)
+    }
+
+    #[test]
+    fn operations_do_what_the_real_server_does() {
+        let object = json!({"a": 1, "list": [1, 2, 3], "m": {"x/y": 1}});
+        for (patch, expected) in [
+            (json!([{"op": "add", "path": "/b", "value": 2}]), Some(json!({"a": 1, "b": 2, "list": [1, 2, 3], "m": {"x/y": 1}}))),
+            (json!([{"op": "replace", "path": "/new", "value": 2}]), Some(json!({"a": 1, "new": 2, "list": [1, 2, 3], "m": {"x/y": 1}}))),
+            (json!([{"op": "add", "path": "b", "value": 2}]), None),
+            (json!([{"op": "add", "path": "data/b", "value": 2}]), Some(json!({"a": 1, "b": 2, "list": [1, 2, 3], "m": {"x/y": 1}}))),
+            (json!([{"op": "remove", "path": "/m/x~1y"}]), Some(json!({"a": 1, "list": [1, 2, 3], "m": {}}))),
+            (json!([{"op": "add", "path": "/list/-", "value": 4}]), Some(json!({"a": 1, "list": [1, 2, 3, 4], "m": {"x/y": 1}}))),
+            (json!([{"op": "replace", "path": "/list/-1", "value": 9}]), Some(json!({"a": 1, "list": [1, 2, 9], "m": {"x/y": 1}}))),
+            (json!([{"op": "add", "path": "/list/4", "value": 9}]), None),
+            (json!([{"op": "remove", "path": "/none"}]), None),
+            (json!([{"op": "move", "from": "/a", "path": "/z"}]), Some(json!({"z": 1, "list": [1, 2, 3], "m": {"x/y": 1}}))),
+            (json!([{"op": "copy", "from": "/none", "path": "/z"}]), Some(json!({"a": 1, "z": null, "list": [1, 2, 3], "m": {"x/y": 1}}))),
+            (json!([{"op": "test", "path": "/none", "value": null}]), Some(object.clone())),
+            (json!([{"op": "test", "path": "/a", "value": 1.0}]), None),
+            (json!([{"op": "conquer", "path": "/a"}]), None),
+            (json!([{"op": "add", "value": 1}]), None),
+        ] {
+            assert_eq!(patched(&object, &patch).ok(), expected, "{patch}");
+        }
+    }
+
+    #[test]
+    fn copies_cannot_blow_an_object_up() {
+        let operations: Vec<Value> = (0..60).map(|i| json!({"op": "copy", "from": "/a", "path": format!("/{i}")})).collect();
+        let object = json!({"a": "x".repeat(100_000)});
+        assert!(patched(&object, &Value::Array(operations)).is_err());
+    }
+
+    #[test]
+    fn too_many_operations_are_refused() {
+        let operations = Value::Array(vec![json!({"op": "test", "path": "/a"}); 10_001]);
+        assert_eq!(JsonPatch::read(operations).err(), Some(Unreadable::TooMany(10_001)));
+    }
+}

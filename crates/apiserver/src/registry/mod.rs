@@ -1,0 +1,78 @@
+//! What is served right now: the built-in rows, and whatever custom resources are defined.
+//! In: the table of kinds, and definitions as they come and go. Out: the resource behind a path.
+//! Holds: a look-up sees one whole catalog; a new definition is served from the moment its write is answered.
+
+mod resource;
+
+pub(crate) use resource::{Part, Resource, Source};
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock, PoisonError, RwLock},
+};
+
+use crate::kinds::ROWS;
+
+static BUILT_IN: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| ROWS.iter().map(|row| Arc::new(Resource::built_in(row))).collect());
+
+/// Everything served at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    /// Custom resources by group, version and plural name.
+    custom: BTreeMap<(String, String, String), Arc<Resource>>,
+}
+
+impl Catalog {
+    /// The resource of a path.
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        let built_in = BUILT_IN.iter().find(|r| r.plural == plural && r.group == group && r.version == version);
+        built_in.or_else(|| self.custom.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))).cloned()
+    }
+
+    /// The resource of a kind.
+    pub(crate) fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<Resource>> {
+        self.resources().find(|r| r.group == group && r.version == version && r.kind == kind).cloned()
+    }
+
+    /// Every resource: built-in rows in their order, then custom ones.
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        BUILT_IN.iter().chain(self.custom.values())
+    }
+
+    /// Whether a group has any resource.
+    pub(crate) fn has_group(&self, group: &str) -> bool {
+        self.resources().any(|r| r.group == group)
+    }
+
+    /// Whether a version of a group has any resource.
+    pub(crate) fn has_version(&self, group: &str, version: &str) -> bool {
+        self.resources().any(|r| r.group == group && r.version == version)
+    }
+
+    /// The same catalog with these resources for a group and plural name, instead of those it had.
+    pub(crate) fn with_custom(&self, group: &str, plural: &str, resources: Vec<Resource>) -> Self {
+        let mut custom = self.custom.clone();
+        custom.retain(|(g, _, p), _| g != group || p != plural);
+        custom.extend(resources.into_iter().map(|r| ((r.group.clone(), r.version.clone(), r.plural.clone()), Arc::new(r))));
+        Self { custom }
+    }
+}
+
+/// The catalog, replaced as a whole when definitions change.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    catalog: RwLock<Arc<Catalog>>,
+}
+
+impl Registry {
+    /// What is served now.
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Serves something else from now on.
+    pub(crate) fn update(&self, change: impl FnOnce(&Catalog) -> Catalog) {
+        let mut slot = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        *slot = Arc::new(change(&slot));
+    }
+}

@@ -1,0 +1,177 @@
+//! One served resource in one version, built-in or custom.
+//! Holds: everything the verbs need to know of a kind is asked here; no verb knows a kind by name.
+
+use std::sync::Arc;
+
+use crate::{
+    error::{GroupKind, GroupResource},
+    kinds::{Row, Strategy},
+    object::{Encoded, Object},
+    store::{Facets, ShelfName, Stored},
+};
+
+/// A resource that paths lead to.
+pub(crate) struct Resource {
+    /// Empty for the core group.
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
+    pub(crate) list_kind: String,
+    pub(crate) plural: String,
+    pub(crate) singular: String,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) namespaced: bool,
+    /// In the order of discovery.
+    pub(crate) verbs: &'static [&'static str],
+    /// In the order of discovery.
+    pub(crate) parts: Vec<Part>,
+    pub(crate) strategy: Strategy,
+    /// Where objects are kept.
+    pub(crate) shelf: ShelfName,
+    /// Where the rest of the description comes from.
+    pub(crate) source: Source,
+    /// The warning that every answer carries.
+    pub(crate) warning: Option<String>,
+}
+
+/// A subresource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) name: &'static str,
+    /// The kind that requests and answers have.
+    pub(crate) kind: String,
+    /// Empty together with `version` when they are the resource's own.
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) verbs: &'static [&'static str],
+}
+
+/// Where a resource's description comes from.
+pub(crate) enum Source {
+    /// A row of the table of kinds.
+    BuiltIn(&'static Row),
+}
+
+impl std::fmt::Debug for Resource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{} {}", self.group, self.version, self.plural)
+    }
+}
+
+impl Resource {
+    /// The resource of a row.
+    pub(super) fn built_in(row: &'static Row) -> Self {
+        let (group, plural) = row.storage();
+        Self {
+            group: row.group.into(),
+            version: row.version.into(),
+            kind: row.kind.into(),
+            list_kind: format!("{}List", row.kind),
+            plural: row.plural.into(),
+            singular: row.singular(),
+            short_names: row.short_names.iter().map(|s| (*s).into()).collect(),
+            categories: row.categories.iter().map(|s| (*s).into()).collect(),
+            namespaced: row.namespaced,
+            verbs: row.verbs,
+            parts: row
+                .subresources
+                .iter()
+                .map(|s| Part { name: s.name, kind: s.kind.into(), group: s.group, version: s.version, verbs: s.verbs })
+                .collect(),
+            strategy: *row.strategy,
+            shelf: format!("{group}/{plural}").into(),
+            source: Source::BuiltIn(row),
+            warning: row.deprecated.map(str::to_owned),
+        }
+    }
+
+    /// `v1`, `apps/v1`.
+    pub(crate) fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// As errors name it.
+    pub(crate) fn group_resource(&self) -> GroupResource {
+        GroupResource::new(self.group.as_str(), self.plural.as_str())
+    }
+
+    /// As validation errors name it.
+    pub(crate) fn group_kind(&self) -> GroupKind {
+        GroupKind::new(self.group.as_str(), self.kind.as_str())
+    }
+
+    /// The subresource of that name.
+    pub(crate) fn part(&self, name: &str) -> Option<&Part> {
+        self.parts.iter().find(|p| p.name == name)
+    }
+
+    /// Whether `status` has a path of its own, so that plain writes leave it alone.
+    pub(crate) fn has_status(&self) -> bool {
+        self.part("status").is_some()
+    }
+
+    /// Whether objects in lists name their kind: custom resources do, built-in ones do not.
+    pub(crate) fn items_name_kind(&self) -> bool {
+        match &self.source {
+            Source::BuiltIn(_) => false,
+        }
+    }
+
+    /// The number that stored objects carry of the schema they were written under.
+    pub(crate) fn schema(&self) -> u64 {
+        match &self.source {
+            Source::BuiltIn(_) => 0,
+        }
+    }
+
+    /// Whether a field may stand in a field selector.
+    ///
+    /// # Errors
+    /// The words of the refusal.
+    pub(crate) fn check_selectable(&self, field: &str) -> Result<(), String> {
+        match &self.source {
+            Source::BuiltIn(row) => row.check_selectable(field),
+        }
+    }
+
+    /// What selectors look at.
+    pub(crate) fn facets(&self, object: &Object) -> Facets {
+        let fields = match &self.source {
+            Source::BuiltIn(row) => row.selectable.iter().map(|f| (Arc::from(f.label), f.of(object))).collect(),
+        };
+        Facets { uid: object.meta.uid.clone(), labels: object.meta.labels.clone(), fields }
+    }
+
+    /// Turns an object of this version into the stored one.
+    pub(crate) fn to_storage(&self, object: &mut Object) {
+        match &self.source {
+            Source::BuiltIn(row) => {
+                if let Some(other) = row.stored_as {
+                    (other.to_storage)(object);
+                }
+            }
+        }
+    }
+
+    /// A stored object in this version.
+    pub(crate) fn read(&self, stored: &Stored) -> Object {
+        let mut object = stored.encoded.decode();
+        match &self.source {
+            Source::BuiltIn(row) => {
+                if let Some(other) = row.stored_as {
+                    (other.from_storage)(&mut object);
+                }
+            }
+        }
+        object
+    }
+
+    /// The bytes of a stored object in this version: the stored ones where they are already right.
+    pub(crate) fn present(&self, stored: &Stored) -> Encoded {
+        let shared = match &self.source {
+            Source::BuiltIn(row) => row.stored_as.is_none(),
+        };
+        if shared { stored.encoded.clone() } else { self.read(stored).draft().at(stored.revision) }
+    }
+}
