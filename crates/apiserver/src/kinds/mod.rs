@@ -1,13 +1,26 @@
 //! The kinds the server serves: one row each, and what each does differently.
 
+mod access; // roles and bindings
 mod checks; // little checks that many kinds share
+mod config_map; // settings
+mod endpoints; // addresses behind a service, old form
+mod event; // events of both groups
+mod lease; // who leads
+mod limit_range; // bounds and defaults of resources in a namespace
 mod look; // reading JSON with what is absent as empty
+mod namespace; // namespaces and their finalizers
+mod node; // machines
 mod quantity; // amounts such as 500m and 1Gi
+mod resource_quota; // what a namespace may use
 mod row; // one served kind: names, scope, verbs, storage
+mod secret; // secrets and their types
 mod selectable; // the fields that selectors may name
 mod selector; // label selectors inside objects
+mod service_account; // identities of pods
 mod strategy; // what one kind does differently from all others
 mod table; // the rows
+#[cfg(test)]
+mod trial; // writes against one strategy, for tests
 
 pub(crate) use quantity::Quantity;
 pub(crate) use row::{Field, Row, StoredAs, Sub};

@@ -2,7 +2,10 @@
 //! In: objects on their way into storage. Out: the same objects completed, or what is wrong with them.
 //! Holds: a strategy never reads storage or the clock; given the same objects it does the same.
 
-use crate::{field::FieldError, object::Object};
+use crate::{
+    field::FieldError,
+    object::{Object, Time},
+};
 
 /// When `metadata.generation` grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +32,8 @@ pub(crate) enum DeleteAnswer {
 /// The behaviour of a kind, as plain functions over objects.
 ///
 /// Create runs `default`, `prepare_create`, `validate`, `validate_create`. Update runs `default`, `prepare_update`, then `validate` on the new object and
-/// `validate_update` on both. A status write runs `default`, `prepare_status`, `validate_status`. Metadata is checked before, once for all kinds.
+/// `validate_update` on both. A status write runs `default`, `prepare_status`, `validate_status`. `stamp` follows each prepare. Metadata is
+/// checked before, once for all kinds. Where a row is stored as another, `default` sees the object as served and all else as it is stored.
 #[derive(Clone, Copy)]
 pub(crate) struct Strategy {
     /// Fills in what the client left out. Runs on every decoded object, so it must be idempotent.
@@ -40,6 +44,8 @@ pub(crate) struct Strategy {
     pub(crate) prepare_update: fn(&mut Object, &Object),
     /// Takes from the old object what a status write may not change.
     pub(crate) prepare_status: fn(&mut Object, &Object),
+    /// Writes the server's time where the kind keeps it. Runs after every prepare, with the old object when there is one.
+    pub(crate) stamp: fn(&mut Object, Option<&Object>, Time),
     /// What is wrong with the object as such.
     pub(crate) validate: fn(&Object, &mut Vec<FieldError>),
     /// What is wrong with the object only because it is new; runs after `validate`.
@@ -74,7 +80,7 @@ pub(crate) struct Strategy {
 #[derive(Clone, Copy)]
 pub(crate) struct Deletion {
     /// Changes the object when its deletion begins.
-    pub(crate) begin: fn(&mut Object, crate::object::Time),
+    pub(crate) begin: fn(&mut Object, Time),
     /// Whether something outside its metadata still holds the object.
     pub(crate) held: fn(&Object) -> bool,
 }
@@ -97,6 +103,7 @@ impl Strategy {
         prepare_create: |_| {},
         prepare_update: |_, _| {},
         prepare_status: keep_all_but_status,
+        stamp: |_, _, _| {},
         validate: |_, _| {},
         validate_create: |_, _| {},
         validate_update: |_, _, _| {},

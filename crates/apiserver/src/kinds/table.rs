@@ -2,11 +2,9 @@
 //! Holds: groups stand in the order of `/apis`, versions with the preferred one first, rows in the order of discovery.
 
 use super::{
-    Strategy,
+    Strategy, access, config_map, endpoints, event, lease, limit_range, namespace, node, resource_quota,
     row::{CREATE, Row, Sub, row},
-    selectable::{
-        EVENT, EVENTS_EVENT, JOB, NAMESPACE, NODE, POD, REPLICATION_CONTROLLER, RESOURCE_SLICE, SECRET, SERVICE, SIGNING_REQUEST,
-    },
+    secret, selectable, service_account,
 };
 
 const PLAIN: &Strategy = &Strategy::PLAIN;
@@ -36,23 +34,23 @@ pub(crate) static ROWS: &[Row] = &[
         .verbs(&["get", "list"])
         .short(&["cs"])
         .deprecated("v1 ComponentStatus is deprecated in v1.19+"),
-    core("ConfigMap", "configmaps", PLAIN).short(&["cm"]),
-    core("Endpoints", "endpoints", PLAIN)
+    core("ConfigMap", "configmaps", &config_map::CONFIG_MAP).short(&["cm"]),
+    core("Endpoints", "endpoints", &endpoints::ENDPOINTS)
         .short(&["ep"])
         .deprecated("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
-    core("Event", "events", PLAIN).short(&["ev"]).selectable(EVENT),
-    core("LimitRange", "limitranges", PLAIN).short(&["limits"]),
-    core("Namespace", "namespaces", WITH_STATUS)
+    core("Event", "events", &event::EVENT).short(&["ev"]).selectable(selectable::EVENT),
+    core("LimitRange", "limitranges", &limit_range::LIMIT_RANGE).short(&["limits"]),
+    core("Namespace", "namespaces", &namespace::NAMESPACE)
         .cluster_wide()
         .verbs(&["create", "delete", "get", "list", "patch", "update", "watch"])
         .short(&["ns"])
         .subresources(&[Sub::of("finalize", "Namespace", &["update"]), Sub::part("status", "Namespace")])
-        .selectable(NAMESPACE),
-    core("Node", "nodes", WITH_STATUS)
+        .selectable(selectable::NAMESPACE),
+    core("Node", "nodes", &node::NODE)
         .cluster_wide()
         .short(&["no"])
         .subresources(&[Sub::of("proxy", "NodeProxyOptions", PROXY_VERBS), Sub::part("status", "Node")])
-        .selectable(NODE),
+        .selectable(selectable::NODE),
     core("PersistentVolumeClaim", "persistentvolumeclaims", WITH_STATUS)
         .short(&["pvc"])
         .subresources(&[Sub::part("status", "PersistentVolumeClaim")]),
@@ -75,23 +73,28 @@ pub(crate) static ROWS: &[Row] = &[
             Sub::part("resize", "Pod"),
             Sub::part("status", "Pod"),
         ])
-        .selectable(POD),
+        .selectable(selectable::POD),
     core("PodTemplate", "podtemplates", PLAIN),
     core("ReplicationController", "replicationcontrollers", WITH_STATUS)
         .short(&["rc"])
         .category(ALL)
         .subresources(&[SCALE, Sub::part("status", "ReplicationController")])
-        .selectable(REPLICATION_CONTROLLER),
-    core("ResourceQuota", "resourcequotas", WITH_STATUS).short(&["quota"]).subresources(&[Sub::part("status", "ResourceQuota")]),
-    core("Secret", "secrets", PLAIN).selectable(SECRET),
-    core("ServiceAccount", "serviceaccounts", PLAIN)
-        .short(&["sa"])
-        .subresources(&[Sub::of("token", "TokenRequest", CREATE).from("authentication.k8s.io", "v1")]),
+        .selectable(selectable::REPLICATION_CONTROLLER),
+    core("ResourceQuota", "resourcequotas", &resource_quota::RESOURCE_QUOTA)
+        .short(&["quota"])
+        .subresources(&[Sub::part("status", "ResourceQuota")]),
+    core("Secret", "secrets", &secret::SECRET).selectable(selectable::SECRET),
+    core("ServiceAccount", "serviceaccounts", &service_account::SERVICE_ACCOUNT).short(&["sa"]).subresources(&[Sub::of(
+        "token",
+        "TokenRequest",
+        CREATE,
+    )
+    .from("authentication.k8s.io", "v1")]),
     core("Service", "services", WITH_STATUS)
         .short(&["svc"])
         .category(ALL)
         .subresources(&[Sub::of("proxy", "ServiceProxyOptions", PROXY_VERBS), Sub::part("status", "Service")])
-        .selectable(SERVICE),
+        .selectable(selectable::SERVICE),
     v1("apiregistration.k8s.io", "APIService", "apiservices", WITH_STATUS)
         .cluster_wide()
         .category(API_EXTENSIONS)
@@ -110,7 +113,10 @@ pub(crate) static ROWS: &[Row] = &[
         .short(&["sts"])
         .category(ALL)
         .subresources(&[SCALE, Sub::part("status", "StatefulSet")]),
-    v1("events.k8s.io", "Event", "events", PLAIN).short(&["ev"]).selectable(EVENTS_EVENT),
+    v1("events.k8s.io", "Event", "events", &event::EVENTS_EVENT)
+        .short(&["ev"])
+        .selectable(selectable::EVENTS_EVENT)
+        .stored_as(&event::STORED_AS_CORE),
     v1("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", PLAIN).cluster_wide().verbs(CREATE),
     v1("authentication.k8s.io", "TokenReview", "tokenreviews", PLAIN).cluster_wide().verbs(CREATE),
     v1("authorization.k8s.io", "LocalSubjectAccessReview", "localsubjectaccessreviews", PLAIN).verbs(CREATE),
@@ -126,12 +132,12 @@ pub(crate) static ROWS: &[Row] = &[
         .category(ALL)
         .subresources(&[Sub::part("status", "HorizontalPodAutoscaler")]),
     v1("batch", "CronJob", "cronjobs", WITH_STATUS).short(&["cj"]).category(ALL).subresources(&[Sub::part("status", "CronJob")]),
-    v1("batch", "Job", "jobs", WITH_STATUS).category(ALL).subresources(&[Sub::part("status", "Job")]).selectable(JOB),
+    v1("batch", "Job", "jobs", WITH_STATUS).category(ALL).subresources(&[Sub::part("status", "Job")]).selectable(selectable::JOB),
     v1("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", WITH_STATUS)
         .cluster_wide()
         .short(&["csr"])
         .subresources(&[Sub::part("approval", "CertificateSigningRequest"), Sub::part("status", "CertificateSigningRequest")])
-        .selectable(SIGNING_REQUEST),
+        .selectable(selectable::SIGNING_REQUEST),
     v1("networking.k8s.io", "IngressClass", "ingressclasses", PLAIN).cluster_wide(),
     v1("networking.k8s.io", "Ingress", "ingresses", WITH_STATUS).short(&["ing"]).subresources(&[Sub::part("status", "Ingress")]),
     v1("networking.k8s.io", "IPAddress", "ipaddresses", PLAIN).cluster_wide().short(&["ip"]),
@@ -140,10 +146,10 @@ pub(crate) static ROWS: &[Row] = &[
     v1("policy", "PodDisruptionBudget", "poddisruptionbudgets", WITH_STATUS)
         .short(&["pdb"])
         .subresources(&[Sub::part("status", "PodDisruptionBudget")]),
-    v1("rbac.authorization.k8s.io", "ClusterRoleBinding", "clusterrolebindings", PLAIN).cluster_wide(),
-    v1("rbac.authorization.k8s.io", "ClusterRole", "clusterroles", PLAIN).cluster_wide(),
-    v1("rbac.authorization.k8s.io", "RoleBinding", "rolebindings", PLAIN),
-    v1("rbac.authorization.k8s.io", "Role", "roles", PLAIN),
+    v1("rbac.authorization.k8s.io", "ClusterRoleBinding", "clusterrolebindings", &access::CLUSTER_ROLE_BINDING).cluster_wide(),
+    v1("rbac.authorization.k8s.io", "ClusterRole", "clusterroles", &access::CLUSTER_ROLE).cluster_wide(),
+    v1("rbac.authorization.k8s.io", "RoleBinding", "rolebindings", &access::ROLE_BINDING),
+    v1("rbac.authorization.k8s.io", "Role", "roles", &access::ROLE),
     v1("storage.k8s.io", "CSIDriver", "csidrivers", PLAIN).cluster_wide(),
     v1("storage.k8s.io", "CSINode", "csinodes", PLAIN).cluster_wide(),
     v1("storage.k8s.io", "CSIStorageCapacity", "csistoragecapacities", PLAIN),
@@ -177,13 +183,13 @@ pub(crate) static ROWS: &[Row] = &[
         .category(API_EXTENSIONS)
         .subresources(&[Sub::part("status", "CustomResourceDefinition")]),
     v1("scheduling.k8s.io", "PriorityClass", "priorityclasses", PLAIN).cluster_wide().short(&["pc"]),
-    v1("coordination.k8s.io", "Lease", "leases", PLAIN),
+    v1("coordination.k8s.io", "Lease", "leases", &lease::LEASE),
     v1("node.k8s.io", "RuntimeClass", "runtimeclasses", PLAIN).cluster_wide(),
     v1("discovery.k8s.io", "EndpointSlice", "endpointslices", PLAIN),
     v1("resource.k8s.io", "DeviceClass", "deviceclasses", PLAIN).cluster_wide(),
     v1("resource.k8s.io", "ResourceClaim", "resourceclaims", WITH_STATUS).subresources(&[Sub::part("status", "ResourceClaim")]),
     v1("resource.k8s.io", "ResourceClaimTemplate", "resourceclaimtemplates", PLAIN),
-    v1("resource.k8s.io", "ResourceSlice", "resourceslices", PLAIN).cluster_wide().selectable(RESOURCE_SLICE),
+    v1("resource.k8s.io", "ResourceSlice", "resourceslices", PLAIN).cluster_wide().selectable(selectable::RESOURCE_SLICE),
     v1("flowcontrol.apiserver.k8s.io", "FlowSchema", "flowschemas", WITH_STATUS)
         .cluster_wide()
         .subresources(&[Sub::part("status", "FlowSchema")]),

@@ -1,0 +1,96 @@
+//! Endpoints: the addresses behind a service in their old form.
+
+use serde_json::Value;
+
+use super::{
+    Strategy, checks,
+    look::{Fill, Look},
+};
+use crate::{
+    field::{FieldError, Path},
+    names,
+    object::Object,
+};
+
+pub(crate) const ENDPOINTS: Strategy = Strategy { default, validate, create_on_update: true, ..Strategy::PLAIN };
+
+fn default(endpoints: &mut Object) {
+    for subset in endpoints.body.maps_mut("subsets") {
+        subset.maps_mut("ports").for_each(|port| port.default_text("protocol", "TCP"));
+    }
+}
+
+fn validate(endpoints: &Object, out: &mut Vec<FieldError>) {
+    let all = Path::field("subsets");
+    for (i, subset) in endpoints.body.list("subsets").iter().enumerate() {
+        check_subset(&all.index(i), subset, out);
+    }
+}
+
+fn check_subset(at: &Path, subset: &Value, out: &mut Vec<FieldError>) {
+    if subset.is_empty_at("addresses") && subset.is_empty_at("notReadyAddresses") {
+        out.push(FieldError::required(at, "must specify `addresses` or `notReadyAddresses`"));
+    }
+    for section in ["addresses", "notReadyAddresses"] {
+        let all = at.child(section);
+        for (i, address) in subset.list(section).iter().enumerate() {
+            check_address(&all.index(i), address, out);
+        }
+    }
+    let (all, ports) = (at.child("ports"), subset.list("ports"));
+    for (i, port) in ports.iter().enumerate() {
+        check_port(&all.index(i), port, ports.len(), out);
+    }
+}
+
+fn check_address(at: &Path, address: &Value, out: &mut Vec<FieldError>) {
+    let (ip, hostname) = (address.text("ip"), address.text("hostname"));
+    checks::ip(&at.child("ip"), ip, out);
+    if !hostname.is_empty() {
+        checks::named(&at.child("hostname"), hostname, names::dns_label(hostname), out);
+    }
+    if let Some(node) = address.part("nodeName").as_str() {
+        checks::named(&at.child("nodeName"), node, names::dns_subdomain(node), out);
+    }
+    checks::endpoint_ip(&at.child("ip"), ip, out);
+}
+
+fn check_port(at: &Path, port: &Value, ports: usize, out: &mut Vec<FieldError>) {
+    match port.text("name") {
+        "" if ports > 1 => out.push(FieldError::required(at.child("name"), "")),
+        "" => {}
+        name => checks::named(&at.child("name"), name, names::dns_label(name), out),
+    }
+    checks::port_number(&at.child("port"), port.int("port").unwrap_or_default(), out);
+    checks::one_of(&at.child("protocol"), port.text("protocol"), checks::PROTOCOLS, out);
+    if let Some(protocol) = port.part("appProtocol").as_str() {
+        checks::named(&at.child("appProtocol"), protocol, names::qualified_name(protocol), out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kinds::trial::{create, refused};
+
+    #[test]
+    fn addresses_and_ports_are_checked() {
+        refused(
+            &ENDPOINTS,
+            json!({"subsets": [{"addresses": [{"ip": "x"}], "ports": [{"port": 0}]}, {"ports": [{"port": 80}]}, {"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": 80}, {"port": 81}]}]}),
+            &[
+                r#"subsets[0].addresses[0].ip: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"#,
+                r#"subsets[0].addresses[0].ip: Invalid value: "x": must be a valid IP address"#,
+                "subsets[0].ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+                "subsets[1]: Required value: must specify `addresses` or `notReadyAddresses`",
+                r#"subsets[2].addresses[0].ip: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)"#,
+                "subsets[2].ports[0].name: Required value",
+                "subsets[2].ports[1].name: Required value",
+            ],
+        );
+        let (endpoints, _) = create(&ENDPOINTS, json!({"subsets": [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 80}]}]}));
+        assert_eq!(endpoints.body["subsets"][0]["ports"], json!([{"port": 80, "protocol": "TCP"}]));
+    }
+}

@@ -1,0 +1,153 @@
+//! Namespaces: what they start with, and how their finalizers go.
+//! Holds: `spec.finalizers` changes only through `finalize`; the label with the name is always there.
+
+use serde_json::{Value, json};
+
+use super::{
+    DeleteAnswer, Deletion, Generation, Strategy, checks,
+    look::{Fill, Look},
+    strategy::keep_status,
+};
+use crate::{
+    field::{FieldError, Path},
+    names,
+    object::Object,
+};
+
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+const KUBERNETES: &str = "kubernetes";
+
+pub(crate) const NAMESPACE: Strategy = Strategy {
+    default,
+    prepare_create,
+    prepare_update,
+    validate,
+    validate_status,
+    name: names::dns_label,
+    generation: Generation::None,
+    delete_answer: DeleteAnswer::Object,
+    deletion: Deletion { begin: |namespace, _| terminate(namespace), held: |namespace| !is_released(namespace) },
+    ..Strategy::WITH_STATUS
+};
+
+fn default(namespace: &mut Object) {
+    if !namespace.meta.name.is_empty() {
+        namespace.meta.labels.insert(NAME_LABEL.into(), namespace.meta.name.clone());
+    }
+    namespace.section("spec");
+    namespace.section("status").default_text("phase", "Active");
+}
+
+fn prepare_create(namespace: &mut Object) {
+    // A name made from generateName is only known now.
+    default(namespace);
+    namespace.body.insert("status".into(), json!({"phase": "Active"}));
+    let spec = namespace.section("spec");
+    let mut finalizers = spec.list("finalizers").to_vec();
+    if !finalizers.iter().any(|f| f == KUBERNETES) {
+        finalizers.push(KUBERNETES.into());
+    }
+    spec.insert("finalizers".into(), finalizers.into());
+}
+
+fn prepare_update(new: &mut Object, old: &Object) {
+    keep_status(new, old);
+    set_finalizers(new, old.body.part("spec").list("finalizers").to_vec());
+}
+
+fn set_finalizers(namespace: &mut Object, finalizers: Vec<Value>) {
+    let spec = namespace.section("spec");
+    if finalizers.is_empty() {
+        spec.remove("finalizers");
+    } else {
+        spec.insert("finalizers".into(), finalizers.into());
+    }
+}
+
+fn validate(namespace: &Object, out: &mut Vec<FieldError>) {
+    for finalizer in namespace.body.part("spec").list("finalizers") {
+        finalizer_name(&Path::field("spec.finalizers"), finalizer.as_str().unwrap_or_default(), out);
+    }
+}
+
+fn finalizer_name(at: &Path, name: &str, out: &mut Vec<FieldError>) {
+    checks::named(at, name, names::qualified_name(name), out);
+    if !name.contains('/') && ![KUBERNETES, "orphan", "foregroundDeletion"].contains(&name) {
+        out.push(FieldError::invalid(at, name, "name is neither a standard finalizer name nor is it fully qualified"));
+    }
+}
+
+fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
+    let (phase, why) = match new.meta.deletion_timestamp {
+        None => ("Active", "may only be 'Active' if `deletionTimestamp` is empty"),
+        Some(_) => ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty"),
+    };
+    let given = new.str_at("status.phase");
+    if given != phase {
+        out.push(FieldError::invalid("status.Phase", given, why));
+    }
+}
+
+fn terminate(namespace: &mut Object) {
+    namespace.section("status").insert("phase".into(), "Terminating".into());
+}
+
+/// A write to `finalize`: the finalizers of the request, everything else as it is.
+///
+/// The caller removes the namespace for good when it is terminating and nothing holds it any more.
+pub(crate) fn finalize(request: &Object, stored: &Object, out: &mut Vec<FieldError>) -> Object {
+    let finalizers = request.body.part("spec").list("finalizers");
+    let all = Path::field("spec.finalizers");
+    for (i, finalizer) in finalizers.iter().enumerate() {
+        finalizer_name(&all.index(i), finalizer.as_str().unwrap_or_default(), out);
+    }
+    let mut namespace = stored.clone();
+    set_finalizers(&mut namespace, finalizers.to_vec());
+    namespace
+}
+
+/// Whether no finalizer of the spec holds the namespace.
+fn is_released(namespace: &Object) -> bool {
+    namespace.body.part("spec").is_empty_at("finalizers")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::trial::{create, object, refused, update, update_status};
+
+    #[test]
+    fn namespace_starts_active_and_held() {
+        let (namespace, wrong) = create(
+            &NAMESPACE,
+            json!({"metadata": {"name": "a"}, "spec": {"finalizers": ["example.com/hold"]}, "status": {"phase": "Gone"}}),
+        );
+        assert_eq!((namespace.meta.labels[NAME_LABEL].as_str(), wrong.len()), ("a", 0));
+        assert_eq!(namespace.body["spec"], json!({"finalizers": ["example.com/hold", "kubernetes"]}));
+        assert_eq!(namespace.body["status"], json!({"phase": "Active"}));
+    }
+
+    #[test]
+    fn finalizers_change_only_through_finalize() {
+        let (stored, _) = create(&NAMESPACE, json!({"metadata": {"name": "a"}}));
+        let (updated, _) = update(&NAMESPACE, &stored, json!({"metadata": {"name": "a"}, "spec": {"finalizers": []}}));
+        assert_eq!(updated.body, stored.body);
+        let mut out = Vec::new();
+        let gone = finalize(&object(json!({"spec": {}})), &stored, &mut out);
+        assert!(is_released(&gone) && !is_released(&stored) && out.is_empty());
+        finalize(&object(json!({"spec": {"finalizers": ["hold"]}})), &stored, &mut out);
+        assert_eq!(out[0].field, "spec.finalizers[0]");
+    }
+
+    #[test]
+    fn phase_follows_the_deletion_timestamp() {
+        let (stored, _) = create(&NAMESPACE, json!({"metadata": {"name": "a"}}));
+        let (_, wrong) = update_status(&NAMESPACE, &stored, json!({"metadata": {"name": "a"}, "status": {"phase": "Terminating"}}));
+        assert_eq!(wrong, ["status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"]);
+        refused(
+            &NAMESPACE,
+            json!({"metadata": {"name": "a"}, "spec": {"finalizers": ["hold"]}}),
+            &["spec.finalizers: Invalid value: \"hold\": name is neither a standard finalizer name nor is it fully qualified"],
+        );
+    }
+}
