@@ -10,6 +10,7 @@ mod kinds; // the rows: one per served kind
 mod names; // what names and labels may look like
 mod object; // typed metadata, opaque body, the clock
 mod patch; // a change instead of an object
+mod print; // tables and metadata-only forms
 mod registry; // what is served right now
 mod selector; // labels and fields
 mod store; // revisions, history, watches

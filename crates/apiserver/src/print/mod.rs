@@ -1,0 +1,34 @@
+//! Tables and metadata-only forms: what `kubectl get` asks for instead of the objects themselves.
+//! In: objects, and the form the client accepts. Out: a `Table`, a `PartialObjectMetadata` or a list of them.
+//! Holds: a kind is one [`Printer`]; nothing here knows how a request came in or how the answer is sent.
+
+mod column; // what a column is called and holds
+mod descriptions; // the server's texts about columns
+mod duration; // 5s, 3m20s, 2y30d
+mod field; // reading a body as if it were a struct
+mod form; // the version asked for, the metadata of a list
+mod kinds; // group and kind to printer
+mod partial; // objects without their bodies
+mod printer; // a kind as a row
+mod selector; // labels and selectors in words
+mod table; // rows to a Table
+
+mod access; // role bindings, certificate requests
+mod admission; // webhooks, admission policies and bindings
+mod autoscaler; // HorizontalPodAutoscaler, Scale
+mod cluster; // nodes, namespaces, classes, flow control, API services
+mod config; // secrets, config maps, accounts, quotas, leases
+mod device; // resource claims, slices, device classes
+mod event; // events of both groups
+mod network; // services, endpoints, ingresses, addresses
+mod pod; // the many words for what a pod is doing
+mod storage; // volumes, claims, classes, drivers
+mod workload; // everything with a pod template
+
+pub(crate) use column::Column;
+pub(crate) use duration::{human_duration, since};
+pub(crate) use form::{ListMeta, MetaVersion};
+pub(crate) use kinds::printer;
+pub(crate) use partial::{partial, partial_list};
+pub(crate) use printer::{Printer, Row, RowCondition};
+pub(crate) use table::{IncludeObject, Table, TableOptions, table};
