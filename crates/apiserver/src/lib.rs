@@ -7,6 +7,8 @@ mod error; // every failure, and its Status
 mod field; // what is wrong with an object, field by field
 mod http; // requests to calls, outcomes to bytes
 mod kinds; // the rows: one per served kind
+mod kubeconfig; // the file through which clients find the server
+mod listen; // from connections to requests
 mod names; // what names and labels may look like
 mod object; // typed metadata, opaque body, the clock
 mod patch; // a change instead of an object
@@ -14,3 +16,4 @@ mod print; // tables and metadata-only forms
 mod registry; // what is served right now
 mod selector; // labels and fields
 mod store; // revisions, history, watches
+mod tls; // the certificates of one server

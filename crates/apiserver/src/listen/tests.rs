@@ -1,0 +1,196 @@
+//! Real clients over loopback: what they get, and what the server does when they misbehave.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring::default_provider,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::Notify,
+    task::JoinHandle,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tower::service_fn;
+
+use super::*;
+use crate::{auth::PeerCertificate, object::Time, tls::Certificates};
+
+/// A served listener and its certificates.
+struct Served {
+    address: SocketAddr,
+    certificates: Certificates,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+    /// Lets the answer to `/slow` end.
+    release: Arc<Notify>,
+    /// Told when a request to `/slow` came in.
+    began: Arc<Notify>,
+}
+
+fn certificates() -> Certificates {
+    Certificates::issue(&[], Time::from_timestamp(jiff::Timestamp::now())).expect("certificates")
+}
+
+async fn served(limits: Limits) -> Served {
+    let certificates = certificates();
+    let tls = certificates.server_config().expect("a configuration");
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), tls, limits).await.expect("a free port");
+    let (release, began, stop) = (Arc::new(Notify::new()), Arc::new(Notify::new()), CancellationToken::new());
+    let (released, begun) = (release.clone(), began.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (released, begun) = (released.clone(), begun.clone());
+        async move {
+            if request.uri().path() == "/slow" {
+                begun.notify_one();
+                released.notified().await;
+            }
+            let peer = request.extensions().get::<PeerCertificate>().map(|p| format!("{p:?}")).unwrap_or_default();
+            Ok(Response::new(Full::new(Bytes::from(format!("{:?} {peer}", request.version())))))
+        }
+    });
+    let address = listener.local_addr().expect("an address");
+    let task = tokio::spawn(listener.serve(service, stop.clone()));
+    Served { address, certificates, stop, task, release, began }
+}
+
+impl Served {
+    fn client(&self, protocol: &str) -> ClientConfig {
+        client(&self.certificates.ca_pem, protocol, None)
+    }
+
+    async fn connect(&self, config: ClientConfig) -> io::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(self.address).await?;
+        TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").expect("a name"), stream).await
+    }
+
+    async fn get(&self, config: ClientConfig, path: &str) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+        let http2 = config.alpn_protocols == [b"h2".to_vec()];
+        let io = TokioIo::new(self.connect(config).await?);
+        let request = Request::get(format!("https://localhost{path}")).header("host", "localhost").body(Empty::<Bytes>::new())?;
+        let response = if http2 {
+            let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
+            tokio::spawn(connection);
+            sender.send_request(request).await?
+        } else {
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
+            tokio::spawn(connection);
+            sender.send_request(request).await?
+        };
+        Ok(String::from_utf8(response.into_body().collect().await?.to_bytes().to_vec())?)
+    }
+
+    async fn finish(self) {
+        self.stop.cancel();
+        timeout(Duration::from_secs(30), self.task).await.expect("serve returns after a stop").expect("no panic");
+    }
+}
+
+fn client(ca_pem: &str, protocol: &str, identity: Option<&crate::tls::Identity>) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).expect("PEM")).expect("a CA");
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots);
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let certificate = CertificateDer::from_pem_slice(identity.certificate_pem.as_bytes()).expect("PEM");
+            let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).expect("PEM");
+            builder.with_client_auth_cert(vec![certificate], key).expect("an identity")
+        }
+    };
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    config
+}
+
+#[tokio::test]
+async fn both_protocols_are_served() {
+    let served = served(Limits::default()).await;
+    assert_eq!(served.get(served.client("http/1.1"), "/").await.expect("an answer"), "HTTP/1.1 ");
+    assert_eq!(served.get(served.client("h2"), "/").await.expect("an answer"), "HTTP/2.0 ");
+    served.finish().await;
+}
+
+#[tokio::test]
+async fn client_certificate_reaches_the_service() {
+    let served = served(Limits::default()).await;
+    for protocol in ["http/1.1", "h2"] {
+        let config = client(&served.certificates.ca_pem, protocol, Some(&served.certificates.admin));
+        let seen = served.get(config, "/").await.expect("an answer");
+        assert!(seen.contains("admin") && seen.contains("system:masters"), "{seen}");
+    }
+    served.finish().await;
+}
+
+#[tokio::test]
+async fn strangers_are_refused_on_either_side() {
+    let (served, other) = (served(Limits::default()).await, certificates());
+    assert!(served.get(client(&other.ca_pem, "h2", None), "/").await.is_err(), "the client does not trust the server");
+    let config = client(&served.certificates.ca_pem, "http/1.1", Some(&other.admin));
+    assert!(served.get(config, "/").await.is_err(), "the server does not trust the client");
+    assert!(served.get(served.client("h2"), "/").await.is_ok(), "the loop goes on");
+    served.finish().await;
+}
+
+#[tokio::test]
+async fn slow_peers_are_cut() {
+    let short = Duration::from_millis(50);
+    let limits = Limits { handshake_timeout: short, header_read_timeout: short, idle_timeout: short, ..Limits::default() };
+    let served = served(limits).await;
+    let mut silent = TcpStream::connect(served.address).await.expect("accepted");
+    assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or(0), 0, "no handshake");
+    let mut halting = served.connect(served.client("http/1.1")).await.expect("a connection");
+    halting.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nslow").await.expect("sent");
+    let mut answer = Vec::new();
+    // A cut without a TLS goodbye is an error to the client, and just as good.
+    drop(halting.read_to_end(&mut answer).await);
+    assert!(!answer.starts_with(b"HTTP/1.1 200"), "half a header");
+    let mut idle = served.connect(served.client("h2")).await.expect("a connection");
+    drop(idle.read_to_end(&mut answer).await);
+    served.finish().await;
+}
+
+#[tokio::test]
+async fn stop_lets_running_requests_end() {
+    let served = served(Limits::default()).await;
+    let steer = async {
+        served.began.notified().await;
+        served.stop.cancel();
+        served.release.notify_one();
+    };
+    let (answer, ()) = tokio::join!(served.get(served.client("h2"), "/slow"), steer);
+    assert_eq!(answer.expect("the request ends well"), "HTTP/2.0 ");
+    let address = served.address;
+    served.finish().await;
+    assert!(TcpStream::connect(address).await.is_err(), "nothing listens any more");
+}
+
+#[tokio::test]
+async fn stop_cuts_what_outlasts_the_drain() {
+    let served = served(Limits { drain_timeout: Duration::from_millis(50), ..Limits::default() }).await;
+    let steer = async {
+        served.began.notified().await;
+        served.stop.cancel();
+    };
+    let (answer, ()) = tokio::join!(served.get(served.client("h2"), "/slow"), steer);
+    assert!(answer.is_err(), "cut");
+    served.finish().await;
+}
+
+#[tokio::test]
+async fn full_house_waits_for_a_place() {
+    let served = served(Limits { connections_max: 1, ..Limits::default() }).await;
+    let first = served.connect(served.client("http/1.1")).await.expect("a connection");
+    let second = served.get(served.client("http/1.1"), "/");
+    let leave = async { drop(first) };
+    let (answer, ()) = tokio::join!(second, leave);
+    assert_eq!(answer.expect("served once the first has left"), "HTTP/1.1 ");
+    served.finish().await;
+}

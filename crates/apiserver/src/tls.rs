@@ -1,0 +1,211 @@
+//! The certificates of one server, made when it starts.
+//! In: the addresses it listens on and the date. Out: a CA, a TLS configuration, the administrator's credentials.
+//! Holds: private keys stay in memory; only the administrator's leaves, and only into a kubeconfig.
+
+use std::{fmt, net::IpAddr, sync::Arc};
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::{CryptoProvider, ring},
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+    server::WebPkiClientVerifier,
+    version::{TLS12, TLS13},
+};
+
+use crate::{entropy::Entropy, object::Time};
+
+/// The administrator: what the kubeconfig names, what the client certificate and the token stand for.
+pub(crate) const ADMIN: &str = "admin";
+/// Certificates are good for this long; a server is started far more often.
+const LIFE_DAYS: i64 = 3650;
+/// They start a day early, so that a client whose clock is behind accepts them.
+const EARLY_DAYS: i64 = 1;
+const DAY_SECONDS: i64 = 24 * 60 * 60;
+/// The names under which pods of a cluster know its API server.
+const SERVER_NAMES: [&str; 5] =
+    ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
+/// 256 bits.
+const TOKEN_BYTES: usize = 32;
+
+/// Why certificates could not be made or used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TlsError {
+    /// A key or certificate could not be made.
+    #[error("cannot make a certificate: {0}")]
+    Issue(#[from] rcgen::Error),
+    /// The TLS library refused what was made.
+    #[error("cannot set up TLS: {0}")]
+    Configure(String),
+}
+
+/// A certificate and its private key, in PEM.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    pub(crate) certificate_pem: String,
+    pub(crate) key_pem: String,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").finish_non_exhaustive()
+    }
+}
+
+/// A CA and the certificates it signed: the server's and the administrator's.
+pub(crate) struct Certificates {
+    /// What clients trust.
+    pub(crate) ca_pem: String,
+    /// What the administrator proves to be with: user `admin`, group `system:masters`.
+    pub(crate) admin: Identity,
+    ca: CertificateDer<'static>,
+    server: CertificateDer<'static>,
+    server_key: PrivatePkcs8KeyDer<'static>,
+}
+
+impl Certificates {
+    /// Makes a CA and signs with it. The server certificate is good for loopback, the usual names and `addresses`.
+    ///
+    /// # Errors
+    /// When the cryptographic library cannot make a key.
+    pub(crate) fn issue(addresses: &[IpAddr], now: Time) -> Result<Self, TlsError> {
+        let mut params = dated(&format!("bellerophon-ca@{}", now.as_second()), now);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+
+        let mut params = dated("bellerophon", now);
+        params.subject_alt_names = server_names(addresses)?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let server_key = KeyPair::generate()?;
+        let server = params.signed_by(&server_key, &ca)?;
+
+        let mut params = dated(ADMIN, now);
+        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let admin_key = KeyPair::generate()?;
+        let admin = params.signed_by(&admin_key, &ca)?;
+
+        Ok(Self {
+            ca_pem: ca.pem(),
+            admin: Identity { certificate_pem: admin.pem(), key_pem: admin_key.serialize_pem() },
+            ca: ca.der().clone(),
+            server: server.der().clone(),
+            server_key: server_key.serialize_der().into(),
+        })
+    }
+
+    /// TLS 1.2 and 1.3, HTTP/2 before HTTP/1.1; a client certificate is optional, but one that is shown must be the CA's.
+    ///
+    /// # Errors
+    /// When the TLS library refuses the certificates.
+    pub(crate) fn server_config(&self) -> Result<Arc<ServerConfig>, TlsError> {
+        let refused = |e: &dyn fmt::Display| TlsError::Configure(e.to_string());
+        let mut roots = RootCertStore::empty();
+        roots.add(self.ca.clone()).map_err(|e| refused(&e))?;
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|e| refused(&e))?;
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(|e| refused(&e))?
+            .with_client_cert_verifier(clients)
+            .with_single_cert(vec![self.server.clone()], PrivateKeyDer::Pkcs8(self.server_key.clone_key()))
+            .map_err(|e| refused(&e))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates").finish_non_exhaustive()
+    }
+}
+
+/// A static bearer token of 256 random bits.
+pub(crate) fn admin_token(entropy: &Entropy) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(entropy.bytes(TOKEN_BYTES))
+}
+
+/// The one cryptographic provider, named so that no process-wide default is needed.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// A certificate for `name`, good from about now on.
+fn dated(name: &str, now: Time) -> CertificateParams {
+    let day = |days: i64| {
+        let text = now.plus_seconds(days * DAY_SECONDS).to_string();
+        let number = |range: std::ops::Range<usize>| text.get(range).and_then(|digits| digits.parse::<u16>().ok()).unwrap_or(1);
+        let small = |n: u16| u8::try_from(n).unwrap_or(1);
+        rcgen::date_time_ymd(i32::from(number(0..4)), small(number(5..7)), small(number(8..10)))
+    };
+    let mut params = CertificateParams::default();
+    params.not_before = day(-EARLY_DAYS);
+    params.not_after = day(LIFE_DAYS);
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    // Strict verifiers, Python 3.13's among them, refuse a certificate that does not name its issuer's key.
+    params.use_authority_key_identifier_extension = true;
+    params
+}
+
+fn server_names(addresses: &[IpAddr]) -> Result<Vec<SanType>, rcgen::Error> {
+    let mut names = SERVER_NAMES.into_iter().map(|name| name.try_into().map(SanType::DnsName)).collect::<Result<Vec<_>, _>>()?;
+    let loopback = [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1_u16])];
+    for address in loopback.iter().chain(addresses).filter(|a| !a.is_unspecified()) {
+        let name = SanType::IpAddress(*address);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+    use super::*;
+    use crate::auth::PeerCertificate;
+
+    fn certificates() -> Certificates {
+        let now = Time::parse("2026-02-28T12:00:00Z").expect("a time");
+        Certificates::issue(&[IpAddr::from([10, 1, 2, 3]), IpAddr::from([0, 0, 0, 0])], now).expect("certificates")
+    }
+
+    #[test]
+    fn server_certificate_covers_names_addresses_and_dates() {
+        let made = certificates();
+        let (_, certificate) = X509Certificate::from_der(&made.server).expect("a certificate");
+        let names = certificate.subject_alternative_name().expect("readable").expect("present").value.general_names.len();
+        assert_eq!(names, SERVER_NAMES.len() + 3);
+        let validity = certificate.validity();
+        assert_eq!(validity.not_before.timestamp(), Time::parse("2026-02-27T00:00:00Z").expect("a time").as_second());
+        assert_eq!(validity.not_after.timestamp(), Time::parse("2036-02-26T00:00:00Z").expect("a time").as_second());
+        assert!(made.server_config().is_ok());
+    }
+
+    #[test]
+    fn admin_certificate_stands_for_admin() {
+        let pem = certificates().admin.certificate_pem;
+        let (_, parsed) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
+        let peer = format!("{:?}", PeerCertificate::from_der(&parsed.contents).expect("a user"));
+        assert!(peer.contains("\"admin\"") && peer.contains("\"system:masters\""), "{peer}");
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let made = certificates();
+        assert_eq!(format!("{made:?} {:?}", made.admin), "Certificates { .. } Identity { .. }");
+        assert_eq!(admin_token(&Entropy::seeded(1)).len(), 43);
+        assert_ne!(admin_token(&Entropy::from_os()), admin_token(&Entropy::from_os()));
+    }
+}
