@@ -40,6 +40,11 @@ impl<'a> Path<'a> {
         Path { parent: Some(self), step: Step::Key(key) }
     }
 
+    /// Whether this place is the object itself.
+    pub(crate) const fn is_root(&self) -> bool {
+        self.parent.is_none() && matches!(self.step, Step::Root)
+    }
+
     /// The item at `index` of the list at this place: `containers[0]`.
     pub(crate) const fn index(&'a self, index: usize) -> Path<'a> {
         Path { parent: Some(self), step: Step::Index(index) }

@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports, clippy::allow_attributes, reason = "scaffold")]
 
 mod auth; // who asks, and whether they may
+mod crd; // custom resources: definitions and schemas
 mod entropy; // the one source of randomness
 mod error; // every failure, and its Status
 mod field; // what is wrong with an object, field by field

@@ -1,0 +1,251 @@
+//! Regular expressions as Go writes them, matched by Rust's engine in linear time.
+//! In: the `pattern` of a schema. Out: whether a string matches, or Go's words for what is wrong with the pattern.
+//! Holds: a compiled pattern takes at most [`PROGRAM_BYTES_MAX`]; the two dialects differ only where [`Translation`] says.
+
+use regex::{Regex, RegexBuilder};
+
+/// How much memory one compiled pattern may take.
+const PROGRAM_BYTES_MAX: usize = 4 << 20;
+
+/// Go's ceiling for `x{n}`.
+const REPEAT_MAX: u32 = 1000;
+
+/// A pattern and what became of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Pattern {
+    /// The text as the definition has it; messages show it.
+    pub(crate) source: String,
+    compiled: Result<Regex, String>,
+}
+
+impl Pattern {
+    pub(crate) fn new(source: String) -> Self {
+        let compiled = compile(&source);
+        Self { source, compiled }
+    }
+
+    /// What is wrong with the pattern, in Go's words.
+    pub(crate) fn problem(&self) -> Option<&str> {
+        self.compiled.as_ref().err().map(String::as_str)
+    }
+
+    /// Whether the pattern is found in `text`; a broken pattern is found nowhere.
+    pub(crate) fn is_match(&self, text: &str) -> bool {
+        self.compiled.as_ref().is_ok_and(|regex| regex.is_match(text))
+    }
+}
+
+fn compile(source: &str) -> Result<Regex, String> {
+    let translated = Translation::of(source).map_err(|e| format!("error parsing regexp: {e}"))?;
+    RegexBuilder::new(&translated).size_limit(PROGRAM_BYTES_MAX).build().map_err(|e| format!("error parsing regexp: {}", in_go(source, &e)))
+}
+
+/// The error as Go words it, as far as the two engines draw the same line.
+fn in_go(source: &str, error: &regex::Error) -> String {
+    let text = error.to_string();
+    let known = [
+        ("unclosed character class", "missing closing ]"),
+        ("unclosed group", "missing closing )"),
+        ("unopened group", "unexpected )"),
+        ("look-around", "invalid or unsupported Perl syntax"),
+        ("flag", "invalid or unsupported Perl syntax"),
+        ("invalid character class range", "invalid character class range"),
+        ("Unicode property not found", "invalid character class range"),
+        ("capture group name", "invalid named capture"),
+        ("exceeds size limit", "expression too large"),
+    ];
+    let quoted = |at: &str| format!("`{at}`");
+    if text.contains("repetition operator missing expression") {
+        let operator = source.find(['*', '+', '?', '{']).map_or("", |at| &source[at..=at]);
+        return format!("missing argument to repetition operator: {}", quoted(operator));
+    }
+    match known.iter().find(|(ours, _)| text.contains(ours)) {
+        Some((_, "missing closing ]")) => {
+            format!("missing closing ]: {}", quoted(source.rfind('[').map_or(source, |at| &source[at..])))
+        }
+        Some((_, go)) => format!("{go}: {}", quoted(source)),
+        None => format!("invalid or unsupported Perl syntax: {}", quoted(source)),
+    }
+}
+
+/// A pattern on its way from Go's dialect to Rust's: `\d`, `\s`, `\w` and `\b` know ASCII only, `\Q…\E` quotes, a bracket inside a class
+/// is a plain character, and the set operators `&&`, `--` and `~~` do not exist.
+struct Translation<'a> {
+    source: &'a str,
+    at: usize,
+    out: String,
+    in_class: bool,
+}
+
+impl<'a> Translation<'a> {
+    fn of(source: &'a str) -> Result<String, String> {
+        let mut t = Self { source, at: 0, out: String::with_capacity(source.len() + 8), in_class: false };
+        while let Some(c) = t.next() {
+            match c {
+                '\\' => t.escape()?,
+                '[' if !t.in_class => t.open_class(),
+                '[' if t.rest().starts_with(':') => t.posix_class(),
+                '[' => t.out.push_str("\\["),
+                ']' if t.in_class => {
+                    t.in_class = false;
+                    t.out.push(']');
+                }
+                '&' | '~' if t.in_class => t.out.extend(['\\', c]),
+                '-' if t.in_class && t.rest().starts_with('-') => t.out.push_str("\\-"),
+                '{' if !t.in_class => t.repeat()?,
+                c => t.out.push(c),
+            }
+        }
+        Ok(t.out)
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.source[self.at..]
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.rest().chars().next()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    /// A class opens; `]` in the first place is a plain character.
+    fn open_class(&mut self) {
+        self.in_class = true;
+        self.out.push('[');
+        if self.rest().starts_with('^') {
+            self.at += 1;
+            self.out.push('^');
+        }
+        if self.rest().starts_with(']') {
+            self.at += 1;
+            self.out.push_str("\\]");
+        }
+    }
+
+    /// `[:alpha:]` inside a class; anything else that begins so is a bracket.
+    fn posix_class(&mut self) {
+        match self.rest().find(":]") {
+            Some(end) => {
+                self.out.push('[');
+                self.out.push_str(&self.rest()[..end + 2]);
+                self.at += end + 2;
+            }
+            None => self.out.push_str("\\["),
+        }
+    }
+
+    fn escape(&mut self) -> Result<(), String> {
+        let Some(c) = self.next() else { return Err("trailing backslash at end of expression: ``".into()) };
+        match c {
+            'd' => self.ascii("0-9", false),
+            'D' => self.ascii("0-9", true),
+            'w' => self.ascii("0-9A-Za-z_", false),
+            'W' => self.ascii("0-9A-Za-z_", true),
+            's' => self.ascii("\\t\\n\\x0C\\r ", false),
+            'S' => self.ascii("\\t\\n\\x0C\\r ", true),
+            'b' if !self.in_class => self.out.push_str("(?-u:\\b)"),
+            'Q' if !self.in_class => self.quote(),
+            '<' | '>' => self.out.push(c),
+            'a' | 'f' | 'n' | 'r' | 't' | 'v' | 'x' | 'p' | 'P' => self.out.extend(['\\', c]),
+            'A' | 'z' | 'B' if !self.in_class => self.out.extend(['\\', c]),
+            c if c.is_ascii_alphanumeric() => return Err(format!("invalid escape sequence: `\\{c}`")),
+            c => {
+                if c.is_ascii() {
+                    self.out.push('\\');
+                }
+                self.out.push(c);
+            }
+        }
+        Ok(())
+    }
+
+    fn ascii(&mut self, set: &str, negated: bool) {
+        match (self.in_class, negated) {
+            (true, false) => self.out.push_str(set),
+            (_, true) => self.out.extend(["[^", set, "]"]),
+            (false, false) => self.out.extend(["[", set, "]"]),
+        }
+    }
+
+    fn quote(&mut self) {
+        let (quoted, used) = match self.rest().find("\\E") {
+            Some(end) => (&self.rest()[..end], end + 2),
+            None => (self.rest(), self.rest().len()),
+        };
+        self.at += used;
+        self.out.push_str(&regex::escape(quoted));
+    }
+
+    /// `{n,m}`, or a plain brace when it is no repetition.
+    fn repeat(&mut self) -> Result<(), String> {
+        let bounds = self.rest().split_once('}').map(|(inside, _)| inside).filter(|i| is_repetition(i));
+        let Some(inside) = bounds else {
+            self.out.push_str("\\{");
+            return Ok(());
+        };
+        let too_many = |n: &str| !n.is_empty() && n.parse::<u32>().map_or(true, |n| n > REPEAT_MAX);
+        let (low, high) = inside.split_once(',').unwrap_or((inside, ""));
+        let reversed = matches!((low.parse::<u32>(), high.parse::<u32>()), (Ok(low), Ok(high)) if low > high);
+        if too_many(low) || too_many(high) || reversed {
+            return Err(format!("invalid repeat count: `{{{inside}}}`"));
+        }
+        self.out.extend(["{", inside, "}"]);
+        self.at += inside.len() + 1;
+        Ok(())
+    }
+}
+
+fn is_repetition(inside: &str) -> bool {
+    let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    let (low, high) = inside.split_once(',').unwrap_or((inside, ""));
+    !low.is_empty() && digits(low) && digits(high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_patterns_match_as_in_go() {
+        for (pattern, text, found) in [
+            (r"^[a-z]+(-[a-z]+)*$", "a-b", true),
+            (r"^\d+$", "١٢", false),
+            (r"^[\d.]+$", "1.2", true),
+            (r"^[^\s]+$", "a b", false),
+            (r"^[[a]+$", "[a", true),
+            (r"^[]a]+$", "]a", true),
+            (r"^[[:alpha:]]$", "x", true),
+            (r"^[a&&b]+$", "a&b", true),
+            (r"^[--/]$", ".", true),
+            (r"^\Qa.b\E$", "a.b", true),
+            (r"^\Qa.b\E$", "axb", false),
+            (r"^\<x\/y\_$", "<x/y_", true),
+            (r"^a{b$", "a{b", true),
+            (r"^a{2,3}$", "aaa", true),
+            (r"\bé", "é", false),
+        ] {
+            let compiled = Pattern::new(pattern.into());
+            assert_eq!(compiled.problem(), None, "{pattern}");
+            assert_eq!(compiled.is_match(text), found, "{pattern} on {text}");
+        }
+    }
+
+    #[test]
+    fn broken_patterns_are_explained_in_go_words() {
+        for (pattern, problem) in [
+            ("[a", "missing closing ]: `[a`"),
+            ("(a", "missing closing ): `(a`"),
+            ("*a", "missing argument to repetition operator: `*`"),
+            ("a)", "unexpected ): `a)`"),
+            (r"\1", r"invalid escape sequence: `\1`"),
+            ("a{1001}", "invalid repeat count: `{1001}`"),
+            ("a{2,1}", "invalid repeat count: `{2,1}`"),
+            ("a\\", "trailing backslash at end of expression: ``"),
+        ] {
+            assert_eq!(Pattern::new(pattern.into()).problem(), Some(format!("error parsing regexp: {problem}").as_str()), "{pattern}");
+        }
+        assert!(Pattern::new("(?=a)".into()).problem().is_some());
+        assert!(Pattern::new("((a{900}){900}){900}".into()).problem().is_some(), "a huge program is refused");
+    }
+}

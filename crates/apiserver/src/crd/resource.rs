@@ -1,0 +1,120 @@
+//! A custom resource on its way in and out: pruned, defaulted, validated.
+//! In: the resource as a JSON object. Out: the resource as it is stored or shown, or what is wrong with it.
+//! Holds: prune, default and validate are run in this order; each is idempotent.
+
+use serde_json::{Map, Value};
+
+use crate::field::{FieldError, Path};
+
+use super::{default, embedded, lists, prune, schema::Schema, validate};
+
+/// The schema of one version of a custom resource, ready to be applied to objects.
+///
+/// An object is the whole JSON object, `metadata` included: a schema may restrict the name.
+#[derive(Clone, Debug)]
+pub(crate) struct CustomSchema {
+    schema: Schema,
+}
+
+impl CustomSchema {
+    pub(crate) fn new(schema: Schema) -> Self {
+        Self { schema }
+    }
+
+    /// Drops what the schema does not know and nulls it does not allow. Returns the paths of unknown fields in the order in which
+    /// strict validation lists them; unknown fields of the object's own metadata are the caller's.
+    ///
+    /// # Errors
+    /// An embedded resource whose `apiVersion`, `kind` or `metadata` cannot be decoded.
+    pub(crate) fn prune(&self, object: &mut Map<String, Value>) -> Result<Vec<String>, FieldError> {
+        let mut unknown = prune::prune_resource(object, &self.schema);
+        default::drop_nulls(object, &self.schema);
+        unknown.extend(embedded::coerce(object, &self.schema)?);
+        Ok(unknown)
+    }
+
+    /// Fills in what is missing; also run on objects read from storage.
+    pub(crate) fn default(&self, object: &mut Map<String, Value>) {
+        default::fill(object, &self.schema);
+    }
+
+    /// What is wrong with an object, compared on update with the `old` one: problems of unchanged values are forgiven.
+    pub(crate) fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        let mut errors = validate::check(object, old, &self.schema, None);
+        if let Value::Object(map) = object {
+            embedded::check(map, &self.schema, &Path::ROOT, &mut errors);
+        }
+        self.check_lists(object, old, &mut errors);
+        errors
+    }
+
+    /// What is wrong with an object whose status is written through its own endpoint.
+    pub(crate) fn validate_status(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = match (object.get("status"), self.schema.properties.get("status")) {
+            (Some(status), Some(schema)) => validate::check(status, old.get("status"), schema, Some(&Path::field("status"))),
+            _ => Vec::new(),
+        };
+        self.check_lists(object, Some(old), &mut errors);
+        errors
+    }
+
+    /// Sets and maps are checked only if they were sound before.
+    fn check_lists(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+        let wrong = |value: Option<&Value>| {
+            let mut errors = Vec::new();
+            if let Some(Value::Object(map)) = value {
+                lists::check(map, &self.schema, &Path::ROOT, &mut errors);
+            }
+            errors
+        };
+        if wrong(old).is_empty() {
+            errors.extend(wrong(Some(object)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pump() -> CustomSchema {
+        let schema = json!({"type": "object", "required": ["spec"], "properties": {
+            "spec": {"type": "object", "properties": {"tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}}},
+            "status": {"type": "object", "properties": {"rpm": {"type": "integer"}}},
+            "metadata": {"type": "object", "properties": {"name": {"type": "string", "pattern": "^pump-"}}},
+        }});
+        CustomSchema::new(Schema::parse(&schema).expect("a valid schema"))
+    }
+
+    fn texts(errors: &[FieldError]) -> Vec<String> {
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn name_may_be_restricted_and_spec_required() {
+        let object = json!({"apiVersion": "a/v1", "kind": "Pump", "metadata": {"name": "tap"}});
+        assert_eq!(
+            texts(&pump().validate(&object, None)),
+            ["metadata.name: Invalid value: \"tap\": metadata.name in body should match '^pump-'", "spec: Required value",]
+        );
+    }
+
+    #[test]
+    fn status_is_judged_below_its_own_path() {
+        let (new, old) = (json!({"spec": {}, "status": {"rpm": "x"}}), json!({"spec": {}}));
+        assert_eq!(
+            texts(&pump().validate_status(&new, &old)),
+            ["status.rpm: Invalid value: \"string\": rpm in body must be of type integer: \"string\""]
+        );
+        assert!(pump().validate_status(&new, &new).is_empty(), "an unchanged status keeps its problems");
+    }
+
+    #[test]
+    fn sets_are_checked_unless_they_were_broken_before() {
+        let broken = json!({"spec": {"tags": ["a", "a"]}, "metadata": {"name": "pump-1"}});
+        assert_eq!(texts(&pump().validate(&broken, None)), ["spec.tags[1]: Duplicate value: \"a\""]);
+        assert!(pump().validate(&broken, Some(&broken)).is_empty());
+    }
+}
