@@ -8,12 +8,14 @@ use jiff::civil::Date;
 use regex::Regex;
 
 /// The check of a format, or nothing when Kubernetes does not know it.
-pub(crate) fn find(name: &str) -> Option<fn(&str) -> bool> {
+pub(crate) fn find(name: &str) -> Option<Check> {
     let name = name.replace('-', "");
     FORMATS.iter().find(|(known, _)| *known == name).map(|(_, check)| *check)
 }
 
-const FORMATS: &[(&str, fn(&str) -> bool)] = &[
+type Check = fn(&str) -> bool;
+
+const FORMATS: &[(&str, Check)] = &[
     ("bsonobjectid", |s| s.len() == 24 && is_hex(s)),
     ("uri", is_request_uri),
     ("email", is_email),
