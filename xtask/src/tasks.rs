@@ -1,6 +1,8 @@
 //! The subcommands of `cargo xtask`: a table of name, purpose and function.
 //! In: the command line. Out: done, or why not.
 
+use std::process::Command;
+
 use crate::{check, root, tidy};
 
 /// Why a task did not end well.
@@ -27,6 +29,12 @@ const TASKS: &[Task] = &[
         run: run_check,
     },
     Task { name: "tidy", arguments: "", purpose: "the rules a compiler does not check: module heads, layers, links, words", run: run_tidy },
+    Task {
+        name: "conformance",
+        arguments: "[OPTION…]",
+        purpose: "replay the recorded answers of a real API server; --help lists the options",
+        run: run_conformance,
+    },
 ];
 
 /// Runs the task that the command line names; without a name, lists them.
@@ -66,6 +74,21 @@ fn run_tidy(arguments: &[String]) -> Result<(), Failure> {
         eprintln!("advice: {advice}");
     }
     report.into_result().map_err(Failure::Failed)
+}
+
+/// Replaying needs TLS and the embedded server, so it is a binary of its own and this build stays small.
+fn run_conformance(arguments: &[String]) -> Result<(), Failure> {
+    let status = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--package", "bellerophon-conformance", "--"])
+        .args(arguments)
+        .current_dir(root())
+        .status()
+        .map_err(|e| Failure::Failed(format!("cannot start cargo: {e}")))?;
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(2) => Err(Failure::Misused("conformance was called wrongly, see above".to_owned())),
+        _ => Err(Failure::Failed("conformance: the answers are not those on record, see above".to_owned())),
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,177 @@
+//! The scenarios known not to pass, each under the reason why.
+//! In: `awaited.json` and results. Out: whether the results are those we know.
+//! Holds: a scenario outside the list must pass, and one inside must not, so that the list cannot rot.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::suite::Results;
+
+/// Scenarios that fail for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// The reason in two or three words, for example `field ownership`.
+    pub group: String,
+    /// The reason in one sentence.
+    pub reason: String,
+    /// The titles of the scenarios, in order.
+    pub scenarios: Vec<String>,
+}
+
+/// The list, in the order in which it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Awaited {
+    /// The groups. No scenario is in two of them.
+    pub groups: Vec<Group>,
+}
+
+/// What is not as the list says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Scenarios that fail and are not in the list, with their first difference.
+    pub surprises: Vec<(String, String)>,
+    /// Scenarios that pass and are in the list.
+    pub arrived: Vec<String>,
+    /// Titles in the list that no recording has.
+    pub unknown: Vec<String>,
+}
+
+/// Where a new failure goes until somebody has looked at it.
+const UNSORTED: &str = "not sorted yet";
+const UNSORTED_REASON: &str = "Nobody has looked at these yet.";
+
+impl Awaited {
+    /// The list of this repository.
+    ///
+    /// # Errors
+    /// A list that cannot be read.
+    pub fn of_repository() -> io::Result<Self> {
+        serde_json::from_slice(&fs::read(file())?).map_err(io::Error::from)
+    }
+
+    /// Writes the list of this repository.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write_to_repository(&self) -> io::Result<()> {
+        let mut text = serde_json::to_string_pretty(self)?;
+        text.push('\n');
+        fs::write(file(), text)
+    }
+
+    /// Holds results against the list. `titles` are all scenarios there are, run or not.
+    pub fn judge<'a>(&self, results: &Results, titles: impl Iterator<Item = String> + 'a) -> Verdict {
+        let awaited: BTreeSet<&str> = self.groups.iter().flat_map(|group| &group.scenarios).map(String::as_str).collect();
+        let titles: BTreeSet<String> = titles.collect();
+        let surprises = results.failed().filter(|outcome| !awaited.contains(outcome.title.as_str()));
+        Verdict {
+            surprises: surprises.map(|outcome| (outcome.title.clone(), outcome.differences[0].clone())).collect(),
+            arrived: results.passed().filter(|title| awaited.contains(title)).map(str::to_owned).collect(),
+            unknown: awaited.iter().filter(|title| !titles.contains(**title)).map(|title| (*title).to_owned()).collect(),
+        }
+    }
+
+    /// The list that fits complete results: what passes leaves its group, what newly fails goes to a group to be sorted by hand.
+    #[must_use]
+    pub fn following(&self, results: &Results) -> Self {
+        let mut failing: BTreeMap<&str, ()> = results.failed().map(|outcome| (outcome.title.as_str(), ())).collect();
+        let mut groups = self.groups.clone();
+        for group in &mut groups {
+            group.scenarios.retain(|title| failing.remove(title.as_str()).is_some());
+            group.scenarios.sort();
+        }
+        if !failing.is_empty() {
+            let place = groups.iter().position(|group| group.group == UNSORTED).unwrap_or_else(|| {
+                groups.push(Group { group: UNSORTED.to_owned(), reason: UNSORTED_REASON.to_owned(), scenarios: Vec::new() });
+                groups.len() - 1
+            });
+            groups[place].scenarios.extend(failing.into_keys().map(str::to_owned));
+            groups[place].scenarios.sort();
+        }
+        groups.retain(|group| !group.scenarios.is_empty());
+        Self { groups }
+    }
+}
+
+fn file() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("awaited.json")
+}
+
+impl Verdict {
+    /// Whether everything is as the list says.
+    pub fn is_as_known(&self) -> bool {
+        self.surprises.is_empty() && self.arrived.is_empty() && self.unknown.is_empty()
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (title, difference) in &self.surprises {
+            writeln!(f, "FAIL {title}\n     {difference}")?;
+        }
+        for title in &self.arrived {
+            writeln!(
+                f,
+                "PASS {title}\n     it is in awaited.json; take it out (`cargo xtask conformance --write-awaited --write-docs` does)"
+            )?;
+        }
+        for title in &self.unknown {
+            writeln!(f, "LOST {title}\n     awaited.json names it, but no recording does; take it out")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::Outcome;
+
+    fn results(outcomes: &[(&str, bool)]) -> Results {
+        let outcome = |(title, passed): &(&str, bool)| {
+            let differences = if *passed { Vec::new() } else { vec!["step 1 status: expected 200, got 500".to_owned()] };
+            Outcome { folder: "a".to_owned(), title: (*title).to_owned(), without_ownership: differences.clone(), differences }
+        };
+        Results { outcomes: outcomes.iter().map(outcome).collect() }
+    }
+
+    fn awaited(groups: &[(&str, &[&str])]) -> Awaited {
+        let group = |(group, scenarios): &(&str, &[&str])| Group {
+            group: (*group).to_owned(),
+            reason: if *group == UNSORTED { UNSORTED_REASON.to_owned() } else { "Because.".to_owned() },
+            scenarios: scenarios.iter().map(|title| (*title).to_owned()).collect(),
+        };
+        Awaited { groups: groups.iter().map(group).collect() }
+    }
+
+    #[test]
+    fn list_neither_hides_failures_nor_rots() {
+        let list = awaited(&[("x", &["known failure", "mended", "renamed"])]);
+        let results = results(&[("known failure", false), ("mended", true), ("new failure", false), ("fine", true)]);
+        let titles = ["known failure", "mended", "new failure", "fine"].map(str::to_owned);
+        let verdict = list.judge(&results, titles.into_iter());
+        assert_eq!(verdict.surprises, [("new failure".to_owned(), "step 1 status: expected 200, got 500".to_owned())]);
+        assert_eq!(
+            (verdict.arrived.as_slice(), verdict.unknown.as_slice()),
+            (["mended".to_owned()].as_slice(), ["renamed".to_owned()].as_slice())
+        );
+        assert!(!verdict.is_as_known());
+    }
+
+    #[test]
+    fn rewritten_list_fits_and_keeps_its_groups() {
+        let list = awaited(&[("x", &["a", "b"]), ("y", &["c"])]);
+        let results = results(&[("a", false), ("b", true), ("c", true), ("d", false)]);
+        let next = list.following(&results);
+        assert_eq!(next, awaited(&[("x", &["a"]), (UNSORTED, &["d"])]));
+        assert!(next.judge(&results, ["a", "b", "c", "d"].map(str::to_owned).into_iter()).is_as_known());
+        assert_eq!(next.following(&results), next);
+    }
+}
