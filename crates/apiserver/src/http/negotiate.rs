@@ -2,7 +2,7 @@
 //! In: `Accept` and `Content-Type`. Out: one format and one form.
 //! Holds: a client that cannot be served is told which forms there are, in Kubernetes' words.
 
-use crate::error::ApiError;
+use crate::{error::ApiError, print::MetaVersion};
 
 /// How bytes are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,23 +32,6 @@ pub(crate) enum Form {
     Partial(MetaVersion),
     /// Metadata of a list.
     PartialList(MetaVersion),
-}
-
-/// The version of `meta.k8s.io` a form is asked in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MetaVersion {
-    V1,
-    V1Beta1,
-}
-
-impl MetaVersion {
-    /// As `apiVersion` writes it.
-    pub(crate) fn api_version(self) -> &'static str {
-        match self {
-            Self::V1 => "meta.k8s.io/v1",
-            Self::V1Beta1 => "meta.k8s.io/v1beta1",
-        }
-    }
 }
 
 /// What a client wants back.
@@ -170,11 +153,7 @@ fn form(range: &MediaRange) -> Option<Form> {
     if range.parameter("g") != "meta.k8s.io" {
         return None;
     }
-    let version = match range.parameter("v") {
-        "v1" => MetaVersion::V1,
-        "v1beta1" => MetaVersion::V1Beta1,
-        _ => return None,
-    };
+    let version = MetaVersion::parse(range.parameter("v"))?;
     match as_ {
         "Table" => Some(Form::Table(version)),
         "PartialObjectMetadata" => Some(Form::Partial(version)),

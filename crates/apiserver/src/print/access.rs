@@ -78,7 +78,7 @@ fn subjects(binding: &Object, kind: &str, words: fn(&Value) -> String) -> Value 
 
 /// Denial beats approval; failure and the certificate itself are said on top.
 fn request_state(request: &Object) -> String {
-    let is = |type_| request.condition("status.conditions", type_).is_some();
+    let is = |type_| request.typed("status.conditions", type_).is_some();
     let mut words = vec![match () {
         () if is("Denied") => "Denied",
         () if is("Approved") => "Approved",

@@ -46,7 +46,7 @@ pub(super) static COMPONENT_STATUS: Printer = Printer {
         Column::text("Error", "What is wrong with it."),
     ],
     cells: |object, _| {
-        let health = object.condition("conditions", "Healthy");
+        let health = object.typed("conditions", "Healthy");
         let status = match health.map(|health| health.text("status")) {
             None => "Unknown",
             Some("True") => "Healthy",
@@ -95,7 +95,7 @@ pub(super) static FLOW_SCHEMA: Printer = Printer {
         Column::text("MissingPL", "Whether the priority level does not exist."),
     ],
     cells: |object, now| {
-        let dangling = object.condition("status.conditions", "Dangling");
+        let dangling = object.typed("status.conditions", "Dangling");
         vec![
             name(object),
             object.text("spec.priorityLevelConfiguration.name").into(),
@@ -164,7 +164,7 @@ fn node_cells(node: &Object, now: Time) -> Vec<Value> {
 }
 
 fn node_status(node: &Object) -> String {
-    let readiness = match node.condition("status.conditions", "Ready").map(|ready| ready.text("status")) {
+    let readiness = match node.typed("status.conditions", "Ready").map(|ready| ready.text("status")) {
         None => "Unknown",
         Some("True") => "Ready",
         Some(_) => "NotReady",
@@ -184,7 +184,7 @@ fn node_roles(node: &Object) -> String {
 }
 
 fn node_address<'a>(node: &'a Object, type_: &str) -> &'a str {
-    node.condition("status.addresses", type_).map_or("<none>", |address| address.text("address"))
+    node.typed("status.addresses", type_).map_or("<none>", |address| address.text("address"))
 }
 
 /// Flow schemas are printed in the order in which they are tried.
@@ -201,7 +201,7 @@ fn api_server(object: &Object) -> String {
 }
 
 fn availability(object: &Object) -> String {
-    let Some(available) = object.condition("status.conditions", "Available") else { return "Unknown".into() };
+    let Some(available) = object.typed("status.conditions", "Available") else { return "Unknown".into() };
     match (available.text("status"), available.text("reason")) {
         (status @ "True", _) | (status, "") => status.into(),
         (status, reason) => format!("{status} ({reason})"),

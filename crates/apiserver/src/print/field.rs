@@ -65,14 +65,14 @@ pub(super) trait Fields {
         }
     }
 
-    /// The condition of this type in the list at `path`.
-    fn condition(&self, path: &str, type_: &str) -> Option<&Value> {
-        self.list(path).iter().find(|condition| condition.text("type") == type_)
+    /// The entry of this type in the list at `path`: a condition, an address.
+    fn typed(&self, path: &str, type_: &str) -> Option<&Value> {
+        self.list(path).iter().find(|entry| entry.text("type") == type_)
     }
 
     /// Whether the condition of this type is there and true.
     fn is_true(&self, path: &str, type_: &str) -> bool {
-        self.condition(path, type_).is_some_and(|condition| condition.text("status") == "True")
+        self.typed(path, type_).is_some_and(|condition| condition.text("status") == "True")
     }
 }
 

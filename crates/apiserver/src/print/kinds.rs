@@ -66,3 +66,33 @@ pub(crate) fn printer(group: &str, kind: &str) -> &'static Printer {
         _ => &DEFAULT,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        kinds::ROWS,
+        object::Time,
+        print::printer::tests::{NOW, object},
+    };
+
+    #[test]
+    fn every_listed_kind_but_five_has_a_printer() {
+        let listed = ROWS.iter().filter(|row| row.verbs.contains(&"list"));
+        let mut plain: Vec<&str> = listed.filter(|row| std::ptr::eq(printer(row.group, row.kind), &DEFAULT)).map(|row| row.kind).collect();
+        plain.sort_unstable();
+        assert_eq!(plain, ["CSIStorageCapacity", "ClusterRole", "CustomResourceDefinition", "LimitRange", "Role"]);
+    }
+
+    #[test]
+    fn even_an_empty_object_fills_every_column() {
+        for row in ROWS {
+            let printer = printer(row.group, row.kind);
+            let cells = printer.row(&object(json!({})), Time::parse(NOW).unwrap()).cells;
+            let undescribed = usize::from(row.kind == "IPAddress");
+            assert_eq!(cells.len(), printer.columns.len() + undescribed, "{}", row.kind);
+        }
+    }
+}

@@ -211,12 +211,10 @@ fn class_parameters(class: &Object) -> String {
 fn parent(address: &Object) -> String {
     let Some(parent) = address.field("spec.parentRef") else { return "<none>".into() };
     let resource = GroupResource::new(parent.text("group"), parent.text("resource")).to_string().to_lowercase();
-    [resource.as_str(), parent.text("namespace")]
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .chain([parent.text("name")])
-        .collect::<Vec<_>>()
-        .join("/")
+    match parent.text("namespace") {
+        "" => format!("{resource}/{}", parent.text("name")),
+        namespace => format!("{resource}/{namespace}/{}", parent.text("name")),
+    }
 }
 
 #[cfg(test)]
