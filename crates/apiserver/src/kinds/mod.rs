@@ -24,5 +24,6 @@ mod trial; // writes against one strategy, for tests
 
 pub(crate) use quantity::Quantity;
 pub(crate) use row::{Field, Row, StoredAs, Sub};
+pub(crate) use selector::Selector;
 pub(crate) use strategy::{DeleteAnswer, Deletion, Effect, Generation, Strategy};
 pub(crate) use table::{ROWS, find, find_kind};

@@ -7,6 +7,16 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
+// Where the words get coarser.
+const TWO_MINUTES: i64 = 2 * MINUTE;
+const TEN_MINUTES: i64 = 10 * MINUTE;
+const THREE_HOURS: i64 = 3 * HOUR;
+const EIGHT_HOURS: i64 = 8 * HOUR;
+const TWO_DAYS: i64 = 2 * DAY;
+const EIGHT_DAYS: i64 = 8 * DAY;
+const TWO_YEARS: i64 = 2 * YEAR;
+const EIGHT_YEARS: i64 = 8 * YEAR;
+
 /// How long ago `then` was; `<unknown>` when it never was.
 pub(crate) fn since(then: Option<Time>, now: Time) -> String {
     then.map_or_else(|| "<unknown>".into(), |then| human_duration(now.as_second() - then.as_second()))
@@ -17,15 +27,15 @@ pub(crate) fn human_duration(seconds: i64) -> String {
     match seconds {
         ..-1 => "<invalid>".into(),
         -1 => "0s".into(),
-        ..120 => format!("{seconds}s"),
-        ..600 => two_units(seconds, (MINUTE, 'm'), (1, 's')),
-        ..10_800 => format!("{}m", seconds / MINUTE),
-        ..28_800 => two_units(seconds, (HOUR, 'h'), (MINUTE, 'm')),
-        ..172_800 => format!("{}h", seconds / HOUR),
-        ..691_200 => two_units(seconds, (DAY, 'd'), (HOUR, 'h')),
-        ..63_072_000 => format!("{}d", seconds / DAY),
-        ..252_288_000 => two_units(seconds, (YEAR, 'y'), (DAY, 'd')),
-        _ => format!("{}y", seconds / YEAR),
+        0..TWO_MINUTES => format!("{seconds}s"),
+        TWO_MINUTES..TEN_MINUTES => two_units(seconds, (MINUTE, 'm'), (1, 's')),
+        TEN_MINUTES..THREE_HOURS => format!("{}m", seconds / MINUTE),
+        THREE_HOURS..EIGHT_HOURS => two_units(seconds, (HOUR, 'h'), (MINUTE, 'm')),
+        EIGHT_HOURS..TWO_DAYS => format!("{}h", seconds / HOUR),
+        TWO_DAYS..EIGHT_DAYS => two_units(seconds, (DAY, 'd'), (HOUR, 'h')),
+        EIGHT_DAYS..TWO_YEARS => format!("{}d", seconds / DAY),
+        TWO_YEARS..EIGHT_YEARS => two_units(seconds, (YEAR, 'y'), (DAY, 'd')),
+        EIGHT_YEARS.. => format!("{}y", seconds / YEAR),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which kind is printed how.
 
-use super::{access, admission, autoscaler, cluster, config, device, event, network, pod, printer::Printer, storage, workload};
+use super::{access, admission, autoscaler, batch, cluster, config, device, event, network, pod, printer::Printer, storage, workload};
 
 static NAME_AND_AGE: Printer = Printer::PLAIN;
 static DEFAULT: Printer = Printer::DEFAULT;
@@ -37,8 +37,8 @@ pub(crate) fn printer(group: &str, kind: &str) -> &'static Printer {
         ("apps", "StatefulSet") => &workload::STATEFUL_SET,
         ("autoscaling", "HorizontalPodAutoscaler") => &autoscaler::HORIZONTAL_POD_AUTOSCALER,
         ("autoscaling", "Scale") => &autoscaler::SCALE,
-        ("batch", "CronJob") => &workload::CRON_JOB,
-        ("batch", "Job") => &workload::JOB,
+        ("batch", "CronJob") => &batch::CRON_JOB,
+        ("batch", "Job") => &batch::JOB,
         ("certificates.k8s.io", "CertificateSigningRequest") => &access::CERTIFICATE_SIGNING_REQUEST,
         ("coordination.k8s.io", "Lease") => &config::LEASE,
         ("discovery.k8s.io", "EndpointSlice") => &network::ENDPOINT_SLICE,

@@ -16,6 +16,7 @@ mod table; // rows to a Table
 mod access; // role bindings, certificate requests
 mod admission; // webhooks, admission policies and bindings
 mod autoscaler; // HorizontalPodAutoscaler, Scale
+mod batch; // jobs and cron jobs
 mod cluster; // nodes, namespaces, classes, flow control, API services
 mod config; // secrets, config maps, accounts, quotas, leases
 mod device; // resource claims, slices, device classes
@@ -23,7 +24,7 @@ mod event; // events of both groups
 mod network; // services, endpoints, ingresses, addresses
 mod pod; // the many words for what a pod is doing
 mod storage; // volumes, claims, classes, drivers
-mod workload; // everything with a pod template
+mod workload; // controllers of pods, and what guards or records them
 
 pub(crate) use column::Column;
 pub(crate) use duration::{human_duration, since};
