@@ -16,14 +16,18 @@ mod row; // one served kind: names, scope, verbs, storage
 mod secret; // secrets and their types
 mod selectable; // the fields that selectors may name
 mod selector; // label selectors inside objects
+mod service; // services, their addresses and node ports
 mod service_account; // identities of pods
 mod strategy; // what one kind does differently from all others
 mod table; // the rows
 #[cfg(test)]
 mod trial; // writes against one strategy, for tests
 
+pub(crate) use namespace::finalize;
+pub(crate) use node::taint_not_ready;
 pub(crate) use quantity::Quantity;
 pub(crate) use row::{Field, Row, StoredAs, Sub};
 pub(crate) use selector::Selector;
+pub(crate) use service::{Addresses, Reservation};
 pub(crate) use strategy::{DeleteAnswer, Deletion, Effect, Generation, Strategy};
 pub(crate) use table::{ROWS, find, find_kind};

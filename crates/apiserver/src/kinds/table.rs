@@ -4,7 +4,7 @@
 use super::{
     Strategy, access, config_map, endpoints, event, lease, limit_range, namespace, node, resource_quota,
     row::{CREATE, Row, Sub, row},
-    secret, selectable, service_account,
+    secret, selectable, service, service_account,
 };
 
 const PLAIN: &Strategy = &Strategy::PLAIN;
@@ -90,7 +90,7 @@ pub(crate) static ROWS: &[Row] = &[
         CREATE,
     )
     .from("authentication.k8s.io", "v1")]),
-    core("Service", "services", WITH_STATUS)
+    core("Service", "services", &service::SERVICE)
         .short(&["svc"])
         .category(ALL)
         .subresources(&[Sub::of("proxy", "ServiceProxyOptions", PROXY_VERBS), Sub::part("status", "Service")])
