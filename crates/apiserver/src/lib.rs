@@ -3,6 +3,7 @@
 
 mod auth; // who asks, and whether they may
 mod crd; // custom resources: definitions and schemas
+mod bootstrap; // what a fresh cluster holds
 mod entropy; // the one source of randomness
 mod error; // every failure, and its Status
 mod field; // what is wrong with an object, field by field
