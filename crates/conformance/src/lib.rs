@@ -20,7 +20,7 @@ mod watch; // a watch read in the background // a server that says what was reco
 pub use awaited::{Awaited, Group, Verdict};
 pub use corpus::{Corpus, Recorded};
 pub use json::Json;
-pub use report::{document, failures, summary};
+pub use report::{Detail, document, failures, summary};
 pub use run::Options;
 pub use scenario::{Reach, Scenario};
 pub use suite::{Outcome, Results, Tally, replay};

@@ -11,7 +11,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use bellerophon_conformance::{Corpus, Https, Options, Recorded, Results, failures, replay, summary};
+use bellerophon_conformance::{Corpus, Detail, Https, Options, Recorded, Results, failures, replay, summary};
 use clap::Parser;
 
 /// Replays the recorded answers of kube-apiserver 1.36.4 and prints what differs.
@@ -40,8 +40,8 @@ impl Arguments {
         (self.folder.is_empty() || self.folder.contains(&recorded.folder)) && recorded.scenario.name.contains(&self.only)
     }
 
-    fn differences_max(&self) -> Option<usize> {
-        self.diff.then_some(usize::MAX)
+    fn detail(&self) -> Detail {
+        if self.diff { Detail::All } else { Detail::First }
     }
 }
 
@@ -63,14 +63,14 @@ async fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let corpus = Corpus::of_repository()?.filtered(|recorded| arguments.wants(recorded));
     let kubeconfig =
         fs::read_to_string(&arguments.kubeconfig).map_err(|e| format!("cannot read {}: {e}", arguments.kubeconfig.display()))?;
-    let options = Options::foreign(stamp());
-    let results = replay(&corpus, Arc::new(Https::new(&kubeconfig)?), &options, &arguments.without).await;
+    let options = Options { without: arguments.without.clone(), ..Options::foreign(stamp()) };
+    let results = replay(&corpus, Arc::new(Https::new(&kubeconfig)?), &options).await;
     tell(&results, arguments)?;
     Ok(results.failed().next().is_none())
 }
 
 fn tell(results: &Results, arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    write!(stdout(), "{}{}", failures(results, arguments.differences_max()), summary(results))?;
+    write!(stdout(), "{}{}", failures(results, arguments.detail()), summary(results))?;
     Ok(())
 }
 

@@ -2,18 +2,35 @@
 
 use std::fmt::Write;
 
-use crate::{awaited::Awaited, suite::Results};
+use crate::{
+    awaited::Awaited,
+    suite::{Results, Tally},
+};
 
-/// How many differences of a scenario are shown unless all are asked for.
-const SHOWN_DIFFERENCES: usize = 3;
+/// How much to tell of a scenario that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// The first differences, which are often enough to know the cause.
+    First,
+    /// Every difference.
+    All,
+}
 
-/// Every scenario that failed, with its first differences or with all of them.
-pub fn failures(results: &Results, differences_max: Option<usize>) -> String {
-    let shown = differences_max.unwrap_or(SHOWN_DIFFERENCES);
+impl Detail {
+    const fn differences_max(self) -> usize {
+        match self {
+            Self::First => 3,
+            Self::All => usize::MAX,
+        }
+    }
+}
+
+/// Every scenario that failed, with its differences.
+pub fn failures(results: &Results, detail: Detail) -> String {
     let mut text = String::new();
     for outcome in results.failed() {
         put(&mut text, format_args!("FAIL {}\n", outcome.title));
-        for difference in outcome.differences.iter().take(shown) {
+        for difference in outcome.differences.iter().take(detail.differences_max()) {
             put(&mut text, format_args!("     {difference}\n"));
         }
     }
@@ -38,7 +55,7 @@ pub fn summary(results: &Results) -> String {
 /// The page that tells how close the embedded server is to a real one.
 pub fn document(results: &Results, awaited: &Awaited) -> String {
     let mut text = String::from(HEAD);
-    let row = |text: &mut String, name: &str, tally: crate::suite::Tally| {
+    let row = |text: &mut String, name: &str, tally: Tally| {
         put(text, format_args!("| {name} | {} of {} | {} of {} |\n", tally.passed, tally.total, tally.without_ownership, tally.total));
     };
     for (folder, tally) in results.by_folder() {

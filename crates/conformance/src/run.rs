@@ -31,6 +31,8 @@ pub struct Options {
     pub poll_max: Duration,
     /// What sets the names of this run apart from those of another on the same server.
     pub stamp: String,
+    /// Keys left out of the comparison wherever they are.
+    pub without: Vec<String>,
 }
 
 impl Options {
@@ -42,6 +44,7 @@ impl Options {
             poll: Duration::from_millis(5),
             poll_max: Duration::from_secs(3),
             stamp: "5e1f7e57".to_owned(),
+            without: Vec::new(),
         }
     }
 
@@ -53,6 +56,7 @@ impl Options {
             poll: Duration::from_millis(100),
             poll_max: Duration::from_secs(10),
             stamp,
+            without: Vec::new(),
         }
     }
 }

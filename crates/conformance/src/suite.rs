@@ -92,12 +92,12 @@ impl Tally {
 /// The key under which an object says who owns its fields.
 const OWNERSHIP: &str = "managedFields";
 
-/// Replays every scenario of the corpus, leaving the keys of `without` out of the comparison.
+/// Replays every scenario of the corpus.
 ///
 /// Scenarios that keep to their own names run at the same time, as many as the options allow; the others follow one by one.
-pub async fn replay<T: Transport>(corpus: &Corpus, transport: Arc<T>, options: &Options, without: &[String]) -> Results {
+pub async fn replay<T: Transport>(corpus: &Corpus, transport: Arc<T>, options: &Options) -> Results {
     let (own, alone): (Vec<_>, Vec<_>) = corpus.scenarios.iter().partition(|recorded| recorded.scenario.reach() == Reach::Own);
-    let comparing: Arc<[String]> = without.into();
+    let options = Arc::new(options.clone());
     let mut outcomes = Vec::with_capacity(corpus.scenarios.len());
     let mut running = JoinSet::new();
     let phases = [(own, options.concurrency.max(1)), (alone, 1)];
@@ -106,7 +106,7 @@ pub async fn replay<T: Transport>(corpus: &Corpus, transport: Arc<T>, options: &
             if running.len() >= at_once {
                 outcomes.extend(finished(&mut running).await);
             }
-            running.spawn(outcome(recorded.clone(), transport.clone(), options.clone(), comparing.clone()));
+            running.spawn(outcome(recorded.clone(), transport.clone(), options.clone()));
         }
         while let Some(outcome) = finished(&mut running).await {
             outcomes.push(outcome);
@@ -120,7 +120,7 @@ async fn finished(running: &mut JoinSet<Outcome>) -> Option<Outcome> {
     running.join_next().await.map(|ended| ended.expect("a scenario catches its panics and is not cancelled"))
 }
 
-async fn outcome<T: Transport>(recorded: Recorded, transport: Arc<T>, options: Options, without: Arc<[String]>) -> Outcome {
+async fn outcome<T: Transport>(recorded: Recorded, transport: Arc<T>, options: Arc<Options>) -> Outcome {
     let (file, index) = recorded.place;
     let id = format!("{}q{file}q{index}", options.stamp);
     let answers = AssertUnwindSafe(run(transport.as_ref(), &recorded.scenario, &id, &options)).catch_unwind().await;
@@ -137,11 +137,11 @@ async fn outcome<T: Transport>(recorded: Recorded, transport: Arc<T>, options: O
         Ok(Err(error)) => vec![error.to_string()],
         Err(_) => vec!["the server panicked".to_owned()],
     };
-    let unowned: Vec<String> = without.iter().cloned().chain([OWNERSHIP.to_owned()]).collect();
+    let unowned: Vec<String> = options.without.iter().cloned().chain([OWNERSHIP.to_owned()]).collect();
     Outcome {
         folder: recorded.folder.clone(),
         title: recorded.title(),
-        differences: differing(&without),
+        differences: differing(&options.without),
         without_ownership: differing(&unowned),
     }
 }

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bellerophon_conformance::{Corpus, InProcess, Options, Results, failures, replay, summary};
+use bellerophon_conformance::{Corpus, Detail, InProcess, Options, Results, failures, replay, summary};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
@@ -67,7 +67,7 @@ async fn results_of(scenarios: &str, without: &[&str]) -> Results {
         }
     });
     let without: Vec<String> = without.iter().map(|key| (*key).to_owned()).collect();
-    replay(&corpus, Arc::new(InProcess::new(service, None)), &Options::nearby(), &without).await
+    replay(&corpus, Arc::new(InProcess::new(service, None)), &Options { without, ..Options::nearby() }).await
 }
 
 async fn check(steps: &str, differences: &[&str]) {
@@ -115,7 +115,7 @@ async fn panicking_server_fails_only_its_scenario() {
     let good = r#"{"name":"good","steps":[{"do":"GET","path":"/absent","only":[],"ignore":["headers"],"expect":{"status":404,"body":"not found"}}]}"#;
     let bad = r#"{"name":"bad","no_namespace":true,"steps":[{"do":"GET","path":"/panic","expect":{}}]}"#;
     let results = results_of(&format!("{good},{bad}"), &[]).await;
-    assert_eq!(failures(&results, None), "FAIL own/all.json: bad\n     the server panicked\n");
+    assert_eq!(failures(&results, Detail::First), "FAIL own/all.json: bad\n     the server panicked\n");
     assert_eq!(summary(&results), "own      1 of 2\n1 passed, 1 failed\n");
 }
 
