@@ -5,5 +5,5 @@
 mod json;
 mod merge;
 
-pub(crate) use json::JsonPatch;
+pub(crate) use json::{JsonPatch, Unreadable};
 pub(crate) use merge::merge;

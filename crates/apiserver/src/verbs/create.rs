@@ -1,0 +1,76 @@
+//! POST of an object.
+
+use super::{Call, Content, Reply};
+use crate::{
+    api::Api,
+    error::ApiError,
+    http::query::{FieldValidation, WriteOptions},
+    object::Object,
+};
+
+/// Stores a new object.
+///
+/// # Errors
+/// A body that cannot be read, admission, validation, a name that is taken.
+pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
+    let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
+    let resource = &call.target.resource;
+    let (mut object, warnings) = read_object(call, &options)?;
+    if !call.target.name.is_empty() && object.meta.name.is_empty() {
+        object.meta.name.clone_from(&call.target.name);
+    }
+    settle_namespace(call, &mut object)?;
+    api.admit(call, &mut object, None).await?;
+    let mut noted = (resource.strategy.warnings)(&object, None);
+    let written = api.create(resource, object, options.dry_run).await?;
+    noted.extend(warnings);
+    Ok(Reply::created(Content::from(written)).warn(noted))
+}
+
+/// Decodes the body of a write.
+///
+/// # Errors
+/// 400 for what is no such object, and under strict validation for unknown and repeated fields.
+pub(super) fn read_object(call: &Call, options: &WriteOptions) -> Result<(Object, Vec<String>), ApiError> {
+    let decoded = call.target.resource.decode(&call.body, call.body_format()?)?;
+    let warnings = judge_fields(call, decoded.strict, options)?;
+    Ok((decoded.object, warnings))
+}
+
+/// What unknown and repeated fields lead to: nothing, warnings, or a refusal.
+///
+/// # Errors
+/// 400 under strict validation.
+pub(super) fn judge_fields(call: &Call, strict: Vec<String>, options: &WriteOptions) -> Result<Vec<String>, ApiError> {
+    match options.field_validation {
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Warn => Ok(strict),
+        FieldValidation::Strict if strict.is_empty() => Ok(Vec::new()),
+        FieldValidation::Strict => {
+            let resource = &call.target.resource;
+            Err(ApiError::BadRequest(format!(
+                "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
+                resource.kind,
+                resource.version,
+                resource.kind,
+                strict.join(", ")
+            )))
+        }
+    }
+}
+
+/// Makes body and path agree on the namespace.
+///
+/// # Errors
+/// 400 when they name different ones.
+pub(super) fn settle_namespace(call: &Call, object: &mut Object) -> Result<(), ApiError> {
+    let wanted = &call.target.namespace;
+    if !call.target.resource.namespaced {
+        object.meta.namespace.clear();
+    } else if object.meta.namespace.is_empty() {
+        object.meta.namespace.clone_from(wanted);
+    } else if object.meta.namespace != *wanted {
+        return Err(ApiError::BadRequest("the namespace of the provided object does not match the namespace sent on the request".into()));
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! DELETE of an object or of a collection.
+
+use serde_json::json;
+
+use super::{Call, Content, List, Reply, list::check_selectable};
+use crate::{
+    api::Api,
+    error::ApiError,
+    http::query::ListOptions,
+    store::Range,
+    write::{DeleteOptions, Deleted},
+};
+
+/// Deletes one object.
+///
+/// # Errors
+/// Bad options, no such object, a precondition that does not hold, a refusal by admission.
+pub(crate) async fn delete(api: &Api, call: &Call) -> Result<Reply, ApiError> {
+    let options = DeleteOptions::read(call)?;
+    let resource = &call.target.resource;
+    api.admit_delete(call)?;
+    let deleted = api.delete(resource, &call.target.key(), &options).await?;
+    let content = match deleted {
+        Deleted::Waiting(written) | Deleted::Object(written) => Content::from(written),
+        Deleted::Gone(uid) => {
+            let mut details = crate::error::details(&call.target.name, &resource.group, &resource.plural, Vec::new());
+            details.insert("uid".into(), uid.into());
+            Content::Document(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}))
+        }
+    };
+    Ok(Reply::ok(content).warn(options.warnings(resource)))
+}
+
+/// Deletes every object that a list would show, and answers with that list.
+///
+/// # Errors
+/// Bad options. Objects that are gone meanwhile are no error.
+pub(crate) async fn delete_collection(api: &Api, call: &Call) -> Result<Reply, ApiError> {
+    let delete_options = DeleteOptions::read(call)?;
+    let options = ListOptions::read(&call.query)?;
+    check_selectable(call, &options)?;
+    let resource = &call.target.resource;
+    let range = Range { scope: options.selector.fields.narrow(call.target.scope(), resource.namespaced), after: None };
+    let listing = api.store.list(&resource.shelf, &range, None).expect("the newest state is always kept");
+    let mut objects = listing.objects;
+    objects.retain(|o| options.selector.matches(o));
+    for object in &objects {
+        match api.delete(resource, &object.key, &delete_options).await {
+            Ok(_) | Err(ApiError::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Reply::ok(Content::List(List { revision: listing.revision, objects, next: None, remaining: None })))
+}

@@ -1,0 +1,138 @@
+//! The verbs: one function each, for every kind.
+//! In: a target and a typed request. Out: a reply that is not yet bytes.
+//! Holds: a verb knows no kind; what differs is asked of the resource.
+
+mod change;
+mod create;
+mod delete;
+mod get;
+mod list;
+mod page;
+mod watch;
+
+pub(crate) use watch::{Watch, WatchItem};
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::Value;
+
+use crate::{
+    auth::User,
+    error::ApiError,
+    http::{negotiate, query::Query},
+    object::Object,
+    registry::{Part, Resource},
+    store::{ObjectKey, Scope, Stored},
+    write::Written,
+};
+
+/// What a request is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) resource: Arc<Resource>,
+    /// Empty for cluster-scoped resources and for all namespaces.
+    pub(crate) namespace: String,
+    /// Empty for a collection.
+    pub(crate) name: String,
+}
+
+impl Target {
+    /// The key of the named object.
+    pub(crate) fn key(&self) -> ObjectKey {
+        ObjectKey::new(&self.namespace, &self.name)
+    }
+
+    /// The collection, or the part of it in one namespace.
+    pub(crate) fn scope(&self) -> Scope {
+        if self.namespace.is_empty() { Scope::All } else { Scope::Namespace(self.namespace.clone()) }
+    }
+
+    /// 404 for the named object.
+    pub(crate) fn not_found(&self) -> ApiError {
+        ApiError::NotFound { resource: self.resource.group_resource(), name: self.name.clone() }
+    }
+}
+
+/// A request, parsed as far as all verbs have in common.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) target: Target,
+    pub(crate) part: Option<Part>,
+    pub(crate) query: Query,
+    pub(crate) content_type: Option<String>,
+    pub(crate) body: Bytes,
+    pub(crate) user: User,
+    /// The name fields are owned under when the client gives none.
+    pub(crate) user_agent: String,
+}
+
+impl Call {
+    /// The format of the body.
+    pub(crate) fn body_format(&self) -> Result<negotiate::Format, ApiError> {
+        negotiate::body_format(self.content_type.as_deref())
+    }
+}
+
+/// The outcome of a verb.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) content: Content,
+    /// For the `Warning` headers.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What a reply holds, not yet in the form the client asked for.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// A stored object.
+    Stored(Arc<Stored>),
+    /// An object that is not stored, or not in this form.
+    Object(Box<Object>),
+    /// A collection.
+    List(List),
+    /// A document that has only one form: a `Status`.
+    Document(Value),
+    /// Events as they come.
+    Watch(Box<Watch>),
+}
+
+/// A collection, or a page of it.
+#[derive(Debug)]
+pub(crate) struct List {
+    pub(crate) revision: u64,
+    pub(crate) objects: Vec<Arc<Stored>>,
+    /// The token of the next page.
+    pub(crate) next: Option<String>,
+    /// How many objects are behind this page, where that is known.
+    pub(crate) remaining: Option<usize>,
+}
+
+impl Reply {
+    /// 200.
+    pub(crate) fn ok(content: Content) -> Self {
+        Self { status: StatusCode::OK, content, warnings: Vec::new() }
+    }
+
+    /// 201.
+    pub(crate) fn created(content: Content) -> Self {
+        Self { status: StatusCode::CREATED, ..Self::ok(content) }
+    }
+
+    /// With warnings for the client.
+    pub(crate) fn warn(mut self, warnings: impl IntoIterator<Item = String>) -> Self {
+        self.warnings.extend(warnings);
+        self
+    }
+}
+
+impl From<Written> for Content {
+    fn from(written: Written) -> Self {
+        match written {
+            Written::Stored(stored) => Self::Stored(stored),
+            Written::Unstored(object) => Self::Object(object),
+        }
+    }
+}

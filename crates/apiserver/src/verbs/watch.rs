@@ -1,0 +1,168 @@
+//! GET of what happens to a collection.
+//! In: a place in history and a selector. Out: typed events, not yet bytes.
+//! Holds: every watcher of a resource sees the same order; an object that leaves the selection is seen deleted, with its old body and the new
+//! revision; a watcher that falls behind the kept history is cut, never waited for.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use tokio::time::{Instant, Sleep};
+
+use super::{Call, Content, Reply, list::check_selectable};
+use crate::{
+    api::Api,
+    error::ApiError,
+    http::query::{ListOptions, parse_revision},
+    selector::Selector,
+    store::{Change, Event, Lagged, Range, Revision, Scope, StoreWatch, Stored},
+};
+
+/// A watch without a time limit of its own ends after this long, and up to twice as long, so that clients spread.
+const WATCH_SECONDS_MIN: u64 = 1800;
+
+/// How often a client that wants bookmarks gets one.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+
+/// How long before its end a watch sends a last bookmark.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+
+/// One thing a watcher is told.
+#[derive(Debug)]
+pub(crate) enum WatchItem {
+    /// What happened to an object.
+    Changed(Change, Arc<Stored>),
+    /// The event as all watchers of the whole resource see it; its bytes are shared.
+    Shared(Arc<Event>),
+    /// Nothing else happened up to this revision; `true` marks the end of the initial events.
+    Bookmark(Revision, bool),
+    /// The watch cannot go on.
+    Error(ApiError),
+}
+
+/// A running watch.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    source: Option<StoreWatch>,
+    scope: Scope,
+    selector: Selector,
+    /// Known already and not yet handed out, in order.
+    queue: VecDeque<WatchItem>,
+    bookmarks: bool,
+    /// The revision up to which everything was handed out.
+    seen: Revision,
+    ends: Instant,
+    next_bookmark: Instant,
+}
+
+/// Opens a watch.
+///
+/// # Errors
+/// Options that make no sense; a revision that is gone becomes an event of the stream instead.
+pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Reply, ApiError> {
+    check_selectable(call, options)?;
+    let asked = parse_revision(&options.resource_version).map_err(ApiError::Unnamed)?;
+    let resource = &call.target.resource;
+    let mut scope = options.selector.fields.narrow(call.target.scope(), resource.namespaced);
+    if !call.target.name.is_empty() {
+        scope = Scope::Object(call.target.key());
+    }
+    let initial = options.send_initial_events.unwrap_or(matches!(asked, None | Some(0)));
+    let mut queue = VecDeque::new();
+    let (source, seen) = if initial {
+        let listing = api.store.list(&resource.shelf, &Range { scope: scope.clone(), after: None }, None).expect("the newest state is always kept");
+        let selected = listing.objects.into_iter().filter(|o| options.selector.matches(o));
+        queue.extend(selected.map(|o| WatchItem::Changed(Change::Added, o)));
+        if options.bookmarks && options.send_initial_events == Some(true) {
+            queue.push_back(WatchItem::Bookmark(listing.revision, true));
+        }
+        (api.store.watch(&resource.shelf, listing.revision), listing.revision)
+    } else {
+        let since = asked.filter(|r| *r > 0).unwrap_or_else(|| api.store.revision());
+        (api.store.watch(&resource.shelf, since), since)
+    };
+    let source = match source {
+        Ok(source) => Some(source),
+        Err(gone) => {
+            let message = format!("too old resource version: {} ({})", gone.asked, gone.oldest);
+            queue.push_back(WatchItem::Error(ApiError::Expired { message, next: None }));
+            None
+        }
+    };
+    let seconds = match options.timeout_seconds {
+        Some(seconds) if seconds > 0 => seconds.unsigned_abs(),
+        _ => WATCH_SECONDS_MIN + api.entropy.below(WATCH_SECONDS_MIN),
+    };
+    let now = Instant::now();
+    Ok(Reply::ok(Content::Watch(Box::new(Watch {
+        source,
+        scope,
+        selector: options.selector.clone(),
+        queue,
+        bookmarks: options.bookmarks,
+        seen,
+        ends: now + Duration::from_secs(seconds),
+        next_bookmark: now + BOOKMARK_EVERY,
+    }))))
+}
+
+impl Watch {
+    /// The next things to tell, at least one; `None` when the watch is over.
+    pub(crate) async fn next(&mut self) -> Option<Vec<WatchItem>> {
+        loop {
+            if !self.queue.is_empty() {
+                return Some(self.queue.drain(..).collect());
+            }
+            let source = self.source.as_mut()?;
+            match source.ready() {
+                Err(Lagged) => return None,
+                Ok((events, upto)) => {
+                    let told: VecDeque<WatchItem> = events
+                        .iter()
+                        .filter(|e| e.revision > self.seen)
+                        .filter_map(|e| seen_through(e, &self.scope, &self.selector))
+                        .collect();
+                    self.seen = self.seen.max(upto);
+                    self.queue = told;
+                    if !self.queue.is_empty() || !events.is_empty() {
+                        continue;
+                    }
+                }
+            }
+            let wake = if self.bookmarks { self.next_bookmark.min(self.ends) } else { self.ends };
+            tokio::select! {
+                biased;
+                () = source.changed() => {}
+                () = tokio::time::sleep_until(wake) => {
+                    let now = Instant::now();
+                    if now >= self.ends {
+                        return None;
+                    }
+                    self.queue.push_back(WatchItem::Bookmark(self.seen, false));
+                    let last = self.ends.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(self.ends);
+                    self.next_bookmark = if now < last { (now + BOOKMARK_EVERY).min(last) } else { self.ends };
+                }
+            }
+        }
+    }
+}
+
+/// An event as a watcher of a part of the resource sees it; `None` when it does not concern it.
+fn seen_through(event: &Arc<Event>, scope: &Scope, selector: &Selector) -> Option<WatchItem> {
+    if !scope.contains(&event.object.key) {
+        return None;
+    }
+    if selector.is_everything() {
+        return Some(WatchItem::Shared(event.clone()));
+    }
+    let is = event.change != Change::Deleted && selector.matches(&event.object);
+    let was = event.previous.as_ref().is_some_and(|p| selector.matches(p));
+    match (was, is) {
+        (false, false) => None,
+        (true, true) => Some(WatchItem::Shared(event.clone())),
+        (false, true) => Some(WatchItem::Changed(Change::Added, event.object.clone())),
+        (true, false) if event.change == Change::Deleted => Some(WatchItem::Shared(event.clone())),
+        (true, false) => {
+            let previous = event.previous.as_ref()?;
+            Some(WatchItem::Changed(Change::Deleted, Arc::new(previous.at_revision(event.revision))))
+        }
+    }
+}

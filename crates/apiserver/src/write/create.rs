@@ -1,0 +1,93 @@
+//! Creating an object.
+
+use super::{Written, meta, put_of};
+use crate::{
+    api::Api,
+    error::ApiError,
+    kinds::Generation,
+    object::Object,
+    registry::Resource,
+    store::{Expect, ObjectKey, Refused, Write},
+};
+
+/// Names are made this often before a generated one is reported as taken.
+const NAME_ATTEMPTS: usize = 8;
+
+/// The part of a generated name that the client gives is cut to this length.
+const NAME_PREFIX_MAX: usize = 58;
+
+/// The length of the random part of a generated name.
+const NAME_SUFFIX_LEN: usize = 5;
+
+impl Api {
+    /// Stores a new object. `check` runs last, on the object as it will be stored: admission that may refuse but not change.
+    ///
+    /// # Errors
+    /// The object is not valid, or the name is taken.
+    pub(crate) async fn create(&self, resource: &Resource, object: Object, dry_run: bool) -> Result<Written, ApiError> {
+        let generated = object.meta.name.is_empty() && !object.meta.generate_name.is_empty();
+        let mut attempts = if generated { NAME_ATTEMPTS } else { 1 };
+        loop {
+            attempts -= 1;
+            match self.create_once(resource, object.clone(), dry_run).await {
+                Err(ApiError::AlreadyExists { .. }) if attempts > 0 => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn create_once(&self, resource: &Resource, mut object: Object, dry_run: bool) -> Result<Written, ApiError> {
+        self.prepare_new(resource, &mut object);
+        let mut wrong = Vec::new();
+        meta::validate_new(resource, &object.meta, &mut wrong);
+        (resource.strategy.validate)(&object, &mut wrong);
+        wrong.extend(resource.validate_schema(&object, None));
+        ApiError::from_fields(resource.group_kind(), &object.meta.name, wrong)?;
+        if !object.meta.resource_version.is_empty() {
+            return Err(ApiError::Unnamed("resourceVersion should not be set on objects to be created".into()));
+        }
+        let key = ObjectKey::new(&object.meta.namespace, &object.meta.name);
+        let taken = |holder: Option<&Object>| ApiError::AlreadyExists {
+            resource: resource.group_resource(),
+            name: key.name().to_owned(),
+            deleting: holder.is_some_and(|h| h.meta.deletion_timestamp.is_some()),
+        };
+        if let Some(holder) = self.store.get(&resource.shelf, &key) {
+            return Err(taken(Some(&resource.read(&holder))));
+        }
+        self.claim(resource, &mut object, None, dry_run)?;
+        if dry_run {
+            return Ok(Written::Unstored(Box::new(object)));
+        }
+        let write = Write { shelf: resource.shelf.clone(), key: key.clone(), expect: Expect::Absent, put: Some(put_of(resource, &object)) };
+        match self.store.commit(write).await {
+            Ok(stored) => {
+                self.after_write(resource, None, Some(&object)).await;
+                Ok(Written::Stored(stored))
+            }
+            Err(Refused::Changed(holder)) => Err(taken(holder.map(|h| resource.read(&h)).as_ref())),
+            Err(Refused::Unavailable(why)) => Err(ApiError::Internal(why)),
+        }
+    }
+
+    /// Fills in what the server alone decides.
+    fn prepare_new(&self, resource: &Resource, object: &mut Object) {
+        let meta = &mut object.meta;
+        meta.deletion_timestamp = None;
+        meta.deletion_grace_period_seconds = None;
+        meta.self_link.clear();
+        meta.creation_timestamp = Some(self.clock.now());
+        meta.uid = self.entropy.uid();
+        if meta.name.is_empty() && !meta.generate_name.is_empty() {
+            let cut = meta.generate_name.char_indices().nth(NAME_PREFIX_MAX).map_or(meta.generate_name.len(), |(i, _)| i);
+            meta.name = format!("{}{}", &meta.generate_name[..cut], self.entropy.suffix(NAME_SUFFIX_LEN));
+        }
+        if !resource.namespaced {
+            meta.namespace.clear();
+        }
+        if resource.strategy.generation != Generation::None {
+            meta.generation = 1;
+        }
+        (resource.strategy.prepare_create)(object);
+    }
+}

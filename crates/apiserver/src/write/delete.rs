@@ -1,0 +1,238 @@
+//! Deleting an object: at once, after a grace period, or when its finalizers are gone.
+
+use std::sync::Arc;
+
+use super::{ATTEMPTS_MAX, Written, put_of};
+use crate::{
+    api::Api,
+    error::{ApiError, GroupResource},
+    kinds::DeleteAnswer,
+    object::Object,
+    registry::Resource,
+    store::{Expect, ObjectKey, Refused, Stored, Write},
+};
+
+/// What happens to objects that belong to a deleted one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    Foreground,
+    Background,
+    Orphan,
+}
+
+/// Which version of the object the client means.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Preconditions {
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+}
+
+/// Options of delete and deletecollection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    pub(crate) dry_run: bool,
+    pub(crate) grace_period_seconds: Option<i64>,
+    pub(crate) preconditions: Preconditions,
+    pub(crate) propagation: Option<Propagation>,
+}
+
+/// The outcome of a delete.
+#[derive(Debug)]
+pub(crate) enum Deleted {
+    /// The object is there until somebody lets it go; this is its state.
+    Waiting(Written),
+    /// The object is gone, and the kind answers with its last state.
+    Object(Written),
+    /// The object is gone; this is its uid.
+    Gone(String),
+}
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+impl Api {
+    /// Deletes an object, or marks it for deletion while something holds it.
+    ///
+    /// # Errors
+    /// No such object, or a precondition that does not hold.
+    pub(crate) async fn delete(&self, resource: &Resource, key: &ObjectKey, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let Some(existing) = self.store.get(&resource.shelf, key) else {
+                return Err(ApiError::NotFound { resource: resource.group_resource(), name: key.name().into() });
+            };
+            let old = resource.read(&existing);
+            check_preconditions(resource, &old, &options.preconditions)?;
+            match self.plan(resource, &old, options) {
+                Plan::Nothing => return Ok(Deleted::Waiting(Written::Stored(existing))),
+                Plan::Mark(new) => {
+                    if let Some(outcome) = self.mark(resource, key, &existing, &old, new, options.dry_run).await? {
+                        return Ok(outcome);
+                    }
+                }
+                Plan::MarkAndRemove(new) if !options.dry_run => {
+                    // Watchers see the object terminating first, then gone.
+                    if let Some(Deleted::Waiting(Written::Stored(marked))) = self.mark(resource, key, &existing, &old, new, false).await? {
+                        if let Some(outcome) = self.remove(resource, key, &marked, &resource.read(&marked), false).await? {
+                            return Ok(outcome);
+                        }
+                    }
+                }
+                Plan::MarkAndRemove(new) => return Ok(answer(resource, Written::Unstored(new), &old)),
+                Plan::Remove => {
+                    if let Some(outcome) = self.remove(resource, key, &existing, &old, options.dry_run).await? {
+                        return Ok(outcome);
+                    }
+                }
+            }
+        }
+        Err(ApiError::modified(resource.group_resource(), key.name()))
+    }
+
+    fn plan(&self, resource: &Resource, old: &Object, options: &DeleteOptions) -> Plan {
+        let mut new = old.clone();
+        let now = self.clock.now();
+        let graceful = match (resource.strategy.grace_period)(old, options.grace_period_seconds) {
+            Some(_) if old.meta.deletion_timestamp.is_some() => match (old.meta.deletion_grace_period_seconds, options.grace_period_seconds) {
+                // Only a shorter period than the one under way counts.
+                (Some(under_way), Some(asked)) if asked.max(0) < under_way => {
+                    let shorter = asked.max(0) - under_way;
+                    new.meta.deletion_timestamp = old.meta.deletion_timestamp.map(|t| t.plus_seconds(shorter));
+                    new.meta.deletion_grace_period_seconds = Some(asked.max(0));
+                    Some(asked.max(0))
+                }
+                _ => return Plan::Nothing,
+            },
+            Some(seconds) => {
+                new.meta.deletion_timestamp = Some(now.plus_seconds(seconds));
+                new.meta.deletion_grace_period_seconds = Some(seconds);
+                if new.meta.generation > 0 {
+                    new.meta.generation += 1;
+                }
+                Some(seconds)
+            }
+            None => None,
+        };
+        set_finalizers(resource, &mut new, options.propagation);
+        if old.meta.deletion_timestamp.is_none() {
+            (resource.strategy.deletion.begin)(&mut new, now);
+        }
+        let held = !new.meta.finalizers.is_empty() || (resource.strategy.deletion.held)(&new);
+        match graceful {
+            Some(0) if !held => Plan::MarkAndRemove(Box::new(new)),
+            Some(_) => Plan::Mark(Box::new(new)),
+            None if held => {
+                mark_deleting(resource, &mut new, now);
+                if new == *old { Plan::Nothing } else { Plan::Mark(Box::new(new)) }
+            }
+            None => Plan::Remove,
+        }
+    }
+
+    async fn mark(&self, resource: &Resource, key: &ObjectKey, existing: &Arc<Stored>, old: &Object, new: Box<Object>, dry_run: bool) -> Result<Option<Deleted>, ApiError> {
+        if dry_run {
+            return Ok(Some(Deleted::Waiting(Written::Unstored(new))));
+        }
+        let write = Write {
+            shelf: resource.shelf.clone(),
+            key: key.clone(),
+            expect: Expect::Version(existing.revision),
+            put: Some(put_of(resource, &new)),
+        };
+        match self.store.commit(write).await {
+            Ok(stored) => {
+                self.after_write(resource, Some(old), Some(&new)).await;
+                Ok(Some(Deleted::Waiting(Written::Stored(stored))))
+            }
+            Err(Refused::Changed(_)) => Ok(None),
+            Err(Refused::Unavailable(why)) => Err(ApiError::Internal(why)),
+        }
+    }
+
+    async fn remove(&self, resource: &Resource, key: &ObjectKey, existing: &Arc<Stored>, old: &Object, dry_run: bool) -> Result<Option<Deleted>, ApiError> {
+        if dry_run {
+            return Ok(Some(answer(resource, Written::Stored(existing.clone()), old)));
+        }
+        let write = Write { shelf: resource.shelf.clone(), key: key.clone(), expect: Expect::Version(existing.revision), put: None };
+        match self.store.commit(write).await {
+            Ok(last) => {
+                self.after_write(resource, Some(old), None).await;
+                Ok(Some(answer(resource, Written::Stored(last), old)))
+            }
+            Err(Refused::Changed(_)) => Ok(None),
+            Err(Refused::Unavailable(why)) => Err(ApiError::Internal(why)),
+        }
+    }
+}
+
+/// What a delete does to an object.
+enum Plan {
+    /// Nothing: it is on its way already.
+    Nothing,
+    /// Marks it and leaves it.
+    Mark(Box<Object>),
+    /// Marks it and removes it at once.
+    MarkAndRemove(Box<Object>),
+    /// Removes it.
+    Remove,
+}
+
+fn answer(resource: &Resource, last: Written, old: &Object) -> Deleted {
+    match resource.strategy.delete_answer {
+        DeleteAnswer::Object => Deleted::Object(last),
+        DeleteAnswer::Status => Deleted::Gone(old.meta.uid.clone()),
+    }
+}
+
+fn check_preconditions(resource: &Resource, object: &Object, wanted: &Preconditions) -> Result<(), ApiError> {
+    let conflict = |why: String| {
+        let what = GroupResource::new(resource.group.as_str(), resource.kind.as_str());
+        Err(ApiError::Conflict { what, name: object.meta.name.clone(), why })
+    };
+    if let Some(uid) = wanted.uid.as_ref().filter(|uid| **uid != object.meta.uid) {
+        return conflict(format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+            object.meta.uid
+        ));
+    }
+    if let Some(version) = wanted.resource_version.as_ref().filter(|v| **v != object.meta.resource_version) {
+        return conflict(format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
+            object.meta.resource_version
+        ));
+    }
+    Ok(())
+}
+
+/// Adds or takes away the finalizers that garbage collection answers to.
+fn set_finalizers(resource: &Resource, object: &mut Object, propagation: Option<Propagation>) {
+    let has = |name: &str| object.meta.finalizers.iter().any(|f| f == name);
+    let wanted = match propagation {
+        Some(Propagation::Orphan) => Some(ORPHAN),
+        Some(Propagation::Foreground) => Some(FOREGROUND),
+        Some(Propagation::Background) => None,
+        None if has(ORPHAN) => Some(ORPHAN),
+        None if has(FOREGROUND) => Some(FOREGROUND),
+        None if resource.strategy.orphans => Some(ORPHAN),
+        None => None,
+    };
+    if wanted.is_some_and(has) && !(has(ORPHAN) && has(FOREGROUND)) {
+        return;
+    }
+    object.meta.finalizers.retain(|f| f != ORPHAN && f != FOREGROUND);
+    object.meta.finalizers.extend(wanted.map(str::to_owned));
+}
+
+/// Marks an object that goes without a grace period and is held by finalizers.
+fn mark_deleting(resource: &Resource, object: &mut Object, now: crate::object::Time) {
+    let meta = &mut object.meta;
+    let first = meta.deletion_timestamp.is_none();
+    if first && meta.generation > 0 {
+        meta.generation += 1;
+    }
+    if meta.deletion_timestamp.is_none_or(|t| t > now) {
+        meta.deletion_timestamp = Some(now);
+    }
+    if !(resource.strategy.deletion.held)(object) || !object.meta.finalizers.is_empty() {
+        object.meta.deletion_grace_period_seconds = Some(0);
+    }
+}

@@ -1,0 +1,171 @@
+//! The rules of metadata, the same for every kind.
+//! In: metadata on its way into storage. Out: what is wrong with it.
+//! Holds: paths, reasons and wording are Kubernetes' own.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    field::{FieldError, Path},
+    names,
+    object::{Object, ObjectMeta, OwnerReference},
+    registry::Resource,
+};
+
+const METADATA: Path<'static> = Path::field("metadata");
+
+/// Annotations of one object may hold this many bytes together.
+const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
+
+/// Finalizers that need no domain: they are Kubernetes' own.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+
+/// What is wrong with the metadata of a new object.
+pub(crate) fn validate_new(resource: &Resource, meta: &ObjectMeta, wrong: &mut Vec<FieldError>) {
+    let name_rule = resource.strategy.name;
+    if !meta.generate_name.is_empty() {
+        // A prefix may end where a name may not: the suffix comes behind it.
+        for detail in name_rule(&mask_trailing_dash(&meta.generate_name)) {
+            wrong.push(FieldError::invalid(METADATA.child("generateName"), &meta.generate_name, &detail));
+        }
+    }
+    if meta.name.is_empty() {
+        wrong.push(FieldError::required(METADATA.child("name"), "name or generateName is required"));
+    } else {
+        for detail in name_rule(&meta.name) {
+            wrong.push(FieldError::invalid(METADATA.child("name"), &meta.name, &detail));
+        }
+    }
+    if resource.namespaced {
+        for detail in names::dns_label(&meta.namespace) {
+            wrong.push(FieldError::invalid(METADATA.child("namespace"), &meta.namespace, &detail));
+        }
+    }
+    if meta.generation < 0 {
+        wrong.push(FieldError::invalid(METADATA.child("generation"), meta.generation, "must be greater than or equal to 0"));
+    }
+    validate_maps(meta, wrong);
+    validate_owners(&meta.owner_references, wrong);
+    validate_finalizers(resource, &meta.finalizers, wrong);
+}
+
+/// What is wrong with a change of metadata.
+pub(crate) fn validate_change(new: &ObjectMeta, old: &ObjectMeta, wrong: &mut Vec<FieldError>) {
+    if old.deletion_timestamp.is_some() {
+        let had: BTreeSet<&String> = old.finalizers.iter().collect();
+        let added: BTreeSet<&str> = new.finalizers.iter().filter(|f| !had.contains(f)).map(String::as_str).collect();
+        if !added.is_empty() {
+            let list = added.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ");
+            let detail = format!("no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}");
+            wrong.push(FieldError::forbidden(METADATA.child("finalizers"), &detail));
+        }
+    }
+    let immutable = |field: &str, new: &str, old: &str, wrong: &mut Vec<FieldError>| {
+        if new != old {
+            wrong.push(FieldError::invalid(METADATA.child(field), new, "field is immutable"));
+        }
+    };
+    immutable("name", &new.name, &old.name, wrong);
+    immutable("namespace", &new.namespace, &old.namespace, wrong);
+    immutable("uid", &new.uid, &old.uid, wrong);
+    if new.deletion_timestamp != old.deletion_timestamp {
+        let shown = new.deletion_timestamp.map_or_else(|| "null".to_owned(), |t| format!("{:?}", t.to_string()));
+        wrong.push(FieldError::invalid(METADATA.child("deletionTimestamp"), crate::field::Verbatim(&shown), "field is immutable"));
+    }
+    if new.deletion_grace_period_seconds != old.deletion_grace_period_seconds {
+        let shown = new.deletion_grace_period_seconds.map_or_else(|| "null".to_owned(), |s| s.to_string());
+        wrong.push(FieldError::invalid(METADATA.child("deletionGracePeriodSeconds"), crate::field::Verbatim(&shown), "field is immutable"));
+    }
+    validate_maps(new, wrong);
+    validate_owners(&new.owner_references, wrong);
+}
+
+fn validate_maps(meta: &ObjectMeta, wrong: &mut Vec<FieldError>) {
+    let labels = METADATA.child("labels");
+    for (key, value) in &meta.labels {
+        wrong.extend(names::qualified_name(key).iter().map(|detail| FieldError::invalid(labels, key, detail)));
+        wrong.extend(names::label_value(value).iter().map(|detail| FieldError::invalid(labels, value, detail)));
+    }
+    let annotations = METADATA.child("annotations");
+    for key in meta.annotations.keys() {
+        wrong.extend(names::qualified_name(&key.to_lowercase()).iter().map(|detail| FieldError::invalid(annotations, key, detail)));
+    }
+    if meta.annotations.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>() > ANNOTATIONS_MAX_BYTES {
+        wrong.push(FieldError::too_long(annotations, ANNOTATIONS_MAX_BYTES));
+    }
+}
+
+fn validate_owners(owners: &[OwnerReference], wrong: &mut Vec<FieldError>) {
+    let path = METADATA.child("ownerReferences");
+    let mut controller: Option<&OwnerReference> = None;
+    for owner in owners {
+        let version = owner.api_version.rsplit('/').next().unwrap_or_default();
+        if version.is_empty() {
+            wrong.push(FieldError::invalid(path.child("apiVersion"), &owner.api_version, "version must not be empty"));
+        }
+        for (field, text) in [("kind", &owner.kind), ("name", &owner.name), ("uid", &owner.uid)] {
+            if text.is_empty() {
+                wrong.push(FieldError::invalid(path.child(field), text, "must not be empty"));
+            }
+        }
+        if owner.api_version == "v1" && owner.kind == "Event" {
+            let shown = serde_json::to_value(owner).unwrap_or_default();
+            wrong.push(FieldError::invalid(path, &shown, "/v1, Kind=Event is disallowed from being an owner"));
+        }
+        if owner.controller == Some(true) {
+            if let Some(first) = controller {
+                let shown = serde_json::to_value(owners).unwrap_or_default();
+                let detail = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+                    first.name, owner.name
+                );
+                wrong.push(FieldError::invalid(path, &shown, &detail));
+            } else {
+                controller = Some(owner);
+            }
+        }
+    }
+}
+
+fn validate_finalizers(resource: &Resource, finalizers: &[String], wrong: &mut Vec<FieldError>) {
+    let path = METADATA.child("finalizers");
+    for finalizer in finalizers {
+        let details = names::qualified_name(finalizer);
+        let bare = !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer.as_str());
+        if details.is_empty() && bare && !resource.items_name_kind() {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            wrong.push(FieldError::invalid(path, finalizer, detail));
+        }
+        wrong.extend(details.iter().map(|detail| FieldError::invalid(path, finalizer, detail)));
+    }
+    let has = |name: &str| finalizers.iter().any(|f| f == name);
+    if has("orphan") && has("foregroundDeletion") {
+        let shown = serde_json::to_value(finalizers).unwrap_or_default();
+        let detail = "finalizer orphan and foregroundDeletion cannot be both set";
+        wrong.push(FieldError::invalid(path, &shown, detail));
+    }
+}
+
+/// A prefix judged as if its trailing dash were a letter.
+fn mask_trailing_dash(prefix: &str) -> String {
+    match prefix.strip_suffix('-') {
+        Some(head) if !head.is_empty() => format!("{head}a"),
+        _ => prefix.to_owned(),
+    }
+}
+
+/// Puts back what no client may change, whatever it sends.
+pub(crate) fn keep_server_fields(new: &mut Object, old: &Object) {
+    let (meta, was) = (&mut new.meta, &old.meta);
+    meta.generation = was.generation;
+    meta.self_link.clear();
+    if meta.uid.is_empty() {
+        meta.uid.clone_from(&was.uid);
+    }
+    meta.creation_timestamp = was.creation_timestamp;
+    if was.deletion_timestamp.is_some() {
+        meta.deletion_timestamp = was.deletion_timestamp;
+    }
+    if meta.deletion_grace_period_seconds.is_none() {
+        meta.deletion_grace_period_seconds = was.deletion_grace_period_seconds;
+    }
+}
