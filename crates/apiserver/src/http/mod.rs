@@ -1,5 +1,6 @@
 //! HTTP: from requests to typed calls of verbs, and from their outcome to bytes.
 
+pub(crate) mod answer; // outcomes to responses
 pub(crate) mod body; // bytes or a stream
 pub(crate) mod negotiate; // media types
 pub(crate) mod query; // query parameters

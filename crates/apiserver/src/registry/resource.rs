@@ -3,10 +3,14 @@
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
+
 use crate::{
     error::{GroupKind, GroupResource},
+    field::FieldError,
     kinds::{Row, Strategy},
-    object::{Encoded, Object},
+    object::{Encoded, Object, Time},
+    print::{self, ListMeta, TableOptions},
     store::{Facets, ShelfName, Stored},
 };
 
@@ -173,5 +177,37 @@ impl Resource {
             Source::BuiltIn(row) => row.stored_as.is_none(),
         };
         if shared { stored.encoded.clone() } else { self.read(stored).draft().at(stored.revision) }
+    }
+
+    /// The name of the Go type that the real server names in some errors.
+    pub(crate) fn go_type(&self) -> String {
+        match &self.source {
+            Source::BuiltIn(_) => {
+                let package = match self.group.split('.').next() {
+                    None | Some("") => "core",
+                    Some(first) => first,
+                };
+                format!("*{package}.{}", self.kind)
+            }
+        }
+    }
+
+    /// Objects as a table.
+    pub(crate) fn table(&self, objects: &[&Object], now: Time, list: &ListMeta, options: TableOptions) -> Value {
+        match &self.source {
+            Source::BuiltIn(_) => print::table(print::printer(&self.group, &self.kind), objects.iter().copied(), now, list, options),
+        }
+    }
+
+    /// The fields that even an empty object of the kind shows.
+    pub(crate) fn empty_body(&self) -> Map<String, Value> {
+        Map::new()
+    }
+
+    /// What the schema says of an object. Built-in kinds were checked when they were decoded.
+    pub(crate) fn validate_schema(&self, _new: &Object, _old: Option<&Object>) -> Vec<FieldError> {
+        match &self.source {
+            Source::BuiltIn(_) => Vec::new(),
+        }
     }
 }

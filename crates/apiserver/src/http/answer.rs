@@ -1,0 +1,297 @@
+//! From the outcome of a verb to the bytes of an answer.
+//! In: a reply and the form the client asked for. Out: an HTTP response.
+//! Holds: plain JSON of stored objects is never written again: gets, lists and watches send the stored bytes.
+
+use std::{io::Write as _, sync::Arc};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use flate2::{Compression, write::GzEncoder};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use serde_json::{Value, json};
+
+use super::{
+    body::Body,
+    negotiate::{Form, Format, Wanted},
+};
+use crate::{
+    api::Api,
+    error::ApiError,
+    object::Object,
+    print::{IncludeObject, ListMeta, TableOptions, partial, partial_list},
+    registry::Resource,
+    store::{Change, Stored},
+    verbs::{Content, List, Reply, Watch, WatchItem},
+};
+
+/// Smaller answers are not compressed, as in the real server.
+const GZIP_MIN_BYTES: usize = 128 * 1024;
+
+
+/// The annotation of the bookmark that ends the initial events.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// What an answer is shaped by.
+#[derive(Clone)]
+pub(crate) struct Shape {
+    pub(crate) wanted: Wanted,
+    pub(crate) include: IncludeObject,
+    pub(crate) gzip: bool,
+    pub(crate) pretty: bool,
+}
+
+/// Turns a reply into a response.
+///
+/// # Errors
+/// The form does not fit the content.
+pub(crate) fn answer(api: &Arc<Api>, resource: &Arc<Resource>, reply: Reply, shape: &Shape) -> Result<Response<Body>, ApiError> {
+    let Reply { status, content, warnings } = reply;
+    let mut response = match content {
+        Content::Watch(watch) => watch_response(api.clone(), resource.clone(), *watch, shape.clone()),
+        Content::Document(value) => encode(status, &value, shape.wanted.format),
+        Content::List(list) => list_response(api, resource, &list, shape)?,
+        Content::Stored(stored) if shape.wanted.form == Form::Object && shape.wanted.format == Format::Json => {
+            json_response(status, resource.present(&stored).bytes().clone())
+        }
+        Content::Stored(stored) => encode(status, &shaped(api, resource, &resource.read(&stored), shape, true)?, shape.wanted.format),
+        Content::Object(object) => encode(status, &shaped(api, resource, &object, shape, true)?, shape.wanted.format),
+    };
+    add_warnings(response.headers_mut(), resource.warning.iter().cloned().chain(warnings));
+    if shape.pretty {
+        prettify(&mut response);
+    }
+    if shape.gzip {
+        compress(&mut response);
+    }
+    Ok(response)
+}
+
+/// A `Status` for an error.
+pub(crate) fn error_response(error: &ApiError, format: Format) -> Response<Body> {
+    if *error == ApiError::NoSuchPath {
+        return text_response(StatusCode::NOT_FOUND, "404 page not found\n");
+    }
+    let status = StatusCode::from_u16(error.code()).expect("errors have valid codes");
+    let mut response = encode(status, &error.to_status(), format);
+    if let Some(seconds) = error.retry_after_seconds() {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// Plain text.
+pub(crate) fn text_response(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = with_type(status, Body::full(text), "text/plain; charset=utf-8");
+    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// JSON that is already written.
+pub(crate) fn json_response(status: StatusCode, bytes: Bytes) -> Response<Body> {
+    with_type(status, Body::full(bytes), "application/json")
+}
+
+fn with_type(status: StatusCode, body: Body, content_type: &'static str) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+fn encode(status: StatusCode, value: &Value, format: Format) -> Response<Body> {
+    let bytes = match format {
+        Format::Json => serde_json::to_vec(value).expect("a value has string keys"),
+        Format::Yaml => yaml(value),
+    };
+    with_type(status, Body::full(bytes), format.content_type())
+}
+
+fn yaml(value: &Value) -> Vec<u8> {
+    serde_saphyr::to_string(value).expect("a value has string keys").into_bytes()
+}
+
+fn add_warnings(headers: &mut HeaderMap, warnings: impl IntoIterator<Item = String>) {
+    for warning in warnings {
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        let quoted: String = quoted.chars().filter(|c| !c.is_control()).collect();
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
+            headers.append(header::WARNING, value);
+        }
+    }
+}
+
+fn prettify(response: &mut Response<Body>) {
+    if let Some(value) = response.body().bytes().and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok()) {
+        let text = serde_json::to_string_pretty(&value).expect("a value has string keys");
+        *response.body_mut() = Body::full(text);
+    }
+}
+
+fn compress(response: &mut Response<Body>) {
+    let Some(bytes) = response.body().bytes().filter(|b| b.len() >= GZIP_MIN_BYTES) else { return };
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), Compression::fast());
+    encoder.write_all(bytes).expect("writing to memory does not fail");
+    let packed = encoder.finish().expect("writing to memory does not fail");
+    *response.body_mut() = Body::full(packed);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+}
+
+/// One object in the form asked for. `first` tells a watch's first table from later ones.
+fn shaped(api: &Api, resource: &Resource, object: &Object, shape: &Shape, first: bool) -> Result<Value, ApiError> {
+    match shape.wanted.form {
+        Form::Object => Ok(object.to_value()),
+        Form::Partial(version) => Ok(partial(object, version)),
+        Form::PartialList(_) => Err(ApiError::NotAcceptableForm(format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+            resource.go_type()
+        ))),
+        Form::Table(version) => {
+            let options = TableOptions { version, include: shape.include, describe_columns: first };
+            Ok(resource.table(&[object], api.clock.now(), &ListMeta::of(object), options))
+        }
+    }
+}
+
+fn list_response(api: &Api, resource: &Resource, list: &List, shape: &Shape) -> Result<Response<Body>, ApiError> {
+    let Wanted { format, form } = shape.wanted;
+    let meta = ListMeta {
+        resource_version: list.revision.to_string(),
+        continue_token: list.next.clone().unwrap_or_default(),
+        remaining_item_count: list.remaining.map(|n| n as i64),
+    };
+    if form == Form::Object && format == Format::Json {
+        return Ok(json_response(StatusCode::OK, list_bytes(resource, list, &meta)));
+    }
+    let objects = || list.objects.iter().map(|o| resource.read(o)).collect::<Vec<Object>>();
+    let value = match form {
+        Form::Object => serde_json::from_slice(&list_bytes(resource, list, &meta)).expect("written above"),
+        Form::PartialList(version) => partial_list(objects(), &meta, version),
+        Form::Partial(_) => {
+            return Err(ApiError::NotAcceptableForm(format!(
+                "you requested PartialObjectMetadata, but the requested object is a list ({}List)",
+                resource.go_type()
+            )));
+        }
+        Form::Table(version) => {
+            let options = TableOptions { version, include: shape.include, describe_columns: true };
+            let objects = objects();
+            resource.table(&objects.iter().collect::<Vec<_>>(), api.clock.now(), &meta, options)
+        }
+    };
+    Ok(encode(StatusCode::OK, &value, format))
+}
+
+/// The JSON of a list: a head, and the stored bytes of every object.
+fn list_bytes(resource: &Resource, list: &List, meta: &ListMeta) -> Bytes {
+    let size: usize = list.objects.iter().map(|o| o.encoded.bytes().len() + 1).sum();
+    let mut out = BytesMut::with_capacity(size + 256);
+    out.put_slice(b"{\"kind\":");
+    let mut out = out.writer();
+    let write = "writing to memory does not fail";
+    serde_json::to_writer(&mut out, &resource.list_kind).expect(write);
+    out.write_all(b",\"apiVersion\":").expect(write);
+    serde_json::to_writer(&mut out, &resource.api_version()).expect(write);
+    out.write_all(b",\"metadata\":").expect(write);
+    serde_json::to_writer(&mut out, meta).expect(write);
+    let mut out = out.into_inner();
+    out.put_slice(b",\"items\":[");
+    for (i, stored) in list.objects.iter().enumerate() {
+        if i > 0 {
+            out.put_u8(b',');
+        }
+        let encoded = resource.present(stored);
+        if resource.items_name_kind() {
+            out.put_slice(encoded.bytes());
+        } else {
+            out.put_u8(b'{');
+            out.put_slice(encoded.item());
+        }
+    }
+    out.put_slice(b"]}");
+    out.freeze()
+}
+
+fn watch_response(api: Arc<Api>, resource: Arc<Resource>, watch: Watch, shape: Shape) -> Response<Body> {
+    let writer = EventWriter { api, resource, shape, first: true };
+    let stream = futures_util::stream::unfold((watch, writer), async |(mut watch, mut writer)| {
+        let items = watch.next().await?;
+        let mut piece = BytesMut::new();
+        for item in &items {
+            writer.write(item, &mut piece);
+        }
+        Some((piece.freeze(), (watch, writer)))
+    });
+    with_type(StatusCode::OK, Body::stream(stream), "application/json")
+}
+
+/// Writes events, one line each.
+struct EventWriter {
+    api: Arc<Api>,
+    resource: Arc<Resource>,
+    shape: Shape,
+    /// Whether no table was sent yet.
+    first: bool,
+}
+
+impl EventWriter {
+    fn write(&mut self, item: &WatchItem, out: &mut BytesMut) {
+        match item {
+            WatchItem::Shared(event) => self.event(event.change, &event.object, out),
+            WatchItem::Changed(change, object) => self.event(*change, object, out),
+            WatchItem::Bookmark(revision, ends_initial) => self.bookmark(*revision, *ends_initial, out),
+            WatchItem::Error(error) => frame("ERROR", &to_bytes(&error.to_status()), out),
+        }
+    }
+
+    fn event(&mut self, change: Change, stored: &Stored, out: &mut BytesMut) {
+        let name = match change {
+            Change::Added => "ADDED",
+            Change::Modified => "MODIFIED",
+            Change::Deleted => "DELETED",
+        };
+        if self.shape.wanted.form == Form::Object {
+            return frame(name, self.resource.present(stored).bytes(), out);
+        }
+        self.shaped(name, &self.resource.read(stored), out);
+    }
+
+    fn bookmark(&mut self, revision: u64, ends_initial: bool, out: &mut BytesMut) {
+        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        if ends_initial {
+            metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
+        }
+        let mut map = self.resource.empty_body();
+        map.insert("kind".into(), self.resource.kind.clone().into());
+        map.insert("apiVersion".into(), self.resource.api_version().into());
+        map.insert("metadata".into(), metadata);
+        if self.shape.wanted.form == Form::Object {
+            return frame("BOOKMARK", &to_bytes(&Value::Object(map)), out);
+        }
+        let object = Object::from_map(map).expect("written above");
+        self.shaped("BOOKMARK", &object, out);
+    }
+
+    fn shaped(&mut self, name: &str, object: &Object, out: &mut BytesMut) {
+        match shaped(&self.api, &self.resource, object, &self.shape, self.first) {
+            Ok(value) => frame(name, &to_bytes(&value), out),
+            Err(error) => frame("ERROR", &to_bytes(&error.to_status()), out),
+        }
+        self.first = false;
+    }
+}
+
+fn to_bytes(value: &Value) -> Vec<u8> {
+    serde_json::to_vec(value).expect("a value has string keys")
+}
+
+fn frame(name: &str, object: &[u8], out: &mut BytesMut) {
+    out.reserve(object.len() + 40);
+    out.put_slice(b"{\"type\":\"");
+    out.put_slice(name.as_bytes());
+    out.put_slice(b"\",\"object\":");
+    out.put_slice(object);
+    out.put_slice(b"}\n");
+}
