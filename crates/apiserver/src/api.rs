@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use crate::{
+    auth::{Lookup, Source},
     entropy::Entropy,
     error::ApiError,
     kinds::Effect,
     object::{Clock, Object},
     registry::{Registry, Resource},
-    store::Store,
+    store::{ObjectKey, Range, Scope, Store},
 };
 
 /// One API server, without its transport.
@@ -37,4 +38,21 @@ impl Api {
             Effect::None | Effect::Definition | Effect::Addresses => {}
         }
     }
+}
+
+impl Lookup for Api {
+    fn get(&self, source: Source, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        let stored = self.store.get(&shelf_of(source), &ObjectKey::new(namespace, name))?;
+        Some(Arc::new(stored.encoded.decode()))
+    }
+
+    fn list(&self, source: Source, namespace: &str) -> Vec<Arc<Object>> {
+        let scope = if namespace.is_empty() { Scope::All } else { Scope::Namespace(namespace.to_owned()) };
+        let listing = self.store.list(&shelf_of(source), &Range { scope, after: None }, None).expect("the newest state is always kept");
+        listing.objects.iter().map(|stored| Arc::new(stored.encoded.decode())).collect()
+    }
+}
+
+fn shelf_of(source: Source) -> String {
+    format!("{}/{}", source.group(), source.resource())
 }

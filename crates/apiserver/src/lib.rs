@@ -1,6 +1,8 @@
 //! An embedded Kubernetes API server: a tower service in-process, or HTTPS for kubectl and any other client.
 #![allow(dead_code, unused_imports, clippy::allow_attributes, reason = "scaffold")]
 
+mod admission; // what the cluster demands of a request
+mod api; // the state every verb works on
 mod auth; // who asks, and whether they may
 mod crd; // custom resources: definitions and schemas
 mod bootstrap; // what a fresh cluster holds
@@ -17,5 +19,13 @@ mod patch; // a change instead of an object
 mod print; // tables and metadata-only forms
 mod registry; // what is served right now
 mod selector; // labels and fields
+mod server; // starting and stopping
+mod service; // a request in, a response out
 mod store; // revisions, history, watches
 mod tls; // the certificates of one server
+mod verbs; // one function each, for every kind
+mod write; // the only code that changes storage
+
+pub use http::body::Body;
+pub use server::{ApiServer, Builder, StartError};
+pub use service::ApiService;

@@ -26,7 +26,6 @@ use crate::{
 /// Smaller answers are not compressed, as in the real server.
 const GZIP_MIN_BYTES: usize = 128 * 1024;
 
-
 /// The annotation of the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
@@ -207,7 +206,7 @@ fn list_bytes(resource: &Resource, list: &List, meta: &ListMeta) -> Bytes {
             out.put_slice(encoded.bytes());
         } else {
             out.put_u8(b'{');
-            out.put_slice(encoded.item());
+            out.put_slice(&encoded.item());
         }
     }
     out.put_slice(b"]}");

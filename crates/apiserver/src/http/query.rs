@@ -35,7 +35,8 @@ impl Query {
         self.get(key).is_some()
     }
 
-    fn all(&self, key: &str) -> Vec<&str> {
+    /// Every value of a parameter.
+    pub(crate) fn all(&self, key: &str) -> Vec<&str> {
         self.0.iter().filter(|(k, _)| k == key).map(|(_, v)| v.as_str()).collect()
     }
 

@@ -2,8 +2,10 @@
 //! In: the table of kinds, and definitions as they come and go. Out: the resource behind a path.
 //! Holds: a look-up sees one whole catalog; a new definition is served from the moment its write is answered.
 
+mod decode;
 mod resource;
 
+pub(crate) use decode::Decoded;
 pub(crate) use resource::{Part, Resource, Source};
 
 use std::{
@@ -39,9 +41,9 @@ impl Catalog {
         BUILT_IN.iter().chain(self.custom.values())
     }
 
-    /// Whether a group has any resource.
-    pub(crate) fn has_group(&self, group: &str) -> bool {
-        self.resources().any(|r| r.group == group)
+    /// Whether a group is built in.
+    pub(crate) fn has_built_in_group(&self, group: &str) -> bool {
+        BUILT_IN.iter().any(|r| r.group == group)
     }
 
     /// Whether a version of a group has any resource.

@@ -24,32 +24,21 @@ pub(crate) async fn update(api: &Api, call: &Call, change: Change) -> Result<Rep
     let (mut object, warnings) = read_object(call, &options)?;
     settle_name(call, &mut object)?;
     let resource = &call.target.resource;
-    let mut noted = Vec::new();
-    let updated = api
-        .update(resource, &call.target.key(), change, options.dry_run, async |old| {
-            let mut new = object.clone();
-            api.admit(call, &mut new, old).await?;
-            noted = (resource.strategy.warnings)(&new, old);
-            Ok(new)
-        })
-        .await?;
-    noted.extend(warnings);
-    Ok(reply(updated).warn(noted))
+    let updated = api.update(resource, &call.target.key(), change, options.dry_run, Some(call), |_| Ok(object.clone())).await?;
+    Ok(reply(updated).warn(warnings))
 }
 
 fn reply(updated: Updated) -> Reply {
     let content = Content::from(updated.written);
-    if updated.created { Reply::created(content) } else { Reply::ok(content) }
+    let reply = if updated.created { Reply::created(content) } else { Reply::ok(content) };
+    reply.warn(updated.warnings)
 }
 
 /// Makes body and path agree on name and namespace.
 fn settle_name(call: &Call, object: &mut Object) -> Result<(), ApiError> {
     let name = &call.target.name;
-    if object.meta.name.is_empty() && object.meta.generate_name.is_empty() {
-        return Err(ApiError::BadRequest("name must be provided".into())).or_else(|_: ApiError| {
-            object.meta.name.clone_from(name);
-            Ok::<(), ApiError>(())
-        });
+    if object.meta.name.is_empty() {
+        object.meta.name.clone_from(name);
     }
     if object.meta.name != *name {
         return Err(ApiError::BadRequest(format!(
@@ -74,7 +63,7 @@ fn read_patch(call: &Call) -> Result<(Patch, Vec<String>), ApiError> {
     let essence = call.content_type.as_deref().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {
         "application/json-patch+json" => {
-            let read = crate::decode::read_json(&call.body).map_err(|e| ApiError::BadRequest(format!("error decoding patch: {e}")))?;
+            let read = read_json(&call.body).map_err(|e| ApiError::BadRequest(format!("error decoding patch: {e}")))?;
             let patch = JsonPatch::read(read.value).map_err(|e| match e {
                 Unreadable::Shape(why) => ApiError::BadRequest(format!("error decoding patch: {why}")),
                 Unreadable::TooMany(n) => ApiError::TooLarge(format!("The allowed maximum operations in a JSON patch is 10000, got {n}")),
@@ -82,7 +71,7 @@ fn read_patch(call: &Call) -> Result<(Patch, Vec<String>), ApiError> {
             Ok((Patch::Json(patch), read.duplicates))
         }
         "application/merge-patch+json" => {
-            let read = crate::decode::read_json(&call.body).map_err(|e| ApiError::BadRequest(format!("error decoding patch: {e}")))?;
+            let read = read_json(&call.body).map_err(|e| ApiError::BadRequest(format!("error decoding patch: {e}")))?;
             Ok((Patch::Merge(read.value), read.duplicates))
         }
         _ if call.target.resource.items_name_kind() => Err(ApiError::UnsupportedMediaType(PATCH_TYPES.to_vec())),
@@ -100,15 +89,13 @@ pub(crate) async fn patch(api: &Api, call: &Call, change: Change) -> Result<Repl
     let resource = &call.target.resource;
     let mut noted = Vec::new();
     let updated = api
-        .update(resource, &call.target.key(), Change { may_create: false, ..change }, options.dry_run, async |old| {
+        .update(resource, &call.target.key(), Change { may_create: false, ..change }, options.dry_run, Some(call), |old| {
             let old = old.ok_or_else(|| call.target.not_found())?;
             let (mut new, unknown) = patched(call, &patch, old)?;
             strict.retain(|s| s.starts_with("duplicate"));
             strict.extend(unknown);
             settle_namespace(call, &mut new)?;
-            api.admit(call, &mut new, Some(old)).await?;
-            noted = (resource.strategy.warnings)(&new, Some(old));
-            noted.extend(judge_fields(call, strict.clone(), &options)?);
+            noted = judge_fields(call, strict.clone(), &options)?;
             Ok(new)
         })
         .await?;
@@ -119,11 +106,20 @@ pub(crate) async fn patch(api: &Api, call: &Call, change: Change) -> Result<Repl
 fn patched(call: &Call, patch: &Patch, old: &Object) -> Result<(Object, Vec<String>), ApiError> {
     let mut value = old.to_value();
     match patch {
-        Patch::Json(patch) => patch.apply(&mut value).map_err(|_| {
-            ApiError::Unprocessable("the server rejected our request due to an error in our request".into())
-        })?,
+        Patch::Json(patch) => patch
+            .apply(&mut value)
+            .map_err(|_| ApiError::Unprocessable("the server rejected our request due to an error in our request".into()))?,
         Patch::Merge(patch) => merge(&mut value, patch.clone()),
     }
     let decoded = call.target.resource.decode_value(value)?;
     Ok((decoded.object, decoded.strict))
+}
+
+struct ReadPatch {
+    value: Value,
+    duplicates: Vec<String>,
+}
+
+fn read_json(bytes: &[u8]) -> Result<ReadPatch, String> {
+    serde_json::from_slice(bytes).map(|value| ReadPatch { value, duplicates: Vec::new() }).map_err(|e| e.to_string())
 }

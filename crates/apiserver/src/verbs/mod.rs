@@ -5,11 +5,15 @@
 mod change;
 mod create;
 mod delete;
+mod delete_options;
+mod dispatch;
 mod get;
 mod list;
 mod page;
+mod parts;
 mod watch;
 
+pub(crate) use dispatch::dispatch;
 pub(crate) use watch::{Watch, WatchItem};
 
 use std::sync::Arc;

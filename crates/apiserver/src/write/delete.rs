@@ -92,16 +92,18 @@ impl Api {
         let mut new = old.clone();
         let now = self.clock.now();
         let graceful = match (resource.strategy.grace_period)(old, options.grace_period_seconds) {
-            Some(_) if old.meta.deletion_timestamp.is_some() => match (old.meta.deletion_grace_period_seconds, options.grace_period_seconds) {
-                // Only a shorter period than the one under way counts.
-                (Some(under_way), Some(asked)) if asked.max(0) < under_way => {
-                    let shorter = asked.max(0) - under_way;
-                    new.meta.deletion_timestamp = old.meta.deletion_timestamp.map(|t| t.plus_seconds(shorter));
-                    new.meta.deletion_grace_period_seconds = Some(asked.max(0));
-                    Some(asked.max(0))
+            Some(_) if old.meta.deletion_timestamp.is_some() => {
+                match (old.meta.deletion_grace_period_seconds, options.grace_period_seconds) {
+                    // Only a shorter period than the one under way counts.
+                    (Some(under_way), Some(asked)) if asked.max(0) < under_way => {
+                        let shorter = asked.max(0) - under_way;
+                        new.meta.deletion_timestamp = old.meta.deletion_timestamp.map(|t| t.plus_seconds(shorter));
+                        new.meta.deletion_grace_period_seconds = Some(asked.max(0));
+                        Some(asked.max(0))
+                    }
+                    _ => return Plan::Nothing,
                 }
-                _ => return Plan::Nothing,
-            },
+            }
             Some(seconds) => {
                 new.meta.deletion_timestamp = Some(now.plus_seconds(seconds));
                 new.meta.deletion_grace_period_seconds = Some(seconds);
@@ -128,7 +130,15 @@ impl Api {
         }
     }
 
-    async fn mark(&self, resource: &Resource, key: &ObjectKey, existing: &Arc<Stored>, old: &Object, new: Box<Object>, dry_run: bool) -> Result<Option<Deleted>, ApiError> {
+    async fn mark(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        existing: &Arc<Stored>,
+        old: &Object,
+        new: Box<Object>,
+        dry_run: bool,
+    ) -> Result<Option<Deleted>, ApiError> {
         if dry_run {
             return Ok(Some(Deleted::Waiting(Written::Unstored(new))));
         }
@@ -148,7 +158,14 @@ impl Api {
         }
     }
 
-    async fn remove(&self, resource: &Resource, key: &ObjectKey, existing: &Arc<Stored>, old: &Object, dry_run: bool) -> Result<Option<Deleted>, ApiError> {
+    async fn remove(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        existing: &Arc<Stored>,
+        old: &Object,
+        dry_run: bool,
+    ) -> Result<Option<Deleted>, ApiError> {
         if dry_run {
             return Ok(Some(answer(resource, Written::Stored(existing.clone()), old)));
         }

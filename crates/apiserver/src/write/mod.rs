@@ -7,7 +7,7 @@ mod delete;
 mod meta;
 mod update;
 
-pub(crate) use delete::{DeleteOptions, Deleted, Preconditions};
+pub(crate) use delete::{DeleteOptions, Deleted, Preconditions, Propagation};
 pub(crate) use update::{Change, Updated};
 
 use std::sync::Arc;
@@ -47,7 +47,8 @@ fn generation_grows(rule: Generation, new: &Object, old: &Object) -> bool {
         Generation::Spec => spec_changed(),
         Generation::SpecAndAnnotations => spec_changed() || new.meta.annotations != old.meta.annotations,
         Generation::Body => {
-            let without_status = |o: &Object| o.body.iter().filter(|(k, _)| *k != "status").map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
+            let without_status =
+                |o: &Object| o.body.iter().filter(|(k, _)| *k != "status").map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
             without_status(new) != without_status(old)
         }
     }

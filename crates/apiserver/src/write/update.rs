@@ -9,6 +9,7 @@ use crate::{
     object::Object,
     registry::Resource,
     store::{Expect, ObjectKey, Refused, Write},
+    verbs::Call,
 };
 
 /// Which part of an object a write may change, and how it is checked.
@@ -60,11 +61,14 @@ pub(crate) struct Updated {
     pub(crate) written: Written,
     /// Whether it did not exist before.
     pub(crate) created: bool,
+    /// For whoever wrote it.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Api {
     /// Changes an object. `edit` makes the new object from the current one (`None` when there is none) and runs again when somebody else
-    /// was faster and the new object names no version.
+    /// was faster and the new object names no version. What a client asks for goes through admission; what the server does by itself
+    /// has no `asker`.
     ///
     /// # Errors
     /// What `edit` says, a stale version, an object that is not valid.
@@ -74,15 +78,22 @@ impl Api {
         key: &ObjectKey,
         change: Change,
         dry_run: bool,
-        mut edit: impl AsyncFnMut(Option<&Object>) -> Result<Object, ApiError>,
+        asker: Option<&Call>,
+        mut edit: impl FnMut(Option<&Object>) -> Result<Object, ApiError> + Send,
     ) -> Result<Updated, ApiError> {
         for _ in 0..ATTEMPTS_MAX {
             let Some(existing) = self.store.get(&resource.shelf, key) else {
-                let object = edit(None).await?;
+                let mut object = edit(None)?;
+                if let Some(call) = asker.filter(|_| change.may_create) {
+                    self.admit(call, &mut object, None).await?;
+                }
                 return self.create_by_update(resource, key, change, object, dry_run).await;
             };
             let old = resource.read(&existing);
-            let mut new = edit(Some(&old)).await?;
+            let mut new = edit(Some(&old))?;
+            if let Some(call) = asker {
+                self.admit(call, &mut new, Some(&old)).await?;
+            }
             check_version(resource, &new, &old)?;
             meta::keep_server_fields(&mut new, &old);
             (change.prepare)(resource, &mut new, &old);
@@ -97,16 +108,17 @@ impl Api {
             }
             (change.validate)(resource, &new, &old, &mut wrong);
             ApiError::from_fields(resource.group_kind(), key.name(), wrong)?;
+            let warnings = (resource.strategy.warnings)(&new, Some(&old));
             self.claim(resource, &mut new, Some(&old), dry_run)?;
             new.meta.resource_version.clone_from(&old.meta.resource_version);
 
             let goes = is_released(resource, &new, &old);
             let put = put_of(resource, &new);
             if existing.encoded.holds(&put.draft) && !goes {
-                return Ok(Updated { written: Written::Stored(existing), created: false });
+                return Ok(Updated { written: Written::Stored(existing), created: false, warnings });
             }
             if dry_run {
-                return Ok(Updated { written: Written::Unstored(Box::new(new)), created: false });
+                return Ok(Updated { written: Written::Unstored(Box::new(new)), created: false, warnings });
             }
             let write = Write {
                 shelf: resource.shelf.clone(),
@@ -117,11 +129,11 @@ impl Api {
             match self.store.commit(write).await {
                 Ok(_) if goes => {
                     self.after_write(resource, Some(&old), None).await;
-                    return Ok(Updated { written: Written::Unstored(Box::new(new)), created: false });
+                    return Ok(Updated { written: Written::Unstored(Box::new(new)), created: false, warnings });
                 }
                 Ok(stored) => {
                     self.after_write(resource, Some(&old), Some(&new)).await;
-                    return Ok(Updated { written: Written::Stored(stored), created: false });
+                    return Ok(Updated { written: Written::Stored(stored), created: false, warnings });
                 }
                 Err(Refused::Changed(_)) => {}
                 Err(Refused::Unavailable(why)) => return Err(ApiError::Internal(why)),
@@ -130,7 +142,14 @@ impl Api {
         Err(ApiError::modified(resource.group_resource(), key.name()))
     }
 
-    async fn create_by_update(&self, resource: &Resource, key: &ObjectKey, change: Change, mut object: Object, dry_run: bool) -> Result<Updated, ApiError> {
+    async fn create_by_update(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        change: Change,
+        mut object: Object,
+        dry_run: bool,
+    ) -> Result<Updated, ApiError> {
         if !change.may_create {
             return Err(ApiError::NotFound { resource: resource.group_resource(), name: key.name().into() });
         }
@@ -141,7 +160,7 @@ impl Api {
         parse_revision(&object.meta.resource_version).map_err(ApiError::Unnamed)?;
         object.meta.resource_version.clear();
         let written = self.create(resource, object, dry_run).await?;
-        Ok(Updated { written, created: true })
+        Ok(Updated { written, created: true, warnings: Vec::new() })
     }
 }
 

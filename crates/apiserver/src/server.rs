@@ -1,0 +1,177 @@
+//! Starting, reaching and stopping a server.
+
+use std::{net::SocketAddr, path::Path, sync::Arc};
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::Api,
+    auth::{Authenticator, Tokens, User},
+    entropy::Entropy,
+    kubeconfig::Kubeconfig,
+    listen::{Limits, Listener},
+    object::Clock,
+    registry::Registry,
+    service::{ApiService, Server},
+    store::MemoryStore,
+    tls::{self, Certificates},
+};
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}; choose another address or port")]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Certificates or keys could not be made.
+    #[error("cannot make the server's keys: {0}")]
+    Keys(String),
+}
+
+/// Builds an [`ApiServer`]: what to listen on, and where randomness comes from.
+#[derive(Debug, Default)]
+pub struct Builder {
+    listen: Option<SocketAddr>,
+    seed: Option<u64>,
+}
+
+impl Builder {
+    /// Also serves HTTPS on this address; port 0 takes a free one. Without it no socket is opened.
+    #[must_use]
+    pub fn listen(self, address: SocketAddr) -> Self {
+        Self { listen: Some(address), ..self }
+    }
+
+    /// Makes uids, generated names and tokens repeatable.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed: Some(seed), ..self }
+    }
+
+    /// Starts the server. It answers from the moment this returns.
+    ///
+    /// # Errors
+    /// The address is taken, or keys cannot be made.
+    pub async fn start(self) -> Result<ApiServer, StartError> {
+        let keys = |e: &dyn std::fmt::Display| StartError::Keys(e.to_string());
+        let entropy = self.seed.map_or_else(Entropy::from_os, Entropy::seeded);
+        let token = tls::admin_token(&entropy);
+        let tokens = Tokens::with_key(&Tokens::generate_key()).map_err(|e| keys(&e))?;
+        let clock = Clock::starting_at(wall_clock());
+        let api = Arc::new(Api { store: Arc::new(MemoryStore::new()), registry: Registry::default(), clock, entropy });
+        let server = Arc::new(Server::new(api.clone(), Authenticator::new(&token, tokens)));
+        let stop = CancellationToken::new();
+        let socket = match self.listen {
+            None => None,
+            Some(address) => {
+                let certificates = Certificates::issue(&[address.ip()], api.clock.now()).map_err(|e| keys(&e))?;
+                let config = certificates.server_config().map_err(|e| keys(&e))?;
+                let refused = |source| StartError::Listen { address, source };
+                let listener = Listener::bind(address, config, Limits::default()).await.map_err(refused)?;
+                let address = listener.local_addr().map_err(refused)?;
+                let task = tokio::spawn(listener.serve(ApiService::new(server.clone(), None), stop.clone()));
+                Some(Socket { address, certificates, task })
+            }
+        };
+        Ok(ApiServer { server, stop, socket, token })
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place where the clock is set to the wall clock")]
+fn wall_clock() -> jiff::Timestamp {
+    jiff::Timestamp::now()
+}
+
+struct Socket {
+    address: SocketAddr,
+    certificates: Certificates,
+    task: JoinHandle<()>,
+}
+
+/// A running Kubernetes API server.
+///
+/// Many can run in one process; they share nothing. Dropping it stops the sockets; [`ApiServer::shutdown`] also waits for them.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let server = bellerophon_apiserver::ApiServer::builder().start().await.unwrap();
+/// let client: kube::Client = server.client();
+/// server.shutdown().await;
+/// # });
+/// ```
+pub struct ApiServer {
+    server: Arc<Server>,
+    stop: CancellationToken,
+    socket: Option<Socket>,
+    token: String,
+}
+
+impl std::fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiServer").field("url", &self.url()).finish_non_exhaustive()
+    }
+}
+
+impl ApiServer {
+    /// How to start one.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The server as a tower service, without a socket. Requests without credentials come from the administrator.
+    pub fn service(&self) -> ApiService {
+        let admin = User { name: tls::ADMIN.into(), groups: vec!["system:masters".into()], ..User::default() };
+        ApiService::new(self.server.clone(), Some(admin.authenticated()))
+    }
+
+    /// A client of this server as its administrator, without a socket.
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.service(), "default")
+    }
+
+    /// Where HTTPS is served.
+    pub fn url(&self) -> Option<String> {
+        self.socket.as_ref().map(|s| format!("https://{}", s.address))
+    }
+
+    /// A kubeconfig for HTTPS as administrator; `None` without a socket. It holds secrets: keep it private.
+    pub fn kubeconfig(&self) -> Option<String> {
+        let (socket, url) = (self.socket.as_ref()?, self.url()?);
+        Some(self.config_of(socket, &url).text())
+    }
+
+    /// Writes the kubeconfig, readable by its owner only. Does nothing without a socket.
+    ///
+    /// # Errors
+    /// The file cannot be written there.
+    pub fn write_kubeconfig(&self, path: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let (Some(socket), Some(url)) = (self.socket.as_ref(), self.url()) else { return Ok(()) };
+        Ok(self.config_of(socket, &url).write(path, &self.server.api.entropy)?)
+    }
+
+    fn config_of<'a>(&'a self, socket: &'a Socket, url: &'a str) -> Kubeconfig<'a> {
+        Kubeconfig { server: url, ca_pem: &socket.certificates.ca_pem, identity: &socket.certificates.admin, token: &self.token }
+    }
+
+    /// Stops taking requests, lets those under way end, and returns when the sockets are closed.
+    pub async fn shutdown(mut self) {
+        self.stop.cancel();
+        if let Some(socket) = self.socket.take() {
+            if let Err(error) = socket.task.await {
+                tracing::error!(%error, "the listener did not stop by itself");
+            }
+        }
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}

@@ -1,0 +1,329 @@
+//! The tower service: a request in, a response out, whatever the transport.
+//! Holds: every request is answered; a panic in a handler becomes a 500 for that request alone; bodies, time and concurrency are bounded.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    panic::AssertUnwindSafe,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio::sync::Semaphore;
+
+use crate::{
+    api::Api,
+    auth::{self, Attributes, Authenticator, PeerCertificate, User},
+    error::ApiError,
+    http::{
+        answer::{Shape, answer, error_response},
+        body::Body,
+        negotiate::{self, Format, Offer},
+        query::{ListOptions, Query},
+        route::{ResourcePath, Route},
+    },
+    object::Object,
+    print::IncludeObject,
+    registry::{Part, Resource},
+    verbs::{self, Call, Reply, Target},
+};
+
+/// The largest body of a request.
+const BODY_MAX_BYTES: usize = 3 * 1024 * 1024;
+
+/// A request that is no watch is answered within this time.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Requests under way at the same time; more wait.
+const READS_MAX: usize = 400;
+const WRITES_MAX: usize = 200;
+
+/// Requests that wait for their turn; more are told to come back.
+const WAITING_MAX: usize = 4096;
+
+/// Everything a request needs.
+pub(crate) struct Server {
+    pub(crate) api: Arc<Api>,
+    pub(crate) authenticator: Authenticator,
+    reads: Gate,
+    writes: Gate,
+}
+
+impl Server {
+    /// A server over this state.
+    pub(crate) fn new(api: Arc<Api>, authenticator: Authenticator) -> Self {
+        Self { api, authenticator, reads: Gate::new(READS_MAX), writes: Gate::new(WRITES_MAX) }
+    }
+}
+
+/// A bounded number of requests at once, and of those that wait.
+struct Gate {
+    running: Semaphore,
+    waiting: Semaphore,
+}
+
+impl Gate {
+    fn new(running: usize) -> Self {
+        Self { running: Semaphore::new(running), waiting: Semaphore::new(WAITING_MAX) }
+    }
+
+    async fn enter(&self) -> Result<impl Drop, ApiError> {
+        if let Ok(permit) = self.running.try_acquire() {
+            return Ok(permit);
+        }
+        let _waiting = self.waiting.try_acquire().map_err(|_| ApiError::TooManyRequests {
+            message: "too many requests, please try again later".into(),
+            retry_after_seconds: 1,
+            causes: Vec::new(),
+        })?;
+        Ok(self.running.acquire().await.expect("the semaphore is never closed"))
+    }
+}
+
+/// The server as a tower service. Clones share one server.
+#[derive(Clone)]
+pub struct ApiService {
+    server: Arc<Server>,
+    /// Who asks when a request carries no credentials of its own: the holder of an in-process handle is trusted, a socket is not.
+    trusted: Option<Arc<User>>,
+}
+
+impl std::fmt::Debug for ApiService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ApiService")
+    }
+}
+
+impl ApiService {
+    pub(crate) fn new(server: Arc<Server>, trusted: Option<User>) -> Self {
+        Self { server, trusted: trusted.map(Arc::new) }
+    }
+}
+
+/// An error of a body that is on its way in.
+type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+impl<B> tower::Service<Request<B>> for ApiService
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BodyError>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move { Ok(service.handle(request).await) })
+    }
+}
+
+impl ApiService {
+    async fn handle<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BodyError>,
+    {
+        let (head, body) = request.into_parts();
+        let format = error_format(&head.headers);
+        let mut response = match AssertUnwindSafe(self.respond(&head, body)).catch_unwind().await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => error_response(&error, format),
+            Err(_) => {
+                tracing::error!(method = %head.method, path = head.uri.path(), "a handler panicked");
+                error_response(&ApiError::Internal("the server could not finish this request; see its log".into()), format)
+            }
+        };
+        let audit = self.server.api.entropy.uid();
+        if let Ok(value) = HeaderValue::try_from(audit) {
+            response.headers_mut().insert("audit-id", value);
+        }
+        response
+    }
+
+    async fn respond<B>(&self, head: &http::request::Parts, body: B) -> Result<Response<Body>, ApiError>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BodyError>,
+    {
+        let query = Query::parse(head.uri.query().unwrap_or_default());
+        let route = Route::parse(head.uri.path());
+        let user = self.who_asks(head)?;
+        match route {
+            Route::Resource(path) => {
+                let user = self.allow(&path, head, &query, user)?;
+                self.resource(path, head, query, body, user).await
+            }
+            Route::Discovery(_) | Route::Other(_) => Err(ApiError::NoSuchPath),
+        }
+    }
+
+    fn who_asks(&self, head: &http::request::Parts) -> Result<User, ApiError> {
+        if let Some(user) = self.trusted.as_ref().filter(|_| !head.headers.contains_key(header::AUTHORIZATION)) {
+            return Ok(User::clone(user));
+        }
+        let api = &self.server.api;
+        let peer = head.extensions.get::<PeerCertificate>();
+        self.server.authenticator.authenticate(&head.headers, peer, &**api, api.clock.now())
+    }
+
+    /// Whether the user may make this request, under the name they act as.
+    fn allow(&self, path: &ResourcePath, head: &http::request::Parts, query: &Query, user: User) -> Result<User, ApiError> {
+        let verb = verb_of(&head.method, path, query);
+        let target = auth::Target::Resource {
+            group: &path.group,
+            resource: &path.resource,
+            subresource: &path.subresource,
+            namespace: &path.namespace,
+            name: &path.name,
+        };
+        self.act(head, user, verb, target)
+    }
+
+    fn act(&self, head: &http::request::Parts, user: User, verb: &str, target: auth::Target<'_>) -> Result<User, ApiError> {
+        let stored = &*self.server.api;
+        let user = match auth::wanted_user(&head.headers)? {
+            Some(wanted) => auth::impersonate(&wanted, &Attributes { user: &user, verb, target }, stored)?,
+            None => user,
+        };
+        auth::check(&Attributes { user: &user, verb, target }, stored)?;
+        Ok(user)
+    }
+
+    async fn resource<B>(
+        &self,
+        path: ResourcePath,
+        head: &http::request::Parts,
+        query: Query,
+        body: B,
+        user: User,
+    ) -> Result<Response<Body>, ApiError>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BodyError>,
+    {
+        let api = &self.server.api;
+        let found = find(api, &path, &head.method)?;
+        let watch = path.watch || (found.part.is_none() && path.name.is_empty() && head.method == Method::GET && query.flag("watch"));
+        let custom = found.resource.items_name_kind();
+        let streams = head.method == Method::GET && found.part.is_none();
+        let offer = match (watch, custom) {
+            (true, custom) => Offer::Watch { custom },
+            (false, true) => Offer::Custom { streams },
+            (false, false) => Offer::BuiltIn { streams },
+        };
+        let wanted = negotiate::wanted(text(&head.headers, &header::ACCEPT).as_deref(), offer)?;
+        let shape = Shape {
+            wanted,
+            include: IncludeObject::parse(query.get("includeObject").unwrap_or_default())?,
+            gzip: text(&head.headers, &header::ACCEPT_ENCODING).is_some_and(|e| e.contains("gzip")),
+            pretty: query.flag("pretty"),
+        };
+        let gate = if head.method == Method::GET { &self.server.reads } else { &self.server.writes };
+        let _permit = gate.enter().await?;
+        let call = Call {
+            target: Target { resource: found.resource.clone(), namespace: path.namespace, name: path.name },
+            part: found.part,
+            query,
+            content_type: text(&head.headers, &header::CONTENT_TYPE),
+            body: if head.method == Method::GET { Bytes::new() } else { collect(body).await? },
+            user,
+            user_agent: text(&head.headers, &header::USER_AGENT).unwrap_or_default(),
+        };
+        let running = verbs::dispatch(api, &self.server.authenticator, &head.method, &call, path.watch);
+        let reply = tokio::time::timeout(REQUEST_TIMEOUT, running)
+            .await
+            .map_err(|_| ApiError::Timeout("the request did not finish in time".into()))??;
+        answer(api, &found.resource, reply, &shape)
+    }
+}
+
+/// The verb that authorization asks about.
+fn verb_of(method: &Method, path: &ResourcePath, query: &Query) -> &'static str {
+    match (method.as_str(), path.name.is_empty()) {
+        ("GET" | "HEAD", _) if path.watch => "watch",
+        ("GET" | "HEAD", true) if query.flag("watch") => "watch",
+        ("GET" | "HEAD", true) => "list",
+        ("GET" | "HEAD", false) => "get",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        ("DELETE", true) => "deletecollection",
+        ("DELETE", false) => "delete",
+        _ => "",
+    }
+}
+
+/// What a path leads to.
+struct Found {
+    resource: Arc<Resource>,
+    part: Option<Part>,
+}
+
+fn find(api: &Api, path: &ResourcePath, method: &Method) -> Result<Found, ApiError> {
+    let catalog = api.registry.catalog();
+    let Some(resource) = catalog.find(&path.group, &path.version, &path.resource) else {
+        return Err(
+            if path.group.is_empty() || catalog.has_built_in_group(&path.group) || catalog.has_version(&path.group, &path.version) {
+                ApiError::NoSuchResource
+            } else {
+                ApiError::NoSuchPath
+            },
+        );
+    };
+    let misplaced = if resource.namespaced { path.namespace.is_empty() && !path.name.is_empty() } else { !path.namespace.is_empty() };
+    if misplaced {
+        return Err(ApiError::NoSuchResource);
+    }
+    let part = match path.subresource.as_str() {
+        "" => None,
+        name => Some(resource.part(name).cloned().ok_or(ApiError::NoSuchResource)?),
+    };
+    let everywhere = resource.namespaced && path.namespace.is_empty();
+    if everywhere && *method != Method::GET {
+        return Err(ApiError::MethodNotAllowed);
+    }
+    Ok(Found { resource, part })
+}
+
+/// Reads a body up to the limit.
+async fn collect<B>(body: B) -> Result<Bytes, ApiError>
+where
+    B: http_body::Body,
+    B::Error: Into<BodyError>,
+{
+    match Limited::new(body, BODY_MAX_BYTES).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => Err(ApiError::TooLarge(format!("limit is {BODY_MAX_BYTES}"))),
+        Err(error) => Err(ApiError::BadRequest(format!("the body of the request could not be read: {error}"))),
+    }
+}
+
+fn text(headers: &HeaderMap, name: &header::HeaderName) -> Option<String> {
+    let mut values = headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).peekable();
+    values.peek()?;
+    Some(values.collect::<Vec<_>>().join(","))
+}
+
+/// Errors come in YAML to those who asked for YAML.
+fn error_format(headers: &HeaderMap) -> Format {
+    let accept = text(headers, &header::ACCEPT).unwrap_or_default();
+    match negotiate::ranges(&accept).first() {
+        Some(first) if first.type_ == "application/yaml" => Format::Yaml,
+        _ => Format::Json,
+    }
+}

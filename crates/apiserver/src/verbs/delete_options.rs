@@ -1,0 +1,90 @@
+//! The options of a delete: from the body, or from the query.
+
+use serde_json::{Map, Value};
+
+use super::Call;
+use crate::{
+    error::{ApiError, GroupKind},
+    field::FieldError,
+    http::query::check_dry_run,
+    registry::Resource,
+    write::{DeleteOptions, Preconditions, Propagation},
+};
+
+impl DeleteOptions {
+    /// Reads the options of a request.
+    ///
+    /// # Errors
+    /// A body that is no DeleteOptions (400), values that are not allowed (422).
+    pub(super) fn read(call: &Call) -> Result<Self, ApiError> {
+        let map = if call.body.is_empty() { from_query(call)? } else { from_body(call)? };
+        let text = |v: &Value| v.as_str().map(str::to_owned);
+        let mut wrong = Vec::new();
+        let policy = map.get("propagationPolicy").and_then(text);
+        let orphan = map.get("orphanDependents").and_then(Value::as_bool);
+        if policy.is_some() && orphan.is_some() {
+            wrong.push(FieldError::invalid(
+                "propagationPolicy",
+                policy.as_deref().unwrap_or_default(),
+                "orphanDependents and deletionPropagation cannot be both set",
+            ));
+        }
+        let propagation = match policy.as_deref() {
+            None => orphan.map(|o| if o { Propagation::Orphan } else { Propagation::Background }),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some("Background") => Some(Propagation::Background),
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some(other) => {
+                wrong.push(FieldError::not_supported("propagationPolicy", other, &["Background", "Foreground", "Orphan"]));
+                None
+            }
+        };
+        let stages: Vec<&str> = map.get("dryRun").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let dry_run = check_dry_run(&stages, &mut wrong);
+        ApiError::from_fields(GroupKind::new("meta.k8s.io", "DeleteOptions"), "", wrong)?;
+        let condition = |key: &str| map.get("preconditions").and_then(|p| p.get(key)).and_then(text);
+        Ok(Self {
+            dry_run,
+            grace_period_seconds: map.get("gracePeriodSeconds").and_then(Value::as_i64),
+            preconditions: Preconditions { uid: condition("uid"), resource_version: condition("resourceVersion") },
+            propagation,
+        })
+    }
+
+    /// What the client should know about this delete.
+    pub(super) fn warnings(&self, resource: &Resource) -> Option<String> {
+        (self.propagation.is_none() && resource.group == "batch" && resource.kind == "Job").then(|| {
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning".to_owned()
+        })
+    }
+}
+
+fn from_query(call: &Call) -> Result<Map<String, Value>, ApiError> {
+    let mut map = Map::new();
+    if let Some(seconds) = call.query.get("gracePeriodSeconds").filter(|s| !s.is_empty()) {
+        let seconds: i64 =
+            seconds.parse().map_err(|_| ApiError::BadRequest(format!("strconv.ParseInt: parsing {seconds:?}: invalid syntax")))?;
+        map.insert("gracePeriodSeconds".into(), seconds.into());
+    }
+    if call.query.has("orphanDependents") {
+        map.insert("orphanDependents".into(), call.query.flag("orphanDependents").into());
+    }
+    if let Some(policy) = call.query.get("propagationPolicy") {
+        map.insert("propagationPolicy".into(), policy.into());
+    }
+    let stages: Vec<Value> = call.query.all("dryRun").into_iter().map(Value::from).collect();
+    if !stages.is_empty() {
+        map.insert("dryRun".into(), Value::Array(stages));
+    }
+    Ok(map)
+}
+
+fn from_body(call: &Call) -> Result<Map<String, Value>, ApiError> {
+    let format = call.body_format()?;
+    let _ = format;
+    match serde_json::from_slice(&call.body) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(ApiError::BadRequest("no object".into())),
+        Err(e) => Err(ApiError::BadRequest(e.to_string())),
+    }
+}
