@@ -3,6 +3,7 @@
 pub mod check; // what CI runs, step by step
 pub mod tasks; // the subcommands
 pub mod tidy; // the rules a compiler does not check
+pub mod types; // the table of built-in types
 
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,9 @@
 //! The subcommands of `cargo xtask`: a table of name, purpose and function.
 //! In: the command line. Out: done, or why not.
 
-use std::process::Command;
+use std::{path::Path, process::Command};
 
-use crate::{check, root, tidy};
+use crate::{check, root, tidy, types};
 
 /// Why a task did not end well.
 #[derive(Debug)]
@@ -35,6 +35,7 @@ const TASKS: &[Task] = &[
         purpose: "replay the recorded answers of a real API server; --help lists the options",
         run: run_conformance,
     },
+    Task { name: "types", arguments: "FACTS GO_FACTS", purpose: "write the API server's table of built-in types anew", run: run_types },
 ];
 
 /// Runs the task that the command line names; without a name, lists them.
@@ -89,6 +90,11 @@ fn run_conformance(arguments: &[String]) -> Result<(), Failure> {
         Some(2) => Err(Failure::Misused("conformance was called wrongly, see above".to_owned())),
         _ => Err(Failure::Failed("conformance: the answers are not those on record, see above".to_owned())),
     }
+fn run_types(arguments: &[String]) -> Result<(), Failure> {
+    let [facts, go_facts] = arguments else {
+        return Err(Failure::Misused("types takes two files of facts".to_owned()));
+    };
+    types::generate(&root(), Path::new(facts), Path::new(go_facts)).map_err(Failure::Failed)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod api; // the state every verb works on
 mod auth; // who asks, and whether they may
 mod crd; // custom resources: definitions and schemas
 mod bootstrap; // what a fresh cluster holds
+mod decode; // request bodies: JSON and YAML
 mod entropy; // the one source of randomness
 mod error; // every failure, and its Status
 mod field; // what is wrong with an object, field by field
@@ -23,6 +24,7 @@ mod server; // starting and stopping
 mod service; // a request in, a response out
 mod store; // revisions, history, watches
 mod tls; // the certificates of one server
+mod types; // the built-in types, and objects read by them
 mod verbs; // one function each, for every kind
 mod write; // the only code that changes storage
 

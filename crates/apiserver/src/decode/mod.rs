@@ -1,0 +1,186 @@
+//! Reading request bodies: bytes to a tree that forgets nothing a check could ask for.
+//! In: JSON or YAML bytes. Out: a [`Node`], or a plain [`Read`] for kinds without a built-in type.
+//! Holds: depth and size are bounded; broken bodies are refused in the words of the decoder clients know.
+
+mod json; // JSON, with the errors of Go's decoder
+mod node; // the tree: order and repeated keys kept
+mod yaml; // YAML, with the scalars of YAML 1.1
+
+pub(crate) use node::{Members, Node, whole_number};
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+/// Levels of nesting that are read. Kubernetes reads 10,000; no object comes near these, and reading, checking and writing them fits any stack.
+const DEPTH_MAX: usize = 256;
+
+/// What a body is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Media {
+    Json,
+    Yaml,
+}
+
+/// A body as a tree.
+pub(crate) struct Tree<'a> {
+    pub(crate) root: Node<'a>,
+    /// Keys that YAML repeats, as one strict error. JSON keeps repeated keys in the tree.
+    pub(crate) repeated: Option<String>,
+}
+
+/// A body of a kind that has no built-in type.
+#[derive(Debug)]
+pub(crate) struct Read {
+    /// As written; empty when missing.
+    pub(crate) api_version: String,
+    /// As written; never empty.
+    pub(crate) kind: String,
+    pub(crate) object: Map<String, Value>,
+    /// Repeated fields as strict errors, in the order of the body. The last one won.
+    pub(crate) duplicates: Vec<String>,
+}
+
+/// Reads a body into a tree.
+///
+/// # Errors
+/// A body that is no JSON or YAML, in the words of the server's decoder.
+pub(crate) fn parse(bytes: &[u8], media: Media) -> Result<Tree<'_>, String> {
+    match media {
+        Media::Json => match json::parse(bytes) {
+            Ok(root) => Ok(Tree { root, repeated: None }),
+            Err(why) => Err(format!("couldn't get version/kind; json parse error: {why}")),
+        },
+        Media::Yaml => yaml::parse(bytes),
+    }
+}
+
+/// Reads JSON that has no kind, a patch say.
+///
+/// # Errors
+/// Broken JSON, in the words of Go's decoder.
+pub(crate) fn parse_json(bytes: &[u8]) -> Result<Node<'_>, String> {
+    json::parse(bytes)
+}
+
+/// Reads a body whose kind has no built-in type.
+///
+/// # Errors
+/// A body that is no JSON or YAML, no object, or names no kind. The text is the reason alone; the caller says of what.
+pub(crate) fn read(bytes: &[u8], media: Media) -> Result<Read, String> {
+    let tree = parse(bytes, media)?;
+    type_meta(&tree.root)?;
+    let mut duplicates = tree.repeated.into_iter().collect();
+    let object = match tree.root.into_value(&mut duplicates)? {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    };
+    let text = |name| object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if kind.is_empty() {
+        return Err(format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(bytes)));
+    }
+    Ok(Read { api_version, kind, object, duplicates })
+}
+
+/// The apiVersion and kind that a body names, empty where it does not.
+///
+/// # Errors
+/// A body that is neither an object nor null, and a name that is no string.
+pub(crate) fn type_meta<'n>(root: &'n Node<'_>) -> Result<(&'n str, &'n str), String> {
+    const PREFIX: &str = "couldn't get version/kind; json parse error: json: cannot unmarshal";
+    // The server looks for the kind with an anonymous Go struct, and names it so.
+    const STRUCT: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let members = match root {
+        Node::Null => return Ok(("", "")),
+        Node::Object(members) => members,
+        other => return Err(format!("{PREFIX} {} into Go value of type {STRUCT}", other.go_kind())),
+    };
+    let (mut api_version, mut kind) = ("", "");
+    for (key, value) in members {
+        // This one look is not case-sensitive.
+        let (slot, name) = match key {
+            key if key.eq_ignore_ascii_case("apiVersion") => (&mut api_version, "apiVersion"),
+            key if key.eq_ignore_ascii_case("kind") => (&mut kind, "kind"),
+            _ => continue,
+        };
+        match value {
+            Node::String(text) => *slot = text,
+            Node::Null => {}
+            other => return Err(format!("{PREFIX} {} into Go struct field .{name} of type string", other.go_kind())),
+        }
+    }
+    Ok((api_version, kind))
+}
+
+/// What strict decoding says as a whole: `strict decoding error: unknown field "a", duplicate field "b"`.
+pub(crate) fn strict_error(errors: &[String]) -> String {
+    format!("strict decoding error: {}", errors.join(", "))
+}
+
+/// Keeps the first hundred different strict errors, as the server does.
+pub(crate) fn note_strict(errors: &mut Vec<String>, error: String) {
+    const MAX: usize = 100;
+    if errors.len() < MAX && !errors.contains(&error) {
+        errors.push(error);
+    }
+}
+
+/// The start of a body, as errors quote it: objects as text, the rest in hex.
+pub(crate) fn summary(bytes: &[u8]) -> Cow<'static, str> {
+    const MAX: usize = 30;
+    let more = if bytes.len() > MAX { " ..." } else { "" };
+    let head = &bytes[..bytes.len().min(MAX)];
+    match bytes.first() {
+        None => "<empty>".into(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(head)).into(),
+        Some(_) => format!("{}{more}", head.iter().map(|b| format!("{b:02x}")).collect::<String>()).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn custom_body_needs_a_kind_and_reports_repeated_fields() {
+        let body = br#"{"apiVersion":"a.dev/v1","kind":"Crate","metadata":{"name":"p","name":"q"},"spec":{"a":"1","a":"2","in":[{"b":1,"b":2.0}]}}"#;
+        let read = read(body, Media::Json).expect("a good body");
+        assert_eq!((read.api_version.as_str(), read.kind.as_str()), ("a.dev/v1", "Crate"));
+        assert_eq!(read.object["spec"], json!({"a": "2", "in": [{"b": 2}]}));
+        assert_eq!(
+            read.duplicates,
+            [r#"duplicate field "metadata.name""#, r#"duplicate field "spec.a""#, r#"duplicate field "spec.in[0].b""#]
+        );
+        let strict = strict_error(&read.duplicates[..2]);
+        assert_eq!(strict, r#"strict decoding error: duplicate field "metadata.name", duplicate field "spec.a""#);
+    }
+
+    #[test]
+    fn body_without_a_kind_is_refused() {
+        let anonymous = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+        let cases = [
+            (r#"{"metadata": {"name": "x"}}"#, r#"Object 'Kind' is missing in '{"metadata": {"name": "x"}}'"#.to_owned()),
+            ("null", "Object 'Kind' is missing in 'null'".to_owned()),
+            ("[]", format!("couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type {anonymous}")),
+            ("", "couldn't get version/kind; json parse error: unexpected end of JSON input".to_owned()),
+            (
+                r#"{"Kind": 5}"#,
+                "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string"
+                    .to_owned(),
+            ),
+        ];
+        for (body, why) in cases {
+            assert_eq!(read(body.as_bytes(), Media::Json).expect_err(body), why);
+        }
+    }
+
+    #[test]
+    fn summary_quotes_objects_and_spells_the_rest_in_hex() {
+        assert_eq!(summary(b""), "<empty>");
+        assert_eq!(summary(b"[1,2]"), "5b312c325d");
+        assert_eq!(summary(br#"{"apiVersion":"v1","kind":"ConfigMap"}"#), r#"{"apiVersion":"v1","kind":"Con ..."#);
+    }
+}

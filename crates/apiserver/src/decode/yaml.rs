@@ -1,0 +1,372 @@
+//! YAML to a tree, as clients of Kubernetes expect it read.
+//! In: a body. Out: the tree of the JSON that the YAML stands for, with sorted keys.
+//! Holds: scalars follow YAML 1.1 (`y`, `on`, `0o7`, `1_000`); depth, and the size that aliases may blow a body up to, are bounded.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+
+use super::{DEPTH_MAX, Members, Node, Tree};
+use crate::field::go_quote;
+
+/// Values that a body may hold with all its aliases written out.
+const NODES_MAX: usize = 400_000;
+
+const TOO_DEEP: &str = "yaml: exceeded max depth of 10000";
+const TOO_MANY_ALIASES: &str = "yaml: document contains excessive aliasing";
+
+/// Reads the first document of a stream. An empty stream is null.
+pub(super) fn parse(bytes: &[u8]) -> Result<Tree<'_>, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
+    let options = granit_parser::options! { emit_unresolved_aliases: true };
+    let events = Parser::new_from_str_with_options(text, options);
+    let mut reader = Reader { text, events, anchors: HashMap::new(), repeated: Vec::new(), nodes: 0, depth: 0, ended: false };
+    let root = loop {
+        let (event, span) = reader.next_event()?;
+        match event {
+            Event::StreamEnd => break Node::Null,
+            Event::StreamStart | Event::DocumentStart(..) => {}
+            event => break reader.node(event, span)?,
+        }
+    };
+    reader.finish_document()?;
+    let repeated = (!reader.repeated.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", reader.repeated.join("\n  ")));
+    Ok(Tree { root, repeated })
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    events: Parser<'a, StrInput<'a>>,
+    anchors: HashMap<usize, Node<'a>>,
+    /// `line 7: key "a" already set in map`.
+    repeated: Vec<String>,
+    /// Values made so far, those of aliases counted each time.
+    nodes: usize,
+    depth: usize,
+    ended: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn next_event(&mut self) -> Result<(Event<'a>, Span), String> {
+        match self.events.next_event() {
+            Some(Ok(event)) => {
+                self.ended = matches!(event.0, Event::StreamEnd);
+                Ok(event)
+            }
+            Some(Err(error)) => Err(syntax_error(&error, self.text)),
+            None => Err("yaml: did not find expected <stream-end>".to_owned()),
+        }
+    }
+
+    /// Reads on to the end of the first document, which finds what is broken behind its root.
+    fn finish_document(&mut self) -> Result<(), String> {
+        while !self.ended && !matches!(self.next_event()?.0, Event::DocumentEnd) {}
+        Ok(())
+    }
+
+    fn node(&mut self, event: Event<'a>, span: Span) -> Result<Node<'a>, String> {
+        self.count(1)?;
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let node = scalar(text, style, tag.as_deref())?;
+                Ok(self.anchored(anchor, node))
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                let node = self.nested(Self::sequence)?;
+                Ok(self.anchored(anchor, node))
+            }
+            Event::MappingStart(_, anchor, _) => {
+                let node = self.nested(Self::mapping)?;
+                Ok(self.anchored(anchor, node))
+            }
+            Event::Alias(anchor) => {
+                let node = self.anchors.get(&anchor).cloned().ok_or_else(|| "yaml: anchor value contains itself".to_owned())?;
+                self.count(size(&node))?;
+                Ok(node)
+            }
+            Event::UnresolvedAlias(name) => Err(format!("yaml: unknown anchor '{name}' referenced")),
+            _ => Err(format!("yaml: line {}: did not find expected node content", span.start.line())),
+        }
+    }
+
+    fn anchored(&mut self, anchor: usize, node: Node<'a>) -> Node<'a> {
+        if anchor > 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        node
+    }
+
+    fn count(&mut self, nodes: usize) -> Result<(), String> {
+        self.nodes += nodes;
+        if self.nodes > NODES_MAX { Err(TOO_MANY_ALIASES.to_owned()) } else { Ok(()) }
+    }
+
+    fn nested(&mut self, read: fn(&mut Self) -> Result<Node<'a>, String>) -> Result<Node<'a>, String> {
+        if self.depth == DEPTH_MAX {
+            return Err(TOO_DEEP.to_owned());
+        }
+        self.depth += 1;
+        let node = read(self)?;
+        self.depth -= 1;
+        Ok(node)
+    }
+
+    fn sequence(&mut self) -> Result<Node<'a>, String> {
+        let mut items = Vec::new();
+        loop {
+            let (event, span) = self.next_event()?;
+            if matches!(event, Event::SequenceEnd) {
+                return Ok(Node::Array(items));
+            }
+            items.push(self.node(event, span)?);
+        }
+    }
+
+    fn mapping(&mut self) -> Result<Node<'a>, String> {
+        let mut own: HashMap<Cow<'a, str>, Node<'a>> = HashMap::new();
+        let mut merged: Members<'a> = Vec::new();
+        loop {
+            let (event, span) = self.next_event()?;
+            let is_merge = match &event {
+                Event::MappingEnd => break,
+                Event::Scalar(text, ScalarStyle::Plain, _, None) => text == "<<",
+                _ => false,
+            };
+            let line = span.start.line();
+            let key = self.node(event, span)?;
+            let (event, span) = self.next_event()?;
+            let value = self.node(event, span)?;
+            if is_merge {
+                merged.extend(merge_sources(value)?);
+                continue;
+            }
+            let shown = shown_key(&key);
+            if own.insert(key_text(key)?, value).is_some() {
+                self.repeated.push(format!("line {line}: key {shown} already set in map"));
+            }
+        }
+        for (key, value) in merged {
+            own.entry(key).or_insert(value);
+        }
+        let mut members: Members<'a> = own.into_iter().collect();
+        members.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(Node::Object(members))
+    }
+}
+
+/// The members that `<<` brings in; of several sources the first wins.
+fn merge_sources(value: Node<'_>) -> Result<Members<'_>, String> {
+    let wrong = || "yaml: map merge requires map or sequence of maps as the value".to_owned();
+    match value {
+        Node::Object(members) => Ok(members),
+        Node::Array(sources) => {
+            let members = sources.into_iter().map(|source| match source {
+                Node::Object(members) => Ok(members),
+                _ => Err(wrong()),
+            });
+            Ok(members.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// A key as JSON has it: `n: 1` is `{"false": 1}`.
+fn key_text(key: Node<'_>) -> Result<Cow<'_, str>, String> {
+    match key {
+        Node::String(text) | Node::Number(text) => Ok(text),
+        Node::Bool(b) => Ok(b.to_string().into()),
+        other => Err(format!("unsupported map key of type: {}", other.go_kind())),
+    }
+}
+
+fn shown_key(key: &Node<'_>) -> String {
+    match key {
+        Node::String(text) => go_quote(text),
+        Node::Number(text) => text.to_string(),
+        Node::Bool(b) => b.to_string(),
+        other => other.go_kind().to_owned(),
+    }
+}
+
+fn size(node: &Node<'_>) -> usize {
+    match node {
+        Node::Array(items) => items.iter().map(size).sum::<usize>() + 1,
+        Node::Object(members) => members.iter().map(|(_, value)| size(value) + 1).sum::<usize>() + 1,
+        _ => 1,
+    }
+}
+
+fn scalar<'a>(text: Cow<'a, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<Node<'a>, String> {
+    let tag = tag.map(ToString::to_string).unwrap_or_default();
+    let tag = tag.strip_prefix("tag:yaml.org,2002:").or_else(|| tag.strip_prefix("!!")).unwrap_or(&tag);
+    match tag {
+        "" if style == ScalarStyle::Plain => plain(text),
+        "bool" | "int" | "float" | "null" | "timestamp" => plain(text),
+        "binary" => binary(&text),
+        _ => Ok(Node::String(text)),
+    }
+}
+
+/// The bytes of a `!!binary` value, which JSON can only take as text.
+fn binary(text: &str) -> Result<Node<'static>, String> {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    let compact: String = text.split_whitespace().collect();
+    let bytes = STANDARD.decode(compact).map_err(|_| "yaml: !!binary value contains invalid base64 data".to_owned())?;
+    Ok(Node::String(String::from_utf8_lossy(&bytes).into_owned().into()))
+}
+
+/// What an unquoted scalar is in YAML 1.1. Dates stay text.
+fn plain(text: Cow<'_, str>) -> Result<Node<'_>, String> {
+    match text.as_ref() {
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => return Ok(Node::Bool(true)),
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => return Ok(Node::Bool(false)),
+        "" | "~" | "null" | "Null" | "NULL" => return Ok(Node::Null),
+        // JSON has no such numbers.
+        ".nan" | ".NaN" | ".NAN" => return Err("json: unsupported value: NaN".to_owned()),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return Err("json: unsupported value: +Inf".to_owned()),
+        "-.inf" | "-.Inf" | "-.INF" => return Err("json: unsupported value: -Inf".to_owned()),
+        _ => {}
+    }
+    if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
+        return Ok(Node::String(text));
+    }
+    let digits: Cow<'_, str> = if text.contains('_') { text.replace('_', "").into() } else { Cow::Borrowed(text.as_ref()) };
+    let number = integer(&digits).map(|n| n.to_string()).or_else(|| float(&digits));
+    Ok(match number {
+        Some(number) => Node::Number(number.into()),
+        None => Node::String(text),
+    })
+}
+
+/// An integer in any base that Go reads: `0x1f`, `0b1`, `0o17`, and `017` in octal.
+fn integer(text: &str) -> Option<i128> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let (digits, radix) = match unsigned.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (&unsigned[2..], 16),
+        [b'0', b'b' | b'B', ..] => (&unsigned[2..], 2),
+        [b'0', b'o' | b'O', ..] => (&unsigned[2..], 8),
+        [b'0', _, ..] => (&unsigned[1..], 8),
+        _ => (unsigned, 10),
+    };
+    if digits.starts_with(['+', '-']) {
+        return None;
+    }
+    let magnitude = i128::from(u64::from_str_radix(digits, radix).ok()?);
+    let number = if text.starts_with('-') { -magnitude } else { magnitude };
+    (number >= i64::MIN.into()).then_some(number)
+}
+
+/// A float as JSON writes it.
+fn float(text: &str) -> Option<String> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let numeric = unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') && unsigned.contains(|c: char| c.is_ascii_digit());
+    let number = text.parse::<f64>().ok().filter(|number| numeric && number.is_finite())?;
+    serde_json::Number::from_f64(number).and_then(|number| super::whole_number(&number.to_string())).map(|number| number.to_string())
+}
+
+/// The parser's error in the words that clients know, where there are such words, and with the line that those words come with.
+fn syntax_error(error: &ScanError, text: &str) -> String {
+    let index = error.marker().line().saturating_sub(1);
+    let (line, why) = match error.kind() {
+        ErrorKind::UnclosedFlowCollection { open } => (text.matches('\n').count(), unclosed(*open, text).to_owned()),
+        ErrorKind::ExpectedNodeContent => (index, "did not find expected node content".to_owned()),
+        ErrorKind::ExpectedFlowMappingSeparator => (index, "did not find expected ',' or '}'".to_owned()),
+        ErrorKind::ExpectedFlowSequenceSeparator => (index, "did not find expected ',' or ']'".to_owned()),
+        ErrorKind::ExpectedBlockMappingKey => (index, "did not find expected key".to_owned()),
+        ErrorKind::ExpectedBlockSequenceEntry => (index, "did not find expected '-' indicator".to_owned()),
+        // What the scanner finds is counted from one, unless it stands in the first line.
+        kind => {
+            let why = match kind {
+                ErrorKind::MappingValueNotAllowed => "mapping values are not allowed in this context".to_owned(),
+                ErrorKind::UnexpectedCharacter { .. } => "found character that cannot start any token".to_owned(),
+                ErrorKind::UnclosedQuotedScalar | ErrorKind::InvalidQuotedScalarIndent => "found unexpected end of stream".to_owned(),
+                ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => "could not find expected ':'".to_owned(),
+                _ => error.info(),
+            };
+            (if index == 0 { 0 } else { index + 1 }, why)
+        }
+    };
+    if line == 0 { format!("yaml: {why}") } else { format!("yaml: line {line}: {why}") }
+}
+
+/// What is missing at the end of a text that leaves `[` or `{` open.
+fn unclosed(open: char, text: &str) -> &'static str {
+    match open {
+        _ if text.trim_end().ends_with(['[', '{', ',', ':']) => "did not find expected node content",
+        '[' => "did not find expected ',' or ']'",
+        _ => "did not find expected ',' or '}'",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn value(text: &str) -> Result<Value, String> {
+        parse(text.as_bytes())?.root.into_value(&mut Vec::new())
+    }
+
+    #[test]
+    fn scalars_follow_yaml_1_1() {
+        let cases = [
+            ("a: y", json!({"a": true})),
+            ("a: 'y'", json!({"a": "y"})),
+            ("n: \"42\"", json!({"false": "42"})),
+            ("a: Off", json!({"a": false})),
+            ("a: ~\nb:\nc: null", json!({"a": null, "b": null, "c": null})),
+            ("a: [0x1f, 017, 0o17, 0b11, 1_000, +5, -3]", json!({"a": [31, 15, 15, 3, 1000, 5, -3]})),
+            ("a: [1.5, 1e3, .5, 1.0, -.5]", json!({"a": [1.5, 1000, 0.5, 1, -0.5]})),
+            ("a: [1.2.3, 2024-05-01, 0x, 1:30, v1]", json!({"a": ["1.2.3", "2024-05-01", "0x", "1:30", "v1"]})),
+            ("a: !!str 5\nb: !!int '7'", json!({"a": "5", "b": 7})),
+            ("1: a\ntrue: b", json!({"1": "a", "true": "b"})),
+            ("a: |\n  one\n  two\n", json!({"a": "one\ntwo\n"})),
+            ("", Value::Null),
+            ("--- {a: 1}\n---\nb: 2", json!({"a": 1})),
+            ("base: &b {x: 1, y2: 2}\nuse:\n  <<: *b\n  x: 3", json!({"base": {"x": 1, "y2": 2}, "use": {"x": 3, "y2": 2}})),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(value(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn repeated_keys_are_one_strict_error_and_the_last_wins() {
+        let tree =
+            parse(b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata:\n  a: \"1\"\n  a: \"2\"\n").expect("good YAML");
+        let expected = "yaml: unmarshal errors:\n  line 7: key \"a\" already set in map";
+        assert_eq!(tree.repeated.as_deref(), Some(expected));
+        assert_eq!(tree.root.into_value(&mut Vec::new()).map(|v| v["data"]["a"].clone()), Ok(json!("2")));
+    }
+
+    #[test]
+    fn broken_yaml_is_refused_with_its_line() {
+        let cases = [
+            ("a: 1\nb: 2\nc: [\n", "line 3: did not find expected node content"),
+            ("a: {b: 1\nc: 2", "line 1: did not find expected ',' or '}'"),
+            ("a: b: c", "mapping values are not allowed in this context"),
+            ("a: b\n  c: d", "line 2: mapping values are not allowed in this context"),
+            ("- a\nb: c\n", "line 1: did not find expected '-' indicator"),
+            ("a:\n  - b\n c: 1", "line 2: did not find expected key"),
+            ("a: *nope", "unknown anchor 'nope' referenced"),
+            ("a: \"x", "found unexpected end of stream"),
+            ("a: @x", "found character that cannot start any token"),
+        ];
+        for (text, why) in cases {
+            assert_eq!(value(text), Err(format!("yaml: {why}")), "{text}");
+        }
+        assert_eq!(value("a: .nan"), Err("json: unsupported value: NaN".to_owned()));
+    }
+
+    #[test]
+    fn bombs_are_refused() {
+        let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for i in 1..9 {
+            let alias = format!("*a{}", i - 1);
+            laughs.push_str(&format!("a{i}: &a{i} [{}]\n", [alias.as_str(); 10].join(", ")));
+        }
+        assert_eq!(value(&laughs), Err(TOO_MANY_ALIASES.to_owned()));
+        assert!(value(&"[".repeat(DEPTH_MAX + 2)).is_err());
+    }
+}

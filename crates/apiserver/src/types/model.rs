@@ -1,0 +1,239 @@
+//! What the table says of a type and of each of its fields.
+//! Holds: everything is constant data, made by const functions, so the table costs nothing at start-up.
+
+use super::table::{FIELDS, TYPES};
+
+/// A built-in struct.
+#[derive(Debug)]
+pub(crate) struct Type {
+    /// The type as Go prints it in errors: `v1.PodSpec`.
+    pub(crate) go: &'static str,
+    first: u16,
+    count: u16,
+    /// Whether a server-side apply owns the whole struct at once.
+    pub(crate) atomic: bool,
+}
+
+impl Type {
+    /// Its fields, sorted by name.
+    pub(crate) fn fields(&self) -> &'static [Field] {
+        &FIELDS[usize::from(self.first)..usize::from(self.first) + usize::from(self.count)]
+    }
+
+    /// Where in [`Self::fields`] the field `name` stands.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.fields().binary_search_by(|field| field.name.cmp(name)).ok()
+    }
+
+    /// The field that JSON calls `name`.
+    pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
+        self.position(name).map(|i| &self.fields()[i])
+    }
+
+    /// The name without its package: `PodSpec`.
+    pub(crate) fn name(&self) -> &'static str {
+        self.go.split_once('.').map_or(self.go, |(_, name)| name)
+    }
+}
+
+/// One field of a [`Type`].
+#[derive(Debug)]
+pub(crate) struct Field {
+    /// Its name in JSON.
+    pub(crate) name: &'static str,
+    pub(crate) shape: Shape,
+    /// The type as Go prints it in errors, without a pointer: `[]v1.Container`.
+    pub(crate) go: &'static str,
+    /// The same of one item of a list or one value of a map; empty for other fields.
+    pub(crate) item_go: &'static str,
+    /// The Go structs around the field that JSON does not show: `VolumeSource`; empty for most.
+    pub(crate) embedded: &'static str,
+    /// Whether absence differs from the zero value.
+    pub(crate) pointer: bool,
+    /// Whether Go leaves the field out when it is empty. Structs are never empty.
+    pub(crate) omit_empty: bool,
+    /// Whether Go leaves a struct out when all of it is zero.
+    pub(crate) omit_zero: bool,
+    /// Whether the published schema demands it.
+    pub(crate) required: bool,
+    /// How items of a list are told apart by a server-side apply.
+    pub(crate) list: Option<ListKind>,
+    /// Whether a server-side apply owns the field at once, where the field itself says so.
+    pub(crate) atomic: Option<bool>,
+    /// What a strategic merge patch does, and by which key it tells items apart (empty for none).
+    pub(crate) patch: Option<(Patch, &'static str)>,
+    /// The published default, as JSON.
+    pub(crate) default: Option<&'static str>,
+    /// The protobuf number, 0 where the field is not in protobuf.
+    pub(crate) number: u16,
+    /// The numbers of the messages around the field that JSON writes inline, outermost first.
+    pub(crate) inside: &'static [u16],
+}
+
+/// How often a field holds its item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    One(Item),
+    List(Item),
+    Map(Item),
+    /// In protobuf each value is a message whose field 1 repeats the items.
+    MapOfLists(Item),
+}
+
+impl Shape {
+    /// What it holds.
+    pub(crate) const fn item(self) -> Item {
+        match self {
+            Self::One(item) | Self::List(item) | Self::Map(item) | Self::MapOfLists(item) => item,
+        }
+    }
+}
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    Str,
+    Bool,
+    Int32,
+    Int64,
+    Double,
+    /// Base64 in JSON.
+    Bytes,
+    Time,
+    MicroTime,
+    Quantity,
+    IntOrString,
+    /// Any JSON, kept as it is: an object of a kind that is not looked into.
+    Raw,
+    /// The field set of a managed-fields entry, kept as it is.
+    Owned,
+    /// Any JSON, kept as it is: a default or an enum value of a schema.
+    Json,
+    SchemaOrBool,
+    SchemaOrArray,
+    SchemaOrStrings,
+    /// A struct, by its place in the table.
+    Object(u16),
+}
+
+impl Item {
+    /// The struct it is, if it is one.
+    pub(crate) fn object(self) -> Option<&'static Type> {
+        match self {
+            Self::Object(id) => Some(&TYPES[usize::from(id)]),
+            _ => None,
+        }
+    }
+
+    /// How protobuf writes it; `None` for a message.
+    pub(crate) const fn wire(self) -> Option<Wire> {
+        match self {
+            Self::Str => Some(Wire::Str),
+            Self::Bytes => Some(Wire::Bytes),
+            Self::Bool | Self::Int32 | Self::Int64 => Some(Wire::Varint),
+            Self::Double => Some(Wire::Fixed64),
+            _ => None,
+        }
+    }
+}
+
+/// How protobuf writes a scalar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wire {
+    Varint,
+    Fixed64,
+    Str,
+    Bytes,
+}
+
+/// How a server-side apply tells the items of a list apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListKind {
+    /// Not at all: the list is one value.
+    Atomic,
+    /// By their value.
+    Set,
+    /// By these fields.
+    Map(&'static [&'static str]),
+}
+
+/// What a strategic merge patch does with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patch {
+    Merge,
+    MergeRetainingKeys,
+    RetainKeys,
+    Replace,
+}
+
+/// A row of the table of types.
+pub(super) const fn t(go: &'static str, first: u16, count: u16, atomic: bool) -> Type {
+    Type { go, first, count, atomic }
+}
+
+/// A row of the table of fields; what is not said otherwise is absent.
+pub(super) const fn f(name: &'static str, shape: Shape, go: &'static str) -> Field {
+    Field {
+        name,
+        shape,
+        go,
+        item_go: "",
+        embedded: "",
+        pointer: false,
+        omit_empty: false,
+        omit_zero: false,
+        required: false,
+        list: None,
+        atomic: None,
+        patch: None,
+        default: None,
+        number: 0,
+        inside: &[],
+    }
+}
+
+impl Field {
+    pub(super) const fn of(self, item_go: &'static str) -> Self {
+        Self { item_go, ..self }
+    }
+
+    pub(super) const fn embedded(self, embedded: &'static str) -> Self {
+        Self { embedded, ..self }
+    }
+
+    pub(super) const fn pointer(self) -> Self {
+        Self { pointer: true, ..self }
+    }
+
+    pub(super) const fn omit_empty(self) -> Self {
+        Self { omit_empty: true, ..self }
+    }
+
+    pub(super) const fn omit_zero(self) -> Self {
+        Self { omit_zero: true, ..self }
+    }
+
+    pub(super) const fn required(self) -> Self {
+        Self { required: true, ..self }
+    }
+
+    pub(super) const fn list(self, kind: ListKind) -> Self {
+        Self { list: Some(kind), ..self }
+    }
+
+    pub(super) const fn atomic(self, atomic: bool) -> Self {
+        Self { atomic: Some(atomic), ..self }
+    }
+
+    pub(super) const fn patch(self, patch: Patch, key: &'static str) -> Self {
+        Self { patch: Some((patch, key)), ..self }
+    }
+
+    pub(super) const fn default(self, json: &'static str) -> Self {
+        Self { default: Some(json), ..self }
+    }
+
+    pub(super) const fn number(self, inside: &'static [u16], number: u16) -> Self {
+        Self { number, inside, ..self }
+    }
+}

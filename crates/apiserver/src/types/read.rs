@@ -1,0 +1,170 @@
+//! A request body read by the kind that its path expects.
+//! In: bytes. Out: an [`Object`] with what strict decoding objects to, or a refusal in the words of the server.
+
+use serde_json::Value;
+
+use super::{Decoded, Type, decode_node, find, is_registered};
+use crate::{
+    decode::{self, Media, Node, parse, type_meta},
+    object::Object,
+};
+
+/// The kind that a path expects in a body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) kind: &'static str,
+    /// Other versions of the group that the path takes too; their bodies have the same fields.
+    pub(crate) also: &'static [&'static str],
+    ty: &'static Type,
+}
+
+impl Expected {
+    /// Expects a built-in kind; `None` when there is no such kind.
+    pub(crate) fn of(group: &'static str, version: &'static str, kind: &'static str) -> Option<Self> {
+        Some(Self { group, version, kind, also: &[], ty: find(group, version, kind)? })
+    }
+
+    /// The type that bodies are read by.
+    pub(crate) const fn ty(&self) -> &'static Type {
+        self.ty
+    }
+
+    fn api_version(&self) -> String {
+        join(self.group, self.version)
+    }
+}
+
+/// A body read by its type.
+#[derive(Debug)]
+pub(crate) struct Typed {
+    /// With the apiVersion and kind that were expected.
+    pub(crate) object: Object,
+    /// What `fieldValidation` refuses or warns of, in the order of the server.
+    pub(crate) strict: Vec<String>,
+}
+
+/// Why a body was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DecodeError {
+    /// Not even its kind could be found out.
+    Unrecognized { why: String },
+    /// It names a kind, but cannot be read as the one that is expected.
+    Unhandled { kind: String, version: String, why: String },
+    /// It is the right kind in another version.
+    WrongVersion { found: String, expected: String },
+}
+
+impl DecodeError {
+    /// The whole message of a 400 for a body that should have been of `kind`.
+    pub(crate) fn message(&self, kind: &str, bytes: &[u8]) -> String {
+        match self {
+            Self::Unrecognized { why } => {
+                format!("the object provided is unrecognized (must be of type {kind}): {why} ({})", decode::summary(bytes))
+            }
+            Self::Unhandled { kind: found, version, why } => format!("{found} in version {version:?} cannot be handled as a {kind}: {why}"),
+            Self::WrongVersion { found, expected } => {
+                format!("the API version in the data ({found}) does not match the expected API version ({expected})")
+            }
+        }
+    }
+
+    /// What is wrong, without saying of what: bodies of options are refused so.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Unrecognized { why } | Self::Unhandled { why, .. } => why.clone(),
+            Self::WrongVersion { .. } => self.message("", b""),
+        }
+    }
+
+    /// The refusal of a body that was read, but not as strictly as asked for.
+    pub(crate) fn strict(expected: &Expected, errors: &[String]) -> Self {
+        Self::Unhandled { kind: expected.kind.into(), version: expected.version.into(), why: decode::strict_error(errors) }
+    }
+}
+
+/// Reads a body as the kind that is expected. A body may leave out its apiVersion and kind.
+///
+/// # Errors
+/// A body that is broken, of another kind or version, or has a field of the wrong type.
+pub(crate) fn read_typed(bytes: &[u8], media: Media, expected: &Expected) -> Result<Typed, DecodeError> {
+    let unrecognized = |why| DecodeError::Unrecognized { why };
+    let tree = parse(bytes, media).map_err(unrecognized)?;
+    let named = Named::of(&tree.root, expected).map_err(unrecognized)?;
+    let unhandled = |why| DecodeError::Unhandled { kind: named.kind.clone(), version: named.version.clone(), why };
+    if named.version.is_empty() {
+        return Err(unhandled(format!("Object 'apiVersion' is missing in '{}'", String::from_utf8_lossy(bytes))));
+    }
+    let scheme = scheme(expected.group);
+    if !named.is_expected(expected) && (self::scheme(&named.group) != scheme || !is_registered(&named.group, &named.version, &named.kind)) {
+        let api_version = join(&named.group, &named.version);
+        return Err(unhandled(format!("no kind {:?} is registered for version {api_version:?} in scheme {scheme:?}", named.kind)));
+    }
+    let ty = find(&named.group, &named.version, &named.kind).unwrap_or(expected.ty);
+    let Decoded { mut object, strict } = decode_node(ty, tree.root).map_err(unhandled)?;
+    let (from, to) = (internal(&named.group, &named.kind), internal(expected.group, expected.kind));
+    if from != to {
+        return Err(unhandled(format!("converting ({}.{}) to ({to}): unknown conversion", named.version, named.kind)));
+    }
+    if !named.is_expected(expected) {
+        return Err(DecodeError::WrongVersion { found: join(&named.group, &named.version), expected: expected.api_version() });
+    }
+    object.insert("apiVersion".to_owned(), Value::String(expected.api_version()));
+    object.insert("kind".to_owned(), Value::String(expected.kind.to_owned()));
+    let object = Object::from_map(object).map_err(|e| unhandled(e.to_string()))?;
+    Ok(Typed { object, strict: tree.repeated.into_iter().chain(strict).collect() })
+}
+
+/// What a body says it is, completed by what is expected.
+struct Named {
+    group: String,
+    version: String,
+    kind: String,
+}
+
+impl Named {
+    fn of(root: &Node<'_>, expected: &Expected) -> Result<Self, String> {
+        let (api_version, kind) = type_meta(root)?;
+        let (mut group, mut version) = match api_version.split_once('/') {
+            None => ("", api_version),
+            Some((_, rest)) if rest.contains('/') => return Err(format!("unexpected GroupVersion string: {api_version}")),
+            Some(parts) => parts,
+        };
+        if version.is_empty() && (group.is_empty() || group == expected.group) {
+            (group, version) = (expected.group, expected.version);
+        }
+        let kind = if kind.is_empty() { expected.kind } else { kind };
+        Ok(Self { group: group.into(), version: version.into(), kind: kind.into() })
+    }
+
+    fn is_expected(&self, expected: &Expected) -> bool {
+        let version = self.version == expected.version || expected.also.contains(&self.version.as_str());
+        version && self.group == expected.group && self.kind == expected.kind
+    }
+}
+
+fn join(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// The registry of kinds that a group belongs to, as the server names it in errors.
+fn scheme(group: &str) -> &'static str {
+    match group {
+        "apiextensions.k8s.io" => "pkg/apiserver/apiserver.go:55",
+        "apiregistration.k8s.io" => "pkg/apiserver/scheme/scheme.go:28",
+        _ => "pkg/api/legacyscheme/scheme.go:30",
+    }
+}
+
+/// The kind that all versions of a kind are converted by, as the server names it in errors: `core.ConfigMap`.
+fn internal(group: &str, kind: &str) -> String {
+    let package = match (group, kind) {
+        ("", _) | ("events.k8s.io", "Event" | "EventList") => "core",
+        ("extensions", kind) if kind.starts_with("Ingress") || kind.starts_with("NetworkPolicy") => "networking",
+        ("extensions", _) => "apps",
+        ("internal.apiserver.k8s.io", _) => "apiserverinternal",
+        (group, _) => group.split('.').next().unwrap_or(group),
+    };
+    format!("{package}.{kind}")
+}
