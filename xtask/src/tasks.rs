@@ -90,6 +90,8 @@ fn run_conformance(arguments: &[String]) -> Result<(), Failure> {
         Some(2) => Err(Failure::Misused("conformance was called wrongly, see above".to_owned())),
         _ => Err(Failure::Failed("conformance: the answers are not those on record, see above".to_owned())),
     }
+}
+
 fn run_types(arguments: &[String]) -> Result<(), Failure> {
     let [facts, go_facts] = arguments else {
         return Err(Failure::Misused("types takes two files of facts".to_owned()));

@@ -4,8 +4,8 @@
 mod admission; // what the cluster demands of a request
 mod api; // the state every verb works on
 mod auth; // who asks, and whether they may
-mod crd; // custom resources: definitions and schemas
 mod bootstrap; // what a fresh cluster holds
+mod crd; // custom resources: definitions and schemas
 mod decode; // request bodies: JSON and YAML
 mod entropy; // the one source of randomness
 mod error; // every failure, and its Status
