@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     api::Api,
-    auth::{self, Attributes, Authenticator, PeerCertificate, User},
+    auth::{self, Authenticator, PeerCertificate, User},
     error::ApiError,
     http::{
         answer::{Shape, answer, error_response},
@@ -164,10 +164,13 @@ impl ApiService {
         let user = self.who_asks(head)?;
         match route {
             Route::Resource(path) => {
-                let user = self.allow(&path, head, &query, user)?;
+                let user = self.allow(&auth::Question::of_resource(&head.method, &path, &query), &head.headers, user)?;
                 self.resource(path, head, query, body, user).await
             }
-            Route::Discovery(_) | Route::Other(_) => Err(ApiError::NoSuchPath),
+            Route::Discovery(_) | Route::Other(_) => {
+                self.allow(&auth::Question::of_path(&head.method, head.uri.path()), &head.headers, user)?;
+                Err(ApiError::NoSuchPath)
+            }
         }
     }
 
@@ -181,25 +184,13 @@ impl ApiService {
     }
 
     /// Whether the user may make this request, under the name they act as.
-    fn allow(&self, path: &ResourcePath, head: &http::request::Parts, query: &Query, user: User) -> Result<User, ApiError> {
-        let verb = verb_of(&head.method, path, query);
-        let target = auth::Target::Resource {
-            group: &path.group,
-            resource: &path.resource,
-            subresource: &path.subresource,
-            namespace: &path.namespace,
-            name: &path.name,
-        };
-        self.act(head, user, verb, target)
-    }
-
-    fn act(&self, head: &http::request::Parts, user: User, verb: &str, target: auth::Target<'_>) -> Result<User, ApiError> {
+    fn allow(&self, question: &auth::Question, headers: &HeaderMap, user: User) -> Result<User, ApiError> {
         let stored = &*self.server.api;
-        let user = match auth::wanted_user(&head.headers)? {
-            Some(wanted) => auth::impersonate(&wanted, &Attributes { user: &user, verb, target }, stored)?,
+        let user = match auth::wanted_user(headers)? {
+            Some(wanted) => auth::impersonate(&wanted, &question.by(&user), stored)?,
             None => user,
         };
-        auth::check(&Attributes { user: &user, verb, target }, stored)?;
+        auth::check(&question.by(&user), stored)?;
         Ok(user)
     }
 
@@ -249,22 +240,6 @@ impl ApiService {
             .await
             .map_err(|_| ApiError::Timeout("the request did not finish in time".into()))??;
         answer(api, &found.resource, reply, &shape)
-    }
-}
-
-/// The verb that authorization asks about.
-fn verb_of(method: &Method, path: &ResourcePath, query: &Query) -> &'static str {
-    match (method.as_str(), path.name.is_empty()) {
-        ("GET" | "HEAD", _) if path.watch => "watch",
-        ("GET" | "HEAD", true) if query.flag("watch") => "watch",
-        ("GET" | "HEAD", true) => "list",
-        ("GET" | "HEAD", false) => "get",
-        ("POST", _) => "create",
-        ("PUT", _) => "update",
-        ("PATCH", _) => "patch",
-        ("DELETE", true) => "deletecollection",
-        ("DELETE", false) => "delete",
-        _ => "",
     }
 }
 

@@ -40,6 +40,11 @@ impl Source {
         }
     }
 
+    /// Whether it is about who may do what, and so read for every request.
+    pub(crate) const fn is_policy(self) -> bool {
+        matches!(self, Self::Role | Self::ClusterRole | Self::RoleBinding | Self::ClusterRoleBinding)
+    }
+
     /// Both.
     pub(crate) fn group_resource(self) -> GroupResource {
         GroupResource::new(self.group(), self.resource())

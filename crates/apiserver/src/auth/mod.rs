@@ -4,9 +4,11 @@
 
 mod authenticate; // certificate, token or nobody: a user
 mod authorize; // a user, a verb, a target: yes or no
+mod decoded; // roles and bindings, decoded once per version
 mod escalation; // nobody grants more than they hold
 mod impersonate; // acting as somebody else
 mod lookup; // what is read from storage
+mod question; // what a request asks to be allowed
 mod rbac; // roles bound to a user, rules that allow a request
 mod review; // asking the same questions through the API
 mod token_request; // issuing a service-account token through the API
@@ -18,9 +20,11 @@ mod shelf; // stored objects for tests
 
 pub(crate) use authenticate::{Authenticator, PeerCertificate};
 pub(crate) use authorize::{Attributes, Decision, Target, authorize, check};
+pub(crate) use decoded::Decoded;
 pub(crate) use escalation::confirm_no_escalation;
 pub(crate) use impersonate::{impersonate, wanted_user};
 pub(crate) use lookup::{Lookup, Source};
+pub(crate) use question::Question;
 pub(crate) use review::{AccessReview, review_access, review_own_rules, review_self, review_token};
 pub(crate) use token_request::{TokenRequest, issue_token};
 pub(crate) use tokens::{ISSUER, Tokens};

@@ -101,9 +101,9 @@ pub(crate) fn review_own_rules(user: &User, mut review: Object, stored: &dyn Loo
     Ok(review)
 }
 
-/// Says who asks.
+/// Says who asks. The answer is a new object: nothing of what was sent comes back.
 pub(crate) fn review_self(user: &User, mut review: Object, now: Time) -> Object {
-    review.meta.creation_timestamp = Some(now);
+    review.meta = ObjectMeta { creation_timestamp: Some(now), ..ObjectMeta::default() };
     review.body = Map::from_iter([("status".to_owned(), json!({"userInfo": user.to_value()}))]);
     review
 }

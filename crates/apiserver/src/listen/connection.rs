@@ -10,6 +10,7 @@ use hyper_util::{
     server::conn::auto::Builder,
 };
 use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
     sync::Semaphore,
     time::{sleep, timeout},
@@ -27,6 +28,12 @@ use crate::auth::PeerCertificate;
 /// A connection's flow-control windows: one large object in flight per stream, several per connection.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+
+/// What a client gets that forgot the `s` of `https`.
+const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\nconnection: close\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
+/// How much of its request is read first.
+const PLAIN_HTTP_READ_BYTES: usize = 4096;
 
 /// Why a connection ended early; only ever logged.
 pub(super) type Ended = Box<dyn std::error::Error + Send + Sync>;
@@ -81,7 +88,17 @@ impl Connections {
         }
     }
 
-    async fn handshake(&self, stream: TcpStream) -> Result<TlsStream<TcpStream>, Ended> {
+    async fn handshake(&self, mut stream: TcpStream) -> Result<TlsStream<TcpStream>, Ended> {
+        // A peer takes its turn only once it has said something, so that silent ones keep nobody waiting.
+        let mut first = [0];
+        stream.peek(&mut first).await?;
+        if first[0].is_ascii_uppercase() {
+            // Closing with bytes unread would reset the connection before the answer is seen.
+            let _read = stream.read(&mut [0; PLAIN_HTTP_READ_BYTES]).await?;
+            stream.write_all(PLAIN_HTTP_ANSWER).await?;
+            stream.shutdown().await?;
+            return Err("it sent an HTTP request to an HTTPS server".into());
+        }
         let turn = self.handshakes.acquire().await?;
         let stream = self.tls.accept(stream).await?;
         drop(turn);

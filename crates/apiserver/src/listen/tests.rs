@@ -33,6 +33,7 @@ struct Served {
     began: Arc<Notify>,
 }
 
+#[expect(clippy::disallowed_methods, reason = "the clients of these tests check certificates by the wall clock")]
 fn certificates() -> Certificates {
     Certificates::issue(&[], Time::from_timestamp(jiff::Timestamp::now())).expect("certificates")
 }
@@ -136,6 +137,17 @@ async fn strangers_are_refused_on_either_side() {
     let config = client(&served.certificates.ca_pem, "http/1.1", Some(&other.admin));
     assert!(served.get(config, "/").await.is_err(), "the server does not trust the client");
     assert!(served.get(served.client("h2"), "/").await.is_ok(), "the loop goes on");
+    served.finish().await;
+}
+
+#[tokio::test]
+async fn plain_http_is_told_so() {
+    let served = served(Limits::default()).await;
+    let mut plain = TcpStream::connect(served.address).await.expect("accepted");
+    plain.write_all(b"GET /version HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
+    let mut answer = String::new();
+    plain.read_to_string(&mut answer).await.expect("an answer");
+    assert!(answer.starts_with("HTTP/1.0 400 ") && answer.ends_with("Client sent an HTTP request to an HTTPS server.\n"), "{answer}");
     served.finish().await;
 }
 
