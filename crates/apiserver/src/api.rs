@@ -1,16 +1,17 @@
 //! The server's state: what every verb works on.
 //! Holds: one store, one clock, one source of randomness, one catalog per server; many servers live in one process without knowing each other.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
     auth::{Lookup, Source},
     entropy::Entropy,
     error::ApiError,
-    kinds::Effect,
+    kinds::{Addresses, Effect, Reservation},
     object::{Clock, Object},
     registry::{Registry, Resource},
-    store::{ObjectKey, Range, Scope, Store},
+    store::{Expect, ObjectKey, Range, Scope, Store, Write},
+    write::put_of,
 };
 
 /// One API server, without its transport.
@@ -19,24 +20,78 @@ pub(crate) struct Api {
     pub(crate) registry: Registry,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
+    /// Service addresses and node ports that are taken.
+    addresses: Mutex<Addresses>,
 }
 
+/// What an object takes of the server's stock, until it is known whether the object is stored.
+#[must_use = "a claim is kept or given back"]
+pub(crate) struct Claim(Option<Reservation>);
+
 impl Api {
-    /// Takes what an object needs of the server's own stock, such as an address; gives it back at the end of a dry run.
+    /// A server over this store.
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Clock, entropy: Entropy) -> Self {
+        Self { store, registry: Registry::default(), clock, entropy, addresses: Mutex::new(Addresses::new()) }
+    }
+
+    /// Stores the objects a fresh cluster has, as they are.
+    ///
+    /// # Errors
+    /// The storage does not take them.
+    pub(crate) async fn bootstrap(&self, objects: Vec<Object>) -> Result<(), String> {
+        let catalog = self.registry.catalog();
+        for object in objects {
+            let (group, version) = object.api_version.split_once('/').unwrap_or(("", &object.api_version));
+            let resource = catalog.find_kind(group, version, &object.kind).ok_or_else(|| format!("no kind {}", object.kind))?;
+            if resource.strategy.effect == Effect::Addresses {
+                self.with_addresses(|a| a.adopt(&object));
+            }
+            let key = ObjectKey::new(&object.meta.namespace, &object.meta.name);
+            let write = Write { shelf: resource.shelf.clone(), key, expect: Expect::Absent, put: Some(put_of(&resource, &object)) };
+            self.store.commit(write).await.map_err(|e| format!("{} {}: {e:?}", object.kind, object.meta.name))?;
+        }
+        // History begins with the first write of a client.
+        self.store.compact(self.store.revision());
+        Ok(())
+    }
+
+    /// Takes what an object needs of the server's stock, such as an address.
     ///
     /// # Errors
     /// What is asked for is taken or does not exist.
-    pub(crate) fn claim(&self, resource: &Resource, _new: &mut Object, _old: Option<&Object>, _dry_run: bool) -> Result<(), ApiError> {
-        match resource.strategy.effect {
-            Effect::None | Effect::Definition | Effect::Addresses => Ok(()),
+    pub(crate) fn claim(&self, resource: &Resource, new: &mut Object, old: Option<&Object>) -> Result<Claim, ApiError> {
+        match (resource.strategy.effect, old) {
+            (Effect::None | Effect::Definition, _) => Ok(Claim(None)),
+            (Effect::Addresses, None) => self.with_addresses(|a| a.begin_create(new)).map(|r| Claim(Some(r))),
+            (Effect::Addresses, Some(old)) => self.with_addresses(|a| a.begin_update(new, old)).map(|r| Claim(Some(r))),
+        }
+    }
+
+    /// Keeps what was claimed: the object is stored.
+    pub(crate) fn keep(&self, claim: Claim) {
+        if let Some(reservation) = claim.0 {
+            self.with_addresses(|a| a.commit(reservation));
+        }
+    }
+
+    /// Gives back what was claimed: the object is not stored.
+    pub(crate) fn give_back(&self, claim: Claim) {
+        if let Some(reservation) = claim.0 {
+            self.with_addresses(|a| a.revert(reservation));
         }
     }
 
     /// What a write changes in the server itself; done when the write is answered.
-    pub(crate) async fn after_write(&self, resource: &Resource, _old: Option<&Object>, _new: Option<&Object>) {
-        match resource.strategy.effect {
-            Effect::None | Effect::Definition | Effect::Addresses => {}
+    pub(crate) async fn after_write(&self, resource: &Resource, old: Option<&Object>, new: Option<&Object>) {
+        match (resource.strategy.effect, old, new) {
+            (Effect::Addresses, Some(gone), None) => self.with_addresses(|a| a.release(gone)),
+            (Effect::Definition, ..) => {}
+            (Effect::None | Effect::Addresses, ..) => {}
         }
+    }
+
+    fn with_addresses<T>(&self, f: impl FnOnce(&mut Addresses) -> T) -> T {
+        f(&mut self.addresses.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

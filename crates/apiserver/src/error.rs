@@ -224,7 +224,13 @@ impl ApiError {
             ),
             Self::UnsupportedPatchType => Shape::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with(Some(Map::new())),
             Self::Invalid { kind, name, errors } => {
-                let joined: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                let mut joined: Vec<String> = Vec::new();
+                for error in errors {
+                    let sentence = error.to_string();
+                    if !joined.contains(&sentence) {
+                        joined.push(sentence);
+                    }
+                }
                 let list = if joined.len() == 1 { joined[0].clone() } else { format!("[{}]", joined.join(", ")) };
                 let causes = errors
                     .iter()

@@ -1,6 +1,10 @@
 //! Starting, reaching and stopping a server.
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    sync::Arc,
+};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -8,11 +12,11 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::Api,
     auth::{Authenticator, Tokens, User},
+    bootstrap,
     entropy::Entropy,
     kubeconfig::Kubeconfig,
     listen::{Limits, Listener},
     object::Clock,
-    registry::Registry,
     service::{ApiService, Server},
     store::MemoryStore,
     tls::{self, Certificates},
@@ -32,6 +36,9 @@ pub enum StartError {
     /// Certificates or keys could not be made.
     #[error("cannot make the server's keys: {0}")]
     Keys(String),
+    /// The objects of a fresh cluster could not be stored.
+    #[error("cannot store the first objects of the cluster: {0}")]
+    Bootstrap(String),
 }
 
 /// Builds an [`ApiServer`]: what to listen on, and where randomness comes from.
@@ -64,10 +71,10 @@ impl Builder {
         let token = tls::admin_token(&entropy);
         let tokens = Tokens::with_key(&Tokens::generate_key()).map_err(|e| keys(&e))?;
         let clock = Clock::starting_at(wall_clock());
-        let api = Arc::new(Api { store: Arc::new(MemoryStore::new()), registry: Registry::default(), clock, entropy });
+        let api = Arc::new(Api::new(Arc::new(MemoryStore::new()), clock, entropy));
         let server = Arc::new(Server::new(api.clone(), Authenticator::new(&token, tokens)));
         let stop = CancellationToken::new();
-        let socket = match self.listen {
+        let bound = match self.listen {
             None => None,
             Some(address) => {
                 let certificates = Certificates::issue(&[address.ip()], api.clock.now()).map_err(|e| keys(&e))?;
@@ -75,10 +82,23 @@ impl Builder {
                 let refused = |source| StartError::Listen { address, source };
                 let listener = Listener::bind(address, config, Limits::default()).await.map_err(refused)?;
                 let address = listener.local_addr().map_err(refused)?;
-                let task = tokio::spawn(listener.serve(ApiService::new(server.clone(), None), stop.clone()));
-                Some(Socket { address, certificates, task })
+                Some((listener, address, certificates))
             }
         };
+        let (address, port) = bound.as_ref().map_or((Ipv4Addr::LOCALHOST.into(), 443), |(_, a, _)| (a.ip(), a.port()));
+        let params = bootstrap::Params {
+            ca_pem: bound.as_ref().map_or("", |(_, _, certificates)| &certificates.ca_pem),
+            address,
+            port,
+            hostname: "bellerophon",
+            now: api.clock.now(),
+            entropy: &api.entropy,
+        };
+        api.bootstrap(bootstrap::objects(&params)).await.map_err(StartError::Bootstrap)?;
+        let socket = bound.map(|(listener, address, certificates)| {
+            let task = tokio::spawn(listener.serve(ApiService::new(server.clone(), None), stop.clone()));
+            Socket { address, certificates, task }
+        });
         Ok(ApiServer { server, stop, socket, token })
     }
 }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     api::Api,
+    decode,
     error::ApiError,
     http::query::WriteOptions,
     object::Object,
@@ -63,20 +64,28 @@ fn read_patch(call: &Call) -> Result<(Patch, Vec<String>), ApiError> {
     let essence = call.content_type.as_deref().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {
         "application/json-patch+json" => {
-            let read = read_json(&call.body).map_err(|e| ApiError::BadRequest(format!("error decoding patch: {e}")))?;
-            let patch = JsonPatch::read(read.value).map_err(|e| match e {
+            let (value, duplicates) = read_json(&call.body)?;
+            let patch = JsonPatch::read(value).map_err(|e| match e {
                 Unreadable::Shape(why) => ApiError::BadRequest(format!("error decoding patch: {why}")),
                 Unreadable::TooMany(n) => ApiError::TooLarge(format!("The allowed maximum operations in a JSON patch is 10000, got {n}")),
             })?;
-            Ok((Patch::Json(patch), read.duplicates))
+            Ok((Patch::Json(patch), duplicates))
         }
         "application/merge-patch+json" => {
-            let read = read_json(&call.body).map_err(|e| ApiError::BadRequest(format!("error decoding patch: {e}")))?;
-            Ok((Patch::Merge(read.value), read.duplicates))
+            let (value, duplicates) = read_json(&call.body)?;
+            Ok((Patch::Merge(value), duplicates))
         }
         _ if call.target.resource.items_name_kind() => Err(ApiError::UnsupportedMediaType(PATCH_TYPES.to_vec())),
         _ => Err(ApiError::UnsupportedPatchType),
     }
+}
+
+/// The JSON of a patch, and the fields it repeats.
+fn read_json(bytes: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
+    let refuse = |why: String| ApiError::BadRequest(format!("error decoding patch: {why}"));
+    let mut duplicates = Vec::new();
+    let value = decode::parse_json(bytes).and_then(|node| node.into_value(&mut duplicates)).map_err(refuse)?;
+    Ok((value, duplicates))
 }
 
 /// Changes an object or a part of it by a patch.
@@ -111,15 +120,6 @@ fn patched(call: &Call, patch: &Patch, old: &Object) -> Result<(Object, Vec<Stri
             .map_err(|_| ApiError::Unprocessable("the server rejected our request due to an error in our request".into()))?,
         Patch::Merge(patch) => merge(&mut value, patch.clone()),
     }
-    let decoded = call.target.resource.decode_value(value)?;
+    let decoded = call.target.resource.decode_value(value).map_err(ApiError::Unprocessable)?;
     Ok((decoded.object, decoded.strict))
-}
-
-struct ReadPatch {
-    value: Value,
-    duplicates: Vec<String>,
-}
-
-fn read_json(bytes: &[u8]) -> Result<ReadPatch, String> {
-    serde_json::from_slice(bytes).map(|value| ReadPatch { value, duplicates: Vec::new() }).map_err(|e| e.to_string())
 }

@@ -8,6 +8,7 @@ use crate::{
     field::FieldError,
     http::query::check_dry_run,
     registry::Resource,
+    types::{self, Expected},
     write::{DeleteOptions, Preconditions, Propagation},
 };
 
@@ -81,10 +82,7 @@ fn from_query(call: &Call) -> Result<Map<String, Value>, ApiError> {
 
 fn from_body(call: &Call) -> Result<Map<String, Value>, ApiError> {
     let format = call.body_format()?;
-    let _ = format;
-    match serde_json::from_slice(&call.body) {
-        Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(ApiError::BadRequest("no object".into())),
-        Err(e) => Err(ApiError::BadRequest(e.to_string())),
-    }
+    let expected = Expected::of("", "v1", "DeleteOptions").expect("DeleteOptions have a type");
+    let typed = types::read_typed(&call.body, format.into(), &expected).map_err(|e| ApiError::BadRequest(e.reason()))?;
+    Ok(typed.object.body)
 }

@@ -20,7 +20,7 @@ const NAME_PREFIX_MAX: usize = 58;
 const NAME_SUFFIX_LEN: usize = 5;
 
 impl Api {
-    /// Stores a new object. `check` runs last, on the object as it will be stored: admission that may refuse but not change.
+    /// Stores a new object.
     ///
     /// # Errors
     /// The object is not valid, or the name is taken.
@@ -55,18 +55,25 @@ impl Api {
         if let Some(holder) = self.store.get(&resource.shelf, &key) {
             return Err(taken(Some(&resource.read(&holder))));
         }
-        self.claim(resource, &mut object, None, dry_run)?;
+        let claim = self.claim(resource, &mut object, None)?;
         if dry_run {
+            self.give_back(claim);
             return Ok(Written::Unstored(Box::new(object)));
         }
         let write = Write { shelf: resource.shelf.clone(), key: key.clone(), expect: Expect::Absent, put: Some(put_of(resource, &object)) };
         match self.store.commit(write).await {
             Ok(stored) => {
+                self.keep(claim);
                 self.after_write(resource, None, Some(&object)).await;
                 Ok(Written::Stored(stored))
             }
-            Err(Refused::Changed(holder)) => Err(taken(holder.map(|h| resource.read(&h)).as_ref())),
-            Err(Refused::Unavailable(why)) => Err(ApiError::Internal(why)),
+            Err(refused) => {
+                self.give_back(claim);
+                match refused {
+                    Refused::Changed(holder) => Err(taken(holder.map(|h| resource.read(&h)).as_ref())),
+                    Refused::Unavailable(why) => Err(ApiError::Internal(why)),
+                }
+            }
         }
     }
 

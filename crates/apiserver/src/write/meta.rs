@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    field::{FieldError, Path},
+    field::{FieldError, Path, Verbatim},
     names,
     object::{Object, ObjectMeta, OwnerReference},
     registry::Resource,
@@ -69,11 +69,11 @@ pub(crate) fn validate_change(new: &ObjectMeta, old: &ObjectMeta, wrong: &mut Ve
     immutable("uid", &new.uid, &old.uid, wrong);
     if new.deletion_timestamp != old.deletion_timestamp {
         let shown = new.deletion_timestamp.map_or_else(|| "null".to_owned(), |t| format!("{:?}", t.to_string()));
-        wrong.push(FieldError::invalid(METADATA.child("deletionTimestamp"), crate::field::Verbatim(&shown), "field is immutable"));
+        wrong.push(FieldError::invalid(METADATA.child("deletionTimestamp"), Verbatim(&shown), "field is immutable"));
     }
     if new.deletion_grace_period_seconds != old.deletion_grace_period_seconds {
         let shown = new.deletion_grace_period_seconds.map_or_else(|| "null".to_owned(), |s| s.to_string());
-        wrong.push(FieldError::invalid(METADATA.child("deletionGracePeriodSeconds"), crate::field::Verbatim(&shown), "field is immutable"));
+        wrong.push(FieldError::invalid(METADATA.child("deletionGracePeriodSeconds"), Verbatim(&shown), "field is immutable"));
     }
     validate_maps(new, wrong);
     validate_owners(&new.owner_references, wrong);
@@ -108,17 +108,17 @@ fn validate_owners(owners: &[OwnerReference], wrong: &mut Vec<FieldError>) {
             }
         }
         if owner.api_version == "v1" && owner.kind == "Event" {
-            let shown = serde_json::to_value(owner).unwrap_or_default();
-            wrong.push(FieldError::invalid(path, &shown, "/v1, Kind=Event is disallowed from being an owner"));
+            let shown = serde_json::to_string(owner).expect("references have string keys");
+            wrong.push(FieldError::invalid(path, Verbatim(&shown), "/v1, Kind=Event is disallowed from being an owner"));
         }
         if owner.controller == Some(true) {
             if let Some(first) = controller {
-                let shown = serde_json::to_value(owners).unwrap_or_default();
+                let shown = serde_json::to_string(owners).expect("references have string keys");
                 let detail = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
                     first.name, owner.name
                 );
-                wrong.push(FieldError::invalid(path, &shown, &detail));
+                wrong.push(FieldError::invalid(path, Verbatim(&shown), &detail));
             } else {
                 controller = Some(owner);
             }
@@ -128,7 +128,8 @@ fn validate_owners(owners: &[OwnerReference], wrong: &mut Vec<FieldError>) {
 
 fn validate_finalizers(resource: &Resource, finalizers: &[String], wrong: &mut Vec<FieldError>) {
     let path = METADATA.child("finalizers");
-    for finalizer in finalizers {
+    for (i, finalizer) in finalizers.iter().enumerate() {
+        let path = path.index(i);
         let details = names::qualified_name(finalizer);
         let bare = !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer.as_str());
         if details.is_empty() && bare && !resource.items_name_kind() {

@@ -32,7 +32,7 @@ pub(crate) enum Written {
 }
 
 /// What storage gets of an object: the stored version, without a resourceVersion.
-fn put_of(resource: &Resource, object: &Object) -> Put {
+pub(crate) fn put_of(resource: &Resource, object: &Object) -> Put {
     let mut stored = object.clone();
     resource.to_storage(&mut stored);
     stored.meta.resource_version.clear();

@@ -109,15 +109,17 @@ impl Api {
             (change.validate)(resource, &new, &old, &mut wrong);
             ApiError::from_fields(resource.group_kind(), key.name(), wrong)?;
             let warnings = (resource.strategy.warnings)(&new, Some(&old));
-            self.claim(resource, &mut new, Some(&old), dry_run)?;
+            let claim = self.claim(resource, &mut new, Some(&old))?;
             new.meta.resource_version.clone_from(&old.meta.resource_version);
 
             let goes = is_released(resource, &new, &old);
             let put = put_of(resource, &new);
             if existing.encoded.holds(&put.draft) && !goes {
+                self.give_back(claim);
                 return Ok(Updated { written: Written::Stored(existing), created: false, warnings });
             }
             if dry_run {
+                self.give_back(claim);
                 return Ok(Updated { written: Written::Unstored(Box::new(new)), created: false, warnings });
             }
             let write = Write {
@@ -128,15 +130,21 @@ impl Api {
             };
             match self.store.commit(write).await {
                 Ok(_) if goes => {
+                    self.keep(claim);
                     self.after_write(resource, Some(&old), None).await;
                     return Ok(Updated { written: Written::Unstored(Box::new(new)), created: false, warnings });
                 }
                 Ok(stored) => {
+                    self.keep(claim);
                     self.after_write(resource, Some(&old), Some(&new)).await;
                     return Ok(Updated { written: Written::Stored(stored), created: false, warnings });
                 }
-                Err(Refused::Changed(_)) => {}
-                Err(Refused::Unavailable(why)) => return Err(ApiError::Internal(why)),
+                Err(refused) => {
+                    self.give_back(claim);
+                    if let Refused::Unavailable(why) = refused {
+                        return Err(ApiError::Internal(why));
+                    }
+                }
             }
         }
         Err(ApiError::modified(resource.group_resource(), key.name()))
