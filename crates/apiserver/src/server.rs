@@ -1,7 +1,7 @@
 //! Starting, reaching and stopping a server.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::Path,
     sync::Arc,
 };
@@ -108,6 +108,15 @@ fn wall_clock() -> jiff::Timestamp {
     jiff::Timestamp::now()
 }
 
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    address
+}
+
 struct Socket {
     address: SocketAddr,
     certificates: Certificates,
@@ -155,9 +164,9 @@ impl ApiServer {
         kube::Client::new(self.service(), "default")
     }
 
-    /// Where HTTPS is served.
+    /// Where HTTPS is served; a server on every address of this machine is reached on loopback.
     pub fn url(&self) -> Option<String> {
-        self.socket.as_ref().map(|s| format!("https://{}", s.address))
+        self.socket.as_ref().map(|s| format!("https://{}", reachable(s.address)))
     }
 
     /// A kubeconfig for HTTPS as administrator; `None` without a socket. It holds secrets: keep it private.

@@ -15,7 +15,8 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
+use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
     api::Api,
@@ -138,7 +139,9 @@ impl ApiService {
     {
         let (head, body) = request.into_parts();
         let format = error_format(&head.headers);
-        let mut response = match AssertUnwindSafe(self.respond(&head, body)).catch_unwind().await {
+        let begun = Instant::now();
+        let span = tracing::debug_span!("request", method = %head.method, path = head.uri.path(), user = Empty);
+        let mut response = match AssertUnwindSafe(self.respond(&head, body)).catch_unwind().instrument(span.clone()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => error_response(&error, format),
             Err(_) => {
@@ -150,6 +153,7 @@ impl ApiService {
         if let Ok(value) = HeaderValue::try_from(audit) {
             response.headers_mut().insert("audit-id", value);
         }
+        tracing::debug!(parent: &span, code = response.status().as_u16(), duration = ?begun.elapsed(), "answered");
         response
     }
 
@@ -162,6 +166,7 @@ impl ApiService {
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let route = Route::parse(head.uri.path());
         let user = self.who_asks(head)?;
+        Span::current().record("user", user.name.as_str());
         match route {
             Route::Resource(path) => {
                 let user = self.allow(&auth::Question::of_resource(&head.method, &path, &query), &head.headers, user)?;

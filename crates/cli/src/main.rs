@@ -1,2 +1,34 @@
-//! The `bellerophon` binary.
-fn main() {}
+//! The `bellerophon` binary: a Kubernetes API on your laptop.
+//! In: a command line. Out: facts on stdout, logs and errors on stderr; exit code 0 done, 1 failed, 2 misused.
+
+mod arguments; // what the command line may say
+mod failure; // why a command ended early, in one line
+mod logs; // events on stderr
+mod ready; // the facts a user or a script waits for
+mod stop; // signals that end a command
+mod up; // `bellerophon up`
+
+use std::process::ExitCode;
+
+use tokio::{runtime::Runtime, time::Instant};
+
+use crate::{
+    arguments::{Arguments, Command},
+    failure::Failure,
+};
+
+fn main() -> ExitCode {
+    let started = Instant::now();
+    match Arguments::read().and_then(|arguments| run(arguments, started)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.tell(),
+    }
+}
+
+fn run(arguments: Arguments, started: Instant) -> Result<(), Failure> {
+    logs::begin(arguments.verbose, arguments.log_format)?;
+    let runtime = Runtime::new().map_err(Failure::caused_by("cannot start the runtime"))?;
+    match arguments.command {
+        Command::Up(options) => runtime.block_on(up::up(&options, started)),
+    }
+}

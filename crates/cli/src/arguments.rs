@@ -1,0 +1,118 @@
+//! What the command line may say.
+//! In: the process's arguments. Out: options in types, or help.
+//! Holds: a flag exists only when it does something; anything else is misuse.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+use crate::failure::Failure;
+
+/// Write, run, test and watch Kubernetes controllers: a Kubernetes API on your laptop, with nothing else installed.
+#[derive(Debug, Parser)]
+#[command(name = "bellerophon", version, propagate_version = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    /// Log more to stderr: -v what happens, -vv every request, -vvv every detail; RUST_LOG has the last word
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    /// How log lines are written
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
+    pub(crate) log_format: Form,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start a Kubernetes API server, write a kubeconfig for it, and wait
+    #[command(after_help = "State is in memory. Ctrl-C stops in order, a second one at once.")]
+    Up(UpOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpOptions {
+    /// Where to serve HTTPS; port 0 takes a free one
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = address)]
+    pub(crate) listen: SocketAddr,
+
+    /// Where to write the kubeconfig, readable by you alone
+    #[arg(long, value_name = "FILE", default_value = ".bellerophon/kubeconfig")]
+    pub(crate) kubeconfig: PathBuf,
+
+    /// What acts in the cluster besides its clients
+    #[arg(long, value_name = "WHAT", default_value = "none")]
+    cluster: Cluster,
+
+    /// How facts are written to stdout: for people, or one JSON object a line
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) output: Form,
+}
+
+/// A form for people or for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    Text,
+    Json,
+}
+
+/// What acts in a cluster. Scripts that need a silent API server say so, and keep it when more is on offer.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Cluster {
+    /// The bare API server: nothing happens that no client asked for
+    None,
+}
+
+impl Arguments {
+    /// Reads the command line; asks for help and for the version end here.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn read() -> Result<Self, Failure> {
+        Self::try_parse().map_err(|error| if error.use_stderr() { Failure::Misuse(in_one_line(&error)) } else { error.exit() })
+    }
+}
+
+/// Clap explains in paragraphs; scripts and logs want a line.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let explained = text.split("\n\nUsage:").next().unwrap_or_default();
+    let explained = explained.strip_prefix("error: ").unwrap_or(explained);
+    let parts: Vec<&str> = explained.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    parts.join(" ")
+}
+
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "not an IP address and a port, such as 127.0.0.1:6443 or [::1]:0")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn definition_of_the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn misuse_is_told_in_one_line() {
+        let cases: &[(&[&str], &str)] = &[
+            (&["up", "--nodes", "3"], "unexpected argument '--nodes' found"),
+            (&["up", "--cluster", "core"], "invalid value 'core' for '--cluster <WHAT>' [possible values: none]"),
+            (
+                &["up", "--listen", "here"],
+                "invalid value 'here' for '--listen <IP:PORT>': not an IP address and a port, such as 127.0.0.1:6443 or [::1]:0",
+            ),
+            (&["down"], "unrecognized subcommand 'down'"),
+        ];
+        for (line, wanted) in cases {
+            let error = Arguments::try_parse_from([&["bellerophon"], *line].concat()).expect_err("misuse");
+            let told = in_one_line(&error);
+            assert!(told.starts_with(wanted) && !told.contains('\n'), "{line:?}: {told}");
+        }
+    }
+}
