@@ -4,7 +4,10 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    ArgAction, Args, Parser, Subcommand, ValueEnum,
+    error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion},
+};
 
 use crate::failure::Failure;
 
@@ -65,12 +68,15 @@ enum Cluster {
 }
 
 impl Arguments {
-    /// Reads the command line; asks for help and for the version end here.
+    /// Reads the command line. Asking for help or for the version, or for nothing at all, is answered here and ends the process.
     ///
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn read() -> Result<Self, Failure> {
-        Self::try_parse().map_err(|error| if error.use_stderr() { Failure::Misuse(in_one_line(&error)) } else { error.exit() })
+        Self::try_parse().map_err(|error| match error.kind() {
+            DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+            _ => Failure::Misuse(in_one_line(&error)),
+        })
     }
 }
 

@@ -16,8 +16,8 @@ use crate::{arguments::UpOptions, failure::Failure, ready::Ready, stop::Signals}
 /// The address is taken, or the kubeconfig cannot be written.
 pub(crate) async fn up(options: &UpOptions, started: Instant) -> Result<(), Failure> {
     let mut signals = Signals::listen().map_err(Failure::caused_by("cannot listen for signals"))?;
-    warn_of_exposure(options.listen);
     let server = ApiServer::builder().listen(options.listen).start().await.map_err(Failure::because)?;
+    warn_of_exposure(options.listen);
     let served = serve(&server, options, started, &mut signals).await;
     signals.grant(server.shutdown()).await.map_err(Failure::caused_by("cannot listen for signals"))?;
     info!("stopped");
