@@ -23,6 +23,11 @@ pub(crate) fn coerce(map: &mut Map<String, Value>, schema: &Schema) -> Result<Ve
     Ok(unknown)
 }
 
+/// Like [`coerce`], for an object that is itself a resource.
+pub(super) fn coerce_resource(map: &mut Map<String, Value>, schema: &Schema) -> Result<(), FieldError> {
+    coerce_map(map, schema, true, &Path::ROOT, &mut Vec::new())
+}
+
 /// Like [`coerce`], for a value at `path` that may itself be a resource; what it drops is not told.
 pub(super) fn coerce_value(value: &mut Value, schema: &Schema, path: &Path<'_>) -> Result<(), FieldError> {
     coerce_in(value, schema, path, &mut Vec::new())
@@ -73,6 +78,11 @@ fn coerce_metadata(value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>
 /// What is wrong with the embedded resources of a custom resource.
 pub(crate) fn check(map: &Map<String, Value>, schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     check_map(map, schema, false, path, errors);
+}
+
+/// Like [`check`], for an object that is itself a resource.
+pub(super) fn check_resource_at_root(map: &Map<String, Value>, schema: &Schema, errors: &mut Vec<FieldError>) {
+    check_map(map, schema, true, &Path::ROOT, errors);
 }
 
 /// Like [`check`], for a value that may itself be a resource.

@@ -2,19 +2,26 @@
 //! In: CustomResourceDefinitions and custom resources as JSON. Out: the same completed, or what is wrong with them, field by field.
 //! Holds: everything here is a pure function of its arguments; serving, storing and discovering custom resources happens elsewhere.
 
+mod approval; // groups that need an approval
 mod bounds; // bounds of numbers
 mod default; // filling in defaults, and what null means
+mod defaults; // defaults must fit their schema
+mod definition; // a definition, typed
 mod embedded; // resources inside a custom resource
 mod formats; // string formats
 mod lists; // sets and maps written as lists
 mod metadata; // metadata inside custom resources
 mod number; // numbers as Go sees them
+mod openapi; // which keywords a schema may use
 mod pattern; // regular expressions as Go writes them
 mod problem; // what validation finds
 mod prune; // dropping unknown fields
+mod refused; // what this server cannot do yet
 mod resource; // a custom resource on its way in and out
 mod schema; // the schema, parsed once
+mod structural; // what makes a schema structural
 mod validate; // judging a value by its schema
 
+pub(crate) use definition::{ColumnDefinition, Condition, Definition, Names, Scale, Status, Version};
 pub(crate) use resource::CustomSchema;
 pub(crate) use schema::Schema;

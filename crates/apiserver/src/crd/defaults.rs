@@ -1,0 +1,192 @@
+//! Defaults that a schema gives must be values it would accept.
+//! In: a structural schema. Out: what is wrong with its defaults.
+//! Holds: a default inside the metadata of a resource is judged as part of a whole resource.
+
+use serde_json::{Map, Value, json};
+
+use crate::field::{FieldError, Path};
+
+use super::{embedded, prune, schema::Schema, validate};
+
+/// How to get from a resource to the schema at hand.
+#[derive(Clone, Copy)]
+struct Trail<'a> {
+    /// The step before; none at the resource itself.
+    parent: Option<&'a Trail<'a>>,
+    /// A field's name, or none for the items of a list.
+    step: Option<&'a str>,
+}
+
+/// The innermost resource around a schema.
+#[derive(Clone, Copy)]
+struct Resource<'a> {
+    schema: &'a Schema,
+    inside_meta: bool,
+}
+
+/// What is wrong with the defaults of a schema.
+pub(super) fn check(schema: &Schema, path: &Path<'_>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let resource = Resource { schema, inside_meta: false };
+    check_node(schema, resource, Trail { parent: None, step: None }, true, path, &mut errors);
+    errors
+}
+
+fn check_node(schema: &Schema, around: Resource<'_>, trail: Trail<'_>, is_root: bool, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let is_resource = is_root || schema.embedded_resource;
+    let around = if is_resource { Resource { schema, inside_meta: false } } else { around };
+    let trail = if is_resource { Trail { parent: None, step: None } } else { trail };
+    if let Some(default) = &schema.default {
+        let at = path.child("default");
+        if around.inside_meta {
+            check_in_metadata(default, schema, around.schema, &trail, &at, errors);
+        } else {
+            check_default(default, schema, is_resource, &at, errors);
+        }
+    }
+    if let Some(item) = schema.item() {
+        check_node(item, around, Trail { parent: Some(&trail), step: None }, false, &path.child("items"), errors);
+    }
+    let properties = path.child("properties");
+    for (name, property) in &schema.properties {
+        let is_meta = is_resource && prune::META_FIELDS.contains(&name.as_str());
+        let around = Resource { inside_meta: around.inside_meta || is_meta, ..around };
+        check_node(property, around, Trail { parent: Some(&trail), step: Some(name) }, false, &properties.key(name), errors);
+    }
+}
+
+fn check_default(default: &Value, schema: &Schema, is_resource: bool, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let mut pruned = default.clone();
+    match &mut pruned {
+        Value::Object(map) if is_resource => drop(prune::prune_resource(map, schema)),
+        other => prune::prune_value(other, schema),
+    }
+    if pruned != *default {
+        errors.push(FieldError::invalid(path, default, "must not have unknown fields"));
+    }
+    let mut coerced = default.clone();
+    if let Err(error) = embedded::coerce_value(&mut coerced, schema, path) {
+        return errors.push(error);
+    }
+    let mut wrong = Vec::new();
+    embedded::check_value(&coerced, schema, path, &mut wrong);
+    if wrong.is_empty() {
+        wrong = validate::check(&coerced, None, schema, Some(path));
+    }
+    errors.append(&mut wrong);
+}
+
+fn check_in_metadata(
+    default: &Value,
+    schema: &Schema,
+    resource_schema: &Schema,
+    trail: &Trail<'_>,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let mut resource = trail.surround(default.clone());
+    let problem = match embedded::coerce_resource(&mut resource, resource_schema) {
+        Err(error) => Some(error.to_string()),
+        Ok(()) => {
+            let mut wrong = Vec::new();
+            embedded::check_resource_at_root(&resource, resource_schema, &mut wrong);
+            (!wrong.is_empty()).then(|| aggregate(&wrong))
+        }
+    };
+    match problem {
+        Some(problem) => errors.push(FieldError::invalid(path, default, &format!("must result in valid metadata: {problem}"))),
+        None => errors.extend(validate::check(default, None, schema, Some(path))),
+    }
+}
+
+/// Several errors as one text.
+pub(super) fn aggregate(errors: &[FieldError]) -> String {
+    let mut texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    texts.dedup();
+    match texts.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
+impl Trail<'_> {
+    /// The resource that has `value` at this place.
+    fn surround(&self, value: Value) -> Map<String, Value> {
+        let mut value = value;
+        let mut at = self;
+        while let Some(parent) = at.parent {
+            value = match at.step {
+                Some(name) => json!({ name: value }),
+                None => json!([value]),
+            };
+            at = parent;
+        }
+        let mut map = match value {
+            Value::Object(map) => map,
+            _ => Map::new(),
+        };
+        map.entry("apiVersion").or_insert_with(|| "validation/v1".into());
+        map.entry("kind").or_insert_with(|| "Validation".into());
+        map
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_field(schema: Value, expected: &[&str]) {
+        let parsed = Schema::parse(&json!({"type": "object", "properties": {"a": schema}})).expect("it is well typed");
+        let errors: Vec<String> =
+            check(&parsed, &Path::field("s")).iter().map(|e| e.to_string().replacen("s.properties[a].", "", 1)).collect();
+        assert_eq!(errors, expected, "{schema}");
+    }
+
+    #[test]
+    fn defaults_must_fit_their_own_schema() {
+        check_field(
+            json!({"type": "string", "default": 5}),
+            &["default: Invalid value: \"integer\":  in body must be of type string: \"integer\""],
+        );
+        check_field(
+            json!({"type": "integer", "maximum": 3, "default": 9}),
+            &["default: Invalid value: 9:  in body should be less than or equal to 3"],
+        );
+        check_field(
+            json!({"type": "string", "enum": ["x", "y"], "default": "z"}),
+            &["default: Unsupported value: \"z\": supported values: \"x\", \"y\""],
+        );
+        check_field(
+            json!({"type": "array", "items": {"type": "string"}, "default": ["x", 2]}),
+            &["default.[1]: Invalid value: \"integer\": [1] in body must be of type string: \"integer\""],
+        );
+        check_field(
+            json!({"type": "object", "properties": {"b": {"type": "string"}}, "default": {"b": "x", "c": 1}}),
+            &["default: Invalid value: {\"b\":\"x\",\"c\":1}: must not have unknown fields"],
+        );
+        check_field(
+            json!({"type": "object", "required": ["b"], "properties": {"b": {"type": "string", "default": "x"}}, "default": {}}),
+            &["default.b: Required value"],
+        );
+        check_field(
+            json!({"type": "object", "additionalProperties": {"type": "integer"}, "default": {"k": "x"}}),
+            &["default.k: Invalid value: \"string\": .k in body must be of type integer: \"string\""],
+        );
+    }
+
+    #[test]
+    fn defaults_in_embedded_metadata_make_a_sound_resource() {
+        let embedded = |name: &str| {
+            json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {
+                "metadata": {"type": "object", "properties": {"name": {"type": "string", "default": name}}}}})
+        };
+        check_field(embedded("x"), &[]);
+        check_field(
+            embedded("a/b"),
+            &[
+                "properties[metadata].properties[name].default: Invalid value: \"a/b\": must result in valid metadata: metadata.name: Invalid value: \"a/b\": may not contain '/'",
+            ],
+        );
+    }
+}
