@@ -9,8 +9,10 @@ mod defaults; // defaults must fit their schema
 mod definition; // a definition, typed
 mod embedded; // resources inside a custom resource
 mod formats; // string formats
+mod judge; // what a definition may say
 mod lists; // sets and maps written as lists
 mod metadata; // metadata inside custom resources
+mod naming; // which names a definition gets
 mod number; // numbers as Go sees them
 mod openapi; // which keywords a schema may use
 mod pattern; // regular expressions as Go writes them
@@ -19,9 +21,13 @@ mod prune; // dropping unknown fields
 mod refused; // what this server cannot do yet
 mod resource; // a custom resource on its way in and out
 mod schema; // the schema, parsed once
+mod strategy; // CustomResourceDefinition as a kind
 mod structural; // what makes a schema structural
+mod surface; // the parts of a definition around its schemas
 mod validate; // judging a value by its schema
 
 pub(crate) use definition::{ColumnDefinition, Condition, Definition, Names, Scale, Status, Version};
+pub(crate) use naming::{CLEANUP_FINALIZER, Termination, status, terminating};
 pub(crate) use resource::CustomSchema;
 pub(crate) use schema::Schema;
+pub(crate) use strategy::DEFINITION;
