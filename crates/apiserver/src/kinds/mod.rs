@@ -21,7 +21,7 @@ mod service_account; // identities of pods
 mod strategy; // what one kind does differently from all others
 mod table; // the rows
 #[cfg(test)]
-mod trial; // writes against one strategy, for tests
+pub(crate) mod trial; // writes against one strategy, for tests
 
 pub(crate) use namespace::finalize;
 pub(crate) use node::taint_not_ready;
@@ -29,5 +29,5 @@ pub(crate) use quantity::Quantity;
 pub(crate) use row::{Field, Row, StoredAs, Sub};
 pub(crate) use selector::Selector;
 pub(crate) use service::{Addresses, Reservation};
-pub(crate) use strategy::{DeleteAnswer, Deletion, Effect, Generation, Strategy};
+pub(crate) use strategy::{DeleteAnswer, Deletion, Effect, Generation, Strategy, keep_status};
 pub(crate) use table::{ROWS, find, find_kind};
