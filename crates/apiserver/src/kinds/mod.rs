@@ -1,14 +1,20 @@
 //! The kinds the server serves: one row each, and what each does differently.
 
 mod access; // roles and bindings
+mod autoscaling; // autoscalers of both versions
 mod checks; // little checks that many kinds share
+mod conditions; // conditions in a status
 mod config_map; // settings
+mod disruption; // budgets and evictions
+mod endpoint_slice; // addresses behind a service
 mod endpoints; // addresses behind a service, old form
 mod event; // events of both groups
+mod ingress; // ingresses and their classes
 mod lease; // who leads
 mod limit_range; // bounds and defaults of resources in a namespace
 mod look; // reading JSON with what is absent as empty
 mod namespace; // namespaces and their finalizers
+mod network_policy; // who may talk to whom
 mod node; // machines
 mod quantity; // amounts such as 500m and 1Gi
 mod resource_quota; // what a namespace may use
@@ -18,11 +24,13 @@ mod selectable; // the fields that selectors may name
 mod selector; // label selectors inside objects
 mod service; // services, their addresses and node ports
 mod service_account; // identities of pods
+mod service_range; // ranges of service addresses
 mod strategy; // what one kind does differently from all others
 mod table; // the rows
 #[cfg(test)]
 pub(crate) mod trial; // writes against one strategy, for tests
 
+pub(crate) use disruption::{Verdict, evict};
 pub(crate) use namespace::finalize;
 pub(crate) use node::taint_not_ready;
 pub(crate) use quantity::Quantity;

@@ -2,9 +2,10 @@
 //! Holds: groups stand in the order of `/apis`, versions with the preferred one first, rows in the order of discovery.
 
 use super::{
-    Strategy, access, config_map, endpoints, event, lease, limit_range, namespace, node, resource_quota,
+    Strategy, access, autoscaling, config_map, disruption, endpoint_slice, endpoints, event, ingress, lease, limit_range, namespace,
+    network_policy, node, resource_quota,
     row::{CREATE, Row, Sub, row},
-    secret, selectable, service, service_account,
+    secret, selectable, service, service_account, service_range,
 };
 
 const PLAIN: &Strategy = &Strategy::PLAIN;
@@ -123,11 +124,12 @@ pub(crate) static ROWS: &[Row] = &[
     v1("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", PLAIN).cluster_wide().verbs(CREATE),
     v1("authorization.k8s.io", "SelfSubjectRulesReview", "selfsubjectrulesreviews", PLAIN).cluster_wide().verbs(CREATE),
     v1("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", PLAIN).cluster_wide().verbs(CREATE),
-    row("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", WITH_STATUS)
+    row("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &autoscaling::AUTOSCALER)
         .short(&["hpa"])
         .category(ALL)
         .subresources(&[Sub::part("status", "HorizontalPodAutoscaler")]),
-    row("autoscaling", "v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", WITH_STATUS)
+    row("autoscaling", "v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &autoscaling::AUTOSCALER_V1)
+        .stored_as(&autoscaling::STORED_AS_V2)
         .short(&["hpa"])
         .category(ALL)
         .subresources(&[Sub::part("status", "HorizontalPodAutoscaler")]),
@@ -138,12 +140,14 @@ pub(crate) static ROWS: &[Row] = &[
         .short(&["csr"])
         .subresources(&[Sub::part("approval", "CertificateSigningRequest"), Sub::part("status", "CertificateSigningRequest")])
         .selectable(selectable::SIGNING_REQUEST),
-    v1("networking.k8s.io", "IngressClass", "ingressclasses", PLAIN).cluster_wide(),
-    v1("networking.k8s.io", "Ingress", "ingresses", WITH_STATUS).short(&["ing"]).subresources(&[Sub::part("status", "Ingress")]),
-    v1("networking.k8s.io", "IPAddress", "ipaddresses", PLAIN).cluster_wide().short(&["ip"]),
-    v1("networking.k8s.io", "NetworkPolicy", "networkpolicies", PLAIN).short(&["netpol"]),
-    v1("networking.k8s.io", "ServiceCIDR", "servicecidrs", WITH_STATUS).cluster_wide().subresources(&[Sub::part("status", "ServiceCIDR")]),
-    v1("policy", "PodDisruptionBudget", "poddisruptionbudgets", WITH_STATUS)
+    v1("networking.k8s.io", "IngressClass", "ingressclasses", &ingress::INGRESS_CLASS).cluster_wide(),
+    v1("networking.k8s.io", "Ingress", "ingresses", &ingress::INGRESS).short(&["ing"]).subresources(&[Sub::part("status", "Ingress")]),
+    v1("networking.k8s.io", "IPAddress", "ipaddresses", &service_range::IP_ADDRESS).cluster_wide().short(&["ip"]),
+    v1("networking.k8s.io", "NetworkPolicy", "networkpolicies", &network_policy::NETWORK_POLICY).short(&["netpol"]),
+    v1("networking.k8s.io", "ServiceCIDR", "servicecidrs", &service_range::SERVICE_CIDR)
+        .cluster_wide()
+        .subresources(&[Sub::part("status", "ServiceCIDR")]),
+    v1("policy", "PodDisruptionBudget", "poddisruptionbudgets", &disruption::DISRUPTION_BUDGET)
         .short(&["pdb"])
         .subresources(&[Sub::part("status", "PodDisruptionBudget")]),
     v1("rbac.authorization.k8s.io", "ClusterRoleBinding", "clusterrolebindings", &access::CLUSTER_ROLE_BINDING).cluster_wide(),
@@ -185,7 +189,7 @@ pub(crate) static ROWS: &[Row] = &[
     v1("scheduling.k8s.io", "PriorityClass", "priorityclasses", PLAIN).cluster_wide().short(&["pc"]),
     v1("coordination.k8s.io", "Lease", "leases", &lease::LEASE),
     v1("node.k8s.io", "RuntimeClass", "runtimeclasses", PLAIN).cluster_wide(),
-    v1("discovery.k8s.io", "EndpointSlice", "endpointslices", PLAIN),
+    v1("discovery.k8s.io", "EndpointSlice", "endpointslices", &endpoint_slice::ENDPOINT_SLICE),
     v1("resource.k8s.io", "DeviceClass", "deviceclasses", PLAIN).cluster_wide(),
     v1("resource.k8s.io", "ResourceClaim", "resourceclaims", WITH_STATUS).subresources(&[Sub::part("status", "ResourceClaim")]),
     v1("resource.k8s.io", "ResourceClaimTemplate", "resourceclaimtemplates", PLAIN),

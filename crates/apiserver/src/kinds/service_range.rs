@@ -1,0 +1,139 @@
+//! Ranges of service addresses, and the addresses taken from them.
+
+use serde_json::{Value, json};
+
+use super::{Generation, Strategy, checks, look::Look};
+use crate::{
+    field::{FieldError, Path},
+    names,
+    object::Object,
+};
+
+pub(crate) const SERVICE_CIDR: Strategy = Strategy {
+    default: |range| {
+        range.section("spec");
+        range.section("status");
+    },
+    prepare_create: |range| {
+        range.body.insert("status".into(), json!({}));
+    },
+    validate: validate_range,
+    validate_update: grown_range,
+    generation: Generation::None,
+    ..Strategy::WITH_STATUS
+};
+
+pub(crate) const IP_ADDRESS: Strategy = Strategy {
+    validate: validate_address,
+    validate_update: |new, old, out| {
+        let parent = |address: &Object| address.body.part("spec").part("parentRef").clone();
+        checks::immutable(&Path::field("spec.parentRef"), &parent(new), &parent(old), out);
+    },
+    name: address_name,
+    ..Strategy::PLAIN
+};
+
+fn validate_range(range: &Object, out: &mut Vec<FieldError>) {
+    let (at, cidrs) = (Path::field("spec.cidrs"), range.body.part("spec").list("cidrs"));
+    match cidrs.len() {
+        0 => out.push(FieldError::required(at, "at least one CIDR required")),
+        1 | 2 => {
+            for (i, cidr) in cidrs.iter().filter_map(Value::as_str).enumerate() {
+                canonical_cidr(&at.index(i), cidr, out);
+            }
+            let families: Vec<bool> = cidrs.iter().filter_map(|c| checks::parse_cidr(c.as_str()?)).map(|(ip, _)| ip.is_ipv4()).collect();
+            if matches!(families[..], [a, b] if a == b) {
+                let why = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
+                out.push(FieldError::invalid(at, range.body.part("spec").part("cidrs"), why));
+            }
+        }
+        _ => out.push(FieldError::invalid(at, range.body.part("spec"), "may only hold up to 2 values")),
+    }
+}
+
+fn canonical_cidr(at: &Path, text: &str, out: &mut Vec<FieldError>) {
+    let before = out.len();
+    checks::cidr(at, text, out);
+    if out.len() > before {
+        return;
+    }
+    let (ip, length) = checks::parse_cidr(text).expect("checked above");
+    let canonical = format!("{ip}/{length}");
+    if canonical != text {
+        out.push(FieldError::invalid(at, text, &format!("must be in canonical form ({canonical:?})")));
+    }
+}
+
+/// A range may only gain its second family.
+fn grown_range(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
+    let all = Path::field("spec.cidrs");
+    let (now, before) = (new.body.part("spec").list("cidrs"), old.body.part("spec").list("cidrs"));
+    match (before.len(), now.len()) {
+        (a, b) if a == b => {
+            for (i, (now, before)) in now.iter().zip(before).enumerate() {
+                checks::immutable(&all.index(i), now, before, out);
+            }
+        }
+        (1, 2) => checks::immutable(&all.index(0), &now[0], &before[0], out),
+        _ => out.push(FieldError::invalid(all, new.body.part("spec").part("cidrs"), checks::IMMUTABLE)),
+    }
+}
+
+fn address_name(name: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    checks::ip(&Path::ROOT, name, &mut out);
+    if let Some(wrong) = out.first() {
+        let head = format!("Invalid value: {name:?}: ");
+        return vec![wrong.message.strip_prefix(&head).unwrap_or(&wrong.message).to_owned()];
+    }
+    let canonical = checks::parse_ip(name).map(|ip| ip.to_string()).unwrap_or_default();
+    if canonical == name { Vec::new() } else { vec![format!("must be in canonical form ({canonical:?})")] }
+}
+
+fn validate_address(address: &Object, out: &mut Vec<FieldError>) {
+    let at = Path::field("spec.parentRef");
+    let Some(parent) = address.body.part("spec").get_set("parentRef") else {
+        out.push(FieldError::required(at, ""));
+        return;
+    };
+    let group = parent.text("group");
+    if !group.is_empty() {
+        checks::named(&at.child("group"), group, names::dns_subdomain(group), out);
+    }
+    for field in ["resource", "name"] {
+        match parent.text(field) {
+            "" => out.push(FieldError::required(at.child(field), "")),
+            text => checks::named(&at.child(field), text, names::path_segment(text), out),
+        }
+    }
+    let namespace = parent.text("namespace");
+    checks::named(&at.child("namespace"), namespace, names::path_segment(namespace), out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::trial::{create, refused, update};
+
+    #[test]
+    fn range_is_canonical_and_only_gains_a_family() {
+        refused(&SERVICE_CIDR, json!({"spec": {}}), &["spec.cidrs: Required value: at least one CIDR required"]);
+        refused(
+            &SERVICE_CIDR,
+            json!({"spec": {"cidrs": ["2001:DB8::/64"]}}),
+            &["spec.cidrs[0]: Invalid value: \"2001:DB8::/64\": must be in canonical form (\"2001:db8::/64\")"],
+        );
+        let (range, _) = create(&SERVICE_CIDR, json!({"spec": {"cidrs": ["10.1.0.0/24"]}}));
+        let (_, wrong) = update(&SERVICE_CIDR, &range, json!({"spec": {"cidrs": ["10.1.0.0/24", "2001:db8::/64"]}}));
+        assert_eq!(wrong, [""; 0]);
+        let (_, wrong) = update(&SERVICE_CIDR, &range, json!({"spec": {"cidrs": ["10.2.0.0/24"]}}));
+        assert_eq!(wrong, ["spec.cidrs[0]: Invalid value: \"10.2.0.0/24\": field is immutable"]);
+    }
+
+    #[test]
+    fn address_is_named_by_itself() {
+        assert_eq!(address_name("10.0.0.1"), [""; 0]);
+        assert_eq!(address_name("x"), ["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"]);
+        refused(&IP_ADDRESS, json!({}), &["spec.parentRef: Required value"]);
+    }
+}
