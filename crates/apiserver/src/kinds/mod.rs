@@ -16,6 +16,7 @@ mod look; // reading JSON with what is absent as empty
 mod namespace; // namespaces and their finalizers
 mod network_policy; // who may talk to whom
 mod node; // machines
+mod pod; // pods and what they are made of
 mod quantity; // amounts such as 500m and 1Gi
 mod resource_quota; // what a namespace may use
 mod row; // one served kind: names, scope, verbs, storage

@@ -59,7 +59,7 @@ pub(crate) static ROWS: &[Row] = &[
         .cluster_wide()
         .short(&["pv"])
         .subresources(&[Sub::part("status", "PersistentVolume")]),
-    core("Pod", "pods", WITH_STATUS)
+    core("Pod", "pods", &super::pod::POD)
         .short(&["po"])
         .category(ALL)
         .subresources(&[

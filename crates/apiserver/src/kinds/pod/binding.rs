@@ -1,0 +1,83 @@
+//! A pod gets its node: the `binding` subresource.
+//! In: the Binding, the Pod, the labels of the node. Out: the bound Pod, or why it cannot be bound.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{super::look::Look, spec_value};
+use crate::{
+    error::{ApiError, GroupResource},
+    field::{FieldError, Path},
+    object::{Object, Time},
+};
+
+/// Labels of a node that its pods take over when they are bound.
+const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+
+/// What is wrong with a Binding; Kubernetes answers it as one sentence without causes.
+///
+/// # Errors
+/// A target that is no node, or has no name.
+pub(crate) fn check(binding: &Object) -> Result<(), ApiError> {
+    let target = binding.body.part("target");
+    let at = Path::field("target");
+    let mut wrong = Vec::new();
+    if !matches!(target.text("kind"), "" | "Node") {
+        wrong.push(FieldError::not_supported(at.child("kind"), target.text("kind"), &["Node", "<empty>"]));
+    }
+    if target.text("name").is_empty() {
+        wrong.push(FieldError::required(at.child("name"), ""));
+    }
+    let sentences: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+    match sentences.as_slice() {
+        [] => Ok(()),
+        [one] => Err(ApiError::Unnamed(one.clone())),
+        many => Err(ApiError::Unnamed(format!("[{}]", many.join(", ")))),
+    }
+}
+
+/// The labels that a binding to a node with `node_labels` brings along.
+pub(crate) fn topology_labels(node_labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    TOPOLOGY.iter().filter_map(|key| Some(((*key).to_owned(), node_labels.get(*key)?.clone()))).collect()
+}
+
+/// Binds the pod to the target of a checked Binding; its labels and annotations go over to the pod.
+///
+/// # Errors
+/// A pod that is going, has a node already, or still waits at a gate.
+pub(crate) fn bind(pod: &mut Object, binding: &Object, now: Time) -> Result<(), ApiError> {
+    let (name, spec) = (pod.meta.name.clone(), spec_value(pod));
+    let why = if pod.meta.deletion_timestamp.is_some() {
+        format!("pod {name} is being deleted, cannot be assigned to a host")
+    } else if !spec.text("nodeName").is_empty() {
+        format!("pod {name} is already assigned to node {:?}", spec.text("nodeName"))
+    } else if !spec.list("schedulingGates").is_empty() {
+        format!("pod {name} has non-empty .spec.schedulingGates")
+    } else {
+        let node = binding.body.part("target").text("name").to_owned();
+        pod.section("spec").insert("nodeName".into(), node.into());
+        pod.meta.annotations.extend(binding.meta.annotations.clone());
+        pod.meta.labels.extend(binding.meta.labels.clone());
+        pod.section("status").remove("nominatedNodeName");
+        mark_scheduled(pod, now);
+        return Ok(());
+    };
+    Err(ApiError::Conflict { what: GroupResource::new("", "pods/binding"), name, why })
+}
+
+fn mark_scheduled(pod: &mut Object, now: Time) {
+    let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now.to_string()});
+    let conditions = pod.section("status").entry("conditions").or_insert_with(|| json!([]));
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    match conditions.iter_mut().find(|c| c.text("type") == "PodScheduled") {
+        Some(known) if known.text("status") == "True" => {}
+        Some(known) => *known = scheduled,
+        None => conditions.push(scheduled),
+    }
+}
+
+/// The answer to a binding.
+pub(crate) fn answer() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+}

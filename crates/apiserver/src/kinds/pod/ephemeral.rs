@@ -1,0 +1,44 @@
+//! Debugging containers: added to a running pod through their own subresource, never changed or removed.
+//! In: the new and the old Pod of such a write. Out: the Pod to store, and what is wrong with the change.
+
+use super::{
+    super::look::{Look, same},
+    annotations, keep_metadata, spec_value, validate,
+};
+use crate::{
+    field::{FieldError, Path},
+    object::Object,
+};
+
+/// Puts back everything but the debugging containers.
+pub(crate) fn prepare(new: &mut Object, old: &Object) {
+    let containers = new.body.part("spec").get("ephemeralContainers").cloned();
+    keep_metadata(new, old);
+    new.body.clone_from(&old.body);
+    match containers {
+        Some(containers) => new.section("spec").insert("ephemeralContainers".into(), containers),
+        None => new.section("spec").remove("ephemeralContainers"),
+    };
+}
+
+/// What is wrong with the prepared pod and the change.
+pub(crate) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
+    if old.meta.annotations.contains_key(super::spec::MIRROR) {
+        out.push(FieldError::forbidden("", "static pods do not support ephemeral containers"));
+        return;
+    }
+    validate(new, out);
+    annotations::check_update(&new.meta.annotations, &old.meta.annotations, &Path::field("metadata.annotations"), out);
+    let at = Path::field("spec.ephemeralContainers");
+    for before in spec_value(old).list("ephemeralContainers") {
+        let name = before.text("name");
+        match spec_value(new).list("ephemeralContainers").iter().rfind(|c| c.text("name") == name) {
+            // The line break is part of what Kubernetes says; a change is followed by a diff of its own structs there.
+            None => out.push(FieldError::forbidden(at, &format!("existing ephemeral containers {name:?} may not be removed\n"))),
+            Some(after) if !same(after, before) => {
+                out.push(FieldError::forbidden(at, &format!("existing ephemeral containers {name:?} may not be changed\n")));
+            }
+            Some(_) => {}
+        }
+    }
+}

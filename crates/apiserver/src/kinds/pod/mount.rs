@@ -1,0 +1,146 @@
+//! Where a container sees its volumes: mounts and block devices, and the paths they may have.
+//! In: a container and the sound volumes of its pod. Out: what is wrong with its mounts and devices.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{
+    super::{checks, look::Look},
+    spec::Scene,
+};
+use crate::field::{FieldError, Path};
+
+/// What is wrong with the mounts and devices of a container.
+pub(super) fn check(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    check_mounts(container, scene, &at.child("volumeMounts"), out);
+    check_devices(container, scene, &at.child("volumeDevices"), out);
+}
+
+fn check_mounts(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let devices = container.list("volumeDevices");
+    let mut paths = BTreeSet::new();
+    for (i, mount) in container.list("volumeMounts").iter().enumerate() {
+        let item = at.index(i);
+        let (name, path) = (mount.text("name"), mount.text("mountPath"));
+        checks::required(&item.child("name"), name, out);
+        if !scene.volumes.contains_key(name) {
+            out.push(FieldError::not_found(item.child("name"), name));
+        }
+        checks::required(&item.child("mountPath"), path, out);
+        if !paths.insert(path) {
+            out.push(FieldError::invalid(item.child("mountPath"), path, "must be unique"));
+        }
+        if devices.iter().any(|d| d.text("name") == name) {
+            out.push(FieldError::invalid(item.child("name"), name, "must not already exist in volumeDevices"));
+        }
+        if devices.iter().any(|d| d.text("devicePath") == path) {
+            out.push(FieldError::invalid(item.child("mountPath"), path, "must not already exist as a path in volumeDevices"));
+        }
+        check_sub_paths(mount, at, &item, out);
+        check_propagation(mount, container, at, out);
+        check_recursive(mount, at, out);
+    }
+}
+
+// Kubernetes blames the list, not the mount, for some of a mount's fields: hence two places.
+fn check_sub_paths(mount: &Value, list: &Path<'_>, item: &Path<'_>, out: &mut Vec<FieldError>) {
+    let (path, expression) = (mount.text("subPath"), mount.text("subPathExpr"));
+    check_descending(path, &list.child("subPath"), out);
+    if !expression.is_empty() && !path.is_empty() {
+        out.push(FieldError::invalid(item.child("subPathExpr"), expression, "subPathExpr and subPath are mutually exclusive"));
+    }
+    check_descending(expression, &list.child("subPathExpr"), out);
+}
+
+fn check_propagation(mount: &Value, container: &Value, list: &Path<'_>, out: &mut Vec<FieldError>) {
+    let Some(mode) = mount.part("mountPropagation").as_str() else { return };
+    let at = list.child("mountPropagation");
+    checks::one_of(&at, mode, &["Bidirectional", "HostToContainer", "None"], out);
+    if mode == "Bidirectional" && !container.part("securityContext").is_true("privileged") {
+        out.push(FieldError::forbidden(&at, "Bidirectional mount propagation is available only to privileged containers"));
+    }
+}
+
+fn check_recursive(mount: &Value, list: &Path<'_>, out: &mut Vec<FieldError>) {
+    let at = list.child("recursiveReadOnly");
+    match mount.part("recursiveReadOnly").as_str() {
+        None | Some("Disabled") => {}
+        Some("Enabled" | "IfPossible") => {
+            if !mount.is_true("readOnly") {
+                out.push(FieldError::forbidden(&at, "may only be specified when readOnly is true"));
+            }
+            if !matches!(mount.text("mountPropagation"), "" | "None") {
+                out.push(FieldError::forbidden(&at, "may only be specified when mountPropagation is None or not specified"));
+            }
+        }
+        Some(other) => out.push(FieldError::not_supported(&at, other, &["Disabled", "Enabled", "IfPossible"])),
+    }
+}
+
+fn check_devices(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let mounts = container.list("volumeMounts");
+    let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
+    for (i, device) in container.list("volumeDevices").iter().enumerate() {
+        let at = at.index(i);
+        let (name, path) = (device.text("name"), device.text("devicePath"));
+        let (name_at, path_at) = (at.child("name"), at.child("devicePath"));
+        checks::required(&name_at, name, out);
+        if names.contains(name) {
+            out.push(FieldError::invalid(&name_at, name, "must be unique"));
+        }
+        match scene.volumes.get(name) {
+            None => out.push(FieldError::not_found(&name_at, name)),
+            Some(volume) if !volume.has("persistentVolumeClaim") && !volume.has("ephemeral") => {
+                let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+                out.push(FieldError::invalid(&name_at, name, detail));
+            }
+            Some(_) => {}
+        }
+        checks::required(&path_at, path, out);
+        if paths.contains(path) {
+            out.push(FieldError::invalid(&path_at, path, "must be unique"));
+        }
+        if has_backsteps(path) {
+            out.push(FieldError::invalid(&path_at, path, "can not contain backsteps ('..')"));
+        } else {
+            paths.insert(path);
+        }
+        if mounts.iter().any(|m| m.text("name") == name) {
+            out.push(FieldError::invalid(&name_at, name, "must not already exist in volumeMounts"));
+        }
+        if mounts.iter().any(|m| m.text("mountPath") == path) {
+            out.push(FieldError::invalid(&path_at, path, "must not already exist as a path in volumeMounts"));
+        }
+        if !name.is_empty() {
+            names.insert(name);
+        }
+    }
+}
+
+fn has_backsteps(path: &str) -> bool {
+    path.split('/').any(|step| step == "..")
+}
+
+/// A path must not climb.
+pub(super) fn check_no_backsteps(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    if has_backsteps(path) {
+        out.push(FieldError::invalid(at, path, "must not contain '..'"));
+    }
+}
+
+/// A path must lead down from where it starts.
+pub(super) fn check_descending(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    if path.starts_with('/') {
+        out.push(FieldError::invalid(at, path, "must be a relative path"));
+    }
+    check_no_backsteps(path, at, out);
+}
+
+/// A path must lead down and keep away from the names the kubelet uses itself.
+pub(super) fn check_not_reserved(path: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    check_descending(path, at, out);
+    if path.starts_with("..") && !path.starts_with("../") {
+        out.push(FieldError::invalid(at, path, "must not start with '..'"));
+    }
+}

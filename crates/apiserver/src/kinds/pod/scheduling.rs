@@ -1,0 +1,105 @@
+//! What holds a pod back or spreads it: gates, tolerations, topology spread constraints.
+//! In: parts of a pod spec. Out: what is wrong with them.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{
+    super::{checks, look::Look},
+    affinity::check_label_keys,
+};
+use crate::{
+    field::{FieldError, Path},
+    names,
+};
+
+/// What is wrong with the gates before scheduling and before readiness.
+pub(super) fn check_gates(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let readiness_at = at.child("readinessGates");
+    for (i, gate) in spec.list("readinessGates").iter().enumerate() {
+        let condition = gate.text("conditionType");
+        checks::named(&readiness_at.index(i).child("conditionType"), condition, names::qualified_name(condition), out);
+    }
+    let gates_at = at.child("schedulingGates");
+    let mut seen = BTreeSet::new();
+    for (i, gate) in spec.list("schedulingGates").iter().enumerate() {
+        let name = gate.text("name");
+        checks::named(&gates_at.index(i), name, names::qualified_name(name), out);
+        if !seen.insert(name) {
+            out.push(FieldError::duplicate(gates_at.index(i), name));
+        }
+    }
+}
+
+/// What is wrong with tolerations.
+pub(super) fn check_tolerations(tolerations: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
+    for (i, toleration) in tolerations.iter().enumerate() {
+        let at = at.index(i);
+        let (key, operator) = (toleration.text("key"), toleration.text("operator"));
+        let (value, effect) = (toleration.text("value"), toleration.text("effect"));
+        let operator_at = at.child("operator");
+        if !key.is_empty() {
+            checks::named(&at.child("key"), key, names::qualified_name(key), out);
+        } else if operator != "Exists" {
+            let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            out.push(FieldError::invalid(&operator_at, operator, detail));
+        }
+        if toleration.has("tolerationSeconds") && effect != "NoExecute" {
+            let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+            out.push(FieldError::invalid(at.child("effect"), effect, detail));
+        }
+        match operator {
+            "" | "Equal" => {
+                let wrong = names::label_value(value);
+                if !wrong.is_empty() {
+                    out.push(FieldError::invalid(&operator_at, value, &wrong.join(";")));
+                }
+            }
+            "Exists" if value.is_empty() => {}
+            "Exists" => out.push(FieldError::invalid(&operator_at, value, "value must be empty when `operator` is 'Exists'")),
+            "Lt" | "Gt" => out.push(FieldError::not_supported(&operator_at, operator, &["Equal", "Exists", "Lt", "Gt"])),
+            _ => out.push(FieldError::not_supported(&operator_at, operator, &["Equal", "Exists"])),
+        }
+        if !effect.is_empty() {
+            checks::one_of(&at.child("effect"), effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], out);
+        }
+    }
+}
+
+/// What is wrong with topology spread constraints.
+pub(super) fn check_spread(constraints: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
+    for (i, constraint) in constraints.iter().enumerate() {
+        let at = at.index(i);
+        check_positive(constraint.number("maxSkew"), &at.child("maxSkew"), out);
+        let (key, action) = (constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"));
+        if key.is_empty() {
+            out.push(FieldError::required(at.child("topologyKey"), "can not be empty"));
+        }
+        checks::one_of(&at.child("whenUnsatisfiable"), action, &["DoNotSchedule", "ScheduleAnyway"], out);
+        if constraints[i + 1..].iter().any(|c| c.text("topologyKey") == key && c.text("whenUnsatisfiable") == action) {
+            out.push(FieldError::duplicate(at.child("{topologyKey, whenUnsatisfiable}"), &format!("{{{key}, {action}}}")));
+        }
+        if let Some(domains) = constraint.int("minDomains") {
+            let domains_at = at.child("minDomains");
+            check_positive(domains, &domains_at, out);
+            if action != "DoNotSchedule" {
+                let detail = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
+                out.push(FieldError::invalid(&domains_at, domains, &detail));
+            }
+        }
+        for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+            if let Some(value) = constraint.part(policy).as_str() {
+                checks::one_of(&at.child(policy), value, &["Honor", "Ignore"], out);
+            }
+        }
+        check_label_keys(constraint, &at, out);
+        checks::label_selector(&at.child("labelSelector"), constraint.part("labelSelector"), out);
+    }
+}
+
+fn check_positive(value: i64, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    if value <= 0 {
+        out.push(FieldError::invalid(at, value, "must be greater than zero"));
+    }
+}

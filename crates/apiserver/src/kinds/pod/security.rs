@@ -1,0 +1,261 @@
+//! Security contexts of pods and containers, and what an operating system rules out.
+//! In: parts of a pod spec. Out: what is wrong with them.
+
+use std::{collections::BTreeSet, sync::LazyLock};
+
+use regex::Regex;
+use serde_json::Value;
+
+use super::{
+    super::{checks, look::Look},
+    mount::check_descending,
+    spec::visit,
+};
+use crate::field::{FieldError, Path, Verbatim};
+
+/// What is wrong with the security context of a pod.
+pub(super) fn check_pod(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let context = spec.part("securityContext");
+    check_ids(context, &["fsGroup", "runAsUser", "runAsGroup"], at, out);
+    let groups_at = at.child("supplementalGroups");
+    for (i, group) in context.list("supplementalGroups").iter().enumerate() {
+        check_id(group.as_i64(), &groups_at.index(i), out);
+    }
+    if spec.is_true("hostPID") && spec.is_true("shareProcessNamespace") {
+        let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
+        out.push(FieldError::invalid(at.child("shareProcessNamespace"), true, detail));
+    }
+    check_sysctls(context, &at.child("sysctls"), out);
+    check_choice(context, "fsGroupChangePolicy", &["Always", "OnRootMismatch"], at, out);
+    check_seccomp(context.part("seccompProfile"), &at.child("seccompProfile"), out);
+    check_apparmor(context.part("appArmorProfile"), &at.child("appArmorProfile"), out);
+    check_choice(context, "supplementalGroupsPolicy", &["Merge", "Strict"], at, out);
+    check_choice(context, "seLinuxChangePolicy", &["MountOption", "Recursive"], at, out);
+}
+
+fn check_choice(context: &Value, field: &str, supported: &[&str], at: &Path<'_>, out: &mut Vec<FieldError>) {
+    if let Some(value) = context.part(field).as_str() {
+        checks::one_of(&at.child(field), value, supported, out);
+    }
+}
+
+fn check_ids(context: &Value, fields: &[&str], at: &Path<'_>, out: &mut Vec<FieldError>) {
+    for field in fields {
+        check_id(context.int(field), &at.child(field), out);
+    }
+}
+
+/// A number of a user or group.
+fn check_id(id: Option<i64>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    if let Some(id) = id.filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
+        out.push(FieldError::invalid(at, id, "must be between 0 and 2147483647, inclusive"));
+    }
+}
+
+const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+static SYSCTL_RE: LazyLock<Regex> = LazyLock::new(|| Regex::new(SYSCTL).expect("a constant pattern"));
+
+fn check_sysctls(context: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let mut seen = BTreeSet::new();
+    for (i, sysctl) in context.list("sysctls").iter().enumerate() {
+        let item = at.index(i);
+        let (at, name) = (item.child("name"), sysctl.text("name"));
+        if name.is_empty() {
+            out.push(FieldError::required(&at, ""));
+        } else if name.len() > 253 || !SYSCTL_RE.is_match(name) {
+            out.push(FieldError::invalid(&at, name, &format!("must have at most 253 characters and match regex {SYSCTL}")));
+        } else if seen.contains(name) {
+            out.push(FieldError::duplicate(&at, name));
+        }
+        seen.insert(name);
+    }
+}
+
+/// What is wrong with the security context of a container, which may be null.
+pub(super) fn check_container(context: &Value, host_users: bool, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    check_ids(context, &["runAsUser", "runAsGroup"], at, out);
+    if let Some(mount) = context.part("procMount").as_str() {
+        checks::one_of(&at.child("procMount"), mount, &["Default", "Unmasked"], out);
+        if host_users && mount == "Unmasked" {
+            out.push(FieldError::invalid(at.child("procMount"), mount, "`hostUsers` must be false to use `Unmasked`"));
+        }
+    }
+    check_seccomp(context.part("seccompProfile"), &at.child("seccompProfile"), out);
+    if context.part("allowPrivilegeEscalation") == &Value::Bool(false) {
+        let mut refuse = |what: &str| {
+            let detail = format!("cannot set `allowPrivilegeEscalation` to false and {what}");
+            out.push(FieldError::invalid(at, Verbatim(&internal(context)), &detail));
+        };
+        if context.is_true("privileged") {
+            refuse("`privileged` to true");
+        }
+        if context.part("capabilities").texts("add").any(|c| c == "CAP_SYS_ADMIN") {
+            refuse("`capabilities.Add` CAP_SYS_ADMIN");
+        }
+    }
+    check_apparmor(context.part("appArmorProfile"), &at.child("appArmorProfile"), out);
+}
+
+/// The fields of a container's security context in the order and spelling in which Kubernetes shows the whole of it.
+const INTERNAL: [(&str, &str); 12] = [
+    ("Capabilities", "capabilities"),
+    ("Privileged", "privileged"),
+    ("SELinuxOptions", "seLinuxOptions"),
+    ("WindowsOptions", "windowsOptions"),
+    ("RunAsUser", "runAsUser"),
+    ("RunAsGroup", "runAsGroup"),
+    ("RunAsNonRoot", "runAsNonRoot"),
+    ("ReadOnlyRootFilesystem", "readOnlyRootFilesystem"),
+    ("AllowPrivilegeEscalation", "allowPrivilegeEscalation"),
+    ("ProcMount", "procMount"),
+    ("SeccompProfile", "seccompProfile"),
+    ("AppArmorProfile", "appArmorProfile"),
+];
+
+fn internal(context: &Value) -> String {
+    let fields: Vec<String> = INTERNAL
+        .iter()
+        .map(|(shown, field)| match *field {
+            "capabilities" if context.has("capabilities") => {
+                let capabilities = context.part("capabilities");
+                format!("\"{shown}\":{{\"Add\":{},\"Drop\":{}}}", capabilities.part("add"), capabilities.part("drop"))
+            }
+            field => format!("\"{shown}\":{}", context.part(field)),
+        })
+        .collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+fn check_seccomp(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    if profile.is_null() {
+        return;
+    }
+    let kind = profile.text("type");
+    if kind.is_empty() {
+        out.push(FieldError::required(at.child("type"), "type is required when seccompProfile is set"));
+    } else {
+        checks::one_of(&at.child("type"), kind, &["Localhost", "RuntimeDefault", "Unconfined"], out);
+    }
+    let file_at = at.child("localhostProfile");
+    match (kind, profile.part("localhostProfile").as_str()) {
+        ("Localhost", None) => out.push(FieldError::required(file_at, "must be set when seccomp type is Localhost")),
+        ("Localhost", Some(file)) => check_descending(file, &file_at, out),
+        (_, Some(_)) => {
+            let shown = format!("{{\"Type\":{},\"LocalhostProfile\":{}}}", profile.part("type"), profile.part("localhostProfile"));
+            out.push(FieldError::invalid(file_at, Verbatim(&shown), "can only be set when seccomp type is Localhost"));
+        }
+        (_, None) => {}
+    }
+}
+
+const APPARMOR_PROFILE_MAX: usize = 4095;
+
+fn check_apparmor(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    if profile.is_null() {
+        return;
+    }
+    let file_at = at.child("localhostProfile");
+    match (profile.text("type"), profile.part("localhostProfile").as_str()) {
+        ("Localhost", None) => out.push(FieldError::required(file_at, "must be set when AppArmor type is Localhost")),
+        ("Localhost", Some(file)) => {
+            if file.trim() != file {
+                out.push(FieldError::invalid(&file_at, file, "must not be padded with whitespace"));
+            } else if file.is_empty() {
+                out.push(FieldError::required(&file_at, "must be set when AppArmor type is Localhost"));
+            }
+            if file.len() > APPARMOR_PROFILE_MAX {
+                out.push(FieldError::too_long(&file_at, APPARMOR_PROFILE_MAX));
+            }
+        }
+        ("RuntimeDefault" | "Unconfined", Some(file)) => {
+            out.push(FieldError::invalid(file_at, file, "can only be set when AppArmor type is Localhost"));
+        }
+        ("RuntimeDefault" | "Unconfined", None) => {}
+        ("", _) => out.push(FieldError::required(at.child("type"), "type is required when appArmorProfile is set")),
+        (other, _) => out.push(FieldError::not_supported(at.child("type"), other, &["Localhost", "RuntimeDefault", "Unconfined"])),
+    }
+}
+
+/// Windows containers that act on the host do so all together, on the host's network.
+pub(super) fn check_host_process(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let own = |context: &Value| context.part("windowsOptions").part("hostProcess").as_bool();
+    let pod = own(spec.part("securityContext"));
+    let (mut all, mut acting) = (0, 0);
+    visit(spec, at, |container, at| {
+        all += 1;
+        let container = own(container.part("securityContext"));
+        if let (Some(pod), Some(container)) = (pod, container)
+            && pod != container
+        {
+            let (context, options) = (at.child("securityContext"), "windowsOptions.hostProcess");
+            let detail = format!("pod hostProcess value must be identical if both are specified, was {pod}");
+            out.push(FieldError::invalid(context.child(options), container, &detail));
+        }
+        acting += usize::from(container.or(pod).unwrap_or_default());
+    });
+    if acting > 0 && acting != all {
+        let detail = "If pod contains any hostProcess containers then all containers must be HostProcess containers";
+        out.push(FieldError::invalid(at, "", detail));
+    }
+    if acting > 0 && !spec.is_true("hostNetwork") {
+        let detail = "hostNetwork must be true if pod contains any hostProcess containers";
+        out.push(FieldError::invalid(at.child("hostNetwork"), false, detail));
+    }
+}
+
+/// What Windows does not know: fields of the pod's security context.
+const NOT_WINDOWS_CONTEXT: [&str; 11] = [
+    "appArmorProfile",
+    "seLinuxOptions",
+    "seccompProfile",
+    "fsGroup",
+    "fsGroupChangePolicy",
+    "sysctls",
+    "runAsUser",
+    "runAsGroup",
+    "supplementalGroups",
+    "supplementalGroupsPolicy",
+    "seLinuxChangePolicy",
+];
+/// What Windows does not know: fields of the pod.
+const NOT_WINDOWS_POD: [&str; 4] = ["hostUsers", "hostPID", "hostIPC", "shareProcessNamespace"];
+/// What Windows does not know: fields of a container's security context.
+const NOT_WINDOWS_CONTAINER: [&str; 10] = [
+    "appArmorProfile",
+    "seLinuxOptions",
+    "seccompProfile",
+    "capabilities",
+    "readOnlyRootFilesystem",
+    "privileged",
+    "allowPrivilegeEscalation",
+    "procMount",
+    "runAsUser",
+    "runAsGroup",
+];
+
+/// What the operating system of a pod rules out.
+pub(super) fn check_os(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    const LINUX: &str = "windows options cannot be set for a linux pod";
+    const WINDOWS: &str = "cannot be set for a windows pod";
+    let context_at = at.child("securityContext");
+    let refuse = |holder: &Value, fields: &[&str], at: &Path<'_>, detail: &str, out: &mut Vec<FieldError>| {
+        for field in fields.iter().filter(|f| holder.has(f)) {
+            out.push(FieldError::forbidden(at.child(field), detail));
+        }
+    };
+    match spec.part("os").text("name") {
+        "" => out.push(FieldError::required(at.child("os").child("name"), "")),
+        "linux" => {
+            refuse(spec.part("securityContext"), &["windowsOptions"], &context_at, LINUX, out);
+            visit(spec, at, |c, at| refuse(c.part("securityContext"), &["windowsOptions"], &at.child("securityContext"), LINUX, out));
+        }
+        "windows" => {
+            refuse(spec.part("securityContext"), &NOT_WINDOWS_CONTEXT, &context_at, WINDOWS, out);
+            refuse(spec, &NOT_WINDOWS_POD, at, WINDOWS, out);
+            visit(spec, at, |c, at| {
+                refuse(c.part("securityContext"), &NOT_WINDOWS_CONTAINER, &at.child("securityContext"), WINDOWS, out);
+            });
+        }
+        other => out.push(FieldError::not_supported(at.child("os"), other, &["linux", "windows"])),
+    }
+}

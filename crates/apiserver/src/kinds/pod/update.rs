@@ -1,0 +1,167 @@
+//! What may change in a pod after it was made: almost nothing.
+//! In: the new and the old Pod. Out: what is wrong with the change.
+
+use serde_json::{Map, Value};
+
+use super::{
+    super::look::{Fill, Look, same},
+    annotations,
+    container::check_image_blanks,
+    scheduling, spec_value,
+};
+use crate::{
+    field::{FieldError, Path},
+    object::Object,
+};
+
+const ONLY: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
+    `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
+    `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+/// What is wrong with the change of a pod.
+pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
+    annotations::check_update(&new.meta.annotations, &old.meta.annotations, &Path::field("metadata.annotations"), out);
+    let (new, old, at) = (spec_value(new), spec_value(old), Path::field("spec"));
+    for list in ["containers", "initContainers"] {
+        let list_at = at.child(list);
+        if new.list(list).len() != old.list(list).len() {
+            out.push(FieldError::forbidden(list_at, "pod updates may not add or remove containers"));
+            return;
+        }
+        for (i, container) in new.list(list).iter().enumerate() {
+            let at = list_at.index(i);
+            if container.text("image").is_empty() {
+                out.push(FieldError::required(at.child("image"), ""));
+            }
+            check_image_blanks(container, &at, out);
+        }
+    }
+    if !check_deadline(new.int("activeDeadlineSeconds"), old.int("activeDeadlineSeconds"), &at.child("activeDeadlineSeconds"), out) {
+        return;
+    }
+    check_tolerations(new, old, &at.child("tolerations"), out);
+    check_gates(new, old, &at.child("schedulingGates"), out);
+    if !same(new, old) {
+        check_rest(new, old, &at, out);
+    }
+}
+
+/// A deadline may come closer, nothing else; false when the rest need not be looked at.
+fn check_deadline(new: Option<i64>, old: Option<i64>, at: &Path<'_>, out: &mut Vec<FieldError>) -> bool {
+    match (new, old) {
+        (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
+            out.push(FieldError::invalid(at, new, "must be between 0 and 2147483647, inclusive"));
+            false
+        }
+        (Some(new), Some(old)) if old < new => {
+            out.push(FieldError::invalid(at, new, "must be less than or equal to previous value"));
+            false
+        }
+        (None, Some(_)) => {
+            out.push(FieldError::invalid(at, &Value::Null, "must not update from a positive integer to nil value"));
+            true
+        }
+        _ => true,
+    }
+}
+
+fn check_tolerations(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let but_seconds = |toleration: &Value| {
+        let mut toleration = toleration.clone();
+        toleration.as_object_mut().map(|t| t.remove("tolerationSeconds"));
+        toleration
+    };
+    let kept: Vec<Value> = new.list("tolerations").iter().map(but_seconds).collect();
+    if old.list("tolerations").iter().any(|t| !kept.contains(&but_seconds(t))) {
+        out.push(FieldError::forbidden(at, "existing toleration can not be modified except its tolerationSeconds"));
+        return;
+    }
+    scheduling::check_tolerations(new.list("tolerations"), at, out);
+}
+
+fn check_gates(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    for (i, gate) in new.list("schedulingGates").iter().enumerate() {
+        let name = gate.text("name");
+        if !old.list("schedulingGates").iter().any(|g| g.text("name") == name) {
+            let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            out.push(FieldError::forbidden(at.index(i).child("name"), &detail));
+        }
+    }
+}
+
+/// Everything that may change is put back; what differs then may not.
+fn check_rest(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let Some(mut munged) = new.as_object().cloned() else { return };
+    for list in ["containers", "initContainers"] {
+        for (container, old) in munged.maps_mut(list).zip(old.list(list)) {
+            put_back(container, old, "image");
+        }
+    }
+    for field in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
+        put_back(&mut munged, old, field);
+    }
+    if old.number("terminationGracePeriodSeconds") < 0 && munged.number("terminationGracePeriodSeconds") == 1 {
+        put_back(&mut munged, old, "terminationGracePeriodSeconds");
+    }
+    if !old.list("schedulingGates").is_empty() {
+        check_gated(&mut munged, old, at, out);
+    }
+    if !same(&Value::Object(munged), old) {
+        out.push(FieldError::forbidden(at, ONLY));
+    }
+}
+
+fn put_back(holder: &mut Map<String, Value>, old: &Value, field: &str) {
+    match old.get(field) {
+        Some(value) => holder.insert(field.to_owned(), value.clone()),
+        None => holder.remove(field),
+    };
+}
+
+/// A pod that still waits at a gate may become pickier about its node.
+fn check_gated(munged: &mut Map<String, Value>, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    let selector = munged.part("nodeSelector").clone();
+    if old.entries("nodeSelector").any(|(k, v)| selector.get(k) != Some(v)) {
+        let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+        out.push(FieldError::invalid(at.child("nodeSelector"), &selector, detail));
+    }
+    put_back(munged, old, "nodeSelector");
+    let affinity = munged.part("affinity").part("nodeAffinity").clone();
+    let old_affinity = old.part("affinity").part("nodeAffinity");
+    if same(&affinity, old_affinity) {
+        return;
+    }
+    check_node_affinity(&affinity, old_affinity, &at.child("affinity").child("nodeAffinity"), out);
+    let own = munged.map_at("affinity");
+    put_back(own, old.part("affinity"), "nodeAffinity");
+    if own.is_empty() && !old.has("affinity") {
+        munged.remove("affinity");
+    }
+}
+
+fn check_node_affinity(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    let (new, old) = (new.part(REQUIRED), old.part(REQUIRED));
+    let required_at = at.child(REQUIRED);
+    let terms_at = required_at.child("nodeSelectorTerms");
+    let (new_terms, old_terms) = (new.list("nodeSelectorTerms"), old.list("nodeSelectorTerms"));
+    if !old_terms.is_empty() && old_terms.len() != new_terms.len() {
+        let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        out.push(FieldError::invalid(terms_at, new.part("nodeSelectorTerms"), detail));
+        return;
+    }
+    for (i, (new, old)) in new_terms.iter().zip(old_terms).enumerate() {
+        if !only_adds(new, old) {
+            out.push(FieldError::invalid(terms_at.index(i), new, "only additions are allowed (no mutations or deletions)"));
+        }
+    }
+}
+
+fn only_adds(new: &Value, old: &Value) -> bool {
+    const LISTS: [&str; 2] = ["matchExpressions", "matchFields"];
+    if LISTS.iter().all(|l| old.list(l).is_empty()) {
+        // A term without demands matches nothing; demands would make it match.
+        return LISTS.iter().all(|l| new.list(l).is_empty());
+    }
+    LISTS.iter().all(|l| new.list(l).starts_with(old.list(l)))
+}
