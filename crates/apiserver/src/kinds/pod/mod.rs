@@ -48,9 +48,23 @@ pub(crate) const POD: Strategy = Strategy {
     validate_update: update::check,
     validate_status: status::check,
     warnings: |new, old| if old.is_none() { warnings::of_new_pod(new) } else { Vec::new() },
+    stamp: prepare::stamp,
     delete_answer: DeleteAnswer::Object,
+    grace_period,
     ..Strategy::WITH_STATUS
 };
+
+/// A pod on a node gets time to end: what the client asks for, or what its spec says. One that never ran, or ended, goes at once.
+fn grace_period(pod: &Object, asked: Option<i64>) -> Option<i64> {
+    let spec = spec_value(pod);
+    let ended = matches!(pod.str_at("status.phase"), "Failed" | "Succeeded");
+    let seconds = match asked.unwrap_or_else(|| spec.number("terminationGracePeriodSeconds")) {
+        _ if spec.text("nodeName").is_empty() || ended => 0,
+        seconds if seconds < 0 => 1,
+        seconds => seconds,
+    };
+    Some(seconds)
+}
 
 fn spec_value(pod: &Object) -> &Value {
     pod.body.part("spec")
@@ -119,15 +133,12 @@ pub(crate) mod testing {
     use serde_json::{Value, json};
 
     use super::*;
+    pub(crate) use crate::kinds::trial::object;
+    use crate::{kinds::trial::NOW, object::Time};
 
     /// A pod `web` with this spec.
     pub(crate) fn pod(spec: Value) -> Object {
         object(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}))
-    }
-
-    /// An object from JSON.
-    pub(crate) fn object(value: Value) -> Object {
-        Object::from_map(value.as_object().cloned().expect("an object")).expect("metadata of the right types")
     }
 
     pub(crate) fn spec_of(object: &Object) -> Value {
@@ -137,6 +148,7 @@ pub(crate) mod testing {
     /// What a create of the object is refused with, each as `field: message`.
     pub(crate) fn refusals(strategy: &Strategy, object: &Object) -> Vec<String> {
         let mut object = object.clone();
+        object.meta.uid = "u-1".into();
         (strategy.default)(&mut object);
         (strategy.prepare_create)(&mut object);
         let mut out = Vec::new();
@@ -151,6 +163,7 @@ pub(crate) mod testing {
         object.meta.uid = "u-1".into();
         (strategy.default)(&mut object);
         (strategy.prepare_create)(&mut object);
+        (strategy.stamp)(&mut object, None, Time::parse(NOW).expect("a constant time"));
         let mut out = Vec::new();
         (strategy.validate)(&object, &mut out);
         (strategy.validate_create)(&object, &mut out);

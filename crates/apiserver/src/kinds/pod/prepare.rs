@@ -14,18 +14,25 @@ use crate::object::{Object, Time};
 pub(super) fn prepare_create(pod: &mut Object) {
     let mut status = json!({"phase": "Pending", "qosClass": qos_class(spec_value(pod))});
     if !spec_value(pod).list("schedulingGates").is_empty() {
-        status["conditions"] = json!([gated(pod.meta.creation_timestamp)]);
+        status["conditions"] = json!([gated()]);
     }
     pod.body.insert("status".into(), status);
     merge_label_keys(pod);
 }
 
-/// The condition of a pod that waits for its gates, as of its creation.
-fn gated(since: Option<Time>) -> Value {
+/// The condition of a pod that waits for its gates; its time is stamped later.
+fn gated() -> Value {
     json!({
-        "type": "PodScheduled", "status": "False", "lastProbeTime": null, "lastTransitionTime": since.map(|t| t.to_string()),
+        "type": "PodScheduled", "status": "False", "lastProbeTime": null, "lastTransitionTime": null,
         "reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates",
     })
+}
+
+/// Conditions of a new pod began now.
+pub(super) fn stamp(pod: &mut Object, old: Option<&Object>, now: Time) {
+    if old.is_none() {
+        pod.section("status").maps_mut("conditions").for_each(|c| c.default_to("lastTransitionTime", now.to_string()));
+    }
 }
 
 /// Selectors with `matchLabelKeys` compare with the pod's own labels: the values are written into the selector once, at creation.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{testing::*, *};
-use crate::object::Time;
+use crate::{kinds::trial::NOW, object::Time};
 
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -305,12 +305,11 @@ fn several_errors_come_in_kubernetes_order() {
 
 #[test]
 fn new_pod_is_pending_with_its_class_and_gates() {
-    let mut gated = pod(with(json!({"schedulingGates": [{"name": "example.com/g"}]})));
-    gated.meta.creation_timestamp = Time::parse("2024-05-01T10:00:00Z").ok();
+    let gated = pod(with(json!({"schedulingGates": [{"name": "example.com/g"}]})));
     assert_eq!(
         created(&POD, &gated).body["status"],
         json!({"phase": "Pending", "qosClass": "BestEffort", "conditions": [{"type": "PodScheduled", "status": "False", "lastProbeTime": null,
-            "lastTransitionTime": "2024-05-01T10:00:00Z", "reason": "SchedulingGated",
+            "lastTransitionTime": NOW, "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates"}]})
     );
     let mut spread = pod(with(json!({"topologySpreadConstraints": [{"maxSkew": 2, "topologyKey": "kubernetes.io/hostname",
@@ -513,4 +512,18 @@ fn odd_but_accepted_pods_are_warned_about() {
         warnings(with(json!({"nodeSelector": {"beta.kubernetes.io/os": "linux"}}))),
         ["spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead"]
     );
+}
+
+#[test]
+fn only_running_pods_get_time_to_end() {
+    let grace = |node: &str, phase: &str, asked: Option<i64>| {
+        let mut pod = created(&POD, &pod(with(json!({ "nodeName": node }))));
+        pod.section("status").insert("phase".into(), json!(phase));
+        (POD.grace_period)(&pod, asked)
+    };
+    assert_eq!(
+        (grace("n1", "Running", None), grace("n1", "Running", Some(5)), grace("n1", "Running", Some(-1))),
+        (Some(30), Some(5), Some(1))
+    );
+    assert_eq!((grace("", "Pending", None), grace("n1", "Succeeded", None)), (Some(0), Some(0)));
 }
