@@ -18,6 +18,12 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// The kind of policy that a resource holds, if it is one.
+    pub(crate) fn of_policy(group: &str, resource: &str) -> Option<Self> {
+        let kinds = [Self::Role, Self::ClusterRole, Self::RoleBinding, Self::ClusterRoleBinding];
+        kinds.into_iter().find(|kind| kind.group() == group && kind.resource() == resource)
+    }
+
     /// The API group; empty for the core group.
     pub(crate) const fn group(self) -> &'static str {
         match self {

@@ -19,6 +19,23 @@ use crate::{
 
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
+/// The questions that can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Review {
+    /// Whom does this token stand for?
+    Token,
+    /// Who am I?
+    Own,
+    /// May they?
+    Access,
+    /// May they, in this namespace?
+    LocalAccess,
+    /// May I?
+    OwnAccess,
+    /// What may I?
+    OwnRules,
+}
+
 /// Whose access an access review is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessReview<'a> {

@@ -3,6 +3,7 @@
 //! Holds: a strategy never reads storage or the clock; given the same objects it does the same.
 
 use crate::{
+    auth::Review,
     field::FieldError,
     object::{Object, Time},
 };
@@ -74,6 +75,8 @@ pub(crate) struct Strategy {
     pub(crate) deletion: Deletion,
     /// What the server does right after a write, before it answers.
     pub(crate) effect: Effect,
+    /// The question a kind asks whose objects are answered and not stored.
+    pub(crate) review: Option<Review>,
 }
 
 /// What deletion of a kind means besides its metadata.
@@ -118,7 +121,13 @@ impl Strategy {
         orphans: false,
         deletion: Deletion { begin: |_, _| {}, held: |_| false },
         effect: Effect::None,
+        review: None,
     };
+
+    /// A kind whose objects ask a question: they are answered and not stored.
+    pub(crate) const fn asking(review: Review) -> Self {
+        Self { review: Some(review), ..Self::PLAIN }
+    }
 
     /// A kind with `spec`, `status` and a generation: writes to the object leave the status alone, and the reverse.
     pub(crate) const WITH_STATUS: Self =

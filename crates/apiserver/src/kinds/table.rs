@@ -7,6 +7,7 @@ use super::{
     row::{CREATE, Row, Sub, row},
     secret, selectable, service, service_account, service_range,
 };
+use crate::auth::Review;
 
 const PLAIN: &Strategy = &Strategy::PLAIN;
 const WITH_STATUS: &Strategy = &Strategy::WITH_STATUS;
@@ -118,12 +119,19 @@ pub(crate) static ROWS: &[Row] = &[
         .short(&["ev"])
         .selectable(selectable::EVENTS_EVENT)
         .stored_as(&event::STORED_AS_CORE),
-    v1("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", PLAIN).cluster_wide().verbs(CREATE),
-    v1("authentication.k8s.io", "TokenReview", "tokenreviews", PLAIN).cluster_wide().verbs(CREATE),
-    v1("authorization.k8s.io", "LocalSubjectAccessReview", "localsubjectaccessreviews", PLAIN).verbs(CREATE),
-    v1("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", PLAIN).cluster_wide().verbs(CREATE),
-    v1("authorization.k8s.io", "SelfSubjectRulesReview", "selfsubjectrulesreviews", PLAIN).cluster_wide().verbs(CREATE),
-    v1("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", PLAIN).cluster_wide().verbs(CREATE),
+    v1("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", &Strategy::asking(Review::Own)).cluster_wide().verbs(CREATE),
+    v1("authentication.k8s.io", "TokenReview", "tokenreviews", &Strategy::asking(Review::Token)).cluster_wide().verbs(CREATE),
+    v1("authorization.k8s.io", "LocalSubjectAccessReview", "localsubjectaccessreviews", &Strategy::asking(Review::LocalAccess))
+        .verbs(CREATE),
+    v1("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", &Strategy::asking(Review::OwnAccess))
+        .cluster_wide()
+        .verbs(CREATE),
+    v1("authorization.k8s.io", "SelfSubjectRulesReview", "selfsubjectrulesreviews", &Strategy::asking(Review::OwnRules))
+        .cluster_wide()
+        .verbs(CREATE),
+    v1("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", &Strategy::asking(Review::Access))
+        .cluster_wide()
+        .verbs(CREATE),
     row("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &autoscaling::AUTOSCALER)
         .short(&["hpa"])
         .category(ALL)

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{Call, Reply, change, create, delete, get, list, watch};
+use super::{Call, Reply, change, create, delete, get, list, reviews, watch};
 use crate::{api::Api, auth::Authenticator, error::ApiError, http::query::ListOptions, write::Change};
 
 /// Runs the verb of a request.
@@ -43,7 +43,10 @@ pub(crate) async fn dispatch(
             options.watch |= watch_path;
             if options.watch { watch::watch(api, call, &options) } else { list::list(api, call, &options).await }
         }
-        "create" => create::create(api, call).await,
+        "create" => match resource.strategy.review {
+            Some(review) => reviews::answer(api, authenticator, call, review),
+            None => create::create(api, call).await,
+        },
         "update" => change::update(api, call, Change::whole(resource)).await,
         "patch" => change::patch(api, call, Change::whole(resource)).await,
         "delete" => delete::delete(api, call).await,

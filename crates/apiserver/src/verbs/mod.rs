@@ -11,6 +11,7 @@ mod get;
 mod list;
 mod page;
 mod parts;
+mod reviews;
 mod watch;
 
 pub(crate) use dispatch::dispatch;

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{Call, Reply, change, get};
+use super::{Call, Reply, change, get, reviews};
 use crate::{api::Api, auth::Authenticator, error::ApiError, registry::Part, write::Change};
 
 /// Runs the verb of a request for a part of an object.
@@ -11,7 +11,7 @@ use crate::{api::Api, auth::Authenticator, error::ApiError, registry::Part, writ
 /// 405 when the part has no such verb; otherwise what the verb says.
 pub(super) async fn dispatch(
     api: &Api,
-    _authenticator: &Authenticator,
+    authenticator: &Authenticator,
     method: &Method,
     call: &Call,
     part: &Part,
@@ -31,6 +31,7 @@ pub(super) async fn dispatch(
         ("status", "get") => get::get(api, call).await,
         ("status", "update") => change::update(api, call, Change::status()).await,
         ("status", "patch") => change::patch(api, call, Change::status()).await,
+        ("token", "create") => reviews::issue_token(api, authenticator, call),
         _ => Err(ApiError::NoSuchResource),
     }
 }

@@ -1,0 +1,53 @@
+//! POST of a question: who is that, what may they do, give me a token.
+//! Holds: the answer is the object sent, completed; nothing is stored.
+
+use super::{
+    Call, Content, Reply,
+    create::{judge_fields, read_object, settle_namespace},
+};
+use crate::{
+    api::Api,
+    auth::{self, AccessReview, Authenticator, Review, TokenRequest},
+    decode::Media,
+    error::ApiError,
+    http::{negotiate::Format, query::WriteOptions},
+    types::{Expected, read_typed},
+};
+
+/// Answers a review.
+///
+/// # Errors
+/// A body that cannot be read, or a question that makes no sense.
+pub(super) fn answer(api: &Api, authenticator: &Authenticator, call: &Call, review: Review) -> Result<Reply, ApiError> {
+    let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
+    let (mut asked, warnings) = read_object(call, &options)?;
+    settle_namespace(call, &mut asked)?;
+    let (user, now) = (&call.user, api.clock.now());
+    let answered = match review {
+        Review::Token => auth::review_token(asked, authenticator, api, now)?,
+        Review::Own => auth::review_self(user, asked, now),
+        Review::Access => auth::review_access(AccessReview::Subject, asked, api)?,
+        Review::LocalAccess => auth::review_access(AccessReview::Local { namespace: &call.target.namespace }, asked, api)?,
+        Review::OwnAccess => auth::review_access(AccessReview::Own(user), asked, api)?,
+        Review::OwnRules => auth::review_own_rules(user, asked, api)?,
+    };
+    Ok(Reply::created(Content::Object(Box::new(answered))).warn(warnings))
+}
+
+/// Answers a request for a token of the service account that the path names.
+///
+/// # Errors
+/// A body that cannot be read, or a token that cannot be had.
+pub(super) fn issue_token(api: &Api, authenticator: &Authenticator, call: &Call) -> Result<Reply, ApiError> {
+    let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
+    let expected = Expected::of("authentication.k8s.io", "v1", "TokenRequest").expect("the table of types has token requests");
+    let media = match call.body_format()? {
+        Format::Json => Media::Json,
+        Format::Yaml => Media::Yaml,
+    };
+    let read = read_typed(&call.body, media, &expected).map_err(|e| ApiError::BadRequest(e.message(expected.kind, &call.body)))?;
+    let warnings = judge_fields(call, read.strict, &options)?;
+    let request = TokenRequest { namespace: &call.target.namespace, account: &call.target.name, body: read.object, now: api.clock.now() };
+    let answered = auth::issue_token(request, authenticator, api, &api.entropy)?;
+    Ok(Reply::created(Content::Object(Box::new(answered))).warn(warnings))
+}
