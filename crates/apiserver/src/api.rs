@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
-    auth::{Lookup, Source},
+    auth::{Decoded, Lookup, Source},
     entropy::Entropy,
     error::ApiError,
     kinds::{Addresses, Effect, Reservation},
@@ -22,6 +22,8 @@ pub(crate) struct Api {
     pub(crate) entropy: Entropy,
     /// Service addresses and node ports that are taken.
     addresses: Mutex<Addresses>,
+    /// Roles and bindings, decoded.
+    decoded: Decoded,
 }
 
 /// What an object takes of the server's stock, until it is known whether the object is stored.
@@ -31,7 +33,7 @@ pub(crate) struct Claim(Option<Reservation>);
 impl Api {
     /// A server over this store.
     pub(crate) fn new(store: Arc<dyn Store>, clock: Clock, entropy: Entropy) -> Self {
-        Self { store, registry: Registry::default(), clock, entropy, addresses: Mutex::new(Addresses::new()) }
+        Self { store, registry: Registry::default(), clock, entropy, addresses: Mutex::new(Addresses::new()), decoded: Decoded::default() }
     }
 
     /// Stores the objects a fresh cluster has, as they are.
@@ -98,13 +100,13 @@ impl Api {
 impl Lookup for Api {
     fn get(&self, source: Source, namespace: &str, name: &str) -> Option<Arc<Object>> {
         let stored = self.store.get(&shelf_of(source), &ObjectKey::new(namespace, name))?;
-        Some(Arc::new(stored.encoded.decode()))
+        Some(self.decoded.of(source, &stored))
     }
 
     fn list(&self, source: Source, namespace: &str) -> Vec<Arc<Object>> {
         let scope = if namespace.is_empty() { Scope::All } else { Scope::Namespace(namespace.to_owned()) };
         let listing = self.store.list(&shelf_of(source), &Range { scope, after: None }, None).expect("the newest state is always kept");
-        listing.objects.iter().map(|stored| Arc::new(stored.encoded.decode())).collect()
+        listing.objects.iter().map(|stored| self.decoded.of(source, stored)).collect()
     }
 }
 

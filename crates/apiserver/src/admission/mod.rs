@@ -3,6 +3,7 @@
 //! Holds: the order of the list in [`Api::admit`] is the order of the real server; what the server writes by itself does not pass here.
 
 mod namespace; // objects live in namespaces that exist and stay
+mod policy; // nobody grants more than they hold
 
 use crate::{api::Api, error::ApiError, object::Object, verbs::Call};
 
@@ -14,7 +15,7 @@ impl Api {
     pub(crate) async fn admit(&self, call: &Call, object: &mut Object, old: Option<&Object>) -> Result<(), ApiError> {
         let request = Admission { api: self, call, old };
         namespace::admit(&request, object)?;
-        Ok(())
+        policy::admit(&request, object)
     }
 
     /// Refuses the deletion of what the cluster needs.

@@ -1,0 +1,20 @@
+//! Nobody grants more than they hold.
+
+use super::Admission;
+use crate::{
+    auth::{Source, confirm_no_escalation},
+    error::ApiError,
+    object::Object,
+};
+
+/// Refuses roles and bindings through which their writer would gain rights.
+///
+/// # Errors
+/// 403 with what is missing, or 404 for a binding to a role that does not exist.
+pub(super) fn admit(request: &Admission<'_>, object: &Object) -> Result<(), ApiError> {
+    let resource = &request.call.target.resource;
+    match Source::of_policy(&resource.group, &resource.plural) {
+        Some(source) => confirm_no_escalation(&request.call.user, source, object, request.old, request.api),
+        None => Ok(()),
+    }
+}
