@@ -140,8 +140,7 @@ impl<'a> Tables<'a> {
             (required, ".required()"),
         ];
         flags.iter().filter(|(set, _)| *set).for_each(|(_, call)| row.push_str(call));
-        let embedded: Vec<&str> =
-            go["embed"].as_array().into_iter().flatten().filter_map(Value::as_str).filter(|e| *e != "TypeMeta").collect();
+        let mut embedded: Vec<&str> = go["embed"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         if !embedded.is_empty() {
             write!(row, ".embedded({:?})", embedded.join(".")).expect("a string takes all text");
         }
@@ -149,6 +148,8 @@ impl<'a> Tables<'a> {
         if !go["default"].is_null() {
             write!(row, ".default({:?})", go["default"].to_string()).expect("a string takes all text");
         }
+        // Protobuf has no place for the names of the kind but around the object.
+        embedded.retain(|name| *name != "TypeMeta");
         let (inside, number) = self.number(name, facts, owner, &embedded)?;
         if number > 0 {
             write!(row, ".number(&{inside:?}, {number})").expect("a string takes all text");

@@ -7,8 +7,6 @@ use std::borrow::Cow;
 use super::{DEPTH_MAX, Members, Node};
 use crate::field::go_quote;
 
-const END: &str = "unexpected end of JSON input";
-
 /// Reads one JSON value that fills all of `bytes`.
 pub(super) fn parse(bytes: &[u8]) -> Result<Node<'_>, String> {
     let mut scanner = Scanner { bytes, text: std::str::from_utf8(bytes).ok(), at: 0, depth: 0 };
@@ -130,12 +128,12 @@ impl<'a> Scanner<'a> {
                 for _ in 0..4 {
                     self.at += 1;
                     if !self.bytes.get(self.at).is_some_and(u8::is_ascii_hexdigit) {
-                        return Err(self.wrong("in \\u hexadecimal character escape"));
+                        return Err(self.wrong_inside("in \\u hexadecimal character escape"));
                     }
                 }
                 self.at += 1;
             }
-            _ => return Err(self.wrong("in string escape code")),
+            _ => return Err(self.wrong_inside("in string escape code")),
         }
         Ok(())
     }
@@ -148,7 +146,7 @@ impl<'a> Scanner<'a> {
         match self.bytes.get(self.at) {
             Some(b'0') => self.at += 1,
             Some(b'1'..=b'9') => self.digits(),
-            _ => return Err(self.wrong("in numeric literal")),
+            _ => return Err(self.wrong_inside("in numeric literal")),
         }
         if self.bytes.get(self.at) == Some(&b'.') {
             self.at += 1;
@@ -167,7 +165,7 @@ impl<'a> Scanner<'a> {
 
     fn some_digits(&mut self, place: &str) -> Result<(), String> {
         if !self.bytes.get(self.at).is_some_and(u8::is_ascii_digit) {
-            return Err(self.wrong(place));
+            return Err(self.wrong_inside(place));
         }
         self.digits();
         Ok(())
@@ -182,7 +180,7 @@ impl<'a> Scanner<'a> {
     fn literal(&mut self, word: &str, node: Node<'a>) -> Result<Node<'a>, String> {
         for expected in word.bytes() {
             if self.bytes.get(self.at) != Some(&expected) {
-                return Err(self.wrong(&format!("in literal {word} (expecting '{}')", char::from(expected))));
+                return Err(self.wrong_inside(&format!("in literal {word} (expecting '{}')", char::from(expected))));
             }
             self.at += 1;
         }
@@ -197,12 +195,17 @@ impl<'a> Scanner<'a> {
         self.bytes.get(self.at).copied()
     }
 
-    /// The error for the byte that is next.
+    /// The error for the byte that is next, between values.
     fn wrong(&self, place: &str) -> String {
         match self.bytes.get(self.at) {
-            None => END.to_owned(),
-            Some(byte) => format!("invalid character {} {place}", quoted(*byte)),
+            None => "unexpected end of JSON input".to_owned(),
+            Some(_) => self.wrong_inside(place),
         }
+    }
+
+    /// The error for the byte that is next inside a value, where Go takes the end of the input for a space.
+    fn wrong_inside(&self, place: &str) -> String {
+        format!("invalid character {} {place}", quoted(self.bytes.get(self.at).copied().unwrap_or(b' ')))
     }
 }
 
@@ -305,7 +308,10 @@ mod tests {
             (r#"{"kind":"ConfigMap","#, "unexpected end of JSON input"),
             (r#"{"a": "#, "unexpected end of JSON input"),
             ("not json at all", "invalid character 'o' in literal null (expecting 'u')"),
-            ("tru", "unexpected end of JSON input"),
+            ("tru", "invalid character ' ' in literal true (expecting 'e')"),
+            ("[1.", "invalid character ' ' after decimal point in numeric literal"),
+            ("\"\\", "invalid character ' ' in string escape code"),
+            ("\"abc", "unexpected end of JSON input"),
             ("falze", "invalid character 'z' in literal false (expecting 's')"),
             ("{a: 1}", "invalid character 'a' looking for beginning of object key string"),
             (r#"{"a" 1}"#, "invalid character '1' after object key"),

@@ -9,7 +9,12 @@ use ::base64::{Engine as _, engine::general_purpose::STANDARD};
 /// `illegal base64 data at input byte N`.
 pub(super) fn canonical(text: &str) -> Result<String, String> {
     let bytes = decode(text.as_bytes()).map_err(|at| format!("illegal base64 data at input byte {at}"))?;
-    Ok(STANDARD.encode(bytes))
+    Ok(encode(&bytes))
+}
+
+/// Canonical base64.
+pub(super) fn encode(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
 }
 
 /// The bytes, or the place of the first wrong one as Go counts it.

@@ -4,7 +4,7 @@
 //!
 //! What Go's structs do to an object, and so does this: `null` is absence; a field that is empty and `omitempty` goes, one that is neither
 //! comes back even when it was never sent (`status: {}`, `containers: null`); an empty list that is always written is written as null, since
-//! protobuf, in which the server stores objects, knows no other.
+//! protobuf, in which the server stores most objects, knows no other.
 
 use std::borrow::Cow;
 
@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 
 use super::{
     Field, Item, Quantity, Shape, Type, base64,
+    normal::{Storage, fill, zero, zero_object},
+    place::{Place, Step},
     table::{SCHEMA, TYPES},
     time::{self, Precision},
 };
@@ -41,7 +43,8 @@ pub(crate) fn decode(ty: &'static Type, value: Value) -> Result<Decoded, String>
 /// # Errors
 /// A value of the wrong type, in the words of Go's decoder.
 pub(crate) fn decode_node(ty: &'static Type, root: Node<'_>) -> Result<Decoded, String> {
-    let mut decoder = Decoder { strict: Vec::new(), first_error: None, nested: None };
+    let storage = if ["CustomResourceDefinition", "APIService"].contains(&ty.name()) { Storage::Json } else { Storage::Protobuf };
+    let mut decoder = Decoder { storage, strict: Vec::new(), first_error: None, nested: None };
     let object = match root {
         Node::Null => zero_object(ty),
         Node::Object(members) => decoder.object(ty, members, None)?,
@@ -53,66 +56,8 @@ pub(crate) fn decode_node(ty: &'static Type, root: Node<'_>) -> Result<Decoded, 
     }
 }
 
-/// A place in the tree, kept on the stack and printed only when something is wrong there.
-#[derive(Clone, Copy)]
-struct Place<'p> {
-    parent: Option<&'p Place<'p>>,
-    step: Step<'p>,
-}
-
-#[derive(Clone, Copy)]
-enum Step<'p> {
-    Field(&'static Type, &'static Field),
-    Key(&'p str),
-    Index(usize),
-}
-
-impl<'p> Place<'p> {
-    const fn below(parent: Option<&'p Place<'p>>, step: Step<'p>) -> Self {
-        Self { parent, step }
-    }
-
-    /// The path with keys and indices: `spec.containers[0].image`.
-    fn write_path(&self, out: &mut String) {
-        if let Some(parent) = self.parent {
-            parent.write_path(out);
-        }
-        let name = match self.step {
-            Step::Field(_, field) => field.name,
-            Step::Key(key) => key,
-            Step::Index(index) => return out.push_str(&format!("[{index}]")),
-        };
-        if !out.is_empty() {
-            out.push('.');
-        }
-        out.push_str(name);
-    }
-
-    /// The path of fields alone, with the structs that only Go sees: `spec.volumes.VolumeSource.emptyDir`.
-    fn write_fields(&self, out: &mut String) {
-        if let Some(parent) = self.parent {
-            parent.write_fields(out);
-        }
-        if let Step::Field(_, field) = self.step {
-            for name in [field.embedded, field.name].into_iter().filter(|name| !name.is_empty()) {
-                if !out.is_empty() {
-                    out.push('.');
-                }
-                out.push_str(name);
-            }
-        }
-    }
-
-    /// The struct of the innermost field.
-    fn owner(&self) -> Option<&'static Type> {
-        match self.step {
-            Step::Field(owner, _) => Some(owner),
-            _ => self.parent.and_then(Place::owner),
-        }
-    }
-}
-
 struct Decoder {
+    storage: Storage,
     strict: Vec<String>,
     /// The first value of a wrong type; reading goes on behind it.
     first_error: Option<String>,
@@ -136,7 +81,7 @@ impl Decoder {
             let field = &ty.fields()[position];
             let place = Place::below(place, Step::Field(ty, field));
             if let Some(value) = self.field(field, node, &place)? {
-                match field.written(value) {
+                match field.written(value, self.storage).filter(|_| place.parent.is_none() || !field.is_type_meta()) {
                     Some(value) => map.insert(field.name.to_owned(), value),
                     None => map.remove(field.name),
                 };
@@ -214,6 +159,7 @@ impl Decoder {
             }
             (Item::Int32 | Item::Int64 | Item::Double, Node::Number(text)) => Ok(self.number(item, &text, go, place)),
             (Item::Bytes, Node::String(text)) => Ok(self.bytes(&text)),
+            (Item::Bytes, Node::Array(items)) => Ok(Some(self.byte_list(items, place))),
             (Item::Time | Item::MicroTime, node) => self.time(item, node, place).map(Some),
             (Item::Quantity, node) => quantity(node).map(Some),
             (Item::IntOrString, node) => self.int_or_string(node, place).map(Some),
@@ -241,6 +187,22 @@ impl Decoder {
                 None
             }
         }
+    }
+
+    /// Bytes as a list of numbers, which Go takes too.
+    fn byte_list(&mut self, items: Vec<Node<'_>>, place: &Place<'_>) -> Value {
+        let mut bytes = Vec::with_capacity(items.len());
+        for item in items {
+            match item {
+                Node::Null => bytes.push(0),
+                Node::Number(text) => match text.parse() {
+                    Ok(byte) => bytes.push(byte),
+                    Err(_) => self.note_type_error(&format!("number {text}"), "uint8", place),
+                },
+                other => self.note_type_error(other.go_kind(), "uint8", place),
+            }
+        }
+        Value::String(base64::encode(&bytes))
     }
 
     fn time(&self, item: Item, node: Node<'_>, place: &Place<'_>) -> Result<Value, String> {
@@ -307,11 +269,16 @@ impl Decoder {
         note_strict(&mut self.strict, format!("{problem} field {}", go_quote(&path)));
     }
 
+    /// Notes a value of the wrong type, which leaves the field as it was.
     fn wrong_type(&mut self, found: &str, go: &str, place: &Place<'_>) -> Option<Value> {
+        self.note_type_error(found, go, place);
+        None
+    }
+
+    fn note_type_error(&mut self, found: &str, go: &str, place: &Place<'_>) {
         if self.first_error.is_none() {
             self.first_error = Some(self.type_error(found, go, place));
         }
-        None
     }
 
     fn type_error(&self, found: &str, go: &str, place: &Place<'_>) -> String {
@@ -329,81 +296,4 @@ fn quantity(node: Node<'_>) -> Result<Value, String> {
         other => other.into_raw().to_string().into(),
     };
     Ok(Value::String(Quantity::parse(text.trim())?.to_string()))
-}
-
-impl Field {
-    /// Whether it can be nil, and null says so.
-    const fn is_nillable(&self) -> bool {
-        self.pointer || !matches!(self.shape, Shape::One(_)) || matches!(self.shape, Shape::One(Item::Bytes))
-    }
-
-    /// Whether Go writes it even when it was never set.
-    const fn is_always_written(&self) -> bool {
-        match self.shape {
-            _ if self.pointer => !self.omit_empty,
-            Shape::One(item) if item.is_go_struct() => !self.omit_zero,
-            _ => !self.omit_empty,
-        }
-    }
-
-    /// The value as Go writes it, or `None` where it writes nothing.
-    fn written(&self, value: Value) -> Option<Value> {
-        if self.is_always_written() {
-            let empty = !matches!(self.shape, Shape::One(_)) && is_empty(&value);
-            return Some(if empty { Value::Null } else { value });
-        }
-        let absent = if self.pointer { value.is_null() } else { is_empty(&value) };
-        (!absent).then_some(value)
-    }
-}
-
-impl Item {
-    /// Whether Go keeps it in a struct, which `omitempty` never leaves out.
-    const fn is_go_struct(self) -> bool {
-        !matches!(self, Self::Str | Self::Bool | Self::Int32 | Self::Int64 | Self::Double | Self::Bytes)
-    }
-}
-
-/// Whether Go's `omitempty` leaves the value out.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(b) => !b,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(map) => map.is_empty(),
-    }
-}
-
-/// Adds the fields that are always written and were not sent.
-fn fill(ty: &'static Type, map: &mut Map<String, Value>) {
-    for field in ty.fields().iter().filter(|field| field.is_always_written()) {
-        if !map.contains_key(field.name) {
-            let zero = match field.shape {
-                Shape::One(item) if !field.pointer => zero(item),
-                _ => Value::Null,
-            };
-            map.insert(field.name.to_owned(), zero);
-        }
-    }
-}
-
-fn zero_object(ty: &'static Type) -> Map<String, Value> {
-    let mut map = Map::new();
-    fill(ty, &mut map);
-    map
-}
-
-fn zero(item: Item) -> Value {
-    match item {
-        Item::Str => Value::String(String::new()),
-        Item::Bool | Item::SchemaOrBool => Value::Bool(false),
-        Item::Int32 | Item::Int64 | Item::Double | Item::IntOrString => Value::from(0),
-        Item::Quantity => Value::String("0".to_owned()),
-        Item::Object(id) => Value::Object(zero_object(&TYPES[usize::from(id)])),
-        Item::Bytes | Item::Time | Item::MicroTime | Item::Raw | Item::Owned | Item::Json | Item::SchemaOrArray | Item::SchemaOrStrings => {
-            Value::Null
-        }
-    }
 }

@@ -5,11 +5,16 @@
 mod base64; // bytes in JSON, with the errors of Go's decoder
 mod decode; // a tree, by its type
 mod model; // what the table says
+mod normal; // what of an object is written back
+mod place; // where something is wrong
 mod quantity; // amounts of resources
 mod read; // a request body, by the kind that is expected
 #[rustfmt::skip]
 mod table; // the types of Kubernetes 1.36, generated
 mod time; // moments, with the errors of Go's parser
+
+#[cfg(test)]
+mod promises; // what decoding holds, over every kind
 
 pub(crate) use decode::{Decoded, decode, decode_node};
 pub(crate) use model::{Field, Item, ListKind, Patch, Shape, Type, Wire};

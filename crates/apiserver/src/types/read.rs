@@ -168,3 +168,120 @@ fn internal(group: &str, kind: &str) -> String {
     };
     format!("{package}.{kind}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(expected: (&'static str, &'static str, &'static str), body: &str, media: Media) -> String {
+        let expected = Expected::of(expected.0, expected.1, expected.2).expect("a built-in kind");
+        read_typed(body.as_bytes(), media, &expected).expect_err(body).message(expected.kind, body.as_bytes())
+    }
+
+    const CONFIG_MAP: (&str, &str, &str) = ("", "v1", "ConfigMap");
+    const DEPLOYMENT: (&str, &str, &str) = ("apps", "v1", "Deployment");
+    const DEFINITION: (&str, &str, &str) = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+
+    #[test]
+    fn refused_bodies_are_explained_as_the_server_does() {
+        let parse = "couldn't get version/kind; json parse error:";
+        let anonymous = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+        let legacy = r#"in scheme "pkg/api/legacyscheme/scheme.go:30""#;
+        let unrecognized = |kind: &str, why: String| format!("the object provided is unrecognized (must be of type {kind}): {why}");
+        let cases = [
+            (CONFIG_MAP, "", unrecognized("ConfigMap", format!("{parse} unexpected end of JSON input (<empty>)"))),
+            (
+                CONFIG_MAP,
+                r#"{"kind":"ConfigMap","#,
+                unrecognized("ConfigMap", format!(r#"{parse} unexpected end of JSON input ({{"kind":"ConfigMap",)"#)),
+            ),
+            (
+                CONFIG_MAP,
+                "not json at all",
+                unrecognized("ConfigMap", format!("{parse} invalid character 'o' in literal null (expecting 'u') (6e6f74206a736f6e20617420616c6c)")),
+            ),
+            (
+                CONFIG_MAP,
+                "[]",
+                unrecognized("ConfigMap", format!("{parse} json: cannot unmarshal array into Go value of type {anonymous} (5b5d)")),
+            ),
+            (
+                DEPLOYMENT,
+                r#"{"apiVersion": "a/b/c", "kind": "Deployment"}"#,
+                unrecognized("Deployment", r#"unexpected GroupVersion string: a/b/c ({"apiVersion": "a/b/c", "kind" ...)"#.to_owned()),
+            ),
+            (
+                CONFIG_MAP,
+                r#"{"apiVersion":"v1","kind":"Secret"}"#,
+                r#"Secret in version "v1" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown conversion"#.to_owned(),
+            ),
+            (
+                ("autoscaling", "v1", "Scale"),
+                r#"{"apiVersion":"apps/v1","kind":"Deployment"}"#,
+                r#"Deployment in version "v1" cannot be handled as a Scale: converting (v1.Deployment) to (autoscaling.Scale): unknown conversion"#
+                    .to_owned(),
+            ),
+            (
+                CONFIG_MAP,
+                r#"{"apiVersion":"v2","kind":"ConfigMap"}"#,
+                format!(r#"ConfigMap in version "v2" cannot be handled as a ConfigMap: no kind "ConfigMap" is registered for version "v2" {legacy}"#),
+            ),
+            (
+                CONFIG_MAP,
+                r#"{"apiVersion":"apps/v1"}"#,
+                format!(
+                    r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: no kind "ConfigMap" is registered for version "apps/v1" {legacy}"#
+                ),
+            ),
+            (
+                DEFINITION,
+                r#"{"apiVersion":"v1","kind":"Pod"}"#,
+                r#"Pod in version "v1" cannot be handled as a CustomResourceDefinition: no kind "Pod" is registered for version "v1" in scheme "pkg/apiserver/apiserver.go:55""#.to_owned(),
+            ),
+            (
+                DEPLOYMENT,
+                r#"{"apiVersion":"apps/v1beta1","kind":"Deployment"}"#,
+                "the API version in the data (apps/v1beta1) does not match the expected API version (apps/v1)".to_owned(),
+            ),
+            (
+                DEPLOYMENT,
+                r#"{"kind":"Deployment","spec":{"replicas":"two"}}"#,
+                r#"Deployment in version "v1" cannot be handled as a Deployment: json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"#.to_owned(),
+            ),
+        ];
+        for (expected, body, message) in cases {
+            assert_eq!(refusal(expected, body, Media::Json), message);
+        }
+        let yaml = r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal bool into Go struct field ObjectMeta.metadata.name of type string"#;
+        assert_eq!(refusal(CONFIG_MAP, "metadata:\n  name: y\n", Media::Yaml), yaml);
+    }
+
+    #[test]
+    fn body_may_leave_out_its_kind() {
+        let expected = Expected::of("apps", "v1", "Deployment").expect("a built-in kind");
+        for body in ["{}", "null", r#"{"kind":"Deployment"}"#, r#"{"apiVersion":"apps/v1"}"#, r#"{"apiVersion":"apps/"}"#] {
+            let object = read_typed(body.as_bytes(), Media::Json, &expected).expect(body).object;
+            assert_eq!((object.api_version.as_str(), object.kind.as_str()), ("apps/v1", "Deployment"), "{body}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_taken_where_the_path_says_so() {
+        let expected = Expected { also: &["v1beta1"], ..Expected::of("policy", "v1", "Eviction").expect("a built-in kind") };
+        let body = br#"{"apiVersion":"policy/v1beta1","kind":"Eviction","metadata":{"name":"p"}}"#;
+        let object = read_typed(body, Media::Json, &expected).expect("a good body").object;
+        assert_eq!((object.api_version.as_str(), object.meta.name.as_str()), ("policy/v1", "p"));
+    }
+
+    #[test]
+    fn strict_errors_become_one_refusal() {
+        let expected = Expected::of("", "v1", "ConfigMap").expect("a built-in kind");
+        let body = br#"{"metadata":{"name":"b"},"colour":"red","data":{"k":"1","k":"2"}}"#;
+        let typed = read_typed(body, Media::Json, &expected).expect("a good body");
+        let message = DecodeError::strict(&expected, &typed.strict).message("ConfigMap", body);
+        let why = r#"strict decoding error: unknown field "colour", duplicate field "data.k""#;
+        assert_eq!(message, format!(r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: {why}"#));
+        let yaml = read_typed(b"data:\n  a: '1'\n  a: '2'\nzz: 1\n", Media::Yaml, &expected).expect("good YAML");
+        assert_eq!(yaml.strict, ["yaml: unmarshal errors:\n  line 3: key \"a\" already set in map", r#"unknown field "zz""#]);
+    }
+}
