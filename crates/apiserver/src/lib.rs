@@ -7,6 +7,7 @@ mod auth; // who asks, and whether they may
 mod bootstrap; // what a fresh cluster holds
 mod crd; // custom resources: definitions and schemas
 mod decode; // request bodies: JSON and YAML
+mod discovery; // what is served, told to clients
 mod entropy; // the one source of randomness
 mod error; // every failure, and its Status
 mod field; // what is wrong with an object, field by field
@@ -16,6 +17,7 @@ mod kubeconfig; // the file through which clients find the server
 mod listen; // from connections to requests
 mod names; // what names and labels may look like
 mod object; // typed metadata, opaque body, the clock
+mod pages; // paths that are no resources
 mod patch; // a change instead of an object
 mod print; // tables and metadata-only forms
 mod registry; // what is served right now

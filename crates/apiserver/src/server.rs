@@ -73,7 +73,7 @@ impl Builder {
         let clock = Clock::starting_at(wall_clock());
         let api = Arc::new(Api::new(Arc::new(MemoryStore::new()), clock, entropy));
         let server = Arc::new(Server::new(api.clone(), Authenticator::new(&token, tokens)));
-        let stop = CancellationToken::new();
+        let stop = server.site.stopping.clone();
         let bound = match self.listen {
             None => None,
             Some(address) => {
@@ -82,6 +82,7 @@ impl Builder {
                 let refused = |source| StartError::Listen { address, source };
                 let listener = Listener::bind(address, config, Limits::default()).await.map_err(refused)?;
                 let address = listener.local_addr().map_err(refused)?;
+                server.site.reached_at(address);
                 Some((listener, address, certificates))
             }
         };

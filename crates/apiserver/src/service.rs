@@ -30,6 +30,7 @@ use crate::{
         route::{ResourcePath, Route},
     },
     object::Object,
+    pages::{self, Site, Visit},
     print::IncludeObject,
     registry::{Part, Resource},
     verbs::{self, Call, Reply, Target},
@@ -52,6 +53,8 @@ const WAITING_MAX: usize = 4096;
 pub(crate) struct Server {
     pub(crate) api: Arc<Api>,
     pub(crate) authenticator: Authenticator,
+    /// What is served besides resources.
+    pub(crate) site: Site,
     reads: Gate,
     writes: Gate,
 }
@@ -59,7 +62,7 @@ pub(crate) struct Server {
 impl Server {
     /// A server over this state.
     pub(crate) fn new(api: Arc<Api>, authenticator: Authenticator) -> Self {
-        Self { api, authenticator, reads: Gate::new(READS_MAX), writes: Gate::new(WRITES_MAX) }
+        Self { api, authenticator, site: Site::default(), reads: Gate::new(READS_MAX), writes: Gate::new(WRITES_MAX) }
     }
 }
 
@@ -172,9 +175,13 @@ impl ApiService {
                 let user = self.allow(&auth::Question::of_resource(&head.method, &path, &query), &head.headers, user)?;
                 self.resource(path, head, query, body, user).await
             }
-            Route::Discovery(_) | Route::Other(_) => {
+            Route::Discovery(asked) => {
                 self.allow(&auth::Question::of_path(&head.method, head.uri.path()), &head.headers, user)?;
-                Err(ApiError::NoSuchPath)
+                self.server.site.discover(&self.server.api.registry.catalog(), &asked, head)
+            }
+            Route::Other(path) => {
+                self.allow(&auth::Question::of_path(&head.method, head.uri.path()), &head.headers, user)?;
+                pages::answer(&self.server, &Visit { path: &path, query: &query, head })
             }
         }
     }
@@ -222,11 +229,11 @@ impl ApiService {
             (false, true) => Offer::Custom { streams },
             (false, false) => Offer::BuiltIn { streams },
         };
-        let wanted = negotiate::wanted(text(&head.headers, &header::ACCEPT).as_deref(), offer)?;
+        let wanted = negotiate::wanted(negotiate::joined(&head.headers, &header::ACCEPT).as_deref(), offer)?;
         let shape = Shape {
             wanted,
             include: IncludeObject::parse(query.get("includeObject").unwrap_or_default())?,
-            gzip: text(&head.headers, &header::ACCEPT_ENCODING).is_some_and(|e| e.contains("gzip")),
+            gzip: negotiate::joined(&head.headers, &header::ACCEPT_ENCODING).is_some_and(|e| e.contains("gzip")),
             pretty: query.flag("pretty"),
         };
         let gate = if head.method == Method::GET { &self.server.reads } else { &self.server.writes };
@@ -235,10 +242,10 @@ impl ApiService {
             target: Target { resource: found.resource.clone(), namespace: path.namespace, name: path.name },
             part: found.part,
             query,
-            content_type: text(&head.headers, &header::CONTENT_TYPE),
+            content_type: negotiate::joined(&head.headers, &header::CONTENT_TYPE),
             body: if head.method == Method::GET { Bytes::new() } else { collect(body).await? },
             user,
-            user_agent: text(&head.headers, &header::USER_AGENT).unwrap_or_default(),
+            user_agent: negotiate::joined(&head.headers, &header::USER_AGENT).unwrap_or_default(),
         };
         let running = verbs::dispatch(api, &self.server.authenticator, &head.method, &call, path.watch);
         let reply = tokio::time::timeout(REQUEST_TIMEOUT, running)
@@ -293,15 +300,9 @@ where
     }
 }
 
-fn text(headers: &HeaderMap, name: &header::HeaderName) -> Option<String> {
-    let mut values = headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).peekable();
-    values.peek()?;
-    Some(values.collect::<Vec<_>>().join(","))
-}
-
 /// Errors come in YAML to those who asked for YAML.
 fn error_format(headers: &HeaderMap) -> Format {
-    let accept = text(headers, &header::ACCEPT).unwrap_or_default();
+    let accept = negotiate::joined(headers, &header::ACCEPT).unwrap_or_default();
     match negotiate::ranges(&accept).first() {
         Some(first) if first.type_ == "application/yaml" => Format::Yaml,
         _ => Format::Json,

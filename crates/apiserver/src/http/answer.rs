@@ -89,6 +89,22 @@ pub(crate) fn json_response(status: StatusCode, bytes: Bytes) -> Response<Body> 
     with_type(status, Body::full(bytes), "application/json")
 }
 
+/// A document that is already written as JSON, in the format asked for.
+pub(crate) fn written_response(status: StatusCode, json: &Bytes, format: Format) -> Response<Body> {
+    match format {
+        Format::Json => json_response(status, json.clone()),
+        Format::Yaml => encode(status, &serde_json::from_slice(json).expect("written as JSON before"), format),
+    }
+}
+
+/// No body at all.
+pub(crate) fn empty_response(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::default());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
 fn with_type(status: StatusCode, body: Body, content_type: &'static str) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;

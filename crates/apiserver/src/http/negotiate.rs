@@ -2,6 +2,8 @@
 //! In: `Accept` and `Content-Type`. Out: one format and one form.
 //! Holds: a client that cannot be served is told which forms there are, in Kubernetes' words.
 
+use http::{HeaderMap, header::HeaderName};
+
 use crate::{error::ApiError, print::MetaVersion};
 
 /// How bytes are written.
@@ -56,6 +58,13 @@ impl MediaRange {
     }
 }
 
+/// The text of a header that may stand more than once; `None` when it is not there.
+pub(crate) fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let mut values = headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).peekable();
+    values.peek()?;
+    Some(values.collect::<Vec<_>>().join(","))
+}
+
 /// The entries of an `Accept` header, the best first. None at all means anything will do.
 pub(crate) fn ranges(accept: &str) -> Vec<MediaRange> {
     let mut list: Vec<MediaRange> = accept.split(',').map(str::trim).filter(|s| !s.is_empty()).map(range).collect();
@@ -72,7 +81,8 @@ fn range(text: &str) -> MediaRange {
     MediaRange { type_, parameters, quality }
 }
 
-const OBJECT_TYPES: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+/// The media types of objects in the real server.
+pub(crate) const OBJECT_TYPES: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 const STREAM_TYPES: [&str; 2] = ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 
 /// What the answer about objects may look like: which forms, and which media types the real server names in a refusal.

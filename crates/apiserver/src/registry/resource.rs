@@ -147,6 +147,13 @@ impl Resource {
         Facets { uid: object.meta.uid.clone(), labels: object.meta.labels.clone(), fields }
     }
 
+    /// The group and version that objects are stored in.
+    pub(crate) fn stored_version(&self) -> (&str, &str) {
+        match &self.source {
+            Source::BuiltIn(row) => row.storage_version(),
+        }
+    }
+
     /// Turns an object of this version into the stored one.
     pub(crate) fn to_storage(&self, object: &mut Object) {
         match &self.source {

@@ -1,0 +1,113 @@
+//! Discovery in one document: every group with its versions, resources and subresources (`apidiscovery.k8s.io/v2`).
+
+use serde::Serialize;
+
+use super::groups::{Group, Version};
+use crate::registry::{Part, Resource};
+
+/// The list of groups.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct GroupDiscoveryList<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: Metadata<'a>,
+    items: Vec<GroupDiscovery<'a>>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Metadata<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct GroupDiscovery<'a> {
+    metadata: Metadata<'a>,
+    versions: Vec<VersionDiscovery<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct VersionDiscovery<'a> {
+    version: &'a str,
+    resources: Vec<ResourceDiscovery<'a>>,
+    /// Whether the document is up to date; here it always is.
+    freshness: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResourceDiscovery<'a> {
+    resource: &'a str,
+    response_kind: ResponseKind<'a>,
+    scope: &'static str,
+    singular_resource: &'a str,
+    verbs: &'a [&'static str],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    short_names: &'a [String],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    categories: &'a [String],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    subresources: Vec<SubresourceDiscovery<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SubresourceDiscovery<'a> {
+    subresource: &'a str,
+    response_kind: ResponseKind<'a>,
+    verbs: &'a [&'static str],
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct ResponseKind<'a> {
+    group: &'a str,
+    version: &'a str,
+    kind: &'a str,
+}
+
+impl<'a> GroupDiscoveryList<'a> {
+    pub(super) fn of(groups: impl IntoIterator<Item = &'a Group>) -> Self {
+        let items = groups
+            .into_iter()
+            .map(|g| GroupDiscovery { metadata: Metadata { name: &g.name }, versions: g.versions.iter().map(version).collect() })
+            .collect();
+        Self { kind: "APIGroupDiscoveryList", api_version: "apidiscovery.k8s.io/v2", metadata: Metadata::default(), items }
+    }
+}
+
+fn version(version: &Version) -> VersionDiscovery<'_> {
+    let resources = version.resources.iter().map(|r| resource(r)).collect();
+    VersionDiscovery { version: &version.name, resources, freshness: "Current" }
+}
+
+fn resource(resource: &Resource) -> ResourceDiscovery<'_> {
+    ResourceDiscovery {
+        resource: &resource.plural,
+        response_kind: own_kind(resource, &resource.kind),
+        scope: if resource.namespaced { "Namespaced" } else { "Cluster" },
+        singular_resource: &resource.singular,
+        verbs: resource.verbs,
+        short_names: &resource.short_names,
+        categories: &resource.categories,
+        subresources: resource.parts.iter().map(|p| part(resource, p)).collect(),
+    }
+}
+
+fn part<'a>(resource: &'a Resource, part: &'a Part) -> SubresourceDiscovery<'a> {
+    let response_kind = if part.group.is_empty() && part.version.is_empty() {
+        own_kind(resource, &part.kind)
+    } else {
+        ResponseKind { group: part.group, version: part.version, kind: &part.kind }
+    };
+    SubresourceDiscovery { subresource: part.name, response_kind, verbs: part.verbs }
+}
+
+/// A kind of the resource's own version: custom resources spell the version out, built-in ones leave it empty.
+fn own_kind<'a>(resource: &'a Resource, kind: &'a str) -> ResponseKind<'a> {
+    if resource.items_name_kind() {
+        ResponseKind { group: &resource.group, version: &resource.version, kind }
+    } else {
+        ResponseKind { group: "", version: "", kind }
+    }
+}

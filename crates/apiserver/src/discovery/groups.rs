@@ -1,0 +1,62 @@
+//! Groups and versions in the order in which clients prefer them.
+//! In: a catalog. Out: groups, each with its versions, each with its resources.
+//! Holds: built-in groups stand in the order of their rows, custom ones behind them by name.
+
+use std::sync::Arc;
+
+use super::stability;
+use crate::registry::{Catalog, Resource};
+
+/// A group; the core group has no name and is the first.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) name: String,
+    /// The preferred one first; never empty.
+    pub(crate) versions: Vec<Version>,
+    /// Whether any of its versions is built in.
+    pub(crate) built_in: bool,
+}
+
+/// One version of a group.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) name: String,
+    pub(crate) resources: Vec<Arc<Resource>>,
+}
+
+impl Group {
+    /// `v1`, `apps/v1`.
+    pub(super) fn version_name(&self, version: &Version) -> String {
+        if self.name.is_empty() { version.name.clone() } else { format!("{}/{}", self.name, version.name) }
+    }
+}
+
+/// The groups of a catalog.
+pub(crate) fn groups(catalog: &Catalog) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let (built_in, custom): (Vec<_>, Vec<_>) = catalog.resources().cloned().partition(|r| !r.items_name_kind());
+    for resource in built_in {
+        add(&mut groups, resource, true);
+    }
+    let own: Vec<usize> = groups.iter().map(|g| g.versions.len()).collect();
+    for resource in custom {
+        add(&mut groups, resource, false);
+    }
+    for (i, group) in groups.iter_mut().enumerate() {
+        let custom = own.get(i).copied().unwrap_or_default();
+        group.versions[custom..].sort_by(|a, b| stability::compare(&a.name, &b.name));
+    }
+    groups
+}
+
+fn add(groups: &mut Vec<Group>, resource: Arc<Resource>, built_in: bool) {
+    let at = groups.iter().position(|g| g.name == resource.group).unwrap_or_else(|| {
+        groups.push(Group { name: resource.group.clone(), versions: Vec::new(), built_in });
+        groups.len() - 1
+    });
+    let versions = &mut groups[at].versions;
+    match versions.iter_mut().find(|v| v.name == resource.version) {
+        Some(version) => version.resources.push(resource),
+        None => versions.push(Version { name: resource.version.clone(), resources: vec![resource] }),
+    }
+}

@@ -1,0 +1,138 @@
+//! What is served besides resources: health, version, keys, and the list of paths itself.
+//! In: a path that is no resource. Out: a document, or 404.
+//! Holds: every path listed at `/` is served here or by discovery.
+
+mod health; // whether the server is well
+mod openid; // how others verify tokens
+mod root; // the list of paths
+mod version; // which Kubernetes this is
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+};
+
+use http::{Method, Response, StatusCode, header};
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    discovery::{self, Discovery, Inquiry},
+    error::ApiError,
+    http::{answer::json_response, body::Body, query::Query, route},
+    registry::Catalog,
+    service::Server,
+};
+
+/// The name that every cluster has for its API server; told to clients when there is no socket to name.
+const HOME: &str = "kubernetes.default.svc";
+
+/// What the server keeps to tell about itself.
+#[derive(Debug, Default)]
+pub(crate) struct Site {
+    discovery: Discovery,
+    /// Cancelled when the server stops; it is not ready from then on.
+    pub(crate) stopping: CancellationToken,
+    address: OnceLock<String>,
+}
+
+impl Site {
+    /// Tells clients that this is where the server is. The first address stays.
+    pub(crate) fn reached_at(&self, address: SocketAddr) {
+        self.address.get_or_init(|| address.to_string());
+    }
+
+    fn address(&self) -> &str {
+        self.address.get().map_or(HOME, String::as_str)
+    }
+
+    /// A discovery document.
+    ///
+    /// # Errors
+    /// No such group or version, or no form that the client accepts.
+    pub(crate) fn discover(
+        &self,
+        catalog: &Arc<Catalog>,
+        asked: &route::Discovery,
+        head: &http::request::Parts,
+    ) -> Result<Response<Body>, ApiError> {
+        let inquiry = Inquiry { asked, method: &head.method, headers: &head.headers, address: self.address() };
+        discovery::answer(&self.discovery, catalog, &inquiry)
+    }
+}
+
+/// A request for a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visit<'a> {
+    /// As it was sent.
+    pub(crate) path: &'a str,
+    pub(crate) query: &'a Query,
+    pub(crate) head: &'a http::request::Parts,
+}
+
+impl Visit<'_> {
+    fn accept(&self) -> String {
+        crate::http::negotiate::joined(&self.head.headers, &header::ACCEPT).unwrap_or_default()
+    }
+
+    /// The pages of the real server's router take GET only.
+    fn only_get(&self) -> Result<(), ApiError> {
+        if self.head.method == Method::GET { Ok(()) } else { Err(ApiError::MethodNotAllowed) }
+    }
+}
+
+/// Answers a request for a page.
+///
+/// # Errors
+/// There is no such page, or not in this form.
+pub(crate) fn answer(server: &Server, visit: &Visit<'_>) -> Result<Response<Body>, ApiError> {
+    if let Some(response) = health::answer(server, visit) {
+        return response;
+    }
+    match visit.path {
+        "/" | "/index.html" => Ok(pretty(&root::paths(&server.api.registry.catalog()))),
+        "/version" | "/version/" => visit.only_get().map(|()| pretty(&version::info())),
+        openid::CONFIGURATION => openid::configuration(server, visit),
+        openid::KEYS => openid::keys(server, visit),
+        path => Err(astray(&server.api.registry.catalog(), path)),
+    }
+}
+
+/// These documents are written for people, as in the real server.
+fn pretty(document: &impl Serialize) -> Response<Body> {
+    json_response(StatusCode::OK, serde_json::to_vec_pretty(document).expect("a document has string keys").into())
+}
+
+/// What to say about a path that leads nowhere: below a built-in group the answer is a `Status`, elsewhere it is plain text.
+fn astray(catalog: &Catalog, path: &str) -> ApiError {
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    let below = match segments.as_slice() {
+        ["api", rest @ ..] => rest,
+        ["apis", group, rest @ ..] if catalog.has_built_in_group(group) => rest,
+        _ => return ApiError::NoSuchPath,
+    };
+    match below {
+        [_, "namespaces", "", _, ..] => ApiError::BadRequest("Namespace parameter required.".into()),
+        _ => ApiError::NoSuchResource,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_paths_are_answered_by_where_they_start() {
+        let catalog = Catalog::default();
+        for (path, expected) in [
+            ("/nosuch", ApiError::NoSuchPath),
+            ("//api/v1/pods", ApiError::NoSuchPath),
+            ("/apis/example.com//v1", ApiError::NoSuchPath),
+            ("/api//v1/pods", ApiError::NoSuchResource),
+            ("/apis/apps/v1//deployments", ApiError::NoSuchResource),
+            ("/api/v1/namespaces//configmaps/a", ApiError::BadRequest("Namespace parameter required.".into())),
+        ] {
+            assert_eq!(astray(&catalog, path), expected, "{path}");
+        }
+    }
+}
