@@ -3,6 +3,7 @@
 mod access; // roles and bindings
 mod autoscaling; // autoscalers of both versions
 mod checks; // little checks that many kinds share
+mod classes; // priorities and runtimes
 mod conditions; // conditions in a status
 mod config_map; // settings
 mod disruption; // budgets and evictions
@@ -16,6 +17,8 @@ mod look; // reading JSON with what is absent as empty
 mod namespace; // namespaces and their finalizers
 mod network_policy; // who may talk to whom
 mod node; // machines
+mod persistent_volume; // volumes of the cluster
+mod persistent_volume_claim; // claims on them
 mod pod; // pods and what they are made of
 mod quantity; // amounts such as 500m and 1Gi
 mod resource_quota; // what a namespace may use
@@ -26,6 +29,7 @@ mod selector; // label selectors inside objects
 mod service; // services, their addresses and node ports
 mod service_account; // identities of pods
 mod service_range; // ranges of service addresses
+mod storage; // classes, drivers and attachments
 mod strategy; // what one kind does differently from all others
 mod table; // the rows
 #[cfg(test)]

@@ -2,10 +2,10 @@
 //! Holds: groups stand in the order of `/apis`, versions with the preferred one first, rows in the order of discovery.
 
 use super::{
-    Strategy, access, autoscaling, config_map, disruption, endpoint_slice, endpoints, event, ingress, lease, limit_range, namespace,
-    network_policy, node, resource_quota,
+    Strategy, access, autoscaling, classes, config_map, disruption, endpoint_slice, endpoints, event, ingress, lease, limit_range,
+    namespace, network_policy, node, persistent_volume, persistent_volume_claim, resource_quota,
     row::{CREATE, Row, Sub, row},
-    secret, selectable, service, service_account, service_range,
+    secret, selectable, service, service_account, service_range, storage,
 };
 use crate::auth::Review;
 
@@ -53,10 +53,10 @@ pub(crate) static ROWS: &[Row] = &[
         .short(&["no"])
         .subresources(&[Sub::of("proxy", "NodeProxyOptions", PROXY_VERBS), Sub::part("status", "Node")])
         .selectable(selectable::NODE),
-    core("PersistentVolumeClaim", "persistentvolumeclaims", WITH_STATUS)
+    core("PersistentVolumeClaim", "persistentvolumeclaims", &persistent_volume_claim::PERSISTENT_VOLUME_CLAIM)
         .short(&["pvc"])
         .subresources(&[Sub::part("status", "PersistentVolumeClaim")]),
-    core("PersistentVolume", "persistentvolumes", WITH_STATUS)
+    core("PersistentVolume", "persistentvolumes", &persistent_volume::PERSISTENT_VOLUME)
         .cluster_wide()
         .short(&["pv"])
         .subresources(&[Sub::part("status", "PersistentVolume")]),
@@ -162,14 +162,16 @@ pub(crate) static ROWS: &[Row] = &[
     v1("rbac.authorization.k8s.io", "ClusterRole", "clusterroles", &access::CLUSTER_ROLE).cluster_wide(),
     v1("rbac.authorization.k8s.io", "RoleBinding", "rolebindings", &access::ROLE_BINDING),
     v1("rbac.authorization.k8s.io", "Role", "roles", &access::ROLE),
-    v1("storage.k8s.io", "CSIDriver", "csidrivers", PLAIN).cluster_wide(),
-    v1("storage.k8s.io", "CSINode", "csinodes", PLAIN).cluster_wide(),
-    v1("storage.k8s.io", "CSIStorageCapacity", "csistoragecapacities", PLAIN),
-    v1("storage.k8s.io", "StorageClass", "storageclasses", PLAIN).cluster_wide().short(&["sc"]),
-    v1("storage.k8s.io", "VolumeAttachment", "volumeattachments", WITH_STATUS)
+    v1("storage.k8s.io", "CSIDriver", "csidrivers", &storage::CSI_DRIVER).cluster_wide(),
+    v1("storage.k8s.io", "CSINode", "csinodes", &storage::CSI_NODE).cluster_wide(),
+    v1("storage.k8s.io", "CSIStorageCapacity", "csistoragecapacities", &storage::CSI_STORAGE_CAPACITY),
+    v1("storage.k8s.io", "StorageClass", "storageclasses", &storage::STORAGE_CLASS).cluster_wide().short(&["sc"]),
+    v1("storage.k8s.io", "VolumeAttachment", "volumeattachments", &storage::VOLUME_ATTACHMENT)
         .cluster_wide()
         .subresources(&[Sub::part("status", "VolumeAttachment")]),
-    v1("storage.k8s.io", "VolumeAttributesClass", "volumeattributesclasses", PLAIN).cluster_wide().short(&["vac"]),
+    v1("storage.k8s.io", "VolumeAttributesClass", "volumeattributesclasses", &storage::VOLUME_ATTRIBUTES_CLASS)
+        .cluster_wide()
+        .short(&["vac"]),
     v1("admissionregistration.k8s.io", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", PLAIN)
         .cluster_wide()
         .category(API_EXTENSIONS),
@@ -194,9 +196,9 @@ pub(crate) static ROWS: &[Row] = &[
         .short(&["crd", "crds"])
         .category(API_EXTENSIONS)
         .subresources(&[Sub::part("status", "CustomResourceDefinition")]),
-    v1("scheduling.k8s.io", "PriorityClass", "priorityclasses", PLAIN).cluster_wide().short(&["pc"]),
+    v1("scheduling.k8s.io", "PriorityClass", "priorityclasses", &classes::PRIORITY_CLASS).cluster_wide().short(&["pc"]),
     v1("coordination.k8s.io", "Lease", "leases", &lease::LEASE),
-    v1("node.k8s.io", "RuntimeClass", "runtimeclasses", PLAIN).cluster_wide(),
+    v1("node.k8s.io", "RuntimeClass", "runtimeclasses", &classes::RUNTIME_CLASS).cluster_wide(),
     v1("discovery.k8s.io", "EndpointSlice", "endpointslices", &endpoint_slice::ENDPOINT_SLICE),
     v1("resource.k8s.io", "DeviceClass", "deviceclasses", PLAIN).cluster_wide(),
     v1("resource.k8s.io", "ResourceClaim", "resourceclaims", WITH_STATUS).subresources(&[Sub::part("status", "ResourceClaim")]),

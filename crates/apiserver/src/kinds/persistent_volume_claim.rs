@@ -1,0 +1,268 @@
+//! PersistentVolumeClaims: what is asked for, fixed but for its growth.
+
+use serde_json::{Value, json};
+
+use super::{
+    DeleteAnswer, Generation, Strategy, checks,
+    look::{Fill, Look, same},
+    persistent_volume::{VOLUME_MODES, access_modes},
+    quantity::Quantity,
+    strategy::keep_status,
+};
+use crate::{
+    field::{FieldError, Path, Verbatim},
+    names,
+    object::Object,
+};
+
+const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+pub(crate) const PERSISTENT_VOLUME_CLAIM: Strategy = Strategy {
+    default: |claim| {
+        claim.section("spec").default_to("volumeMode", "Filesystem");
+        claim.section("status").default_text("phase", "Pending");
+    },
+    prepare_create: |claim| {
+        claim.body.insert("status".into(), json!({"phase": "Pending"}));
+        match_sources(claim);
+    },
+    prepare_update: |new, old| {
+        keep_status(new, old);
+        match_sources(new);
+    },
+    validate,
+    validate_update,
+    validate_status,
+    warnings,
+    generation: Generation::None,
+    delete_answer: DeleteAnswer::Object,
+    ..Strategy::WITH_STATUS
+};
+
+/// The old and the new name of a claim's source say the same, unless the new one names a namespace.
+fn match_sources(claim: &mut Object) {
+    let spec = claim.section("spec");
+    let (source, reference) = (spec.get_set("dataSource").cloned(), spec.get_set("dataSourceRef").cloned());
+    match (source, reference) {
+        (Some(source), None) => {
+            spec.insert("dataSourceRef".into(), source);
+        }
+        (None, Some(reference)) if reference.text("namespace").is_empty() => {
+            spec.insert("dataSource".into(), reference);
+        }
+        _ => {}
+    }
+}
+
+fn validate(claim: &Object, out: &mut Vec<FieldError>) {
+    let (at, spec) = (Path::field("spec"), claim.body.part("spec"));
+    if spec.is_empty_at("accessModes") {
+        out.push(FieldError::required(at.child("accessModes"), "at least 1 access mode is required"));
+    }
+    checks::label_selector(&at.child("selector"), spec.part("selector"), out);
+    access_modes(&at.child("accessModes"), spec, out);
+    requested(&at, spec, out);
+    let class = spec.text("storageClassName");
+    if !class.is_empty() {
+        checks::named(&at.child("storageClassName"), class, names::dns_subdomain(class), out);
+    }
+    if let Some(mode) = spec.part("volumeMode").as_str() {
+        checks::one_of(&at.child("volumeMode"), mode, VOLUME_MODES, out);
+    }
+    data_sources(&at, spec, out);
+    let class = spec.text("volumeAttributesClassName");
+    if !class.is_empty() {
+        checks::named(&at.child("volumeAttributesClassName"), class, names::dns_subdomain(class), out);
+    }
+}
+
+fn requested(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
+    let resources = at.child("resources");
+    let at = resources.key("storage");
+    match spec.part("resources").part("requests").get_set("storage").and_then(Quantity::of) {
+        None => out.push(FieldError::required(at, "")),
+        Some(amount) if amount.sign() <= 0 => out.push(FieldError::invalid(at, &amount, "must be greater than zero")),
+        Some(_) => {}
+    }
+}
+
+fn data_sources(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
+    for name in ["dataSource", "dataSourceRef"] {
+        let Some(source) = spec.get_set(name) else { continue };
+        let at = at.child(name);
+        checks::required(&at.child("name"), source.text("name"), out);
+        checks::required(&at.child("kind"), source.text("kind"), out);
+        match source.text("apiGroup") {
+            "" if source.text("kind") != "PersistentVolumeClaim" => {
+                let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+                out.push(FieldError::invalid(at, source.text("kind"), why));
+            }
+            "" => {}
+            group => checks::named(&at.child("apiGroup"), group, names::dns_subdomain(group), out),
+        }
+    }
+    let (source, reference) = (spec.part("dataSource"), spec.part("dataSourceRef"));
+    if source.is_null() || reference.is_null() {
+        return;
+    }
+    let shown = Verbatim(r#""spec.dataSource""#);
+    if !reference.text("namespace").is_empty() {
+        out.push(FieldError::invalid(at, shown, "may not be specified when dataSourceRef.namespace is specified"));
+    } else if ["apiGroup", "kind", "name"].iter().any(|field| source.part(field) != reference.part(field)) {
+        out.push(FieldError::invalid(at, shown, "must match dataSourceRef"));
+    }
+}
+
+fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
+    let beta = |claim: &Object| claim.meta.annotations.get(BETA_CLASS).cloned();
+    let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
+    let named_by_annotation =
+        before.get_set("storageClassName").is_none() && spec.part("storageClassName").as_str() == beta(old).as_deref();
+    let upgraded = beta(old).is_some() && named_by_annotation && beta(new).is_none_or(|class| Some(class) == beta(old));
+    if !upgraded && beta(new) != beta(old) {
+        let at = Path::field("metadata.annotations");
+        out.push(FieldError::invalid(at.key(BETA_CLASS), beta(new).unwrap_or_default().as_str(), checks::IMMUTABLE));
+    }
+    if !same(&fixed(new, old), &fixed(old, old)) {
+        // Kubernetes adds a diff of its own structs here.
+        let why = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        out.push(FieldError::forbidden("spec", why));
+    }
+    size_change(new, old, out);
+    checks::immutable(&Path::field("volumeMode"), spec.part("volumeMode"), before.part("volumeMode"), out);
+    let current = old.body.part("status").get_set("currentVolumeAttributesClassName").is_some();
+    if current && spec.part("volumeAttributesClassName") != before.part("volumeAttributesClassName") {
+        let why = |to: &str| format!("update to {to} is forbidden when status.currentVolumeAttributesClassName is not nil");
+        match spec.part("volumeAttributesClassName").as_str() {
+            None => out.push(FieldError::forbidden("spec.volumeAttributesClassName", &why("nil"))),
+            Some("") => out.push(FieldError::forbidden("spec.volumeAttributesClassName", &why("empty string"))),
+            Some(_) => {}
+        }
+    }
+}
+
+/// The part of the spec that must stay, with what may be set later taken from the new object.
+fn fixed(claim: &Object, old: &Object) -> Value {
+    let mut spec = claim.body.part("spec").clone();
+    let before = old.body.part("spec");
+    let Some(map) = spec.as_object_mut() else { return spec };
+    if before.text("volumeName").is_empty() {
+        map.remove("volumeName");
+    }
+    // A class may be given later to a claim that never had one.
+    if before.get_set("storageClassName").is_none() {
+        map.remove("storageClassName");
+    }
+    if claim.str_at("status.phase") == "Bound" || old.str_at("status.phase") == "Bound" {
+        map.remove("volumeAttributesClassName");
+        let requests = map.map_mut("resources").and_then(|resources| resources.map_mut("requests"));
+        requests.into_iter().for_each(|requests| {
+            requests.remove("storage");
+        });
+    }
+    spec
+}
+
+fn size_change(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
+    let size = |claim: &Object| claim.at("spec.resources.requests.storage").and_then(Quantity::of).unwrap_or(Quantity::ZERO);
+    let real = old.at("status.capacity.storage").and_then(Quantity::of).unwrap_or(Quantity::ZERO);
+    if size(new) < size(old) && size(new) <= real {
+        out.push(FieldError::forbidden("spec.resources.requests.storage", "field can not be less than status.capacity"));
+    }
+}
+
+fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
+    if new.body.part("spec").is_empty_at("accessModes") {
+        out.push(FieldError::required("Spec.accessModes", ""));
+    }
+    let at = Path::field("status");
+    let capacity = at.child("capacity");
+    let status = new.body.part("status");
+    for (resource, amount) in status.entries("capacity") {
+        if let Some(amount) = Quantity::of(amount).filter(|amount| amount.value() < 0) {
+            out.push(FieldError::invalid(capacity.key(resource), amount.value(), "must be a valid resource quantity"));
+        }
+    }
+    const RESIZING: &[&str] =
+        &["ControllerResizeInProgress", "ControllerResizeInfeasible", "NodeResizeInProgress", "NodeResizeInfeasible", "NodeResizePending"];
+    for (resource, state) in status.entries("allocatedResourceStatuses") {
+        if !RESIZING.contains(&state.as_str().unwrap_or_default()) {
+            let mut known = RESIZING.to_vec();
+            known.sort_unstable();
+            out.push(FieldError::not_supported(at.child("allocatedResourceStatuses"), resource, &known));
+        }
+    }
+}
+
+fn warnings(claim: &Object, _: Option<&Object>) -> Vec<String> {
+    let mut all = Vec::new();
+    if claim.meta.annotations.contains_key(BETA_CLASS) {
+        all.push(format!("metadata.annotations[{BETA_CLASS}]: deprecated since v1.8; use \"storageClassName\" attribute instead"));
+    }
+    for section in ["requests", "limits"] {
+        let amount = claim.body.part("spec").part("resources").part(section).get_set("storage").and_then(Quantity::of);
+        if let Some(amount) = amount.filter(|amount| !amount.is_whole()) {
+            let shown = amount.to_string();
+            all.push(format!("spec.resources.{section}[storage]: fractional byte value {shown:?} is invalid, must be an integer"));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::trial::{create, refused, update};
+
+    fn claim(size: &str) -> Value {
+        json!({"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "slow", "resources": {"requests": {"storage": size}}}})
+    }
+
+    const FIXED: &str =
+        "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+
+    #[test]
+    fn modes_and_size_are_needed() {
+        refused(
+            &PERSISTENT_VOLUME_CLAIM,
+            json!({"spec": {}}),
+            &["spec.accessModes: Required value: at least 1 access mode is required", "spec.resources[storage]: Required value"],
+        );
+        refused(
+            &PERSISTENT_VOLUME_CLAIM,
+            json!({"spec": {"accessModes": ["ReadWriteOnce", "ReadWriteOncePod"], "volumeMode": "Raw", "storageClassName": "Bad_Class", "resources": {"requests": {"storage": "0"}}}}),
+            &[
+                "spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes",
+                r#"spec.resources[storage]: Invalid value: "0": must be greater than zero"#,
+                r#"spec.storageClassName: Invalid value: "Bad_Class": a lowercase RFC 1123 subdomain…"#,
+                r#"spec.volumeMode: Unsupported value: "Raw": supported values: "Block", "Filesystem""#,
+            ],
+        );
+    }
+
+    #[test]
+    fn source_is_told_in_both_names() {
+        let mut body = claim("5Gi");
+        body["spec"]["dataSource"] = json!({"name": "snap", "kind": "VolumeSnapshot", "apiGroup": "snapshot.storage.k8s.io"});
+        let (stored, wrong) = create(&PERSISTENT_VOLUME_CLAIM, body);
+        assert_eq!(wrong, [""; 0]);
+        assert_eq!(stored.at("spec.dataSourceRef"), stored.at("spec.dataSource"));
+    }
+
+    #[test]
+    fn only_a_bound_claim_grows() {
+        let (old, _) = create(&PERSISTENT_VOLUME_CLAIM, claim("1Gi"));
+        assert_eq!(update(&PERSISTENT_VOLUME_CLAIM, &old, claim("2Gi")).1, [FIXED]);
+        let mut named = claim("1Gi");
+        named["spec"]["volumeName"] = json!("pv1");
+        assert_eq!(update(&PERSISTENT_VOLUME_CLAIM, &old, named).1, [""; 0]);
+        let mut bound = old;
+        bound.body.insert("status".into(), json!({"phase": "Bound", "capacity": {"storage": "2Gi"}}));
+        bound.section("spec").insert("resources".into(), json!({"requests": {"storage": "2Gi"}}));
+        assert_eq!(update(&PERSISTENT_VOLUME_CLAIM, &bound, claim("3Gi")).1, [""; 0]);
+        assert_eq!(
+            update(&PERSISTENT_VOLUME_CLAIM, &bound, claim("1Gi")).1,
+            ["spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"]
+        );
+    }
+}
