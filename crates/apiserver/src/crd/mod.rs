@@ -4,11 +4,13 @@
 
 mod approval; // groups that need an approval
 mod bounds; // bounds of numbers
+mod columns; // cells of tables, selectable fields
 mod default; // filling in defaults, and what null means
 mod defaults; // defaults must fit their schema
 mod definition; // a definition, typed
 mod embedded; // resources inside a custom resource
 mod formats; // string formats
+mod jsonpath; // paths into objects
 mod judge; // what a definition may say
 mod lists; // sets and maps written as lists
 mod metadata; // metadata inside custom resources
@@ -26,7 +28,9 @@ mod structural; // what makes a schema structural
 mod surface; // the parts of a definition around its schemas
 mod validate; // judging a value by its schema
 
+pub(crate) use columns::{CustomColumn, SelectableField};
 pub(crate) use definition::{ColumnDefinition, Condition, Definition, Names, Scale, Status, Version};
+pub(crate) use jsonpath::JsonPath;
 pub(crate) use naming::{CLEANUP_FINALIZER, Termination, status, terminating};
 pub(crate) use resource::CustomSchema;
 pub(crate) use schema::Schema;
