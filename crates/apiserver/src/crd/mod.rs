@@ -22,11 +22,12 @@ mod problem; // what validation finds
 mod prune; // dropping unknown fields
 mod refused; // what this server cannot do yet
 mod resource; // a custom resource on its way in and out
+mod scale; // replica counts
 mod schema; // the schema, parsed once
 mod strategy; // CustomResourceDefinition as a kind
 mod structural; // what makes a schema structural
 mod surface; // the parts of a definition around its schemas
-mod validate; // judging a value by its schema
+mod validate;
 
 pub(crate) use columns::{CustomColumn, SelectableField};
 pub(crate) use definition::{ColumnDefinition, Condition, Definition, Names, Scale, Status, Version};

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde_json::Number;
+use serde_json::{Number, Value};
 
 /// A number of an object.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,6 +48,19 @@ impl Num {
         match self {
             Self::Int(i) => bits >= 64 || i32::try_from(i).is_ok(),
             Self::Float(f) => f.fract() == 0.0 && f >= -limit && f < limit,
+        }
+    }
+}
+
+/// Turns every whole number written with a fraction or an exponent into an integer, as writing it in Go and reading it again does.
+pub(crate) fn make_whole(value: &mut Value) {
+    let mut open = vec![value];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Object(map) => open.extend(map.values_mut()),
+            Value::Array(list) => open.extend(list),
+            Value::Number(n) if n.is_f64() && Num::of(n).is_integer_of(64) => *value = Num::of(n).truncated().into(),
+            _ => {}
         }
     }
 }

@@ -6,7 +6,13 @@ use serde_json::{Map, Value};
 
 use crate::field::{FieldError, Path};
 
-use super::{default, embedded, lists, prune, schema::Schema, validate};
+use super::{
+    default,
+    definition::{Scale, Version},
+    embedded, lists, number, prune, scale,
+    schema::Schema,
+    validate,
+};
 
 /// The schema of one version of a custom resource, ready to be applied to objects.
 ///
@@ -14,11 +20,14 @@ use super::{default, embedded, lists, prune, schema::Schema, validate};
 #[derive(Clone, Debug)]
 pub(crate) struct CustomSchema {
     schema: Schema,
+    scale: Option<Scale>,
 }
 
 impl CustomSchema {
-    pub(crate) fn new(schema: Schema) -> Self {
-        Self { schema }
+    /// The schema of a version; none when the version has none that can be read.
+    pub(crate) fn of(version: &Version) -> Option<Self> {
+        let schema = version.schema.as_ref()?.as_ref().ok()?.clone();
+        Some(Self { schema, scale: version.scale().cloned() })
     }
 
     /// Drops what the schema does not know and nulls it does not allow. Returns the paths of unknown fields in the order in which
@@ -33,14 +42,19 @@ impl CustomSchema {
         Ok(unknown)
     }
 
-    /// Fills in what is missing; also run on objects read from storage.
+    /// Fills in what is missing; also run on objects read from storage. Whole numbers lose their fraction: `2.0` is stored as `2`.
     pub(crate) fn default(&self, object: &mut Map<String, Value>) {
         default::fill(object, &self.schema);
+        object.values_mut().for_each(number::make_whole);
     }
 
     /// What is wrong with an object, compared on update with the `old` one: problems of unchanged values are forgiven.
     pub(crate) fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = validate::check(object, old, &self.schema, None);
+        if let Some(scale) = &self.scale {
+            scale::check_spec(scale, object, &mut errors);
+            scale::check_status(scale, object, &mut errors);
+        }
         if let Value::Object(map) = object {
             embedded::check(map, &self.schema, &Path::ROOT, &mut errors);
         }
@@ -54,6 +68,9 @@ impl CustomSchema {
             (Some(status), Some(schema)) => validate::check(status, old.get("status"), schema, Some(&Path::field("status"))),
             _ => Vec::new(),
         };
+        if let Some(scale) = &self.scale {
+            scale::check_status(scale, object, &mut errors);
+        }
         self.check_lists(object, Some(old), &mut errors);
         errors
     }
@@ -85,7 +102,7 @@ mod tests {
             "status": {"type": "object", "properties": {"rpm": {"type": "integer"}}},
             "metadata": {"type": "object", "properties": {"name": {"type": "string", "pattern": "^pump-"}}},
         }});
-        CustomSchema::new(Schema::parse(&schema).expect("a valid schema"))
+        CustomSchema { schema: Schema::parse(&schema).expect("a valid schema"), scale: None }
     }
 
     fn texts(errors: &[FieldError]) -> Vec<String> {
@@ -109,6 +126,13 @@ mod tests {
             ["status.rpm: Invalid value: \"string\": rpm in body must be of type integer: \"string\""]
         );
         assert!(pump().validate_status(&new, &new).is_empty(), "an unchanged status keeps its problems");
+    }
+
+    #[test]
+    fn whole_numbers_lose_their_fraction() {
+        let mut object = json!({"spec": {"n": 2.0, "l": [1e3, 1.5]}});
+        pump().default(object.as_object_mut().expect("an object"));
+        assert_eq!(object, json!({"spec": {"n": 2, "l": [1000, 1.5]}}));
     }
 
     #[test]
