@@ -96,35 +96,32 @@ fn accept(wanted: &Names, accepted: &Names, taken: &[Names]) -> (Names, Conditio
 
     let mut result = accepted.clone();
     let mut conflict = None;
-    let mut take = |slot: &mut String, name: &String, used: &BTreeSet<&str>, reason: &'static str| {
+    let in_use = |name: &str| format!("{} is already in use", go_quote(name));
+    let take = |slot: &mut String, name: &String, used: &BTreeSet<&str>, reason: &'static str| {
         if slot == name || !used.contains(name.as_str()) {
             slot.clone_from(name);
+            None
         } else {
-            conflict = Some((reason, format!("{} is already in use", go_quote(name))));
+            Some((reason, in_use(name)))
         }
     };
-    take(&mut result.plural, &wanted.plural, &resources, "PluralConflict");
-    take(&mut result.singular, &wanted.singular, &resources, "SingularConflict");
-    let used: Vec<String> = wanted
-        .short_names
-        .iter()
-        .filter(|name| !accepted.short_names.contains(name) && resources.contains(name.as_str()))
-        .map(|name| format!("{} is already in use", go_quote(name)))
-        .collect();
-    match used.as_slice() {
-        [] => result.short_names.clone_from(&wanted.short_names),
-        [one] => conflict = Some(("ShortNamesConflict", one.clone())),
-        many => conflict = Some(("ShortNamesConflict", format!("[{}]", many.join(", ")))),
+    let plural = take(&mut result.plural, &wanted.plural, &resources, "PluralConflict");
+    let singular = take(&mut result.singular, &wanted.singular, &resources, "SingularConflict");
+    let kind = take(&mut result.kind, &wanted.kind, &kinds, "KindConflict");
+    let list_kind = take(&mut result.list_kind, &wanted.list_kind, &kinds, "ListKindConflict");
+    let fresh = |name: &&String| !accepted.short_names.contains(name) && resources.contains(name.as_str());
+    let clashes: Vec<String> = wanted.short_names.iter().filter(fresh).map(|name| in_use(name)).collect();
+    let short_names = match clashes.as_slice() {
+        [] => {
+            result.short_names.clone_from(&wanted.short_names);
+            None
+        }
+        [one] => Some(("ShortNamesConflict", one.clone())),
+        many => Some(("ShortNamesConflict", format!("[{}]", many.join(", ")))),
+    };
+    for told in [plural, singular, short_names, kind, list_kind] {
+        conflict = told.or(conflict);
     }
-    let mut take = |slot: &mut String, name: &String, reason: &'static str| {
-        if slot == name || !kinds.contains(name.as_str()) {
-            slot.clone_from(name);
-        } else {
-            conflict = Some((reason, format!("{} is already in use", go_quote(name))));
-        }
-    };
-    take(&mut result.kind, &wanted.kind, "KindConflict");
-    take(&mut result.list_kind, &wanted.list_kind, "ListKindConflict");
     result.categories.clone_from(&wanted.categories);
     let naming = match conflict {
         None => condition("NamesAccepted", "True", "NoConflicts", "no conflicts found"),

@@ -191,7 +191,7 @@ pub(crate) static ROWS: &[Row] = &[
     v1("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", PLAIN)
         .cluster_wide()
         .category(API_EXTENSIONS),
-    v1("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", WITH_STATUS)
+    v1("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", &crate::crd::DEFINITION)
         .cluster_wide()
         .short(&["crd", "crds"])
         .category(API_EXTENSIONS)
