@@ -20,7 +20,13 @@ const KEPT_MAX: usize = 8192;
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
     /// The newest version asked for, by object.
-    kept: Mutex<BTreeMap<(Source, ObjectKey), (Revision, Arc<Object>)>>,
+    kept: Mutex<BTreeMap<(Source, ObjectKey), Version>>,
+}
+
+#[derive(Debug)]
+struct Version {
+    revision: Revision,
+    object: Arc<Object>,
 }
 
 impl Decoded {
@@ -31,16 +37,14 @@ impl Decoded {
         }
         let place = (source, stored.key.clone());
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((revision, object)) = kept.get(&place)
-            && *revision == stored.revision
-        {
-            return object.clone();
+        if let Some(version) = kept.get(&place).filter(|v| v.revision == stored.revision) {
+            return version.object.clone();
         }
         let object = Arc::new(stored.encoded.decode());
         if kept.len() >= KEPT_MAX {
             kept.clear();
         }
-        kept.insert(place, (stored.revision, object.clone()));
+        kept.insert(place, Version { revision: stored.revision, object: object.clone() });
         object
     }
 }

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Authenticator, Lookup, Source,
-    tokens::{Binding, Claims, ISSUER, Named},
+    claims::{Binding, Claims, Named},
+    tokens::ISSUER,
     user::service_account_name,
 };
 use crate::{

@@ -13,72 +13,16 @@ use ring::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{
-    Lookup, Source,
-    user::{CREDENTIAL_ID, User},
-};
-use crate::{
-    field::go_quote,
-    object::{Object, Time},
-};
+use super::{Lookup, claims::Claims, user::User};
+use crate::{field::go_quote, object::Time};
 
 /// Who issues the tokens, and whom they are for unless they say otherwise.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
-/// How far two clocks may be apart, and how long a deleted object still counts.
-const LEEWAY_SECONDS: i64 = 60;
 /// What stands before the 65 bytes of a P-256 point in a public key in DER.
 const P256_KEY_HEAD: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01,
     0x07, 0x03, 0x42, 0x00,
 ];
-
-/// An object named in a token.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Named {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) uid: String,
-}
-
-impl Named {
-    /// Names a stored object.
-    pub(crate) fn of(object: &Object) -> Self {
-        Self { name: object.meta.name.clone(), uid: object.meta.uid.clone() }
-    }
-}
-
-/// What a token says beyond the registered claims.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Binding {
-    pub(crate) namespace: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) node: Option<Named>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) pod: Option<Named>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) secret: Option<Named>,
-    pub(crate) serviceaccount: Named,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) warnafter: Option<i64>,
-}
-
-/// Everything a token says.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Claims {
-    pub(crate) aud: Vec<String>,
-    pub(crate) exp: i64,
-    pub(crate) iat: i64,
-    pub(crate) iss: String,
-    pub(crate) jti: String,
-    #[serde(rename = "kubernetes.io")]
-    pub(crate) binding: Binding,
-    pub(crate) nbf: i64,
-    pub(crate) sub: String,
-}
 
 #[derive(Serialize, Deserialize)]
 struct Header {
@@ -148,8 +92,8 @@ impl Tokens {
             let (held, wanted) = (quoted(&claims.aud), quoted(audiences));
             return Err(TokenFault::Bad(format!("token audiences [{held}] is invalid for the target audiences [{wanted}]")));
         }
-        still_valid(&claims, now).and_then(|()| still_bound(&claims.binding, stored, now)).map_err(TokenFault::Bad)?;
-        Ok(Verified { user: user_of(&claims), audiences: shared })
+        claims.confirm_time(now).and_then(|()| claims.binding.confirm(stored, now)).map_err(TokenFault::Bad)?;
+        Ok(Verified { user: claims.user(), audiences: shared })
     }
 
     /// Claims whose issuer and signature are ours.
@@ -206,75 +150,14 @@ fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Option<T> {
     serde_json::from_slice(&BASE64.decode(part).ok()?).ok()
 }
 
-fn still_valid(claims: &Claims, now: Time) -> Result<(), String> {
-    let (latest, earliest) = (now.as_second() + LEEWAY_SECONDS, now.as_second() - LEEWAY_SECONDS);
-    if latest < claims.nbf {
-        return Err("service account token is not valid yet".into());
-    }
-    if earliest > claims.exp {
-        return Err("service account token has expired".into());
-    }
-    if latest < claims.iat {
-        return Err("service account token is issued in the future".into());
-    }
-    Ok(())
-}
-
-fn still_bound(binding: &Binding, stored: &dyn Lookup, now: Time) -> Result<(), String> {
-    let gone = |object: &Object| object.meta.deletion_timestamp.is_some_and(|t| t.as_second() < now.as_second() - LEEWAY_SECONDS);
-    let (namespace, account) = (&binding.namespace, &binding.serviceaccount);
-    let Some(found) = stored.get(Source::ServiceAccount, namespace, &account.name) else {
-        return Err(format!("serviceaccounts {} not found", go_quote(&account.name)));
-    };
-    if found.meta.uid != account.uid {
-        return Err(format!("service account UID ({}) does not match claim ({})", found.meta.uid, account.uid));
-    }
-    if gone(&found) {
-        return Err(format!("service account {namespace}/{} has been deleted", account.name));
-    }
-    // A pod's token names the node for information only: the pod may outlive the node object.
-    let node = binding.node.as_ref().filter(|_| binding.pod.is_none());
-    let bound = [
-        (Source::Secret, "secret", namespace.as_str(), binding.secret.as_ref()),
-        (Source::Pod, "pod", namespace.as_str(), binding.pod.as_ref()),
-        (Source::Node, "node", "", node),
-    ];
-    for (source, word, namespace, named) in bound {
-        let Some(named) = named else { continue };
-        let Some(found) = stored.get(source, namespace, &named.name).filter(|o| o.meta.uid != named.uid || !gone(o)) else {
-            return Err("service account token has been invalidated".into());
-        };
-        if found.meta.uid != named.uid {
-            return Err(format!("{word} UID ({}) does not match service account {word} ref claim ({})", found.meta.uid, named.uid));
-        }
-    }
-    Ok(())
-}
-
-fn user_of(claims: &Claims) -> User {
-    let Binding { namespace, serviceaccount, pod, node, .. } = &claims.binding;
-    let mut user = User::service_account(namespace, &serviceaccount.name, &serviceaccount.uid);
-    let mut extra = |key: &str, value: &str| {
-        if !value.is_empty() {
-            user.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value.to_owned()]);
-        }
-    };
-    for (kind, named) in [("pod", pod), ("node", node)] {
-        if let Some(named) = named {
-            extra(&format!("{kind}-name"), &named.name);
-            extra(&format!("{kind}-uid"), &named.uid);
-        }
-    }
-    if !claims.jti.is_empty() {
-        user.extra.insert(CREDENTIAL_ID.into(), vec![format!("JTI={}", claims.jti)]);
-    }
-    user
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::shelf::Shelf;
+    use crate::auth::{
+        Source,
+        claims::{Binding, Named},
+        shelf::Shelf,
+    };
 
     const NOW: i64 = 1_780_000_000;
 
