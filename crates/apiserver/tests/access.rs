@@ -1,0 +1,117 @@
+//! Who may do what, as clients see it: tokens, roles, impersonation and reviews against a whole server.
+
+use bellerophon_apiserver::{ApiServer, ApiService};
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+/// A server with namespace `ns`, service account `robot` in it, and `robot` allowed to read ConfigMaps and write Roles there.
+struct Cluster {
+    server: ApiServer,
+    service: ApiService,
+}
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/ns";
+
+impl Cluster {
+    async fn start() -> Self {
+        let server = ApiServer::builder().start().await.expect("a server without a socket starts");
+        let service = server.service();
+        let cluster = Self { server, service };
+        for (path, body) in [
+            ("/api/v1/namespaces", json!({"metadata": {"name": "ns"}})),
+            ("/api/v1/namespaces/ns/serviceaccounts", json!({"metadata": {"name": "robot"}})),
+            (
+                &format!("{RBAC}/roles"),
+                json!({"metadata": {"name": "reader"}, "rules": [
+                    {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["configmaps"]},
+                    {"verbs": ["create"], "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"]},
+                ]}),
+            ),
+            (
+                &format!("{RBAC}/rolebindings"),
+                json!({"metadata": {"name": "reader"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+                       "subjects": [{"kind": "ServiceAccount", "name": "robot", "namespace": "ns"}]}),
+            ),
+        ] {
+            assert_eq!(cluster.send("POST", path, &[], body).await.0, 201, "{path}");
+        }
+        cluster
+    }
+
+    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Value) -> (u16, Value) {
+        let mut request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let response = self
+            .service
+            .clone()
+            .oneshot(request.body(Full::<Bytes>::from(body)).expect("a request"))
+            .await
+            .expect("every request is answered");
+        let status = response.status().as_u16();
+        let bytes = response.into_body().collect().await.expect("a whole answer").to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
+    async fn token(&self) -> String {
+        let (status, answer) = self.send("POST", "/api/v1/namespaces/ns/serviceaccounts/robot/token", &[], json!({"spec": {}})).await;
+        assert_eq!(status, 201, "{answer}");
+        format!("Bearer {}", answer["status"]["token"].as_str().expect("a token"))
+    }
+}
+
+#[tokio::test]
+async fn token_allows_what_its_account_is_bound_to() {
+    let cluster = Cluster::start().await;
+    let token = cluster.token().await;
+    let robot = [("authorization", token.as_str())];
+    assert_eq!(cluster.send("GET", "/api/v1/namespaces/ns/configmaps", &robot, Value::Null).await.0, 200);
+    let (status, refusal) = cluster.send("GET", "/api/v1/namespaces/ns/secrets", &robot, Value::Null).await;
+    assert_eq!(status, 403);
+    assert_eq!(
+        refusal["message"],
+        r#"secrets is forbidden: User "system:serviceaccount:ns:robot" cannot list resource "secrets" in API group "" in the namespace "ns""#
+    );
+    cluster.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn token_dies_with_its_account() {
+    let cluster = Cluster::start().await;
+    let token = cluster.token().await;
+    let robot = [("authorization", token.as_str())];
+    assert_eq!(cluster.send("DELETE", "/api/v1/namespaces/ns/serviceaccounts/robot", &[], Value::Null).await.0, 200);
+    assert_eq!(cluster.send("GET", "/api/v1/namespaces/ns/configmaps", &robot, Value::Null).await.0, 401);
+    cluster.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn nobody_grants_more_than_they_hold() {
+    let cluster = Cluster::start().await;
+    let token = cluster.token().await;
+    let robot = [("authorization", token.as_str())];
+    let role = |name: &str, resource: &str| json!({"metadata": {"name": name}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": [resource]}]});
+    assert_eq!(cluster.send("POST", &format!("{RBAC}/roles"), &robot, role("same", "configmaps")).await.0, 201);
+    let (status, refusal) = cluster.send("POST", &format!("{RBAC}/roles"), &robot, role("more", "secrets")).await;
+    assert_eq!(status, 403);
+    let message = refusal["message"].as_str().expect("text");
+    assert!(message.ends_with("not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"), "{message}");
+    cluster.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn administrator_acts_as_others_and_others_do_not() {
+    let cluster = Cluster::start().await;
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let ann = ("impersonate-user", "ann");
+    let (status, review) = cluster.send("POST", path, &[ann, ("impersonate-group", "devs")], json!({})).await;
+    assert_eq!((status, &review["status"]["userInfo"]["groups"]), (201, &json!(["devs", "system:authenticated"])));
+    let token = cluster.token().await;
+    assert_eq!(cluster.send("POST", path, &[("authorization", token.as_str()), ann], json!({})).await.0, 403);
+    cluster.server.shutdown().await;
+}
