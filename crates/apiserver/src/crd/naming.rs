@@ -95,7 +95,6 @@ fn accept(wanted: &Names, accepted: &Names, taken: &[Names]) -> (Names, Conditio
     let kinds: BTreeSet<&str> = all().flat_map(|n| [n.kind.as_str(), &n.list_kind]).collect();
 
     let mut result = accepted.clone();
-    let mut conflict = None;
     let in_use = |name: &str| format!("{} is already in use", go_quote(name));
     let take = |slot: &mut String, name: &String, used: &BTreeSet<&str>, reason: &'static str| {
         if slot == name || !used.contains(name.as_str()) {
@@ -119,9 +118,7 @@ fn accept(wanted: &Names, accepted: &Names, taken: &[Names]) -> (Names, Conditio
         [one] => Some(("ShortNamesConflict", one.clone())),
         many => Some(("ShortNamesConflict", format!("[{}]", many.join(", ")))),
     };
-    for told in [plural, singular, short_names, kind, list_kind] {
-        conflict = told.or(conflict);
-    }
+    let conflict = [plural, singular, short_names, kind, list_kind].into_iter().flatten().next_back();
     result.categories.clone_from(&wanted.categories);
     let naming = match conflict {
         None => condition("NamesAccepted", "True", "NoConflicts", "no conflicts found"),

@@ -115,6 +115,7 @@ fn unknown_formats(object: &Object) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crd::CustomSchema;
     use crate::kinds::trial::{create, object, update};
 
     fn gadget(spec: Value) -> Value {
@@ -358,6 +359,23 @@ mod tests {
                 "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in v1 and removes v1 from status.storedVersions",
             ]
         );
+    }
+
+    #[test]
+    fn deepest_schema_and_value_fit_the_stack() {
+        let levels = crate::crd::schema::DEPTH_MAX - 2;
+        let leaf = json!({"type": "string", "default": "x", "anyOf": [{"minLength": 1}]});
+        let schema = (0..levels).fold(leaf, |inner, _| json!({"type": "object", "default": {}, "properties": {"a": inner}}));
+        let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": schema["properties"]["a"]}}});
+        let (stored, errors) = create(&DEFINITION, gadget(json!({"versions": [with(version("v1", true), "schema", schema)]})));
+        assert_eq!(errors, [""; 0]);
+        let definition = Definition::read(&stored).expect("it was stored");
+        let schema = CustomSchema::of(&definition.versions[0]).expect("it has a schema");
+        let mut object = json!({"spec": (0..1000).fold(json!({}), |inner, _| json!({"a": inner}))});
+        let map = object.as_object_mut().expect("an object");
+        assert_eq!(schema.prune(map).expect("no embedded resources").len(), 1, "all below the deepest known field goes at once");
+        schema.default(map);
+        assert_eq!(schema.validate(&object, Some(&json!({}))).len(), 1);
     }
 
     #[test]
