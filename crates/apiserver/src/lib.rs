@@ -15,6 +15,7 @@ mod http; // requests to calls, outcomes to bytes
 mod kinds; // the rows: one per served kind
 mod kubeconfig; // the file through which clients find the server
 mod listen; // from connections to requests
+mod metrics; // what a scrape tells
 mod names; // what names and labels may look like
 mod object; // typed metadata, opaque body, the clock
 mod pages; // paths that are no resources

@@ -29,6 +29,7 @@ use crate::{
         query::{ListOptions, Query},
         route::{ResourcePath, Route},
     },
+    metrics::Asked,
     object::Object,
     pages::{self, Site, Visit},
     print::IncludeObject,
@@ -66,6 +67,20 @@ impl Server {
     }
 }
 
+impl Server {
+    /// How busy the server is with reads and with writes.
+    pub(crate) fn load(&self) -> [(&'static str, Load); 2] {
+        [("readOnly", self.reads.load(READS_MAX)), ("mutating", self.writes.load(WRITES_MAX))]
+    }
+}
+
+/// How many requests are under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) running: usize,
+    pub(crate) waiting: usize,
+}
+
 /// A bounded number of requests at once, and of those that wait.
 struct Gate {
     running: Semaphore,
@@ -75,6 +90,10 @@ struct Gate {
 impl Gate {
     fn new(running: usize) -> Self {
         Self { running: Semaphore::new(running), waiting: Semaphore::new(WAITING_MAX) }
+    }
+
+    fn load(&self, running_max: usize) -> Load {
+        Load { running: running_max - self.running.available_permits(), waiting: WAITING_MAX - self.waiting.available_permits() }
     }
 
     async fn enter(&self) -> Result<impl Drop, ApiError> {
@@ -219,8 +238,28 @@ impl ApiService {
         B::Data: Send,
         B::Error: Into<BodyError>,
     {
+        let found = find(&self.server.api, &path, &head.method)?;
+        let subresource = found.part.as_ref().map_or("", |part| part.name);
+        let asked = Asked { resource: &found.resource, subresource, path: &path, head, query: &query };
+        let running = self.server.site.metrics.begin(&asked);
+        running.answered(self.run(found, path, head, query, body, user).await)
+    }
+
+    async fn run<B>(
+        &self,
+        found: Found,
+        path: ResourcePath,
+        head: &http::request::Parts,
+        query: Query,
+        body: B,
+        user: User,
+    ) -> Result<Response<Body>, ApiError>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BodyError>,
+    {
         let api = &self.server.api;
-        let found = find(api, &path, &head.method)?;
         let watch = path.watch || (found.part.is_none() && path.name.is_empty() && head.method == Method::GET && query.flag("watch"));
         let custom = found.resource.items_name_kind();
         let streams = head.method == Method::GET && found.part.is_none();

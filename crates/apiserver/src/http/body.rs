@@ -33,6 +33,19 @@ impl Body {
         Self(Inner::Stream(Box::pin(pieces)))
     }
 
+    /// The same body, with every piece of a stream shown to `see` on its way out. What `see` holds lives until the body is dropped.
+    pub(crate) fn inspect(self, see: impl FnMut(&Bytes) + Send + 'static) -> Self {
+        match self.0 {
+            Inner::Stream(stream) => Self::stream(stream.inspect(see)),
+            whole => Self(whole),
+        }
+    }
+
+    /// Whether it comes piece by piece.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.0, Inner::Stream(_))
+    }
+
     /// The whole body, when it is known.
     pub(crate) fn bytes(&self) -> Option<&Bytes> {
         match &self.0 {

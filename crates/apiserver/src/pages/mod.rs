@@ -1,11 +1,11 @@
-//! What is served besides resources: health, version, keys, and the list of paths itself.
+//! What is served besides resources: health, version, metrics, keys, and the list of paths itself.
 //! In: a path that is no resource. Out: a document, or 404.
 //! Holds: every path listed at `/` is served here or by discovery.
 
 mod health; // whether the server is well
 mod openid; // how others verify tokens
 mod root; // the list of paths
-mod version; // which Kubernetes this is
+pub(crate) mod version; // which Kubernetes this is
 
 use std::{
     net::SocketAddr,
@@ -20,6 +20,7 @@ use crate::{
     discovery::{self, Discovery, Inquiry},
     error::ApiError,
     http::{answer::json_response, body::Body, query::Query, route},
+    metrics::{self, Metrics},
     registry::Catalog,
     service::Server,
 };
@@ -31,6 +32,7 @@ const HOME: &str = "kubernetes.default.svc";
 #[derive(Debug, Default)]
 pub(crate) struct Site {
     discovery: Discovery,
+    pub(crate) metrics: Arc<Metrics>,
     /// Cancelled when the server stops; it is not ready from then on.
     pub(crate) stopping: CancellationToken,
     address: OnceLock<String>,
@@ -92,6 +94,7 @@ pub(crate) fn answer(server: &Server, visit: &Visit<'_>) -> Result<Response<Body
     match visit.path {
         "/" | "/index.html" => Ok(pretty(&root::paths(&server.api.registry.catalog()))),
         "/version" | "/version/" => visit.only_get().map(|()| pretty(&version::info())),
+        "/metrics" => Ok(metrics::scrape(server, &visit.accept())),
         openid::CONFIGURATION => openid::configuration(server, visit),
         openid::KEYS => openid::keys(server, visit),
         path => Err(astray(&server.api.registry.catalog(), path)),

@@ -8,7 +8,7 @@ use super::{health, openid};
 use crate::{discovery, registry::Catalog};
 
 /// Paths that are always there, besides health and the groups.
-const FIXED: [&str; 6] = [openid::CONFIGURATION, openid::KEYS, "/api", "/apis", "/apis/", "/version"];
+const FIXED: [&str; 7] = [openid::CONFIGURATION, openid::KEYS, "/api", "/apis", "/apis/", "/metrics", "/version"];
 
 /// The list of paths.
 #[derive(Debug, Serialize)]

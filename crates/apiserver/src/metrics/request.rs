@@ -1,0 +1,387 @@
+//! Requests to resources, counted and timed.
+//! In: the start of a request, and its answer. Out: counters and histograms.
+//! Holds: recording allocates nothing for a series that exists; a watch counts as under way until its body is dropped.
+
+use std::{
+    hash::{Hash, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use http::{Method, Response, header};
+use prometheus_client::{
+    encoding::{EncodeLabel as _, EncodeLabelSet, LabelSetEncoder},
+    metrics::{
+        counter::Counter,
+        family::{Family, MetricConstructor},
+        gauge::Gauge,
+        histogram::Histogram,
+    },
+    registry::Registry,
+};
+use tokio::time::Instant;
+
+use crate::{
+    error::ApiError,
+    http::{body::Body, query::Query, route::ResourcePath},
+    registry::Resource,
+};
+
+/// How many series of requests are kept. Requests that would need more are not counted; a cluster with a thousand custom resources stays
+/// below it.
+const SERIES_MAX: usize = 50_000;
+
+/// The bounds of durations, in seconds.
+const DURATION_SECONDS: [f64; 23] =
+    [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
+
+/// The bounds of the sizes of answers, in bytes.
+const SIZE_BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+
+/// Subresources that connect a client with something else.
+const CONNECTING: [&str; 5] = ["log", "exec", "portforward", "attach", "proxy"];
+
+/// A request, as the labels of its series.
+#[derive(Clone, Debug)]
+struct Labels {
+    verb: &'static str,
+    /// Empty, `All` or `invalid`; `None` where the metric has no such label.
+    dry_run: Option<&'static str>,
+    resource: Arc<Resource>,
+    subresource: &'static str,
+    scope: &'static str,
+    /// `None` where the metric has no such label.
+    code: Option<u16>,
+}
+
+impl Labels {
+    /// Everything that tells series apart. The resource counts by its name: it is another one after each change of its definition.
+    fn identity(&self) -> (&str, &str, &str, &str, &str, &str, Option<&str>, Option<u16>) {
+        let Resource { group, version, plural, .. } = &*self.resource;
+        (plural, self.verb, self.subresource, self.scope, group, version, self.dry_run, self.code)
+    }
+}
+
+impl PartialEq for Labels {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+}
+
+impl Eq for Labels {}
+
+impl Hash for Labels {
+    // Part of the identity is enough to spread series, and cheaper.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.resource.plural, self.verb, self.scope, self.code).hash(state);
+    }
+}
+
+impl EncodeLabelSet for Labels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Resource { group, version, plural, .. } = &*self.resource;
+        if let Some(code) = self.code {
+            ("code", u32::from(code)).encode(encoder.encode_label())?;
+        }
+        ("component", "apiserver").encode(encoder.encode_label())?;
+        if let Some(dry_run) = self.dry_run {
+            ("dry_run", dry_run).encode(encoder.encode_label())?;
+        }
+        let rest = [("group", group.as_str()), ("resource", plural), ("scope", self.scope), ("subresource", self.subresource)];
+        for label in rest.into_iter().chain([("verb", self.verb), ("version", version)]) {
+            label.encode(encoder.encode_label())?;
+        }
+        Ok(())
+    }
+}
+
+/// The labels of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OfResource {
+    group: String,
+    version: String,
+    resource: String,
+}
+
+impl EncodeLabelSet for OfResource {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for (key, value) in [("group", &self.group), ("resource", &self.resource), ("version", &self.version)] {
+            (key, value).encode(encoder.encode_label())?;
+        }
+        Ok(())
+    }
+}
+
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+
+/// What is counted while the server runs.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    pub(super) registry: Registry,
+    total: Family<Labels, Counter>,
+    duration: Histograms,
+    sizes: Histograms,
+    long_running: Family<Labels, Gauge>,
+    watch_events: Family<OfResource, Counter>,
+    /// How many series there are in all of these; at most [`SERIES_MAX`], a few more when many come at once.
+    series: AtomicUsize,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let durations: fn() -> Histogram = || Histogram::new(DURATION_SECONDS);
+        let sizes: fn() -> Histogram = || Histogram::new(SIZE_BYTES);
+        let mut metrics = Self {
+            registry: Registry::with_prefix("apiserver"),
+            total: Family::default(),
+            duration: Family::new_with_constructor(durations),
+            sizes: Family::new_with_constructor(sizes),
+            long_running: Family::default(),
+            watch_events: Family::default(),
+            series: AtomicUsize::new(0),
+        };
+        let Self { registry, total, duration, sizes, long_running, watch_events, .. } = &mut metrics;
+        registry.register("request", "Requests by verb, resource and code", total.clone());
+        registry.register("request_duration_seconds", "How long requests took, in seconds", duration.clone());
+        registry.register("response_sizes", "How large answers to reads were, in bytes", sizes.clone());
+        registry.register("longrunning_requests", "Watches and other long requests under way", long_running.clone());
+        registry.register("watch_events", "Events sent to watchers", watch_events.clone());
+        metrics
+    }
+}
+
+/// A request to a resource, as far as its metrics are concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) resource: &'a Arc<Resource>,
+    /// Empty for the object itself.
+    pub(crate) subresource: &'static str,
+    pub(crate) path: &'a ResourcePath,
+    pub(crate) head: &'a http::request::Parts,
+    pub(crate) query: &'a Query,
+}
+
+impl Asked<'_> {
+    fn labels(&self) -> Labels {
+        let scope = self.scope();
+        Labels {
+            verb: self.verb(scope),
+            dry_run: Some(match self.query.get("dryRun") {
+                None => "",
+                Some("All") => "All",
+                Some(_) => "invalid",
+            }),
+            resource: self.resource.clone(),
+            subresource: self.subresource,
+            scope,
+            code: None,
+        }
+    }
+
+    fn scope(&self) -> &'static str {
+        match self.path {
+            path if !path.name.is_empty() || self.head.method == Method::POST => "resource",
+            path if !path.namespace.is_empty() => "namespace",
+            _ => "cluster",
+        }
+    }
+
+    fn verb(&self, scope: &str) -> &'static str {
+        let watches = self.path.watch || self.query.flag("watch");
+        let applies = || self.head.headers.get(header::CONTENT_TYPE).is_some_and(|t| t == "application/apply-patch+yaml");
+        match self.head.method.as_str() {
+            _ if CONNECTING.contains(&self.subresource) => "CONNECT",
+            "GET" if watches => "WATCH",
+            "GET" | "HEAD" if scope == "resource" => "GET",
+            "GET" | "HEAD" => "LIST",
+            "POST" => "POST",
+            "PUT" => "PUT",
+            "PATCH" if applies() => "APPLY",
+            "PATCH" => "PATCH",
+            "DELETE" => "DELETE",
+            _ => "other",
+        }
+    }
+}
+
+impl Metrics {
+    /// A request begins.
+    pub(crate) fn begin(self: &Arc<Self>, asked: &Asked<'_>) -> Running {
+        Running { metrics: self.clone(), labels: asked.labels(), started: Instant::now() }
+    }
+
+    /// The series of these labels; `None` when it is new and there are too many already.
+    fn series<S, M, C>(&self, family: &Family<S, M, C>, labels: &S) -> Option<M>
+    where
+        S: Clone + Hash + Eq,
+        M: Clone,
+        C: MetricConstructor<M>,
+    {
+        if let Some(known) = family.get(labels) {
+            return Some(known.clone());
+        }
+        let full = self.series.load(Ordering::Relaxed) >= SERIES_MAX || self.series.fetch_add(1, Ordering::Relaxed) >= SERIES_MAX;
+        (!full).then(|| family.get_or_create_owned(labels))
+    }
+
+    fn observe(&self, family: &Histograms, labels: &Labels, value: f64) {
+        if let Some(histogram) = self.series(family, labels) {
+            histogram.observe(value);
+        }
+    }
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub(crate) struct Running {
+    metrics: Arc<Metrics>,
+    labels: Labels,
+    started: Instant,
+}
+
+impl Running {
+    /// The request has its answer, which is handed on. A stream goes on to count until it ends.
+    ///
+    /// # Errors
+    /// The error that the answer is.
+    pub(crate) fn answered(self, outcome: Result<Response<Body>, ApiError>) -> Result<Response<Body>, ApiError> {
+        match outcome {
+            Ok(response) if response.body().is_stream() => Ok(self.streams(response)),
+            Ok(response) => {
+                self.ended(response.status().as_u16(), response.body().bytes());
+                Ok(response)
+            }
+            Err(error) => {
+                self.ended(error.code(), None);
+                Err(error)
+            }
+        }
+    }
+
+    fn ended(&self, code: u16, body: Option<&Bytes>) {
+        let metrics = &self.metrics;
+        if let Some(counter) = metrics.series(&metrics.total, &Labels { code: Some(code), ..self.labels.clone() }) {
+            counter.inc();
+        }
+        metrics.observe(&metrics.duration, &self.labels, self.started.elapsed().as_secs_f64());
+        if let (Some(body), "GET" | "LIST") = (body, self.labels.verb) {
+            let labels = Labels { dry_run: None, ..self.labels.clone() };
+            metrics.observe(&metrics.sizes, &labels, body.len() as f64);
+        }
+    }
+
+    fn streams(self, response: Response<Body>) -> Response<Body> {
+        let labels = Labels { dry_run: None, ..self.labels.clone() };
+        let Resource { group, version, plural, .. } = &*self.labels.resource;
+        let resource = OfResource { group: group.clone(), version: version.clone(), resource: plural.clone() };
+        let events = self.metrics.series(&self.metrics.watch_events, &resource);
+        let open = self.metrics.series(&self.metrics.long_running, &labels);
+        open.as_ref().map(Gauge::inc);
+        let stream = Streaming { code: response.status().as_u16(), running: self, open, events };
+        response.map(|body| body.inspect(move |piece| stream.sent(piece)))
+    }
+}
+
+/// A watch whose body is on its way out.
+struct Streaming {
+    running: Running,
+    code: u16,
+    open: Option<Gauge>,
+    events: Option<Counter>,
+}
+
+impl Streaming {
+    /// Events are lines.
+    fn sent(&self, piece: &Bytes) {
+        if let Some(events) = &self.events {
+            events.inc_by(piece.iter().filter(|b| **b == b'\n').count() as u64);
+        }
+    }
+}
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        self.open.as_ref().map(Gauge::dec);
+        self.running.ended(self.code, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt as _;
+    use http::{Request, StatusCode};
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::{http::route::Route, registry::Catalog};
+
+    fn text(metrics: &Metrics) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode_registry(&mut text, &metrics.registry).expect("writing to memory does not fail");
+        text
+    }
+
+    fn begin(metrics: &Arc<Metrics>, method: &str, target: &str) -> Running {
+        let (head, ()) = Request::builder().method(method).uri(target).body(()).expect("a request").into_parts();
+        let Route::Resource(path) = Route::parse(head.uri.path()) else { panic!("{target} is no resource") };
+        let resource = Catalog::default().find(&path.group, &path.version, &path.resource).expect("it is served");
+        let subresource = resource.part(&path.subresource).map_or("", |p| p.name);
+        let query = Query::parse(head.uri.query().unwrap_or_default());
+        metrics.begin(&Asked { resource: &resource, subresource, path: &path, head: &head, query: &query })
+    }
+
+    #[test]
+    fn requests_are_counted_under_the_labels_of_kubernetes() {
+        let metrics = Arc::new(Metrics::default());
+        for (method, target, labels) in [
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods/b",
+                r#"code="404",component="apiserver",dry_run="",group="",resource="pods",scope="resource",subresource="",verb="GET",version="v1""#,
+            ),
+            ("GET", "/api/v1/namespaces/a/pods", r#"resource="pods",scope="namespace",subresource="",verb="LIST""#),
+            ("GET", "/apis/apps/v1/deployments", r#"group="apps",resource="deployments",scope="cluster",subresource="",verb="LIST""#),
+            ("GET", "/apis/apps/v1/deployments?watch=1", r#"resource="deployments",scope="cluster",subresource="",verb="WATCH""#),
+            (
+                "POST",
+                "/api/v1/namespaces/a/pods?dryRun=All",
+                r#"dry_run="All",group="",resource="pods",scope="resource",subresource="",verb="POST""#,
+            ),
+            ("PUT", "/api/v1/namespaces/a/pods/b/status", r#"resource="pods",scope="resource",subresource="status",verb="PUT""#),
+            ("GET", "/api/v1/namespaces/a/pods/b/log", r#"subresource="log",verb="CONNECT""#),
+            ("BREW", "/api/v1/namespaces/a/pods/b", r#"verb="other""#),
+        ] {
+            let error = begin(&metrics, method, target).answered(Err(ApiError::NoSuchResource));
+            assert_eq!(error.err(), Some(ApiError::NoSuchResource));
+            let text = text(&metrics);
+            assert!(text.contains(labels), "{method} {target}: {labels} not in\n{text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watch_is_under_way_until_its_body_is_gone() {
+        let metrics = Arc::new(Metrics::default());
+        let running = begin(&metrics, "GET", "/api/v1/pods?watch=true");
+        let pieces = futures_util::stream::iter(["{}\n{}\n", "{}\n"]).map(Bytes::from);
+        let response = running.answered(Ok(Response::new(Body::stream(pieces)))).expect("it is handed on");
+        let open = |n| {
+            format!(
+                r#"apiserver_longrunning_requests{{component="apiserver",group="",resource="pods",scope="cluster",subresource="",verb="WATCH",version="v1"}} {n}"#
+            )
+        };
+        assert!(text(&metrics).contains(&open(1)));
+        assert!(!text(&metrics).contains("apiserver_request_total{"));
+        tokio::time::advance(std::time::Duration::from_secs(7)).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body().collect().await.expect("bodies do not fail");
+        let text = text(&metrics);
+        assert!(
+            text.contains(&open(0)) && text.contains(r#"apiserver_watch_events_total{group="",resource="pods",version="v1"} 3"#),
+            "{text}"
+        );
+        assert!(text.contains("apiserver_request_total{code=\"200\"") && text.contains(r#"verb="WATCH",version="v1"} 7.0"#), "{text}");
+    }
+}
