@@ -6,6 +6,7 @@ mod answer; // an answer, with what changes from run to run named
 mod awaited; // the scenarios known not to pass, with reasons
 mod compare; // wanted against got
 mod corpus; // the recordings on disk
+mod embedded; // the embedded server, both ways
 mod json; // JSON that keeps the order of its keys
 #[cfg(test)]
 mod playback;
@@ -19,6 +20,7 @@ mod watch; // a watch read in the background // a server that says what was reco
 
 pub use awaited::{Awaited, Group, Verdict};
 pub use corpus::{Corpus, Recorded};
+pub use embedded::{BothWays, replay_embedded};
 pub use json::Json;
 pub use report::{Detail, document, failures, summary};
 pub use run::Options;

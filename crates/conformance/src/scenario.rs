@@ -161,6 +161,11 @@ const SHARED: &[&str] = &[
 ];
 
 impl Scenario {
+    /// Whether it asks something without credentials, which a service in this process may take for its administrator.
+    pub fn is_anonymous(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.headers.get("Authorization"), Some(None)))
+    }
+
     /// How far it reaches, judged by the paths it asks.
     pub fn reach(&self) -> Reach {
         let alone = self.steps.iter().any(|step| match &step.action {

@@ -67,7 +67,7 @@ async fn results_of(scenarios: &str, without: &[&str]) -> Results {
         }
     });
     let without: Vec<String> = without.iter().map(|key| (*key).to_owned()).collect();
-    replay(&corpus, Arc::new(InProcess::new(service, None)), &Options { without, ..Options::nearby() }).await
+    replay(&corpus, Arc::new(InProcess::new(service)), &Options { without, ..Options::nearby() }).await
 }
 
 async fn check(steps: &str, differences: &[&str]) {
