@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::suite::Results;
+use crate::suite::{Outcome, Results};
 
 /// Scenarios that fail for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,9 +43,11 @@ pub struct Verdict {
     pub unknown: Vec<String>,
 }
 
-/// Where a new failure goes until somebody has looked at it.
-const UNSORTED: &str = "not sorted yet";
-const UNSORTED_REASON: &str = "Nobody has looked at these yet.";
+/// Where a new failure goes by itself: what fails only for `managedFields` needs no look.
+const OWNERSHIP: (&str, &str) = ("field ownership", "All is equal but `managedFields`: who last set which field.");
+
+/// Where any other new failure goes until somebody has looked at it.
+const UNSORTED: (&str, &str) = ("not sorted yet", "Nobody has looked at these yet.");
 
 impl Awaited {
     /// The list of this repository.
@@ -81,23 +83,28 @@ impl Awaited {
     /// The list that fits complete results: what passes leaves its group, what newly fails goes to a group to be sorted by hand.
     #[must_use]
     pub fn following(&self, results: &Results) -> Self {
-        let mut failing: BTreeMap<&str, ()> = results.failed().map(|outcome| (outcome.title.as_str(), ())).collect();
+        let mut failing: BTreeMap<&str, &Outcome> = results.failed().map(|outcome| (outcome.title.as_str(), outcome)).collect();
         let mut groups = self.groups.clone();
         for group in &mut groups {
             group.scenarios.retain(|title| failing.remove(title.as_str()).is_some());
-            group.scenarios.sort();
         }
-        if !failing.is_empty() {
-            let place = groups.iter().position(|group| group.group == UNSORTED).unwrap_or_else(|| {
-                groups.push(Group { group: UNSORTED.to_owned(), reason: UNSORTED_REASON.to_owned(), scenarios: Vec::new() });
-                groups.len() - 1
-            });
-            groups[place].scenarios.extend(failing.into_keys().map(str::to_owned));
-            groups[place].scenarios.sort();
+        for (title, outcome) in failing {
+            let home = if outcome.without_ownership.is_empty() { OWNERSHIP } else { UNSORTED };
+            scenarios_of(&mut groups, home).push(title.to_owned());
         }
+        groups.iter_mut().for_each(|group| group.scenarios.sort());
         groups.retain(|group| !group.scenarios.is_empty());
         Self { groups }
     }
+}
+
+/// The scenarios of a group, which is added if it is not there.
+fn scenarios_of<'a>(groups: &'a mut Vec<Group>, (name, reason): (&str, &str)) -> &'a mut Vec<String> {
+    let place = groups.iter().position(|group| group.group == name).unwrap_or_else(|| {
+        groups.push(Group { group: name.to_owned(), reason: reason.to_owned(), scenarios: Vec::new() });
+        groups.len() - 1
+    });
+    &mut groups[place].scenarios
 }
 
 fn file() -> PathBuf {
@@ -132,12 +139,24 @@ impl fmt::Display for Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::Outcome;
 
-    fn results(outcomes: &[(&str, bool)]) -> Results {
-        let outcome = |(title, passed): &(&str, bool)| {
-            let differences = if *passed { Vec::new() } else { vec!["step 1 status: expected 200, got 500".to_owned()] };
-            Outcome { folder: "a".to_owned(), title: (*title).to_owned(), without_ownership: differences.clone(), differences }
+    #[derive(Clone, Copy, PartialEq)]
+    enum Fate {
+        Passes,
+        Unowned,
+        Fails,
+    }
+    use Fate::{Fails, Passes, Unowned};
+
+    fn results(outcomes: &[(&str, Fate)]) -> Results {
+        let outcome = |(title, fate): &(&str, Fate)| {
+            let unless = |passes: bool| if passes { Vec::new() } else { vec!["step 1 status: expected 200, got 500".to_owned()] };
+            Outcome {
+                folder: "a".to_owned(),
+                title: (*title).to_owned(),
+                differences: unless(*fate == Passes),
+                without_ownership: unless(*fate != Fails),
+            }
         };
         Results { outcomes: outcomes.iter().map(outcome).collect() }
     }
@@ -145,7 +164,7 @@ mod tests {
     fn awaited(groups: &[(&str, &[&str])]) -> Awaited {
         let group = |(group, scenarios): &(&str, &[&str])| Group {
             group: (*group).to_owned(),
-            reason: if *group == UNSORTED { UNSORTED_REASON.to_owned() } else { "Because.".to_owned() },
+            reason: [OWNERSHIP, UNSORTED].iter().find(|(name, _)| name == group).map_or("Because.", |(_, reason)| reason).to_owned(),
             scenarios: scenarios.iter().map(|title| (*title).to_owned()).collect(),
         };
         Awaited { groups: groups.iter().map(group).collect() }
@@ -154,7 +173,7 @@ mod tests {
     #[test]
     fn list_neither_hides_failures_nor_rots() {
         let list = awaited(&[("x", &["known failure", "mended", "renamed"])]);
-        let results = results(&[("known failure", false), ("mended", true), ("new failure", false), ("fine", true)]);
+        let results = results(&[("known failure", Fails), ("mended", Passes), ("new failure", Fails), ("fine", Passes)]);
         let titles = ["known failure", "mended", "new failure", "fine"].map(str::to_owned);
         let verdict = list.judge(&results, titles.into_iter());
         assert_eq!(verdict.surprises, [("new failure".to_owned(), "step 1 status: expected 200, got 500".to_owned())]);
@@ -168,10 +187,10 @@ mod tests {
     #[test]
     fn rewritten_list_fits_and_keeps_its_groups() {
         let list = awaited(&[("x", &["a", "b"]), ("y", &["c"])]);
-        let results = results(&[("a", false), ("b", true), ("c", true), ("d", false)]);
+        let results = results(&[("a", Fails), ("b", Passes), ("c", Passes), ("d", Fails), ("e", Unowned)]);
         let next = list.following(&results);
-        assert_eq!(next, awaited(&[("x", &["a"]), (UNSORTED, &["d"])]));
-        assert!(next.judge(&results, ["a", "b", "c", "d"].map(str::to_owned).into_iter()).is_as_known());
+        assert_eq!(next, awaited(&[("x", &["a"]), (UNSORTED.0, &["d"]), (OWNERSHIP.0, &["e"])]));
+        assert!(next.judge(&results, ["a", "b", "c", "d", "e"].map(str::to_owned).into_iter()).is_as_known());
         assert_eq!(next.following(&results), next);
     }
 }

@@ -22,7 +22,7 @@ pub use awaited::{Awaited, Group, Verdict};
 pub use corpus::{Corpus, Recorded};
 pub use embedded::{BothWays, replay_embedded};
 pub use json::Json;
-pub use report::{Detail, document, failures, summary};
+pub use report::{Detail, document, failures, page, summary};
 pub use run::Options;
 pub use scenario::{Reach, Scenario};
 pub use suite::{Outcome, Results, Tally, replay};

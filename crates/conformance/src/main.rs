@@ -12,7 +12,7 @@ use std::{
 };
 
 use bellerophon_conformance::{
-    Awaited, Corpus, Detail, Https, Options, Recorded, Results, document, failures, replay, replay_embedded, summary,
+    Awaited, Corpus, Detail, Https, Options, Recorded, Results, document, failures, page, replay, replay_embedded, summary,
 };
 use clap::Parser;
 
@@ -96,8 +96,7 @@ async fn embedded(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
         writeln!(stdout(), "{line}")?;
     }
     if arguments.write_docs {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md");
-        fs::write(page, document(results, &awaited))?;
+        fs::write(page(), document(results, &awaited))?;
     }
     Ok(verdict.is_as_known() && disagreements.is_empty())
 }

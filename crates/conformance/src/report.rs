@@ -1,6 +1,9 @@
 //! The results in words: for the terminal, and as `docs/conformance.md`.
 
-use std::fmt::Write;
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     awaited::Awaited,
@@ -50,6 +53,11 @@ pub fn summary(results: &Results) -> String {
     }
     text.push('\n');
     text
+}
+
+/// Where the page is that [`document`] writes.
+pub fn page() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md")
 }
 
 /// The page that tells how close the embedded server is to a real one.

@@ -42,7 +42,7 @@ impl Options {
             concurrency: 16,
             settle: Duration::from_millis(20),
             poll: Duration::from_millis(5),
-            poll_max: Duration::from_secs(3),
+            poll_max: Duration::from_secs(2),
             stamp: "5e1f7e57".to_owned(),
             without: Vec::new(),
         }
@@ -51,7 +51,7 @@ impl Options {
     /// For a server somebody else runs, with the patience the recordings were made with. `stamp` must be new on that server.
     pub fn foreign(stamp: String) -> Self {
         Self {
-            concurrency: 8,
+            concurrency: 4,
             settle: Duration::from_millis(150),
             poll: Duration::from_millis(100),
             poll_max: Duration::from_secs(10),
