@@ -1,5 +1,6 @@
 //! How many requests a connection carries.
 //! In: the start and end of requests, the body of the answer included. Out: the moment at which a connection has been idle for long.
+//! Holds: an answer without an end of its own, as of a watch, ends when the server stops.
 
 use std::{
     pin::Pin,
@@ -9,6 +10,7 @@ use std::{
 
 use http_body::{Body, Frame, SizeHint};
 use tokio::{sync::watch, time::sleep};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// Counts the running requests of one connection.
 #[derive(Clone)]
@@ -55,8 +57,17 @@ impl Drop for Running {
 
 /// A body that counts as running until it is sent.
 pub(super) struct Tracked<B> {
-    pub(super) body: B,
-    pub(super) running: Running,
+    body: B,
+    /// When an endless body ends; none for one whose length is known.
+    stop: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    _running: Running,
+}
+
+impl<B: Body> Tracked<B> {
+    pub(super) fn new(body: B, running: Running, stop: &CancellationToken) -> Self {
+        let endless = body.size_hint().exact().is_none();
+        Self { body, stop: endless.then(|| Box::pin(stop.clone().cancelled_owned())), _running: running }
+    }
 }
 
 impl<B: Body + Unpin> Body for Tracked<B> {
@@ -64,7 +75,11 @@ impl<B: Body + Unpin> Body for Tracked<B> {
     type Error = B::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let next = Pin::new(&mut self.body).poll_frame(cx);
+        match (&next, &mut self.stop) {
+            (Poll::Pending, Some(stop)) => stop.as_mut().poll(cx).map(|()| None),
+            _ => next,
+        }
     }
 
     fn is_end_stream(&self) -> bool {

@@ -111,14 +111,14 @@ impl Connections {
         B: Sent,
     {
         let activity = Activity::new();
-        let counted = activity.clone();
+        let (counted, stop) = (activity.clone(), self.stop.clone());
         let service = service_fn(move |mut request: http::Request<Incoming>| {
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(peer.clone());
             }
-            let running = counted.begin();
+            let (running, stop) = (counted.begin(), stop.clone());
             let answer = service.clone().oneshot(request);
-            async move { answer.await.map(|response| response.map(|body| Tracked { body, running })) }
+            async move { answer.await.map(|response| response.map(|body| Tracked::new(body, running, &stop))) }
         });
         let mut connection = pin!(self.http.serve_connection_with_upgrades(TokioIo::new(stream), service));
         tokio::select! {

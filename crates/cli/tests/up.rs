@@ -1,0 +1,195 @@
+//! `bellerophon up` as scripts rely on it: the real binary, its output, its files, its signals and its exit codes.
+
+mod running; // a server that lives as long as a test
+
+use std::{
+    fs,
+    io::Read as _,
+    net::TcpListener,
+    path::Path,
+    process::{Command, ExitStatus},
+};
+
+use kube::{
+    Client, Config,
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
+};
+use running::{Lines, Running, command};
+use tempfile::TempDir;
+
+/// A client with these credentials.
+async fn client(running: &Running, credentials: impl FnOnce(&mut AuthInfo)) -> Client {
+    let mut kubeconfig = Kubeconfig::read_from(running.kubeconfig()).expect("a kubeconfig");
+    credentials(kubeconfig.auth_infos[0].auth_info.as_mut().expect("credentials"));
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a configuration");
+    Client::try_from(config).expect("a client")
+}
+
+fn without_certificate(credentials: &mut AuthInfo) {
+    (credentials.client_certificate_data, credentials.client_key_data) = (None, None);
+}
+
+/// What a list of the namespaces is answered with.
+async fn asked(client: &Client) -> u16 {
+    let request = kube::core::Request::new("/api/v1/namespaces").list(&kube::api::ListParams::default()).expect("a request");
+    match client.request_text(request).await {
+        Ok(_) => 200,
+        Err(kube::Error::Api(status)) => status.code,
+        Err(other) => panic!("no answer: {other}"),
+    }
+}
+
+#[cfg(unix)]
+fn signal(running: &mut Running, name: &str) -> ExitStatus {
+    let pid = running.process.id().to_string();
+    assert!(Command::new("kill").args(["-s", name, &pid]).status().expect("kill starts").success());
+    running.process.wait().expect("it ends")
+}
+
+/// All that a process which has ended wrote to stderr.
+#[cfg(unix)]
+fn log(running: &mut Running) -> String {
+    let mut log = String::new();
+    running.process.stderr.take().expect("stderr is piped").read_to_string(&mut log).expect("text");
+    log
+}
+
+/// Runs the binary to its end: exit code, stdout, stderr.
+fn ended(directory: &TempDir, arguments: &[&str]) -> (i32, String, String) {
+    let output = command(directory).args(arguments).output().expect("the binary starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.code().expect("an exit code"), text(output.stdout), text(output.stderr))
+}
+
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory).expect("a directory").next().is_none()
+}
+
+#[tokio::test]
+async fn ready_server_answers_those_it_knows() {
+    let running = Running::start(&[]);
+    assert!(running.ready["server"].as_str().is_some_and(|url| url.starts_with("https://127.0.0.1:")), "{}", running.ready);
+    assert!(running.ready["startup_ms"].is_u64() && running.ready["dashboard"].is_null(), "{}", running.ready);
+    assert_eq!(
+        fs::canonicalize(running.kubeconfig()).ok(),
+        fs::canonicalize(running.directory.path().join(".bellerophon/kubeconfig")).ok()
+    );
+
+    assert_eq!(asked(&client(&running, |_| {}).await).await, 200, "with certificate and token");
+    assert_eq!(asked(&client(&running, |credentials| credentials.token = None).await).await, 200, "with the certificate");
+    assert_eq!(asked(&client(&running, without_certificate).await).await, 200, "with the token");
+    let wrong = |credentials: &mut AuthInfo| {
+        without_certificate(credentials);
+        credentials.token = Some("wrong".to_owned().into());
+    };
+    assert_eq!(asked(&client(&running, wrong).await).await, 401, "with a wrong token");
+    let none = |credentials: &mut AuthInfo| {
+        without_certificate(credentials);
+        credentials.token = None;
+    };
+    assert_eq!(asked(&client(&running, none).await).await, 403, "as nobody");
+}
+
+#[test]
+fn person_is_told_the_line_to_copy() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut process = command(&directory).args(["up", "--kubeconfig", "my config"]).spawn().expect("the binary starts");
+    let line = Lines::of(process.stdout.take().expect("stdout is piped")).next_where(|line| line.contains("kubectl"));
+    process.kill().expect("it runs");
+    process.wait().expect("it ends");
+    let path = directory.path().join("my config");
+    assert!(path.exists());
+    assert_eq!(line.trim(), format!("kubectl --kubeconfig '{}' get namespaces", fs::canonicalize(path).expect("it exists").display()));
+}
+
+#[cfg(unix)]
+#[test]
+fn kubeconfig_is_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let running = Running::start(&["--kubeconfig", "new/kubeconfig"]);
+    let mode = |path: &str| fs::metadata(running.directory.path().join(path)).expect("it exists").permissions().mode() & 0o777;
+    assert_eq!((mode("new"), mode("new/kubeconfig")), (0o700, 0o600));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn signal_ends_it_in_order() {
+    for name in ["TERM", "INT"] {
+        let mut running = Running::start(&[]);
+        let client = client(&running, |_| {}).await;
+        let watch = kube::core::Request::new("/api/v1/namespaces").watch(&kube::api::WatchParams::default(), "0").expect("a request");
+        let events = client.request_events::<kube::core::DynamicObject>(watch).await.expect("a watch");
+        assert_eq!(signal(&mut running, name).code(), Some(0), "{name} with a watch open");
+        assert_eq!(log(&mut running), "", "nothing had to be cut");
+        drop(events);
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn request_log_names_the_user_and_no_secret() {
+    let mut running = Running::start(&["-vv"]);
+    let kubeconfig = fs::read_to_string(running.kubeconfig()).expect("a kubeconfig");
+    let secrets: Vec<&str> =
+        ["token: ", "client-key-data: "].iter().filter_map(|key| kubeconfig.split_once(key)?.1.lines().next()).collect();
+    assert_eq!(asked(&client(&running, |_| {}).await).await, 200);
+    signal(&mut running, "TERM");
+    let log = log(&mut running);
+    let line = log.lines().find(|line| line.contains("answered")).expect("the request is logged");
+    for part in ["GET", "/api/v1/namespaces", "admin", "200", "duration"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert_eq!(secrets.iter().map(|secret| log.contains(secret)).collect::<Vec<_>>(), [false, false]);
+}
+
+#[test]
+fn misuse_ends_with_code_2_and_one_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cases: &[(&[&str], &str)] = &[
+        (&["up", "--nodes", "3"], "unexpected argument '--nodes' found"),
+        (&["up", "--data", "d"], "unexpected argument '--data' found"),
+        (&["up", "--cluster", "full"], "invalid value 'full' for '--cluster <WHAT>'"),
+        (&["up", "--output", "xml"], "invalid value 'xml' for '--output <FORMAT>'"),
+        (&["up", "--listen", "localhost"], "invalid value 'localhost' for '--listen <IP:PORT>'"),
+        (&["run", "icecream"], "unrecognized subcommand 'run'"),
+    ];
+    for (arguments, wanted) in cases {
+        let (code, out, err) = ended(&directory, arguments);
+        assert_eq!((code, out.as_str(), err.lines().count()), (2, "", 1), "{arguments:?}: {err}");
+        assert!(err.starts_with(&format!("bellerophon: {wanted}")) && err.contains("--help"), "{arguments:?}: {err}");
+    }
+    let (code, out, err) = ended(&directory, &[]);
+    assert!(code == 2 && out.is_empty() && err.contains("Usage: bellerophon"), "{code}: {err}");
+    assert!(is_empty(directory.path()));
+}
+
+#[test]
+fn taken_port_is_told_and_nothing_is_left() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("an address");
+    let holder = TcpListener::bind(taken).expect("still free");
+    let (code, out, err) = ended(&directory, &["up", "--listen", &taken.to_string()]);
+    drop(holder);
+    assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{err}");
+    assert!(err.starts_with(&format!("bellerophon: cannot listen on {taken}: ")) && err.contains("choose another"), "{err}");
+    assert!(is_empty(directory.path()));
+}
+
+#[test]
+fn unwritable_kubeconfig_is_told_and_nothing_is_left() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::create_dir(directory.path().join("folder")).expect("made");
+    fs::write(directory.path().join("config"), "kind: Config\n").expect("written");
+    let cases = [
+        ("folder", "will not replace folder: it is not a regular file; name another file with --kubeconfig"),
+        ("config", "will not replace config: it was not written by bellerophon; name another file with --kubeconfig"),
+        ("config/kubeconfig", "cannot write kubeconfig config/kubeconfig: "),
+    ];
+    for (path, wanted) in cases {
+        let (code, out, err) = ended(&directory, &["up", "--kubeconfig", path]);
+        assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{path}: {err}");
+        assert!(err.contains(wanted), "{path}: {err}");
+    }
+    assert!(is_empty(&directory.path().join("folder")));
+    assert_eq!(fs::read_to_string(directory.path().join("config")).expect("still there"), "kind: Config\n");
+}
