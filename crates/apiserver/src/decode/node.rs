@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Number, Value, map::Entry};
 
 use super::note_strict;
 use crate::field::{Path, go_quote};
@@ -60,11 +60,18 @@ impl<'a> Node<'a> {
             Self::Object(members) => {
                 let mut map = Map::new();
                 for (key, node) in members {
-                    if map.contains_key(key.as_ref()) {
-                        note_strict(duplicates, format!("duplicate field {}", go_quote(&path.child(&key).to_string())));
+                    match map.entry(key) {
+                        Entry::Vacant(slot) => {
+                            let value = node.plain(&path.child(slot.key()), duplicates)?;
+                            slot.insert(value);
+                        }
+                        Entry::Occupied(mut slot) => {
+                            let place = path.child(slot.key());
+                            note_strict(duplicates, format!("duplicate field {}", go_quote(&place.to_string())));
+                            let value = node.plain(&place, duplicates)?;
+                            slot.insert(value);
+                        }
                     }
-                    let value = node.plain(&path.child(&key), duplicates)?;
-                    map.insert(key.into_owned(), value);
                 }
                 Value::Object(map)
             }

@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, map::Entry};
 
 use super::{
     Field, Item, Quantity, Shape, Type, base64,
@@ -131,11 +131,17 @@ impl Decoder {
     ) -> Result<Value, String> {
         let mut map = Map::new();
         for (key, node) in members {
-            if map.contains_key(key.as_ref()) {
-                self.object_to("duplicate", Some(place), &key);
+            match map.entry(key) {
+                Entry::Vacant(slot) => {
+                    let value = read(self, node, &Place::below(Some(place), Step::Key(slot.key())))?;
+                    slot.insert(value);
+                }
+                Entry::Occupied(mut slot) => {
+                    self.object_to("duplicate", Some(place), slot.key());
+                    let value = read(self, node, &Place::below(Some(place), Step::Key(slot.key())))?;
+                    slot.insert(value);
+                }
             }
-            let value = read(self, node, &Place::below(Some(place), Step::Key(&key)))?;
-            map.insert(key.into_owned(), value);
         }
         Ok(Value::Object(map))
     }
