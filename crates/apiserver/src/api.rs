@@ -26,9 +26,29 @@ pub(crate) struct Api {
     decoded: Decoded,
 }
 
-/// What an object takes of the server's stock, until it is known whether the object is stored.
-#[must_use = "a claim is kept or given back"]
-pub(crate) struct Claim(Option<Reservation>);
+/// What an object takes of the server's stock until it is known whether the object is stored. Given back unless it is kept.
+#[must_use = "what is claimed goes back when the claim is dropped"]
+pub(crate) struct Claim<'a> {
+    api: &'a Api,
+    reservation: Option<Reservation>,
+}
+
+impl Claim<'_> {
+    /// The object is stored: what it took stays taken.
+    pub(crate) fn keep(mut self) {
+        if let Some(reservation) = self.reservation.take() {
+            self.api.with_addresses(|a| a.commit(reservation));
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if let Some(reservation) = self.reservation.take() {
+            self.api.with_addresses(|a| a.revert(reservation));
+        }
+    }
+}
 
 impl Api {
     /// A server over this store.
@@ -61,26 +81,13 @@ impl Api {
     ///
     /// # Errors
     /// What is asked for is taken or does not exist.
-    pub(crate) fn claim(&self, resource: &Resource, new: &mut Object, old: Option<&Object>) -> Result<Claim, ApiError> {
-        match (resource.strategy.effect, old) {
-            (Effect::None | Effect::Definition, _) => Ok(Claim(None)),
-            (Effect::Addresses, None) => self.with_addresses(|a| a.begin_create(new)).map(|r| Claim(Some(r))),
-            (Effect::Addresses, Some(old)) => self.with_addresses(|a| a.begin_update(new, old)).map(|r| Claim(Some(r))),
-        }
-    }
-
-    /// Keeps what was claimed: the object is stored.
-    pub(crate) fn keep(&self, claim: Claim) {
-        if let Some(reservation) = claim.0 {
-            self.with_addresses(|a| a.commit(reservation));
-        }
-    }
-
-    /// Gives back what was claimed: the object is not stored.
-    pub(crate) fn give_back(&self, claim: Claim) {
-        if let Some(reservation) = claim.0 {
-            self.with_addresses(|a| a.revert(reservation));
-        }
+    pub(crate) fn claim(&self, resource: &Resource, new: &mut Object, old: Option<&Object>) -> Result<Claim<'_>, ApiError> {
+        let reservation = match (resource.strategy.effect, old) {
+            (Effect::None | Effect::Definition, _) => None,
+            (Effect::Addresses, None) => Some(self.with_addresses(|a| a.begin_create(new))?),
+            (Effect::Addresses, Some(old)) => Some(self.with_addresses(|a| a.begin_update(new, old))?),
+        };
+        Ok(Claim { api: self, reservation })
     }
 
     /// What a write changes in the server itself; done when the write is answered.

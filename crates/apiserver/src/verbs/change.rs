@@ -13,7 +13,7 @@ use crate::{
     http::query::WriteOptions,
     object::Object,
     patch::{JsonPatch, Unreadable, merge},
-    write::{Change, Updated},
+    write::{Change, Updated, dedup_owners},
 };
 
 /// Replaces an object or a part of it.
@@ -39,7 +39,8 @@ fn reply(updated: Updated) -> Reply {
 fn settle_name(call: &Call, object: &mut Object) -> Result<(), ApiError> {
     let name = &call.target.name;
     if object.meta.name.is_empty() {
-        object.meta.name.clone_from(name);
+        let why = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+        return Err(ApiError::BadRequest(why));
     }
     if object.meta.name != *name {
         return Err(ApiError::BadRequest(format!(
@@ -104,7 +105,9 @@ pub(crate) async fn patch(api: &Api, call: &Call, change: Change) -> Result<Repl
             strict.retain(|s| s.starts_with("duplicate"));
             strict.extend(unknown);
             settle_namespace(call, &mut new)?;
+            let twice = dedup_owners(&mut new.meta);
             noted = judge_fields(call, strict.clone(), &options)?;
+            noted.extend(twice);
             Ok(new)
         })
         .await?;

@@ -6,6 +6,7 @@ use crate::{
     error::ApiError,
     http::query::{FieldValidation, WriteOptions},
     object::Object,
+    write::dedup_owners,
 };
 
 /// Stores a new object.
@@ -32,8 +33,9 @@ pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
 /// # Errors
 /// 400 for what is no such object, and under strict validation for unknown and repeated fields.
 pub(super) fn read_object(call: &Call, options: &WriteOptions) -> Result<(Object, Vec<String>), ApiError> {
-    let decoded = call.target.resource.decode(&call.body, call.body_format()?)?;
-    let warnings = judge_fields(call, decoded.strict, options)?;
+    let mut decoded = call.target.resource.decode(&call.body, call.body_format()?)?;
+    let mut warnings = judge_fields(call, decoded.strict, options)?;
+    warnings.extend(dedup_owners(&mut decoded.object.meta));
     Ok((decoded.object, warnings))
 }
 

@@ -36,7 +36,7 @@ impl DeleteOptions {
             Some("Background") => Some(Propagation::Background),
             Some("Orphan") => Some(Propagation::Orphan),
             Some(other) => {
-                wrong.push(FieldError::not_supported("propagationPolicy", other, &["Background", "Foreground", "Orphan"]));
+                wrong.push(FieldError::not_supported("propagationPolicy", other, &["Foreground", "Background", "Orphan", "nil"]));
                 None
             }
         };

@@ -37,7 +37,9 @@ impl Api {
     }
 
     async fn create_once(&self, resource: &Resource, mut object: Object, dry_run: bool) -> Result<Written, ApiError> {
-        self.prepare_new(resource, &mut object);
+        self.name_new(resource, &mut object);
+        let claim = self.claim(resource, &mut object, None)?;
+        (resource.strategy.prepare_create)(&mut object);
         let mut wrong = Vec::new();
         meta::validate_new(resource, &object.meta, &mut wrong);
         (resource.strategy.validate)(&object, &mut wrong);
@@ -55,30 +57,23 @@ impl Api {
         if let Some(holder) = self.store.get(&resource.shelf, &key) {
             return Err(taken(Some(&resource.read(&holder))));
         }
-        let claim = self.claim(resource, &mut object, None)?;
         if dry_run {
-            self.give_back(claim);
             return Ok(Written::Unstored(Box::new(object)));
         }
         let write = Write { shelf: resource.shelf.clone(), key: key.clone(), expect: Expect::Absent, put: Some(put_of(resource, &object)) };
         match self.store.commit(write).await {
             Ok(stored) => {
-                self.keep(claim);
+                claim.keep();
                 self.after_write(resource, None, Some(&object)).await;
                 Ok(Written::Stored(stored))
             }
-            Err(refused) => {
-                self.give_back(claim);
-                match refused {
-                    Refused::Changed(holder) => Err(taken(holder.map(|h| resource.read(&h)).as_ref())),
-                    Refused::Unavailable(why) => Err(ApiError::Internal(why)),
-                }
-            }
+            Err(Refused::Changed(holder)) => Err(taken(holder.map(|h| resource.read(&h)).as_ref())),
+            Err(Refused::Unavailable(why)) => Err(ApiError::Internal(why)),
         }
     }
 
     /// Fills in what the server alone decides.
-    fn prepare_new(&self, resource: &Resource, object: &mut Object) {
+    fn name_new(&self, resource: &Resource, object: &mut Object) {
         let meta = &mut object.meta;
         meta.deletion_timestamp = None;
         meta.deletion_grace_period_seconds = None;
@@ -95,6 +90,5 @@ impl Api {
         if resource.strategy.generation != Generation::None {
             meta.generation = 1;
         }
-        (resource.strategy.prepare_create)(object);
     }
 }

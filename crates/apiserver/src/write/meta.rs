@@ -116,7 +116,8 @@ fn validate_owners(owners: &[OwnerReference], wrong: &mut Vec<FieldError>) {
                 let shown = serde_json::to_string(owners).expect("references have string keys");
                 let detail = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
-                    first.name, owner.name
+                    shown_owner(first),
+                    shown_owner(owner)
                 );
                 wrong.push(FieldError::invalid(path, Verbatim(&shown), &detail));
             } else {
@@ -126,15 +127,38 @@ fn validate_owners(owners: &[OwnerReference], wrong: &mut Vec<FieldError>) {
     }
 }
 
+fn shown_owner(owner: &OwnerReference) -> String {
+    format!("{}/{}", owner.kind, owner.name)
+}
+
+/// Takes out references that stand twice, and tells which uids those are.
+pub(crate) fn dedup_owners(meta: &mut ObjectMeta) -> Option<String> {
+    let mut seen: Vec<OwnerReference> = Vec::new();
+    let mut twice: Vec<String> = Vec::new();
+    for owner in std::mem::take(&mut meta.owner_references) {
+        if seen.contains(&owner) {
+            twice.push(owner.uid);
+        } else {
+            seen.push(owner);
+        }
+    }
+    meta.owner_references = seen;
+    (!twice.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twice.join(", ")
+        )
+    })
+}
+
 fn validate_finalizers(resource: &Resource, finalizers: &[String], wrong: &mut Vec<FieldError>) {
     let path = METADATA.child("finalizers");
     for (i, finalizer) in finalizers.iter().enumerate() {
-        let path = path.index(i);
         let details = names::qualified_name(finalizer);
         let bare = !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer.as_str());
         if details.is_empty() && bare && !resource.items_name_kind() {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
-            wrong.push(FieldError::invalid(path, finalizer, detail));
+            wrong.push(FieldError::invalid(path.index(i), finalizer, detail));
         }
         wrong.extend(details.iter().map(|detail| FieldError::invalid(path, finalizer, detail)));
     }

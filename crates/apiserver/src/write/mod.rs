@@ -8,6 +8,7 @@ mod meta;
 mod update;
 
 pub(crate) use delete::{DeleteOptions, Deleted, Preconditions, Propagation};
+pub(crate) use meta::dedup_owners;
 pub(crate) use update::{Change, Updated};
 
 use std::sync::Arc;

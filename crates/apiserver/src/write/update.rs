@@ -2,7 +2,7 @@
 
 use super::{ATTEMPTS_MAX, Written, generation_grows, meta, put_of};
 use crate::{
-    api::Api,
+    api::{Api, Claim},
     error::{ApiError, GroupKind},
     field::FieldError,
     http::query::parse_revision,
@@ -96,6 +96,7 @@ impl Api {
             }
             check_version(resource, &new, &old)?;
             meta::keep_server_fields(&mut new, &old);
+            let claim = if change.counts { Some(self.claim(resource, &mut new, Some(&old))?) } else { None };
             (change.prepare)(resource, &mut new, &old);
             if change.counts && generation_grows(resource.strategy.generation, &new, &old) {
                 new.meta.generation = old.meta.generation + 1;
@@ -109,17 +110,14 @@ impl Api {
             (change.validate)(resource, &new, &old, &mut wrong);
             ApiError::from_fields(resource.group_kind(), key.name(), wrong)?;
             let warnings = (resource.strategy.warnings)(&new, Some(&old));
-            let claim = self.claim(resource, &mut new, Some(&old))?;
             new.meta.resource_version.clone_from(&old.meta.resource_version);
 
             let goes = is_released(resource, &new, &old);
             let put = put_of(resource, &new);
             if existing.encoded.holds(&put.draft) && !goes {
-                self.give_back(claim);
                 return Ok(Updated { written: Written::Stored(existing), created: false, warnings });
             }
             if dry_run {
-                self.give_back(claim);
                 return Ok(Updated { written: Written::Unstored(Box::new(new)), created: false, warnings });
             }
             let write = Write {
@@ -130,17 +128,16 @@ impl Api {
             };
             match self.store.commit(write).await {
                 Ok(_) if goes => {
-                    self.keep(claim);
+                    claim.map(Claim::keep);
                     self.after_write(resource, Some(&old), None).await;
                     return Ok(Updated { written: Written::Unstored(Box::new(new)), created: false, warnings });
                 }
                 Ok(stored) => {
-                    self.keep(claim);
+                    claim.map(Claim::keep);
                     self.after_write(resource, Some(&old), Some(&new)).await;
                     return Ok(Updated { written: Written::Stored(stored), created: false, warnings });
                 }
                 Err(refused) => {
-                    self.give_back(claim);
                     if let Refused::Unavailable(why) = refused {
                         return Err(ApiError::Internal(why));
                     }
@@ -162,24 +159,38 @@ impl Api {
             return Err(ApiError::NotFound { resource: resource.group_resource(), name: key.name().into() });
         }
         if !object.meta.uid.is_empty() {
-            let why = format!("Precondition failed: UID in precondition: {}, UID in object meta: ", object.meta.uid);
+            let why = uid_mismatch(resource, key.namespace(), key.name(), &object.meta.uid, "");
             return Err(ApiError::Conflict { what: resource.group_resource(), name: key.name().into(), why });
         }
-        parse_revision(&object.meta.resource_version).map_err(ApiError::Unnamed)?;
+        sent_version(&object)?;
         object.meta.resource_version.clear();
         let written = self.create(resource, object, dry_run).await?;
         Ok(Updated { written, created: true, warnings: Vec::new() })
     }
 }
 
+/// The version a client says its object was made from.
+fn sent_version(object: &Object) -> Result<Option<u64>, ApiError> {
+    let text = &object.meta.resource_version;
+    parse_revision(text).map_err(|_| ApiError::Unnamed(format!("strconv.ParseUint: parsing {text:?}: invalid syntax")))
+}
+
+/// The words the real server's storage has for an object of another uid.
+fn uid_mismatch(resource: &Resource, namespace: &str, name: &str, wanted: &str, found: &str) -> String {
+    let place = [&resource.plural, namespace, name].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join("/");
+    format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{place}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+    )
+}
+
 /// Whether the new object was made from the current one, as far as it says.
 fn check_version(resource: &Resource, new: &Object, old: &Object) -> Result<(), ApiError> {
     let name = &old.meta.name;
     if !new.meta.uid.is_empty() && new.meta.uid != old.meta.uid {
-        let why = format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", new.meta.uid, old.meta.uid);
+        let why = uid_mismatch(resource, &old.meta.namespace, name, &new.meta.uid, &old.meta.uid);
         return Err(ApiError::Conflict { what: resource.group_resource(), name: name.clone(), why });
     }
-    match parse_revision(&new.meta.resource_version).map_err(ApiError::Unnamed)? {
+    match sent_version(new)? {
         None | Some(0) if resource.strategy.unconditional_update => Ok(()),
         None | Some(0) => {
             let kind = GroupKind::new(resource.group.as_str(), resource.plural.as_str());
