@@ -83,7 +83,7 @@ impl Api {
     /// What is asked for is taken or does not exist.
     pub(crate) fn claim(&self, resource: &Resource, new: &mut Object, old: Option<&Object>) -> Result<Claim<'_>, ApiError> {
         let reservation = match (resource.strategy.effect, old) {
-            (Effect::None | Effect::Definition, _) => None,
+            (Effect::None | Effect::Definition | Effect::Instance, _) => None,
             (Effect::Addresses, None) => Some(self.with_addresses(|a| a.begin_create(new))?),
             (Effect::Addresses, Some(old)) => Some(self.with_addresses(|a| a.begin_update(new, old))?),
         };
@@ -94,8 +94,10 @@ impl Api {
     pub(crate) async fn after_write(&self, resource: &Resource, old: Option<&Object>, new: Option<&Object>) {
         match (resource.strategy.effect, old, new) {
             (Effect::Addresses, Some(gone), None) => self.with_addresses(|a| a.release(gone)),
-            (Effect::Definition, ..) => {}
-            (Effect::None | Effect::Addresses, ..) => {}
+            (Effect::Definition, Some(gone), None) => self.definition_gone(gone).await,
+            (Effect::Definition, _, Some(new)) => self.definition_written(&new.meta.name).await,
+            (Effect::Instance, Some(_), None) => self.instance_gone(resource).await,
+            _ => {}
         }
     }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     field::FieldError,
-    kinds::{Effect, Strategy, keep_status},
+    kinds::{DeleteAnswer, Deletion, Effect, Strategy, keep_status},
     object::Object,
 };
 
@@ -25,6 +25,8 @@ pub(crate) const DEFINITION: Strategy = Strategy {
     warnings,
     unconditional_update: false,
     effect: Effect::Definition,
+    delete_answer: DeleteAnswer::Object,
+    deletion: Deletion { begin: crate::definitions::begin_deletion, held: |_| false },
     ..Strategy::WITH_STATUS
 };
 

@@ -19,6 +19,8 @@ pub(crate) enum Generation {
     SpecAndAnnotations,
     /// Starts at 1 and grows with every change outside `metadata` and `status`.
     Body,
+    /// Starts at 1 and grows with every change outside `metadata`.
+    All,
 }
 
 /// What the answer to a completed DELETE holds.
@@ -95,6 +97,8 @@ pub(crate) enum Effect {
     None,
     /// What is served: the object defines a custom resource.
     Definition,
+    /// Whether a definition may go: the object is of a custom resource.
+    Instance,
     /// Which service addresses and node ports are taken.
     Addresses,
 }

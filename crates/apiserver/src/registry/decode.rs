@@ -1,12 +1,13 @@
 //! From the bytes of a request to an object of a resource.
 //! Holds: what comes out has the resource's kind and version, only known fields, and the defaults of its kind.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{Resource, Source};
+use super::{Custom, Resource, Source};
 use crate::{
-    decode::Media,
-    error::ApiError,
+    decode::{self, Media},
+    error::{ApiError, GroupKind},
+    field::FieldError,
     http::negotiate::Format,
     object::Object,
     types::{self, Expected},
@@ -42,7 +43,53 @@ impl Resource {
                     types::read_typed(bytes, format.into(), &expected).map_err(|e| ApiError::BadRequest(e.message(row.kind, bytes)))?;
                 Ok(self.defaulted(typed.object, typed.strict))
             }
+            Source::Custom(custom) => self.decode_custom(custom, bytes, format),
         }
+    }
+
+    fn decode_custom(&self, custom: &Custom, bytes: &[u8], format: Format) -> Result<Decoded, ApiError> {
+        let (kind, version) = (&self.kind, &self.version);
+        let unrecognized = |why| {
+            ApiError::BadRequest(format!(
+                "the object provided is unrecognized (must be of type {kind}): {why} ({})",
+                decode::summary(bytes)
+            ))
+        };
+        let unhandled = |why| ApiError::BadRequest(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"));
+        let read = decode::read(bytes, format.into()).map_err(unrecognized)?;
+        if read.api_version != self.api_version() {
+            let expected = self.api_version();
+            let found = read.api_version;
+            return Err(ApiError::BadRequest(format!(
+                "the API version in the data ({found}) does not match the expected API version ({expected})"
+            )));
+        }
+        if read.kind != *kind {
+            let name = read.object.get("metadata").and_then(|m| m.get("name")).and_then(Value::as_str).unwrap_or_default();
+            let wrong = FieldError::invalid("kind", &read.kind, &format!("must be {kind}"));
+            return Err(ApiError::Invalid {
+                kind: GroupKind::new(self.group.as_str(), read.kind),
+                name: name.to_owned(),
+                errors: vec![wrong],
+            });
+        }
+        let (object, mut strict) = self.complete_custom(custom, read.object).map_err(unhandled)?;
+        strict.splice(0..0, read.duplicates);
+        Ok(Decoded { object, strict })
+    }
+
+    /// Metadata read by its type, the rest by the schema.
+    fn complete_custom(&self, custom: &Custom, mut map: Map<String, Value>) -> Result<(Object, Vec<String>), String> {
+        let metadata = map.remove("metadata").unwrap_or_default();
+        let decoded = types::decode(types::object_meta(), metadata)?;
+        let in_metadata = |strict: &String| strict.replacen("field \"", "field \"metadata.", 1);
+        let of_metadata: Vec<String> = decoded.strict.iter().map(in_metadata).collect();
+        map.insert("metadata".into(), Value::Object(decoded.object));
+        let mut object = Object::from_map(map).map_err(|e| e.to_string())?;
+        let unknown = custom.complete(&mut object).map_err(|e| e.to_string())?;
+        let mut strict: Vec<String> = unknown.iter().map(|path| format!("unknown field {path:?}")).chain(of_metadata).collect();
+        strict.sort();
+        Ok((object, strict))
     }
 
     /// Reads an object of this resource from the outcome of a patch.
@@ -56,6 +103,14 @@ impl Resource {
                 let decoded = types::decode(ty, value)?;
                 let object = Object::from_map(decoded.object).map_err(|e| e.to_string())?;
                 Ok(self.defaulted(object, decoded.strict))
+            }
+            Source::Custom(custom) => {
+                let map = match value {
+                    Value::Object(map) => map,
+                    _ => Map::new(),
+                };
+                let (object, strict) = self.complete_custom(custom, map)?;
+                Ok(Decoded { object, strict })
             }
         }
     }

@@ -2,9 +2,11 @@
 //! In: the table of kinds, and definitions as they come and go. Out: the resource behind a path.
 //! Holds: a look-up sees one whole catalog; a new definition is served from the moment its write is answered.
 
+mod custom;
 mod decode;
 mod resource;
 
+pub(crate) use custom::Custom;
 pub(crate) use decode::Decoded;
 pub(crate) use resource::{Part, Resource, Source};
 
@@ -76,5 +78,33 @@ impl Registry {
     pub(crate) fn update(&self, change: impl FnOnce(&Catalog) -> Catalog) {
         let mut slot = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
         *slot = Arc::new(change(&slot));
+    }
+}
+
+/// How a version ranks among versions of its group: `v2` before `v1` before `v1beta2` before `v1alpha1`, anything else last, by name.
+pub(crate) fn stability(version: &str) -> impl Ord + use<> {
+    let parsed = version.strip_prefix('v').and_then(|rest| {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let major: u64 = rest[..digits].parse().ok()?;
+        let (level, minor) = match &rest[digits..] {
+            "" => (2, 0),
+            tail if tail.starts_with("beta") => (1, tail[4..].parse().ok()?),
+            tail if tail.starts_with("alpha") => (0, tail[5..].parse::<u64>().ok()?),
+            _ => return None,
+        };
+        Some((level, major, minor))
+    });
+    (parsed, std::cmp::Reverse(version.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stable_versions_come_first() {
+        let mut versions = ["v1alpha1", "foo10", "v1", "v1beta1", "v10", "v2beta1", "foo1", "v2"];
+        versions.sort_by(|a, b| stability(b).cmp(&stability(a)));
+        assert_eq!(versions, ["v10", "v2", "v1", "v2beta1", "v1beta1", "v1alpha1", "foo1", "foo10"]);
     }
 }

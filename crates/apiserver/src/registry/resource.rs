@@ -11,6 +11,8 @@ use crate::{
     kinds::{Row, Strategy},
     object::{Encoded, Object, Time},
     print::{self, ListMeta, TableOptions},
+    registry::Custom,
+    selector::scalar_text,
     store::{Facets, ShelfName, Stored},
 };
 
@@ -55,6 +57,8 @@ pub(crate) struct Part {
 pub(crate) enum Source {
     /// A row of the table of kinds.
     BuiltIn(&'static Row),
+    /// A version of a definition.
+    Custom(Box<Custom>),
 }
 
 impl std::fmt::Debug for Resource {
@@ -117,16 +121,20 @@ impl Resource {
 
     /// Whether objects in lists name their kind: custom resources do, built-in ones do not.
     pub(crate) fn items_name_kind(&self) -> bool {
+        self.custom().is_some()
+    }
+
+    /// What a custom resource has besides its names.
+    pub(crate) fn custom(&self) -> Option<&Custom> {
         match &self.source {
-            Source::BuiltIn(_) => false,
+            Source::BuiltIn(_) => None,
+            Source::Custom(custom) => Some(custom),
         }
     }
 
     /// The number that stored objects carry of the schema they were written under.
     pub(crate) fn schema(&self) -> u64 {
-        match &self.source {
-            Source::BuiltIn(_) => 0,
-        }
+        self.custom().map_or(0, |custom| custom.generation)
     }
 
     /// Whether a field may stand in a field selector.
@@ -136,6 +144,11 @@ impl Resource {
     pub(crate) fn check_selectable(&self, field: &str) -> Result<(), String> {
         match &self.source {
             Source::BuiltIn(row) => row.check_selectable(field),
+            Source::Custom(custom) => {
+                let usual = field == "metadata.name" || field == "metadata.namespace" && self.namespaced;
+                let known = usual || custom.selectable.iter().any(|f| &**f == field);
+                if known { Ok(()) } else { Err(format!("field label not supported: {field}")) }
+            }
         }
     }
 
@@ -143,6 +156,9 @@ impl Resource {
     pub(crate) fn facets(&self, object: &Object) -> Facets {
         let fields = match &self.source {
             Source::BuiltIn(row) => row.selectable.iter().map(|f| (Arc::from(f.label), f.of(object))).collect(),
+            Source::Custom(custom) => {
+                custom.selectable.iter().map(|f| (f.clone(), object.at(f).map(scalar_text).unwrap_or_default())).collect()
+            }
         };
         Facets { uid: object.meta.uid.clone(), labels: object.meta.labels.clone(), fields }
     }
@@ -162,6 +178,7 @@ impl Resource {
                     (other.to_storage)(object);
                 }
             }
+            Source::Custom(custom) => custom.to_storage(&self.group, object),
         }
     }
 
@@ -174,6 +191,13 @@ impl Resource {
                     (other.from_storage)(&mut object);
                 }
             }
+            Source::Custom(custom) => {
+                if !custom.is_stored_form(stored.schema, &self.version) {
+                    object.api_version = self.api_version();
+                    // Fields that were fine when they were written and are not now are shown as far as they can be.
+                    let _unknown = custom.complete(&mut object);
+                }
+            }
         }
         object
     }
@@ -182,6 +206,7 @@ impl Resource {
     pub(crate) fn present(&self, stored: &Stored) -> Encoded {
         let shared = match &self.source {
             Source::BuiltIn(row) => row.stored_as.is_none(),
+            Source::Custom(custom) => custom.is_stored_form(stored.schema, &self.version),
         };
         if shared { stored.encoded.clone() } else { self.read(stored).draft().at(stored.revision) }
     }
@@ -196,6 +221,7 @@ impl Resource {
                 };
                 format!("*{package}.{}", self.kind)
             }
+            Source::Custom(_) => "*unstructured.Unstructured".to_owned(),
         }
     }
 
@@ -203,6 +229,7 @@ impl Resource {
     pub(crate) fn table(&self, objects: &[&Object], now: Time, list: &ListMeta, options: TableOptions) -> Value {
         match &self.source {
             Source::BuiltIn(_) => print::table(print::printer(&self.group, &self.kind), objects.iter().copied(), now, list, options),
+            Source::Custom(custom) => custom.table(objects, now, list, options),
         }
     }
 
@@ -212,9 +239,12 @@ impl Resource {
     }
 
     /// What the schema says of an object. Built-in kinds were checked when they were decoded.
-    pub(crate) fn validate_schema(&self, _new: &Object, _old: Option<&Object>) -> Vec<FieldError> {
-        match &self.source {
-            Source::BuiltIn(_) => Vec::new(),
-        }
+    pub(crate) fn validate_schema(&self, new: &Object, old: Option<&Object>) -> Vec<FieldError> {
+        self.custom().map(|custom| custom.validate(new, old)).unwrap_or_default()
+    }
+
+    /// What the schema says of a new status.
+    pub(crate) fn validate_status_schema(&self, new: &Object, old: &Object) -> Vec<FieldError> {
+        self.custom().map(|custom| custom.validate_status(new, old)).unwrap_or_default()
     }
 }

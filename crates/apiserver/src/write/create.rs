@@ -37,12 +37,16 @@ impl Api {
     }
 
     async fn create_once(&self, resource: &Resource, mut object: Object, dry_run: bool) -> Result<Written, ApiError> {
+        if let Some(custom) = resource.custom() {
+            custom.may_create(resource, &object.meta.name)?;
+        }
         self.name_new(resource, &mut object);
         let claim = self.claim(resource, &mut object, None)?;
         (resource.strategy.prepare_create)(&mut object);
         let mut wrong = Vec::new();
         meta::validate_new(resource, &object.meta, &mut wrong);
         (resource.strategy.validate)(&object, &mut wrong);
+        (resource.strategy.validate_create)(&object, &mut wrong);
         wrong.extend(resource.validate_schema(&object, None));
         ApiError::from_fields(resource.group_kind(), &object.meta.name, wrong)?;
         if !object.meta.resource_version.is_empty() {

@@ -47,6 +47,7 @@ fn generation_grows(rule: Generation, new: &Object, old: &Object) -> bool {
         Generation::None => false,
         Generation::Spec => spec_changed(),
         Generation::SpecAndAnnotations => spec_changed() || new.meta.annotations != old.meta.annotations,
+        Generation::All => new.body != old.body,
         Generation::Body => {
             let without_status =
                 |o: &Object| o.body.iter().filter(|(k, _)| *k != "status").map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();

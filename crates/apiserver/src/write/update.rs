@@ -46,7 +46,7 @@ impl Change {
             prepare: |resource, new, old| (resource.strategy.prepare_status)(new, old),
             validate: |resource, new, old, wrong| {
                 (resource.strategy.validate_status)(new, old, wrong);
-                wrong.extend(resource.validate_schema(new, Some(old)));
+                wrong.extend(resource.validate_status_schema(new, old));
             },
             may_create: false,
             counts: false,

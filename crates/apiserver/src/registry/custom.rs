@@ -1,0 +1,215 @@
+//! A custom resource in one of its versions.
+//! In: a definition whose names are accepted. Out: a [`Resource`] like any other.
+//! Holds: stored objects name the generation of the definition they were written under; under another one they are completed on reading.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Part, Resource, Source};
+use crate::{
+    crd::{ColumnDefinition, CustomSchema, Definition, Names, Scale, Version},
+    error::ApiError,
+    field::FieldError,
+    kinds::{DeleteAnswer, Effect, Generation, Strategy},
+    object::{Object, ObjectMeta, Time},
+    print::{Column, ListMeta, Table, TableOptions, since},
+};
+
+const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const PART_VERBS: &[&str] = &["get", "patch", "update"];
+
+/// What a version of a custom resource has besides its names.
+#[derive(Debug)]
+pub(crate) struct Custom {
+    /// The name of its definition.
+    pub(crate) definition: String,
+    /// The schema of this version.
+    pub(crate) schema: Arc<CustomSchema>,
+    /// The version objects are stored in, and its schema.
+    storage: (String, Arc<CustomSchema>),
+    /// The generation of the definition.
+    pub(crate) generation: u64,
+    pub(crate) columns: Vec<ColumnDefinition>,
+    /// The fields a selector may name: `spec.color`.
+    pub(crate) selectable: Vec<Arc<str>>,
+    pub(crate) scale: Option<Scale>,
+    /// Whether the definition is being deleted.
+    pub(crate) terminating: bool,
+    /// The schema as the definition writes it.
+    pub(crate) schema_source: Value,
+}
+
+impl Resource {
+    /// The resources of a definition: one for each served version, none until its names are accepted.
+    pub(crate) fn of_definition(object: &Object) -> Vec<Self> {
+        let Ok(definition) = Definition::read(object) else { return Vec::new() };
+        if !definition.is_true("Established") {
+            return Vec::new();
+        }
+        let schemas: Vec<Arc<CustomSchema>> = definition.versions.iter().map(schema_of).collect();
+        let Some(storage) = definition.versions.iter().position(|v| v.storage) else { return Vec::new() };
+        let storage = (definition.versions[storage].name.clone(), schemas[storage].clone());
+        let served = definition.versions.iter().zip(&schemas).filter(|(v, _)| v.served);
+        served.map(|(version, schema)| Self::of_version(object, &definition, version, schema.clone(), storage.clone())).collect()
+    }
+
+    fn of_version(
+        object: &Object,
+        definition: &Definition,
+        version: &Version,
+        schema: Arc<CustomSchema>,
+        storage: (String, Arc<CustomSchema>),
+    ) -> Self {
+        let Names { plural, singular, short_names, kind, list_kind, categories } = definition.status.accepted_names.clone();
+        let part = |name, kind: &str, group, version| Part { name, kind: kind.into(), group, version, verbs: PART_VERBS };
+        let mut parts = Vec::new();
+        if version.has_status() {
+            parts.push(part("status", &kind, "", ""));
+        }
+        if version.scale().is_some() {
+            parts.push(part("scale", "Scale", "autoscaling", "v1"));
+        }
+        let group = &definition.group;
+        let warning = version.deprecated.then(|| match &version.deprecation_warning {
+            Some(text) => text.clone(),
+            None => deprecation(definition, version, &kind),
+        });
+        Self {
+            shelf: format!("{group}/{plural}").into(),
+            group: group.clone(),
+            version: version.name.clone(),
+            namespaced: definition.is_namespaced(),
+            verbs: VERBS,
+            parts,
+            strategy: if version.has_status() { WITH_STATUS } else { WITHOUT_STATUS },
+            source: Source::Custom(Box::new(Custom {
+                definition: object.meta.name.clone(),
+                schema,
+                storage,
+                generation: object.meta.generation.unsigned_abs(),
+                columns: version.columns.clone(),
+                selectable: version.selectable_fields.iter().map(|path| path.trim_start_matches('.').into()).collect(),
+                scale: version.scale().cloned(),
+                terminating: object.meta.deletion_timestamp.is_some(),
+                schema_source: version.schema_source.clone(),
+            })),
+            warning,
+            kind,
+            list_kind,
+            plural,
+            singular,
+            short_names,
+            categories,
+        }
+    }
+}
+
+fn schema_of(version: &Version) -> Arc<CustomSchema> {
+    let schema = version.schema.clone().and_then(Result::ok).unwrap_or_default();
+    Arc::new(CustomSchema::new(schema))
+}
+
+/// The warning of a deprecated version that has none of its own: it names the best version that is not deprecated.
+fn deprecation(definition: &Definition, version: &Version, kind: &str) -> String {
+    let group = &definition.group;
+    let head = format!("{group}/{} {kind} is deprecated", version.name);
+    let mut better: Vec<&str> = definition.versions.iter().filter(|v| v.served && !v.deprecated).map(|v| v.name.as_str()).collect();
+    better.sort_by(|a, b| super::stability(b).cmp(&super::stability(a)));
+    match better.first() {
+        Some(other) if super::stability(other) > super::stability(&version.name) => format!("{head}; use {group}/{other} {kind}"),
+        _ => head,
+    }
+}
+
+const WITHOUT_STATUS: Strategy = Strategy {
+    generation: Generation::All,
+    unconditional_update: false,
+    delete_answer: DeleteAnswer::Status,
+    effect: Effect::Instance,
+    ..Strategy::PLAIN
+};
+
+const WITH_STATUS: Strategy = Strategy {
+    prepare_create: Strategy::WITH_STATUS.prepare_create,
+    prepare_update: Strategy::WITH_STATUS.prepare_update,
+    prepare_status: status_only,
+    generation: Generation::Body,
+    ..WITHOUT_STATUS
+};
+
+/// A status write takes nothing but the status and who owns it.
+fn status_only(new: &mut Object, old: &Object) {
+    let status = new.body.remove("status");
+    let meta = ObjectMeta {
+        managed_fields: std::mem::take(&mut new.meta.managed_fields),
+        resource_version: std::mem::take(&mut new.meta.resource_version),
+        ..old.meta.clone()
+    };
+    *new = Object { meta, ..old.clone() };
+    match status {
+        Some(status) => new.body.insert("status".into(), status),
+        None => new.body.remove("status"),
+    };
+}
+
+impl Custom {
+    /// Drops what this version does not know, fills in its defaults, and names what was dropped.
+    ///
+    /// # Errors
+    /// Metadata inside the object that cannot be read.
+    pub(crate) fn complete(&self, object: &mut Object) -> Result<Vec<String>, FieldError> {
+        let unknown = self.schema.prune(&mut object.body)?;
+        self.schema.default(&mut object.body);
+        Ok(unknown)
+    }
+
+    /// Turns an object of this version into the stored one.
+    pub(crate) fn to_storage(&self, group: &str, object: &mut Object) {
+        let (version, schema) = &self.storage;
+        object.api_version = format!("{group}/{version}");
+        if !Arc::ptr_eq(schema, &self.schema) {
+            // What the stored version does not know is lost, as in the real server.
+            let _unknown = schema.prune(&mut object.body);
+            schema.default(&mut object.body);
+        }
+    }
+
+    /// Whether stored bytes are exactly what this version shows.
+    pub(crate) fn is_stored_form(&self, written_under: u64, version: &str) -> bool {
+        written_under == self.generation && version == self.storage.0
+    }
+
+    /// What is wrong with an object, whole or in its status.
+    pub(crate) fn validate(&self, new: &Object, old: Option<&Object>) -> Vec<FieldError> {
+        self.schema.validate(&new.to_value(), old.map(Object::to_value).as_ref())
+    }
+
+    /// What is wrong with the status of an object.
+    pub(crate) fn validate_status(&self, new: &Object, old: &Object) -> Vec<FieldError> {
+        self.schema.validate_status(&new.to_value(), &old.to_value())
+    }
+
+    /// Objects as a table with the columns of this version.
+    pub(crate) fn table(&self, objects: &[&Object], now: Time, list: &ListMeta, options: TableOptions) -> Value {
+        let columns = [Column::NAME, Column::AGE];
+        let mut table = Table::new(&columns, options);
+        for object in objects {
+            let age = since(object.meta.creation_timestamp, now);
+            table.push(vec![Value::String(object.meta.name.clone()), Value::String(age)], object);
+        }
+        table.finish(list)
+    }
+
+    /// Refuses new objects while the definition goes.
+    ///
+    /// # Errors
+    /// 403.
+    pub(crate) fn may_create(&self, resource: &Resource, name: &str) -> Result<(), ApiError> {
+        if self.terminating {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(ApiError::forbidden(resource.group_resource(), name, why));
+        }
+        Ok(())
+    }
+}
