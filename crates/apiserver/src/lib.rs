@@ -7,8 +7,8 @@ mod auth; // who asks, and whether they may
 mod bootstrap; // what a fresh cluster holds
 mod crd; // custom resources: definitions and schemas
 mod decode; // request bodies: JSON and YAML
-mod discovery; // what is served, told to clients
 mod definitions; // definitions at work: names, serving, clean-up
+mod discovery; // what is served, told to clients
 mod entropy; // the one source of randomness
 mod error; // every failure, and its Status
 mod field; // what is wrong with an object, field by field

@@ -311,17 +311,22 @@ fn find(api: &Api, path: &ResourcePath, method: &Method) -> Result<Found, ApiErr
             },
         );
     };
+    // The generic handler of custom resources has words of its own for paths that lead nowhere.
+    let nowhere = || if resource.items_name_kind() { ApiError::NoSuchPath } else { ApiError::NoSuchResource };
     let misplaced = if resource.namespaced { path.namespace.is_empty() && !path.name.is_empty() } else { !path.namespace.is_empty() };
     if misplaced {
-        return Err(ApiError::NoSuchResource);
+        return Err(nowhere());
     }
     let part = match path.subresource.as_str() {
         "" => None,
-        name => Some(resource.part(name).cloned().ok_or(ApiError::NoSuchResource)?),
+        name => Some(resource.part(name).cloned().ok_or_else(|| match resource.custom() {
+            Some(_) => ApiError::NotFound { resource: resource.group_resource(), name: path.name.clone() },
+            None => ApiError::NoSuchResource,
+        })?),
     };
     let everywhere = resource.namespaced && path.namespace.is_empty();
     if everywhere && *method != Method::GET {
-        return Err(ApiError::MethodNotAllowed);
+        return Err(if resource.items_name_kind() { ApiError::NoSuchPath } else { ApiError::MethodNotAllowed });
     }
     Ok(Found { resource, part })
 }

@@ -26,7 +26,7 @@ pub(crate) const DEFINITION: Strategy = Strategy {
     unconditional_update: false,
     effect: Effect::Definition,
     delete_answer: DeleteAnswer::Object,
-    deletion: Deletion { begin: crate::definitions::begin_deletion, held: |_| false },
+    deletion: Deletion { begin: crate::definitions::begin_deletion, held: |_| false, time_only: true },
     ..Strategy::WITH_STATUS
 };
 

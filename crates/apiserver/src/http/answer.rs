@@ -210,7 +210,12 @@ fn list_bytes(resource: &Resource, list: &List, meta: &ListMeta) -> Bytes {
     out.write_all(b",\"apiVersion\":").expect(write);
     serde_json::to_writer(&mut out, &resource.api_version()).expect(write);
     out.write_all(b",\"metadata\":").expect(write);
-    serde_json::to_writer(&mut out, meta).expect(write);
+    if resource.items_name_kind() && meta.continue_token.is_empty() {
+        // Lists of custom resources name the next page even when there is none.
+        write!(out, "{{\"continue\":\"\",\"resourceVersion\":\"{}\"}}", meta.resource_version).expect(write);
+    } else {
+        serde_json::to_writer(&mut out, meta).expect(write);
+    }
     let mut out = out.into_inner();
     out.put_slice(b",\"items\":[");
     for (i, stored) in list.objects.iter().enumerate() {

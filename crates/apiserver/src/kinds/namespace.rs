@@ -26,7 +26,7 @@ pub(crate) const NAMESPACE: Strategy = Strategy {
     name: names::dns_label,
     generation: Generation::None,
     delete_answer: DeleteAnswer::Object,
-    deletion: Deletion { begin: |namespace, _| terminate(namespace), held: |namespace| !is_released(namespace) },
+    deletion: Deletion { begin: |namespace, _| terminate(namespace), held: |namespace| !is_released(namespace), time_only: true },
     ..Strategy::WITH_STATUS
 };
 

@@ -88,6 +88,13 @@ pub(crate) struct Deletion {
     pub(crate) begin: fn(&mut Object, Time),
     /// Whether something outside its metadata still holds the object.
     pub(crate) held: fn(&Object) -> bool,
+    /// Whether the mark is the time alone: no grace period, no new generation.
+    pub(crate) time_only: bool,
+}
+
+impl Deletion {
+    /// Nothing besides its metadata.
+    pub(crate) const PLAIN: Self = Self { begin: |_, _| {}, held: |_| false, time_only: false };
 }
 
 /// What else a write changes in the server.
@@ -123,7 +130,7 @@ impl Strategy {
         delete_answer: DeleteAnswer::Status,
         grace_period: |_, _| None,
         orphans: false,
-        deletion: Deletion { begin: |_, _| {}, held: |_| false },
+        deletion: Deletion::PLAIN,
         effect: Effect::None,
         review: None,
     };

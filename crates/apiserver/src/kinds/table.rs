@@ -7,7 +7,7 @@ use super::{
     row::{CREATE, Row, Sub, row},
     secret, selectable, service, service_account, service_range, storage,
 };
-use crate::{auth::Review, crd::DEFINITION};
+use crate::auth::Review;
 
 const PLAIN: &Strategy = &Strategy::PLAIN;
 const WITH_STATUS: &Strategy = &Strategy::WITH_STATUS;
@@ -191,11 +191,7 @@ pub(crate) static ROWS: &[Row] = &[
     v1("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", PLAIN)
         .cluster_wide()
         .category(API_EXTENSIONS),
-<<<<<<< HEAD
     v1("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", &crate::crd::DEFINITION)
-=======
-    v1("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", &DEFINITION)
->>>>>>> 6e72da7 (Serve custom resources from the moment their definition is answered)
         .cluster_wide()
         .short(&["crd", "crds"])
         .category(API_EXTENSIONS)

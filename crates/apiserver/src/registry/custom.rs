@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::{Part, Resource, Source};
 use crate::{
-    crd::{ColumnDefinition, CustomSchema, Definition, Names, Scale, Version},
+    crd::{CustomColumn, CustomSchema, Definition, Names, Scale, SelectableField, Version},
     error::ApiError,
     field::FieldError,
     kinds::{DeleteAnswer, Effect, Generation, Strategy},
     object::{Object, ObjectMeta, Time},
-    print::{Column, ListMeta, Table, TableOptions, since},
+    print::{Column, ListMeta, Table, TableOptions},
 };
 
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
@@ -30,9 +30,9 @@ pub(crate) struct Custom {
     storage: (String, Arc<CustomSchema>),
     /// The generation of the definition.
     pub(crate) generation: u64,
-    pub(crate) columns: Vec<ColumnDefinition>,
-    /// The fields a selector may name: `spec.color`.
-    pub(crate) selectable: Vec<Arc<str>>,
+    columns: Vec<CustomColumn>,
+    /// The fields a selector may name.
+    selectable: Vec<(Arc<str>, SelectableField)>,
     pub(crate) scale: Option<Scale>,
     /// Whether the definition is being deleted.
     pub(crate) terminating: bool,
@@ -47,7 +47,10 @@ impl Resource {
         if !definition.is_true("Established") {
             return Vec::new();
         }
-        let schemas: Vec<Arc<CustomSchema>> = definition.versions.iter().map(schema_of).collect();
+        // A definition that was accepted has a readable schema in every version.
+        let Some(schemas) = definition.versions.iter().map(|v| CustomSchema::of(v).map(Arc::new)).collect::<Option<Vec<_>>>() else {
+            return Vec::new();
+        };
         let Some(storage) = definition.versions.iter().position(|v| v.storage) else { return Vec::new() };
         let storage = (definition.versions[storage].name.clone(), schemas[storage].clone());
         let served = definition.versions.iter().zip(&schemas).filter(|(v, _)| v.served);
@@ -88,8 +91,8 @@ impl Resource {
                 schema,
                 storage,
                 generation: object.meta.generation.unsigned_abs(),
-                columns: version.columns.clone(),
-                selectable: version.selectable_fields.iter().map(|path| path.trim_start_matches('.').into()).collect(),
+                columns: CustomColumn::of(version),
+                selectable: SelectableField::of(version).into_iter().map(|f| (f.name.as_str().into(), f)).collect(),
                 scale: version.scale().cloned(),
                 terminating: object.meta.deletion_timestamp.is_some(),
                 schema_source: version.schema_source.clone(),
@@ -103,11 +106,6 @@ impl Resource {
             categories,
         }
     }
-}
-
-fn schema_of(version: &Version) -> Arc<CustomSchema> {
-    let schema = version.schema.clone().and_then(Result::ok).unwrap_or_default();
-    Arc::new(CustomSchema::new(schema))
 }
 
 /// The warning of a deprecated version that has none of its own: it names the best version that is not deprecated.
@@ -175,6 +173,11 @@ impl Custom {
         }
     }
 
+    /// The version objects are stored in.
+    pub(super) fn stored_version(&self) -> &str {
+        &self.storage.0
+    }
+
     /// Whether stored bytes are exactly what this version shows.
     pub(crate) fn is_stored_form(&self, written_under: u64, version: &str) -> bool {
         written_under == self.generation && version == self.storage.0
@@ -192,13 +195,28 @@ impl Custom {
 
     /// Objects as a table with the columns of this version.
     pub(crate) fn table(&self, objects: &[&Object], now: Time, list: &ListMeta, options: TableOptions) -> Value {
-        let columns = [Column::NAME, Column::AGE];
+        let columns: Vec<Column> = std::iter::once(Column::NAME).chain(self.columns.iter().map(|c| c.column.clone())).collect();
         let mut table = Table::new(&columns, options);
         for object in objects {
-            let age = since(object.meta.creation_timestamp, now);
-            table.push(vec![Value::String(object.meta.name.clone()), Value::String(age)], object);
+            let value = object.to_value();
+            let name = std::iter::once(Value::String(object.meta.name.clone()));
+            table.push(name.chain(self.columns.iter().map(|c| c.cell(&value, now))).collect::<Vec<_>>(), object);
         }
         table.finish(list)
+    }
+
+    /// Whether a selector may name this field.
+    pub(super) fn has_selectable(&self, field: &str) -> bool {
+        self.selectable.iter().any(|(name, _)| &**name == field)
+    }
+
+    /// The fields that selectors look at, and their texts in this object.
+    pub(super) fn selected(&self, object: &Object) -> Vec<(Arc<str>, String)> {
+        if self.selectable.is_empty() {
+            return Vec::new();
+        }
+        let value = object.to_value();
+        self.selectable.iter().map(|(name, field)| (name.clone(), field.value(&value))).collect()
     }
 
     /// Refuses new objects while the definition goes.

@@ -12,7 +12,6 @@ use crate::{
     object::{Encoded, Object, Time},
     print::{self, ListMeta, TableOptions},
     registry::Custom,
-    selector::scalar_text,
     store::{Facets, ShelfName, Stored},
 };
 
@@ -146,7 +145,7 @@ impl Resource {
             Source::BuiltIn(row) => row.check_selectable(field),
             Source::Custom(custom) => {
                 let usual = field == "metadata.name" || field == "metadata.namespace" && self.namespaced;
-                let known = usual || custom.selectable.iter().any(|f| &**f == field);
+                let known = usual || custom.has_selectable(field);
                 if known { Ok(()) } else { Err(format!("field label not supported: {field}")) }
             }
         }
@@ -156,9 +155,7 @@ impl Resource {
     pub(crate) fn facets(&self, object: &Object) -> Facets {
         let fields = match &self.source {
             Source::BuiltIn(row) => row.selectable.iter().map(|f| (Arc::from(f.label), f.of(object))).collect(),
-            Source::Custom(custom) => {
-                custom.selectable.iter().map(|f| (f.clone(), object.at(f).map(scalar_text).unwrap_or_default())).collect()
-            }
+            Source::Custom(custom) => custom.selected(object),
         };
         Facets { uid: object.meta.uid.clone(), labels: object.meta.labels.clone(), fields }
     }
@@ -167,6 +164,7 @@ impl Resource {
     pub(crate) fn stored_version(&self) -> (&str, &str) {
         match &self.source {
             Source::BuiltIn(row) => row.storage_version(),
+            Source::Custom(custom) => (&self.group, custom.stored_version()),
         }
     }
 

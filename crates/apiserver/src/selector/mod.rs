@@ -4,7 +4,7 @@
 mod field;
 mod label;
 
-pub(crate) use field::{FieldSelector, scalar_text};
+pub(crate) use field::FieldSelector;
 pub(crate) use label::LabelSelector;
 
 use crate::store::Stored;

@@ -31,6 +31,7 @@ pub(crate) async fn dispatch(
         ("PATCH", true) => "patch",
         ("DELETE", true) => "delete",
         ("DELETE", false) => "deletecollection",
+        ("PUT" | "PATCH", false) if resource.items_name_kind() => return Err(ApiError::BadRequest("name must be provided".into())),
         _ => return Err(ApiError::MethodNotAllowed),
     };
     if !resource.verbs.contains(&verb) {

@@ -7,7 +7,7 @@ use crate::{
     api::Api,
     error::{ApiError, GroupResource},
     kinds::DeleteAnswer,
-    object::Object,
+    object::{Object, Time},
     registry::Resource,
     store::{Expect, ObjectKey, Refused, Stored, Write},
 };
@@ -239,17 +239,18 @@ fn set_finalizers(resource: &Resource, object: &mut Object, propagation: Option<
     object.meta.finalizers.extend(wanted.map(str::to_owned));
 }
 
-/// Marks an object that goes without a grace period and is held by finalizers.
-fn mark_deleting(resource: &Resource, object: &mut Object, now: crate::object::Time) {
+/// Marks an object that goes without a grace period and is held by something.
+fn mark_deleting(resource: &Resource, object: &mut Object, now: Time) {
     let meta = &mut object.meta;
     let first = meta.deletion_timestamp.is_none();
-    if first && meta.generation > 0 {
-        meta.generation += 1;
-    }
     if meta.deletion_timestamp.is_none_or(|t| t > now) {
         meta.deletion_timestamp = Some(now);
     }
-    if !(resource.strategy.deletion.held)(object) || !object.meta.finalizers.is_empty() {
-        object.meta.deletion_grace_period_seconds = Some(0);
+    if resource.strategy.deletion.time_only {
+        return;
     }
+    if first && meta.generation > 0 {
+        meta.generation += 1;
+    }
+    meta.deletion_grace_period_seconds = Some(0);
 }

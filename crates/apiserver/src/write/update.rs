@@ -103,10 +103,8 @@ impl Api {
             }
             let mut wrong = Vec::new();
             meta::validate_change(&new.meta, &old.meta, &mut wrong);
-            if !resource.items_name_kind() {
-                // The real server checks metadata twice for built-in kinds, and its list of causes shows it.
-                wrong.extend(wrong.clone());
-            }
+            // The real server checks metadata twice, and its list of causes shows it.
+            wrong.extend(wrong.clone());
             (change.validate)(resource, &new, &old, &mut wrong);
             ApiError::from_fields(resource.group_kind(), key.name(), wrong)?;
             let warnings = (resource.strategy.warnings)(&new, Some(&old));
