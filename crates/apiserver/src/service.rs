@@ -23,7 +23,7 @@ use crate::{
     auth::{self, Authenticator, PeerCertificate, User},
     error::ApiError,
     http::{
-        answer::{Shape, answer, error_response},
+        answer::{Shape, add_warnings, answer, error_response},
         body::Body,
         negotiate::{self, Format, Offer},
         query::{ListOptions, Query},
@@ -242,7 +242,17 @@ impl ApiService {
         let subresource = found.part.as_ref().map_or("", |part| part.name);
         let asked = Asked { resource: &found.resource, subresource, path: &path, head, query: &query };
         let running = self.server.site.metrics.begin(&asked);
-        running.answered(self.run(found, path, head, query, body, user).await)
+        let warning = found.resource.warning.clone();
+        let outcome = running.answered(self.run(found, path, head, query, body, user).await);
+        match (warning, outcome) {
+            (None, outcome) => outcome,
+            // Refusals warn of a deprecated resource too.
+            (Some(warning), outcome) => {
+                let mut response = outcome.unwrap_or_else(|error| error_response(&error, error_format(&head.headers)));
+                add_warnings(response.headers_mut(), [warning]);
+                Ok(response)
+            }
+        }
     }
 
     async fn run<B>(

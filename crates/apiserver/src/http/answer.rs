@@ -54,7 +54,7 @@ pub(crate) fn answer(api: &Arc<Api>, resource: &Arc<Resource>, reply: Reply, sha
         Content::Stored(stored) => encode(status, &shaped(api, resource, &resource.read(&stored), shape, true)?, shape.wanted.format),
         Content::Object(object) => encode(status, &shaped(api, resource, &object, shape, true)?, shape.wanted.format),
     };
-    add_warnings(response.headers_mut(), resource.warning.iter().cloned().chain(warnings));
+    add_warnings(response.headers_mut(), warnings);
     if shape.pretty {
         prettify(&mut response);
     }
@@ -126,7 +126,8 @@ fn yaml(value: &Value) -> Vec<u8> {
     serde_saphyr::to_string(value).expect("a value has string keys").into_bytes()
 }
 
-fn add_warnings(headers: &mut HeaderMap, warnings: impl IntoIterator<Item = String>) {
+/// Adds a `Warning` header for each.
+pub(crate) fn add_warnings(headers: &mut HeaderMap, warnings: impl IntoIterator<Item = String>) {
     for warning in warnings {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         let quoted: String = quoted.chars().filter(|c| !c.is_control()).collect();
