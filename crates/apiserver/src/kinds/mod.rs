@@ -1,6 +1,8 @@
 //! The kinds the server serves: one row each, and what each does differently.
 
 mod access; // roles and bindings
+mod admission; // webhooks and policies
+mod api_service; // servers of other groups
 mod autoscaling; // autoscalers of both versions
 mod checks; // little checks that many kinds share
 mod classes; // priorities and runtimes
@@ -29,6 +31,7 @@ mod selector; // label selectors inside objects
 mod service; // services, their addresses and node ports
 mod service_account; // identities of pods
 mod service_range; // ranges of service addresses
+mod signing_request; // requests for certificates
 mod storage; // classes, drivers and attachments
 mod strategy; // what one kind does differently from all others
 mod table; // the rows
@@ -42,5 +45,6 @@ pub(crate) use quantity::Quantity;
 pub(crate) use row::{Field, Row, StoredAs, Sub};
 pub(crate) use selector::Selector;
 pub(crate) use service::{Addresses, Reservation};
+pub(crate) use signing_request::{prepare_approval, record_requester, validate_approval};
 pub(crate) use strategy::{DeleteAnswer, Deletion, Effect, Generation, Strategy, keep_status};
 pub(crate) use table::{ROWS, find, find_kind};

@@ -2,10 +2,10 @@
 //! Holds: groups stand in the order of `/apis`, versions with the preferred one first, rows in the order of discovery.
 
 use super::{
-    Strategy, access, autoscaling, classes, config_map, disruption, endpoint_slice, endpoints, event, ingress, lease, limit_range,
-    namespace, network_policy, node, persistent_volume, persistent_volume_claim, resource_quota,
+    Strategy, access, admission, api_service, autoscaling, classes, config_map, disruption, endpoint_slice, endpoints, event, ingress,
+    lease, limit_range, namespace, network_policy, node, persistent_volume, persistent_volume_claim, resource_quota,
     row::{CREATE, Row, Sub, row},
-    secret, selectable, service, service_account, service_range, storage,
+    secret, selectable, service, service_account, service_range, signing_request, storage,
 };
 use crate::auth::Review;
 
@@ -97,7 +97,7 @@ pub(crate) static ROWS: &[Row] = &[
         .category(ALL)
         .subresources(&[Sub::of("proxy", "ServiceProxyOptions", PROXY_VERBS), Sub::part("status", "Service")])
         .selectable(selectable::SERVICE),
-    v1("apiregistration.k8s.io", "APIService", "apiservices", WITH_STATUS)
+    v1("apiregistration.k8s.io", "APIService", "apiservices", &api_service::API_SERVICE)
         .cluster_wide()
         .category(API_EXTENSIONS)
         .subresources(&[Sub::part("status", "APIService")]),
@@ -143,7 +143,7 @@ pub(crate) static ROWS: &[Row] = &[
         .subresources(&[Sub::part("status", "HorizontalPodAutoscaler")]),
     v1("batch", "CronJob", "cronjobs", WITH_STATUS).short(&["cj"]).category(ALL).subresources(&[Sub::part("status", "CronJob")]),
     v1("batch", "Job", "jobs", WITH_STATUS).category(ALL).subresources(&[Sub::part("status", "Job")]).selectable(selectable::JOB),
-    v1("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", WITH_STATUS)
+    v1("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", &signing_request::SIGNING_REQUEST)
         .cluster_wide()
         .short(&["csr"])
         .subresources(&[Sub::part("approval", "CertificateSigningRequest"), Sub::part("status", "CertificateSigningRequest")])
@@ -172,25 +172,40 @@ pub(crate) static ROWS: &[Row] = &[
     v1("storage.k8s.io", "VolumeAttributesClass", "volumeattributesclasses", &storage::VOLUME_ATTRIBUTES_CLASS)
         .cluster_wide()
         .short(&["vac"]),
-    v1("admissionregistration.k8s.io", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", PLAIN)
+    v1("admissionregistration.k8s.io", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", &admission::MUTATING_POLICY)
         .cluster_wide()
         .category(API_EXTENSIONS),
-    v1("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", PLAIN)
+    v1(
+        "admissionregistration.k8s.io",
+        "MutatingAdmissionPolicyBinding",
+        "mutatingadmissionpolicybindings",
+        &admission::MUTATING_POLICY_BINDING,
+    )
+    .cluster_wide()
+    .category(API_EXTENSIONS),
+    v1("admissionregistration.k8s.io", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", &admission::MUTATING_WEBHOOKS)
         .cluster_wide()
         .category(API_EXTENSIONS),
-    v1("admissionregistration.k8s.io", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", PLAIN)
-        .cluster_wide()
-        .category(API_EXTENSIONS),
-    v1("admissionregistration.k8s.io", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", WITH_STATUS)
+    v1("admissionregistration.k8s.io", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", &admission::VALIDATING_POLICY)
         .cluster_wide()
         .category(API_EXTENSIONS)
         .subresources(&[Sub::part("status", "ValidatingAdmissionPolicy")]),
-    v1("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", PLAIN)
-        .cluster_wide()
-        .category(API_EXTENSIONS),
-    v1("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", PLAIN)
-        .cluster_wide()
-        .category(API_EXTENSIONS),
+    v1(
+        "admissionregistration.k8s.io",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+        &admission::VALIDATING_POLICY_BINDING,
+    )
+    .cluster_wide()
+    .category(API_EXTENSIONS),
+    v1(
+        "admissionregistration.k8s.io",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+        &admission::VALIDATING_WEBHOOKS,
+    )
+    .cluster_wide()
+    .category(API_EXTENSIONS),
     v1("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", &crate::crd::DEFINITION)
         .cluster_wide()
         .short(&["crd", "crds"])

@@ -1,0 +1,136 @@
+//! Which requests a webhook or a policy matches.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    field::{FieldError, Path},
+    kinds::{
+        checks,
+        look::{Fill, Look},
+    },
+    names,
+};
+
+const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+const CONDITIONS_MAX: usize = 64;
+
+/// Completes what both webhooks and policies match by: policy and selectors.
+pub(super) fn default_match(matched: &mut Map<String, Value>) {
+    matched.default_to("matchPolicy", "Equivalent");
+    matched.default_to("namespaceSelector", json!({}));
+    matched.default_to("objectSelector", json!({}));
+}
+
+/// Completes the rules in this list.
+pub(super) fn default_rules(owner: &mut Map<String, Value>, list: &str) {
+    owner.maps_mut(list).for_each(|rule| rule.default_to("scope", "*"));
+}
+
+/// Match policy and selectors of a policy or binding, with its rules.
+pub(super) fn match_resources(at: &Path, matched: &Value, out: &mut Vec<FieldError>) {
+    checks::one_of(&at.child("matchPolicy"), matched.text("matchPolicy"), &["Equivalent", "Exact"], out);
+    for selector in ["namespaceSelector", "objectSelector"] {
+        checks::label_selector(&at.child(selector), matched.part(selector), out);
+    }
+    for list in ["resourceRules", "excludeResourceRules"] {
+        let all = at.child(list);
+        for (i, rule) in matched.list(list).iter().enumerate() {
+            resource_names(&all.index(i), rule, out);
+            check_rule(&all.index(i), rule, out);
+        }
+    }
+}
+
+fn resource_names(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
+    let all = at.child("resourceNames");
+    let mut seen = BTreeSet::new();
+    for (i, name) in rule.list("resourceNames").iter().filter_map(Value::as_str).enumerate() {
+        checks::named(&all.index(i), name, names::path_segment(name), out);
+        if !seen.insert(name) {
+            out.push(FieldError::duplicate(all.index(i), name));
+        }
+    }
+}
+
+/// One rule: operations, groups, versions, resources, scope.
+pub(super) fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
+    non_empty_or_all(&at.child("operations"), rule.part("operations"), "operations", out);
+    let all = at.child("operations");
+    for (i, operation) in rule.list("operations").iter().filter_map(Value::as_str).enumerate() {
+        checks::one_of(&all.index(i), operation, OPERATIONS, out);
+    }
+    non_empty_or_all(&at.child("apiGroups"), rule.part("apiGroups"), "API groups", out);
+    let all = at.child("apiVersions");
+    non_empty_or_all(&all, rule.part("apiVersions"), "API versions", out);
+    for (i, version) in rule.list("apiVersions").iter().filter_map(Value::as_str).enumerate() {
+        checks::required(&all.index(i), version, out);
+    }
+    resources(&at.child("resources"), rule.part("resources"), out);
+    if let Some(scope) = rule.part("scope").as_str() {
+        checks::one_of(&at.child("scope"), scope, &["*", "Cluster", "Namespaced"], out);
+    }
+}
+
+/// A list that names something, or `*` alone.
+fn non_empty_or_all(at: &Path, list: &Value, what: &str, out: &mut Vec<FieldError>) {
+    let items: Vec<&str> = list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if items.is_empty() {
+        out.push(FieldError::required(at, ""));
+    }
+    if items.len() > 1 && items.contains(&"*") {
+        out.push(FieldError::invalid(at, list, &format!("if '*' is present, must not specify other {what}")));
+    }
+}
+
+fn resources(at: &Path, list: &Value, out: &mut Vec<FieldError>) {
+    let items: Vec<&str> = list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if items.is_empty() {
+        out.push(FieldError::required(at, ""));
+    }
+    let (mut all_of, mut of_all) = (BTreeSet::new(), BTreeSet::new());
+    for (i, item) in items.iter().enumerate() {
+        checks::required(&at.index(i), item, out);
+        let Some((resource, sub)) = item.split_once('/') else { continue };
+        if all_of.contains(resource) {
+            out.push(FieldError::invalid(at.index(i), *item, &format!("if '{resource}/*' is present, must not specify {item}")));
+        }
+        if of_all.contains(sub) {
+            out.push(FieldError::invalid(at.index(i), *item, &format!("if '*/{sub}' is present, must not specify {item}")));
+        }
+        if sub == "*" {
+            all_of.insert(resource);
+        }
+        if resource == "*" {
+            of_all.insert(sub);
+        }
+    }
+    if items.len() > 1 && items.contains(&"*/*") {
+        out.push(FieldError::invalid(at, list, "if '*/*' is present, must not specify other resources"));
+    }
+    if items.contains(&"*") && items.iter().any(|item| *item != "*" && !item.is_empty() && !item.contains('/')) {
+        out.push(FieldError::invalid(at, list, "if '*' is present, must not specify other resources without subresources"));
+    }
+}
+
+/// Conditions on the request, each with a name and an expression.
+pub(super) fn match_conditions(at: &Path, conditions: &[Value], out: &mut Vec<FieldError>) {
+    if conditions.len() > CONDITIONS_MAX {
+        out.push(FieldError::too_many(at, conditions.len(), CONDITIONS_MAX));
+    }
+    let mut seen = BTreeSet::new();
+    for (i, condition) in conditions.iter().enumerate() {
+        let at = at.index(i);
+        checks::required(&at.child("expression"), condition.text("expression").trim(), out);
+        match condition.text("name") {
+            "" => out.push(FieldError::required(at.child("name"), "")),
+            name => {
+                checks::named(&at.child("name"), name, names::qualified_name(name), out);
+                if !seen.insert(name) {
+                    out.push(FieldError::duplicate(at.child("name"), name));
+                }
+            }
+        }
+    }
+}
