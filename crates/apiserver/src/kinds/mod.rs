@@ -8,10 +8,12 @@ mod checks; // little checks that many kinds share
 mod classes; // priorities and runtimes
 mod conditions; // conditions in a status
 mod config_map; // settings
+mod devices; // claims on devices and what drivers offer
 mod disruption; // budgets and evictions
 mod endpoint_slice; // addresses behind a service
 mod endpoints; // addresses behind a service, old form
 mod event; // events of both groups
+mod flow_control; // which requests wait
 mod ingress; // ingresses and their classes
 mod lease; // who leads
 mod limit_range; // bounds and defaults of resources in a namespace

@@ -2,8 +2,8 @@
 //! Holds: groups stand in the order of `/apis`, versions with the preferred one first, rows in the order of discovery.
 
 use super::{
-    Strategy, access, admission, api_service, autoscaling, classes, config_map, disruption, endpoint_slice, endpoints, event, ingress,
-    lease, limit_range, namespace, network_policy, node, persistent_volume, persistent_volume_claim, resource_quota,
+    Strategy, access, admission, api_service, autoscaling, classes, config_map, devices, disruption, endpoint_slice, endpoints, event,
+    flow_control, ingress, lease, limit_range, namespace, network_policy, node, persistent_volume, persistent_volume_claim, resource_quota,
     row::{CREATE, Row, Sub, row},
     secret, selectable, service, service_account, service_range, signing_request, storage,
 };
@@ -215,14 +215,17 @@ pub(crate) static ROWS: &[Row] = &[
     v1("coordination.k8s.io", "Lease", "leases", &lease::LEASE),
     v1("node.k8s.io", "RuntimeClass", "runtimeclasses", &classes::RUNTIME_CLASS).cluster_wide(),
     v1("discovery.k8s.io", "EndpointSlice", "endpointslices", &endpoint_slice::ENDPOINT_SLICE),
-    v1("resource.k8s.io", "DeviceClass", "deviceclasses", PLAIN).cluster_wide(),
-    v1("resource.k8s.io", "ResourceClaim", "resourceclaims", WITH_STATUS).subresources(&[Sub::part("status", "ResourceClaim")]),
-    v1("resource.k8s.io", "ResourceClaimTemplate", "resourceclaimtemplates", PLAIN),
-    v1("resource.k8s.io", "ResourceSlice", "resourceslices", PLAIN).cluster_wide().selectable(selectable::RESOURCE_SLICE),
-    v1("flowcontrol.apiserver.k8s.io", "FlowSchema", "flowschemas", WITH_STATUS)
+    v1("resource.k8s.io", "DeviceClass", "deviceclasses", &devices::DEVICE_CLASS).cluster_wide(),
+    v1("resource.k8s.io", "ResourceClaim", "resourceclaims", &devices::RESOURCE_CLAIM)
+        .subresources(&[Sub::part("status", "ResourceClaim")]),
+    v1("resource.k8s.io", "ResourceClaimTemplate", "resourceclaimtemplates", &devices::RESOURCE_CLAIM_TEMPLATE),
+    v1("resource.k8s.io", "ResourceSlice", "resourceslices", &devices::RESOURCE_SLICE)
+        .cluster_wide()
+        .selectable(selectable::RESOURCE_SLICE),
+    v1("flowcontrol.apiserver.k8s.io", "FlowSchema", "flowschemas", &flow_control::FLOW_SCHEMA)
         .cluster_wide()
         .subresources(&[Sub::part("status", "FlowSchema")]),
-    v1("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration", "prioritylevelconfigurations", WITH_STATUS)
+    v1("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration", "prioritylevelconfigurations", &flow_control::PRIORITY_LEVEL)
         .cluster_wide()
         .subresources(&[Sub::part("status", "PriorityLevelConfiguration")]),
 ];

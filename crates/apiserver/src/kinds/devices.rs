@@ -1,0 +1,278 @@
+//! The kinds of resource.k8s.io: claims on devices, their classes, and what drivers offer.
+//! Holds: what is asked for never changes once stored.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    DeleteAnswer, Generation, Strategy, checks,
+    look::{Fill, Look, same},
+    persistent_volume::driver_name,
+};
+use crate::{
+    field::{FieldError, Path},
+    names,
+    object::Object,
+};
+
+const ANSWERED: Strategy = Strategy { delete_answer: DeleteAnswer::Object, ..Strategy::PLAIN };
+
+pub(crate) const RESOURCE_CLAIM: Strategy = Strategy {
+    default: |claim| {
+        default_spec(claim.section("spec"));
+        claim.section("status");
+    },
+    prepare_create: |claim| {
+        claim.body.insert("status".into(), json!({}));
+    },
+    validate_create: |claim, out| check_claim(&Path::field("spec.devices"), claim.body.part("spec").part("devices"), out),
+    validate_update: fixed_spec,
+    generation: Generation::None,
+    delete_answer: DeleteAnswer::Object,
+    ..Strategy::WITH_STATUS
+};
+
+pub(crate) const RESOURCE_CLAIM_TEMPLATE: Strategy = Strategy {
+    default: |template| {
+        let inner = template.section("spec").map_at("spec");
+        default_spec(inner);
+    },
+    validate_create: |template, out| {
+        check_claim(&Path::field("spec.spec.devices"), template.body.part("spec").part("spec").part("devices"), out);
+    },
+    validate_update: fixed_spec,
+    ..ANSWERED
+};
+
+pub(crate) const DEVICE_CLASS: Strategy = Strategy {
+    default: |class| {
+        class.section("spec");
+    },
+    validate: |class, out| selectors(&Path::field("spec.selectors"), class.body.part("spec").list("selectors"), out),
+    generation: Generation::Spec,
+    ..ANSWERED
+};
+
+pub(crate) const RESOURCE_SLICE: Strategy = Strategy {
+    validate: validate_slice,
+    validate_update: |new, old, out| {
+        let at = Path::field("spec");
+        let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
+        checks::immutable(&at.child("pool").child("name"), spec.part("pool").part("name"), before.part("pool").part("name"), out);
+        checks::immutable(&at.child("driver"), spec.part("driver"), before.part("driver"), out);
+        checks::immutable(&at.child("nodeName"), spec.part("nodeName"), before.part("nodeName"), out);
+    },
+    generation: Generation::Spec,
+    ..ANSWERED
+};
+
+const LIST_MAX: usize = 32;
+const SUB_REQUESTS_MAX: usize = 8;
+const EXPRESSION_MAX: usize = 10 * 1024;
+const POOL_NAME_MAX: usize = 253;
+
+fn default_spec(spec: &mut Map<String, Value>) {
+    for request in spec.map_at("devices").maps_mut("requests") {
+        if let Some(exactly) = request.map_mut("exactly") {
+            default_request(exactly);
+        }
+        request.maps_mut("firstAvailable").for_each(default_request);
+    }
+}
+
+fn default_request(request: &mut Map<String, Value>) {
+    request.default_text("allocationMode", "ExactCount");
+    if request.text("allocationMode") == "ExactCount" {
+        request.default_number("count", 1);
+    }
+}
+
+fn fixed_spec(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
+    if !same(new.body.part("spec"), old.body.part("spec")) {
+        out.push(FieldError::invalid("spec", new.body.part("spec"), checks::IMMUTABLE));
+    }
+}
+
+fn check_claim(at: &Path, devices: &Value, out: &mut Vec<FieldError>) {
+    let (all, requests) = (at.child("requests"), devices.list("requests"));
+    at_most(&all, requests.len(), LIST_MAX, out);
+    let mut seen = BTreeSet::new();
+    for (i, request) in requests.iter().enumerate() {
+        check_request(&all.index(i), request, out);
+        if !seen.insert(request.text("name")) {
+            out.push(FieldError::duplicate(all.index(i), request.text("name")));
+        }
+    }
+    for list in ["constraints", "config"] {
+        let all = at.child(list);
+        at_most(&all, devices.list(list).len(), LIST_MAX, out);
+        for (i, item) in devices.list(list).iter().enumerate() {
+            known_requests(&all.index(i), item, requests, out);
+        }
+    }
+}
+
+fn at_most(at: &Path, count: usize, max: usize, out: &mut Vec<FieldError>) {
+    if count > max {
+        out.push(FieldError::too_many(at, count, max));
+    }
+}
+
+fn check_request(at: &Path, request: &Value, out: &mut Vec<FieldError>) {
+    request_name(&at.child("name"), request.text("name"), out);
+    match (request.get_set("exactly"), request.list("firstAvailable")) {
+        (None, []) => out.push(FieldError::required(at, "exactly one of `exactly` or `firstAvailable` is required")),
+        (Some(_), [_, ..]) => {
+            let why = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
+            out.push(FieldError::invalid(at, checks::NULL, why));
+        }
+        (Some(exactly), []) => check_devices(&at.child("exactly"), exactly, out),
+        (None, choices) => {
+            let all = at.child("firstAvailable");
+            at_most(&all, choices.len(), SUB_REQUESTS_MAX, out);
+            let mut seen = BTreeSet::new();
+            for (i, choice) in choices.iter().enumerate() {
+                request_name(&all.index(i).child("name"), choice.text("name"), out);
+                check_devices(&all.index(i), choice, out);
+                if !seen.insert(choice.text("name")) {
+                    out.push(FieldError::duplicate(all.index(i), choice.text("name")));
+                }
+            }
+        }
+    }
+}
+
+fn request_name(at: &Path, name: &str, out: &mut Vec<FieldError>) {
+    match name {
+        "" => out.push(FieldError::required(at, "")),
+        name => checks::named(at, name, names::dns_label(name), out),
+    }
+}
+
+fn check_devices(at: &Path, request: &Value, out: &mut Vec<FieldError>) {
+    match request.text("deviceClassName") {
+        "" => out.push(FieldError::required(at.child("deviceClassName"), "")),
+        class => checks::named(&at.child("deviceClassName"), class, names::dns_subdomain(class), out),
+    }
+    selectors(&at.child("selectors"), request.list("selectors"), out);
+    let count = request.number("count");
+    match request.text("allocationMode") {
+        "All" if count != 0 => {
+            out.push(FieldError::invalid(at.child("count"), count, "must not be specified when allocationMode is 'All'"))
+        }
+        "ExactCount" if count <= 0 => out.push(FieldError::invalid(at.child("count"), count, "must be greater than zero")),
+        "All" | "ExactCount" => {}
+        other => out.push(FieldError::not_supported(at.child("allocationMode"), other, &["All", "ExactCount"])),
+    }
+}
+
+fn selectors(all: &Path, selectors: &[Value], out: &mut Vec<FieldError>) {
+    at_most(all, selectors.len(), LIST_MAX, out);
+    for (i, selector) in selectors.iter().enumerate() {
+        let at = all.index(i);
+        match selector.get_set("cel") {
+            None => out.push(FieldError::required(at.child("cel"), "")),
+            Some(cel) if cel.text("expression").len() > EXPRESSION_MAX => {
+                out.push(FieldError::too_long(at.child("cel").child("expression"), EXPRESSION_MAX));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Constraints and configurations name requests of the same claim, or `request/choice`.
+fn known_requests(at: &Path, item: &Value, requests: &[Value], out: &mut Vec<FieldError>) {
+    let all = at.child("requests");
+    for (i, name) in item.list("requests").iter().filter_map(Value::as_str).enumerate() {
+        let (main, sub) = name.split_once('/').map_or((name, None), |(main, sub)| (main, Some(sub)));
+        let known = requests
+            .iter()
+            .filter(|request| request.text("name") == main)
+            .any(|request| sub.is_none_or(|sub| request.list("firstAvailable").iter().any(|choice| choice.text("name") == sub)));
+        if !known {
+            let why = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+            out.push(FieldError::invalid(all.index(i), name, why));
+        }
+    }
+}
+
+fn validate_slice(slice: &Object, out: &mut Vec<FieldError>) {
+    let (at, spec) = (Path::field("spec"), slice.body.part("spec"));
+    checks::required(&at.child("driver"), spec.text("driver"), out);
+    driver_name(&at.child("driver"), spec.text("driver"), out);
+    let (at_pool, pool) = (at.child("pool"), spec.part("pool"));
+    let name = pool.text("name");
+    checks::required(&at_pool.child("name"), name, out);
+    if name.len() > POOL_NAME_MAX {
+        out.push(FieldError::too_long(at_pool.child("name"), POOL_NAME_MAX));
+    }
+    for part in name.split('/').filter(|_| !name.is_empty()) {
+        checks::named(&at_pool.child("name"), part, names::dns_subdomain(part), out);
+    }
+    if pool.number("resourceSliceCount") <= 0 {
+        out.push(FieldError::invalid(at_pool.child("resourceSliceCount"), pool.number("resourceSliceCount"), "must be greater than zero"));
+    }
+    if pool.number("generation") < 0 {
+        let why = "must be greater than or equal to zero";
+        out.push(FieldError::invalid(at_pool.child("generation"), pool.number("generation"), why));
+    }
+    if let Some(node) = spec.part("nodeName").as_str() {
+        match node {
+            "" => out.push(FieldError::invalid(at.child("nodeName"), "", "must be either unset or set to a non-empty string")),
+            node => checks::named(&at.child("nodeName"), node, names::dns_subdomain(node), out),
+        }
+    }
+    let mut seen = BTreeSet::new();
+    let all = at.child("devices");
+    for (i, device) in spec.list("devices").iter().enumerate() {
+        let name = device.text("name");
+        request_name(&all.index(i).child("name"), name, out);
+        if !seen.insert(name) {
+            out.push(FieldError::duplicate(all.index(i), name));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::trial::{create, refused, update};
+
+    fn claim(class: &str) -> Value {
+        json!({"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": class}}]}}})
+    }
+
+    #[test]
+    fn claim_asks_for_one_device_and_stays() {
+        let (stored, wrong) = create(&RESOURCE_CLAIM, claim("gpu.example.com"));
+        assert_eq!(wrong, [""; 0]);
+        let request = &stored.body["spec"]["devices"]["requests"][0]["exactly"];
+        assert_eq!(request, &json!({"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": 1}));
+        let (_, wrong) = update(&RESOURCE_CLAIM, &stored, claim("other.example.com"));
+        assert!(wrong.len() == 1 && wrong[0].ends_with("field is immutable"), "{wrong:?}");
+    }
+
+    #[test]
+    fn requests_are_checked() {
+        refused(
+            &RESOURCE_CLAIM,
+            json!({"spec": {"devices": {"requests": [{"name": ""}, {"name": "a", "exactly": {"allocationMode": "Some"}}], "constraints": [{"requests": ["b"]}]}}}),
+            &[
+                "spec.devices.requests[0].name: Required value",
+                "spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",
+                "spec.devices.requests[1].exactly.deviceClassName: Required value",
+                r#"spec.devices.requests[1].exactly.allocationMode: Unsupported value: "Some": supported values: "All", "ExactCount""#,
+                r#"spec.devices.constraints[0].requests[0]: Invalid value: "b": must be the name of a request…"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn slice_keeps_its_pool() {
+        let slice = |pool: &str| json!({"spec": {"driver": "gpu.example.com", "nodeName": "n1", "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1}}});
+        let (stored, wrong) = create(&RESOURCE_SLICE, slice("a"));
+        assert_eq!(wrong, [""; 0]);
+        assert_eq!(update(&RESOURCE_SLICE, &stored, slice("b")).1, ["spec.pool.name: Invalid value: \"b\": field is immutable"]);
+    }
+}
