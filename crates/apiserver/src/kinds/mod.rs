@@ -27,6 +27,7 @@ mod pod; // pods and what they are made of
 mod quantity; // amounts such as 500m and 1Gi
 mod resource_quota; // what a namespace may use
 mod row; // one served kind: names, scope, verbs, storage
+pub(crate) mod scale; // the number of replicas, for every workload alike
 mod secret; // secrets and their types
 mod selectable; // the fields that selectors may name
 mod selector; // label selectors inside objects
@@ -39,6 +40,7 @@ mod strategy; // what one kind does differently from all others
 mod table; // the rows
 #[cfg(test)]
 pub(crate) mod trial; // writes against one strategy, for tests
+mod workload; // kinds that make pods from a template
 
 pub(crate) use disruption::{Verdict, evict};
 pub(crate) use namespace::finalize;

@@ -76,8 +76,8 @@ pub(crate) static ROWS: &[Row] = &[
             Sub::part("status", "Pod"),
         ])
         .selectable(selectable::POD),
-    core("PodTemplate", "podtemplates", PLAIN),
-    core("ReplicationController", "replicationcontrollers", WITH_STATUS)
+    core("PodTemplate", "podtemplates", &super::workload::POD_TEMPLATE),
+    core("ReplicationController", "replicationcontrollers", &super::workload::REPLICATION_CONTROLLER)
         .short(&["rc"])
         .category(ALL)
         .subresources(&[SCALE, Sub::part("status", "ReplicationController")])
@@ -101,17 +101,20 @@ pub(crate) static ROWS: &[Row] = &[
         .cluster_wide()
         .category(API_EXTENSIONS)
         .subresources(&[Sub::part("status", "APIService")]),
-    v1("apps", "ControllerRevision", "controllerrevisions", PLAIN),
-    v1("apps", "DaemonSet", "daemonsets", WITH_STATUS).short(&["ds"]).category(ALL).subresources(&[Sub::part("status", "DaemonSet")]),
-    v1("apps", "Deployment", "deployments", WITH_STATUS)
+    v1("apps", "ControllerRevision", "controllerrevisions", &super::workload::CONTROLLER_REVISION),
+    v1("apps", "DaemonSet", "daemonsets", &super::workload::DAEMON_SET)
+        .short(&["ds"])
+        .category(ALL)
+        .subresources(&[Sub::part("status", "DaemonSet")]),
+    v1("apps", "Deployment", "deployments", &super::workload::DEPLOYMENT)
         .short(&["deploy"])
         .category(ALL)
         .subresources(&[SCALE, Sub::part("status", "Deployment")]),
-    v1("apps", "ReplicaSet", "replicasets", WITH_STATUS)
+    v1("apps", "ReplicaSet", "replicasets", &super::workload::REPLICA_SET)
         .short(&["rs"])
         .category(ALL)
         .subresources(&[SCALE, Sub::part("status", "ReplicaSet")]),
-    v1("apps", "StatefulSet", "statefulsets", WITH_STATUS)
+    v1("apps", "StatefulSet", "statefulsets", &super::workload::STATEFUL_SET)
         .short(&["sts"])
         .category(ALL)
         .subresources(&[SCALE, Sub::part("status", "StatefulSet")]),
@@ -141,8 +144,11 @@ pub(crate) static ROWS: &[Row] = &[
         .short(&["hpa"])
         .category(ALL)
         .subresources(&[Sub::part("status", "HorizontalPodAutoscaler")]),
-    v1("batch", "CronJob", "cronjobs", WITH_STATUS).short(&["cj"]).category(ALL).subresources(&[Sub::part("status", "CronJob")]),
-    v1("batch", "Job", "jobs", WITH_STATUS).category(ALL).subresources(&[Sub::part("status", "Job")]).selectable(selectable::JOB),
+    v1("batch", "CronJob", "cronjobs", &super::workload::CRON_JOB)
+        .short(&["cj"])
+        .category(ALL)
+        .subresources(&[Sub::part("status", "CronJob")]),
+    v1("batch", "Job", "jobs", &super::workload::JOB).category(ALL).subresources(&[Sub::part("status", "Job")]).selectable(selectable::JOB),
     v1("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", &signing_request::SIGNING_REQUEST)
         .cluster_wide()
         .short(&["csr"])

@@ -24,6 +24,7 @@ mod volume; // volumes and their sources
 pub(crate) mod volume_defaults; // what a source's author left out
 pub(crate) mod warnings; // what is odd but accepted
 
+pub(crate) use annotations::check_template as annotations_of_template;
 use serde_json::Value;
 
 use self::spec::Holder;

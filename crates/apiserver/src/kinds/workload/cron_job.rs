@@ -1,0 +1,124 @@
+//! CronJobs: a Job at every time of a schedule.
+
+use std::{collections::BTreeSet, sync::LazyLock};
+
+use jiff::tz::TimeZoneDatabase;
+use serde_json::{Value, json};
+
+use super::{
+    super::{
+        Strategy, checks,
+        look::{Fill, Look},
+        pod::warnings,
+        selector,
+    },
+    cron, job,
+};
+use crate::{
+    field::{FieldError, Path},
+    object::Object,
+};
+
+/// A CronJob.
+pub(crate) const CRON_JOB: Strategy = Strategy {
+    default,
+    prepare_create: |object| {
+        object.body.insert("status".into(), json!({}));
+    },
+    validate,
+    validate_create: |object, out| {
+        if object.meta.name.len() > NAME_MAX {
+            out.push(FieldError::invalid("metadata.name", &object.meta.name, "must be no more than 52 characters"));
+        }
+    },
+    warnings: warnings_of,
+    ..Strategy::WITH_STATUS
+};
+
+/// Names are extended by eleven characters to name the jobs, which must be labels.
+const NAME_MAX: usize = 52;
+
+fn default(object: &mut Object) {
+    let spec = object.section("spec");
+    let template = spec.map_at("jobTemplate");
+    template.map_at("metadata");
+    job::default_spec(template.map_at("spec"));
+    spec.default_text("concurrencyPolicy", "Allow");
+    spec.default_to("suspend", false);
+    spec.default_to("successfulJobsHistoryLimit", 3);
+    spec.default_to("failedJobsHistoryLimit", 1);
+}
+
+fn validate(object: &Object, out: &mut Vec<FieldError>) {
+    let (spec, at) = (object.body.part("spec"), Path::field("spec"));
+    check_schedule(spec.text("schedule"), &at.child("schedule"), out);
+    checks::not_negative(&at.child("startingDeadlineSeconds"), spec.number("startingDeadlineSeconds"), out);
+    check_time_zone(spec, out);
+    let policy_at = at.child("concurrencyPolicy");
+    match spec.text("concurrencyPolicy") {
+        "" => out.push(FieldError::required(policy_at, "")),
+        policy => checks::one_of(&policy_at, policy, &["Allow", "Forbid", "Replace"], out),
+    }
+    check_template(spec.part("jobTemplate").part("spec"), &at.child("jobTemplate.spec"), out);
+    for field in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+        checks::not_negative(&at.child(field), spec.number(field), out);
+    }
+}
+
+fn check_schedule(schedule: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    if schedule.is_empty() {
+        out.push(FieldError::required(at, ""));
+        return;
+    }
+    out.extend(cron::check(schedule).err().map(|why| FieldError::invalid(at, schedule, &why)));
+    if schedule.contains("TZ") {
+        out.push(FieldError::invalid(at, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"));
+    }
+}
+
+fn check_template(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+    job::check_template_spec(spec, at, out);
+    if spec.has("selector") {
+        out.push(selector::invalid(spec.get_set("selector"), at.child("selector"), "`selector` will be auto-generated"));
+    }
+    if spec.is_true("manualSelector") {
+        out.push(FieldError::not_supported(at.child("manualSelector"), true, &["nil", "false"]));
+    }
+}
+
+static TIME_ZONES: LazyLock<BTreeSet<String>> =
+    LazyLock::new(|| TimeZoneDatabase::bundled().available().map(|name| name.to_string()).collect());
+
+/// Whether the IANA database knows the zone.
+pub(super) fn is_time_zone(name: &str) -> bool {
+    name == "UTC" || TIME_ZONES.contains(name)
+}
+
+fn check_time_zone(spec: &Value, out: &mut Vec<FieldError>) {
+    let Some(zone) = spec.part("timeZone").as_str() else { return };
+    let detail = if zone.is_empty() {
+        "timeZone must be nil or non-empty string".to_owned()
+    } else if zone.eq_ignore_ascii_case("Local") {
+        "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones".to_owned()
+    } else if !is_time_zone(zone) {
+        format!("unknown time zone {zone}")
+    } else {
+        return;
+    };
+    out.push(FieldError::invalid("spec.timeZone", zone, &detail));
+}
+
+fn warnings_of(new: &Object, old: Option<&Object>) -> Vec<String> {
+    let mut out = Vec::new();
+    if old.is_none() {
+        warnings::of_name(new, &mut out);
+    }
+    let spec = new.body.part("spec");
+    if old.is_none_or(|old| old.body.part("spec") != spec) {
+        out.extend(job::warnings_of_spec(spec.part("jobTemplate").part("spec"), &Path::field("spec.jobTemplate.spec")));
+    }
+    if old.is_some() && spec.text("schedule").contains("TZ") {
+        out.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".into());
+    }
+    out
+}

@@ -1,0 +1,24 @@
+//! ControllerRevisions: past states of a StatefulSet or DaemonSet, never changed.
+
+use super::super::{
+    Strategy, checks,
+    look::{Look, same},
+};
+use crate::{field::FieldError, field::Path};
+
+/// A ControllerRevision.
+pub(crate) const CONTROLLER_REVISION: Strategy = Strategy {
+    validate: |object, out| checks::not_negative(&Path::field("revision"), object.body.number("revision"), out),
+    validate_create: |object, out| match object.body.get_set("data") {
+        None => out.push(FieldError::required("data", "data is mandatory")),
+        Some(data) if !data.is_object() => out.push(FieldError::required("data", "data must be a valid JSON object")),
+        Some(_) => {}
+    },
+    validate_update: |new, old, out| {
+        let data = new.body.part("data");
+        if !same(data, old.body.part("data")) {
+            out.push(FieldError::invalid("data", data, checks::IMMUTABLE));
+        }
+    },
+    ..Strategy::PLAIN
+};
