@@ -197,3 +197,48 @@ fn server_says_what_it_serves_and_who_asks() {
         "{refused}"
     );
 }
+
+#[test]
+fn custom_resource_behaves_like_any_other() {
+    let Some(kubectl) = Kubectl::with_server() else { return };
+    let definition = "customresourcedefinition.apiextensions.k8s.io/sheroes.stable.simple-bellerophon.io";
+    assert_eq!(kubectl.run("apply --validate=false -f sheroes-definition.yaml"), format!("{definition} created"));
+    kubectl.run(&format!("wait --for=condition=Established {definition} --timeout=60s"));
+    let name = "bellerophonsimple.stable.simple-bellerophon.io/philonoe";
+    assert_eq!(kubectl.run("apply --validate=false -f shero.yaml"), format!("{name} created"));
+    assert_eq!(kubectl.run("apply --validate=false -f shero.yaml"), format!("{name} unchanged"));
+
+    let wide = kubectl.table("get sheroes -o wide");
+    assert_eq!(wide[0], "NAME HORSE REPLICAS IMAGE AGE");
+    assert!(wide[1].starts_with("philonoe pegasus 2 registry.example/pegasus:1 "), "{wide:?}");
+    assert_eq!(kubectl.table("get bsh -l app=stable")[0], "NAME HORSE REPLICAS AGE");
+
+    assert_eq!(kubectl.run("patch bsh philonoe --type=merge -p {\"spec\":{\"replicas\":5}}"), format!("{name} patched"));
+    assert_eq!(kubectl.run("patch shero philonoe --type=merge -p {\"spec\":{\"winged_horse_name\":\"arion\"}}"), format!("{name} patched"));
+    assert_in_order(
+        &kubectl.run("describe sheroes philonoe"),
+        &[
+            "Name: philonoe",
+            "Namespace: default",
+            "Labels: app=stable",
+            "API Version: stable.simple-bellerophon.io/v444beta989",
+            "Kind: BellerophonSimple",
+            "Metadata:",
+            "Creation Timestamp:",
+            "Generation: 3",
+            "Resource Version:",
+            "UID:",
+            "Spec:",
+            "Image: registry.example/pegasus:1",
+            "Replicas: 5",
+            "winged_horse_name: arion",
+        ],
+    );
+    let refused = kubectl.refused("patch shero philonoe --type=merge -p {\"spec\":{\"replicas\":-1}}");
+    assert!(refused.contains("spec.replicas: Invalid value: -1: spec.replicas in body should be greater than or equal to 0"), "{refused}");
+
+    assert!(kubectl.run("delete -f sheroes-definition.yaml").ends_with("deleted"));
+    let refused = kubectl.refused("get sheroes");
+    assert!(refused.contains("the server could not find the requested resource"), "{refused}");
+    assert!(!kubectl.run("api-resources -o name").contains("sheroes"), "the kind is gone with its definition");
+}
