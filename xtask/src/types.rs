@@ -64,8 +64,14 @@ impl<'a> Tables<'a> {
     fn print(&self) -> Result<String> {
         let mut types = String::new();
         let mut fields = String::new();
+        let mut packages = String::new();
+        let mut package = "";
         let mut count = 0;
-        for name in self.ids.keys() {
+        for (name, id) in &self.ids {
+            if up(name) != package {
+                package = up(name);
+                writeln!(packages, "    ({package:?}, {id}),").expect("a string takes all text");
+            }
             let definition = &self.definitions[*name];
             let rows = self.fields(name, definition)?;
             let go = format!("{}.{}", last_but_one(name), last(name));
@@ -84,6 +90,8 @@ impl<'a> Tables<'a> {
              /// Group, version, kind and type, sorted.\npub(super) static KINDS: &[(&str, &str, &str, u16)] = &[\n{kinds}];\n\n\
              /// Group, version and kind of what clients may know but the server does not serve, sorted.\n\
              pub(super) static UNSERVED: &[(&str, &str, &str)] = &[\n{others}];\n\n\
+             /// Where the types of a package begin. The types of one package stand together.\n\
+             pub(super) static PACKAGES: &[(&str, u16)] = &[\n{packages}];\n\n\
              pub(super) static TYPES: &[Type] = &[\n{types}];\n\n\
              pub(super) static FIELDS: &[Field] = &[\n{fields}];\n",
             version = self.kubernetes,
