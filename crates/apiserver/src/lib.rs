@@ -19,6 +19,7 @@ mod listen; // from connections to requests
 mod metrics; // what a scrape tells
 mod names; // what names and labels may look like
 mod object; // typed metadata, opaque body, the clock
+mod openapi; // what requests and objects look like
 mod pages; // paths that are no resources
 mod patch; // a change instead of an object
 mod print; // tables and metadata-only forms

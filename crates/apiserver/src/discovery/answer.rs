@@ -99,7 +99,7 @@ fn plain(document: &Bytes, format: Format) -> Response<Body> {
 }
 
 fn tagged(document: &Tagged, format: Format, headers: &HeaderMap) -> Response<Body> {
-    let tag = HeaderValue::try_from(format!("{:?}", document.tag)).expect("a tag is made of digits and letters");
+    let tag = document.header();
     let mut response = if headers.get(header::IF_NONE_MATCH) == Some(&tag) {
         empty_response(StatusCode::NOT_MODIFIED)
     } else {

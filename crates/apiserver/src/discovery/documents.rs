@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use http::HeaderValue;
 use serde::Serialize;
 use sha2::{Digest, Sha512};
 
@@ -28,6 +29,11 @@ impl Tagged {
             write!(tag, "{byte:02X}").expect("writing to memory does not fail");
         }
         Self { bytes, tag }
+    }
+
+    /// The tag as the `ETag` header.
+    pub(crate) fn header(&self) -> HeaderValue {
+        HeaderValue::try_from(format!("{:?}", self.tag)).expect("a tag is made of digits and letters")
     }
 }
 

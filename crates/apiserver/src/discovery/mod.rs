@@ -10,7 +10,8 @@ mod legacy; // one document per group and version
 mod stability; // which version is preferred
 
 pub(crate) use answer::{Inquiry, answer};
-pub(crate) use groups::{Group, groups};
+pub(crate) use documents::Tagged;
+pub(crate) use groups::{Group, Version, groups};
 
 use std::sync::{Arc, Mutex, PoisonError};
 

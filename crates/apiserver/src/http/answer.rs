@@ -144,7 +144,8 @@ fn prettify(response: &mut Response<Body>) {
     }
 }
 
-fn compress(response: &mut Response<Body>) {
+/// Packs a large body.
+pub(crate) fn compress(response: &mut Response<Body>) {
     let Some(bytes) = response.body().bytes().filter(|b| b.len() >= GZIP_MIN_BYTES) else { return };
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), Compression::fast());
     encoder.write_all(bytes).expect("writing to memory does not fail");

@@ -1,4 +1,4 @@
-//! What is served besides resources: health, version, metrics, keys, and the list of paths itself.
+//! What is served besides resources: health, version, metrics, schemas, keys, and the list of paths itself.
 //! In: a path that is no resource. Out: a document, or 404.
 //! Holds: every path listed at `/` is served here or by discovery.
 
@@ -21,6 +21,7 @@ use crate::{
     error::ApiError,
     http::{answer::json_response, body::Body, query::Query, route},
     metrics::{self, Metrics},
+    openapi::{self, OpenApi},
     registry::Catalog,
     service::Server,
 };
@@ -33,6 +34,7 @@ const HOME: &str = "kubernetes.default.svc";
 pub(crate) struct Site {
     discovery: Discovery,
     pub(crate) metrics: Arc<Metrics>,
+    openapi: OpenApi,
     /// Cancelled when the server stops; it is not ready from then on.
     pub(crate) stopping: CancellationToken,
     address: OnceLock<String>,
@@ -91,13 +93,19 @@ pub(crate) fn answer(server: &Server, visit: &Visit<'_>) -> Result<Response<Body
     if let Some(response) = health::answer(server, visit) {
         return response;
     }
+    let (catalog, headers) = (server.api.registry.catalog(), &visit.head.headers);
     match visit.path {
-        "/" | "/index.html" => Ok(pretty(&root::paths(&server.api.registry.catalog()))),
+        "/" | "/index.html" => Ok(pretty(&root::paths(&catalog))),
         "/version" | "/version/" => visit.only_get().map(|()| pretty(&version::info())),
         "/metrics" => Ok(metrics::scrape(server, &visit.accept())),
         openid::CONFIGURATION => openid::configuration(server, visit),
         openid::KEYS => openid::keys(server, visit),
-        path => Err(astray(&server.api.registry.catalog(), path)),
+        "/openapi/v2" => Ok(openapi::swagger_page(headers)),
+        "/openapi/v3" => Ok(openapi::index(&server.site.openapi, &catalog, headers)),
+        path => match path.strip_prefix("/openapi/v3/") {
+            Some(path) => Ok(openapi::group_version(&server.site.openapi, &catalog, path, visit.query.get("hash"), headers)),
+            None => Err(astray(&catalog, path)),
+        },
     }
 }
 

@@ -8,7 +8,8 @@ use super::{health, openid};
 use crate::{discovery, registry::Catalog};
 
 /// Paths that are always there, besides health and the groups.
-const FIXED: [&str; 7] = [openid::CONFIGURATION, openid::KEYS, "/api", "/apis", "/apis/", "/metrics", "/version"];
+const FIXED: [&str; 10] =
+    [openid::CONFIGURATION, openid::KEYS, "/api", "/apis", "/apis/", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"];
 
 /// The list of paths.
 #[derive(Debug, Serialize)]

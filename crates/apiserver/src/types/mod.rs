@@ -7,6 +7,7 @@ mod decode; // a tree, by its type
 mod model; // what the table says
 mod normal; // what of an object is written back
 mod place; // where something is wrong
+mod published; // the names of published schemas
 mod quantity; // amounts of resources
 mod read; // a request body, by the kind that is expected
 #[rustfmt::skip]
@@ -18,6 +19,7 @@ mod promises; // what decoding holds, over every kind
 
 pub(crate) use decode::{Decoded, decode, decode_node};
 pub(crate) use model::{Field, Item, ListKind, Patch, Shape, Type, Wire};
+pub(crate) use published::Published;
 pub(crate) use quantity::Quantity;
 pub(crate) use read::{DecodeError, Expected, Typed, read_typed};
 

@@ -1,0 +1,273 @@
+//! The schemas of built-in types, made from the table of types.
+//! Holds: every schema that another refers to is there; fields have no prose, because the table has none.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::types::{Field, Item, ListKind, Patch, Published, Shape};
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+const EXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
+
+/// The schemas of a document, by name.
+#[derive(Debug, Default)]
+pub(super) struct Schemas {
+    known: BTreeMap<String, Value>,
+}
+
+impl Schemas {
+    /// A reference to the schema of a kind; `None` for a kind without one.
+    pub(super) fn of_kind(&mut self, group: &str, version: &str, kind: &str) -> Option<Value> {
+        Published::of_kind(group, version, kind).map(|published| self.reference(published))
+    }
+
+    /// A reference to a kind of the API machinery itself, such as `Status`.
+    pub(super) fn of_meta(&mut self, kind: &str) -> Value {
+        self.of_kind("", "v1", kind).expect("the table has the kinds of the API machinery")
+    }
+
+    /// A reference to the type of a field of a kind, such as `metadata`.
+    pub(super) fn of_field(&mut self, kind: &str, field: &str) -> Value {
+        let item = Published::of_kind("", "v1", kind).and_then(|p| p.type_().field(field)).map(|f| f.shape.item());
+        let published = item.and_then(Published::of_item).expect("the table has the fields of the API machinery");
+        self.reference(published)
+    }
+
+    /// Adds a schema that is no built-in type.
+    pub(super) fn add(&mut self, name: &str, schema: Value) -> Value {
+        self.known.insert(name.to_owned(), schema);
+        refer(name)
+    }
+
+    /// All of them.
+    pub(super) fn finish(self) -> BTreeMap<String, Value> {
+        self.known
+    }
+
+    fn reference(&mut self, published: Published) -> Value {
+        let name = published.name();
+        if !self.known.contains_key(&name) {
+            // Types refer to themselves, so the name is taken before the schema is made.
+            self.known.insert(name.clone(), Value::Null);
+            let schema = self.schema(published);
+            self.known.insert(name.clone(), schema);
+        }
+        refer(&name)
+    }
+
+    fn schema(&mut self, published: Published) -> Value {
+        let type_ = published.type_();
+        let mut schema = Map::from_iter([("type".into(), "object".into())]);
+        let properties: Map<String, Value> = type_.fields().iter().map(|f| (f.name.to_owned(), self.field(f))).collect();
+        if !properties.is_empty() {
+            schema.insert("properties".into(), properties.into());
+        }
+        let required: Vec<&str> = type_.fields().iter().filter(|f| f.required).map(|f| f.name).collect();
+        if !required.is_empty() {
+            schema.insert("required".into(), required.into());
+        }
+        if type_.atomic {
+            schema.insert("x-kubernetes-map-type".into(), "atomic".into());
+        }
+        let kinds: Vec<Value> =
+            published.kinds().map(|(group, version, kind)| json!({"group": group, "version": version, "kind": kind})).collect();
+        if !kinds.is_empty() {
+            schema.insert("x-kubernetes-group-version-kind".into(), kinds.into());
+        }
+        schema.into()
+    }
+
+    fn field(&mut self, field: &Field) -> Value {
+        let item = field.shape.item();
+        let mut schema = match field.shape {
+            Shape::One(_) => self.item(item),
+            Shape::List(_) => array(self.inner(item)),
+            Shape::Map(_) => map(self.inner(item)),
+            Shape::MapOfLists(_) => map(array(self.inner(item))),
+        };
+        if let Some(default) = default_of(field) {
+            schema.entry("default").or_insert(default);
+        }
+        mark_merging(field, &mut schema);
+        whole(schema)
+    }
+
+    /// One item of a list, or one value of a map; where it is left empty, it is its zero value.
+    fn inner(&mut self, item: Item) -> Value {
+        let mut schema = self.item(item);
+        if let Some(zero) = zero(item) {
+            schema.insert("default".into(), zero);
+        }
+        whole(schema)
+    }
+
+    fn item(&mut self, item: Item) -> Map<String, Value> {
+        let plain = |type_: &str, format: &str| {
+            let format = (!format.is_empty()).then(|| ("format".to_owned(), Value::from(format)));
+            std::iter::once(("type".to_owned(), Value::from(type_))).chain(format).collect()
+        };
+        match item {
+            Item::Str => plain("string", ""),
+            Item::Bool => plain("boolean", ""),
+            Item::Int32 => plain("integer", "int32"),
+            Item::Int64 => plain("integer", "int64"),
+            Item::Double => plain("number", "double"),
+            Item::Bytes => plain("string", "byte"),
+            Item::Object(_) => {
+                let published = Published::of_item(item).expect("it is a struct");
+                into_map(self.reference(published))
+            }
+            special => self.special(special),
+        }
+    }
+
+    /// Types that are written otherwise than by their fields.
+    fn special(&mut self, item: Item) -> Map<String, Value> {
+        let (name, schema) = match item {
+            Item::Time => (format!("{META}.Time"), json!({"type": "string", "format": "date-time"})),
+            Item::MicroTime => (format!("{META}.MicroTime"), json!({"type": "string", "format": "date-time"})),
+            Item::Owned => (format!("{META}.FieldsV1"), json!({"type": "object"})),
+            Item::Quantity => {
+                ("io.k8s.apimachinery.pkg.api.resource.Quantity".into(), json!({"oneOf": [{"type": "string"}, {"type": "number"}]}))
+            }
+            Item::IntOrString => (
+                "io.k8s.apimachinery.pkg.util.intstr.IntOrString".into(),
+                json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}),
+            ),
+            Item::SchemaOrBool => (format!("{EXTENSIONS}.JSONSchemaPropsOrBool"), json!({})),
+            Item::SchemaOrArray => (format!("{EXTENSIONS}.JSONSchemaPropsOrArray"), json!({})),
+            Item::SchemaOrStrings => (format!("{EXTENSIONS}.JSONSchemaPropsOrStringArray"), json!({})),
+            Item::Json => (format!("{EXTENSIONS}.JSON"), json!({})),
+            _ => ("io.k8s.apimachinery.pkg.runtime.RawExtension".into(), json!({"type": "object"})),
+        };
+        into_map(self.add(&name, schema))
+    }
+}
+
+/// A reference by name.
+fn refer(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+fn into_map(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+fn array(items: Value) -> Map<String, Value> {
+    Map::from_iter([("type".into(), "array".into()), ("items".into(), items)])
+}
+
+fn map(values: impl Into<Value>) -> Map<String, Value> {
+    Map::from_iter([("type".into(), "object".into()), ("additionalProperties".into(), values.into())])
+}
+
+/// A reference may have nothing beside it, so one that has is wrapped.
+fn whole(mut schema: Map<String, Value>) -> Value {
+    if schema.len() > 1 {
+        if let Some(reference) = schema.remove("$ref") {
+            schema.insert("allOf".into(), json!([{"$ref": reference}]));
+        }
+    }
+    schema.into()
+}
+
+/// The value of a field that is left out: the published default, or the zero value of a field that is always written.
+fn default_of(field: &Field) -> Option<Value> {
+    if let Some(text) = field.default {
+        return serde_json::from_str(text).ok();
+    }
+    let Shape::One(item) = field.shape else { return None };
+    let always = matches!(item, Item::Object(_)) || !field.omit_empty;
+    if field.pointer || !always { None } else { zero(item) }
+}
+
+fn zero(item: Item) -> Option<Value> {
+    match item {
+        Item::Str => Some("".into()),
+        Item::Bool => Some(false.into()),
+        Item::Int32 | Item::Int64 | Item::Double => Some(0.into()),
+        Item::Object(_) => Some(json!({})),
+        _ => None,
+    }
+}
+
+/// How patches and applies merge the field.
+fn mark_merging(field: &Field, schema: &mut Map<String, Value>) {
+    let mut mark = |key: &str, value: Value| schema.insert(format!("x-kubernetes-{key}"), value);
+    match field.list {
+        Some(ListKind::Atomic) => {
+            mark("list-type", "atomic".into());
+        }
+        Some(ListKind::Set) => {
+            mark("list-type", "set".into());
+        }
+        Some(ListKind::Map(keys)) => {
+            mark("list-type", "map".into());
+            mark("list-map-keys", keys.into());
+        }
+        None => {}
+    }
+    if let Some(atomic) = field.atomic {
+        mark("map-type", if atomic { "atomic" } else { "granular" }.into());
+    }
+    if let Some((patch, key)) = field.patch {
+        let strategy = match patch {
+            Patch::Merge => "merge",
+            Patch::MergeRetainingKeys => "merge,retainKeys",
+            Patch::RetainKeys => "retainKeys",
+            Patch::Replace => "replace",
+        };
+        mark("patch-strategy", strategy.into());
+        if !key.is_empty() {
+            mark("patch-merge-key", key.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemas_say_what_the_real_server_publishes() {
+        let mut schemas = Schemas::default();
+        schemas.of_kind("apps", "v1", "Deployment").expect("it has a type");
+        let known = schemas.finish();
+        let container = &known["io.k8s.api.core.v1.Container"];
+        assert_eq!(container["required"], json!(["name"]));
+        assert_eq!(container["properties"]["name"], json!({"type": "string", "default": ""}));
+        assert_eq!(container["properties"]["image"], json!({"type": "string"}));
+        assert_eq!(
+            container["properties"]["ports"],
+            json!({
+                "type": "array",
+                "items": {"default": {}, "allOf": [{"$ref": "#/components/schemas/io.k8s.api.core.v1.ContainerPort"}]},
+                "x-kubernetes-list-map-keys": ["containerPort", "protocol"],
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-patch-merge-key": "containerPort",
+                "x-kubernetes-patch-strategy": "merge",
+            })
+        );
+        let deployment = &known["io.k8s.api.apps.v1.Deployment"];
+        assert_eq!(deployment["x-kubernetes-group-version-kind"], json!([{"group": "apps", "kind": "Deployment", "version": "v1"}]));
+        assert_eq!(deployment["properties"]["spec"]["default"], json!({}));
+    }
+
+    #[test]
+    fn no_reference_leads_nowhere() {
+        let mut schemas = Schemas::default();
+        for row in crate::kinds::ROWS {
+            schemas.of_kind(row.group, row.version, row.kind);
+        }
+        let known = schemas.finish();
+        let text = serde_json::to_string(&known).expect("it has string keys");
+        for reference in text.split("#/components/schemas/").skip(1) {
+            let name = reference.split('"').next().expect("there is a first part");
+            assert!(known.get(name).is_some_and(Value::is_object), "{name}");
+        }
+    }
+}

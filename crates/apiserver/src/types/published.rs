@@ -1,0 +1,67 @@
+//! Types as published schemas name them: `io.k8s.api.core.v1.Pod`.
+
+use super::{
+    Item, Type,
+    table::{KINDS, PACKAGES, TYPES},
+};
+
+/// A type of the table, with what tells it from others of the same short name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Published(u16);
+
+impl Published {
+    /// The type of a kind that has one.
+    pub(crate) fn of_kind(group: &str, version: &str, kind: &str) -> Option<Self> {
+        let at = KINDS.binary_search_by(|(g, v, k, _)| (*g, *v, *k).cmp(&(group, version, kind))).ok()?;
+        Some(Self(KINDS[at].3))
+    }
+
+    /// The struct that a field holds, if it is one.
+    pub(crate) fn of_item(item: Item) -> Option<Self> {
+        match item {
+            Item::Object(id) => Some(Self(id)),
+            _ => None,
+        }
+    }
+
+    /// What the table says of it.
+    pub(crate) fn type_(self) -> &'static Type {
+        &TYPES[usize::from(self.0)]
+    }
+
+    /// Its name in schemas.
+    pub(crate) fn name(self) -> String {
+        let after = PACKAGES.partition_point(|(_, first)| *first <= self.0);
+        let (package, _) = PACKAGES[..after].last().expect("the first package begins with the first type");
+        format!("{package}.{}", self.type_().name())
+    }
+
+    /// Group, version and kind of everything that has this type.
+    pub(crate) fn kinds(self) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+        KINDS.iter().filter(move |(_, _, _, id)| *id == self.0).map(|(group, version, kind, _)| (*group, *version, *kind))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_carry_the_package_of_a_type() {
+        for (group, kind, name) in [
+            ("", "Pod", "io.k8s.api.core.v1.Pod"),
+            ("apps", "Deployment", "io.k8s.api.apps.v1.Deployment"),
+            ("", "Status", "io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
+            ("apiregistration.k8s.io", "APIService", "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService"),
+            (
+                "admissionregistration.k8s.io",
+                "ValidatingWebhookConfiguration",
+                "io.k8s.api.admissionregistration.v1.ValidatingWebhookConfiguration",
+            ),
+        ] {
+            let published = Published::of_kind(group, "v1", kind).expect("it is in the table");
+            assert_eq!(published.name(), name);
+            assert!(published.kinds().any(|known| known == (group, "v1", kind)));
+        }
+    }
+}
