@@ -11,9 +11,10 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, map::Entry};
 
 use super::{
-    Field, Item, Quantity, Shape, Type, base64,
+    Field, Item, Shape, Type, base64,
     normal::{Storage, fill, zero, zero_object},
     place::{Place, Step},
+    quantity::Quantity,
     table::{SCHEMA, TYPES},
     time::{self, Precision},
 };

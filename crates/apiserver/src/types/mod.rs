@@ -8,7 +8,7 @@ mod model; // what the table says
 mod normal; // what of an object is written back
 mod place; // where something is wrong
 mod published; // the names of published schemas
-mod quantity; // amounts of resources
+mod quantity; // amounts of resources, as they are written
 mod read; // a request body, by the kind that is expected
 #[rustfmt::skip]
 mod table; // the types of Kubernetes 1.36, generated
@@ -20,7 +20,6 @@ mod promises; // what decoding holds, over every kind
 pub(crate) use decode::{Decoded, decode, decode_node};
 pub(crate) use model::{Field, Item, ListKind, Patch, Shape, Type, Wire};
 pub(crate) use published::Published;
-pub(crate) use quantity::Quantity;
 pub(crate) use read::{DecodeError, Expected, Typed, read_typed};
 
 use table::{KINDS, TYPES, UNSERVED};
