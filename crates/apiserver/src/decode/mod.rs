@@ -118,6 +118,15 @@ pub(crate) fn strict_error(errors: &[String]) -> String {
     format!("strict decoding error: {}", errors.join(", "))
 }
 
+/// The same as warnings: of keys that YAML repeats, one each.
+pub(crate) fn warnings(errors: &[String]) -> Vec<String> {
+    let lines = errors.iter().flat_map(|error| match error.strip_prefix(yaml::REPEATED) {
+        Some(lines) => lines.split(yaml::NEXT).collect(),
+        None => vec![error.as_str()],
+    });
+    lines.map(str::to_owned).collect()
+}
+
 /// Keeps the first hundred different strict errors, as the server does.
 pub(crate) fn note_strict(errors: &mut Vec<String>, error: String) {
     const MAX: usize = 100;
@@ -156,6 +165,14 @@ mod tests {
         );
         let strict = strict_error(&read.duplicates[..2]);
         assert_eq!(strict, r#"strict decoding error: duplicate field "metadata.name", duplicate field "spec.a""#);
+    }
+
+    #[test]
+    fn repeated_keys_of_yaml_are_a_warning_each() {
+        let tree = parse(b"a: 1\na: 2\nb: 1\nb: 2\n", Media::Yaml).expect("good YAML");
+        let errors: Vec<String> = tree.repeated.into_iter().chain(["unknown field \"x\"".to_owned()]).collect();
+        let expected = ["line 2: key \"a\" already set in map", "line 4: key \"b\" already set in map", "unknown field \"x\""];
+        assert_eq!(warnings(&errors), expected);
     }
 
     #[test]

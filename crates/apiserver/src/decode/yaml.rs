@@ -15,6 +15,10 @@ const NODES_MAX: usize = 400_000;
 const TOO_DEEP: &str = "yaml: exceeded max depth of 10000";
 const TOO_MANY_ALIASES: &str = "yaml: document contains excessive aliasing";
 
+/// What stands before the keys that are repeated, and between two of them.
+pub(super) const REPEATED: &str = "yaml: unmarshal errors:\n  ";
+pub(super) const NEXT: &str = "\n  ";
+
 /// Reads the first document of a stream. An empty stream is null.
 pub(super) fn parse(bytes: &[u8]) -> Result<Tree<'_>, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
@@ -30,7 +34,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Tree<'_>, String> {
         }
     };
     reader.finish_document()?;
-    let repeated = (!reader.repeated.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", reader.repeated.join("\n  ")));
+    let repeated = (!reader.repeated.is_empty()).then(|| format!("{REPEATED}{}", reader.repeated.join(NEXT)));
     Ok(Tree { root, repeated })
 }
 

@@ -19,6 +19,7 @@ mod promises; // what decoding holds, over every kind
 
 pub(crate) use decode::{Decoded, decode, decode_node};
 pub(crate) use model::{Field, Item, ListKind, Patch, Shape, Type, Wire};
+pub(crate) use normal::complete;
 pub(crate) use published::Published;
 pub(crate) use read::{DecodeError, Expected, Typed, read_typed};
 

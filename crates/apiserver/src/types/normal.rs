@@ -75,6 +75,13 @@ pub(super) fn fill(ty: &'static Type, map: &mut Map<String, Value>) {
     }
 }
 
+/// Adds to a body what its kind always shows and something took away: a status that was dropped is an empty one.
+pub(crate) fn complete(ty: &'static Type, body: &mut Map<String, Value>) {
+    fill(ty, body);
+    // Metadata is kept apart from the body.
+    body.remove("metadata");
+}
+
 pub(super) fn zero_object(ty: &'static Type) -> Map<String, Value> {
     let mut map = Map::new();
     fill(ty, &mut map);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Field, Item, Shape, Type, decode, decode_node, find,
+    Field, Item, Shape, Type, complete, decode, decode_node, find,
     table::{KINDS, SCHEMA, TYPES},
 };
 use crate::decode::{Media, parse};
@@ -104,6 +104,17 @@ fn objects_come_back_as_go_writes_them() {
     ];
     for (kind, body, expected) in cases {
         assert_eq!(read(kind, body), Ok((expected, Vec::new())), "{kind} {body}");
+    }
+}
+
+#[test]
+fn dropped_status_is_an_empty_one() {
+    for (kind, status) in [("Pod", json!({})), ("Service", json!({"loadBalancer": {}})), ("ReplicationController", json!({"replicas": 0}))]
+    {
+        let mut body = Map::new();
+        complete(find("", "v1", kind).expect("a core kind"), &mut body);
+        assert_eq!(body.get("status"), Some(&status), "{kind}");
+        assert!(!body.contains_key("metadata"), "{kind}");
     }
 }
 

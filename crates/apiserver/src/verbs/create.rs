@@ -3,6 +3,7 @@
 use super::{Call, Content, Reply};
 use crate::{
     api::Api,
+    decode,
     error::ApiError,
     http::query::{FieldValidation, WriteOptions},
     object::Object,
@@ -46,7 +47,7 @@ pub(super) fn read_object(call: &Call, options: &WriteOptions) -> Result<(Object
 pub(super) fn judge_fields(call: &Call, strict: Vec<String>, options: &WriteOptions) -> Result<Vec<String>, ApiError> {
     match options.field_validation {
         FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Warn => Ok(strict),
+        FieldValidation::Warn => Ok(decode::warnings(&strict)),
         FieldValidation::Strict if strict.is_empty() => Ok(Vec::new()),
         FieldValidation::Strict => {
             let resource = &call.target.resource;

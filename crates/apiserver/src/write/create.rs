@@ -43,6 +43,7 @@ impl Api {
         self.name_new(resource, &mut object);
         let claim = self.claim(resource, &mut object, None)?;
         (resource.strategy.prepare_create)(&mut object);
+        resource.complete(&mut object);
         let mut wrong = Vec::new();
         meta::validate_new(resource, &object.meta, &mut wrong);
         (resource.strategy.validate)(&object, &mut wrong);
