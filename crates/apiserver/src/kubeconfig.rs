@@ -34,7 +34,7 @@ pub(crate) struct Kubeconfig<'a> {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubeconfigError {
     /// Something else is there.
-    #[error("will not replace {path}: {what}; name another file with --kubeconfig")]
+    #[error("will not replace {path}: {what}")]
     Occupied { path: PathBuf, what: &'static str },
     /// The file system says no.
     #[error("cannot write kubeconfig {path}: {source}")]
@@ -85,12 +85,16 @@ impl Kubeconfig<'_> {
             return Err(KubeconfigError::Occupied { path: path.to_owned(), what });
         }
         let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let is_new = !directory.exists();
         make_directory(directory).map_err(failed)?;
         let draft = directory.join(format!(".kubeconfig-{}", entropy.suffix(10)));
         let written = write_private(&draft, &self.text()).and_then(|()| fs::rename(&draft, path));
         written.map_err(|source| {
             // The draft may not exist; the first error is the one to tell.
             drop(fs::remove_file(&draft));
+            if is_new {
+                drop(fs::remove_dir(directory));
+            }
             failed(source)
         })
     }
@@ -182,7 +186,7 @@ mod tests {
         fs::write(at("config"), "apiVersion: v1\nkind: Config\n").expect("written");
         fs::create_dir(at("folder")).expect("made");
         let refused = |path: &Path| write(path).expect_err("refused").to_string();
-        assert!(refused(&at("config")).contains("it was not written by bellerophon; name another file"));
+        assert!(refused(&at("config")).contains("it was not written by bellerophon"));
         assert!(refused(&at("folder")).contains("it is not a regular file"));
         #[cfg(unix)]
         {

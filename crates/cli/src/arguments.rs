@@ -75,7 +75,7 @@ impl Arguments {
     pub(crate) fn read() -> Result<Self, Failure> {
         Self::try_parse().map_err(|error| match error.kind() {
             DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
-            _ => Failure::Misuse(in_one_line(&error)),
+            _ => Failure::Misused(in_one_line(&error)).advising("see `bellerophon --help`"),
         })
     }
 }

@@ -30,7 +30,8 @@ pub(crate) fn begin(verbose: u8, form: Form) -> Result<(), Failure> {
 fn filter(verbose: u8) -> Result<EnvFilter, Failure> {
     match env::var(VARIABLE) {
         Ok(text) if !text.is_empty() => {
-            EnvFilter::try_new(&text).map_err(|e| Failure::Misuse(format!("{VARIABLE}={text:?} is not a list of log filters: {e}")))
+            let misused = |e| Failure::Misused(format!("{VARIABLE}={text:?} is not a list of log filters: {e}"));
+            EnvFilter::try_new(&text).map_err(|e| misused(e).advising("write it as in `info,bellerophon=debug`"))
         }
         _ => Ok(EnvFilter::new(level(verbose))),
     }

@@ -16,7 +16,7 @@ use crate::{arguments::UpOptions, failure::Failure, ready::Ready, stop::Signals}
 /// The address is taken, or the kubeconfig cannot be written.
 pub(crate) async fn up(options: &UpOptions, started: Instant) -> Result<(), Failure> {
     let mut signals = Signals::listen().map_err(Failure::caused_by("cannot listen for signals"))?;
-    let server = ApiServer::builder().listen(options.listen).start().await.map_err(Failure::because)?;
+    let server = ApiServer::builder().listen(options.listen).start().await.map_err(Failure::of)?;
     warn_of_exposure(options.listen);
     let served = serve(&server, options, started, &mut signals).await;
     signals.grant(server.shutdown()).await.map_err(Failure::caused_by("cannot listen for signals"))?;
@@ -25,7 +25,7 @@ pub(crate) async fn up(options: &UpOptions, started: Instant) -> Result<(), Fail
 }
 
 async fn serve(server: &ApiServer, options: &UpOptions, started: Instant, signals: &mut Signals) -> Result<(), Failure> {
-    server.write_kubeconfig(&options.kubeconfig).map_err(Failure::caused_by("cannot hand out credentials"))?;
+    server.write_kubeconfig(&options.kubeconfig).map_err(|e| Failure::of(e).advising("name another file with --kubeconfig"))?;
     let url = server.url().expect("the server was given an address");
     let ready = Ready::new(url, &options.kubeconfig, started).map_err(Failure::caused_by("cannot name the kubeconfig"))?;
     ready.tell(options.output, &mut stdout().lock()).map_err(Failure::caused_by("cannot write to stdout"))?;

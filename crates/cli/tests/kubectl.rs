@@ -170,7 +170,17 @@ fn workload_is_applied_and_described() {
     assert_eq!(table[0], "NAME READY UP-TO-DATE AVAILABLE AGE CONTAINERS IMAGES SELECTOR");
     assert!(table[1].starts_with("stable 0/1 0 0 ") && table[1].ends_with("horse registry.example/pegasus:1 app=stable"), "{table:?}");
     let described = kubectl.run("describe deployment stable");
-    assert_in_order(&described, &["Name: stable", "Namespace: default", "Labels: app=stable", "Replicas: 1 desired", "Containers: horse:"]);
+    assert_in_order(
+        &described,
+        &[
+            "Name: stable",
+            "Namespace: default",
+            "Labels: app=stable",
+            "Replicas: 1 desired",
+            "StrategyType: RollingUpdate",
+            "Containers: horse:",
+        ],
+    );
     assert!(kubectl.run("delete -f deployment.yaml").starts_with(r#"deployment.apps "stable" deleted"#));
 }
 

@@ -158,6 +158,9 @@ fn misuse_ends_with_code_2_and_one_line() {
         assert_eq!((code, out.as_str(), err.lines().count()), (2, "", 1), "{arguments:?}: {err}");
         assert!(err.starts_with(&format!("bellerophon: {wanted}")) && err.contains("--help"), "{arguments:?}: {err}");
     }
+    let filters = command(&directory).arg("up").env("RUST_LOG", "bellerophon=loud").output().expect("the binary starts");
+    let err = String::from_utf8_lossy(&filters.stderr);
+    assert!(filters.status.code() == Some(2) && err.starts_with("bellerophon: RUST_LOG=\"bellerophon=loud\" is not"), "{err}");
     let (code, out, err) = ended(&directory, &[]);
     assert!(code == 2 && out.is_empty() && err.contains("Usage: bellerophon"), "{code}: {err}");
     assert!(is_empty(directory.path()));
@@ -183,7 +186,10 @@ fn unwritable_kubeconfig_is_told_and_nothing_is_left() {
     let cases = [
         ("folder", "will not replace folder: it is not a regular file; name another file with --kubeconfig"),
         ("config", "will not replace config: it was not written by bellerophon; name another file with --kubeconfig"),
-        ("config/kubeconfig", "cannot write kubeconfig config/kubeconfig: "),
+        (
+            "config/kubeconfig",
+            "cannot write kubeconfig config/kubeconfig: Not a directory (os error 20); name another file with --kubeconfig",
+        ),
     ];
     for (path, wanted) in cases {
         let (code, out, err) = ended(&directory, &["up", "--kubeconfig", path]);
