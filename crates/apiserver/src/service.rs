@@ -272,7 +272,7 @@ impl ApiService {
         let api = &self.server.api;
         let watch = path.watch || (found.part.is_none() && path.name.is_empty() && head.method == Method::GET && query.flag("watch"));
         let custom = found.resource.items_name_kind();
-        let streams = head.method == Method::GET && found.part.is_none();
+        let streams = head.method == Method::GET && path.name.is_empty();
         let offer = match (watch, custom) {
             (true, custom) => Offer::Watch { custom },
             (false, true) => Offer::Custom { streams },

@@ -281,7 +281,7 @@ impl EventWriter {
     }
 
     fn bookmark(&mut self, revision: u64, ends_initial: bool, out: &mut BytesMut) {
-        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
         if ends_initial {
             metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }

@@ -36,7 +36,7 @@ impl JsonPatch {
     /// # Errors
     /// Not a list of objects, or too long a list.
     pub(crate) fn read(value: Value) -> Result<Self, Unreadable> {
-        let go = |what: &str| Unreadable::Shape(format!("json: cannot unmarshal {what} into Go value of type jsonpatch.Patch"));
+        let go = |what: &str| Unreadable::Shape(format!("json: cannot unmarshal {what} into Go value of type []handlers.jsonPatchOp"));
         let list = match value {
             Value::Array(list) => list,
             Value::Object(_) => return Err(go("object")),
@@ -56,7 +56,7 @@ impl JsonPatch {
                 value: map.remove("value").unwrap_or(Value::Null),
             }),
             Value::Null => Ok(Operation { op: "unknown".into(), path: None, from: None, value: Value::Null }),
-            _ => Err(Unreadable::Shape("json: cannot unmarshal into Go value of type jsonpatch.Operation".into())),
+            _ => Err(Unreadable::Shape("json: cannot unmarshal into Go value of type handlers.jsonPatchOp".into())),
         };
         list.into_iter().map(operation).collect::<Result<_, _>>().map(Self)
     }

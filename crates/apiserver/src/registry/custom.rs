@@ -162,6 +162,16 @@ impl Custom {
         Ok(unknown)
     }
 
+    /// Turns a stored object into this version. Defaults and pruning are those of the stored version, as in the real server.
+    pub(crate) fn from_storage(&self, group: &str, version: &str, written_under: u64, object: &mut Object) {
+        object.api_version = format!("{group}/{version}");
+        if written_under != self.generation {
+            // Fields that were fine when they were written and are not now are shown as far as they can be.
+            let _unknown = self.storage.1.prune(&mut object.body);
+            self.storage.1.default(&mut object.body);
+        }
+    }
+
     /// Turns an object of this version into the stored one.
     pub(crate) fn to_storage(&self, group: &str, object: &mut Object) {
         let (version, schema) = &self.storage;

@@ -189,13 +189,7 @@ impl Resource {
                     (other.from_storage)(&mut object);
                 }
             }
-            Source::Custom(custom) => {
-                if !custom.is_stored_form(stored.schema, &self.version) {
-                    object.api_version = self.api_version();
-                    // Fields that were fine when they were written and are not now are shown as far as they can be.
-                    let _unknown = custom.complete(&mut object);
-                }
-            }
+            Source::Custom(custom) => custom.from_storage(&self.group, &self.version, stored.schema, &mut object),
         }
         object
     }

@@ -4,16 +4,18 @@ use serde_json::Value;
 
 use super::{
     Call, Content, Reply,
-    create::{judge_fields, read_object, settle_namespace},
+    create::{read_object, settle_namespace},
 };
 use crate::{
     api::Api,
     decode,
-    error::ApiError,
-    http::query::WriteOptions,
+    error::{ApiError, GroupKind},
+    field::FieldError,
+    http::query::{FieldValidation, WriteOptions},
     object::Object,
     patch::{JsonPatch, Unreadable, merge},
-    write::{Change, Updated, dedup_owners},
+    registry::Resource,
+    write::{Change, Updated, dedup_owners, uid_conflict},
 };
 
 /// Replaces an object or a part of it.
@@ -25,8 +27,21 @@ pub(crate) async fn update(api: &Api, call: &Call, change: Change) -> Result<Rep
     let (mut object, warnings) = read_object(call, &options)?;
     settle_name(call, &mut object)?;
     let resource = &call.target.resource;
-    let updated = api.update(resource, &call.target.key(), change, options.dry_run, Some(call), |_| Ok(object.clone())).await?;
+    let updated = api
+        .update(resource, &call.target.key(), change, options.dry_run, Some(call), |old| {
+            check_uid(resource, &object, old)?;
+            Ok(object.clone())
+        })
+        .await?;
     Ok(reply(updated).warn(warnings))
+}
+
+/// A replacement that names a uid means that object and no other.
+fn check_uid(resource: &Resource, new: &Object, old: Option<&Object>) -> Result<(), ApiError> {
+    match old {
+        Some(old) if !new.meta.uid.is_empty() && new.meta.uid != old.meta.uid => Err(uid_conflict(resource, &new.meta, &old.meta.uid)),
+        _ => Ok(()),
+    }
 }
 
 fn reply(updated: Updated) -> Reply {
@@ -74,7 +89,19 @@ fn read_patch(call: &Call) -> Result<(Patch, Vec<String>), ApiError> {
         }
         "application/merge-patch+json" => {
             let (value, duplicates) = read_json(&call.body)?;
-            Ok((Patch::Merge(value), duplicates))
+            let not_a_map = |what: &str| {
+                ApiError::BadRequest(format!(
+                    "error decoding patch: json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"
+                ))
+            };
+            match value {
+                Value::Object(_) => Ok((Patch::Merge(value), duplicates)),
+                Value::Null => Err(ApiError::BadRequest("Invalid JSON Patch".into())),
+                Value::Array(_) => Err(not_a_map("array")),
+                Value::String(_) => Err(not_a_map("string")),
+                Value::Number(_) => Err(not_a_map("number")),
+                Value::Bool(_) => Err(not_a_map("bool")),
+            }
         }
         _ if call.target.resource.items_name_kind() => Err(ApiError::UnsupportedMediaType(PATCH_TYPES.to_vec())),
         _ => Err(ApiError::UnsupportedPatchType),
@@ -101,12 +128,16 @@ pub(crate) async fn patch(api: &Api, call: &Call, change: Change) -> Result<Repl
     let updated = api
         .update(resource, &call.target.key(), Change { may_create: false, ..change }, options.dry_run, Some(call), |old| {
             let old = old.ok_or_else(|| call.target.not_found())?;
-            let (mut new, unknown) = patched(call, &patch, old)?;
+            let Patched { object: mut new, unknown, shown } = patched(call, &patch, old)?;
             strict.retain(|s| s.starts_with("duplicate"));
             strict.extend(unknown);
-            settle_namespace(call, &mut new)?;
+            settle_name(call, &mut new)?;
             let twice = dedup_owners(&mut new.meta);
-            noted = judge_fields(call, strict.clone(), &options)?;
+            noted = match options.field_validation {
+                FieldValidation::Strict if !strict.is_empty() => return Err(misfit(shown, &decode::strict_error(&strict))),
+                FieldValidation::Ignore => Vec::new(),
+                _ => strict.clone(),
+            };
             noted.extend(twice);
             Ok(new)
         })
@@ -114,8 +145,16 @@ pub(crate) async fn patch(api: &Api, call: &Call, change: Change) -> Result<Repl
     Ok(reply(updated).warn(noted))
 }
 
-/// The object after the patch, decoded again, and the fields its kind does not know.
-fn patched(call: &Call, patch: &Patch, old: &Object) -> Result<(Object, Vec<String>), ApiError> {
+/// An object after a patch.
+struct Patched {
+    object: Object,
+    /// The fields its kind does not know.
+    unknown: Vec<String>,
+    /// The JSON that the patch led to, as a refusal shows it.
+    shown: String,
+}
+
+fn patched(call: &Call, patch: &Patch, old: &Object) -> Result<Patched, ApiError> {
     let mut value = old.to_value();
     match patch {
         Patch::Json(patch) => patch
@@ -123,6 +162,24 @@ fn patched(call: &Call, patch: &Patch, old: &Object) -> Result<(Object, Vec<Stri
             .map_err(|_| ApiError::Unprocessable("the server rejected our request due to an error in our request".into()))?,
         Patch::Merge(patch) => merge(&mut value, patch.clone()),
     }
-    let decoded = call.target.resource.decode_value(value).map_err(ApiError::Unprocessable)?;
-    Ok((decoded.object, decoded.strict))
+    let shown = value.to_string();
+    let resource = &call.target.resource;
+    for (field, expected) in [("apiVersion", resource.api_version()), ("kind", resource.kind.clone())] {
+        if value.get(field).and_then(Value::as_str).is_none_or(|found| found != expected) {
+            let found = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+            return Err(misfit(
+                shown,
+                &format!("{} {} is not {} {}", found("apiVersion"), found("kind"), resource.api_version(), resource.kind),
+            ));
+        }
+    }
+    match resource.decode_value(value) {
+        Ok(decoded) => Ok(Patched { object: decoded.object, unknown: decoded.strict, shown }),
+        Err(why) => Err(misfit(shown, &why)),
+    }
+}
+
+/// 422 for a patch whose outcome is no object of the kind.
+fn misfit(shown: String, why: &str) -> ApiError {
+    ApiError::Invalid { kind: GroupKind::new("", ""), name: String::new(), errors: vec![FieldError::invalid("patch", &shown, why)] }
 }

@@ -9,7 +9,7 @@ mod update;
 
 pub(crate) use delete::{DeleteOptions, Deleted, Preconditions, Propagation};
 pub(crate) use meta::dedup_owners;
-pub(crate) use update::{Change, Updated};
+pub(crate) use update::{Change, Updated, uid_conflict};
 
 use std::sync::Arc;
 

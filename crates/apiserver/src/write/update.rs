@@ -6,7 +6,7 @@ use crate::{
     error::{ApiError, GroupKind},
     field::FieldError,
     http::query::parse_revision,
-    object::Object,
+    object::{Object, ObjectMeta},
     registry::Resource,
     store::{Expect, ObjectKey, Refused, Write},
     verbs::Call,
@@ -157,8 +157,7 @@ impl Api {
             return Err(ApiError::NotFound { resource: resource.group_resource(), name: key.name().into() });
         }
         if !object.meta.uid.is_empty() {
-            let why = uid_mismatch(resource, key.namespace(), key.name(), &object.meta.uid, "");
-            return Err(ApiError::Conflict { what: resource.group_resource(), name: key.name().into(), why });
+            return Err(uid_conflict(resource, &object.meta, ""));
         }
         sent_version(&object)?;
         object.meta.resource_version.clear();
@@ -173,21 +172,20 @@ fn sent_version(object: &Object) -> Result<Option<u64>, ApiError> {
     parse_revision(text).map_err(|_| ApiError::Unnamed(format!("strconv.ParseUint: parsing {text:?}: invalid syntax")))
 }
 
-/// The words the real server's storage has for an object of another uid.
-fn uid_mismatch(resource: &Resource, namespace: &str, name: &str, wanted: &str, found: &str) -> String {
-    let place = [&resource.plural, namespace, name].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join("/");
-    format!(
-        "StorageError: invalid object, Code: 4, Key: /registry/{place}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
-    )
+/// 409 for an object of another uid than the one meant, in the words of the real server's storage.
+pub(crate) fn uid_conflict(resource: &Resource, wanted: &ObjectMeta, found: &str) -> ApiError {
+    let place =
+        [&resource.plural, &wanted.namespace, &wanted.name].into_iter().filter(|s| !s.is_empty()).cloned().collect::<Vec<_>>().join("/");
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{place}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {found}",
+        wanted.uid
+    );
+    ApiError::Conflict { what: resource.group_resource(), name: wanted.name.clone(), why }
 }
 
 /// Whether the new object was made from the current one, as far as it says.
 fn check_version(resource: &Resource, new: &Object, old: &Object) -> Result<(), ApiError> {
     let name = &old.meta.name;
-    if !new.meta.uid.is_empty() && new.meta.uid != old.meta.uid {
-        let why = uid_mismatch(resource, &old.meta.namespace, name, &new.meta.uid, &old.meta.uid);
-        return Err(ApiError::Conflict { what: resource.group_resource(), name: name.clone(), why });
-    }
     match sent_version(new)? {
         None | Some(0) if resource.strategy.unconditional_update => Ok(()),
         None | Some(0) => {
