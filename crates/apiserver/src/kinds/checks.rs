@@ -74,7 +74,8 @@ pub(crate) fn port_name(name: &str) -> Vec<String> {
         (name.starts_with('-') || name.ends_with('-'), "must not begin or end with a hyphen"),
     ]
     .into_iter()
-    .filter_map(|(bad, why)| bad.then(|| why.to_owned()))
+    .filter(|(bad, _)| *bad)
+    .map(|(_, why)| why.to_owned())
     .collect()
 }
 

@@ -221,10 +221,10 @@ fn validate_change(new: &Object, old: &Object, allowed: Allowed, out: &mut Vec<F
         request.body.part("status").list("conditions").iter().filter(|c| c.text("type") == kind).cloned().collect()
     };
     let certificate = |request: &Object| request.body.part("status").text("certificate").to_owned();
-    if certificate(new) != certificate(old) {
-        if let Err(why) = check_certificate(&decoded(new.body.part("status").part("certificate"))) {
-            out.push(FieldError::invalid("status.certificate", "<certificate data>", &why));
-        }
+    if certificate(new) != certificate(old)
+        && let Err(why) = check_certificate(&decoded(new.body.part("status").part("certificate")))
+    {
+        out.push(FieldError::invalid("status.certificate", "<certificate data>", &why));
     }
     for kind in ["Approved", "Denied", "Failed"] {
         if of(new, kind).len() < of(old, kind).len() {
