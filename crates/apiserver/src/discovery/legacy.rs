@@ -139,14 +139,17 @@ impl<'a> ApiResourceList<'a> {
         let resources = version
             .resources
             .iter()
-            .flat_map(|r| std::iter::once(ApiResource::whole(r)).chain(r.parts.iter().map(|p| ApiResource::part(r, p))))
+            .flat_map(|r| std::iter::once(ApiResource::whole(r, group)).chain(r.parts.iter().map(|p| ApiResource::part(r, p))))
             .collect();
         Self { kind: "APIResourceList", api_version, group_version: group.version_name(version), resources }
     }
 }
 
 impl<'a> ApiResource<'a> {
-    fn whole(resource: &'a Resource) -> Self {
+    fn whole(resource: &'a Resource, group: &Group) -> Self {
+        // A custom resource shows no hash while the version it is stored in is not served.
+        let shown = resource.custom().is_none_or(|_| group.versions.iter().any(|v| v.name == resource.stored_version().1));
+        let stored = shown && resource.verbs.contains(&"watch");
         Self {
             name: resource.plural.clone(),
             singular_name: &resource.singular,
@@ -157,7 +160,7 @@ impl<'a> ApiResource<'a> {
             verbs: resource.verbs,
             short_names: &resource.short_names,
             categories: &resource.categories,
-            storage_version_hash: resource.verbs.contains(&"watch").then(|| storage_version_hash(resource)),
+            storage_version_hash: stored.then(|| storage_version_hash(resource)),
         }
     }
 

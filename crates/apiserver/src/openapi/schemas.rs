@@ -167,10 +167,10 @@ fn map(values: impl Into<Value>) -> Map<String, Value> {
 
 /// A reference may have nothing beside it, so one that has is wrapped.
 fn whole(mut schema: Map<String, Value>) -> Value {
-    if schema.len() > 1 {
-        if let Some(reference) = schema.remove("$ref") {
-            schema.insert("allOf".into(), json!([{"$ref": reference}]));
-        }
+    if schema.len() > 1
+        && let Some(reference) = schema.remove("$ref")
+    {
+        schema.insert("allOf".into(), json!([{"$ref": reference}]));
     }
     schema.into()
 }
