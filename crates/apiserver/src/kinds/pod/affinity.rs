@@ -75,13 +75,13 @@ fn check_requirement(requirement: &Value, values: Values, at: &Path<'_>, out: &m
     let operator = requirement.text("operator");
     match (operator, requirement.list("values").len()) {
         ("In" | "NotIn", 0) => {
-            out.push(FieldError::required(&values_at, "must be specified when `operator` is 'In' or 'NotIn'"));
+            out.push(FieldError::required(values_at, "must be specified when `operator` is 'In' or 'NotIn'"));
         }
         ("Exists" | "DoesNotExist", 1..) => {
-            out.push(FieldError::forbidden(&values_at, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"));
+            out.push(FieldError::forbidden(values_at, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"));
         }
         ("Gt" | "Lt", count) if count != 1 => {
-            out.push(FieldError::required(&values_at, "must be specified single value when `operator` is 'Lt' or 'Gt'"));
+            out.push(FieldError::required(values_at, "must be specified single value when `operator` is 'Lt' or 'Gt'"));
         }
         ("In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt", _) => {}
         _ => out.push(FieldError::invalid(at.child("operator"), operator, "not a valid selector operator")),
@@ -101,7 +101,7 @@ fn check_field(requirement: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         "In" | "NotIn" => {
             if requirement.list("values").len() != 1 {
                 let detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
-                out.push(FieldError::required(&values_at, detail));
+                out.push(FieldError::required(values_at, detail));
             }
         }
         other => out.push(FieldError::invalid(at.child("operator"), other, "not a valid selector operator")),
@@ -156,7 +156,7 @@ pub(super) fn check_label_keys(holder: &Value, at: &Path<'_>, out: &mut Vec<Fiel
     for name in ["matchLabelKeys", "mismatchLabelKeys"] {
         let keys_at = at.child(name);
         if selector.is_none() && !holder.list(name).is_empty() {
-            out.push(FieldError::forbidden(&keys_at, "must not be specified when labelSelector is not set"));
+            out.push(FieldError::forbidden(keys_at, "must not be specified when labelSelector is not set"));
             continue;
         }
         for (i, key) in holder.texts(name).enumerate() {

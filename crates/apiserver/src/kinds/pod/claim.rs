@@ -56,7 +56,7 @@ fn check_access(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let modes_at = at.child("accessModes");
     let modes: Vec<&str> = spec.texts("accessModes").collect();
     if modes.is_empty() {
-        out.push(FieldError::required(&modes_at, "at least 1 access mode is required"));
+        out.push(FieldError::required(modes_at, "at least 1 access mode is required"));
     }
     checks::label_selector(&at.child("selector"), spec.part("selector"), out);
     for mode in &modes {
@@ -64,7 +64,7 @@ fn check_access(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
     let single = modes.contains(&"ReadWriteOncePod");
     if single && modes.iter().any(|m| *m != "ReadWriteOncePod" && ACCESS_MODES.contains(m)) {
-        out.push(FieldError::forbidden(&modes_at, "may not use ReadWriteOncePod with other access modes"));
+        out.push(FieldError::forbidden(modes_at, "may not use ReadWriteOncePod with other access modes"));
     }
 }
 

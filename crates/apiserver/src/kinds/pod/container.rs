@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     super::{checks, look::Look},
     env, mount, probe, resources, security,
-    spec::{Scene, checks_choice},
+    spec::{Scene, check_choice},
 };
 use crate::{
     field::{FieldError, Path},
@@ -128,11 +128,11 @@ fn check_common(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut V
     }
     checks::required(&at.child("image"), container.text("image"), out);
     let policy = container.text("terminationMessagePolicy");
-    checks_choice(&at.child("terminationMessagePolicy"), policy, &["File", "FallbackToLogsOnError"], out);
+    check_choice(&at.child("terminationMessagePolicy"), policy, &["File", "FallbackToLogsOnError"], out);
     check_ports(container.list("ports"), &at.child("ports"), out);
     env::check(container, at, out);
     mount::check(container, scene, at, out);
-    checks_choice(&at.child("imagePullPolicy"), container.text("imagePullPolicy"), &["Always", "IfNotPresent", "Never"], out);
+    check_choice(&at.child("imagePullPolicy"), container.text("imagePullPolicy"), &["Always", "IfNotPresent", "Never"], out);
     resources::check(container.part("resources"), resources::Level::Container, &scene.claims, &at.child("resources"), out);
     check_resize_policy(container, scene, &at.child("resizePolicy"), out);
     security::check_container(container.part("securityContext"), scene.host_users, &at.child("securityContext"), out);
@@ -155,7 +155,7 @@ fn check_ports(ports: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
         if let Some(host) = port.int("hostPort").filter(|p| *p != 0) {
             checks::port_number(&at.child("hostPort"), host, out);
         }
-        checks_choice(&at.child("protocol"), port.text("protocol"), checks::PROTOCOLS, out);
+        check_choice(&at.child("protocol"), port.text("protocol"), checks::PROTOCOLS, out);
     }
 }
 
@@ -182,8 +182,8 @@ fn check_resize_policy(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out:
         if !seen.insert(resource) {
             out.push(FieldError::duplicate(at.index(i), resource));
         }
-        checks_choice(at, resource, &["cpu", "memory"], out);
-        checks_choice(at, restart, &["NotRequired", "RestartContainer"], out);
+        check_choice(at, resource, &["cpu", "memory"], out);
+        check_choice(at, restart, &["NotRequired", "RestartContainer"], out);
         if scene.restart_policy == "Never" && restart != "NotRequired" {
             out.push(FieldError::invalid(at, restart, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"));
         }
@@ -203,7 +203,7 @@ fn check_restart_policy(container: &Value, at: &Path<'_>, out: &mut Vec<FieldErr
     }
     let at_rules = at.child("restartPolicyRules");
     if rules.len() > RESTART_RULES_MAX {
-        out.push(FieldError::too_many(&at_rules, rules.len(), RESTART_RULES_MAX));
+        out.push(FieldError::too_many(at_rules, rules.len(), RESTART_RULES_MAX));
     }
     for (i, rule) in rules.iter().enumerate() {
         let at = at_rules.index(i);

@@ -58,7 +58,7 @@ fn check_propagation(mount: &Value, container: &Value, list: &Path<'_>, out: &mu
     let at = list.child("mountPropagation");
     checks::one_of(&at, mode, &["Bidirectional", "HostToContainer", "None"], out);
     if mode == "Bidirectional" && !container.part("securityContext").is_true("privileged") {
-        out.push(FieldError::forbidden(&at, "Bidirectional mount propagation is available only to privileged containers"));
+        out.push(FieldError::forbidden(at, "Bidirectional mount propagation is available only to privileged containers"));
     }
 }
 
@@ -68,13 +68,13 @@ fn check_recursive(mount: &Value, list: &Path<'_>, out: &mut Vec<FieldError>) {
         None | Some("Disabled") => {}
         Some("Enabled" | "IfPossible") => {
             if !mount.is_true("readOnly") {
-                out.push(FieldError::forbidden(&at, "may only be specified when readOnly is true"));
+                out.push(FieldError::forbidden(at, "may only be specified when readOnly is true"));
             }
             if !matches!(mount.text("mountPropagation"), "" | "None") {
-                out.push(FieldError::forbidden(&at, "may only be specified when mountPropagation is None or not specified"));
+                out.push(FieldError::forbidden(at, "may only be specified when mountPropagation is None or not specified"));
             }
         }
-        Some(other) => out.push(FieldError::not_supported(&at, other, &["Disabled", "Enabled", "IfPossible"])),
+        Some(other) => out.push(FieldError::not_supported(at, other, &["Disabled", "Enabled", "IfPossible"])),
     }
 }
 
@@ -87,30 +87,30 @@ fn check_devices(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut 
         let (name_at, path_at) = (at.child("name"), at.child("devicePath"));
         checks::required(&name_at, name, out);
         if names.contains(name) {
-            out.push(FieldError::invalid(&name_at, name, "must be unique"));
+            out.push(FieldError::invalid(name_at, name, "must be unique"));
         }
         match scene.volumes.get(name) {
-            None => out.push(FieldError::not_found(&name_at, name)),
+            None => out.push(FieldError::not_found(name_at, name)),
             Some(volume) if !volume.has("persistentVolumeClaim") && !volume.has("ephemeral") => {
                 let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
-                out.push(FieldError::invalid(&name_at, name, detail));
+                out.push(FieldError::invalid(name_at, name, detail));
             }
             Some(_) => {}
         }
         checks::required(&path_at, path, out);
         if paths.contains(path) {
-            out.push(FieldError::invalid(&path_at, path, "must be unique"));
+            out.push(FieldError::invalid(path_at, path, "must be unique"));
         }
         if has_backsteps(path) {
-            out.push(FieldError::invalid(&path_at, path, "can not contain backsteps ('..')"));
+            out.push(FieldError::invalid(path_at, path, "can not contain backsteps ('..')"));
         } else {
             paths.insert(path);
         }
         if mounts.iter().any(|m| m.text("name") == name) {
-            out.push(FieldError::invalid(&name_at, name, "must not already exist in volumeMounts"));
+            out.push(FieldError::invalid(name_at, name, "must not already exist in volumeMounts"));
         }
         if mounts.iter().any(|m| m.text("mountPath") == path) {
-            out.push(FieldError::invalid(&path_at, path, "must not already exist as a path in volumeMounts"));
+            out.push(FieldError::invalid(path_at, path, "must not already exist as a path in volumeMounts"));
         }
         if !name.is_empty() {
             names.insert(name);

@@ -76,7 +76,7 @@ pub(super) fn check_sources(sources: &[Value], at: &Path<'_>, out: &mut Vec<Fiel
             }
         }
         if found > 1 {
-            out.push(FieldError::forbidden(&here, "may not specify more than 1 volume type per source"));
+            out.push(FieldError::forbidden(here, "may not specify more than 1 volume type per source"));
         }
     }
 }
@@ -109,10 +109,10 @@ fn check_token(token: &Value, volume: &Path<'_>, at: &Path<'_>, out: &mut Vec<Fi
     let seconds = token.number("expirationSeconds");
     let seconds_at = at.child("expirationSeconds");
     if seconds < TOKEN_SECONDS_MIN {
-        out.push(FieldError::invalid(&seconds_at, seconds, "may not specify a duration less than 10 minutes"));
+        out.push(FieldError::invalid(seconds_at, seconds, "may not specify a duration less than 10 minutes"));
     }
     if seconds > TOKEN_SECONDS_MAX {
-        out.push(FieldError::invalid(&seconds_at, seconds, "may not specify a duration larger than 2^32 seconds"));
+        out.push(FieldError::invalid(seconds_at, seconds, "may not specify a duration larger than 2^32 seconds"));
     }
     // Kubernetes blames the volume for the path of a token.
     let path_at = volume.child("path");

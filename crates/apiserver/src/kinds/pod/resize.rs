@@ -93,7 +93,7 @@ fn check_order(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError
     for list in LISTS {
         let list_at = at.child(list);
         if new.list(list).len() != old.list(list).len() {
-            out.push(FieldError::forbidden(&list_at, &format!("{list} may not be added or removed on resize")));
+            out.push(FieldError::forbidden(list_at, &format!("{list} may not be added or removed on resize")));
             continue;
         }
         for (i, (new, old)) in new.list(list).iter().zip(old.list(list)).enumerate() {

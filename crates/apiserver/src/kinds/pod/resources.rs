@@ -126,7 +126,7 @@ fn check_claims(claims: &[Value], known: &BTreeSet<&str>, at: &Path<'_>, out: &m
     let mut seen: BTreeSet<(String, String)> = BTreeSet::new();
     for (i, claim) in claims.iter().enumerate() {
         let (name, request, at) = (claim.text("name"), claim.text("request"), at.index(i));
-        if !checks_required(&at, name, out) {
+        if !is_given(&at, name, out) {
             continue;
         }
         let whole = |r: &str| (name.to_owned(), r.to_owned());
@@ -136,20 +136,20 @@ fn check_claims(claims: &[Value], known: &BTreeSet<&str>, at: &Path<'_>, out: &m
         let taken = seen.contains(&whole("")) || seen.contains(&whole(request));
         if taken || (request.is_empty() && seen.iter().any(|(n, _)| n == name)) {
             let shown = if request.is_empty() { name.to_owned() } else { format!("{name}/{request}") };
-            out.push(FieldError::duplicate(&at, &shown));
+            out.push(FieldError::duplicate(at, &shown));
         }
         seen.insert(whole(request));
         if !known.contains(name) {
             let names: Vec<&str> = known.iter().copied().collect();
             let rest = if names.is_empty() { " which is empty".to_owned() } else { format!(": {}", names.join(", ")) };
-            let plain = FieldError::not_found(&at, name);
+            let plain = FieldError::not_found(at, name);
             let message = format!("{}: must be one of the names in pod.spec.resourceClaims{rest}", plain.message);
             out.push(FieldError { message, ..plain });
         }
     }
 }
 
-fn checks_required(at: &Path<'_>, text: &str, out: &mut Vec<FieldError>) -> bool {
+fn is_given(at: &Path<'_>, text: &str, out: &mut Vec<FieldError>) -> bool {
     checks::required(at, text, out);
     !text.is_empty()
 }
@@ -180,7 +180,7 @@ pub(super) fn check_pod_level(spec: &Value, claims: &BTreeSet<&str>, at: &Path<'
     let Some(resources) = spec.get_set("resources") else { return };
     let at = at.child("resources");
     if spec.part("os").text("name") == "windows" {
-        out.push(FieldError::forbidden(&at, "may not be set for a windows pod"));
+        out.push(FieldError::forbidden(at, "may not be set for a windows pod"));
         return;
     }
     if resources.has("claims") {

@@ -43,7 +43,7 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &Path<'_>, out: &mut 
             checks::named(&at.child("key"), key, names::qualified_name(key), out);
         } else if operator != "Exists" {
             let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-            out.push(FieldError::invalid(&operator_at, operator, detail));
+            out.push(FieldError::invalid(operator_at, operator, detail));
         }
         if toleration.has("tolerationSeconds") && effect != "NoExecute" {
             let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
@@ -53,13 +53,13 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &Path<'_>, out: &mut 
             "" | "Equal" => {
                 let wrong = names::label_value(value);
                 if !wrong.is_empty() {
-                    out.push(FieldError::invalid(&operator_at, value, &wrong.join(";")));
+                    out.push(FieldError::invalid(operator_at, value, &wrong.join(";")));
                 }
             }
             "Exists" if value.is_empty() => {}
-            "Exists" => out.push(FieldError::invalid(&operator_at, value, "value must be empty when `operator` is 'Exists'")),
-            "Lt" | "Gt" => out.push(FieldError::not_supported(&operator_at, operator, &["Equal", "Exists", "Lt", "Gt"])),
-            _ => out.push(FieldError::not_supported(&operator_at, operator, &["Equal", "Exists"])),
+            "Exists" => out.push(FieldError::invalid(operator_at, value, "value must be empty when `operator` is 'Exists'")),
+            "Lt" | "Gt" => out.push(FieldError::not_supported(operator_at, operator, &["Equal", "Exists", "Lt", "Gt"])),
+            _ => out.push(FieldError::not_supported(operator_at, operator, &["Equal", "Exists"])),
         }
         if !effect.is_empty() {
             checks::one_of(&at.child("effect"), effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], out);
@@ -85,7 +85,7 @@ pub(super) fn check_spread(constraints: &[Value], at: &Path<'_>, out: &mut Vec<F
             check_positive(domains, &domains_at, out);
             if action != "DoNotSchedule" {
                 let detail = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
-                out.push(FieldError::invalid(&domains_at, domains, &detail));
+                out.push(FieldError::invalid(domains_at, domains, &detail));
             }
         }
         for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {

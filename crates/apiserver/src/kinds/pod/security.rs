@@ -61,11 +61,11 @@ fn check_sysctls(context: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         let item = at.index(i);
         let (at, name) = (item.child("name"), sysctl.text("name"));
         if name.is_empty() {
-            out.push(FieldError::required(&at, ""));
+            out.push(FieldError::required(at, ""));
         } else if name.len() > 253 || !SYSCTL_RE.is_match(name) {
-            out.push(FieldError::invalid(&at, name, &format!("must have at most 253 characters and match regex {SYSCTL}")));
+            out.push(FieldError::invalid(at, name, &format!("must have at most 253 characters and match regex {SYSCTL}")));
         } else if seen.contains(name) {
-            out.push(FieldError::duplicate(&at, name));
+            out.push(FieldError::duplicate(at, name));
         }
         seen.insert(name);
     }
@@ -159,12 +159,12 @@ fn check_apparmor(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         ("Localhost", None) => out.push(FieldError::required(file_at, "must be set when AppArmor type is Localhost")),
         ("Localhost", Some(file)) => {
             if file.trim() != file {
-                out.push(FieldError::invalid(&file_at, file, "must not be padded with whitespace"));
+                out.push(FieldError::invalid(file_at, file, "must not be padded with whitespace"));
             } else if file.is_empty() {
-                out.push(FieldError::required(&file_at, "must be set when AppArmor type is Localhost"));
+                out.push(FieldError::required(file_at, "must be set when AppArmor type is Localhost"));
             }
             if file.len() > APPARMOR_PROFILE_MAX {
-                out.push(FieldError::too_long(&file_at, APPARMOR_PROFILE_MAX));
+                out.push(FieldError::too_long(file_at, APPARMOR_PROFILE_MAX));
             }
         }
         ("RuntimeDefault" | "Unconfined", Some(file)) => {

@@ -50,8 +50,8 @@ pub(crate) fn check(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut V
     container::check_all(spec, &scene, at, out);
     resources::check_pod_level(spec, &scene.claims, at, out);
     check_host_ports(spec, holder, at, out);
-    checks_choice(&at.child("restartPolicy"), spec.text("restartPolicy"), &["Always", "OnFailure", "Never"], out);
-    checks_choice(&at.child("dnsPolicy"), spec.text("dnsPolicy"), &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"], out);
+    check_choice(&at.child("restartPolicy"), spec.text("restartPolicy"), &["Always", "OnFailure", "Never"], out);
+    check_choice(&at.child("dnsPolicy"), spec.text("dnsPolicy"), &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"], out);
     checks::labels(&at.child("nodeSelector"), spec.part("nodeSelector"), out);
     security::check_pod(spec, &at.child("securityContext"), out);
     check_pull_secrets(spec, &at.child("imagePullSecrets"), out);
@@ -70,7 +70,7 @@ pub(crate) fn check(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut V
 }
 
 /// A choice that must be made, out of `supported`.
-pub(super) fn checks_choice(at: &Path<'_>, value: &str, supported: &[&str], out: &mut Vec<FieldError>) {
+pub(super) fn check_choice(at: &Path<'_>, value: &str, supported: &[&str], out: &mut Vec<FieldError>) {
     if value.is_empty() {
         out.push(FieldError::required(at, ""));
     } else {
@@ -107,10 +107,10 @@ fn check_claims(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<F
         }
         const SOURCES: [&str; 2] = ["resourceClaimName", "resourceClaimTemplateName"];
         match SOURCES.iter().filter(|s| claim.has(s)).count() {
-            0 => out.push(FieldError::invalid(&at, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")),
+            0 => out.push(FieldError::invalid(at, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")),
             1 => {}
             _ => out.push(FieldError::invalid(
-                &at,
+                at,
                 claim,
                 "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
             )),
@@ -169,7 +169,7 @@ fn check_dns(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
     if config.list("nameservers").len() > NAMESERVERS_MAX {
         let detail = format!("must not have more than {NAMESERVERS_MAX} nameservers");
-        out.push(FieldError::invalid(&servers_at, config.part("nameservers"), &detail));
+        out.push(FieldError::invalid(servers_at, config.part("nameservers"), &detail));
     }
     for (i, server) in config.texts("nameservers").enumerate() {
         checks::ip(&servers_at.index(i), server, out);
@@ -178,11 +178,11 @@ fn check_dns(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let searches: Vec<&str> = config.texts("searches").collect();
     if searches.len() > SEARCHES_MAX {
         let detail = format!("must not have more than {SEARCHES_MAX} search paths");
-        out.push(FieldError::invalid(&searches_at, config.part("searches"), &detail));
+        out.push(FieldError::invalid(searches_at, config.part("searches"), &detail));
     }
     if searches.join(" ").len() > SEARCHES_CHARS_MAX {
         let detail = format!("must not have more than {SEARCHES_CHARS_MAX} characters (including spaces) in the search list");
-        out.push(FieldError::invalid(&searches_at, config.part("searches"), &detail));
+        out.push(FieldError::invalid(searches_at, config.part("searches"), &detail));
     }
     for (i, search) in searches.into_iter().enumerate().filter(|(_, s)| *s != ".") {
         let search = search.strip_suffix('.').unwrap_or(search);
@@ -239,11 +239,11 @@ fn check_host_name(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         ("hostNetwork", "may not be specified when hostNetwork is true"),
     ] {
         if spec.is_true(field) {
-            out.push(FieldError::forbidden(&at, detail));
+            out.push(FieldError::forbidden(at, detail));
         }
     }
     if name.len() > 64 {
-        out.push(FieldError::too_long(&at, 64));
+        out.push(FieldError::too_long(at, 64));
     }
     checks::named(&at, name, names::dns_subdomain(name), out);
 }
@@ -272,7 +272,7 @@ fn check_names(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         checks::named(&at.child("runtimeClassName"), class, names::dns_subdomain(class), out);
     }
     if let Some(policy) = spec.part("preemptionPolicy").as_str() {
-        checks_choice(&at.child("preemptionPolicy"), policy, &["PreemptLowerPriority", "Never"], out);
+        check_choice(&at.child("preemptionPolicy"), policy, &["PreemptLowerPriority", "Never"], out);
     }
     if let Some(overhead) = spec.get_set("overhead") {
         let limits = Value::Object(Map::from_iter([("limits".to_owned(), overhead.clone())]));

@@ -14,7 +14,7 @@ use super::{
     claim,
     mount::{check_descending, check_no_backsteps, check_not_reserved},
     projection,
-    spec::{Holder, checks_choice},
+    spec::{Holder, check_choice},
 };
 use crate::{
     field::{FieldError, Path},
@@ -54,7 +54,7 @@ const SOURCES: [(&str, &[&str], Check); 30] = [
     ("projected", &[], check_projected),
     ("csi", &[], check_csi),
     ("ephemeral", &["volumeClaimTemplate"], check_ephemeral),
-    ("image", &[], |s, at, out| checks_choice(&at.child("pullPolicy"), s.text("pullPolicy"), &["Always", "IfNotPresent", "Never"], out)),
+    ("image", &[], |s, at, out| check_choice(&at.child("pullPolicy"), s.text("pullPolicy"), &["Always", "IfNotPresent", "Never"], out)),
 ];
 
 fn nothing(_: &Value, _: &Path<'_>, _: &mut Vec<FieldError>) {}
@@ -249,11 +249,11 @@ fn check_fibre_channel(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
     let (targets, ids) = (source.list("targetWWNs"), source.list("wwids"));
     let targets_at = at.child("targetWWNs");
     if targets.is_empty() && ids.is_empty() {
-        out.push(FieldError::required(&targets_at, "must specify either targetWWNs or wwids, but not both"));
+        out.push(FieldError::required(targets_at, "must specify either targetWWNs or wwids, but not both"));
     }
     if !targets.is_empty() && !ids.is_empty() {
         let detail = "targetWWNs and wwids can not be specified simultaneously";
-        out.push(FieldError::invalid(&targets_at, source.part("targetWWNs"), detail));
+        out.push(FieldError::invalid(targets_at, source.part("targetWWNs"), detail));
     }
     if !targets.is_empty() {
         match source.int("lun") {
@@ -329,7 +329,7 @@ fn check_csi(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         out.push(FieldError::required(driver_at, ""));
     } else {
         if driver.len() > 63 {
-            out.push(FieldError::too_long(&driver_at, 63));
+            out.push(FieldError::too_long(driver_at, 63));
         }
         checks::named(&driver_at, driver, names::dns_subdomain(&driver.to_lowercase()), out);
     }

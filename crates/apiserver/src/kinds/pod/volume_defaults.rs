@@ -61,8 +61,12 @@ pub(super) fn default_volume(volume: &mut Json) {
     {
         directory.insert("sizeLimit".into(), limit.to_string().into());
     }
-    volume.map_mut("downwardAPI").map(|d| d.maps_mut("items").for_each(default_source));
-    volume.map_mut("projected").map(|p| p.maps_mut("sources").for_each(default_projection));
+    if let Some(d) = volume.map_mut("downwardAPI") {
+        d.maps_mut("items").for_each(default_source)
+    }
+    if let Some(p) = volume.map_mut("projected") {
+        p.maps_mut("sources").for_each(default_projection)
+    }
     if let Some(claim) = volume.map_mut("ephemeral").and_then(|e| e.map_mut("volumeClaimTemplate")) {
         claim.map_at("metadata");
         default_claim_spec(claim.map_at("spec"));
@@ -70,7 +74,9 @@ pub(super) fn default_volume(volume: &mut Json) {
 }
 
 fn default_projection(source: &mut Json) {
-    source.map_mut("downwardAPI").map(|d| d.maps_mut("items").for_each(default_source));
+    if let Some(d) = source.map_mut("downwardAPI") {
+        d.maps_mut("items").for_each(default_source)
+    }
     if let Some(token) = source.map_mut("serviceAccountToken") {
         token.default_to("expirationSeconds", TOKEN_SECONDS);
     }

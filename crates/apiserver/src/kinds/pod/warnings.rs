@@ -167,8 +167,7 @@ fn of_neighbours(affinity: &Value, at: &Path<'_>, out: &mut Vec<String>) {
 fn of_volumes(spec: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     let list_at = at.child("volumes");
     for (i, volume) in spec.list("volumes").iter().enumerate() {
-        for (source, shown, why) in OLD_SOURCES.iter().filter(|(source, ..)| volume.has(source)) {
-            debug_assert!(!source.is_empty());
+        for (_, shown, why) in OLD_SOURCES.iter().filter(|(source, ..)| volume.has(source)) {
             out.push(format!("{}: {why}", list_at.index(i).child(shown)));
         }
     }
@@ -207,8 +206,11 @@ fn of_variables(container: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     }
 }
 
+/// A port that was seen: its place, and the address and port of the host it takes.
+type Taken = (String, String, i64);
+
 fn of_ports(spec: &Value, at: &Path<'_>, out: &mut Vec<String>) {
-    let mut by_number: BTreeMap<(i64, String), Vec<(String, String, i64)>> = BTreeMap::new();
+    let mut by_number: BTreeMap<(i64, String), Vec<Taken>> = BTreeMap::new();
     let mut by_name: BTreeMap<String, String> = BTreeMap::new();
     let mut repeated_names = Vec::new();
     visit(spec, at, |container, at| {

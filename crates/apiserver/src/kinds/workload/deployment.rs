@@ -108,7 +108,7 @@ fn check_strategy(strategy: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             rollout::check_count(unavailable, &unavailable_at, out);
             rollout::check_count(surge, &rolling_at.child("maxSurge"), out);
             if rollout::is_zero(unavailable) && rollout::is_zero(surge) {
-                out.push(FieldError::invalid(&unavailable_at, unavailable, "may not be 0 when `maxSurge` is 0"));
+                out.push(FieldError::invalid(unavailable_at, unavailable, "may not be 0 when `maxSurge` is 0"));
             }
             rollout::check_part(unavailable, &unavailable_at, out);
         }

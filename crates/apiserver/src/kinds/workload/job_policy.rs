@@ -44,7 +44,7 @@ fn check_failures(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let rules_at = at.child("rules");
     let rules = spec.part("podFailurePolicy").list("rules");
     if rules.len() > RULES_MAX {
-        out.push(FieldError::too_many(&rules_at, rules.len(), RULES_MAX));
+        out.push(FieldError::too_many(rules_at, rules.len(), RULES_MAX));
     }
     let pods = spec.part("template").part("spec");
     let containers: BTreeSet<&str> = ["containers", "initContainers"].iter().flat_map(|l| pods.list(l)).map(|c| c.text("name")).collect();
@@ -91,9 +91,9 @@ fn check_codes(codes: &Value, containers: &BTreeSet<&str>, at: &Path<'_>, out: &
     }
     let (values, values_at) = (codes.list("values"), at.child("values"));
     if values.is_empty() {
-        out.push(FieldError::invalid(&values_at, codes.part("values"), "at least one value is required"));
+        out.push(FieldError::invalid(values_at, codes.part("values"), "at least one value is required"));
     } else if values.len() > EXIT_CODES_MAX {
-        out.push(FieldError::too_many(&values_at, values.len(), EXIT_CODES_MAX));
+        out.push(FieldError::too_many(values_at, values.len(), EXIT_CODES_MAX));
     }
     let mut seen = BTreeSet::new();
     let numbers: Vec<i64> = values.iter().map(|v| v.as_i64().unwrap_or_default()).collect();
@@ -106,7 +106,7 @@ fn check_codes(codes: &Value, containers: &BTreeSet<&str>, at: &Path<'_>, out: &
         }
     }
     if !numbers.is_sorted() {
-        out.push(FieldError::invalid(&values_at, codes.part("values"), "must be ordered"));
+        out.push(FieldError::invalid(values_at, codes.part("values"), "must be ordered"));
     }
 }
 
@@ -124,10 +124,10 @@ fn check_patterns(patterns: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) 
 fn check_success(policy: &Value, completions: i64, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let (rules, rules_at) = (policy.list("rules"), at.child("rules"));
     if rules.is_empty() {
-        out.push(FieldError::required(&rules_at, "at least one rules must be specified when the successPolicy is specified"));
+        out.push(FieldError::required(rules_at, "at least one rules must be specified when the successPolicy is specified"));
     }
     if rules.len() > RULES_MAX {
-        out.push(FieldError::too_many(&rules_at, rules.len(), RULES_MAX));
+        out.push(FieldError::too_many(rules_at, rules.len(), RULES_MAX));
     }
     for (i, rule) in rules.iter().enumerate() {
         check_success_rule(rule, completions, &rules_at.index(i), out);
@@ -143,11 +143,11 @@ fn check_success_rule(rule: &Value, completions: i64, at: &Path<'_>, out: &mut V
     if let Some(list) = list {
         let at = at.child("succeededIndexes");
         if list.len() > INDEXES_BYTES_MAX {
-            out.push(FieldError::too_long(&at, INDEXES_BYTES_MAX));
+            out.push(FieldError::too_long(at, INDEXES_BYTES_MAX));
         }
         match intervals(list, completions) {
             Ok(found) => total = found.iter().map(|(first, last)| last - first + 1).sum(),
-            Err(why) => out.push(FieldError::invalid(&at, list, &format!("error parsing succeededIndexes: {why}"))),
+            Err(why) => out.push(FieldError::invalid(at, list, &format!("error parsing succeededIndexes: {why}"))),
         }
     }
     let Some(count) = count else { return };
@@ -155,11 +155,11 @@ fn check_success_rule(rule: &Value, completions: i64, at: &Path<'_>, out: &mut V
     checks::not_negative(&at, count, out);
     if count > completions {
         let detail = format!("must be less than or equal to {completions} (the number of specified completions)");
-        out.push(FieldError::invalid(&at, count, &detail));
+        out.push(FieldError::invalid(at, count, &detail));
     }
     if list.is_some() && count > total {
         let detail = format!("must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)");
-        out.push(FieldError::invalid(&at, count, &detail));
+        out.push(FieldError::invalid(at, count, &detail));
     }
 }
 

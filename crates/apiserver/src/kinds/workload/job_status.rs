@@ -95,29 +95,29 @@ fn check_times(spec: &Value, status: &Value, before: &Value, (now, was): (Said, 
     let (start, end) = (status.part("startTime"), status.part("completionTime"));
     let (start_at, end_at) = (at.child("startTime"), at.child("completionTime"));
     if !end.is_null() && !now.complete {
-        out.push(FieldError::invalid(&end_at, end, "cannot set completionTime when there is no Complete=True condition"));
+        out.push(FieldError::invalid(end_at, end, "cannot set completionTime when there is no Complete=True condition"));
     }
     if end.is_null() && now.complete && !was.complete {
-        out.push(FieldError::required(&end_at, "completionTime is required for Complete jobs"));
+        out.push(FieldError::required(end_at, "completionTime is required for Complete jobs"));
     }
     let moment = |time: &Value| Time::parse(time.as_str().unwrap_or_default()).ok();
     if let (Some(start), Some(ended)) = (moment(start), moment(end))
         && ended < start
     {
-        out.push(FieldError::invalid(&end_at, end, "must be equal to or after `startTime`"));
+        out.push(FieldError::invalid(end_at, end, "must be equal to or after `startTime`"));
     }
     let unstarted = spec.is_true("suspend") && spec.int("completions") == Some(0);
     if start.is_null() && now.finished() && !was.finished() && !unstarted {
-        out.push(FieldError::required(&start_at, "startTime is required for finished job"));
+        out.push(FieldError::required(start_at, "startTime is required for finished job"));
     }
     if !end.is_null() && before.has("completionTime") && !same(end, before.part("completionTime")) {
-        out.push(FieldError::invalid(&end_at, end, "field is immutable"));
+        out.push(FieldError::invalid(end_at, end, "field is immutable"));
     }
     let suspended =
         |status: &Value, value: &str| status.list("conditions").iter().any(|c| c.text("type") == "Suspended" && c.text("status") == value);
     let resuming = suspended(before, "True") && suspended(status, "False");
     if before.has("startTime") && !same(before.part("startTime"), start) && !resuming && !spec.is_true("suspend") {
-        out.push(FieldError::invalid(&start_at, start, "field is immutable for unsuspended job once set"));
+        out.push(FieldError::invalid(start_at, start, "field is immutable for unsuspended job once set"));
     }
 }
 
@@ -146,24 +146,24 @@ fn check_indexes(spec: &Value, status: &Value, before: &Value, at: &Path<'_>, ou
     if completions.is_some()
         && let Err(why) = read(completed)
     {
-        out.push(FieldError::invalid(&completed_at, completed, &format!("error parsing completedIndexes: {why}")));
+        out.push(FieldError::invalid(completed_at, completed, &format!("error parsing completedIndexes: {why}")));
     }
     if !completed.is_empty() && spec.text("completionMode") != "Indexed" {
         let detail = "cannot set non-empty completedIndexes when non-indexed completion mode";
-        out.push(FieldError::invalid(&completed_at, completed, detail));
+        out.push(FieldError::invalid(completed_at, completed, detail));
     }
     let Some(failed) = failed else { return };
     if !spec.has("backoffLimitPerIndex") {
         let detail = "cannot set non-null failedIndexes when backoffLimitPerIndex is null";
-        out.push(FieldError::invalid(&failed_at, failed, detail));
+        out.push(FieldError::invalid(failed_at, failed, detail));
     } else if let Err(why) = read(failed) {
-        out.push(FieldError::invalid(&failed_at, failed, &format!("error parsing failedIndexes: {why}")));
+        out.push(FieldError::invalid(failed_at, failed, &format!("error parsing failedIndexes: {why}")));
     }
     if let (Ok(completed), Ok(failures)) = (read(completed), read(failed)) {
         let overlap = |(a, b): &(i64, i64)| failures.iter().find(|(c, d)| a <= d && c <= b).map(|(c, _)| *a.max(c));
         if let Some(index) = completed.iter().find_map(overlap) {
             let detail = format!("failedIndexes and completedIndexes overlap at index: {index}");
-            out.push(FieldError::invalid(&failed_at, failed, &detail));
+            out.push(FieldError::invalid(failed_at, failed, &detail));
         }
     }
 }

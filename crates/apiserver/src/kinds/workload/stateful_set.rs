@@ -137,7 +137,7 @@ fn check_strategies(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
                 let at = rolling_at.child("maxUnavailable");
                 rollout::check_count(unavailable, &at, out);
                 if rollout::is_zero(unavailable) {
-                    out.push(FieldError::invalid(&at, unavailable, "cannot be 0"));
+                    out.push(FieldError::invalid(at, unavailable, "cannot be 0"));
                 }
                 rollout::check_part(unavailable, &at, out);
             }
