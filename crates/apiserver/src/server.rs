@@ -192,10 +192,10 @@ impl ApiServer {
     /// Stops taking requests, lets those under way end, and returns when the sockets are closed.
     pub async fn shutdown(mut self) {
         self.stop.cancel();
-        if let Some(socket) = self.socket.take() {
-            if let Err(error) = socket.task.await {
-                tracing::error!(%error, "the listener did not stop by itself");
-            }
+        if let Some(socket) = self.socket.take()
+            && let Err(error) = socket.task.await
+        {
+            tracing::error!(%error, "the listener did not stop by itself");
         }
     }
 }
