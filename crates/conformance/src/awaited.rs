@@ -80,13 +80,18 @@ impl Awaited {
         }
     }
 
-    /// The list that fits complete results: what passes leaves its group, what newly fails goes to a group to be sorted by hand.
+    /// The list that fits complete results: what passes leaves its group, what fails only for field ownership
+    /// goes there, and what else newly fails goes to a group to be sorted by hand.
     #[must_use]
     pub fn following(&self, results: &Results) -> Self {
         let mut failing: BTreeMap<&str, &Outcome> = results.failed().map(|outcome| (outcome.title.as_str(), outcome)).collect();
         let mut groups = self.groups.clone();
         for group in &mut groups {
-            group.scenarios.retain(|title| failing.remove(title.as_str()).is_some());
+            let about_ownership = group.group == OWNERSHIP.0;
+            let still_fits =
+                |title: &String| failing.get(title.as_str()).is_some_and(|outcome| outcome.without_ownership.is_empty() == about_ownership);
+            group.scenarios.retain(still_fits);
+            group.scenarios.iter().for_each(|title| drop(failing.remove(title.as_str())));
         }
         for (title, outcome) in failing {
             let home = if outcome.without_ownership.is_empty() { OWNERSHIP } else { UNSORTED };
@@ -186,7 +191,7 @@ mod tests {
 
     #[test]
     fn rewritten_list_fits_and_keeps_its_groups() {
-        let list = awaited(&[("x", &["a", "b"]), ("y", &["c"])]);
+        let list = awaited(&[("x", &["a", "b", "e"]), ("y", &["c"])]);
         let results = results(&[("a", Fails), ("b", Passes), ("c", Passes), ("d", Fails), ("e", Unowned)]);
         let next = list.following(&results);
         assert_eq!(next, awaited(&[("x", &["a"]), (UNSORTED.0, &["d"]), (OWNERSHIP.0, &["e"])]));
