@@ -91,7 +91,9 @@ impl Awaited {
             let still_fits =
                 |title: &String| failing.get(title.as_str()).is_some_and(|outcome| outcome.without_ownership.is_empty() == about_ownership);
             group.scenarios.retain(still_fits);
-            group.scenarios.iter().for_each(|title| drop(failing.remove(title.as_str())));
+            for title in &group.scenarios {
+                failing.remove(title.as_str());
+            }
         }
         for (title, outcome) in failing {
             let home = if outcome.without_ownership.is_empty() { OWNERSHIP } else { UNSORTED };
