@@ -2,10 +2,12 @@
 //! In: every request to a resource, from its start to its end; at a scrape, the state of the server. Out: the text of a scrape.
 //! Holds: labels are names of served resources and a few constants, never what a client wrote; the number of series is bounded.
 
+mod labels; // which series a request belongs to
 mod process; // what the system says of this process
 mod request; // requests, counted and timed
 mod scrape; // the text, in either format
 mod state; // what is stored and under way
 
-pub(crate) use request::{Asked, Metrics};
+pub(crate) use labels::Asked;
+pub(crate) use request::Metrics;
 pub(crate) use scrape::scrape;

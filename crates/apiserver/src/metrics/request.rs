@@ -3,7 +3,7 @@
 //! Holds: recording allocates nothing for a series that exists; a watch counts as under way until its body is dropped.
 
 use std::{
-    hash::{Hash, Hasher},
+    hash::Hash,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -11,9 +11,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Method, Response, header};
+use http::Response;
 use prometheus_client::{
-    encoding::{EncodeLabel as _, EncodeLabelSet, LabelSetEncoder},
     metrics::{
         counter::Counter,
         family::{Family, MetricConstructor},
@@ -24,11 +23,8 @@ use prometheus_client::{
 };
 use tokio::time::Instant;
 
-use crate::{
-    error::ApiError,
-    http::{body::Body, query::Query, route::ResourcePath},
-    registry::Resource,
-};
+use super::labels::{Asked, Labels, OfResource};
+use crate::{error::ApiError, http::body::Body};
 
 /// How many series of requests are kept. Requests that would need more are not counted; a cluster with a thousand custom resources stays
 /// below it.
@@ -40,80 +36,6 @@ const DURATION_SECONDS: [f64; 23] =
 
 /// The bounds of the sizes of answers, in bytes.
 const SIZE_BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
-
-/// Subresources that connect a client with something else.
-const CONNECTING: [&str; 5] = ["log", "exec", "portforward", "attach", "proxy"];
-
-/// A request, as the labels of its series.
-#[derive(Clone, Debug)]
-struct Labels {
-    verb: &'static str,
-    /// Empty, `All` or `invalid`; `None` where the metric has no such label.
-    dry_run: Option<&'static str>,
-    resource: Arc<Resource>,
-    subresource: &'static str,
-    scope: &'static str,
-    /// `None` where the metric has no such label.
-    code: Option<u16>,
-}
-
-impl Labels {
-    /// Everything that tells series apart. The resource counts by its name: it is another one after each change of its definition.
-    fn identity(&self) -> (&str, &str, &str, &str, &str, &str, Option<&str>, Option<u16>) {
-        let Resource { group, version, plural, .. } = &*self.resource;
-        (plural, self.verb, self.subresource, self.scope, group, version, self.dry_run, self.code)
-    }
-}
-
-impl PartialEq for Labels {
-    fn eq(&self, other: &Self) -> bool {
-        self.identity() == other.identity()
-    }
-}
-
-impl Eq for Labels {}
-
-impl Hash for Labels {
-    // Part of the identity is enough to spread series, and cheaper.
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.resource.plural, self.verb, self.scope, self.code).hash(state);
-    }
-}
-
-impl EncodeLabelSet for Labels {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let Resource { group, version, plural, .. } = &*self.resource;
-        if let Some(code) = self.code {
-            ("code", u32::from(code)).encode(encoder.encode_label())?;
-        }
-        ("component", "apiserver").encode(encoder.encode_label())?;
-        if let Some(dry_run) = self.dry_run {
-            ("dry_run", dry_run).encode(encoder.encode_label())?;
-        }
-        let rest = [("group", group.as_str()), ("resource", plural), ("scope", self.scope), ("subresource", self.subresource)];
-        for label in rest.into_iter().chain([("verb", self.verb), ("version", version)]) {
-            label.encode(encoder.encode_label())?;
-        }
-        Ok(())
-    }
-}
-
-/// The labels of a resource.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct OfResource {
-    group: String,
-    version: String,
-    resource: String,
-}
-
-impl EncodeLabelSet for OfResource {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
-        for (key, value) in [("group", &self.group), ("resource", &self.resource), ("version", &self.version)] {
-            (key, value).encode(encoder.encode_label())?;
-        }
-        Ok(())
-    }
-}
 
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
@@ -150,60 +72,6 @@ impl Default for Metrics {
         registry.register("longrunning_requests", "Watches and other long requests under way", long_running.clone());
         registry.register("watch_events", "Events sent to watchers", watch_events.clone());
         metrics
-    }
-}
-
-/// A request to a resource, as far as its metrics are concerned.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
-    pub(crate) resource: &'a Arc<Resource>,
-    /// Empty for the object itself.
-    pub(crate) subresource: &'static str,
-    pub(crate) path: &'a ResourcePath,
-    pub(crate) head: &'a http::request::Parts,
-    pub(crate) query: &'a Query,
-}
-
-impl Asked<'_> {
-    fn labels(&self) -> Labels {
-        let scope = self.scope();
-        Labels {
-            verb: self.verb(scope),
-            dry_run: Some(match self.query.get("dryRun") {
-                None => "",
-                Some("All") => "All",
-                Some(_) => "invalid",
-            }),
-            resource: self.resource.clone(),
-            subresource: self.subresource,
-            scope,
-            code: None,
-        }
-    }
-
-    fn scope(&self) -> &'static str {
-        match self.path {
-            path if !path.name.is_empty() || self.head.method == Method::POST => "resource",
-            path if !path.namespace.is_empty() => "namespace",
-            _ => "cluster",
-        }
-    }
-
-    fn verb(&self, scope: &str) -> &'static str {
-        let watches = self.path.watch || self.query.flag("watch");
-        let applies = || self.head.headers.get(header::CONTENT_TYPE).is_some_and(|t| t == "application/apply-patch+yaml");
-        match self.head.method.as_str() {
-            _ if CONNECTING.contains(&self.subresource) => "CONNECT",
-            "GET" if watches => "WATCH",
-            "GET" | "HEAD" if scope == "resource" => "GET",
-            "GET" | "HEAD" => "LIST",
-            "POST" => "POST",
-            "PUT" => "PUT",
-            "PATCH" if applies() => "APPLY",
-            "PATCH" => "PATCH",
-            "DELETE" => "DELETE",
-            _ => "other",
-        }
     }
 }
 
@@ -275,8 +143,7 @@ impl Running {
 
     fn streams(self, response: Response<Body>) -> Response<Body> {
         let labels = Labels { dry_run: None, ..self.labels.clone() };
-        let Resource { group, version, plural, .. } = &*self.labels.resource;
-        let resource = OfResource { group: group.clone(), version: version.clone(), resource: plural.clone() };
+        let resource = OfResource::new(&self.labels.resource);
         let events = self.metrics.series(&self.metrics.watch_events, &resource);
         let open = self.metrics.series(&self.metrics.long_running, &labels);
         open.as_ref().map(Gauge::inc);
@@ -316,7 +183,10 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
-    use crate::{http::route::Route, registry::Catalog};
+    use crate::{
+        http::{query::Query, route::Route},
+        registry::Catalog,
+    };
 
     fn text(metrics: &Metrics) -> String {
         let mut text = String::new();
