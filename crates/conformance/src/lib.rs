@@ -9,14 +9,14 @@ mod corpus; // the recordings on disk
 mod embedded; // the embedded server, both ways
 mod json; // JSON that keeps the order of its keys
 #[cfg(test)]
-mod playback;
+mod playback; // a server that says what was recorded
 mod report; // the results in words
 mod run; // one scenario against one server
 mod scenario; // what is asked, and what was answered
 mod suite; // many scenarios at once
 mod template; // `{ns}`, `{id}` and saved values in requests
 mod transport; // the way to a server: in-process or HTTPS
-mod watch; // a watch read in the background // a server that says what was recorded
+mod watch; // a watch read in the background
 
 pub use awaited::{Awaited, Group, Verdict};
 pub use corpus::{Corpus, Recorded};
