@@ -1,0 +1,160 @@
+//! A client that costs as little as possible, since it shares two cores with the server: HTTP/1.1 over TLS, written and read by hand.
+
+use std::{path::Path, sync::Arc};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A server to load.
+#[derive(Clone)]
+pub(crate) struct Target {
+    address: String,
+    token: String,
+    tls: TlsConnector,
+}
+
+impl Target {
+    /// Reads address, CA and token from a kubeconfig.
+    pub(crate) fn read(kubeconfig: &Path) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(kubeconfig)?;
+        let field = |key: &str| {
+            let line = text.lines().map(str::trim).find_map(|l| l.strip_prefix(key)).ok_or_else(|| format!("no {key} in the kubeconfig"));
+            line.map(|l| l.trim().trim_matches('"').to_owned())
+        };
+        let address = field("server:")?.trim_start_matches("https://").to_owned();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(&STANDARD.decode(field("certificate-authority-data:")?)?)?)?;
+        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        Ok(Self { address, token: field("token:")?, tls: TlsConnector::from(Arc::new(config)) })
+    }
+
+    /// Opens a connection.
+    pub(crate) async fn connect(&self) -> Result<Connection, Failure> {
+        let stream = TcpStream::connect(&self.address).await?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::try_from("127.0.0.1")?;
+        let stream = self.tls.connect(name, stream).await?;
+        Ok(Connection { stream, token: self.token.clone(), buffer: Vec::with_capacity(64 * 1024), start: 0 })
+    }
+
+    /// Makes the namespace that loads use, and the object that GET reads.
+    pub(crate) async fn prepare(&self) -> Result<(), Failure> {
+        let mut connection = self.connect().await?;
+        connection.call("POST", "/api/v1/namespaces", r#"{"metadata":{"name":"bench"}}"#).await?;
+        let body = config_map("target", 0);
+        connection.call("POST", "/api/v1/namespaces/bench/configmaps", &body).await?;
+        Ok(())
+    }
+}
+
+/// A ConfigMap of the size that was measured elsewhere: about 650 bytes stored.
+pub(crate) fn config_map(name: &str, version: usize) -> String {
+    let filler = "x".repeat(370);
+    format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","labels":{{"bench":"yes"}}}},"data":{{"version":"{version}","filler":"{filler}"}}}}"#
+    )
+}
+
+/// A kept connection.
+pub(crate) struct Connection {
+    stream: TlsStream<TcpStream>,
+    token: String,
+    buffer: Vec<u8>,
+    /// Where unread bytes begin in `buffer`.
+    start: usize,
+}
+
+impl Connection {
+    /// Sends a request and reads the whole answer; returns its length.
+    pub(crate) async fn call(&mut self, method: &str, path: &str, body: &str) -> Result<usize, Failure> {
+        self.send(method, path, body).await?;
+        let (status, length) = self.head().await?;
+        let length = length.ok_or("an answer without a length")?;
+        self.skip(length).await?;
+        if status >= 300 {
+            return Err(format!("{method} {path} answered {status}").into());
+        }
+        Ok(length)
+    }
+
+    /// Opens a watch; its events are read with [`Connection::lines`].
+    pub(crate) async fn watch(&mut self, path: &str) -> Result<(), Failure> {
+        self.send("GET", path, "").await?;
+        let (status, _) = self.head().await?;
+        if status != 200 {
+            return Err(format!("watch {path} answered {status}").into());
+        }
+        Ok(())
+    }
+
+    /// Waits for more bytes of a watch and counts the events that ended in them.
+    pub(crate) async fn lines(&mut self) -> Result<usize, Failure> {
+        if self.start == self.buffer.len() {
+            self.fill().await?;
+        }
+        // An event ends with `}\n`; chunk framing uses `\r\n`, so a bare newline is the end of an event.
+        let unread = &self.buffer[self.start..];
+        let count = unread.windows(2).filter(|w| w == b"}\n").count();
+        // The last byte stays: an event may end across two reads.
+        let keep = usize::from(unread.last() == Some(&b'}'));
+        self.start = self.buffer.len() - keep;
+        Ok(count)
+    }
+
+    async fn send(&mut self, method: &str, path: &str, body: &str) -> Result<(), Failure> {
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\r\n{body}",
+            self.token,
+            if method == "PATCH" { "application/merge-patch+json" } else { "application/json" },
+            body.len()
+        );
+        self.stream.write_all(request.as_bytes()).await?;
+        Ok(self.stream.flush().await?)
+    }
+
+    /// Reads a head: status, and the length of the body where it is known.
+    async fn head(&mut self) -> Result<(u16, Option<usize>), Failure> {
+        let end = loop {
+            if let Some(at) = self.buffer[self.start..].windows(4).position(|w| w == b"\r\n\r\n") {
+                break self.start + at;
+            }
+            self.fill().await?;
+        };
+        let head = std::str::from_utf8(&self.buffer[self.start..end])?;
+        let status = head.get(9..12).ok_or("no status")?.parse()?;
+        let length = head.lines().find_map(|l| l.strip_prefix("content-length: ")).map(str::parse).transpose()?;
+        self.start = end + 4;
+        Ok((status, length))
+    }
+
+    async fn skip(&mut self, mut length: usize) -> Result<(), Failure> {
+        loop {
+            let here = length.min(self.buffer.len() - self.start);
+            self.start += here;
+            length -= here;
+            if length == 0 {
+                return Ok(());
+            }
+            self.fill().await?;
+        }
+    }
+
+    async fn fill(&mut self) -> Result<(), Failure> {
+        self.buffer.drain(..self.start);
+        self.start = 0;
+        if self.stream.read_buf(&mut self.buffer).await? == 0 {
+            return Err("the server closed the connection".into());
+        }
+        Ok(())
+    }
+}
