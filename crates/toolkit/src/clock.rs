@@ -1,0 +1,31 @@
+//! Randomness and wall-clock time, each from one place, so that a run can be repeated.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
+
+/// The one source of randomness: jitter, spread, tie-breaks. Clones draw from the same stream.
+#[derive(Clone, Debug)]
+pub struct Entropy(Arc<Mutex<StdRng>>);
+
+impl Entropy {
+    /// Different on every run.
+    pub fn from_os() -> Self {
+        Self(Arc::new(Mutex::new(rand::make_rng())))
+    }
+
+    /// The same on every run with the same seed.
+    pub fn seeded(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(StdRng::seed_from_u64(seed))))
+    }
+
+    /// A number from 0 to 1, without 1.
+    pub fn fraction(&self) -> f64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).random()
+    }
+
+    /// A number below `bound`; 0 when `bound` is 0.
+    pub fn below(&self, bound: u64) -> u64 {
+        if bound == 0 { 0 } else { self.0.lock().unwrap_or_else(PoisonError::into_inner).next_u64() % bound }
+    }
+}
