@@ -117,6 +117,8 @@ pub(crate) enum ApiError {
     Internal(String),
     /// 500 without a reason, as Kubernetes answers errors it has no name for.
     Unnamed(String),
+    /// 503: what is asked for is not there to answer.
+    Unavailable(String),
     /// 504: the revision asked for lies in the future.
     TooLargeRevision { asked: u64, current: u64 },
     /// 504: it took too long.
@@ -258,6 +260,7 @@ impl ApiError {
                 vec![Cause { message: message.clone(), ..Cause::default() }],
             ))),
             Self::Unnamed(message) => Shape::new(500, "", message),
+            Self::Unavailable(message) => Shape::new(503, "ServiceUnavailable", message),
             Self::TooLargeRevision { asked, current } => {
                 let cause =
                     Cause { reason: "ResourceVersionTooLarge".into(), message: "Too large resource version".into(), field: String::new() };

@@ -47,6 +47,7 @@ pub(crate) fn answer(api: &Arc<Api>, resource: &Arc<Resource>, reply: Reply, sha
     let mut response = match content {
         Content::Watch(watch) => watch_response(api.clone(), resource.clone(), *watch, shape.clone()),
         Content::Document(value) => encode(status, &value, shape.wanted.format),
+        Content::Text(text) => with_type(status, Body::full(text), "text/plain"),
         Content::List(list) => list_response(api, resource, &list, shape)?,
         Content::Stored(stored) if shape.wanted.form == Form::Object && shape.wanted.format == Format::Json => {
             json_response(status, resource.present(&stored).bytes().clone())

@@ -43,8 +43,10 @@ pub(crate) mod trial; // writes against one strategy, for tests
 mod workload; // kinds that make pods from a template
 
 pub(crate) use disruption::{Verdict, evict};
+pub(crate) use look::{Fill, Look, same};
 pub(crate) use namespace::finalize;
 pub(crate) use node::taint_not_ready;
+pub(crate) use pod::{binding, condition::mark_evicted, ephemeral as ephemeral_containers, resize};
 pub(crate) use quantity::Quantity;
 pub(crate) use row::{Field, Row, StoredAs, Sub};
 pub(crate) use selector::Selector;

@@ -92,18 +92,22 @@ fn terminate(namespace: &mut Object) {
     namespace.section("status").insert("phase".into(), "Terminating".into());
 }
 
-/// A write to `finalize`: the finalizers of the request, everything else as it is.
-///
-/// The caller removes the namespace for good when it is terminating and nothing holds it any more.
-pub(crate) fn finalize(request: &Object, stored: &Object, out: &mut Vec<FieldError>) -> Object {
-    let finalizers = request.body.part("spec").list("finalizers");
-    let all = Path::field("spec.finalizers");
-    for (i, finalizer) in finalizers.iter().enumerate() {
-        finalizer_name(&all.index(i), finalizer.as_str().unwrap_or_default(), out);
+/// Writes to `finalize`: the only ones that change the finalizers of the spec.
+pub(crate) mod finalize {
+    use super::{FieldError, Look, Object, Path, finalizer_name, keep_status};
+
+    /// Takes the status from the old namespace.
+    pub(crate) fn prepare(new: &mut Object, old: &Object) {
+        keep_status(new, old);
     }
-    let mut namespace = stored.clone();
-    set_finalizers(&mut namespace, finalizers.to_vec());
-    namespace
+
+    /// What is wrong with the finalizers.
+    pub(crate) fn check(new: &Object, out: &mut Vec<FieldError>) {
+        let all = Path::field("spec.finalizers");
+        for (i, finalizer) in new.body.part("spec").list("finalizers").iter().enumerate() {
+            finalizer_name(&all.index(i), finalizer.as_str().unwrap_or_default(), out);
+        }
+    }
 }
 
 /// Whether no finalizer of the spec holds the namespace.
@@ -133,9 +137,12 @@ mod tests {
         let (updated, _) = update(&NAMESPACE, &stored, json!({"metadata": {"name": "a"}, "spec": {"finalizers": []}}));
         assert_eq!(updated.body, stored.body);
         let mut out = Vec::new();
-        let gone = finalize(&object(json!({"spec": {}})), &stored, &mut out);
+        let mut gone = object(json!({"spec": {}}));
+        finalize::prepare(&mut gone, &stored);
+        finalize::check(&gone, &mut out);
         assert!(is_released(&gone) && !is_released(&stored) && out.is_empty());
-        finalize(&object(json!({"spec": {"finalizers": ["hold"]}})), &stored, &mut out);
+        assert_eq!(gone.str_at("status.phase"), "Active");
+        finalize::check(&object(json!({"spec": {"finalizers": ["hold"]}})), &mut out);
         assert_eq!(out[0].field, "spec.finalizers[0]");
     }
 

@@ -24,10 +24,6 @@ pub(crate) const SIGNING_REQUEST: Strategy = Strategy {
         request.section("status");
     },
     prepare_create: |request| {
-        let spec = request.section("spec");
-        ["username", "uid", "groups", "extra"].iter().for_each(|field| {
-            spec.remove(*field);
-        });
         request.body.insert("status".into(), json!({}));
     },
     prepare_update: |new, old| {
@@ -80,9 +76,12 @@ enum Allowed {
     Certificate,
 }
 
-/// Records who asked. Runs after a create was prepared.
+/// Records who asked, whatever the request says.
 pub(crate) fn record_requester(request: &mut Object, user: &User) {
     let spec = request.section("spec");
+    ["username", "uid", "groups", "extra"].iter().for_each(|field| {
+        spec.remove(*field);
+    });
     spec.insert("username".into(), user.name.clone().into());
     if !user.uid.is_empty() {
         spec.insert("uid".into(), user.uid.clone().into());
@@ -296,7 +295,7 @@ mod tests {
     #[test]
     fn request_records_who_asked() {
         let (mut stored, wrong) = create(&SIGNING_REQUEST, request());
-        assert_eq!((wrong.len(), stored.str_at("spec.username")), (0, ""));
+        assert_eq!((wrong.len(), stored.str_at("spec.username")), (0, "forged"));
         let user = User { name: "jane".into(), groups: vec!["dev".into()], ..User::default() };
         record_requester(&mut stored, &user);
         assert_eq!((stored.str_at("spec.username"), stored.at("spec.groups")), ("jane", Some(&json!(["dev"]))));

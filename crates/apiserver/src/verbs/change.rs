@@ -14,7 +14,7 @@ use crate::{
     http::query::{FieldValidation, WriteOptions},
     object::Object,
     patch::{JsonPatch, Unreadable, merge},
-    registry::Resource,
+    registry::{Decoded, Resource},
     write::{Change, Updated, dedup_owners, uid_conflict},
 };
 
@@ -51,7 +51,10 @@ fn reply(updated: Updated) -> Reply {
 }
 
 /// Makes body and path agree on name and namespace.
-fn settle_name(call: &Call, object: &mut Object) -> Result<(), ApiError> {
+///
+/// # Errors
+/// 400 when they do not.
+pub(super) fn settle_name(call: &Call, object: &mut Object) -> Result<(), ApiError> {
     let name = &call.target.name;
     if object.meta.name.is_empty() {
         let why = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
@@ -68,15 +71,44 @@ fn settle_name(call: &Call, object: &mut Object) -> Result<(), ApiError> {
 
 /// The kinds of patches.
 #[derive(Clone, Debug)]
-enum Patch {
+pub(super) enum Patch {
     Json(JsonPatch),
     Merge(Value),
 }
 
 const PATCH_TYPES: [&str; 3] = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
-/// Reads the patch of a request.
-fn read_patch(call: &Call) -> Result<(Patch, Vec<String>), ApiError> {
+impl Patch {
+    /// The object after the patch. `decode` reads the JSON that the patch leads to.
+    ///
+    /// # Errors
+    /// 422 for a patch that does not fit the object, or that makes something else of it.
+    pub(super) fn patched(&self, old: &Object, decode: impl FnOnce(Value) -> Result<Decoded, String>) -> Result<Patched, ApiError> {
+        let mut value = old.to_value();
+        match self {
+            Self::Json(patch) => patch
+                .apply(&mut value)
+                .map_err(|_| ApiError::Unprocessable("the server rejected our request due to an error in our request".into()))?,
+            Self::Merge(patch) => merge(&mut value, patch.clone()),
+        }
+        let shown = value.to_string();
+        let found = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+        if (found("apiVersion"), found("kind")) != (&old.api_version, &old.kind) {
+            let why = format!("{} {} is not {} {}", found("apiVersion"), found("kind"), old.api_version, old.kind);
+            return Err(misfit(&shown, &why));
+        }
+        match decode(value) {
+            Ok(decoded) => Ok(Patched { object: decoded.object, unknown: decoded.strict, shown }),
+            Err(why) => Err(misfit(&shown, &why)),
+        }
+    }
+}
+
+/// Reads the patch of a request, and the fields it repeats.
+///
+/// # Errors
+/// 415 for a kind of patch that is not known, 400 for one that cannot be read.
+pub(super) fn read_patch(call: &Call) -> Result<(Patch, Vec<String>), ApiError> {
     let essence = call.content_type.as_deref().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {
         "application/json-patch+json" => {
@@ -122,64 +154,48 @@ fn read_json(bytes: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
 /// A patch that cannot be read or applied, a stale version, admission, validation.
 pub(crate) async fn patch(api: &Api, call: &Call, change: Change) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "PatchOptions", false)?;
-    let (patch, mut strict) = read_patch(call)?;
+    let (patch, duplicates) = read_patch(call)?;
     let resource = &call.target.resource;
     let mut noted = Vec::new();
     let updated = api
         .update(resource, &call.target.key(), Change { may_create: false, ..change }, options.dry_run, Some(call), |old| {
             let old = old.ok_or_else(|| call.target.not_found())?;
-            let Patched { object: mut new, unknown, shown } = patched(call, &patch, old)?;
-            strict.retain(|s| s.starts_with("duplicate"));
-            strict.extend(unknown);
-            settle_name(call, &mut new)?;
-            let twice = dedup_owners(&mut new.meta);
-            noted = match options.field_validation {
-                FieldValidation::Strict if !strict.is_empty() => return Err(misfit(shown, &decode::strict_error(&strict))),
-                FieldValidation::Ignore => Vec::new(),
-                _ => strict.clone(),
-            };
+            let mut patched = patch.patched(old, |value| resource.decode_value(value))?;
+            settle_name(call, &mut patched.object)?;
+            let twice = dedup_owners(&mut patched.object.meta);
+            noted = patched.judge(&duplicates, &options)?;
             noted.extend(twice);
-            Ok(new)
+            Ok(patched.object)
         })
         .await?;
     Ok(reply(updated).warn(noted))
 }
 
 /// An object after a patch.
-struct Patched {
-    object: Object,
+pub(super) struct Patched {
+    pub(super) object: Object,
     /// The fields its kind does not know.
     unknown: Vec<String>,
     /// The JSON that the patch led to, as a refusal shows it.
     shown: String,
 }
 
-fn patched(call: &Call, patch: &Patch, old: &Object) -> Result<Patched, ApiError> {
-    let mut value = old.to_value();
-    match patch {
-        Patch::Json(patch) => patch
-            .apply(&mut value)
-            .map_err(|_| ApiError::Unprocessable("the server rejected our request due to an error in our request".into()))?,
-        Patch::Merge(patch) => merge(&mut value, patch.clone()),
-    }
-    let shown = value.to_string();
-    let resource = &call.target.resource;
-    for (field, expected) in [("apiVersion", resource.api_version()), ("kind", resource.kind.clone())] {
-        if value.get(field).and_then(Value::as_str).is_none_or(|found| found != expected) {
-            let found = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-            return Err(misfit(
-                shown,
-                &format!("{} {} is not {} {}", found("apiVersion"), found("kind"), resource.api_version(), resource.kind),
-            ));
+impl Patched {
+    /// What unknown and repeated fields lead to: nothing, warnings, or a refusal.
+    ///
+    /// # Errors
+    /// 422 under strict validation.
+    pub(super) fn judge(&self, duplicates: &[String], options: &WriteOptions) -> Result<Vec<String>, ApiError> {
+        let strict = [duplicates, &self.unknown].concat();
+        match options.field_validation {
+            FieldValidation::Strict if !strict.is_empty() => Err(misfit(&self.shown, &decode::strict_error(&strict))),
+            FieldValidation::Ignore => Ok(Vec::new()),
+            _ => Ok(strict),
         }
-    }
-    match resource.decode_value(value) {
-        Ok(decoded) => Ok(Patched { object: decoded.object, unknown: decoded.strict, shown }),
-        Err(why) => Err(misfit(shown, &why)),
     }
 }
 
 /// 422 for a patch whose outcome is no object of the kind.
-fn misfit(shown: String, why: &str) -> ApiError {
-    ApiError::Invalid { kind: GroupKind::new("", ""), name: String::new(), errors: vec![FieldError::invalid("patch", &shown, why)] }
+fn misfit(shown: &String, why: &str) -> ApiError {
+    ApiError::Invalid { kind: GroupKind::new("", ""), name: String::new(), errors: vec![FieldError::invalid("patch", shown, why)] }
 }

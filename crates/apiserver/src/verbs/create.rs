@@ -23,10 +23,8 @@ pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     }
     settle_namespace(call, &mut object)?;
     api.admit(call, &mut object, None).await?;
-    let mut noted = (resource.strategy.warnings)(&object, None);
-    let written = api.create(resource, object, options.dry_run).await?;
-    noted.extend(warnings);
-    Ok(Reply::created(Content::from(written)).warn(noted))
+    let created = api.create(resource, object, options.dry_run, Some(call)).await?;
+    Ok(Reply::created(Content::from(created.written)).warn(created.warnings).warn(warnings))
 }
 
 /// Decodes the body of a write.
@@ -50,14 +48,9 @@ pub(super) fn judge_fields(call: &Call, strict: Vec<String>, options: &WriteOpti
         FieldValidation::Warn => Ok(decode::warnings(&strict)),
         FieldValidation::Strict if strict.is_empty() => Ok(Vec::new()),
         FieldValidation::Strict => {
-            let resource = &call.target.resource;
-            Err(ApiError::BadRequest(format!(
-                "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
-                resource.kind,
-                resource.version,
-                resource.kind,
-                strict.join(", ")
-            )))
+            let (kind, version) = call.body_kind();
+            let list = strict.join(", ");
+            Err(ApiError::BadRequest(format!("{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {list}")))
         }
     }
 }

@@ -18,7 +18,14 @@ impl DeleteOptions {
     /// # Errors
     /// A body that is no DeleteOptions (400), values that are not allowed (422).
     pub(super) fn read(call: &Call) -> Result<Self, ApiError> {
-        let map = if call.body.is_empty() { from_query(call)? } else { from_body(call)? };
+        Self::from_map(&if call.body.is_empty() { from_query(call)? } else { from_body(call)? })
+    }
+
+    /// Reads options that are already JSON.
+    ///
+    /// # Errors
+    /// 422 for values that are not allowed.
+    pub(super) fn from_map(map: &Map<String, Value>) -> Result<Self, ApiError> {
         let text = |v: &Value| v.as_str().map(str::to_owned);
         let mut wrong = Vec::new();
         let policy = map.get("propagationPolicy").and_then(text);

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{Call, Reply, change, create, delete, get, list, reviews, watch};
+use super::{Call, Reply, change, create, delete, get, list, parts, reviews, watch};
 use crate::{api::Api, auth::Authenticator, error::ApiError, http::query::ListOptions, write::Change};
 
 /// Runs the verb of a request.
@@ -17,7 +17,7 @@ pub(crate) async fn dispatch(
     watch_path: bool,
 ) -> Result<Reply, ApiError> {
     if let Some(part) = &call.part {
-        return super::parts::dispatch(api, authenticator, method, call, part).await;
+        return parts::dispatch(api, authenticator, method, call, part).await;
     }
     let resource = &call.target.resource;
     let named = !call.target.name.is_empty();
@@ -46,6 +46,8 @@ pub(crate) async fn dispatch(
         }
         "create" => match resource.strategy.review {
             Some(review) => reviews::answer(api, authenticator, call, review),
+            // The old path of pods/binding, which names the pod in the body.
+            None if resource.group.is_empty() && resource.plural == "bindings" => parts::bind_by_body(api, call).await,
             None => create::create(api, call).await,
         },
         "update" => change::update(api, call, Change::whole(resource)).await,

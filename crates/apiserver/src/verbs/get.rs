@@ -1,9 +1,9 @@
 //! GET of one object.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{Call, Content, Reply};
-use crate::{api::Api, error::ApiError, http::query::parse_revision};
+use crate::{api::Api, error::ApiError, http::query::parse_revision, store::Stored};
 
 /// How long a read waits for a revision that lies in the future.
 const FUTURE_REVISION_WAIT: Duration = Duration::from_secs(3);
@@ -13,12 +13,19 @@ const FUTURE_REVISION_WAIT: Duration = Duration::from_secs(3);
 /// # Errors
 /// No such object, or a resourceVersion that is no number or lies in the future.
 pub(crate) async fn get(api: &Api, call: &Call) -> Result<Reply, ApiError> {
+    stored(api, call).await.map(|stored| Reply::ok(Content::Stored(stored)))
+}
+
+/// The named object, as it is stored.
+///
+/// # Errors
+/// Those of [`get`].
+pub(super) async fn stored(api: &Api, call: &Call) -> Result<Arc<Stored>, ApiError> {
     let version = call.query.get("resourceVersion").unwrap_or_default();
     if let Some(revision) = parse_revision(version).map_err(ApiError::Unnamed)? {
         wait_for(api, revision).await?;
     }
-    let stored = api.store.get(&call.target.resource.shelf, &call.target.key()).ok_or_else(|| call.target.not_found())?;
-    Ok(Reply::ok(Content::Stored(stored)))
+    api.store.get(&call.target.resource.shelf, &call.target.key()).ok_or_else(|| call.target.not_found())
 }
 
 /// Waits until a revision is reached.

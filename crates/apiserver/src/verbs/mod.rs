@@ -74,6 +74,16 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// The kind and version that the body has.
+    pub(crate) fn body_kind(&self) -> (&str, &str) {
+        let resource = &self.target.resource;
+        match &self.part {
+            Some(part) if !part.version.is_empty() => (&part.kind, part.version),
+            Some(part) => (&part.kind, &resource.version),
+            None => (&resource.kind, &resource.version),
+        }
+    }
+
     /// The format of the body.
     pub(crate) fn body_format(&self) -> Result<negotiate::Format, ApiError> {
         negotiate::body_format(self.content_type.as_deref())
@@ -100,6 +110,8 @@ pub(crate) enum Content {
     List(List),
     /// A document that has only one form: a `Status`.
     Document(Value),
+    /// Plain text: what containers wrote.
+    Text(String),
     /// Events as they come.
     Watch(Box<Watch>),
 }

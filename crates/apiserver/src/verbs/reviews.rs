@@ -3,15 +3,15 @@
 
 use super::{
     Call, Content, Reply,
-    create::{judge_fields, read_object, settle_namespace},
+    create::{read_object, settle_namespace},
+    parts::read_as,
 };
 use crate::{
     api::Api,
     auth::{self, AccessReview, Authenticator, Review, TokenRequest},
-    decode::Media,
     error::ApiError,
-    http::{negotiate::Format, query::WriteOptions},
-    types::{Expected, read_typed},
+    http::query::WriteOptions,
+    types::Expected,
 };
 
 /// Answers a review.
@@ -41,13 +41,8 @@ pub(super) fn answer(api: &Api, authenticator: &Authenticator, call: &Call, revi
 pub(super) fn issue_token(api: &Api, authenticator: &Authenticator, call: &Call) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
     let expected = Expected::of("authentication.k8s.io", "v1", "TokenRequest").expect("the table of types has token requests");
-    let media = match call.body_format()? {
-        Format::Json => Media::Json,
-        Format::Yaml => Media::Yaml,
-    };
-    let read = read_typed(&call.body, media, &expected).map_err(|e| ApiError::BadRequest(e.message(expected.kind, &call.body)))?;
-    let warnings = judge_fields(call, read.strict, &options)?;
-    let request = TokenRequest { namespace: &call.target.namespace, account: &call.target.name, body: read.object, now: api.clock.now() };
+    let (body, warnings) = read_as(call, &expected, &options)?;
+    let request = TokenRequest { namespace: &call.target.namespace, account: &call.target.name, body, now: api.clock.now() };
     let answered = auth::issue_token(request, authenticator, api, &api.entropy)?;
     Ok(Reply::created(Content::Object(Box::new(answered))).warn(warnings))
 }

@@ -200,7 +200,11 @@ fn answer(resource: &Resource, last: Written, old: &Object) -> Deleted {
     }
 }
 
-fn check_preconditions(resource: &Resource, object: &Object, wanted: &Preconditions) -> Result<(), ApiError> {
+/// Whether the object is the one that a client means.
+///
+/// # Errors
+/// 409 with what differs.
+pub(crate) fn check_preconditions(resource: &Resource, object: &Object, wanted: &Preconditions) -> Result<(), ApiError> {
     let conflict = |why: String| {
         let what = GroupResource::new(resource.group.as_str(), resource.kind.as_str());
         Err(ApiError::Conflict { what, name: object.meta.name.clone(), why })

@@ -7,7 +7,7 @@ mod delete;
 mod meta;
 mod update;
 
-pub(crate) use delete::{DeleteOptions, Deleted, Preconditions, Propagation};
+pub(crate) use delete::{DeleteOptions, Deleted, Preconditions, Propagation, check_preconditions};
 pub(crate) use meta::dedup_owners;
 pub(crate) use update::{Change, Updated, uid_conflict};
 

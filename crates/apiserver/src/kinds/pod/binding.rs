@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{super::look::Look, spec_value};
+use super::{super::look::Look, condition, spec_value};
 use crate::{
     error::{ApiError, GroupResource},
     field::{FieldError, Path},
@@ -60,21 +60,10 @@ pub(crate) fn bind(pod: &mut Object, binding: &Object, now: Time) -> Result<(), 
         pod.meta.annotations.extend(binding.meta.annotations.clone());
         pod.meta.labels.extend(binding.meta.labels.clone());
         pod.section("status").remove("nominatedNodeName");
-        mark_scheduled(pod, now);
+        condition::set(pod, json!({"type": "PodScheduled", "status": "True"}), now);
         return Ok(());
     };
     Err(ApiError::Conflict { what: GroupResource::new("", "pods/binding"), name, why })
-}
-
-fn mark_scheduled(pod: &mut Object, now: Time) {
-    let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now.to_string()});
-    let conditions = pod.section("status").entry("conditions").or_insert_with(|| json!([]));
-    let Some(conditions) = conditions.as_array_mut() else { return };
-    match conditions.iter_mut().find(|c| c.text("type") == "PodScheduled") {
-        Some(known) if known.text("status") == "True" => {}
-        Some(known) => *known = scheduled,
-        None => conditions.push(scheduled),
-    }
 }
 
 /// The answer to a binding.

@@ -5,6 +5,7 @@ mod affinity; // which nodes and neighbours a pod wants
 mod annotations; // annotations that mean something to a pod
 pub(crate) mod binding; // a pod gets its node
 pub(crate) mod claim; // claims made from a template
+pub(crate) mod condition; // conditions the server sets
 mod container; // main, init and ephemeral containers
 pub(crate) mod defaults; // what the author left out
 mod env; // environment variables

@@ -1,0 +1,69 @@
+//! POST of a Binding: a pod gets its node, once.
+
+use std::sync::Arc;
+
+use super::read_as;
+use crate::{
+    api::Api,
+    auth::{Lookup, Source},
+    error::ApiError,
+    http::query::WriteOptions,
+    kinds::{Look, binding},
+    object::Object,
+    registry::Resource,
+    types::Expected,
+    verbs::{Call, Content, Reply, create::settle_namespace},
+    write::Change,
+};
+
+/// Binds the pod that the path names.
+///
+/// # Errors
+/// A body that cannot be read or names another pod, and a pod that cannot be bound.
+pub(super) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
+    let (binding, dry_run, warnings) = read(call)?;
+    if binding.meta.name != call.target.name {
+        return Err(ApiError::BadRequest("name in URL does not match name in Binding object".into()));
+    }
+    bind(api, &call.target.resource, binding, dry_run).await.map(|reply| reply.warn(warnings))
+}
+
+/// Binds the pod that the body names.
+///
+/// # Errors
+/// A body that cannot be read, and a pod that cannot be bound.
+pub(in crate::verbs) async fn create_by_body(api: &Api, call: &Call) -> Result<Reply, ApiError> {
+    let (binding, dry_run, warnings) = read(call)?;
+    let pods: Arc<Resource> = api.registry.catalog().find("", "v1", "pods").expect("pods are built in");
+    bind(api, &pods, binding, dry_run).await.map(|reply| reply.warn(warnings))
+}
+
+fn read(call: &Call) -> Result<(Object, bool, Vec<String>), ApiError> {
+    let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
+    let expected = Expected::of("", "v1", "Binding").expect("the table of types has bindings");
+    let (mut binding, warnings) = read_as(call, &expected, &options)?;
+    settle_namespace(call, &mut binding)?;
+    Ok((binding, options.dry_run, warnings))
+}
+
+async fn bind(api: &Api, pods: &Resource, mut binding: Object, dry_run: bool) -> Result<Reply, ApiError> {
+    let target = binding.body.part("target");
+    let node = if target.text("kind") == "Node" { api.get(Source::Node, "", target.text("name")) } else { None };
+    binding.meta.labels.extend(node.map(|node| binding::topology_labels(&node.meta.labels)).unwrap_or_default());
+    binding::check(&binding)?;
+    let key = crate::store::ObjectKey::new(&binding.meta.namespace, &binding.meta.name);
+    let now = api.clock.now();
+    api.update(pods, &key, Change::part_of_server(), dry_run, None, |pod| {
+        let mut pod = pod.cloned().ok_or_else(|| ApiError::NotFound { resource: pods.group_resource(), name: key.name().into() })?;
+        binding::bind(&mut pod, &binding, now)?;
+        // Whoever binds may say which pod, and which version of it, they mean.
+        for (wanted, held) in [(&binding.meta.uid, &mut pod.meta.uid), (&binding.meta.resource_version, &mut pod.meta.resource_version)] {
+            if !wanted.is_empty() {
+                held.clone_from(wanted);
+            }
+        }
+        Ok(pod)
+    })
+    .await?;
+    Ok(Reply::created(Content::Document(binding::answer())))
+}
