@@ -1,6 +1,6 @@
 //! Creating an object.
 
-use super::{Written, meta, put_of};
+use super::{Updated, Written, meta, put_of};
 use crate::{
     api::Api,
     error::ApiError,
@@ -8,6 +8,7 @@ use crate::{
     object::Object,
     registry::Resource,
     store::{Expect, ObjectKey, Refused, Write},
+    verbs::Call,
 };
 
 /// Names are made this often before a generated one is reported as taken.
@@ -24,25 +25,32 @@ impl Api {
     ///
     /// # Errors
     /// The object is not valid, or the name is taken.
-    pub(crate) async fn create(&self, resource: &Resource, object: Object, dry_run: bool) -> Result<Written, ApiError> {
+    pub(crate) async fn create(
+        &self,
+        resource: &Resource,
+        object: Object,
+        dry_run: bool,
+        asker: Option<&Call>,
+    ) -> Result<Updated, ApiError> {
         let generated = object.meta.name.is_empty() && !object.meta.generate_name.is_empty();
         let mut attempts = if generated { NAME_ATTEMPTS } else { 1 };
         loop {
             attempts -= 1;
-            match self.create_once(resource, object.clone(), dry_run).await {
+            match self.create_once(resource, object.clone(), dry_run, asker).await {
                 Err(ApiError::AlreadyExists { .. }) if attempts > 0 => {}
                 outcome => return outcome,
             }
         }
     }
 
-    async fn create_once(&self, resource: &Resource, mut object: Object, dry_run: bool) -> Result<Written, ApiError> {
+    async fn create_once(&self, resource: &Resource, mut object: Object, dry_run: bool, asker: Option<&Call>) -> Result<Updated, ApiError> {
         if let Some(custom) = resource.custom() {
             custom.may_create(resource, &object.meta.name)?;
         }
         self.name_new(resource, &mut object);
         let claim = self.claim(resource, &mut object, None)?;
         (resource.strategy.prepare_create)(&mut object);
+        (resource.strategy.stamp)(&mut object, None, self.clock.now());
         resource.complete(&mut object);
         let mut wrong = Vec::new();
         meta::validate_new(resource, &object.meta, &mut wrong);
@@ -50,6 +58,10 @@ impl Api {
         (resource.strategy.validate_create)(&object, &mut wrong);
         wrong.extend(resource.validate_schema(&object, None));
         ApiError::from_fields(resource.group_kind(), &object.meta.name, wrong)?;
+        let mut warnings = (resource.strategy.warnings)(&object, None);
+        if let Some(call) = asker {
+            warnings.extend(self.confirm(call, &object, None).await?);
+        }
         if !object.meta.resource_version.is_empty() {
             return Err(ApiError::Unnamed("resourceVersion should not be set on objects to be created".into()));
         }
@@ -63,14 +75,14 @@ impl Api {
             return Err(taken(Some(&resource.read(&holder))));
         }
         if dry_run {
-            return Ok(Written::Unstored(Box::new(object)));
+            return Ok(Updated { written: Written::Unstored(Box::new(object)), created: true, warnings });
         }
         let write = Write { shelf: resource.shelf.clone(), key: key.clone(), expect: Expect::Absent, put: Some(put_of(resource, &object)) };
         match self.store.commit(write).await {
             Ok(stored) => {
                 claim.keep();
                 self.after_write(resource, None, Some(&object)).await;
-                Ok(Written::Stored(stored))
+                Ok(Updated { written: Written::Stored(stored), created: true, warnings })
             }
             Err(Refused::Changed(holder)) => Err(taken(holder.map(|h| resource.read(&h)).as_ref())),
             Err(Refused::Unavailable(why)) => Err(ApiError::Internal(why)),

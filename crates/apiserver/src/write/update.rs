@@ -40,6 +40,11 @@ impl Change {
         }
     }
 
+    /// What the server itself changes in an object it knows to be sound.
+    pub(crate) fn part_of_server() -> Self {
+        Self { prepare: |_, _, _| {}, validate: |_, _, _, _| {}, may_create: false, counts: false }
+    }
+
     /// The status alone.
     pub(crate) fn status() -> Self {
         Self {
@@ -87,7 +92,7 @@ impl Api {
                 if let Some(call) = asker.filter(|_| change.may_create) {
                     self.admit(call, &mut object, None).await?;
                 }
-                return self.create_by_update(resource, key, change, object, dry_run).await;
+                return self.create_by_update(resource, key, change, object, dry_run, asker).await;
             };
             let old = resource.read(&existing);
             let mut new = edit(Some(&old))?;
@@ -98,6 +103,7 @@ impl Api {
             meta::keep_server_fields(&mut new, &old);
             let claim = if change.counts { Some(self.claim(resource, &mut new, Some(&old))?) } else { None };
             (change.prepare)(resource, &mut new, &old);
+            (resource.strategy.stamp)(&mut new, Some(&old), self.clock.now());
             if change.counts && generation_grows(resource.strategy.generation, &new, &old) {
                 new.meta.generation = old.meta.generation + 1;
             }
@@ -107,7 +113,10 @@ impl Api {
             wrong.extend(wrong.clone());
             (change.validate)(resource, &new, &old, &mut wrong);
             ApiError::from_fields(resource.group_kind(), key.name(), wrong)?;
-            let warnings = (resource.strategy.warnings)(&new, Some(&old));
+            let mut warnings = (resource.strategy.warnings)(&new, Some(&old));
+            if let Some(call) = asker {
+                warnings.extend(self.confirm(call, &new, Some(&old)).await?);
+            }
             new.meta.resource_version.clone_from(&old.meta.resource_version);
 
             let goes = is_released(resource, &new, &old);
@@ -152,6 +161,7 @@ impl Api {
         change: Change,
         mut object: Object,
         dry_run: bool,
+        asker: Option<&Call>,
     ) -> Result<Updated, ApiError> {
         if !change.may_create {
             return Err(ApiError::NotFound { resource: resource.group_resource(), name: key.name().into() });
@@ -161,8 +171,7 @@ impl Api {
         }
         sent_version(&object)?;
         object.meta.resource_version.clear();
-        let written = self.create(resource, object, dry_run).await?;
-        Ok(Updated { written, created: true, warnings: Vec::new() })
+        self.create(resource, object, dry_run, asker).await
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     registry::Resource,
     types::Expected,
     verbs::{Call, Content, Reply, create::settle_namespace},
-    write::Change,
+    write::{Change, uid_conflict},
 };
 
 /// Binds the pod that the path names.
@@ -57,10 +57,11 @@ async fn bind(api: &Api, pods: &Resource, mut binding: Object, dry_run: bool) ->
         let mut pod = pod.cloned().ok_or_else(|| ApiError::NotFound { resource: pods.group_resource(), name: key.name().into() })?;
         binding::bind(&mut pod, &binding, now)?;
         // Whoever binds may say which pod, and which version of it, they mean.
-        for (wanted, held) in [(&binding.meta.uid, &mut pod.meta.uid), (&binding.meta.resource_version, &mut pod.meta.resource_version)] {
-            if !wanted.is_empty() {
-                held.clone_from(wanted);
-            }
+        if !binding.meta.uid.is_empty() && binding.meta.uid != pod.meta.uid {
+            return Err(uid_conflict(pods, &binding.meta, &pod.meta.uid));
+        }
+        if !binding.meta.resource_version.is_empty() {
+            pod.meta.resource_version.clone_from(&binding.meta.resource_version);
         }
         Ok(pod)
     })
