@@ -19,6 +19,9 @@ use crate::{
 /// A watch without a time limit of its own ends after this long, and up to twice as long, so that clients spread.
 const WATCH_SECONDS_MIN: u64 = 1800;
 
+/// No watch lasts longer, whatever its client asks for: a year, so that the end is a moment the clock can show.
+const WATCH_SECONDS_MAX: u64 = 365 * 24 * 3600;
+
 /// How often a client that wants bookmarks gets one.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
@@ -89,10 +92,11 @@ pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Rep
         }
     };
     let seconds = match options.timeout_seconds {
-        Some(seconds) if seconds > 0 => seconds.unsigned_abs(),
+        Some(seconds) if seconds > 0 => seconds.unsigned_abs().min(WATCH_SECONDS_MAX),
         _ => WATCH_SECONDS_MIN + api.entropy.below(WATCH_SECONDS_MIN),
     };
     let now = Instant::now();
+    let ends = now + Duration::from_secs(seconds);
     Ok(Reply::ok(Content::Watch(Box::new(Watch {
         source,
         scope,
@@ -100,8 +104,8 @@ pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Rep
         queue,
         bookmarks: options.bookmarks,
         seen,
-        ends: now + Duration::from_secs(seconds),
-        next_bookmark: now + BOOKMARK_EVERY,
+        ends,
+        next_bookmark: bookmark_after(now, ends),
     }))))
 }
 
@@ -112,23 +116,13 @@ impl Watch {
             if !self.queue.is_empty() {
                 return Some(self.queue.drain(..).collect());
             }
-            let source = self.source.as_mut()?;
-            match source.ready() {
+            match self.read()? {
                 Err(Lagged) => return None,
-                Ok((events, upto)) => {
-                    let told: VecDeque<WatchItem> = events
-                        .iter()
-                        .filter(|e| e.revision > self.seen)
-                        .filter_map(|e| seen_through(e, &self.scope, &self.selector))
-                        .collect();
-                    self.seen = self.seen.max(upto);
-                    self.queue = told;
-                    if !self.queue.is_empty() || !events.is_empty() {
-                        continue;
-                    }
-                }
+                Ok(true) => continue,
+                Ok(false) => {}
             }
             let wake = if self.bookmarks { self.next_bookmark.min(self.ends) } else { self.ends };
+            let source = self.source.as_mut()?;
             tokio::select! {
                 biased;
                 () = source.changed() => {}
@@ -137,12 +131,36 @@ impl Watch {
                     if now >= self.ends {
                         return None;
                     }
+                    // Writes of other kinds wake nobody here, yet they move the revision a bookmark tells.
+                    if self.read()?.is_err() {
+                        return None;
+                    }
                     self.queue.push_back(WatchItem::Bookmark(self.seen, false));
-                    let last = self.ends.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(self.ends);
-                    self.next_bookmark = if now < last { (now + BOOKMARK_EVERY).min(last) } else { self.ends };
+                    self.next_bookmark = bookmark_after(now, self.ends);
                 }
             }
         }
+    }
+
+    /// Takes over what the source has by now; whether there was anything. `None` without a source.
+    fn read(&mut self) -> Option<Result<bool, Lagged>> {
+        let (events, upto) = match self.source.as_mut()?.ready() {
+            Ok(ready) => ready,
+            Err(lagged) => return Some(Err(lagged)),
+        };
+        let new = events.iter().filter(|e| e.revision > self.seen);
+        self.queue.extend(new.filter_map(|e| seen_through(e, &self.scope, &self.selector)));
+        self.seen = self.seen.max(upto);
+        Some(Ok(!events.is_empty()))
+    }
+}
+
+/// When the next bookmark is due: in a minute, or shortly before the end if that is sooner.
+fn bookmark_after(now: Instant, ends: Instant) -> Instant {
+    let regular = now + BOOKMARK_EVERY;
+    match ends.checked_sub(BOOKMARK_BEFORE_END) {
+        Some(last) if last > now => last.min(regular),
+        _ => regular,
     }
 }
 
