@@ -1,0 +1,19 @@
+//! What clients rely on, row by row: reads, pages, watches, writes, deletions, errors, selectors, custom resources.
+//! In: rows of setup, request and expectation. Out: a server that keeps every one, in-process and over HTTPS alike.
+//! Holds: time stands still unless a row lets it pass, so nothing here sleeps and nothing depends on the speed of the machine.
+
+mod answer; // what came back
+mod cluster; // one server, two ways to ask it
+mod custom; // custom resources and their definitions
+mod deletes; // finalizers, grace, preconditions
+mod effect; // a write and what it changed
+mod errors; // codes and reasons
+mod expired; // what is no longer kept
+mod objects; // short builders
+mod pages; // limit and continue
+mod races; // many writers at once
+mod reads; // resourceVersion and resourceVersionMatch
+mod selectors; // labels and fields
+mod watches; // events, bookmarks, ends
+mod watching; // a watch that is read in the background
+mod writes; // versions and generations
