@@ -231,6 +231,6 @@ impl Place<'_> {
         let separator = if collection.contains('?') { '&' } else { '?' };
         let watching = self.watch(&format!("{collection}{separator}watch=1&resourceVersion={version}&timeoutSeconds=1")).await;
         self.cluster.pass(Duration::from_secs(1)).await;
-        watching.to_the_end().await
+        watching.all().await
     }
 }

@@ -63,7 +63,7 @@ fn watch_from_forgotten_revision_ends_with_an_error() {
         for version in [1, made[0]] {
             let watching = place.watch(&format!("cm?watch=1&resourceVersion={version}")).await;
             assert_eq!(watching.code, 200, "the refusal is an event");
-            let events = watching.to_the_end().await;
+            let events = watching.all().await;
             assert_eq!(shorts(&events), ["ERROR 410"]);
             let status = &events[0]["object"];
             assert_eq!((status["kind"].as_str(), status["reason"].as_str()), (Some("Status"), Some("Expired")));
@@ -92,7 +92,7 @@ fn revisions_of_the_last_75_seconds_are_kept() {
 #[test]
 fn what_a_fresh_server_was_made_of_is_no_history() {
     both_ways(async |cluster| {
-        let events = cluster.watch("/api/v1/namespaces?watch=1&resourceVersion=1").await.to_the_end().await;
+        let events = cluster.watch("/api/v1/namespaces?watch=1&resourceVersion=1").await.all().await;
         assert_eq!(shorts(&events), ["ERROR 410"]);
         let exact = cluster.ask("GET /api/v1/namespaces?resourceVersion=1&resourceVersionMatch=Exact", &Value::Null).await;
         assert_eq!((exact.code, exact.body["status"].as_str()), (410, json!("Failure").as_str()));

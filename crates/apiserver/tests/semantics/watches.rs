@@ -40,7 +40,7 @@ fn watches_begin_where_they_are_told() {
             let watching = place.watch(&format!("cm?watch=true&timeoutSeconds=1&{query}")).await;
             assert_eq!(watching.code, 200, "{query}");
             cluster.pass(SECOND).await;
-            let events = watching.to_the_end().await;
+            let events = watching.all().await;
             let told: Vec<String> =
                 shorts(&events).into_iter().filter(|event| query.contains("Initial") || !event.starts_with("BOOKMARK")).collect();
             let told: Vec<String> = told.into_iter().take(3).collect();
@@ -137,7 +137,7 @@ fn watch_ends_cleanly_at_its_time() {
         cluster.pass(SECOND * 4).await;
         assert_eq!(watching.ended(), None);
         cluster.pass(SECOND * 2).await;
-        assert_eq!(watching.to_the_end().await, Vec::<Value>::new());
+        assert_eq!(watching.all().await, Vec::<Value>::new());
     });
 }
 
@@ -158,7 +158,7 @@ fn watch_without_a_time_ends_within_an_hour() {
         cluster.pass(SECOND * 1799).await;
         assert_eq!(watching.ended(), None);
         cluster.pass(SECOND * 1802).await;
-        assert_eq!(watching.to_the_end().await, Vec::<Value>::new());
+        assert_eq!(watching.all().await, Vec::<Value>::new());
     });
 }
 
@@ -173,7 +173,7 @@ fn bookmarks_come_every_minute_and_before_the_end() {
         // A write of another kind moves the bookmark, not the watch.
         let other = place.set_up(&[("POST secret", json!({"metadata": {"name": "s"}}))]).await;
         cluster.pass(SECOND * 120).await;
-        let told = watching.to_the_end_in_time().await;
+        let told = watching.all_in_time().await;
         let at = |version: u64| format!("BOOKMARK @{version}");
         let texts: Vec<String> = told.iter().map(|(_, event)| short(event)).collect();
         assert_eq!(texts, [at(start), at(other[0]), at(other[0]), at(other[0])], "{:?}", cluster.way);
@@ -183,7 +183,7 @@ fn bookmarks_come_every_minute_and_before_the_end() {
         let object = &told[0].1["object"];
         assert_eq!((object["kind"].as_str(), object["apiVersion"].as_str()), (Some("ConfigMap"), Some("v1")));
         assert!(object.get("data").is_none() && object["metadata"].get("name").is_none());
-        assert!(unmarked.to_the_end().await.is_empty(), "bookmarks are for those who ask");
+        assert!(unmarked.all().await.is_empty(), "bookmarks are for those who ask");
     });
 }
 
@@ -194,7 +194,7 @@ fn short_watch_has_a_bookmark_before_its_end() {
         let start = place.now().await;
         let watching = place.watch(&format!("cm?watch=1&allowWatchBookmarks=true&resourceVersion={start}&timeoutSeconds=30")).await;
         cluster.pass(SECOND * 30).await;
-        assert_eq!(shorts(&watching.to_the_end().await), [format!("BOOKMARK @{start}")]);
+        assert_eq!(shorts(&watching.all().await), [format!("BOOKMARK @{start}")]);
     });
 }
 

@@ -50,12 +50,12 @@ impl Watching {
     }
 
     /// All events of a watch that ends.
-    pub(crate) async fn to_the_end(self) -> Vec<Value> {
-        self.to_the_end_in_time().await.into_iter().map(|(_, event)| event).collect()
+    pub(crate) async fn all(self) -> Vec<Value> {
+        self.all_in_time().await.into_iter().map(|(_, event)| event).collect()
     }
 
     /// The same, with the time since the watch was opened.
-    pub(crate) async fn to_the_end_in_time(mut self) -> Vec<(Duration, Value)> {
+    pub(crate) async fn all_in_time(mut self) -> Vec<(Duration, Value)> {
         self.seen.wait_for(|seen| seen.ended.is_some()).await.expect("the reader lives").events.clone()
     }
 }
