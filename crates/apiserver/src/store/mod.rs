@@ -4,6 +4,8 @@
 
 mod key;
 mod memory;
+#[cfg(test)]
+mod model;
 mod shelf;
 mod watch;
 

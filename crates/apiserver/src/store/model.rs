@@ -1,0 +1,302 @@
+//! The store against a model: random histories of writes, reads, watches and compactions, and a plain list of all events beside them.
+//! Holds: whatever was done, the store shows what the list shows.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use proptest::prelude::*;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::*;
+use crate::object::Object;
+
+const SHELVES: [&str; 2] = ["/configmaps", "apps/deployments"];
+
+/// The keys of a history: two namespaces, one a prefix of the other.
+const KEYS: [(&str, &str); 6] = [("a", "x"), ("a", "y"), ("a", "z"), ("a-b", "x"), ("a-b", "y"), ("", "cluster")];
+
+/// Events older than this go with the next write.
+const HISTORY_KEPT: Duration = Duration::from_secs(300);
+
+/// One step of a history. Numbers are taken modulo what there is.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Creates the key or, when it is there, changes it.
+    Put { shelf: usize, key: usize },
+    /// Deletes the key if it is there.
+    Delete { shelf: usize, key: usize },
+    /// Writes with an expectation that is wrong.
+    PutStale { shelf: usize, key: usize },
+    /// Reads a part of a shelf as it was so many revisions ago, whole and in pages of this size.
+    List { shelf: usize, back: u64, scope: usize, page: usize },
+    /// Opens a watch from so many revisions ago.
+    Open { shelf: usize, back: u64 },
+    /// Reads what a watch has to tell.
+    Read { watch: usize },
+    /// Closes a watch.
+    Close { watch: usize },
+    /// Forgets what is older than so many revisions.
+    Compact { back: u64 },
+    /// Lets seconds pass.
+    Pass { seconds: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (shelf, key) = (0..SHELVES.len(), 0..KEYS.len());
+    prop_oneof![
+        8 => (shelf.clone(), key.clone()).prop_map(|(shelf, key)| Step::Put { shelf, key }),
+        3 => (shelf.clone(), key.clone()).prop_map(|(shelf, key)| Step::Delete { shelf, key }),
+        1 => (shelf.clone(), key).prop_map(|(shelf, key)| Step::PutStale { shelf, key }),
+        4 => (shelf.clone(), 0..20u64, 0..4usize, 1..4usize).prop_map(|(shelf, back, scope, page)| Step::List { shelf, back, scope, page }),
+        2 => (shelf, 0..20u64).prop_map(|(shelf, back)| Step::Open { shelf, back }),
+        4 => (0..8usize).prop_map(|watch| Step::Read { watch }),
+        1 => (0..8usize).prop_map(|watch| Step::Close { watch }),
+        1 => (0..20u64).prop_map(|back| Step::Compact { back }),
+        1 => (0..400u64).prop_map(|seconds| Step::Pass { seconds }),
+    ]
+}
+
+/// What the model remembers of a write.
+#[derive(Clone)]
+struct Seen {
+    revision: Revision,
+    shelf: usize,
+    key: ObjectKey,
+    change: Change,
+    /// The object's JSON, with the revision of this write.
+    bytes: Vec<u8>,
+    /// The JSON it replaced.
+    previous: Option<Vec<u8>>,
+    at: Instant,
+}
+
+/// A store, everything that was done to it, and its open watches: shelf, the revision they know, the watch itself.
+struct World {
+    store: MemoryStore,
+    events: Vec<Seen>,
+    /// The oldest revision each shelf can still show.
+    oldest: [Revision; 2],
+    watches: Vec<(usize, Revision, StoreWatch)>,
+}
+
+fn key(index: usize) -> ObjectKey {
+    ObjectKey::new(KEYS[index].0, KEYS[index].1)
+}
+
+fn draft(key: &ObjectKey, count: u64) -> Draft {
+    let object: Object = serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Thing", "metadata": {"name": key.name(), "namespace": key.namespace()}, "count": count,
+    }))
+    .expect("an object");
+    object.draft()
+}
+
+impl World {
+    fn new() -> Self {
+        Self { store: MemoryStore::new(), events: Vec::new(), oldest: [0; 2], watches: Vec::new() }
+    }
+
+    fn revision(&self) -> Revision {
+        self.events.last().map_or(0, |e| e.revision)
+    }
+
+    fn back(&self, revisions: u64) -> Revision {
+        self.revision().saturating_sub(revisions)
+    }
+
+    /// The objects of a shelf at a revision: key to JSON.
+    fn at(&self, shelf: usize, revision: Revision) -> BTreeMap<ObjectKey, Vec<u8>> {
+        let mut objects = BTreeMap::new();
+        for event in self.events.iter().filter(|e| e.shelf == shelf && e.revision <= revision) {
+            match event.change {
+                Change::Deleted => objects.remove(&event.key),
+                _ => objects.insert(event.key.clone(), event.bytes.clone()),
+            };
+        }
+        objects
+    }
+
+    async fn take(&mut self, step: Step) {
+        match step {
+            Step::Put { shelf, key: k } => self.write(shelf, key(k), true).await,
+            Step::Delete { shelf, key: k } => self.write(shelf, key(k), false).await,
+            Step::PutStale { shelf, key: k } => self.write_stale(shelf, key(k)).await,
+            Step::List { shelf, back, scope, page } => self.list(shelf, self.back(back), scope, page),
+            Step::Open { shelf, back } => self.open(shelf, self.back(back)),
+            Step::Read { watch } => self.read(watch),
+            Step::Close { watch } => {
+                if !self.watches.is_empty() {
+                    self.watches.swap_remove(watch % self.watches.len());
+                }
+            }
+            Step::Compact { back } => self.compact(self.back(back)),
+            Step::Pass { seconds } => tokio::time::advance(Duration::from_secs(seconds)).await,
+        }
+        assert_eq!(self.store.revision(), self.revision());
+    }
+
+    async fn write(&mut self, shelf: usize, key: ObjectKey, put: bool) {
+        let current = self.store.get(SHELVES[shelf], &key);
+        let known = self.at(shelf, self.revision()).remove(&key);
+        assert_eq!(current.as_ref().map(|s| s.encoded.bytes().to_vec()), known, "{key}");
+        if !put && current.is_none() {
+            return;
+        }
+        let expect = current.as_ref().map_or(Expect::Absent, |s| Expect::Version(s.revision));
+        let revision = self.revision() + 1;
+        let body = put.then(|| draft(&key, revision));
+        let (change, bytes) = match (&body, &current) {
+            (Some(body), None) => (Change::Added, body.at(revision).bytes().to_vec()),
+            (Some(body), Some(_)) => (Change::Modified, body.at(revision).bytes().to_vec()),
+            (None, last) => {
+                let last = last.as_ref().expect("only what is there is deleted");
+                (Change::Deleted, last.encoded.with_revision(revision).bytes().to_vec())
+            }
+        };
+        let put = body.map(|draft| Put { draft, facets: Facets::default(), schema: 0 });
+        let write = Write { shelf: SHELVES[shelf].into(), key: key.clone(), expect, put };
+        let stored = self.store.commit(write).await.expect("the expectation was read just now");
+        assert_eq!((stored.revision, stored.encoded.bytes().to_vec()), (revision, bytes.clone()));
+
+        let now = Instant::now();
+        self.events.push(Seen { revision, shelf, key, change, bytes, previous: known, at: now });
+        let old = self.events.iter().filter(|e| e.shelf == shelf && now - e.at > HISTORY_KEPT);
+        self.oldest[shelf] = old.map(|e| e.revision).fold(self.oldest[shelf], Revision::max);
+    }
+
+    async fn write_stale(&mut self, shelf: usize, key: ObjectKey) {
+        let current = self.store.get(SHELVES[shelf], &key);
+        let expectations = [Expect::Version(current.as_ref().map_or(7, |s| s.revision + 1)), Expect::Absent];
+        for expect in expectations.into_iter().filter(|e| current.is_some() || *e != Expect::Absent) {
+            let put = Some(Put { draft: draft(&key, 0), facets: Facets::default(), schema: 0 });
+            let refused = self.store.commit(Write { shelf: SHELVES[shelf].into(), key: key.clone(), expect, put }).await;
+            let Err(Refused::Changed(found)) = refused else { panic!("a stale write to {key} was taken") };
+            assert_eq!(found.map(|s| s.revision), current.as_ref().map(|s| s.revision));
+        }
+    }
+
+    fn list(&self, shelf: usize, at: Revision, scope: usize, page: usize) {
+        let scope = match scope {
+            0 => Scope::All,
+            1 => Scope::Namespace("a".into()),
+            2 => Scope::Namespace("a-b".into()),
+            _ => Scope::Object(key(0)),
+        };
+        let whole = self.store.list(SHELVES[shelf], &Range { scope: scope.clone(), after: None }, Some(at));
+        if at < self.oldest[shelf] {
+            assert_eq!(whole.expect_err("it is forgotten"), Compacted { asked: at, oldest: self.oldest[shelf] });
+            return;
+        }
+        let whole = whole.expect("it is kept");
+        let wanted: Vec<_> = self.at(shelf, at).into_iter().filter(|(key, _)| scope.contains(key)).collect();
+        let shown = |objects: &[Arc<Stored>]| -> Vec<_> { objects.iter().map(|s| (s.key.clone(), s.encoded.bytes().to_vec())).collect() };
+        assert_eq!((whole.revision, shown(&whole.objects)), (at, wanted));
+        let (mut pages, mut after) = (Vec::new(), None);
+        loop {
+            let rest = self.store.list(SHELVES[shelf], &Range { scope: scope.clone(), after }, Some(at)).expect("it is kept").objects;
+            let Some(last) = rest.iter().take(page).last() else { break };
+            after = Some(last.key.clone());
+            pages.extend(shown(&rest[..page.min(rest.len())]));
+        }
+        assert_eq!(pages, shown(&whole.objects), "pages of {page}");
+    }
+
+    fn open(&mut self, shelf: usize, since: Revision) {
+        match self.store.watch(&SHELVES[shelf].into(), since) {
+            Ok(watch) => {
+                assert!(since >= self.oldest[shelf], "a watch from {since} would miss events");
+                self.watches.push((shelf, since, watch));
+            }
+            Err(gone) => assert_eq!((gone.asked, gone.oldest, since < self.oldest[shelf]), (since, self.oldest[shelf], true)),
+        }
+    }
+
+    fn read(&mut self, index: usize) {
+        if self.watches.is_empty() {
+            return;
+        }
+        let index = index % self.watches.len();
+        let (shelf, since) = (self.watches[index].0, self.watches[index].1);
+        let wanted: Vec<&Seen> = self.events.iter().filter(|e| e.shelf == shelf && e.revision > since).collect();
+        let lost = wanted.iter().any(|e| e.revision <= self.oldest[shelf]);
+        match self.watches[index].2.ready() {
+            Err(Lagged) => {
+                assert!(lost, "a watch from {since} was cut for nothing");
+                self.watches.swap_remove(index);
+            }
+            Ok((events, upto)) => {
+                assert!(!lost, "a watch from {since} misses events");
+                let told: Vec<_> = events.iter().map(|e| shown(e)).collect();
+                let wanted: Vec<_> =
+                    wanted.iter().map(|e| (e.revision, e.change, e.key.clone(), e.bytes.clone(), e.previous.clone())).collect();
+                assert_eq!(told, wanted);
+                assert_eq!(upto, self.revision());
+                self.watches[index].1 = upto;
+            }
+        }
+    }
+
+    fn compact(&mut self, upto: Revision) {
+        self.store.compact(upto);
+        self.oldest = self.oldest.map(|oldest| oldest.max(upto));
+    }
+}
+
+type Shown = (Revision, Change, ObjectKey, Vec<u8>, Option<Vec<u8>>);
+
+fn shown(event: &Event) -> Shown {
+    let previous = event.previous.as_ref().map(|p| p.encoded.bytes().to_vec());
+    (event.revision, event.change, event.object.key.clone(), event.object.encoded.bytes().to_vec(), previous)
+}
+
+#[test]
+fn store_shows_what_was_done_to_it() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+    let config = ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(steps in proptest::collection::vec(step(), 1..60))| {
+        runtime.block_on(async {
+            let mut world = World::new();
+            for step in steps {
+                world.take(step).await;
+            }
+            // Whatever is open reads to its end, and whatever is kept can be read and resumed from.
+            for watch in (0..world.watches.len()).rev() {
+                world.read(watch);
+            }
+            for (shelf, at) in (0..=world.revision()).flat_map(|at| [(0, at), (1, at)]) {
+                world.list(shelf, at, 0, 2);
+                world.open(shelf, at);
+            }
+            for watch in (0..world.watches.len()).rev() {
+                world.read(watch);
+            }
+        });
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_watcher_is_cut_and_slows_nobody() {
+    const EVENTS: u64 = 100_300;
+    let store = MemoryStore::new();
+    let shelf: ShelfName = SHELVES[0].into();
+    let mut slow = store.watch(&shelf, 0).expect("nothing is forgotten yet");
+    let mut quick = store.watch(&shelf, 0).expect("nothing is forgotten yet");
+    let mut told = 0;
+    let body = draft(&key(0), 0);
+    for revision in 1..=EVENTS {
+        let expect = if revision == 1 { Expect::Absent } else { Expect::Version(revision - 1) };
+        let put = Some(Put { draft: body.clone(), facets: Facets::default(), schema: 0 });
+        store.commit(Write { shelf: shelf.clone(), key: key(0), expect, put }).await.expect("nobody else writes");
+        if revision % 1000 == 0 || revision == EVENTS {
+            while let (events, _) = quick.ready().expect("it keeps up")
+                && !events.is_empty()
+            {
+                assert!(events.iter().map(|e| e.revision).eq(told + 1..=told + events.len() as u64), "each once, in order");
+                told += events.len() as u64;
+            }
+        }
+    }
+    assert_eq!(told, EVENTS);
+    assert_eq!(slow.ready().expect_err("its events are gone"), Lagged);
+    assert_eq!(store.watch(&shelf, 0).err(), Some(Compacted { asked: 0, oldest: EVENTS - 100_000 }), "history has a length");
+}
