@@ -34,7 +34,8 @@ impl Resource {
     /// Adds what objects of this resource always show, after something was taken away.
     pub(crate) fn complete(&self, object: &mut Object) {
         if let Source::BuiltIn(row) = &self.source {
-            let ty = types::find(row.group, row.version, row.kind).expect("every row has a type");
+            let (group, version) = row.storage_version();
+            let ty = types::find(group, version, row.kind).expect("every row has a type");
             types::complete(ty, &mut object.body);
         }
     }

@@ -103,9 +103,9 @@ impl Resource {
         GroupResource::new(self.group.as_str(), self.plural.as_str())
     }
 
-    /// As validation errors name it.
+    /// As validation errors name it: by the form that strategies work on.
     pub(crate) fn group_kind(&self) -> GroupKind {
-        GroupKind::new(self.group.as_str(), self.kind.as_str())
+        GroupKind::new(self.stored_version().0, self.kind.as_str())
     }
 
     /// The subresource of that name.
@@ -168,15 +168,29 @@ impl Resource {
         }
     }
 
-    /// Turns an object of this version into the stored one.
+    /// Turns an object of this version into the stored one; one that is in the stored version already stays as it is.
     pub(crate) fn to_storage(&self, object: &mut Object) {
         match &self.source {
-            Source::BuiltIn(row) => {
-                if let Some(other) = row.stored_as {
-                    (other.to_storage)(object);
-                }
-            }
+            Source::BuiltIn(_) => self.to_inner(object),
             Source::Custom(custom) => custom.to_storage(&self.group, object),
+        }
+    }
+
+    /// Brings an object into the form that strategies work on: the stored one for a built-in kind that is kept as another.
+    pub(crate) fn to_inner(&self, object: &mut Object) {
+        if let Source::BuiltIn(row) = &self.source
+            && let Some(other) = row.stored_as.filter(|_| object.api_version == row.api_version())
+        {
+            (other.to_storage)(object);
+        }
+    }
+
+    /// Brings an object back from the form that strategies work on.
+    pub(crate) fn to_outer(&self, object: &mut Object) {
+        if let Source::BuiltIn(row) = &self.source
+            && let Some(other) = row.stored_as.filter(|_| object.api_version != row.api_version())
+        {
+            (other.from_storage)(object);
         }
     }
 

@@ -48,6 +48,7 @@ impl Api {
             custom.may_create(resource, &object.meta.name)?;
         }
         self.name_new(resource, &mut object);
+        resource.to_inner(&mut object);
         let claim = self.claim(resource, &mut object, None)?;
         (resource.strategy.prepare_create)(&mut object);
         (resource.strategy.stamp)(&mut object, None, self.clock.now());
@@ -75,6 +76,7 @@ impl Api {
             return Err(taken(Some(&resource.read(&holder))));
         }
         if dry_run {
+            resource.to_outer(&mut object);
             return Ok(Updated { written: Written::Unstored(Box::new(object)), created: true, warnings });
         }
         let write = Write { shelf: resource.shelf.clone(), key: key.clone(), expect: Expect::Absent, put: Some(put_of(resource, &object)) };

@@ -153,14 +153,13 @@ pub(crate) fn dedup_owners(meta: &mut ObjectMeta) -> Option<String> {
 
 fn validate_finalizers(resource: &Resource, finalizers: &[String], wrong: &mut Vec<FieldError>) {
     let path = METADATA.child("finalizers");
-    for (i, finalizer) in finalizers.iter().enumerate() {
-        let details = names::qualified_name(finalizer);
-        let bare = !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer.as_str());
-        if details.is_empty() && bare && !resource.items_name_kind() {
-            let detail = "name is neither a standard finalizer name nor is it fully qualified";
-            wrong.push(FieldError::invalid(path.index(i), finalizer, detail));
-        }
-        wrong.extend(details.iter().map(|detail| FieldError::invalid(path, finalizer, detail)));
+    for finalizer in finalizers {
+        wrong.extend(names::qualified_name(finalizer).iter().map(|detail| FieldError::invalid(path, finalizer, detail)));
+    }
+    let is_bare = |finalizer: &str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer);
+    for (i, finalizer) in finalizers.iter().enumerate().filter(|(_, f)| !resource.items_name_kind() && is_bare(f)) {
+        let detail = "name is neither a standard finalizer name nor is it fully qualified";
+        wrong.push(FieldError::invalid(path.index(i), finalizer, detail));
     }
     let has = |name: &str| finalizers.iter().any(|f| f == name);
     if has("orphan") && has("foregroundDeletion") {

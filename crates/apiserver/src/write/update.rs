@@ -94,11 +94,13 @@ impl Api {
                 }
                 return self.create_by_update(resource, key, change, object, dry_run, asker).await;
             };
-            let old = resource.read(&existing);
+            let mut old = resource.read(&existing);
             let mut new = edit(Some(&old))?;
             if let Some(call) = asker {
                 self.admit(call, &mut new, Some(&old)).await?;
             }
+            resource.to_inner(&mut old);
+            resource.to_inner(&mut new);
             check_version(resource, &new, &old)?;
             meta::keep_server_fields(&mut new, &old);
             let claim = if change.counts { Some(self.claim(resource, &mut new, Some(&old))?) } else { None };
@@ -125,6 +127,7 @@ impl Api {
                 return Ok(Updated { written: Written::Stored(existing), created: false, warnings });
             }
             if dry_run {
+                resource.to_outer(&mut new);
                 return Ok(Updated { written: Written::Unstored(Box::new(new)), created: false, warnings });
             }
             let write = Write {
@@ -137,6 +140,7 @@ impl Api {
                 Ok(_) if goes => {
                     claim.map(Claim::keep);
                     self.after_write(resource, Some(&old), None).await;
+                    resource.to_outer(&mut new);
                     return Ok(Updated { written: Written::Unstored(Box::new(new)), created: false, warnings });
                 }
                 Ok(stored) => {
