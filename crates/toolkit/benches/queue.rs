@@ -1,0 +1,131 @@
+//! The work queue in the shapes of client-go's own benchmarks.
+//!
+//! Run: `cargo bench -p bellerophon --bench queue`. One line a shape, keys a second, best and median of five.
+#![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a benchmark prints, and measures real time")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bellerophon::{AddOpts, Priority, WorkQueue};
+
+const ROUNDS: usize = 5;
+const KEYS: usize = 1_000_000;
+
+type Keys = Vec<Arc<str>>;
+
+fn main() {
+    let keys: Keys = (0..KEYS).map(|i| format!("namespace-{}/name-{i}", i % 100).into()).collect();
+    let small = keys[..1000].to_vec();
+    report("backlog: add all, then get and done all", KEYS, || backlog(&keys));
+    report("one at a time: add, get, done", KEYS, || one_at_a_time(&keys));
+    report("8 threads: 4 add, 4 get and done", KEYS, || producers_and_consumers(&keys));
+    report("8 threads: each add, get, done", KEYS, || everyone(&keys));
+    report("100 x add, get, done (BenchmarkQueue)", 100_000, || (0..1000).map(|_| one_at_a_time(&small[..100].to_vec())).sum());
+    report("1000 keys of three priorities", 1_000_000, || (0..1000).map(|_| priorities(&small)).sum());
+    report("delayed: random times, then all due", 200_000, || delayed(&keys[..200_000]));
+}
+
+fn report(shape: &str, keys: usize, mut run: impl FnMut() -> Duration) {
+    let mut rates: Vec<f64> = (0..ROUNDS).map(|_| keys as f64 / run().as_secs_f64()).collect();
+    rates.sort_by(f64::total_cmp);
+    println!(
+        "{shape:<44} {:>12.0} keys/s median {:>12.0} best {:>7.0} ns/key",
+        rates[ROUNDS / 2],
+        rates[ROUNDS - 1],
+        1e9 / rates[ROUNDS / 2]
+    );
+}
+
+fn backlog(keys: &Keys) -> Duration {
+    let queue = WorkQueue::default();
+    let start = Instant::now();
+    keys.iter().for_each(|key| queue.add(key.clone()));
+    while let Some(item) = queue.try_get() {
+        item.done();
+    }
+    start.elapsed()
+}
+
+fn one_at_a_time(keys: &Keys) -> Duration {
+    let queue = WorkQueue::default();
+    let start = Instant::now();
+    for key in keys {
+        queue.add(key.clone());
+        queue.try_get().expect("just added").done();
+    }
+    start.elapsed()
+}
+
+fn producers_and_consumers(keys: &Keys) -> Duration {
+    let queue = WorkQueue::default();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let consumers: Vec<_> = (0..4).map(|_| scope.spawn(|| consume(&queue))).collect();
+        let producers: Vec<_> =
+            keys.chunks(KEYS / 4).map(|part| scope.spawn(|| part.iter().for_each(|key| queue.add(key.clone())))).collect();
+        producers.into_iter().for_each(|thread| thread.join().expect("adding does not fail"));
+        queue.shut_down();
+        let taken: usize = consumers.into_iter().map(|thread| thread.join().expect("taking does not fail")).sum();
+        assert_eq!(taken, KEYS);
+    });
+    start.elapsed()
+}
+
+fn consume(queue: &WorkQueue<Arc<str>>) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime for one thread");
+    runtime.block_on(async {
+        let mut taken = 0;
+        while let Some(item) = queue.get().await {
+            item.done();
+            taken += 1;
+        }
+        taken
+    })
+}
+
+fn everyone(keys: &Keys) -> Duration {
+    let queue = WorkQueue::default();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for part in keys.chunks(KEYS / 8) {
+            let queue = &queue;
+            scope.spawn(move || {
+                for key in part {
+                    queue.add(key.clone());
+                    if let Some(item) = queue.try_get() {
+                        item.done();
+                    }
+                }
+            });
+        }
+    });
+    start.elapsed()
+}
+
+fn priorities(keys: &Keys) -> Duration {
+    let queue = WorkQueue::default();
+    let start = Instant::now();
+    for (i, key) in keys.iter().enumerate() {
+        queue.add_with_opts(key.clone(), AddOpts { priority: Priority::ALL[i % 3], ..AddOpts::default() });
+    }
+    while let Some(item) = queue.try_get() {
+        item.done();
+    }
+    start.elapsed()
+}
+
+fn delayed(keys: &[Arc<str>]) -> Duration {
+    let queue = WorkQueue::default();
+    let start = Instant::now();
+    for (i, key) in keys.iter().enumerate() {
+        queue.add_after(key.clone(), Duration::from_nanos(1 + (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) % 1_000_000));
+    }
+    let mut taken = 0;
+    while taken < keys.len() {
+        if let Some(item) = queue.try_get() {
+            item.done();
+            taken += 1;
+        }
+    }
+    start.elapsed()
+}

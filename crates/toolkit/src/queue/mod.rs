@@ -1,0 +1,397 @@
+//! Work queue: the border between noticing a change and acting on it.
+//!
+//! In: object keys, each with a cause. Out: one key per worker, with all its causes.
+//! Holds: no key is with two workers; a key changed meanwhile comes back once; first come first served within a priority.
+
+mod cause; // why a key is here
+mod limit; // how long a failed key waits
+mod ready; // whose turn it is
+mod state; // what is known of each key
+
+use std::fmt;
+use std::hash::Hash;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, futures::Notified};
+use tokio::time::{Instant, sleep_until};
+
+use crate::{Entropy, ObjectKey};
+pub use cause::{CAUSES_MAX, Cause, CauseEvent, Causes};
+use limit::Limiter;
+pub use limit::{Backoff, Bucket, RateLimit};
+pub use ready::Priority;
+use state::{Add, State, Taken};
+
+/// What a queue is made of.
+#[derive(Clone, Debug)]
+pub struct QueueOptions {
+    /// How long keys added by [`WorkQueue::add_rate_limited`] wait.
+    pub rate_limit: RateLimit,
+    /// Where jitter comes from.
+    pub entropy: Entropy,
+    /// Whether times are taken and reported; an unmeasured queue never reads the clock unless something is delayed.
+    pub observer: Option<Arc<dyn QueueObserver>>,
+}
+
+impl Default for QueueOptions {
+    fn default() -> Self {
+        Self { rate_limit: RateLimit::default(), entropy: Entropy::from_os(), observer: None }
+    }
+}
+
+/// Told how long keys wait and are worked on. Called outside the queue's lock; must not block.
+pub trait QueueObserver: Send + Sync + fmt::Debug {
+    /// A key was handed out after waiting that long.
+    fn waited(&self, how_long: Duration);
+    /// A key came back after a worker had it that long.
+    fn worked(&self, how_long: Duration);
+}
+
+/// How one add differs from a plain one, named as in controller-runtime.
+#[derive(Clone, Debug, Default)]
+pub struct AddOpts {
+    /// Wait that long first.
+    pub after: Option<Duration>,
+    /// Wait as long as the rate limit says, and count a failure of the key. With `after`, the shorter of both.
+    pub rate_limited: bool,
+    /// The priority; an entry that is there already keeps the higher of both.
+    pub priority: Priority,
+    /// Why.
+    pub cause: Option<Cause>,
+}
+
+/// What a queue holds at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QueueStats {
+    /// Keys ready to be handed out, by priority, most urgent first. Delayed keys do not count.
+    pub depth: [(Priority, usize); 3],
+    /// Keys waiting for a time.
+    pub delayed: usize,
+    /// Keys with a worker.
+    pub running: usize,
+    /// How often a key became ready since the start.
+    pub adds_total: u64,
+    /// Adds with a delay since the start.
+    pub retries_total: u64,
+    /// The ages of all running keys, summed.
+    pub unfinished: Duration,
+    /// The age of the key that is with its worker longest.
+    pub longest_running: Duration,
+}
+
+/// A queue of keys for many producers and many workers. Clones are handles to the same queue.
+///
+/// Promises client-go's semantics: a key added several times before it is handed out is handed out once; a key added
+/// while a worker has it comes back when that worker is done, at the end of the line; adds never block and never fail.
+/// Beyond client-go: a key has at most one future, so an add absorbs a delayed one (the run it causes decides anew);
+/// priorities without starvation; every entry carries its merged [`Causes`]; a worker that panics or is dropped gives
+/// its key back. It knows keys and causes, never objects. Its size is bounded by the number of different keys.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use bellerophon::{ObjectKey, WorkQueue};
+///
+/// let queue = WorkQueue::default();
+/// queue.add(ObjectKey::namespaced("team-a", "web"));
+/// let item = queue.get().await.expect("the queue is not shut down");
+/// assert_eq!(item.key().name, "web");
+/// item.done();
+/// # }
+/// ```
+pub struct WorkQueue<T: Clone + Eq + Hash = ObjectKey>(Arc<Inner<T>>);
+
+struct Inner<T> {
+    shared: Mutex<Shared<T>>,
+    /// Wakes takers when a key is ready, an earlier time is asked for, or the queue shuts down.
+    ready: Notify,
+    /// Wakes those who wait for the queue to be empty.
+    idle: Notify,
+    observer: Option<Arc<dyn QueueObserver>>,
+}
+
+struct Shared<T> {
+    state: State<T>,
+    limiter: Limiter,
+    /// Takers that found nothing. While there are none, nobody is notified.
+    takers: usize,
+}
+
+impl<T: Clone + Eq + Hash> WorkQueue<T> {
+    /// An empty queue.
+    pub fn new(options: QueueOptions) -> Self {
+        let state = State::new(options.observer.is_some());
+        let limiter = Limiter::new(options.rate_limit, options.entropy);
+        Self(Arc::new(Inner {
+            shared: Mutex::new(Shared { state, limiter, takers: 0 }),
+            ready: Notify::new(),
+            idle: Notify::new(),
+            observer: options.observer,
+        }))
+    }
+
+    /// Marks a key as needing work.
+    pub fn add(&self, key: T) {
+        self.insert(key, Add::default());
+    }
+
+    /// Marks a key as needing work after a delay. The earliest of all times asked for counts; no delay is a plain add.
+    pub fn add_after(&self, key: T, delay: Duration) {
+        self.insert(key, Add { delay, ..Add::default() });
+    }
+
+    /// Marks a key as needing work after the delay of its rate limit, and counts a failure.
+    pub fn add_rate_limited(&self, key: T) {
+        self.add_with_opts(key, AddOpts { rate_limited: true, ..AddOpts::default() });
+    }
+
+    /// Marks a key as needing work, with everything that can be said about it.
+    pub fn add_with_opts(&self, key: T, opts: AddOpts) {
+        let limited = opts.rate_limited.then(|| {
+            let mut shared = self.lock();
+            if shared.state.shutting_down {
+                return Duration::ZERO;
+            }
+            let failures = shared.state.count_failure(&key);
+            shared.limiter.delay(failures, Instant::now())
+        });
+        let delay = match (opts.after, limited) {
+            (Some(after), Some(limited)) => after.min(limited),
+            (after, limited) => after.or(limited).unwrap_or_default(),
+        };
+        self.insert(key, Add { delay, priority: opts.priority, cause: opts.cause });
+    }
+
+    /// Starts the key's back-off afresh. What is queued stays queued.
+    pub fn forget(&self, key: &T) {
+        self.lock().state.forget(key);
+    }
+
+    /// How often the key was added with a rate limit since it was last forgotten.
+    pub fn num_requeues(&self, key: &T) -> u32 {
+        self.lock().state.failures(key)
+    }
+
+    /// How many keys are ready to be handed out.
+    pub fn len(&self) -> usize {
+        let mut shared = self.lock();
+        shared.state.promote_if_delayed();
+        shared.state.ready_len()
+    }
+
+    /// Whether no key is ready to be handed out.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next key, as soon as there is one; `None` once the queue is shut down and empty. Dropping the future loses nothing.
+    pub async fn get(&self) -> Option<Item<T>> {
+        if let Some(answer) = self.poll_once() {
+            return answer;
+        }
+        let _waiting = Taker::new(&self.0);
+        loop {
+            let mut notified = pin!(self.0.ready.notified());
+            // Registered before looking again, so that nothing falls between looking and waiting.
+            Notified::enable(notified.as_mut());
+            if let Some(answer) = self.poll_once() {
+                return answer;
+            }
+            let due = self.lock().state.next_due();
+            match due {
+                Some(at) => tokio::select! {
+                    biased;
+                    () = notified => {}
+                    () = sleep_until(at) => {}
+                },
+                None => notified.await,
+            }
+        }
+    }
+
+    /// The next key if one is ready.
+    pub fn try_get(&self) -> Option<Item<T>> {
+        let (taken, more) = {
+            let mut shared = self.lock();
+            let taken = shared.state.take(Instant::now)?;
+            (taken, shared.takers > 0 && shared.state.has_ready())
+        };
+        if more {
+            self.0.ready.notify_one();
+        }
+        if let (Some(observer), Some(waited)) = (&self.0.observer, taken.waited) {
+            observer.waited(waited);
+        }
+        Some(Item { queue: self.clone(), taken })
+    }
+
+    /// Ends the queue: adds are ignored, delayed keys are dropped, ready keys are still handed out, then [`get`](Self::get) says `None`.
+    pub fn shut_down(&self) {
+        self.lock().state.shut_down();
+        self.0.ready.notify_waiters();
+        self.0.idle.notify_waiters();
+    }
+
+    /// Ends the queue and waits until every ready key was handed out and every worker is done.
+    pub async fn shut_down_with_drain(&self) {
+        self.shut_down();
+        loop {
+            let mut notified = pin!(self.0.idle.notified());
+            Notified::enable(notified.as_mut());
+            if self.lock().state.is_idle() {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// Whether the queue was shut down.
+    pub fn is_shutting_down(&self) -> bool {
+        self.lock().state.shutting_down
+    }
+
+    /// What the queue holds now. Ages are only known if the queue has an observer.
+    pub fn stats(&self) -> QueueStats {
+        let mut shared = self.lock();
+        shared.state.promote_if_delayed();
+        let now = Instant::now();
+        let ages = || shared.state.running_since().map(|since| now.saturating_duration_since(since));
+        QueueStats {
+            depth: Priority::ALL.map(|priority| (priority, shared.state.ready_in(priority))),
+            delayed: shared.state.delayed_len(),
+            running: shared.state.running,
+            adds_total: shared.state.adds_total,
+            retries_total: shared.state.retries_total,
+            unfinished: ages().sum(),
+            longest_running: ages().max().unwrap_or_default(),
+        }
+    }
+
+    fn poll_once(&self) -> Option<Option<Item<T>>> {
+        match self.try_get() {
+            Some(item) => Some(Some(item)),
+            None if self.is_shutting_down() => Some(self.try_get()),
+            None => None,
+        }
+    }
+
+    fn insert(&self, key: T, add: Add) {
+        let notify = {
+            let mut shared = self.lock();
+            shared.state.add(key, add, Instant::now) && shared.takers > 0
+        };
+        if notify {
+            self.0.ready.notify_one();
+        }
+    }
+
+    fn give_back(&self, taken: &Taken<T>) {
+        let (notify, idle, worked) = {
+            let mut shared = self.lock();
+            let (again, worked) = shared.state.done(taken.slot, Instant::now);
+            (again && shared.takers > 0, shared.state.shutting_down && shared.state.is_idle(), worked)
+        };
+        if notify {
+            self.0.ready.notify_one();
+        }
+        if idle {
+            self.0.idle.notify_waiters();
+        }
+        if let (Some(observer), Some(worked)) = (&self.0.observer, worked) {
+            observer.worked(worked);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared<T>> {
+        self.0.lock()
+    }
+}
+
+impl<T> Inner<T> {
+    fn lock(&self) -> MutexGuard<'_, Shared<T>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Clone + Eq + Hash> Clone for WorkQueue<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T: Clone + Eq + Hash> Default for WorkQueue<T> {
+    fn default() -> Self {
+        Self::new(QueueOptions::default())
+    }
+}
+
+impl<T: Clone + Eq + Hash> fmt::Debug for WorkQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WorkQueue").field(&self.stats()).finish()
+    }
+}
+
+/// A key in the hands of one worker, until [`done`](Self::done) or dropped. No other worker gets the key meanwhile.
+pub struct Item<T: Clone + Eq + Hash> {
+    queue: WorkQueue<T>,
+    taken: Taken<T>,
+}
+
+impl<T: Clone + Eq + Hash> Item<T> {
+    /// The key.
+    pub fn key(&self) -> &T {
+        &self.taken.key
+    }
+
+    /// Why it is here; empty if nobody said.
+    pub fn causes(&self) -> Causes {
+        self.taken.causes.as_deref().cloned().unwrap_or_default()
+    }
+
+    /// The priority it was handed out with.
+    pub fn priority(&self) -> Priority {
+        self.taken.priority
+    }
+
+    /// How often it failed in a row before this time.
+    pub fn failures(&self) -> u32 {
+        self.taken.failures
+    }
+
+    /// Gives the key back. If it was added meanwhile, it is ready again, at the end of the line.
+    pub fn done(self) {}
+}
+
+impl<T: Clone + Eq + Hash> Drop for Item<T> {
+    fn drop(&mut self) {
+        self.queue.give_back(&self.taken);
+    }
+}
+
+/// One who waits for a key, counted for as long as it waits.
+struct Taker<'a, T: Clone + Eq + Hash>(&'a Inner<T>);
+
+impl<'a, T: Clone + Eq + Hash> Taker<'a, T> {
+    fn new(inner: &'a Inner<T>) -> Self {
+        inner.lock().takers += 1;
+        Self(inner)
+    }
+}
+
+impl<T: Clone + Eq + Hash> Drop for Taker<'_, T> {
+    fn drop(&mut self) {
+        let orphaned = {
+            let mut shared = self.0.lock();
+            shared.takers -= 1;
+            shared.takers > 0 && (shared.state.has_ready() || shared.state.next_due().is_some())
+        };
+        // It may have been the only one awake to the next key or to the next time.
+        if orphaned {
+            self.0.ready.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
