@@ -250,7 +250,7 @@ fn writes_change_what_they_say_and_nothing_else() {
                     "name of an object stays",
                     [("POST cm", cm("a", "1"))],
                     ("MERGE cm/a", json!({"metadata": {"name": "b"}})),
-                    (422, "Invalid"),
+                    (400, "BadRequest"),
                     Nothing,
                 ),
                 row(
