@@ -75,7 +75,10 @@ impl Cluster {
     pub(crate) async fn place(&self, namespace: &str) -> Place<'_> {
         let made = self.ask("POST /api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await;
         assert_eq!(made.code, 201, "{}", made.message());
-        Place { cluster: self, namespace: namespace.to_owned() }
+        let place = Place { cluster: self, namespace: namespace.to_owned() };
+        // What a controller would do: pods run as this account.
+        place.set_up(&[("POST sa", json!({"metadata": {"name": "default"}}))]).await;
+        place
     }
 
     /// Sends `METHOD path`. The methods `MERGE`, `JSON` and `STRATEGIC` are patches of that kind.
@@ -119,9 +122,9 @@ impl Cluster {
     }
 
     /// The answer to a request that waits for time to pass, and how much of it passed.
-    pub(crate) async fn ask_in_time(&self, line: &str) -> (Answer, Duration) {
+    pub(crate) async fn ask_in_time(&self, line: &str, body: &Value) -> (Answer, Duration) {
         let began = Instant::now();
-        let mut asking = pin!(self.ask(line, &Value::Null));
+        let mut asking = pin!(self.ask(line, body));
         loop {
             tokio::select! {
                 biased;
@@ -166,6 +169,7 @@ const COLLECTIONS: &[(&str, &str)] = &[
     ("cm", "/api/v1/namespaces/{ns}/configmaps"),
     ("secret", "/api/v1/namespaces/{ns}/secrets"),
     ("pod", "/api/v1/namespaces/{ns}/pods"),
+    ("sa", "/api/v1/namespaces/{ns}/serviceaccounts"),
     ("svc", "/api/v1/namespaces/{ns}/services"),
     ("event", "/api/v1/namespaces/{ns}/events"),
     ("deploy", "/apis/apps/v1/namespaces/{ns}/deployments"),
@@ -198,6 +202,11 @@ impl Place<'_> {
     /// Sends a request.
     pub(crate) async fn ask(&self, line: &str, body: &Value) -> Answer {
         self.cluster.ask(&self.line(line), body).await
+    }
+
+    /// Sends a request whose answer may take virtual time.
+    pub(crate) async fn ask_in_time(&self, line: &str, body: &Value) -> Answer {
+        self.cluster.ask_in_time(&self.line(line), body).await.0
     }
 
     /// Reads.

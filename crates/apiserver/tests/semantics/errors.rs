@@ -44,7 +44,8 @@ fn failures_have_their_code_reason_and_kind() {
             ("POST cm/a", cm("a", "1"), 405, "MethodNotAllowed", ""),
             ("POST /api/v1/configmaps", cm("a", "1"), 405, "MethodNotAllowed", ""),
         ] {
-            let answer = place.ask(line, &body).await;
+            // The server waits a moment for a namespace that may be on its way.
+            let answer = place.ask_in_time(line, &body).await;
             assert_eq!((answer.code, answer.reason()), (code, reason), "{line} ({:?}): {}", cluster.way, answer.message());
             let status = &answer.body;
             assert_eq!((status["kind"].as_str(), status["apiVersion"].as_str()), (Some("Status"), Some("v1")), "{line}");

@@ -110,7 +110,7 @@ fn future_revision_is_waited_for_three_seconds() {
             ["cm/a?resourceVersion={future}", "cm?resourceVersion={future}", "cm?resourceVersion={future}&resourceVersionMatch=Exact"]
         {
             let line = format!("GET {}", place.path(&fill(path, &versions)));
-            let (answer, waited) = cluster.ask_in_time(&line).await;
+            let (answer, waited) = cluster.ask_in_time(&line, &Value::Null).await;
             assert_eq!((answer.code, answer.reason(), answer.causes()), (504, "Timeout", vec!["ResourceVersionTooLarge"]), "{path}");
             assert_eq!(answer.body["details"]["retryAfterSeconds"], 1, "{path}");
             assert!(waited >= Duration::from_secs(3), "{path} ({:?}): {waited:?}", cluster.way);
