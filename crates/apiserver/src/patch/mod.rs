@@ -4,6 +4,8 @@
 
 mod json;
 mod merge;
+mod strategic;
 
 pub(crate) use json::{JsonPatch, Unreadable};
 pub(crate) use merge::merge;
+pub(crate) use strategic::{GoValue, strategic_merge};

@@ -1,6 +1,6 @@
 //! PUT and PATCH of an object or of one of its parts.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     Call, Content, Reply,
@@ -13,8 +13,9 @@ use crate::{
     field::FieldError,
     http::query::{FieldValidation, WriteOptions},
     object::Object,
-    patch::{JsonPatch, Unreadable, merge},
+    patch::{GoValue, JsonPatch, Unreadable, merge, strategic_merge},
     registry::{Decoded, Resource},
+    types::{self, Type},
     write::{Change, Updated, dedup_owners, uid_conflict},
 };
 
@@ -74,6 +75,8 @@ pub(super) fn settle_name(call: &Call, object: &mut Object) -> Result<(), ApiErr
 pub(super) enum Patch {
     Json(JsonPatch),
     Merge(Value),
+    /// With the type of what is patched.
+    Strategic(Map<String, Value>, &'static Type),
 }
 
 const PATCH_TYPES: [&str; 3] = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
@@ -85,13 +88,22 @@ impl Patch {
     /// 422 for a patch that does not fit the object, or that makes something else of it.
     pub(super) fn patched(&self, old: &Object, decode: impl FnOnce(Value) -> Result<Decoded, String>) -> Result<Patched, ApiError> {
         let mut value = old.to_value();
-        match self {
-            Self::Json(patch) => patch
-                .apply(&mut value)
-                .map_err(|_| ApiError::Unprocessable("the server rejected our request due to an error in our request".into()))?,
-            Self::Merge(patch) => merge(&mut value, patch.clone()),
-        }
-        let shown = value.to_string();
+        let shown = match self {
+            Self::Json(patch) => {
+                let refused = |_| ApiError::Unprocessable("the server rejected our request due to an error in our request".into());
+                patch.apply(&mut value).map_err(refused)?;
+                value.to_string()
+            }
+            Self::Merge(patch) => {
+                merge(&mut value, patch.clone());
+                value.to_string()
+            }
+            Self::Strategic(patch, ty) => {
+                let mut patch = patch.clone();
+                strategic_merge(value.as_object_mut().expect("objects are maps"), &mut patch, ty)?;
+                GoValue(&Value::Object(patch)).to_string()
+            }
+        };
         let found = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
         if (found("apiVersion"), found("kind")) != (&old.api_version, &old.kind) {
             let why = format!("{} {} is not {} {}", found("apiVersion"), found("kind"), old.api_version, old.kind);
@@ -121,23 +133,43 @@ pub(super) fn read_patch(call: &Call) -> Result<(Patch, Vec<String>), ApiError> 
         }
         "application/merge-patch+json" => {
             let (value, duplicates) = read_json(&call.body)?;
-            let not_a_map = |what: &str| {
-                ApiError::BadRequest(format!(
-                    "error decoding patch: json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"
-                ))
-            };
-            match value {
-                Value::Object(_) => Ok((Patch::Merge(value), duplicates)),
-                Value::Null => Err(ApiError::BadRequest("Invalid JSON Patch".into())),
-                Value::Array(_) => Err(not_a_map("array")),
-                Value::String(_) => Err(not_a_map("string")),
-                Value::Number(_) => Err(not_a_map("number")),
-                Value::Bool(_) => Err(not_a_map("bool")),
+            match read_map(value).map_err(|why| ApiError::BadRequest(format!("error decoding patch: {why}")))? {
+                Some(map) => Ok((Patch::Merge(Value::Object(map)), duplicates)),
+                None => Err(ApiError::BadRequest("Invalid JSON Patch".into())),
             }
+        }
+        "application/strategic-merge-patch+json" if !call.target.resource.items_name_kind() => {
+            let mut duplicates = Vec::new();
+            let value = decode::parse_json(&call.body).and_then(|node| node.into_value(&mut duplicates));
+            let map = value.and_then(read_map).map_err(ApiError::BadRequest)?;
+            Ok((Patch::Strategic(map.unwrap_or_default(), patched_type(call)), duplicates))
         }
         _ if call.target.resource.items_name_kind() => Err(ApiError::UnsupportedMediaType(PATCH_TYPES.to_vec())),
         _ => Err(ApiError::UnsupportedPatchType),
     }
+}
+
+/// The type of what a patch of a built-in kind changes: the object, or a part that has a kind of its own.
+fn patched_type(call: &Call) -> &'static Type {
+    let resource = &call.target.resource;
+    let (group, version, kind) = match &call.part {
+        Some(part) if !part.version.is_empty() => (part.group, part.version, &part.kind),
+        _ => (resource.group.as_str(), resource.version.as_str(), &resource.kind),
+    };
+    types::find(group, version, kind).expect("built-in kinds have a type")
+}
+
+/// The map that a patch must be; `None` for null.
+fn read_map(value: Value) -> Result<Option<Map<String, Value>>, String> {
+    let what = match value {
+        Value::Object(map) => return Ok(Some(map)),
+        Value::Null => return Ok(None),
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+    };
+    Err(format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"))
 }
 
 /// The JSON of a patch, and the fields it repeats.
@@ -176,7 +208,7 @@ pub(super) struct Patched {
     pub(super) object: Object,
     /// The fields its kind does not know.
     unknown: Vec<String>,
-    /// The JSON that the patch led to, as a refusal shows it.
+    /// What a refusal shows: the JSON that the patch led to, or a strategic patch itself.
     shown: String,
 }
 

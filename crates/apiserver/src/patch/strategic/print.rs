@@ -1,0 +1,62 @@
+//! Values as Go prints them in errors: `map[a:1 b:[x y]]`.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// Prints a value.
+pub(crate) struct GoValue<'v>(pub(crate) &'v Value);
+
+/// Prints a map, its keys in order.
+pub(super) struct GoMap<'v>(pub(super) &'v Map<String, Value>);
+
+/// Prints a list.
+pub(super) struct GoList<'v>(pub(super) &'v [Value]);
+
+impl fmt::Display for GoValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Value::Null => f.write_str("<nil>"),
+            Value::Bool(b) => write!(f, "{b}"),
+            Value::Number(n) => write!(f, "{n}"),
+            Value::String(s) => f.write_str(s),
+            Value::Array(items) => GoList(items).fmt(f),
+            Value::Object(map) => GoMap(map).fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for GoMap<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("map[")?;
+        for (i, (key, value)) in self.0.iter().enumerate() {
+            let space = if i > 0 { " " } else { "" };
+            write!(f, "{space}{key}:{}", GoValue(value))?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl fmt::Display for GoList<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (i, value) in self.0.iter().enumerate() {
+            let space = if i > 0 { " " } else { "" };
+            write!(f, "{space}{}", GoValue(value))?;
+        }
+        f.write_str("]")
+    }
+}
+
+/// The Go type that JSON of this form is decoded into.
+pub(super) fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
