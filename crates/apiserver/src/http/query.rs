@@ -105,12 +105,9 @@ impl WriteOptions {
         if field_manager.len() > FIELD_MANAGER_MAX {
             wrong.push(FieldError::too_long("fieldManager", FIELD_MANAGER_MAX));
         }
-        if let Some((i, c)) = field_manager.chars().enumerate().find(|(_, c)| c.is_control()) {
-            wrong.push(FieldError::invalid(
-                "fieldManager",
-                &field_manager,
-                &format!("should only contain printable characters (found {:?} at position {i})", c.to_string()),
-            ));
+        if let Some((i, c)) = field_manager.char_indices().find(|(_, c)| c.is_control()) {
+            let detail = format!("invalid character U+{:04X} (at position {i})", u32::from(c));
+            wrong.push(FieldError::invalid("fieldManager", &field_manager, &detail));
         }
         let dry_run = dry_run(query, &mut wrong);
         let field_validation = match query.get("fieldValidation") {
