@@ -88,6 +88,7 @@ async fn server_without_containers_says_so() {
         ("idle/exec?command=ls", 400, json!("pod idle does not have a host assigned")),
         ("idle/portforward", 400, json!("pod idle does not have a host assigned")),
         ("idle/proxy", 400, json!("address not allowed")),
+        ("http:idle:80/proxy/metrics", 400, json!("address not allowed")),
         ("placed/log", 503, json!(format!("no log for pod \"placed\": {none}"))),
         ("placed/attach", 503, json!(format!("no attach for pod \"placed\": {none}"))),
         ("gone/log", 404, json!("pods \"gone\" not found")),

@@ -86,6 +86,8 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Option<ResourcePath> {
     let (resource, name, subresource) = match rest {
         [resource] => (*resource, "", String::new()),
         [resource, name] => (*resource, *name, String::new()),
+        // What stands behind `proxy` is for whoever the request is passed on to.
+        [resource, name, "proxy", ..] => (*resource, *name, "proxy".to_owned()),
         [resource, name, subresource @ ..] => (*resource, *name, subresource.join("/")),
         [] => return None,
     };
