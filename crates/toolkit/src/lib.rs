@@ -2,11 +2,24 @@
 
 mod clock; // the one source of randomness and of wall-clock time
 mod key; // the name of an object
+
+mod fifo; // what changed, in order
+mod informer; // one cache of a kind, for all who read it and all who are told
 mod queue; // the border between noticing a change and acting on it
+mod reflector; // keeps a cache equal to a list on a server
+mod source; // where the objects of a kind come from
 
 pub use clock::Entropy;
+pub use informer::{
+    AlreadyRun, EventHandler, HandlerHandle, HandlerOptions, IndexError, InformerOptions, InformerStats, Lister, Namespaces,
+    SharedInformer, SyncError, Tombstone, Transform,
+};
 pub use key::ObjectKey;
 pub use queue::{
     AddOpts, Backoff, Bucket, CAUSES_MAX, Cause, CauseEvent, Causes, Item, Priority, QueueObserver, QueueOptions, QueueStats, RateLimit,
     WorkQueue,
+};
+pub use reflector::InitialList;
+pub use source::{
+    EventStream, KubeListWatch, ListRequest, ListWatch, Page, SourceError, SourceEvent, Undecodable, WatchFrom, WatchRequest,
 };

@@ -1,0 +1,226 @@
+//! Core: what the feeds write, the listers read and the handlers are told from.
+//! In: batches of one feed. Out: the index, then the mailboxes.
+//! Holds: mailboxes get transitions in the order of the index, each handler every one from its first day;
+//! the index has a change before a mailbox has it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use kube::Resource;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    handler::{EventHandler, HandlerHandle, HandlerOptions, Slot},
+    index::{Index, IndexError, IndexFn, Transition},
+    mailbox::Mailbox,
+    status::{Status, SyncError},
+};
+use crate::{fifo::Batch, key::ObjectKey, source::SourceError};
+
+/// One namespace, or all of them.
+pub(crate) type Scope = Option<String>;
+
+/// What happened to an informer's feeds so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InformerStats {
+    /// Whole lists taken, the first included.
+    pub relists: u64,
+    /// Watches opened.
+    pub watches: u64,
+    /// Objects that could not be decoded and were passed over.
+    pub undecodable: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) relists: AtomicU64,
+    pub(crate) watches: AtomicU64,
+    pub(crate) undecodable: AtomicU64,
+}
+
+#[derive(Default)]
+struct Feed {
+    listed: bool,
+    problem: Option<SyncError>,
+    resource_version: Option<String>,
+}
+
+struct Distribution<K> {
+    /// One for each scope that is watched.
+    feeds: BTreeMap<Scope, Feed>,
+    /// Handlers in the order they came.
+    slots: Vec<Arc<Slot<K>>>,
+    /// Those of `slots` that no task serves yet.
+    unserved: Vec<Arc<Slot<K>>>,
+    /// The feeds were named at least once.
+    started: bool,
+    stopped: bool,
+}
+
+pub(crate) struct Core<K> {
+    /// The resource, for people: `pods`, `heroes.example.com`.
+    pub(crate) what: String,
+    index: RwLock<Index<K>>,
+    /// Taken before `index` by all who write, so that the order of mailboxes is the order of the index.
+    distribution: Mutex<Distribution<K>>,
+    pub(crate) status: watch::Sender<Status>,
+    /// Told when a handler came.
+    pub(crate) arrivals: Notify,
+    pub(crate) counters: Counters,
+}
+
+impl<K: Resource + Send + Sync + 'static> Core<K> {
+    pub(crate) fn new(what: String) -> Self {
+        let (feeds, slots, unserved) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self {
+            what,
+            index: RwLock::new(Index::new()),
+            distribution: Mutex::new(Distribution { feeds, slots, unserved, started: false, stopped: false }),
+            status: watch::Sender::new(Status::default()),
+            arrivals: Notify::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Writes a batch of one feed and queues what it changed for every handler.
+    pub(crate) fn apply(&self, scope: &Scope, batch: Batch<K>) {
+        let mut distribution = self.distribution();
+        let (is_list, version) = (batch.is_list, batch.resource_version.clone());
+        let transitions = self.index.write().unwrap_or_else(PoisonError::into_inner).apply(batch);
+        let first_list = is_list && distribution.feeds.get(scope).is_some_and(|feed| !feed.listed);
+        // A feed that is being ended is none any more; its last batch takes its objects along.
+        if let Some(feed) = distribution.feeds.get_mut(scope) {
+            self.counters.relists.fetch_add(u64::from(is_list), Ordering::Relaxed);
+            feed.listed |= is_list;
+            feed.problem = feed.problem.take().filter(|_| !is_list);
+            feed.resource_version = version.or(feed.resource_version.take());
+        }
+        distribution.slots.retain(|slot| !slot.removed.is_cancelled());
+        for slot in &distribution.slots {
+            slot.mailbox.note(&transitions, first_list);
+        }
+        if is_list {
+            self.publish(&distribution);
+        }
+    }
+
+    /// Notes why a feed cannot list.
+    pub(crate) fn suffer(&self, scope: &Scope, error: &SourceError) {
+        let problem = SyncError::from_source(&self.what, scope.as_deref(), error);
+        let mut distribution = self.distribution();
+        if let Some(feed) = distribution.feeds.get_mut(scope)
+            && feed.problem != problem
+        {
+            feed.problem = problem;
+            self.publish(&distribution);
+        }
+    }
+
+    /// Names the feeds there are from now on.
+    pub(crate) fn watch_scopes(&self, scopes: &BTreeSet<Scope>) {
+        let mut distribution = self.distribution();
+        distribution.started = true;
+        distribution.feeds.retain(|scope, _| scopes.contains(scope));
+        for scope in scopes {
+            distribution.feeds.entry(scope.clone()).or_default();
+        }
+        self.publish(&distribution);
+    }
+
+    pub(crate) fn stop(&self) {
+        let mut distribution = self.distribution();
+        distribution.stopped = true;
+        self.publish(&distribution);
+    }
+
+    /// Registers a handler; all that is cached is its initial list.
+    pub(crate) fn add_handler(&self, handler: Box<dyn EventHandler<K>>, options: HandlerOptions) -> HandlerHandle {
+        let slot = Arc::new(Slot { handler, mailbox: Mailbox::new(), options, removed: CancellationToken::new() });
+        let handle = HandlerHandle {
+            what: self.what.clone(),
+            status: self.status.subscribe(),
+            synced: slot.mailbox.synced.subscribe(),
+            depth: slot.mailbox.depth.clone(),
+            removed: slot.removed.clone(),
+        };
+        let mut distribution = self.distribution();
+        let cached: Vec<_> = self.index().entries().map(|(key, after)| added(key, after)).collect();
+        slot.mailbox.note(&cached, true);
+        if distribution.status().synced {
+            slot.mailbox.complete_initial_list();
+        }
+        distribution.slots.push(slot.clone());
+        distribution.unserved.push(slot);
+        drop(distribution);
+        self.arrivals.notify_one();
+        handle
+    }
+
+    /// Handlers that came since the last call and have no task yet.
+    pub(crate) fn unserved(&self) -> Vec<Arc<Slot<K>>> {
+        std::mem::take(&mut self.distribution().unserved)
+    }
+
+    /// Reports every cached object to a handler as unchanged.
+    pub(crate) fn remind(&self, slot: &Slot<K>) {
+        let _order = self.distribution();
+        slot.mailbox.remind(self.index().entries());
+    }
+
+    pub(crate) fn add_index(&self, name: String, function: IndexFn<K>) -> Result<(), IndexError> {
+        self.index.write().unwrap_or_else(PoisonError::into_inner).add(name, function)
+    }
+
+    pub(crate) fn index(&self) -> RwLockReadGuard<'_, Index<K>> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The version of the collection up to which changes of this key are in the index.
+    pub(crate) fn seen_up_to(&self, key: &ObjectKey) -> Option<String> {
+        let distribution = self.distribution();
+        let feed = distribution.feeds.get(&key.namespace).or_else(|| distribution.feeds.get(&None))?;
+        feed.resource_version.clone()
+    }
+
+    pub(crate) fn stats(&self) -> InformerStats {
+        let Counters { relists, watches, undecodable } = &self.counters;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        InformerStats { relists: read(relists), watches: read(watches), undecodable: read(undecodable) }
+    }
+
+    fn publish(&self, distribution: &Distribution<K>) {
+        let status = distribution.status();
+        if status.synced {
+            distribution.slots.iter().for_each(|slot| slot.mailbox.complete_initial_list());
+        }
+        self.status.send_if_modified(|was| {
+            let changed = *was != status;
+            *was = status;
+            changed
+        });
+    }
+
+    fn distribution(&self) -> MutexGuard<'_, Distribution<K>> {
+        self.distribution.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K> Distribution<K> {
+    fn status(&self) -> Status {
+        Status {
+            synced: self.started && self.feeds.values().all(|feed| feed.listed),
+            problem: self.feeds.values().find_map(|feed| feed.problem.clone().filter(|_| !feed.listed)),
+            stopped: self.stopped,
+        }
+    }
+}
+
+fn added<K>(key: &Arc<ObjectKey>, after: &Arc<K>) -> Transition<K> {
+    Transition::Applied { key: key.clone(), before: None, after: after.clone() }
+}

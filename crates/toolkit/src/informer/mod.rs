@@ -1,0 +1,358 @@
+//! Shared informer: one cache of one kind, for all who read it and all who want to be told.
+//! In: one feed for each watched namespace. Out: listers and handlers.
+//! Holds: see [`SharedInformer`].
+
+pub(crate) mod core; // what the feeds write
+mod handler; // who is told
+mod index; // the objects
+mod lister; // reads
+mod mailbox; // what a handler has still to be told
+mod status; // synced, or why not
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use kube::{Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::{sync::watch, task::JoinSet};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+pub use self::{
+    core::InformerStats,
+    handler::{EventHandler, HandlerHandle, HandlerOptions, Tombstone},
+    index::IndexError,
+    lister::Lister,
+    status::SyncError,
+};
+use self::{
+    core::{Core, Scope},
+    status::Status,
+};
+use crate::{
+    clock::Entropy,
+    reflector::{InitialList, Reflector, TransformFn},
+    source::{KubeListWatch, ListWatch},
+};
+
+/// Objects a page when a list is paged, as in client-go.
+const PAGE_SIZE: u32 = 500;
+
+/// The namespaces whose objects are cached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Namespaces {
+    /// All, and cluster-scoped objects.
+    #[default]
+    All,
+    /// These, each with a watch of its own; it needs no rights on others.
+    Named(BTreeSet<String>),
+}
+
+impl Namespaces {
+    fn scopes(&self) -> BTreeSet<Scope> {
+        match self {
+            Self::All => [None].into(),
+            Self::Named(names) => names.iter().cloned().map(Some).collect(),
+        }
+    }
+}
+
+/// Changes each object before it is cached, so that what nobody reads takes no memory.
+#[derive(Clone)]
+pub struct Transform<K>(TransformFn<K>);
+
+impl<K> std::fmt::Debug for Transform<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Transform")
+    }
+}
+
+impl<K: Resource> Transform<K> {
+    /// Drops `metadata.managedFields`. This is the default.
+    pub fn strip_managed_fields() -> Self {
+        Self::by(|object| object.managed_fields_mut().clear())
+    }
+
+    /// Keeps objects whole, `metadata.managedFields` included.
+    pub fn none() -> Self {
+        Self::by(|_| {})
+    }
+
+    /// Does what the function does, and nothing else. An object on which it panics is passed over and counted.
+    pub fn by(function: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(function))
+    }
+}
+
+/// What an informer caches, and how.
+#[derive(Clone, Debug)]
+pub struct InformerOptions<K> {
+    /// Where it watches at first; [`SharedInformer::set_namespaces`] changes it.
+    pub namespaces: Namespaces,
+    /// Only objects whose labels match, chosen by the server.
+    pub labels: Option<String>,
+    /// Only objects whose fields match, chosen by the server.
+    pub fields: Option<String>,
+    /// What happens to each object before it is cached.
+    pub transform: Transform<K>,
+    /// How the cache is filled at first.
+    pub initial_list: InitialList,
+    /// Objects a page when the list is paged.
+    pub page_size: u32,
+    /// Where jitter comes from.
+    pub entropy: Entropy,
+}
+
+impl<K: Resource> Default for InformerOptions<K> {
+    fn default() -> Self {
+        Self {
+            namespaces: Namespaces::All,
+            labels: None,
+            fields: None,
+            transform: Transform::strip_managed_fields(),
+            initial_list: InitialList::default(),
+            page_size: PAGE_SIZE,
+            entropy: Entropy::from_os(),
+        }
+    }
+}
+
+/// The informer was run before; it runs once.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the informer of {0} was run already; make another one")]
+pub struct AlreadyRun(String);
+
+type Sources<K> = dyn Fn(Option<&str>) -> Arc<dyn ListWatch<K>> + Send + Sync;
+
+struct Shared<K> {
+    core: Arc<Core<K>>,
+    sources: Box<Sources<K>>,
+    namespaces: watch::Sender<Namespaces>,
+    transform: TransformFn<K>,
+    initial: InitialList,
+    page_size: u32,
+    entropy: Entropy,
+    ran: AtomicBool,
+}
+
+/// One cache of one kind, shared by every lister and handler. Clones are the same informer.
+///
+/// It promises:
+/// - The cache follows the server. A cut watch resumes; a relist tells handlers of every object that vanished meanwhile,
+///   once. The old cache stays readable while a new list is taken.
+/// - Handlers hear of one object in order, and of each object that is there when they come exactly once as added,
+///   whenever they come. Each has a task of its own: a slow one delays no other.
+/// - Memory is bounded by the number of objects: a slow handler's backlog merges per object.
+/// - Objects are shared and never change. A deleted object that was made again under its name is a deletion and an
+///   addition, not an update.
+///
+/// ```no_run
+/// # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use bellerophon::{InformerOptions, SharedInformer};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use tokio_util::sync::CancellationToken;
+///
+/// let informer = SharedInformer::<ConfigMap>::new(client, (), InformerOptions::default());
+/// let stop = CancellationToken::new();
+/// let running = tokio::spawn({
+///     let (informer, stop) = (informer.clone(), stop.clone());
+///     async move { informer.run(stop).await }
+/// });
+/// informer.wait_for_sync().await?;
+/// println!("{} config maps", informer.lister().len());
+/// stop.cancel();
+/// running.await??;
+/// # Ok(())
+/// # }
+/// ```
+pub struct SharedInformer<K>(Arc<Shared<K>>);
+
+impl<K> Clone for SharedInformer<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K> std::fmt::Debug for SharedInformer<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SharedInformer").field(&self.0.core.what).finish()
+    }
+}
+
+impl<K: Resource + DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
+    /// An informer of a kind on a Kubernetes API. It asks nothing of the server before it is run.
+    ///
+    /// The kind is `()` for types that know it; `PartialObjectMeta<K>` caches metadata only.
+    pub fn new(client: Client, kind: K::DynamicType, options: InformerOptions<K>) -> Self {
+        let group = K::group(&kind);
+        let what = if group.is_empty() { K::plural(&kind).into_owned() } else { format!("{}.{group}", K::plural(&kind)) };
+        let (labels, fields) = (options.labels.clone(), options.fields.clone());
+        let sources = move |namespace: Option<&str>| -> Arc<dyn ListWatch<K>> {
+            let source = KubeListWatch::new(client.clone(), &kind, namespace);
+            let source = labels.iter().fold(source, |source, labels| source.labels(labels));
+            Arc::new(fields.iter().fold(source, |source, fields| source.fields(fields)))
+        };
+        Self::from_sources(what, sources, options)
+    }
+}
+
+impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
+    /// An informer over any source: `sources` makes the one of a namespace, or of all for `None`, and sees to selectors
+    /// itself. `what` names the resource in messages.
+    pub fn from_sources(
+        what: impl Into<String>,
+        sources: impl Fn(Option<&str>) -> Arc<dyn ListWatch<K>> + Send + Sync + 'static,
+        options: InformerOptions<K>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            core: Arc::new(Core::new(what.into())),
+            sources: Box::new(sources),
+            namespaces: watch::Sender::new(options.namespaces),
+            transform: options.transform.0,
+            initial: options.initial_list,
+            page_size: options.page_size,
+            entropy: options.entropy,
+            ran: AtomicBool::new(false),
+        }))
+    }
+
+    /// Reads of the cache.
+    pub fn lister(&self) -> Lister<K> {
+        Lister(self.0.core.clone())
+    }
+
+    /// Adds a handler, before the start or at any time after. Objects that are cached already come first, as added in
+    /// the initial list. It is called while the informer runs.
+    pub fn add_handler(&self, handler: impl EventHandler<K> + 'static, options: HandlerOptions) -> HandlerHandle {
+        self.0.core.add_handler(Box::new(handler), options)
+    }
+
+    /// Adds an index by name, before the start or at any time after; cached objects are in it when this returns. The
+    /// function gives the values under which an object is found. It must be pure: the same object, the same values.
+    ///
+    /// # Errors
+    /// The name is taken.
+    pub fn add_index(
+        &self,
+        name: impl Into<String>,
+        function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    ) -> Result<(), IndexError> {
+        self.0.core.add_index(name.into(), Arc::new(function))
+    }
+
+    /// Changes the watched namespaces, also while it runs. Objects of namespaces that are left are reported as deleted.
+    pub fn set_namespaces(&self, namespaces: Namespaces) {
+        self.0.namespaces.send_if_modified(|was| {
+            let changed = *was != namespaces;
+            *was = namespaces;
+            changed
+        });
+    }
+
+    /// Whether the first list of every watched namespace is in the cache. A namespace that is added later takes it back
+    /// until its own list is there.
+    pub fn has_synced(&self) -> bool {
+        let status = self.0.core.status.borrow();
+        status.synced && !status.stopped
+    }
+
+    /// Waits until [`SharedInformer::has_synced`]. Somebody must run the informer meanwhile.
+    ///
+    /// # Errors
+    /// The server refuses for a reason that waiting does not mend, named in the error, or the informer stopped. It goes
+    /// on trying, so that waiting again makes sense once somebody acted.
+    pub async fn wait_for_sync(&self) -> Result<(), SyncError> {
+        Status::settled(&self.0.core.what, &mut self.0.core.status.subscribe()).await
+    }
+
+    /// What happened so far.
+    pub fn stats(&self) -> InformerStats {
+        self.0.core.stats()
+    }
+
+    /// Runs the informer until `stop`. Feeds stop first, then handlers are told what is left; all tasks have ended when
+    /// this returns. Dropping the future ends them at once.
+    ///
+    /// # Errors
+    /// It was run before.
+    pub async fn run(&self, stop: CancellationToken) -> Result<(), AlreadyRun> {
+        let shared = &self.0;
+        if shared.ran.swap(true, Ordering::SeqCst) {
+            return Err(AlreadyRun(shared.core.what.clone()));
+        }
+        let mut namespaces = shared.namespaces.subscribe();
+        let finish = CancellationToken::new();
+        let mut feeds = BTreeMap::new();
+        let mut handlers = JoinSet::new();
+        loop {
+            let scopes = namespaces.borrow_and_update().scopes();
+            shared.core.watch_scopes(&scopes);
+            self.follow(&scopes, &mut feeds, &stop).await;
+            for slot in shared.core.unserved() {
+                handlers.spawn(slot.deliver(shared.core.clone(), finish.clone()));
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                _ = namespaces.changed() => {}
+                () = shared.core.arrivals.notified() => {}
+                Some(_) = handlers.join_next() => {}
+            }
+        }
+        for feed in feeds.into_values() {
+            feed.ended().await;
+        }
+        shared.core.stop();
+        finish.cancel();
+        while handlers.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    /// Ends feeds that are no longer wanted, to their last deletion, then starts those that are new.
+    async fn follow(&self, scopes: &BTreeSet<Scope>, feeds: &mut BTreeMap<Scope, Feed>, stop: &CancellationToken) {
+        let unwanted: Vec<_> = feeds.keys().filter(|scope| !scopes.contains(*scope)).cloned().collect();
+        for scope in unwanted {
+            if let Some(feed) = feeds.remove(&scope) {
+                feed.retire.cancel();
+                feed.ended().await;
+            }
+        }
+        for scope in scopes {
+            feeds.entry(scope.clone()).or_insert_with(|| self.feed(scope, stop));
+        }
+    }
+
+    fn feed(&self, scope: &Scope, stop: &CancellationToken) -> Feed {
+        let shared = &self.0;
+        let retire = CancellationToken::new();
+        let reflector = Reflector {
+            source: (shared.sources)(scope.as_deref()),
+            core: shared.core.clone(),
+            scope: scope.clone(),
+            transform: shared.transform.clone(),
+            initial: shared.initial,
+            page_size: shared.page_size,
+            entropy: shared.entropy.clone(),
+        };
+        let task = AbortOnDropHandle::new(tokio::spawn(reflector.run(stop.clone(), retire.clone())));
+        Feed { retire, task }
+    }
+}
+
+/// One running reflector.
+struct Feed {
+    retire: CancellationToken,
+    task: AbortOnDropHandle<()>,
+}
+
+impl Feed {
+    async fn ended(self) {
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "a reflector did not end by itself");
+        }
+    }
+}
