@@ -136,6 +136,11 @@ impl Shelf {
         Some(self.history.range(skip.min(self.history.len())..).take(max).map(|(_, e)| e.clone()).collect())
     }
 
+    /// How many are told of new events.
+    pub(super) fn readers(&self) -> usize {
+        self.changed.receiver_count()
+    }
+
     /// A way to be told of new events.
     pub(super) fn subscribe(&self) -> watch::Receiver<Revision> {
         self.changed.subscribe()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{Event, Revision, ShelfName, memory::Shared};
+use super::{Event, Revision, ShelfName, memory::Shared, shelf::Shelf};
 
 /// How many events one call hands out, so that a reader far behind does not hold the lock for long.
 const BATCH_MAX_EVENTS: usize = 256;
@@ -43,6 +43,11 @@ impl StoreWatch {
         self.next += events.len() as u64;
         let upto = if events.len() == BATCH_MAX_EVENTS { events.last().map_or(newest, |e| e.revision) } else { newest };
         Ok((events, upto))
+    }
+
+    /// How many readers the shelf has.
+    pub(crate) fn readers(&self) -> usize {
+        self.shared.read(|state| state.shelf(&self.shelf).map_or(0, Shelf::readers))
     }
 
     /// Resolves when there may be more events.

@@ -28,6 +28,16 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long before its end a watch sends a last bookmark.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
+/// From this many watchers of a resource on, each is told at most once per round, so that changes in quick succession share a write to the
+/// socket. The first change after a quiet time is told at once.
+const CROWD_MIN: usize = 64;
+
+/// A round takes this long for each watcher: telling one costs about 10 µs, and writers need room between rounds.
+const ROUND_PER_WATCHER: Duration = Duration::from_micros(25);
+
+/// A watcher is handed at most this many things at a time, so that a long initial list does not become one huge piece.
+const HANDED_OUT_MAX: usize = 500;
+
 /// One thing a watcher is told.
 #[derive(Debug)]
 pub(crate) enum WatchItem {
@@ -54,6 +64,8 @@ pub(crate) struct Watch {
     seen: Revision,
     ends: Instant,
     next_bookmark: Instant,
+    /// When something was last handed out.
+    told: Instant,
 }
 
 /// Opens a watch.
@@ -106,6 +118,7 @@ pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Rep
         seen,
         ends,
         next_bookmark: bookmark_after(now, ends),
+        told: now,
     }))))
 }
 
@@ -114,7 +127,8 @@ impl Watch {
     pub(crate) async fn next(&mut self) -> Option<Vec<WatchItem>> {
         loop {
             if !self.queue.is_empty() {
-                return Some(self.queue.drain(..).collect());
+                self.told = Instant::now();
+                return Some(self.queue.drain(..self.queue.len().min(HANDED_OUT_MAX)).collect());
             }
             match self.read()? {
                 Err(Lagged) => return None,
@@ -125,7 +139,12 @@ impl Watch {
             let source = self.source.as_mut()?;
             tokio::select! {
                 biased;
-                () = source.changed() => {}
+                () = source.changed() => {
+                    let readers = source.readers();
+                    if readers >= CROWD_MIN {
+                        tokio::time::sleep_until(self.told + ROUND_PER_WATCHER * u32::try_from(readers).unwrap_or(u32::MAX)).await;
+                    }
+                }
                 () = tokio::time::sleep_until(wake) => {
                     let now = Instant::now();
                     if now >= self.ends {
