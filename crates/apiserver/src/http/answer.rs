@@ -241,7 +241,7 @@ fn watch_response(api: Arc<Api>, resource: Arc<Resource>, watch: Watch, shape: S
     let writer = EventWriter { api, resource, shape, first: true };
     let stream = futures_util::stream::unfold((watch, writer), async |(mut watch, mut writer)| {
         let items = watch.next().await?;
-        let mut piece = BytesMut::new();
+        let mut piece = BytesMut::with_capacity(items.iter().map(WatchItem::size_hint).sum());
         for item in &items {
             writer.write(item, &mut piece);
         }

@@ -51,6 +51,18 @@ pub(crate) enum WatchItem {
     Error(ApiError),
 }
 
+impl WatchItem {
+    /// About how many bytes it takes on the wire.
+    pub(crate) fn size_hint(&self) -> usize {
+        const FRAME: usize = 64;
+        match self {
+            Self::Shared(event) => event.object.encoded.bytes().len() + FRAME,
+            Self::Changed(_, object) => object.encoded.bytes().len() + FRAME,
+            Self::Bookmark(..) | Self::Error(_) => 256,
+        }
+    }
+}
+
 /// A running watch.
 #[derive(Debug)]
 pub(crate) struct Watch {

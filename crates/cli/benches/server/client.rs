@@ -87,7 +87,7 @@ impl Connection {
         Ok(length)
     }
 
-    /// Opens a watch; its events are read with [`Connection::lines`].
+    /// Opens a watch; its events are read with [`Connection::events`].
     pub(crate) async fn watch(&mut self, path: &str) -> Result<(), Failure> {
         self.send("GET", path, "").await?;
         let (status, _) = self.head().await?;
@@ -98,17 +98,17 @@ impl Connection {
     }
 
     /// Waits for more bytes of a watch and counts the events that ended in them.
-    pub(crate) async fn lines(&mut self) -> Result<usize, Failure> {
+    pub(crate) async fn events(&mut self) -> Result<isize, Failure> {
         if self.start == self.buffer.len() {
             self.fill().await?;
         }
-        // An event ends with `}\n`; chunk framing uses `\r\n`, so a bare newline is the end of an event.
+        // An event ends with a bare newline, the framing of a chunk with a carriage return and a newline, and JSON holds neither. A frame
+        // may be split between two reads, so one count can be off by one; the sum is right.
         let unread = &self.buffer[self.start..];
-        let count = unread.windows(2).filter(|w| w == b"}\n").count();
-        // The last byte stays: an event may end across two reads.
-        let keep = usize::from(unread.last() == Some(&b'}'));
-        self.start = self.buffer.len() - keep;
-        Ok(count)
+        let count = |byte: u8| unread.iter().map(|b| isize::from(*b == byte)).sum::<isize>();
+        let events = count(b'\n') - count(b'\r');
+        self.start = self.buffer.len();
+        Ok(events)
     }
 
     async fn send(&mut self, method: &str, path: &str, body: &str) -> Result<(), Failure> {

@@ -117,11 +117,10 @@ pub(crate) async fn fan_out(target: &Target, watchers: usize, writes: usize) -> 
             ready.wait().await;
             let mut seen = Vec::with_capacity(if i == 0 { writes } else { 0 });
             let mut count = 0;
-            while count < writes {
-                let more = connection.lines().await.map_err(|e| e.to_string())?;
-                count += more;
+            while count < writes as isize {
+                count += connection.events().await.map_err(|e| e.to_string())?;
                 if i == 0 {
-                    seen.extend(std::iter::repeat_n(now(), more));
+                    seen.resize(usize::try_from(count).unwrap_or(0).max(seen.len()), now());
                 }
             }
             Ok::<_, String>(seen)
