@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::Timestamp;
 use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
+use tokio::time::Instant;
 
 /// The one source of randomness: jitter, spread, tie-breaks. Clones draw from the same stream.
 #[derive(Clone, Debug)]
@@ -27,5 +29,30 @@ impl Entropy {
     /// A number below `bound`; 0 when `bound` is 0.
     pub fn below(&self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.0.lock().unwrap_or_else(PoisonError::into_inner).next_u64() % bound }
+    }
+}
+
+/// The time of day, for what is written into objects. It runs with tokio's clock, so a test that pauses one pauses both.
+#[derive(Clone, Copy, Debug)]
+pub struct WallClock {
+    start: Timestamp,
+    started: Instant,
+}
+
+impl WallClock {
+    /// The time of day of this machine.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place where the time of day comes in")]
+    pub fn system() -> Self {
+        Self::starting_at(Timestamp::now())
+    }
+
+    /// It is that time now.
+    pub fn starting_at(start: Timestamp) -> Self {
+        Self { start, started: Instant::now() }
+    }
+
+    /// The time of day.
+    pub fn now(&self) -> Timestamp {
+        self.start.saturating_add(self.started.elapsed()).unwrap_or(self.start)
     }
 }

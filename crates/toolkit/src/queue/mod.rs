@@ -268,6 +268,15 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         }
     }
 
+    /// Asks for the state without keeping the queue alive.
+    pub(crate) fn stats_while_alive(&self) -> impl Fn() -> Option<QueueStats> + Send + 'static
+    where
+        T: Send + 'static,
+    {
+        let queue = Arc::downgrade(&self.0);
+        move || queue.upgrade().map(|queue| Self(queue).stats())
+    }
+
     fn poll_once(&self) -> Option<Option<Item<T>>> {
         match self.try_get() {
             Some(item) => Some(Some(item)),

@@ -1,0 +1,138 @@
+//! Promises of leader election, on the embedded server in paused time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bellerophon_apiserver::ApiServer;
+use tokio::task::JoinHandle;
+use tower::ServiceExt;
+
+use super::*;
+
+/// A client that can be cut off from the server.
+fn cuttable(server: &ApiServer) -> (kube::Client, Arc<AtomicBool>) {
+    let cut = Arc::new(AtomicBool::new(false));
+    let (service, flag) = (server.service(), cut.clone());
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (service, flag) = (service.clone(), flag.clone());
+        async move {
+            if flag.load(Ordering::SeqCst) {
+                return Err(Box::<dyn std::error::Error + Send + Sync>::from("cut off"));
+            }
+            service.oneshot(request).await.map_err(Into::into)
+        }
+    });
+    (kube::Client::new(service, "default"), cut)
+}
+
+/// Who led from when to when, in seconds since the start.
+type History = Arc<Mutex<Vec<(&'static str, f32, Option<f32>)>>>;
+
+struct Candidate {
+    stop: CancellationToken,
+    cut: Arc<AtomicBool>,
+    task: JoinHandle<Result<Option<()>, LeaderError>>,
+}
+
+struct Leading(History, usize, Instant);
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        self.0.lock().unwrap()[self.1].2 = Some(self.2.elapsed().as_secs_f32());
+    }
+}
+
+fn candidate(server: &ApiServer, name: &'static str, history: &History, start: Instant) -> Candidate {
+    let (client, cut) = cuttable(server);
+    let clock = WallClock::starting_at(jiff::Timestamp::from_second(1_700_000_000).unwrap());
+    let options = LeaderOptions::new("default", "lock", name);
+    let elector = LeaderElector::new(client, options, clock, Entropy::seeded(1), Metrics::new()).unwrap();
+    let (stop, history) = (CancellationToken::new(), history.clone());
+    let work = {
+        let stop = stop.clone();
+        move |_| async move {
+            let leading = {
+                let mut all = history.lock().unwrap();
+                all.push((name, start.elapsed().as_secs_f32(), None));
+                Leading(history.clone(), all.len() - 1, start)
+            };
+            stop.cancelled().await;
+            drop(leading);
+        }
+    };
+    Candidate { task: tokio::spawn(elector.run(stop.clone(), work)), stop, cut }
+}
+
+async fn until(history: &History, count: usize) {
+    while history.lock().unwrap().len() < count {
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// The time between the end of the first leader and the start of the second.
+async fn gap(end: impl FnOnce(&Candidate)) -> (f32, Candidate, Candidate) {
+    let server = ApiServer::builder().seed(1).start().await.unwrap();
+    let (history, start) = (History::default(), Instant::now());
+    let first = candidate(&server, "first", &history, start);
+    until(&history, 1).await;
+    let second = candidate(&server, "second", &history, start);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(history.lock().unwrap().len(), 1, "a lease that is renewed is left alone");
+    end(&first);
+    until(&history, 2).await;
+    let all = history.lock().unwrap().clone();
+    assert_eq!((all[0].0, all[1].0), ("first", "second"));
+    (all[1].1 - all[0].2.expect("the first stopped before the second began"), first, second)
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopped_leader_hands_over_within_a_few_seconds() {
+    let (gap, first, _second) = gap(|first| first.stop.cancel()).await;
+    assert!(gap < 4.5, "{gap} s");
+    assert!(matches!(first.task.await.unwrap(), Ok(Some(()))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_that_is_cut_off_stops_before_another_starts() {
+    let (gap, first, _second) = gap(|first| first.cut.store(true, Ordering::SeqCst)).await;
+    assert!(gap > 3.0, "work ended {gap} s before the next leader");
+    assert!(matches!(first.task.await.unwrap(), Err(LeaderError::Lost(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn crashed_leader_is_replaced_after_its_lease() {
+    let (gap, _first, _second) = gap(|first| first.task.abort()).await;
+    assert!((10.0..20.0).contains(&gap), "{gap} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_whose_lease_was_taken_stops_at_once() {
+    let server = ApiServer::builder().seed(1).start().await.unwrap();
+    let (history, start) = (History::default(), Instant::now());
+    let first = candidate(&server, "first", &history, start);
+    until(&history, 1).await;
+    let leases: Api<Lease> = Api::namespaced(server.client(), "default");
+    let mut lease = leases.get("lock").await.unwrap();
+    let term = Term { number: 0, holder: "first".into() };
+    assert!(term.is_current(&leases, "lock").await.unwrap());
+    lease.spec.get_or_insert_default().holder_identity = Some("thief".into());
+    lease.spec.get_or_insert_default().lease_transitions = Some(1);
+    leases.replace("lock", &PostParams::default(), &lease).await.unwrap();
+    assert!(!term.is_current(&leases, "lock").await.unwrap());
+    assert!(matches!(first.task.await.unwrap(), Err(LeaderError::Lost(_))));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+#[test]
+fn times_that_contradict_each_other_are_refused() {
+    let check = |change: fn(&mut LeaderOptions)| {
+        let mut options = LeaderOptions::new("default", "lock", "me");
+        change(&mut options);
+        options.check().is_ok()
+    };
+    assert!(check(|_| {}));
+    assert!(!check(|options| options.lease_duration = Duration::from_secs(10)));
+    assert!(!check(|options| options.renew_deadline = Duration::from_secs(2)));
+    assert!(!check(|options| options.retry_period = Duration::ZERO));
+    assert!(!check(|options| options.identity.clear()));
+}

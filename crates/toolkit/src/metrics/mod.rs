@@ -1,0 +1,168 @@
+//! Metrics: what a scrape tells, under the names client-go and controller-runtime gave it.
+//!
+//! In: counts and times from queues, controllers, leader election and the client. Out: one text page.
+//! Holds: what can be asked is asked at scrape time, so a gauge is never stale; nothing grows with the number of objects.
+
+mod controller; // controller_runtime_*
+mod queue; // workqueue_*
+
+use std::fmt;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
+use prometheus_client::registry::Registry;
+
+use crate::{QueueObserver, WorkQueue};
+use controller::ControllerFamilies;
+pub(crate) use controller::ControllerMetrics;
+use queue::QueueFamilies;
+
+/// All metrics of one process. Clones are handles to the same metrics.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    registry: Mutex<Registry>,
+    queues: QueueFamilies,
+    controllers: ControllerFamilies,
+    leader: Family<NameLabel, Gauge>,
+    slowpath: Family<NameLabel, Counter>,
+    requests: Family<RequestLabels, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NameLabel {
+    name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    code: String,
+    host: String,
+    method: String,
+}
+
+impl Metrics {
+    /// Metrics at zero.
+    pub fn new() -> Self {
+        let mut registry = Registry::default();
+        let queues = QueueFamilies::register(&mut registry);
+        let controllers = ControllerFamilies::register(&mut registry);
+        let (leader, slowpath, requests) = (Family::default(), Family::default(), Family::default());
+        registry.register("leader_election_master_status", "Whether this process leads: 1 if it does", leader.clone());
+        registry.register("leader_election_slowpath", "Renewals that had to read the lease first", slowpath.clone());
+        registry.register("rest_client_requests", "Requests to the API server, by answer, method and host", requests.clone());
+        Self(Arc::new(Inner { registry: Mutex::new(registry), queues, controllers, leader, slowpath, requests }))
+    }
+
+    /// Measures the times of a queue of that name. Pass it in [`QueueOptions`](crate::QueueOptions).
+    pub fn queue_observer(&self, name: &str) -> Arc<dyn QueueObserver> {
+        self.0.queues.observer(name)
+    }
+
+    /// Reports depth, adds, retries and running work of a queue at each scrape, for as long as the queue lives.
+    pub fn watch_queue<T: Clone + Eq + Hash + Send + 'static>(&self, name: &str, queue: &WorkQueue<T>) {
+        self.0.queues.watch(name, queue);
+    }
+
+    /// One request to the API server; named as client-go's `rest_client_requests_total`.
+    pub fn count_request(&self, code: &str, method: &str, host: &str) {
+        let labels = RequestLabels { code: code.into(), host: host.into(), method: method.into() };
+        self.0.requests.get_or_create(&labels).inc();
+    }
+
+    /// More metrics of the process, in the same page. Called once per set, at start.
+    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
+        add(&mut self.registry());
+    }
+
+    /// The page a scrape gets, as OpenMetrics text.
+    pub fn page(&self) -> String {
+        let mut page = String::new();
+        match encode(&mut page, &self.registry()) {
+            Ok(()) => page,
+            Err(fmt::Error) => unreachable!("writing to a string does not fail"),
+        }
+    }
+
+    pub(crate) fn controller(&self, name: &str) -> ControllerMetrics {
+        self.0.controllers.of(name)
+    }
+
+    pub(crate) fn set_leader(&self, lease: &str, leads: bool) {
+        self.0.leader.get_or_create(&NameLabel { name: lease.into() }).set(i64::from(leads));
+    }
+
+    pub(crate) fn count_slowpath(&self, lease: &str) {
+        self.0.slowpath.get_or_create(&NameLabel { name: lease.into() }).inc();
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{QueueOptions, RateLimit};
+
+    #[tokio::test(start_paused = true)]
+    async fn names_and_labels_are_those_of_client_go_and_controller_runtime() {
+        let metrics = Metrics::new();
+        let queue = WorkQueue::new(QueueOptions {
+            observer: Some(metrics.queue_observer("hero")),
+            rate_limit: RateLimit::default(),
+            ..QueueOptions::default()
+        });
+        metrics.watch_queue("hero", &queue);
+        queue.add("a");
+        queue.add("b");
+        queue.add_after("c", Duration::from_secs(9));
+        let item = queue.try_get();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let controller = metrics.controller("hero");
+        controller.max_concurrent_reconciles.set(4);
+        controller.panics.inc();
+        controller.time.observe(0.2);
+        controller.result("success").inc();
+        metrics.set_leader("lock", true);
+        metrics.count_request("200", "GET", "localhost");
+        let page = metrics.page();
+        for line in [
+            r#"workqueue_depth{name="hero",controller="hero",priority="0"} 1"#,
+            r#"workqueue_adds_total{name="hero",controller="hero"} 2"#,
+            r#"workqueue_retries_total{name="hero",controller="hero"} 1"#,
+            r#"workqueue_unfinished_work_seconds{name="hero",controller="hero"} 3.0"#,
+            r#"workqueue_longest_running_processor_seconds{name="hero",controller="hero"} 3.0"#,
+            r#"workqueue_queue_duration_seconds_count{name="hero",controller="hero"} 1"#,
+            r#"controller_runtime_reconcile_total{controller="hero",result="success"} 1"#,
+            r#"controller_runtime_reconcile_panics_total{controller="hero"} 1"#,
+            r#"controller_runtime_reconcile_time_seconds_count{controller="hero"} 1"#,
+            r#"controller_runtime_max_concurrent_reconciles{controller="hero"} 4"#,
+            r#"leader_election_master_status{name="lock"} 1"#,
+            r#"rest_client_requests_total{code="200",host="localhost",method="GET"} 1"#,
+        ] {
+            assert!(page.lines().any(|found| found == line), "no line {line} in\n{page}");
+        }
+        drop(item);
+        drop(queue);
+        assert!(!metrics.page().contains("workqueue_depth{"), "a queue that is gone is not reported");
+    }
+}
