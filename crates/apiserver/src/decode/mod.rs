@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 /// Levels of nesting that are read. Kubernetes reads 10,000; no object comes near these, and reading, checking and writing them fits any stack.
-const DEPTH_MAX: usize = 256;
+pub(crate) const DEPTH_MAX: usize = 256;
 
 /// What a body is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Tree<'_>, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
     let options = granit_parser::options! { emit_unresolved_aliases: true };
     let events = Parser::new_from_str_with_options(text, options);
-    let mut reader = Reader { text, events, anchors: HashMap::new(), repeated: Vec::new(), nodes: 0, depth: 0, ended: false };
+    let mut reader = Reader { text, events, anchors: HashMap::new(), repeated: Vec::new(), nodes: 0, ended: false };
     let root = loop {
         let (event, span) = reader.next_event()?;
         match event {
@@ -46,7 +46,6 @@ struct Reader<'a> {
     repeated: Vec<String>,
     /// Values made so far, those of aliases counted each time.
     nodes: usize,
-    depth: usize,
     ended: bool,
 }
 
@@ -68,20 +67,51 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn node(&mut self, event: Event<'a>, span: Span) -> Result<Node<'a>, String> {
+    /// Reads one value. Collections under way are kept in a list, not on the stack, so that depth costs no stack.
+    fn node(&mut self, mut event: Event<'a>, mut span: Span) -> Result<Node<'a>, String> {
+        let mut open: Vec<Open<'a>> = Vec::new();
+        loop {
+            let place = Place { line: span.start.line(), is_merge: is_merge(&event) };
+            let whole = match event {
+                Event::SequenceStart(_, anchor, _) => self.begin(&mut open, Open { anchor, holds: Holds::Items(Vec::new()) })?,
+                Event::MappingStart(_, anchor, _) => self.begin(&mut open, Open { anchor, holds: Holds::Members(Mapping::default()) })?,
+                Event::SequenceEnd | Event::MappingEnd => open.pop(),
+                event => {
+                    let leaf = self.leaf(event, place.line)?;
+                    match open.last_mut() {
+                        None => return Ok(leaf),
+                        Some(parent) => parent.take(leaf, place, &mut self.repeated)?,
+                    }
+                    None
+                }
+            };
+            if let Some(Open { anchor, holds }) = whole {
+                let node = self.anchored(anchor, holds.into_node())?;
+                match open.last_mut() {
+                    None => return Ok(node),
+                    Some(parent) => parent.take(node, place, &mut self.repeated)?,
+                }
+            }
+            (event, span) = self.next_event()?;
+        }
+    }
+
+    /// Nothing is whole yet when a collection begins.
+    fn begin(&mut self, open: &mut Vec<Open<'a>>, collection: Open<'a>) -> Result<Option<Open<'a>>, String> {
+        self.count(1)?;
+        if open.len() == DEPTH_MAX {
+            return Err(TOO_DEEP.to_owned());
+        }
+        open.push(collection);
+        Ok(None)
+    }
+
+    fn leaf(&mut self, event: Event<'a>, line: usize) -> Result<Node<'a>, String> {
         self.count(1)?;
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let node = scalar(text, style, tag.as_deref())?;
-                Ok(self.anchored(anchor, node))
-            }
-            Event::SequenceStart(_, anchor, _) => {
-                let node = self.nested(Self::sequence)?;
-                Ok(self.anchored(anchor, node))
-            }
-            Event::MappingStart(_, anchor, _) => {
-                let node = self.nested(Self::mapping)?;
-                Ok(self.anchored(anchor, node))
+                self.anchored(anchor, node)
             }
             Event::Alias(anchor) => {
                 let node = self.anchors.get(&anchor).cloned().ok_or_else(|| "yaml: anchor value contains itself".to_owned())?;
@@ -89,72 +119,88 @@ impl<'a> Reader<'a> {
                 Ok(node)
             }
             Event::UnresolvedAlias(name) => Err(format!("yaml: unknown anchor '{name}' referenced")),
-            _ => Err(format!("yaml: line {}: did not find expected node content", span.start.line())),
+            _ => Err(format!("yaml: line {line}: did not find expected node content")),
         }
     }
 
-    fn anchored(&mut self, anchor: usize, node: Node<'a>) -> Node<'a> {
+    /// Keeps a copy for aliases, which counts: anchors inside anchors are copies of copies.
+    fn anchored(&mut self, anchor: usize, node: Node<'a>) -> Result<Node<'a>, String> {
         if anchor > 0 {
+            self.count(size(&node))?;
             self.anchors.insert(anchor, node.clone());
         }
-        node
+        Ok(node)
     }
 
     fn count(&mut self, nodes: usize) -> Result<(), String> {
         self.nodes += nodes;
         if self.nodes > NODES_MAX { Err(TOO_MANY_ALIASES.to_owned()) } else { Ok(()) }
     }
+}
 
-    fn nested(&mut self, read: fn(&mut Self) -> Result<Node<'a>, String>) -> Result<Node<'a>, String> {
-        if self.depth == DEPTH_MAX {
-            return Err(TOO_DEEP.to_owned());
+/// Whether a key brings in the members of another map.
+fn is_merge(event: &Event<'_>) -> bool {
+    matches!(event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<")
+}
+
+/// Where a value stands.
+#[derive(Clone, Copy)]
+struct Place {
+    line: usize,
+    is_merge: bool,
+}
+
+/// A collection that is being read.
+struct Open<'a> {
+    anchor: usize,
+    holds: Holds<'a>,
+}
+
+enum Holds<'a> {
+    Items(Vec<Node<'a>>),
+    Members(Mapping<'a>),
+}
+
+#[derive(Default)]
+struct Mapping<'a> {
+    own: HashMap<Cow<'a, str>, Node<'a>>,
+    /// What `<<` brings in, for keys that are not in `own`.
+    merged: Members<'a>,
+    /// The key whose value is still to come.
+    key: Option<(Node<'a>, Place)>,
+}
+
+impl<'a> Open<'a> {
+    fn take(&mut self, node: Node<'a>, place: Place, repeated: &mut Vec<String>) -> Result<(), String> {
+        match &mut self.holds {
+            Holds::Items(items) => items.push(node),
+            Holds::Members(mapping) => match mapping.key.take() {
+                None => mapping.key = Some((node, place)),
+                Some((_, Place { is_merge: true, .. })) => mapping.merged.extend(merge_sources(node)?),
+                Some((key, Place { line, .. })) => {
+                    let shown = shown_key(&key);
+                    if mapping.own.insert(key_text(key)?, node).is_some() {
+                        repeated.push(format!("line {line}: key {shown} already set in map"));
+                    }
+                }
+            },
         }
-        self.depth += 1;
-        let node = read(self)?;
-        self.depth -= 1;
-        Ok(node)
+        Ok(())
     }
+}
 
-    fn sequence(&mut self) -> Result<Node<'a>, String> {
-        let mut items = Vec::new();
-        loop {
-            let (event, span) = self.next_event()?;
-            if matches!(event, Event::SequenceEnd) {
-                return Ok(Node::Array(items));
-            }
-            items.push(self.node(event, span)?);
-        }
-    }
-
-    fn mapping(&mut self) -> Result<Node<'a>, String> {
-        let mut own: HashMap<Cow<'a, str>, Node<'a>> = HashMap::new();
-        let mut merged: Members<'a> = Vec::new();
-        loop {
-            let (event, span) = self.next_event()?;
-            let is_merge = match &event {
-                Event::MappingEnd => break,
-                Event::Scalar(text, ScalarStyle::Plain, _, None) => text == "<<",
-                _ => false,
-            };
-            let line = span.start.line();
-            let key = self.node(event, span)?;
-            let (event, span) = self.next_event()?;
-            let value = self.node(event, span)?;
-            if is_merge {
-                merged.extend(merge_sources(value)?);
-                continue;
-            }
-            let shown = shown_key(&key);
-            if own.insert(key_text(key)?, value).is_some() {
-                self.repeated.push(format!("line {line}: key {shown} already set in map"));
-            }
-        }
+impl<'a> Holds<'a> {
+    fn into_node(self) -> Node<'a> {
+        let Mapping { mut own, merged, .. } = match self {
+            Self::Items(items) => return Node::Array(items),
+            Self::Members(mapping) => mapping,
+        };
         for (key, value) in merged {
             own.entry(key).or_insert(value);
         }
         let mut members: Members<'a> = own.into_iter().collect();
         members.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Ok(Node::Object(members))
+        Node::Object(members)
     }
 }
 

@@ -110,7 +110,10 @@ impl Encoded {
 
     /// The object read back.
     pub(crate) fn decode(&self) -> Object {
-        serde_json::from_slice(&self.bytes).expect("stored bytes were written from an object")
+        let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
+        // What is stored is as deep as bodies may be, which is deeper than this reader goes by itself.
+        reader.disable_recursion_limit();
+        Object::deserialize(&mut reader).expect("stored bytes were written from an object")
     }
 
     /// What differs when the revision is left out: whether two encodings hold the same object.

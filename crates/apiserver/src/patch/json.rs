@@ -3,11 +3,16 @@
 
 use serde_json::{Map, Value};
 
+use crate::decode::DEPTH_MAX;
+
 /// More operations are refused.
 const OPERATIONS_MAX: usize = 10_000;
 
 /// What copied values may add up to, so that a small patch cannot make a huge object.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+/// How often the depth of an object is found by looking through it, so that a patch of moves costs no more than it is worth.
+const DEPTH_LOOKS_MAX: usize = 64;
 
 /// A list of operations.
 #[derive(Clone, Debug)]
@@ -67,10 +72,47 @@ impl JsonPatch {
     /// What failed; the target is then of no use.
     pub(crate) fn apply(&self, target: &mut Value) -> Result<(), String> {
         let mut copied = 0;
+        let mut depth = Depth { bound: depth_of(target), looks_left: DEPTH_LOOKS_MAX };
         for operation in &self.0 {
             operation.apply(target, &mut copied)?;
+            depth.grow(operation, target)?;
         }
         Ok(())
+    }
+}
+
+/// Moves can bury an object ever deeper, and whatever walks it later must fit the stack.
+struct Depth {
+    /// No value of the target lies deeper than this.
+    bound: usize,
+    /// How often the target may still be looked through to find how deep it really is.
+    looks_left: usize,
+}
+
+impl Depth {
+    /// Counts an operation that was applied.
+    fn grow(&mut self, operation: &Operation, target: &Value) -> Result<(), String> {
+        let levels = |pointer: &Option<String>| pointer.as_deref().map_or(0, |p| p.split('/').count() - 1);
+        let put = match operation.op.as_str() {
+            "add" | "replace" => depth_of(&operation.value),
+            "move" | "copy" => self.bound.saturating_sub(levels(&operation.from)),
+            _ => return Ok(()),
+        };
+        self.bound = self.bound.max(levels(&operation.path) + put);
+        if self.bound > DEPTH_MAX && self.looks_left > 0 {
+            self.looks_left -= 1;
+            self.bound = depth_of(target);
+        }
+        if self.bound > DEPTH_MAX { Err(format!("the object would be deeper than {DEPTH_MAX} levels")) } else { Ok(()) }
+    }
+}
+
+/// Levels of nesting.
+fn depth_of(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth_of).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth_of).max().unwrap_or(0),
+        _ => 0,
     }
 }
 
@@ -258,6 +300,25 @@ mod tests {
         let operations: Vec<Value> = (0..60).map(|i| json!({"op": "copy", "from": "/a", "path": format!("/{i}")})).collect();
         let object = json!({"a": "x".repeat(100_000)});
         assert!(patched(&object, &Value::Array(operations)).is_err());
+    }
+
+    #[test]
+    fn moves_bury_an_object_only_so_deep() {
+        let round = |i: usize| {
+            let kept = json!({"op": "move", "from": "/flat/a", "path": "/flat/b/a"});
+            let back = json!({"op": "move", "from": "/flat/b/a", "path": "/flat/a"});
+            let bury = [
+                json!({"op": "add", "path": "/t", "value": {}}),
+                json!({"op": "move", "from": "/x", "path": "/t/x"}),
+                json!({"op": "move", "from": "/t", "path": "/x"}),
+            ];
+            if i == 0 { vec![kept, back] } else { bury.to_vec() }
+        };
+        let object = json!({"x": {}, "flat": {"a": {"c": 1}, "b": {}}});
+        let harmless: Vec<Value> = (0..5_000).flat_map(|_| round(0)).collect();
+        assert_eq!(patched(&object, &Value::Array(harmless)), Ok(object.clone()), "many moves are fine");
+        let burying: Vec<Value> = (0..3_333).flat_map(|_| round(1)).collect();
+        assert!(patched(&object, &Value::Array(burying)).is_err());
     }
 
     #[test]
