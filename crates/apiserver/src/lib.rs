@@ -15,6 +15,7 @@ mod field; // what is wrong with an object, field by field
 mod http; // requests to calls, outcomes to bytes
 mod kinds; // the rows: one per served kind
 mod kubeconfig; // the file through which clients find the server
+mod limits; // how many requests run at once
 mod listen; // from connections to requests
 mod metrics; // what a scrape tells
 mod names; // what names and labels may look like
@@ -34,5 +35,6 @@ mod verbs; // one function each, for every kind
 mod write; // the only code that changes storage
 
 pub use http::body::Body;
+pub use limits::RequestLimits;
 pub use server::{ApiServer, Builder, StartError};
 pub use service::ApiService;

@@ -15,6 +15,7 @@ use crate::{
     bootstrap,
     entropy::Entropy,
     kubeconfig::Kubeconfig,
+    limits::RequestLimits,
     listen::{Limits, Listener},
     object::Clock,
     service::{ApiService, Server},
@@ -46,6 +47,7 @@ pub enum StartError {
 pub struct Builder {
     listen: Option<SocketAddr>,
     seed: Option<u64>,
+    limits: RequestLimits,
 }
 
 impl Builder {
@@ -61,6 +63,12 @@ impl Builder {
         Self { seed: Some(seed), ..self }
     }
 
+    /// Works on so many requests at once.
+    #[must_use]
+    pub fn limits(self, limits: RequestLimits) -> Self {
+        Self { limits, ..self }
+    }
+
     /// Starts the server. It answers from the moment this returns.
     ///
     /// # Errors
@@ -72,7 +80,7 @@ impl Builder {
         let tokens = Tokens::with_key(&Tokens::generate_key()).map_err(|e| keys(&e))?;
         let clock = Clock::starting_at(wall_clock());
         let api = Arc::new(Api::new(Arc::new(MemoryStore::new()), clock, entropy));
-        let server = Arc::new(Server::new(api.clone(), Authenticator::new(&token, tokens)));
+        let server = Arc::new(Server::new(api.clone(), Authenticator::new(&token, tokens), self.limits));
         let stop = server.site.stopping.clone();
         let bound = match self.listen {
             None => None,

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
@@ -29,6 +29,7 @@ use crate::{
         query::{ListOptions, Query},
         route::{ResourcePath, Route},
     },
+    limits::{Gate, Load, RequestLimits},
     metrics::Asked,
     object::Object,
     pages::{self, Site, Visit},
@@ -43,13 +44,6 @@ const BODY_MAX_BYTES: usize = 3 * 1024 * 1024;
 /// A request that is no watch is answered within this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Requests under way at the same time; more wait.
-const READS_MAX: usize = 400;
-const WRITES_MAX: usize = 200;
-
-/// Requests that wait for their turn; more are told to come back.
-const WAITING_MAX: usize = 4096;
-
 /// Everything a request needs.
 pub(crate) struct Server {
     pub(crate) api: Arc<Api>,
@@ -62,50 +56,15 @@ pub(crate) struct Server {
 
 impl Server {
     /// A server over this state.
-    pub(crate) fn new(api: Arc<Api>, authenticator: Authenticator) -> Self {
-        Self { api, authenticator, site: Site::default(), reads: Gate::new(READS_MAX), writes: Gate::new(WRITES_MAX) }
+    pub(crate) fn new(api: Arc<Api>, authenticator: Authenticator, limits: RequestLimits) -> Self {
+        let RequestLimits { reads_max, writes_max, waiting_max } = limits;
+        let gate = |running_max| Gate::new(running_max, waiting_max);
+        Self { api, authenticator, site: Site::default(), reads: gate(reads_max), writes: gate(writes_max) }
     }
-}
 
-impl Server {
     /// How busy the server is with reads and with writes.
     pub(crate) fn load(&self) -> [(&'static str, Load); 2] {
-        [("readOnly", self.reads.load(READS_MAX)), ("mutating", self.writes.load(WRITES_MAX))]
-    }
-}
-
-/// How many requests are under way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    pub(crate) running: usize,
-    pub(crate) waiting: usize,
-}
-
-/// A bounded number of requests at once, and of those that wait.
-struct Gate {
-    running: Semaphore,
-    waiting: Semaphore,
-}
-
-impl Gate {
-    fn new(running: usize) -> Self {
-        Self { running: Semaphore::new(running), waiting: Semaphore::new(WAITING_MAX) }
-    }
-
-    fn load(&self, running_max: usize) -> Load {
-        Load { running: running_max - self.running.available_permits(), waiting: WAITING_MAX - self.waiting.available_permits() }
-    }
-
-    async fn enter(&self) -> Result<impl Drop, ApiError> {
-        if let Ok(permit) = self.running.try_acquire() {
-            return Ok(permit);
-        }
-        let _waiting = self.waiting.try_acquire().map_err(|_| ApiError::TooManyRequests {
-            message: "too many requests, please try again later".into(),
-            retry_after_seconds: 1,
-            causes: Vec::new(),
-        })?;
-        Ok(self.running.acquire().await.expect("the semaphore is never closed"))
+        [("readOnly", self.reads.load()), ("mutating", self.writes.load())]
     }
 }
 
@@ -163,14 +122,8 @@ impl ApiService {
         let format = error_format(&head.headers);
         let begun = Instant::now();
         let span = tracing::debug_span!("request", method = %head.method, path = head.uri.path(), user = Empty);
-        let mut response = match AssertUnwindSafe(self.respond(&head, body)).catch_unwind().instrument(span.clone()).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => error_response(&error, format),
-            Err(_) => {
-                tracing::error!(method = %head.method, path = head.uri.path(), "a handler panicked");
-                error_response(&ApiError::Internal("the server could not finish this request; see its log".into()), format)
-            }
-        };
+        let outcome = caught(&head, self.respond(&head, body)).instrument(span.clone()).await;
+        let mut response = outcome.unwrap_or_else(|error| error_response(&error, format));
         let audit = self.server.api.entropy.uid();
         if let Ok(value) = HeaderValue::try_from(audit) {
             response.headers_mut().insert("audit-id", value);
@@ -286,22 +239,35 @@ impl ApiService {
             pretty: query.flag("pretty"),
         };
         let gate = if head.method == Method::GET { &self.server.reads } else { &self.server.writes };
-        let _permit = gate.enter().await?;
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        let too_late = |_| ApiError::Timeout("the request did not finish in time".into());
+        let _place = gate.enter(deadline).await?;
+        let body = match head.method {
+            Method::GET => Bytes::new(),
+            // A client that sends its body slowly holds a place too, so this time counts.
+            _ => timeout_at(deadline, collect(body)).await.map_err(too_late)??,
+        };
         let call = Call {
             target: Target { resource: found.resource.clone(), namespace: path.namespace, name: path.name },
             part: found.part,
             query,
             content_type: negotiate::joined(&head.headers, &header::CONTENT_TYPE),
-            body: if head.method == Method::GET { Bytes::new() } else { collect(body).await? },
+            body,
             user,
             user_agent: negotiate::joined(&head.headers, &header::USER_AGENT).unwrap_or_default(),
         };
         let running = verbs::dispatch(api, &self.server.authenticator, &head.method, &call, path.watch);
-        let reply = tokio::time::timeout(REQUEST_TIMEOUT, running)
-            .await
-            .map_err(|_| ApiError::Timeout("the request did not finish in time".into()))??;
+        let reply = timeout_at(deadline, running).await.map_err(too_late)??;
         answer(api, &found.resource, reply, &shape)
     }
+}
+
+/// The outcome of a handler; a panic in it is the failure of this request alone.
+async fn caught<T>(head: &http::request::Parts, handler: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    AssertUnwindSafe(handler).catch_unwind().await.unwrap_or_else(|_| {
+        tracing::error!(method = %head.method, path = head.uri.path(), "a handler panicked");
+        Err(ApiError::Internal("the server could not finish this request; see its log".into()))
+    })
 }
 
 /// What a path leads to.
@@ -360,5 +326,23 @@ fn error_format(headers: &HeaderMap) -> Format {
     match negotiate::ranges(&accept).first() {
         Some(first) if first.type_ == "application/yaml" => Format::Yaml,
         _ => Format::Json,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn panic_in_a_handler_is_the_failure_of_one_request() {
+        let (head, ()) = Request::get("/api/v1/pods").body(()).expect("a request").into_parts();
+        let clumsy = async { if head.version == http::Version::HTTP_11 { panic!("clumsy") } else { Ok(()) } };
+        let error = caught(&head, clumsy).await.expect_err("it panicked");
+        let response = error_response(&error, Format::Json);
+        assert_eq!(response.status(), 500);
+        let status: serde_json::Value = serde_json::from_slice(response.body().bytes().expect("a whole body")).expect("JSON");
+        assert_eq!((status["kind"].as_str(), status["reason"].as_str()), (Some("Status"), Some("InternalError")));
+        assert!(!status["message"].as_str().unwrap_or_default().contains("clumsy"), "what went wrong inside stays inside");
+        assert_eq!(caught(&head, async { Ok(1) }).await, Ok(1), "the next one is served");
     }
 }
