@@ -1,0 +1,157 @@
+//! Paths, queries and headers no honest client sends.
+
+use crate::peer::Target;
+
+#[tokio::test]
+async fn malformed_paths_lead_nowhere() {
+    let target = Target::start().await;
+    let long = format!("/api/v1/namespaces/{}/configmaps", "a".repeat(60_000));
+    let endless = format!("/api/v1/{}", "a".repeat(100_000));
+    let nested = format!("/api/v1/namespaces/default/configmaps/{}", "x/".repeat(20_000));
+    for (path, codes) in [
+        ("/api/v1/../v1/pods", [404].as_slice()),
+        ("/api/v1/namespaces/default/configmaps/..", &[404]),
+        ("/api/v1/namespaces/%2e%2e/configmaps", &[404]),
+        ("/api/v1/namespaces/default/configmaps/%2e%2e%2f%2e%2e%2fsecrets", &[404]),
+        ("/api/v1/namespaces/default%2fconfigmaps", &[200]),
+        ("/api/v1/namespaces/a%2fb%2fc/configmaps", &[404]),
+        ("/api/v1/namespaces//configmaps", &[400, 404]),
+        ("//api/v1/pods", &[404]),
+        ("/api/v1/pods//", &[404]),
+        ("/api/v1/namespaces/default/configmaps/%00", &[404]),
+        ("/api/v1/namespaces/default/configmaps/a%00b", &[404]),
+        ("/api/v1/namespaces/default/configmaps/%ff%fe", &[400, 404]),
+        ("/api/v1/namespaces/default/configmaps/%zz", &[400, 404]),
+        ("/api/v1/namespaces/default/configmaps/%", &[400, 404]),
+        ("/api/v1/namespaces/default/configmaps/a?b?c", &[404]),
+        ("/api/v1/namespaces/%F0%9F%A6%80/configmaps", &[200]),
+        ("/apis/////", &[404]),
+        ("/apis/%20/%20/%20", &[404]),
+        ("/.", &[404]),
+        ("/..", &[404]),
+        ("*", &[400, 404]),
+        ("x", &[400, 404]),
+        (&long, &[200, 404]),
+        (&endless, &[404, 414]),
+        (&nested, &[404]),
+    ] {
+        let answer = target.request(&format!("GET {path}"), "", b"").await;
+        let shown = &path[..path.len().min(80)];
+        assert!(codes.contains(&answer.code) && answer.is_clean(), "{shown}: {answer:?}");
+    }
+    target.is_well().await;
+}
+
+#[tokio::test]
+async fn malformed_queries_are_refused_or_ignored() {
+    let target = Target::start().await;
+    let repeat = |text: &str, times: usize| text.repeat(times);
+    for (query, codes) in [
+        (format!("labelSelector={}", repeat("a,", 15_000)), [200, 400].as_slice()),
+        (format!("labelSelector=a+in+({})", repeat("b,", 15_000)), &[200, 400]),
+        (format!("labelSelector={}", repeat("(", 30_000)), &[400]),
+        (format!("labelSelector={}", repeat("!", 30_000)), &[400]),
+        ("labelSelector=%ff%00".into(), &[200, 400]),
+        ("labelSelector=a%00b".into(), &[400]),
+        (format!("fieldSelector={}", repeat("metadata.name=a,", 3_000)), &[200, 400]),
+        (format!("fieldSelector={}", repeat("\\", 30_000)), &[200, 400]),
+        ("fieldSelector=metadata.name%3D%2e%2e%2f".into(), &[200, 400]),
+        ("continue=garbage".into(), &[400]),
+        (format!("continue={}", repeat("A", 60_000)), &[400, 414]),
+        ("continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6OTIyMzM3MjAzNjg1NDc3NTgwNywic3RhcnQiOiJhIn0&limit=1".into(), &[400, 504]),
+        ("continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTksInN0YXJ0IjoiLi4vLi4vc2VjcmV0cyJ9".into(), &[400]),
+        ("continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoienovenpcdTAwMDAifQ".into(), &[200]),
+        ("limit=99999999999999999999".into(), &[400]),
+        ("limit=9223372036854775807".into(), &[200]),
+        ("limit=-9223372036854775808".into(), &[200]),
+        ("resourceVersion=18446744073709551615".into(), &[504]),
+        ("resourceVersion=-1".into(), &[400]),
+        ("watch=1&resourceVersion=1&timeoutSeconds=9223372036854775807".into(), &[200]),
+        ("watch=1&resourceVersion=1&timeoutSeconds=-9223372036854775808".into(), &[200]),
+        ("watch=1&resourceVersion=x".into(), &[500]),
+        ("pretty=%&pretty=%%%&%=%".into(), &[200]),
+        (repeat("a&", 20_000), &[200, 414]),
+        (repeat("&", 50_000), &[200, 414]),
+        ("resourceVersionMatch=Exact&resourceVersion=0&sendInitialEvents=x".into(), &[422]),
+    ] {
+        let answer = target.request(&format!("GET /api/v1/namespaces/default/configmaps?{query}"), "", b"").await;
+        let shown = &query[..query.len().min(80)];
+        assert!(codes.contains(&answer.code) && answer.is_clean(), "{shown}: {} {}", answer.head, answer.body);
+    }
+    target.is_well().await;
+}
+
+#[tokio::test]
+async fn malformed_headers_are_refused_or_ignored() {
+    let target = Target::start().await;
+    let token = format!("authorization: Bearer {}\r\n", target.token);
+    let many: String = (0..600).map(|i| format!("x-{i}: y\r\n")).collect();
+    let wide = format!("x: {}\r\n", "y".repeat(2 << 20));
+    let forged = format!("authorization: Bearer {}\r\n", "e30.".repeat(20_000));
+    for (headers, codes) in [
+        (format!("{token}accept: ;;;,,,\r\n"), [200, 406].as_slice()),
+        (format!("{token}accept: application/json;as=Table;v=v9;g=x\r\n"), &[200, 406]),
+        (format!("{token}accept: application/json;q=abc, */*;q=9\r\n"), &[200, 406]),
+        (format!("{token}accept: {}\r\n", "application/json,".repeat(3000)), &[200, 406]),
+        (format!("{token}accept-encoding: gzip;q=x, {}\r\n", "br,".repeat(1000)), &[200]),
+        (format!("{token}accept: \u{e9}\r\n"), &[200, 400, 406]),
+        (format!("{token}{token}"), &[200, 401]),
+        (format!("{token}impersonate-user: \r\n"), &[200, 400, 403, 500]),
+        (format!("{token}impersonate-group: g\r\n"), &[400, 403, 500]),
+        (format!("{token}impersonate-user: a\r\nimpersonate-uid: \u{1}\r\n"), &[0, 400, 403]),
+        (forged, &[401]),
+        ("authorization: Bearer\r\n".into(), &[401, 403]),
+        ("authorization: Basic YTpi\r\n".into(), &[401, 403]),
+        ("authorization: Bearer a.b.c\r\n".into(), &[401]),
+        ("authorization: Bearer eyJhbGciOiJub25lIn0.e30.\r\n".into(), &[401]),
+        (format!("{token}content-length: -5\r\n"), &[0, 400]),
+        (format!("{token}content-length: 5\r\ncontent-length: 6\r\n"), &[0, 400]),
+        (format!("{token}transfer-encoding: chunked\r\ncontent-length: 5\r\n"), &[0, 200, 400]),
+        (format!("{token}transfer-encoding: nonsense\r\n"), &[0, 200, 400]),
+        (format!("{token}expect: 100-continue\r\n"), &[100, 200]),
+        (format!("{token}upgrade: websocket\r\n"), &[200]),
+        (format!("{token}: nameless\r\n"), &[0, 400]),
+        (format!("{token}a b: c\r\n"), &[0, 400]),
+        (format!("{token}x: a\0b\r\n"), &[0, 400]),
+        (format!("{token}{many}"), &[0, 431]),
+        (format!("{token}{wide}"), &[0, 431]),
+    ] {
+        let request = format!("GET /api/v1/namespaces HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
+        let answer = target.send(request.as_bytes()).await;
+        let shown = headers.replace(&target.token, "TOKEN");
+        let shown: String = shown.chars().take(80).collect();
+        assert!(codes.contains(&answer.code) && (answer.code == 100 || answer.is_clean()), "{shown}: {} {}", answer.head, answer.body);
+    }
+    target.is_well().await;
+}
+
+#[tokio::test]
+async fn what_is_no_http_is_closed() {
+    let target = Target::start().await;
+    let noise: Vec<u8> = (0..4096u32).map(|i| (i * 7 + i / 3) as u8).chain(*b"\r\n\r\n").collect();
+    for (what, bytes) in [
+        ("noise", noise.as_slice()),
+        ("nothing", b"\r\n\r\n\r\n\r\n"),
+        ("HTTP/0.9", b"GET /\r\n\r\n"),
+        ("HTTP/7", b"GET / HTTP/7.3\r\nhost: x\r\n\r\n"),
+        ("no method", b" / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"),
+        ("no path", b"GET HTTP/1.1\r\nhost: x\r\n\r\n"),
+        ("control characters", b"GET /\x01\x02\x7f HTTP/1.1\r\nhost: x\r\n\r\n"),
+        ("another method", b"BREW /api/v1/pods HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"),
+        ("connect", b"CONNECT example.dev:443 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"),
+        ("options", b"OPTIONS * HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"),
+        (
+            "bad chunk",
+            b"POST /api/v1/namespaces HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+        ),
+        (
+            "endless chunk",
+            b"POST /api/v1/namespaces HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+        ),
+        ("HTTP/2 over HTTP/1.1", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nnonsense that is no frame at all, and much of it, so that it is read"),
+    ] {
+        let answer = target.send_all(bytes).await;
+        assert!(!(200..300).contains(&answer.code), "{what}: {answer:?}");
+    }
+    target.is_well().await;
+}
