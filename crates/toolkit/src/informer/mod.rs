@@ -8,6 +8,8 @@ mod index; // the objects
 mod lister; // reads
 mod mailbox; // what a handler has still to be told
 mod status; // synced, or why not
+#[cfg(test)]
+mod tests; // the promises, on a scripted server
 
 use std::{
     collections::{BTreeMap, BTreeSet},

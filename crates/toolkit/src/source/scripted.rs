@@ -26,6 +26,7 @@ pub(crate) enum Cut {
 }
 
 struct State {
+    namespace: String,
     version: u64,
     uids: u64,
     objects: BTreeMap<ObjectKey, ConfigMap>,
@@ -51,8 +52,10 @@ pub(crate) struct Scripted {
 }
 
 impl Scripted {
-    pub(crate) fn new() -> Self {
+    /// An empty namespace.
+    pub(crate) fn new(namespace: &str) -> Self {
         let state = State {
+            namespace: namespace.into(),
             version: 1,
             uids: 0,
             objects: BTreeMap::new(),
@@ -85,7 +88,7 @@ impl Scripted {
     /// Creates or updates.
     pub(crate) fn apply(&self, name: &str) {
         self.write(|state| {
-            let key = ObjectKey::namespaced("n", name);
+            let key = ObjectKey::namespaced(&*state.namespace, name);
             let mut object = state.objects.get(&key).cloned().unwrap_or_default();
             object.metadata.namespace.clone_from(&key.namespace);
             object.metadata.name = Some(name.into());
@@ -101,7 +104,7 @@ impl Scripted {
     }
 
     pub(crate) fn delete(&self, name: &str) {
-        let key = ObjectKey::namespaced("n", name);
+        let key = ObjectKey::namespaced(&*self.lock().namespace, name);
         if !self.lock().objects.contains_key(&key) {
             return;
         }
@@ -116,7 +119,7 @@ impl Scripted {
     /// Sends something that is no object of the kind.
     pub(crate) fn garble(&self, name: &str) {
         self.write(|state| {
-            let (key, version) = (ObjectKey::namespaced("n", name), state.version.to_string());
+            let (key, version) = (ObjectKey::namespaced(&*state.namespace, name), state.version.to_string());
             SourceEvent::Undecodable(Undecodable { key: Some(key), resource_version: Some(version), reason: "garbled".into() })
         });
     }
