@@ -87,8 +87,6 @@ pub(crate) enum ApiError {
     NoSuchPath,
     /// 405.
     MethodNotAllowed,
-    /// 405 on a kind: `WHAT is not supported on resources of kind "KIND"`.
-    NotSupported { resource: GroupResource, action: String },
     /// 406 with the representations there are.
     NotAcceptable(Vec<&'static str>),
     /// 406 in words.
@@ -199,10 +197,6 @@ impl ApiError {
             Self::MethodNotAllowed => {
                 Shape::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
                     .with(Some(Map::new()))
-            }
-            Self::NotSupported { resource, action } => {
-                Shape::new(405, "MethodNotAllowed", format!("{action} is not supported on resources of kind {:?}", resource.to_string()))
-                    .with(Some(details("", &resource.group, &resource.resource, Vec::new())))
             }
             Self::NotAcceptable(forms) => {
                 Shape::new(406, "NotAcceptable", format!("406: Not Acceptable\n\nAvailable representations: {}", forms.join(", ")))

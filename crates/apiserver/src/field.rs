@@ -83,7 +83,6 @@ pub(crate) enum Reason {
     TooLong,
     TooMany,
     TypeInvalid,
-    Internal,
 }
 
 impl Reason {
@@ -99,7 +98,6 @@ impl Reason {
             Self::TooLong => "FieldValueTooLong",
             Self::TooMany => "FieldValueTooMany",
             Self::TypeInvalid => "FieldValueTypeInvalid",
-            Self::Internal => "InternalError",
         }
     }
 }
@@ -171,11 +169,6 @@ impl FieldError {
     pub(crate) fn too_many(field: impl fmt::Display, actual: usize, max: usize) -> Self {
         let unit = if max == 1 { "item" } else { "items" };
         Self::new(Reason::TooMany, field, format!("Too many: {actual}: must have at most {max} {unit}"))
-    }
-
-    /// `Internal error: detail`.
-    pub(crate) fn internal(field: impl fmt::Display, detail: &str) -> Self {
-        Self::new(Reason::Internal, field, with_detail("Internal error".into(), detail))
     }
 }
 

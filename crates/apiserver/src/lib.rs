@@ -1,5 +1,4 @@
 //! An embedded Kubernetes API server: a tower service in-process, or HTTPS for kubectl and any other client.
-#![allow(dead_code, unused_imports, clippy::allow_attributes, reason = "scaffold")]
 
 mod admission; // what the cluster demands of a request
 mod api; // the state every verb works on

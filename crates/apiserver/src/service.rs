@@ -26,16 +26,15 @@ use crate::{
         answer::{Shape, add_warnings, answer, error_response},
         body::Body,
         negotiate::{self, Format, Offer},
-        query::{ListOptions, Query},
+        query::Query,
         route::{ResourcePath, Route},
     },
     limits::{Gate, Load, RequestLimits},
     metrics::Asked,
-    object::Object,
     pages::{self, Site, Visit},
     print::IncludeObject,
     registry::{Part, Resource},
-    verbs::{self, Call, Reply, Target},
+    verbs::{self, Call, Target},
 };
 
 /// The largest body of a request.

@@ -188,11 +188,6 @@ impl Definition {
         self.scope == "Namespaced"
     }
 
-    /// The version objects are stored in.
-    pub(crate) fn storage_version(&self) -> Option<&Version> {
-        self.versions.iter().find(|v| v.storage)
-    }
-
     /// Whether a condition is there and true.
     pub(crate) fn is_true(&self, condition: &str) -> bool {
         self.status.conditions.iter().any(|c| c.kind == condition && c.status == "True")

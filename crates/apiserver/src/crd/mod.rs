@@ -30,9 +30,7 @@ mod surface; // the parts of a definition around its schemas
 mod validate;
 
 pub(crate) use columns::{CustomColumn, SelectableField};
-pub(crate) use definition::{ColumnDefinition, Condition, Definition, Names, Scale, Status, Version};
-pub(crate) use jsonpath::JsonPath;
+pub(crate) use definition::{Definition, Names, Scale, Status, Version};
 pub(crate) use naming::{CLEANUP_FINALIZER, Termination, status, terminating};
 pub(crate) use resource::CustomSchema;
-pub(crate) use schema::Schema;
 pub(crate) use strategy::DEFINITION;

@@ -24,8 +24,6 @@ pub(crate) enum Termination {
     Pending,
     /// Custom resources are being deleted.
     InProgress,
-    /// All custom resources are gone.
-    Completed,
 }
 
 /// The status of a definition, given the accepted names of the others in its group and of built-in resources.
@@ -63,7 +61,6 @@ pub(crate) fn terminating(status: &Status, termination: Termination, now: Time) 
             ("True", "InstanceDeletionPending", "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon")
         }
         Termination::InProgress => ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress"),
-        Termination::Completed => ("False", "InstanceDeletionCompleted", "removed all instances"),
     };
     status.set(condition("Terminating", state, reason, message), now);
     status

@@ -4,7 +4,6 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
-    field::FieldError,
     kinds::{DeleteAnswer, Deletion, Effect, Strategy, keep_status},
     object::Object,
 };

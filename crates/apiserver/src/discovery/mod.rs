@@ -11,7 +11,7 @@ mod stability; // which version is preferred
 
 pub(crate) use answer::{Inquiry, answer};
 pub(crate) use documents::Tagged;
-pub(crate) use groups::{Group, Version, groups};
+pub(crate) use groups::{Version, groups};
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -27,7 +27,6 @@ mod pod; // pods and what they are made of
 mod quantity; // amounts such as 500m and 1Gi
 mod resource_quota; // what a namespace may use
 mod row; // one served kind: names, scope, verbs, storage
-pub(crate) mod scale; // the number of replicas, for every workload alike
 mod secret; // secrets and their types
 mod selectable; // the fields that selectors may name
 mod selector; // label selectors inside objects
@@ -48,9 +47,9 @@ pub(crate) use namespace::finalize;
 pub(crate) use node::taint_not_ready;
 pub(crate) use pod::{binding, condition::mark_evicted, ephemeral as ephemeral_containers, resize};
 pub(crate) use quantity::Quantity;
-pub(crate) use row::{Field, Row, StoredAs, Sub};
+pub(crate) use row::{Row, StoredAs};
 pub(crate) use selector::Selector;
 pub(crate) use service::{Addresses, Reservation};
 pub(crate) use signing_request::{prepare_approval, record_requester, validate_approval};
 pub(crate) use strategy::{DeleteAnswer, Deletion, Effect, Generation, Strategy, keep_status};
-pub(crate) use table::{ROWS, find, find_kind};
+pub(crate) use table::ROWS;

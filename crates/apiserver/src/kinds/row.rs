@@ -93,16 +93,6 @@ impl Row {
         self.stored_as.map_or((self.group, self.version), |s| (s.group, s.version))
     }
 
-    /// Whether objects of the kind are kept at all; reviews and bindings are answered and forgotten.
-    pub(crate) fn is_stored(&self) -> bool {
-        self.verbs.contains(&"watch")
-    }
-
-    /// The subresource of that name.
-    pub(crate) fn subresource(&self, name: &str) -> Option<&'static Sub> {
-        self.subresources.iter().find(|s| s.name == name)
-    }
-
     /// Whether a field may stand in a field selector.
     ///
     /// # Errors

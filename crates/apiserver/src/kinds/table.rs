@@ -10,7 +10,6 @@ use super::{
 use crate::auth::Review;
 
 const PLAIN: &Strategy = &Strategy::PLAIN;
-const WITH_STATUS: &Strategy = &Strategy::WITH_STATUS;
 
 const ALL: &[&str] = &["all"];
 const API_EXTENSIONS: &[&str] = &["api-extensions"];
@@ -237,11 +236,13 @@ pub(crate) static ROWS: &[Row] = &[
 ];
 
 /// The row of a resource in a version of a group.
+#[cfg(test)]
 pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Row> {
     ROWS.iter().find(|r| r.group == group && r.version == version && r.plural == plural)
 }
 
 /// The row of a kind in a version of a group.
+#[cfg(test)]
 pub(crate) fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Row> {
     ROWS.iter().find(|r| r.group == group && r.version == version && r.kind == kind)
 }
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     fn rows_that_share_storage_name_a_row() {
-        for row in ROWS.iter().filter(|r| r.is_stored()) {
+        for row in ROWS.iter().filter(|r| r.verbs.contains(&"watch")) {
             let (group, plural) = row.storage();
             let (_, version) = row.storage_version();
             assert!(find(group, version, plural).is_some_and(|r| r.stored_as.is_none()), "{} {}", row.group, row.kind);

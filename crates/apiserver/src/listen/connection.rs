@@ -2,7 +2,7 @@
 //! In: an accepted TCP stream. Out: its requests, each with the peer's certificate as an extension.
 //! Holds: a connection ends by its peer, by idleness or by a stop; in the last two cases running requests may finish.
 
-use std::{convert::Infallible, pin::pin, sync::Arc};
+use std::pin::pin;
 
 use hyper::{body::Incoming, rt::Executor, service::service_fn};
 use hyper_util::{

@@ -79,11 +79,6 @@ impl Draft {
         bytes.extend_from_slice(&self.text[split..]);
         Encoded { bytes: bytes.into(), item_at: self.item_at, revision_at: self.revision_at, revision_len: digits.len() as u32 }
     }
-
-    /// How many bytes the object has without its revision.
-    pub(crate) fn len(&self) -> usize {
-        self.text.len()
-    }
 }
 
 impl Encoded {

@@ -27,9 +27,8 @@ mod storage; // volumes, claims, classes, drivers
 mod workload; // controllers of pods, and what guards or records them
 
 pub(crate) use column::Column;
-pub(crate) use duration::{human_duration, since};
+pub(crate) use duration::human_duration;
 pub(crate) use form::{ListMeta, MetaVersion};
 pub(crate) use kinds::printer;
 pub(crate) use partial::{partial, partial_list};
-pub(crate) use printer::{Printer, Row, RowCondition};
 pub(crate) use table::{IncludeObject, Table, TableOptions, table};

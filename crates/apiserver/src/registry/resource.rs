@@ -113,11 +113,6 @@ impl Resource {
         self.parts.iter().find(|p| p.name == name)
     }
 
-    /// Whether `status` has a path of its own, so that plain writes leave it alone.
-    pub(crate) fn has_status(&self) -> bool {
-        self.part("status").is_some()
-    }
-
     /// Whether objects in lists name their kind: custom resources do, built-in ones do not.
     pub(crate) fn items_name_kind(&self) -> bool {
         self.custom().is_some()

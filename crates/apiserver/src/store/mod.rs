@@ -112,6 +112,7 @@ pub(crate) enum Refused {
     /// The key does not hold what the write expected; this is what it holds.
     Changed(Option<Arc<Stored>>),
     /// The storage cannot take writes, and says why.
+    #[expect(dead_code, reason = "memory always takes writes; a disk does not")]
     Unavailable(String),
 }
 

@@ -21,7 +21,7 @@ pub(crate) use decode::{Decoded, decode, decode_node};
 pub(crate) use model::{Field, Item, ListKind, Patch, Shape, Type, Wire};
 pub(crate) use normal::complete;
 pub(crate) use published::Published;
-pub(crate) use read::{DecodeError, Expected, Typed, read_typed};
+pub(crate) use read::{Expected, read_typed};
 
 use table::{KINDS, TYPES, UNSERVED};
 

@@ -77,11 +77,6 @@ impl DecodeError {
             Self::WrongVersion { .. } => self.message("", b""),
         }
     }
-
-    /// The refusal of a body that was read, but not as strictly as asked for.
-    pub(crate) fn strict(expected: &Expected, errors: &[String]) -> Self {
-        Self::Unhandled { kind: expected.kind.into(), version: expected.version.into(), why: decode::strict_error(errors) }
-    }
 }
 
 /// Reads a body as the kind that is expected. A body may leave out its apiVersion and kind.
@@ -278,9 +273,7 @@ mod tests {
         let expected = Expected::of("", "v1", "ConfigMap").expect("a built-in kind");
         let body = br#"{"metadata":{"name":"b"},"colour":"red","data":{"k":"1","k":"2"}}"#;
         let typed = read_typed(body, Media::Json, &expected).expect("a good body");
-        let message = DecodeError::strict(&expected, &typed.strict).message("ConfigMap", body);
-        let why = r#"strict decoding error: unknown field "colour", duplicate field "data.k""#;
-        assert_eq!(message, format!(r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: {why}"#));
+        assert_eq!(decode::strict_error(&typed.strict), r#"strict decoding error: unknown field "colour", duplicate field "data.k""#);
         let yaml = read_typed(b"data:\n  a: '1'\n  a: '2'\nzz: 1\n", Media::Yaml, &expected).expect("good YAML");
         assert_eq!(yaml.strict, ["yaml: unmarshal errors:\n  line 3: key \"a\" already set in map", r#"unknown field "zz""#]);
     }

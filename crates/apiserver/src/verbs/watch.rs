@@ -5,7 +5,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::{Call, Content, Reply, list::check_selectable};
 use crate::{

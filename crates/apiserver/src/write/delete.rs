@@ -71,10 +71,10 @@ impl Api {
                 }
                 Plan::MarkAndRemove(new) if !options.dry_run => {
                     // Watchers see the object terminating first, then gone.
-                    if let Some(Deleted::Waiting(Written::Stored(marked))) = self.mark(resource, key, &existing, &old, new, false).await? {
-                        if let Some(outcome) = self.remove(resource, key, &marked, &resource.read(&marked), false).await? {
-                            return Ok(outcome);
-                        }
+                    if let Some(Deleted::Waiting(Written::Stored(marked))) = self.mark(resource, key, &existing, &old, new, false).await?
+                        && let Some(outcome) = self.remove(resource, key, &marked, &resource.read(&marked), false).await?
+                    {
+                        return Ok(outcome);
                     }
                 }
                 Plan::MarkAndRemove(new) => return Ok(answer(resource, Written::Unstored(new), &old)),

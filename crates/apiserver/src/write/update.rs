@@ -138,13 +138,17 @@ impl Api {
             };
             match self.store.commit(write).await {
                 Ok(_) if goes => {
-                    claim.map(Claim::keep);
+                    if let Some(_claim) = claim {
+                        Claim::keep(_claim)
+                    }
                     self.after_write(resource, Some(&old), None).await;
                     resource.to_outer(&mut new);
                     return Ok(Updated { written: Written::Unstored(Box::new(new)), created: false, warnings });
                 }
                 Ok(stored) => {
-                    claim.map(Claim::keep);
+                    if let Some(_claim) = claim {
+                        Claim::keep(_claim)
+                    }
                     self.after_write(resource, Some(&old), Some(&new)).await;
                     return Ok(Updated { written: Written::Stored(stored), created: false, warnings });
                 }

@@ -102,11 +102,13 @@ impl Addresses {
     }
 
     /// How many addresses are taken.
+    #[cfg(test)]
     pub(crate) fn addresses_taken(&self) -> usize {
         self.ips.taken.len()
     }
 
     /// How many node ports are taken.
+    #[cfg(test)]
     pub(crate) fn ports_taken(&self) -> usize {
         self.ports.taken.len()
     }

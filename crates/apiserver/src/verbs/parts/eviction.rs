@@ -1,8 +1,6 @@
 //! POST of an Eviction: a pod is deleted if the budgets over it allow that.
 //! Holds: a budget gives up one disruption before the pod goes, and never for a dry run.
 
-use serde_json::Value;
-
 use super::read_as;
 use crate::{
     api::Api,
@@ -119,7 +117,7 @@ async fn mark_and_delete(api: &Api, call: &Call, mut options: DeleteOptions) -> 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::kinds::trial::object;

@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::read_as;
 use crate::{
@@ -207,6 +207,8 @@ fn set(map: &mut Map<String, Value>, path: &[String], value: Value) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::kinds::trial::object;
 
