@@ -10,6 +10,8 @@ mod source; // where the objects of a kind come from
 
 mod queue; // the border between noticing a change and acting on it
 
+mod controller; // from changes to reconciles
+
 mod leader; // of several processes, one works
 
 mod metrics; // what a scrape tells
@@ -32,6 +34,10 @@ pub use queue::{
     WorkQueue,
 };
 
+pub use controller::{
+    Controller, ControllerBuilder, ControllerError, ControllerOptions, Failure, Outcome, Predicate, Reconcile, ReconcileResult, Request,
+    Trigger, Writes,
+};
 pub use leader::{LeaderElector, LeaderError, LeaderOptions, Term};
 
 pub use metrics::Metrics;

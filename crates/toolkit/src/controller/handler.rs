@@ -1,0 +1,101 @@
+//! Handlers: from a change of any kind to keys of the kind being reconciled.
+//!
+//! In: add, update and delete calls of an informer. Out: keys with causes.
+//! Holds: a deletion is never lost through a predicate; an update reaches the keys of the old and of the new form.
+
+use std::any::TypeId;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::ClusterResourceScope;
+use kube::Resource;
+use tokio::time::Instant;
+
+use super::core::Core;
+use super::predicate::{Predicate, same_version};
+use crate::{Cause, CauseEvent, EventHandler, ObjectKey, Priority, Tombstone};
+
+/// Finds the keys that a change of an object concerns.
+pub(super) enum Map<W> {
+    /// The object itself.
+    Itself,
+    /// Whatever the function says.
+    By(Arc<dyn Fn(&W) -> Vec<ObjectKey> + Send + Sync>),
+}
+
+/// Puts keys into the queue of one controller.
+pub(super) struct Enqueue<W> {
+    pub(super) core: Arc<Core>,
+    pub(super) kind: Arc<str>,
+    pub(super) map: Map<W>,
+    pub(super) predicate: Option<Predicate<W>>,
+}
+
+impl<W: Resource + 'static> Enqueue<W> {
+    fn keys(&self, object: &W) -> Vec<ObjectKey> {
+        match &self.map {
+            Map::Itself => vec![ObjectKey::of(object)],
+            Map::By(find) => find(object),
+        }
+    }
+
+    fn cause(&self, key: ObjectKey, resource_version: Option<String>, event: CauseEvent) -> Cause {
+        Cause { kind: self.kind.clone(), key, resource_version, event, at: Instant::now() }
+    }
+
+    fn enqueue(&self, keys: impl IntoIterator<Item = ObjectKey>, priority: Priority, cause: &Cause) {
+        for key in keys {
+            self.core.enqueue(key, priority, cause.clone());
+        }
+    }
+}
+
+impl<W: Resource + Send + Sync + 'static> EventHandler<W> for Enqueue<W> {
+    fn on_add(&self, object: &Arc<W>, in_initial_list: bool) {
+        let cause = self.cause(ObjectKey::of(&**object), object.meta().resource_version.clone(), CauseEvent::Added);
+        self.core.noticed(&cause);
+        if self.predicate.as_ref().is_none_or(|predicate| predicate.passes_add(object)) {
+            let priority = if in_initial_list { Priority::Low } else { Priority::Normal };
+            self.enqueue(self.keys(object), priority, &cause);
+        }
+    }
+
+    fn on_update(&self, old: &Arc<W>, new: &Arc<W>) {
+        let resync = same_version(&**old, &**new);
+        let event = if resync { CauseEvent::Resync } else { CauseEvent::Updated };
+        let cause = self.cause(ObjectKey::of(&**new), new.meta().resource_version.clone(), event);
+        self.core.noticed(&cause);
+        if self.predicate.as_ref().is_none_or(|predicate| predicate.passes_update(old, new)) {
+            let priority = if resync { Priority::Low } else { Priority::Normal };
+            let keys: BTreeSet<_> = self.keys(old).into_iter().chain(self.keys(new)).collect();
+            self.enqueue(keys, priority, &cause);
+        }
+    }
+
+    fn on_delete(&self, last: Tombstone<W>) {
+        let version = last.object.as_ref().and_then(|object| object.meta().resource_version.clone());
+        let cause = self.cause(last.key.clone(), version, CauseEvent::Deleted);
+        self.core.noticed(&cause);
+        match (&self.map, &last.object) {
+            (Map::Itself, _) => self.enqueue([last.key], Priority::Normal, &cause),
+            (Map::By(find), Some(object)) => self.enqueue(find(object), Priority::Normal, &cause),
+            (Map::By(_), None) => {
+                tracing::debug!(kind = %self.kind, key = %last.key, "deleted before it could ever be read, nobody to tell")
+            }
+        }
+    }
+}
+
+/// The key of the object of kind `K` that controls `child`, by its owner references.
+pub(super) fn controller_of<K: Resource<DynamicType = ()> + 'static, C: Resource>(child: &C) -> Vec<ObjectKey>
+where
+    K::Scope: 'static,
+{
+    let group_of = |version: &str| version.split_once('/').map_or(String::new(), |(group, _)| group.to_string());
+    let cluster = TypeId::of::<K::Scope>() == TypeId::of::<ClusterResourceScope>();
+    let references = child.meta().owner_references.iter().flatten();
+    references
+        .filter(|owner| owner.controller == Some(true) && owner.kind == K::kind(&()) && group_of(&owner.api_version) == K::group(&()))
+        .map(|owner| ObjectKey { namespace: if cluster { None } else { child.meta().namespace.clone() }, name: owner.name.clone() })
+        .collect()
+}
