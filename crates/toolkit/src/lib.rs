@@ -12,7 +12,13 @@ mod queue; // the border between noticing a change and acting on it
 
 mod controller; // from changes to reconciles
 
+mod apply; // writes that are noted
+mod conditions; // what is true of an object, and since when
+mod finalizer; // cleaning up before an object goes
+mod owner; // which object another one belongs to
+
 mod leader; // of several processes, one works
+mod manager; // starts and stops everything in order
 
 mod metrics; // what a scrape tells
 mod trace; // what happened, in one order
@@ -34,11 +40,16 @@ pub use queue::{
     WorkQueue,
 };
 
+pub use apply::{Done, WriteError};
+pub use conditions::{ConditionStatus, SetCondition, is_condition_true, remove_condition, set_condition};
 pub use controller::{
     Controller, ControllerBuilder, ControllerError, ControllerOptions, Failure, Outcome, Predicate, Reconcile, ReconcileResult, Request,
     Trigger, Writes,
 };
+pub use finalizer::Step;
 pub use leader::{LeaderElector, LeaderError, LeaderOptions, Term};
+pub use manager::{Check, Health, Manager, ManagerError, ManagerOptions};
 
 pub use metrics::Metrics;
+pub use owner::{OwnerError, set_controller_reference, set_owner_reference};
 pub use trace::{TraceBatch, TraceBus, TraceEvent, TraceRecord};
