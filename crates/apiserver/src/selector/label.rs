@@ -135,12 +135,17 @@ fn is_symbol(c: char) -> bool {
     matches!(c, '=' | '!' | '(' | ')' | ',' | '>' | '<')
 }
 
+/// What separates words. The other kinds of white space are part of a word, and make it a bad one.
+fn is_space(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\r' | '\n')
+}
+
 /// Words and symbols with their texts, ended by [`Token::End`].
 fn tokens(text: &str) -> Vec<(Token, String)> {
     let mut out = Vec::new();
     let mut rest = text;
     loop {
-        rest = rest.trim_start_matches([' ', '\t', '\r', '\n']);
+        rest = rest.trim_start_matches(is_space);
         let Some(first) = rest.chars().next() else { break };
         let (token, len) = if is_symbol(first) {
             // The longest symbol wins; a single character always is one.
@@ -150,7 +155,7 @@ fn tokens(text: &str) -> Vec<(Token, String)> {
                 .expect("every symbol character is a symbol");
             (token.clone(), symbol.len())
         } else {
-            let len = rest.find(|c: char| is_symbol(c) || c.is_ascii_whitespace()).unwrap_or(rest.len());
+            let len = rest.find(|c: char| is_symbol(c) || is_space(c)).unwrap_or(rest.len());
             let token = match &rest[..len] {
                 "in" => Token::In,
                 "notin" => Token::NotIn,

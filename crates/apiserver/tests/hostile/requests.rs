@@ -51,6 +51,8 @@ async fn malformed_queries_are_refused_or_ignored() {
         (format!("labelSelector=a+in+({})", repeat("b,", 15_000)), &[200, 400]),
         (format!("labelSelector={}", repeat("(", 30_000)), &[400]),
         (format!("labelSelector={}", repeat("!", 30_000)), &[400]),
+        // A form feed used to be read for ever.
+        ("labelSelector=a%0Cb,%0C".into(), &[400]),
         ("labelSelector=%ff%00".into(), &[200, 400]),
         ("labelSelector=a%00b".into(), &[400]),
         (format!("fieldSelector={}", repeat("metadata.name=a,", 3_000)), &[200, 400]),
