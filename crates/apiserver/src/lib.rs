@@ -11,6 +11,9 @@ mod discovery; // what is served, told to clients
 mod entropy; // the one source of randomness
 mod error; // every failure, and its Status
 mod field; // what is wrong with an object, field by field
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing; // what fuzz targets call
 mod http; // requests to calls, outcomes to bytes
 mod kinds; // the rows: one per served kind
 mod kubeconfig; // the file through which clients find the server

@@ -31,6 +31,8 @@ mod validate;
 
 pub(crate) use columns::{CustomColumn, SelectableField};
 pub(crate) use definition::{Definition, Names, Scale, Status, Version};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use judge::create as judge_new;
 pub(crate) use naming::{CLEANUP_FINALIZER, Termination, status, terminating};
 pub(crate) use resource::CustomSchema;
 pub(crate) use strategy::DEFINITION;

@@ -15,6 +15,8 @@ mod reviews;
 mod watch;
 
 pub(crate) use dispatch::dispatch;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use page::Page;
 pub(crate) use watch::{Watch, WatchItem};
 
 use std::sync::Arc;

@@ -14,11 +14,11 @@ const VERSION: &str = "meta.k8s.io/v1";
 
 /// A place between two pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Page {
+pub(crate) struct Page {
     /// The revision all pages show; `None` when the client accepted to go on with the newest.
-    pub(super) revision: Option<Revision>,
+    pub(crate) revision: Option<Revision>,
     /// The last key of the page before.
-    pub(super) after: ObjectKey,
+    pub(crate) after: ObjectKey,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -33,7 +33,7 @@ struct Token {
 
 impl Page {
     /// The token of this place.
-    pub(super) fn token(&self) -> String {
+    pub(crate) fn token(&self) -> String {
         // The NUL is how Kubernetes writes "the first key behind this one".
         let revision = self.revision.map_or(-1, |r| i64::try_from(r).unwrap_or(i64::MAX));
         let token = Token { version: VERSION.into(), revision, start: format!("{}\0", self.after) };
@@ -44,7 +44,7 @@ impl Page {
     ///
     /// # Errors
     /// 400 for anything this server does not write.
-    pub(super) fn parse(token: &str) -> Result<Self, ApiError> {
+    pub(crate) fn parse(token: &str) -> Result<Self, ApiError> {
         let refuse = |why: String| ApiError::BadRequest(format!("invalid continue token: continue key is not valid: {why}"));
         let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|e| refuse(e.to_string()))?;
         let token: Token = serde_json::from_slice(&bytes).map_err(|_| refuse(first_character(&bytes)))?;
