@@ -23,6 +23,7 @@ mod metrics; // what a scrape tells
 mod names; // what names and labels may look like
 mod object; // typed metadata, opaque body, the clock
 mod openapi; // what requests and objects look like
+mod ownership; // who set which field, and apply
 mod pages; // paths that are no resources
 mod patch; // a change instead of an object
 mod print; // tables and metadata-only forms

@@ -30,6 +30,11 @@ impl CustomSchema {
         Some(Self { schema, scale: version.scale().cloned() })
     }
 
+    /// The schema itself.
+    pub(crate) fn structure(&self) -> &Schema {
+        &self.schema
+    }
+
     /// Drops what the schema does not know and nulls it does not allow. Returns the paths of unknown fields in the order in which
     /// strict validation lists them; unknown fields of the object's own metadata are the caller's.
     ///

@@ -171,6 +171,14 @@ impl Resource {
         }
     }
 
+    /// Turns an object of the stored version into this one.
+    pub(crate) fn from_storage(&self, object: &mut Object) {
+        match &self.source {
+            Source::BuiltIn(_) => self.to_outer(object),
+            Source::Custom(custom) => custom.from_storage(&self.group, &self.version, custom.generation, object),
+        }
+    }
+
     /// Brings an object into the form that strategies work on: the stored one for a built-in kind that is kept as another.
     pub(crate) fn to_inner(&self, object: &mut Object) {
         if let Source::BuiltIn(row) = &self.source

@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Value, map::Entry};
+use serde_json::{Map, Value, json, map::Entry};
 
 use super::{
     Field, Item, Shape, Type, base64,
@@ -22,6 +22,9 @@ use crate::{
     decode::{Members, Node, note_strict, whole_number},
     field::go_quote,
 };
+
+/// The Go type of the list of field owners.
+const MANAGED_FIELDS: &str = "[]v1.ManagedFieldsEntry";
 
 /// An object read by its type.
 #[derive(Debug)]
@@ -99,6 +102,8 @@ impl Decoder {
         }
         match (field.shape, node) {
             (Shape::One(item), node) => self.item(item, node, field.go, place),
+            // Go tells an empty list of field owners from none: it resets them, as one empty owner does.
+            (Shape::List(_), Node::Array(items)) if items.is_empty() && field.go == MANAGED_FIELDS => Ok(Some(json!([{}]))),
             (Shape::List(item), Node::Array(items)) => self.list(item, items, field.item_go, place).map(Some),
             (Shape::Map(item), Node::Object(members)) => {
                 self.map(members, place, |this, node, place| this.element(item, node, field.item_go, place)).map(Some)

@@ -28,10 +28,13 @@ pub(crate) async fn update(api: &Api, call: &Call, change: Change) -> Result<Rep
     let (mut object, warnings) = read_object(call, &options)?;
     settle_name(call, &mut object)?;
     let resource = &call.target.resource;
+    let tracker = call.tracker(api, &options);
     let updated = api
         .update(resource, &call.target.key(), change, options.dry_run, Some(call), |old| {
             check_uid(resource, &object, old)?;
-            Ok(object.clone())
+            let mut new = object.clone();
+            tracker.update(old, &mut new);
+            Ok(new)
         })
         .await?;
     Ok(reply(updated).warn(warnings))
@@ -79,7 +82,10 @@ pub(super) enum Patch {
     Strategic(Map<String, Value>, &'static Type),
 }
 
-const PATCH_TYPES: [&str; 3] = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+/// The media type of a configuration to apply.
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
+
+const PATCH_TYPES: [&str; 3] = ["application/json-patch+json", "application/merge-patch+json", APPLY];
 
 impl Patch {
     /// The object after the patch. `decode` reads the JSON that the patch leads to.
@@ -116,13 +122,17 @@ impl Patch {
     }
 }
 
+/// The media type of a patch, without parameters.
+pub(super) fn patch_type(call: &Call) -> String {
+    call.content_type.as_deref().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
 /// Reads the patch of a request, and the fields it repeats.
 ///
 /// # Errors
 /// 415 for a kind of patch that is not known, 400 for one that cannot be read.
 pub(super) fn read_patch(call: &Call) -> Result<(Patch, Vec<String>), ApiError> {
-    let essence = call.content_type.as_deref().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match essence.as_str() {
+    match patch_type(call).as_str() {
         "application/json-patch+json" => {
             let (value, duplicates) = read_json(&call.body)?;
             let patch = JsonPatch::read(value).map_err(|e| match e {
@@ -185,9 +195,13 @@ fn read_json(bytes: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
 /// # Errors
 /// A patch that cannot be read or applied, a stale version, admission, validation.
 pub(crate) async fn patch(api: &Api, call: &Call, change: Change) -> Result<Reply, ApiError> {
+    if patch_type(call) == APPLY {
+        return apply(api, call, change).await;
+    }
     let options = WriteOptions::read(&call.query, "PatchOptions", false)?;
     let (patch, duplicates) = read_patch(call)?;
     let resource = &call.target.resource;
+    let tracker = call.tracker(api, &options);
     let mut noted = Vec::new();
     let updated = api
         .update(resource, &call.target.key(), Change { may_create: false, ..change }, options.dry_run, Some(call), |old| {
@@ -197,10 +211,81 @@ pub(crate) async fn patch(api: &Api, call: &Call, change: Change) -> Result<Repl
             let twice = dedup_owners(&mut patched.object.meta);
             noted = patched.judge(&duplicates, &options)?;
             noted.extend(twice);
+            tracker.update(Some(old), &mut patched.object);
             Ok(patched.object)
         })
         .await?;
     Ok(reply(updated).warn(noted))
+}
+
+/// Applies a configuration, to an object that is there or as a new one.
+///
+/// # Errors
+/// A configuration that cannot be read or does not fit, conflicts with other managers, a stale version, admission, validation.
+async fn apply(api: &Api, call: &Call, change: Change) -> Result<Reply, ApiError> {
+    let options = WriteOptions::read(&call.query, "PatchOptions", true)?;
+    let Configuration { map, repeated } = Configuration::read(&call.body)?;
+    let resource = &call.target.resource;
+    let tracker = call.tracker(api, &options);
+    let mut noted = Vec::new();
+    let updated = api
+        .update(resource, &call.target.key(), Change { may_create: call.part.is_none(), ..change }, options.dry_run, Some(call), |old| {
+            if old.is_none() && call.part.is_some() {
+                return Err(call.target.not_found());
+            }
+            let mut new = tracker.apply(old, &map, options.force)?;
+            noted = judge_repeated(repeated.as_ref(), &options)?;
+            if old.is_none() && !new.meta.uid.is_empty() {
+                return Err(uid_of_nothing(call, &new));
+            }
+            settle_name(call, &mut new)?;
+            noted.extend(dedup_owners(&mut new.meta));
+            Ok(new)
+        })
+        .await?;
+    Ok(reply(updated).warn(noted))
+}
+
+/// 409 for a configuration that names a uid where there is no object.
+fn uid_of_nothing(call: &Call, new: &Object) -> ApiError {
+    let why = format!("uid mismatch: the provided object specified uid {}, and no existing object was found", new.meta.uid);
+    ApiError::Conflict { what: call.target.resource.group_resource(), name: call.target.name.clone(), why }
+}
+
+/// A configuration to apply.
+pub(super) struct Configuration {
+    pub(super) map: Map<String, Value>,
+    /// The keys it repeats, as one strict error.
+    pub(super) repeated: Option<String>,
+}
+
+impl Configuration {
+    /// Reads a configuration, written in YAML or JSON.
+    ///
+    /// # Errors
+    /// 400 for what is neither, or no map.
+    pub(super) fn read(body: &[u8]) -> Result<Self, ApiError> {
+        let unread = |why: String| ApiError::BadRequest(format!("error decoding YAML: {why}"));
+        let tree = decode::parse(body, decode::Media::Yaml).map_err(|why| unread(format!("error converting YAML to JSON: {why}")))?;
+        let mut duplicates = Vec::new();
+        let value = tree.root.into_value(&mut duplicates).map_err(|why| unread(format!("error unmarshaling JSON: {why}")))?;
+        let map = read_map(value).map_err(|why| unread(format!("error unmarshaling JSON: while decoding JSON: {why}")))?;
+        Ok(Self { map: map.unwrap_or_default(), repeated: tree.repeated })
+    }
+}
+
+/// What keys that a configuration repeats lead to.
+///
+/// # Errors
+/// 400 under strict validation.
+pub(super) fn judge_repeated(repeated: Option<&String>, options: &WriteOptions) -> Result<Vec<String>, ApiError> {
+    match (repeated, options.field_validation) {
+        (None, _) | (_, FieldValidation::Ignore) => Ok(Vec::new()),
+        (Some(keys), FieldValidation::Warn) => Ok(decode::warnings(std::slice::from_ref(keys))),
+        (Some(keys), FieldValidation::Strict) => {
+            Err(ApiError::BadRequest(format!("error strict decoding YAML: error converting YAML to JSON: {keys}")))
+        }
+    }
 }
 
 /// An object after a patch.

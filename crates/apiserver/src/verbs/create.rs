@@ -22,6 +22,7 @@ pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
         object.meta.name.clone_from(&call.target.name);
     }
     settle_namespace(call, &mut object)?;
+    call.tracker(api, &options).update(None, &mut object);
     api.admit(call, &mut object, None).await?;
     let created = api.create(resource, object, options.dry_run, Some(call)).await?;
     Ok(Reply::created(Content::from(created.written)).warn(created.warnings).warn(warnings))

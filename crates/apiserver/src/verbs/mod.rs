@@ -26,10 +26,15 @@ use http::StatusCode;
 use serde_json::Value;
 
 use crate::{
+    api::Api,
     auth::User,
     error::ApiError,
-    http::{negotiate, query::Query},
+    http::{
+        negotiate,
+        query::{Query, WriteOptions},
+    },
     object::Object,
+    ownership::{self, Tracker},
     registry::{Part, Resource},
     store::{ObjectKey, Scope, Stored},
     write::Written,
@@ -76,6 +81,17 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// Books what this request changes to whoever sent it.
+    pub(crate) fn tracker(&self, api: &Api, options: &WriteOptions) -> Tracker<'_> {
+        Tracker {
+            catalog: api.registry.catalog(),
+            resource: &self.target.resource,
+            part: self.part.as_ref().map_or("", |part| part.name),
+            manager: ownership::manager_name(&options.field_manager, &self.user_agent),
+            now: api.clock.now(),
+        }
+    }
+
     /// The kind and version that the body has.
     pub(crate) fn body_kind(&self) -> (&str, &str) {
         let resource = &self.target.resource;

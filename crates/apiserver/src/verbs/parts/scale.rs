@@ -14,6 +14,8 @@ use crate::{
     http::query::WriteOptions,
     kinds::{Fill, Look, Selector},
     object::{Object, ObjectMeta},
+    ownership::ScaleOwners,
+    patch::merge,
     registry::{Decoded, Resource},
     types::{self, Expected},
     verbs::{Call, Content, Reply, change, get},
@@ -46,7 +48,7 @@ pub(super) async fn update(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "UpdateOptions", false)?;
     let (mut wanted, warnings) = read_as(call, &SCALE, &options)?;
     change::settle_name(call, &mut wanted)?;
-    write(api, call, options.dry_run, |_| Ok(wanted.clone())).await.map(|reply| reply.warn(warnings))
+    write(api, call, &options, Owning::Update, |_| Ok(wanted.clone())).await.map(|reply| reply.warn(warnings))
 }
 
 /// Changes the wanted number of replicas by a patch of the Scale.
@@ -54,10 +56,13 @@ pub(super) async fn update(api: &Api, call: &Call) -> Result<Reply, ApiError> {
 /// # Errors
 /// A patch that cannot be read or applied, a stale version, a number that is not valid.
 pub(super) async fn patch(api: &Api, call: &Call) -> Result<Reply, ApiError> {
+    if change::patch_type(call) == change::APPLY {
+        return apply(api, call).await;
+    }
     let options = WriteOptions::read(&call.query, "PatchOptions", false)?;
     let (patch, duplicates) = change::read_patch(call)?;
     let mut noted = Vec::new();
-    let reply = write(api, call, options.dry_run, |scale| {
+    let reply = write(api, call, &options, Owning::Update, |scale| {
         let mut patched = patch.patched(scale, |value| {
             let decoded = types::decode(SCALE.ty(), value)?;
             let object = Object::from_map(decoded.object).map_err(|e| e.to_string())?;
@@ -71,20 +76,59 @@ pub(super) async fn patch(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     Ok(reply.warn(noted))
 }
 
+/// Applies a Scale.
+async fn apply(api: &Api, call: &Call) -> Result<Reply, ApiError> {
+    let options = WriteOptions::read(&call.query, "PatchOptions", true)?;
+    let change::Configuration { map, repeated } = change::Configuration::read(&call.body)?;
+    let noted = change::judge_repeated(repeated.as_ref(), &options)?;
+    let reply = write(api, call, &options, Owning::Apply, |scale| {
+        let found = |name| map.get(name).and_then(Value::as_str).unwrap_or_default();
+        if (found("apiVersion"), found("kind")) != (&scale.api_version, &scale.kind) {
+            let (api_version, kind) = (found("apiVersion"), found("kind"));
+            let slash = if api_version.contains('/') { "" } else { "/" };
+            return Err(ApiError::BadRequest(format!("invalid object type: {slash}{api_version}, Kind={kind}")));
+        }
+        let mut value = scale.to_value();
+        merge(&mut value, Value::Object(map.clone()));
+        let refused = |why| ApiError::Unnamed(format!("failed to convert new object ({}) to proper version: {why}", call.target.name));
+        let decoded = types::decode(SCALE.ty(), value).map_err(refused)?;
+        let mut wanted = Object::from_map(decoded.object).map_err(|e| refused(e.to_string()))?;
+        change::settle_name(call, &mut wanted)?;
+        Ok(wanted)
+    })
+    .await?;
+    Ok(reply.warn(noted))
+}
+
+/// How a write comes to own the replicas.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owning {
+    Update,
+    Apply,
+}
+
 async fn write(
     api: &Api,
     call: &Call,
-    dry_run: bool,
+    options: &WriteOptions,
+    owning: Owning,
     mut edit: impl FnMut(&Object) -> Result<Object, ApiError> + Send,
 ) -> Result<Reply, ApiError> {
     let resource = &call.target.resource;
     let places = Places::of(resource);
     let change = Change { may_create: false, ..Change::whole(resource) };
+    let tracker = call.tracker(api, options);
+    let owners = ScaleOwners { tracker: &tracker, path: places.spec.iter().map(String::as_str).collect() };
     let updated = api
-        .update(resource, &call.target.key(), change, dry_run, None, |old| {
+        .update(resource, &call.target.key(), change, options.dry_run, None, |old| {
             let old = old.ok_or_else(|| call.target.not_found())?;
             let wanted = edit(&places.read(old))?;
-            places.apply(resource, old, &wanted)
+            let mut new = places.apply(resource, old, &wanted)?;
+            match owning {
+                Owning::Update => owners.update(old, &mut new),
+                Owning::Apply => owners.apply(old, &mut new, options.force)?,
+            }
+            Ok(new)
         })
         .await?;
     let object = match updated.written {

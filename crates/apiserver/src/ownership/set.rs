@@ -1,0 +1,151 @@
+//! A set of paths inside an object, kept as a trie.
+//! Holds: entries are sorted and each leads to at least one member, so every operation is one walk over both sets.
+
+use std::cmp::Ordering;
+
+use super::Element;
+
+/// A set of fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FieldSet {
+    entries: Vec<Entry>,
+}
+
+/// A step, and what lies behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) element: Element,
+    /// Whether the path that ends here is in the set.
+    pub(super) member: bool,
+    pub(super) children: FieldSet,
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        !self.member && self.children.is_empty()
+    }
+}
+
+impl FieldSet {
+    pub(super) const EMPTY: Self = Self { entries: Vec::new() };
+
+    /// A set from entries in any order, of which no two are for the same step.
+    pub(super) fn from_entries(mut entries: Vec<Entry>) -> Self {
+        entries.retain(|entry| !entry.is_empty());
+        if !entries.is_sorted_by(|a, b| a.element < b.element) {
+            entries.sort_by(|a, b| a.element.cmp(&b.element));
+        }
+        Self { entries }
+    }
+
+    /// The set of one path of fields.
+    pub(crate) fn of_path(path: &[&str]) -> Self {
+        let Some((first, rest)) = path.split_first() else { return Self::default() };
+        Self { entries: vec![Entry { element: Element::field(first), member: rest.is_empty(), children: Self::of_path(rest) }] }
+    }
+
+    /// The set of several paths of fields.
+    pub(crate) fn of_paths(paths: &[&[&str]]) -> Self {
+        paths.iter().fold(Self::default(), |set, path| set.union(&Self::of_path(path)))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// What the set says of a step.
+    pub(super) fn get(&self, element: &Element) -> Option<&Entry> {
+        self.entries.binary_search_by(|entry| entry.element.cmp(element)).ok().map(|i| &self.entries[i])
+    }
+
+    /// What the set says of a field.
+    pub(super) fn get_field(&self, name: &str) -> Option<&Entry> {
+        let by_name = |entry: &Entry| match &entry.element {
+            Element::Field(field) => field.as_str().cmp(name),
+            _ => Ordering::Greater,
+        };
+        self.entries.binary_search_by(by_name).ok().map(|i| &self.entries[i])
+    }
+
+    /// Whether a path of fields is in the set.
+    pub(crate) fn has(&self, path: &[&str]) -> bool {
+        match path {
+            [] => false,
+            [last] => self.get_field(last).is_some_and(|entry| entry.member),
+            [first, rest @ ..] => self.get_field(first).is_some_and(|entry| entry.children.has(rest)),
+        }
+    }
+
+    /// What is in one of the sets.
+    pub(crate) fn union(&self, other: &Self) -> Self {
+        self.zip(other, |left, right| match (left, right) {
+            (Some(left), Some(right)) => Some((left.member || right.member, left.children.union(&right.children))),
+            (Some(only), None) | (None, Some(only)) => Some((only.member, only.children.clone())),
+            (None, None) => None,
+        })
+    }
+
+    /// What is in both sets.
+    pub(crate) fn intersection(&self, other: &Self) -> Self {
+        self.zip(other, |left, right| {
+            let (left, right) = (left?, right?);
+            Some((left.member && right.member, left.children.intersection(&right.children)))
+        })
+    }
+
+    /// What is in this set and not in the other. A path goes only if it is itself in the other set.
+    pub(crate) fn difference(&self, other: &Self) -> Self {
+        self.zip(other, |left, right| match (left?, right) {
+            (left, None) => Some((left.member, left.children.clone())),
+            (left, Some(right)) => Some((left.member && !right.member, left.children.difference(&right.children))),
+        })
+    }
+
+    /// What is in this set and not in or below a path of the other.
+    pub(crate) fn without(&self, other: &Self) -> Self {
+        self.zip(other, |left, right| match (left?, right) {
+            (left, None) => Some((left.member, left.children.clone())),
+            (_, Some(right)) if right.member => None,
+            (left, Some(right)) => Some((left.member, left.children.without(&right.children))),
+        })
+    }
+
+    fn zip(&self, other: &Self, join: impl Fn(Option<&Entry>, Option<&Entry>) -> Option<(bool, Self)>) -> Self {
+        let mut entries = Vec::with_capacity(self.entries.len());
+        let (mut left, mut right) = (self.entries.iter().peekable(), other.entries.iter().peekable());
+        loop {
+            let order = match (left.peek(), right.peek()) {
+                (None, None) => return Self { entries },
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(l), Some(r)) => l.element.cmp(&r.element),
+            };
+            let l = if order == Ordering::Greater { None } else { left.next() };
+            let r = if order == Ordering::Less { None } else { right.next() };
+            let Some((member, children)) = join(l, r) else { continue };
+            let entry = Entry { element: l.or(r).expect("one side has the step").element.clone(), member, children };
+            if !entry.is_empty() {
+                entries.push(entry);
+            }
+        }
+    }
+
+    /// Every path in the set as errors show it, parents before children.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        self.write_paths("", &mut paths);
+        paths
+    }
+
+    fn write_paths(&self, prefix: &str, paths: &mut Vec<String>) {
+        let shown = |entry: &Entry| format!("{prefix}{}", entry.element);
+        paths.extend(self.entries.iter().filter(|entry| entry.member).map(shown));
+        for entry in self.entries.iter().filter(|entry| !entry.children.is_empty()) {
+            entry.children.write_paths(&shown(entry), paths);
+        }
+    }
+}

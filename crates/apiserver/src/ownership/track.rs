@@ -1,0 +1,215 @@
+//! Who owns what after an update: whoever changed a field takes it from all others.
+//! In: an object before and after, and who wrote it. Out: its `managedFields`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    Difference, Element, FieldSet, Filter, Node, Operation, Owner, cap_updaters, compare::Fates, read_owners, schema::Atom, write_owners,
+};
+use crate::{
+    object::{Object, ObjectMeta, Time},
+    registry::{Catalog, Resource},
+    types,
+};
+
+/// Books the changes of one write to whoever made it.
+pub(crate) struct Tracker<'a> {
+    /// Where other versions of the resource are found.
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) resource: &'a Resource,
+    /// The part that is written; empty for the object itself.
+    pub(crate) part: &'a str,
+    pub(crate) manager: String,
+    pub(crate) now: Time,
+}
+
+impl Tracker<'_> {
+    /// Sets the owners of an object that was created or changed.
+    pub(crate) fn update(&self, old: Option<&Object>, new: &mut Object) {
+        let mut owners = self.owners_before(old, new);
+        new.meta.managed_fields.clear();
+        if owners.is_empty() && old.is_some() {
+            return;
+        }
+        let owner = self.owner(&self.manager, Operation::Update);
+        match old {
+            Some(old) => self.book(&mut owners, owner, old, new),
+            None => self.book(&mut owners, owner, &empty(self.resource), new),
+        }
+        cap_updaters(&mut owners);
+        new.meta.managed_fields = write_owners(owners);
+    }
+
+    /// The owners that the write starts from: those it sends, or else those the object had.
+    fn owners_before(&self, old: Option<&Object>, new: &Object) -> Vec<Owner> {
+        let before = || old.and_then(|old| read_owners(&old.meta.managed_fields)).unwrap_or_default();
+        let sent = &new.meta.managed_fields;
+        if !self.part.is_empty() {
+            return before();
+        }
+        if *sent == [json!({})] {
+            return Vec::new();
+        }
+        read_owners(sent).filter(|owners| !owners.is_empty()).unwrap_or_else(before)
+    }
+
+    /// This writer, owning nothing yet.
+    pub(super) fn owner(&self, manager: &str, operation: Operation) -> Owner {
+        Owner {
+            manager: if manager.is_empty() { "unknown".into() } else { manager.to_owned() },
+            operation,
+            api_version: self.resource.api_version(),
+            subresource: self.part.to_owned(),
+            time: None,
+            fields: FieldSet::default(),
+        }
+    }
+
+    /// Books what differs between two objects to an owner.
+    pub(super) fn book(&self, owners: &mut Vec<Owner>, mut owner: Owner, old: &Object, new: &Object) {
+        let mut differences = Differences::new(self, old, new);
+        owners.retain_mut(|other| {
+            let Some(difference) = differences.at(&other.api_version) else { return false };
+            if difference.is_empty() {
+                return !other.fields.is_empty();
+            }
+            let changed = difference.added.union(&difference.modified).union(&difference.removed);
+            other.fields = other.fields.difference(&changed);
+            !other.fields.is_empty()
+        });
+        let own = differences.at(&owner.api_version).cloned().unwrap_or_default();
+        owner.fields = own.added.union(&own.modified).difference(&untracked());
+        if owner.fields.is_empty() {
+            return;
+        }
+        owner.time = Some(self.now);
+        match owners.iter_mut().find(|other| other.is(&owner)) {
+            Some(same) => {
+                same.fields = same.fields.union(&owner.fields);
+                same.time = owner.time;
+            }
+            None => owners.push(owner),
+        }
+    }
+
+    /// An object in another version of its kind.
+    pub(super) fn convert(&self, object: &Object, api_version: &str) -> Option<(Arc<Resource>, Object)> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let other = self.catalog.find_kind(group, version, &self.resource.kind).filter(|other| other.shelf == self.resource.shelf)?;
+        let mut object = object.clone();
+        self.resource.to_storage(&mut object);
+        other.from_storage(&mut object);
+        Some((other, object))
+    }
+}
+
+/// The differences of one write in every version somebody's fields are named in.
+pub(super) struct Differences<'a> {
+    tracker: &'a Tracker<'a>,
+    old: &'a Object,
+    new: &'a Object,
+    found: BTreeMap<String, Option<Difference>>,
+}
+
+impl<'a> Differences<'a> {
+    pub(super) fn new(tracker: &'a Tracker<'a>, old: &'a Object, new: &'a Object) -> Self {
+        Self { tracker, old, new, found: BTreeMap::new() }
+    }
+
+    /// What differs, in the names of a version; `None` for one that is not served any more.
+    pub(super) fn at(&mut self, api_version: &str) -> Option<&Difference> {
+        if !self.found.contains_key(api_version) {
+            let difference = self.compute(api_version);
+            self.found.insert(api_version.to_owned(), difference);
+        }
+        self.found[api_version].as_ref()
+    }
+
+    fn compute(&self, api_version: &str) -> Option<Difference> {
+        let (tracker, resource) = (self.tracker, self.tracker.resource);
+        if api_version == resource.api_version() {
+            return Some(Filter::of(resource, tracker.part).keep_all(compare_objects(resource, self.old, self.new)));
+        }
+        let (_, old) = tracker.convert(self.old, api_version)?;
+        let (other, new) = tracker.convert(self.new, api_version)?;
+        Some(Filter::of(&other, tracker.part).keep_all(compare_objects(&other, &old, &new)))
+    }
+}
+
+impl Difference {
+    fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
+    }
+}
+
+/// The type of an object of the resource.
+pub(super) fn root(resource: &Resource) -> Node<'_> {
+    match resource.custom() {
+        Some(custom) => Node::Custom(custom.schema.structure()),
+        None => {
+            let ty = types::find(&resource.group, &resource.version, &resource.kind).expect("built-in kinds have a type");
+            Node::Struct(ty, false)
+        }
+    }
+}
+
+/// An object of the resource that says nothing.
+pub(super) fn empty(resource: &Resource) -> Object {
+    let mut body = Map::new();
+    if let Node::Struct(ty, _) = root(resource) {
+        types::complete(ty, &mut body);
+    }
+    Object { api_version: resource.api_version(), kind: resource.kind.clone(), meta: ObjectMeta::default(), body }
+}
+
+/// What differs between two objects, besides metadata that nobody owns.
+fn compare_objects(resource: &Resource, old: &Object, new: &Object) -> Difference {
+    let mut fates = Fates::default();
+    let Atom::Map(map) = root(resource).atom(&Value::Null) else { return Difference::default() };
+    for (key, left, right) in super::compare::zip(Some(&old.body), Some(&new.body)) {
+        if let Some(child) = map.child(key) {
+            fates.compare(Element::field(key), child.node, left, right);
+        }
+    }
+    if let Some((left, right)) = metadata(&old.meta, &new.meta) {
+        fates.compare(Element::field("metadata"), Node::Struct(types::object_meta(), false), Some(&left), Some(&right));
+    }
+    fates.finish()
+}
+
+/// The metadata that can be owned, if it differs.
+fn metadata(old: &ObjectMeta, new: &ObjectMeta) -> Option<(Value, Value)> {
+    let equal = old.labels == new.labels
+        && old.annotations == new.annotations
+        && old.finalizers == new.finalizers
+        && old.owner_references == new.owner_references
+        && old.generate_name == new.generate_name
+        && old.deletion_timestamp == new.deletion_timestamp
+        && old.deletion_grace_period_seconds == new.deletion_grace_period_seconds;
+    let shown = |meta: &ObjectMeta| {
+        let owned = ObjectMeta {
+            labels: meta.labels.clone(),
+            annotations: meta.annotations.clone(),
+            finalizers: meta.finalizers.clone(),
+            owner_references: meta.owner_references.clone(),
+            generate_name: meta.generate_name.clone(),
+            deletion_timestamp: meta.deletion_timestamp,
+            deletion_grace_period_seconds: meta.deletion_grace_period_seconds,
+            ..ObjectMeta::default()
+        };
+        serde_json::to_value(owned).expect("metadata has string keys only")
+    };
+    (!equal).then(|| (shown(old), shown(new)))
+}
+
+/// What an object is called and what the server writes: nobody owns it.
+pub(super) fn untracked() -> FieldSet {
+    let names =
+        ["name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion"];
+    let paths: Vec<[&str; 2]> = names.iter().map(|name| ["metadata", name]).collect();
+    let mut all: Vec<&[&str]> = vec![&["apiVersion"], &["kind"], &["metadata"]];
+    all.extend(paths.iter().map(|path| path.as_slice()));
+    FieldSet::of_paths(&all)
+}
