@@ -35,4 +35,5 @@ pub(crate) use definition::{Definition, Names, Scale, Status, Version};
 pub(crate) use judge::create as judge_new;
 pub(crate) use naming::{CLEANUP_FINALIZER, Termination, status, terminating};
 pub(crate) use resource::CustomSchema;
+pub(crate) use schema::Schema;
 pub(crate) use strategy::DEFINITION;

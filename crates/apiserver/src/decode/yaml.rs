@@ -51,13 +51,16 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn next_event(&mut self) -> Result<(Event<'a>, Span), String> {
-        match self.events.next_event() {
-            Some(Ok(event)) => {
-                self.ended = matches!(event.0, Event::StreamEnd);
-                Ok(event)
+        loop {
+            match self.events.next_event() {
+                Some(Ok((Event::Comment(..), _))) => {}
+                Some(Ok(event)) => {
+                    self.ended = matches!(event.0, Event::StreamEnd);
+                    return Ok(event);
+                }
+                Some(Err(error)) => return Err(syntax_error(&error, self.text)),
+                None => return Err("yaml: did not find expected <stream-end>".to_owned()),
             }
-            Some(Err(error)) => Err(syntax_error(&error, self.text)),
-            None => Err("yaml: did not find expected <stream-end>".to_owned()),
         }
     }
 

@@ -16,22 +16,15 @@ use crate::{
 
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 
-pub(crate) const SECRET: Strategy = Strategy {
-    default,
-    prepare_create: fold_string_data,
-    prepare_update: |new, _| fold_string_data(new),
-    validate,
-    validate_update,
-    warnings,
-    ..Strategy::PLAIN
-};
+pub(crate) const SECRET: Strategy = Strategy { default, validate, validate_update, warnings, ..Strategy::PLAIN };
 
 fn default(secret: &mut Object) {
+    fold_string_data(secret);
     secret.body.default_text("type", "Opaque");
 }
 
 /// Moves `stringData` into `data`, over what is there; it is never stored.
-pub(crate) fn fold_string_data(secret: &mut Object) {
+fn fold_string_data(secret: &mut Object) {
     let Some(Value::Object(strings)) = secret.body.remove("stringData") else { return };
     if strings.is_empty() {
         return;

@@ -33,7 +33,7 @@ impl Filter {
         let without = |paths: &[&[&str]]| Self::Without(FieldSet::of_paths(paths));
         match (part, resource.plural.as_str()) {
             ("", "certificatesigningrequests") => without(&[&["spec"], &["status"]]),
-            ("", _) if resource.has_status() => without(&[&["status"]]),
+            ("", _) if resource.part("status").is_some() => without(&[&["status"]]),
             ("status", "deployments") => without(&[&["spec"], &["metadata", "labels"]]),
             ("status", "pods") => without(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]]),
             ("status", "certificatesigningrequests") => without(&[&["spec"], &["status", "conditions"]]),

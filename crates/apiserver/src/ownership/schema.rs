@@ -249,9 +249,20 @@ impl<'s> ListOf<'s> {
     /// What a key is when an item leaves it out.
     fn default_of(self, name: &str) -> Option<Value> {
         match self.items {
-            Node::Struct(ty, _) => serde_json::from_str(ty.field(name)?.default?).ok(),
+            Node::Struct(ty, _) => default_of_field(ty.field(name)?),
             Node::Part(schema) => schema.properties.get(name)?.default.clone(),
             _ => None,
         }
+    }
+}
+
+/// The published default of a field, or the zero value of one that Go always writes.
+fn default_of_field(field: &Field) -> Option<Value> {
+    match (field.default, field.shape) {
+        (Some(json), _) => serde_json::from_str(json).ok(),
+        _ if field.omit_empty || field.pointer => None,
+        (None, Shape::One(Item::Str)) => Some(Value::String(String::new())),
+        (None, Shape::One(Item::Int32 | Item::Int64)) => Some(Value::from(0)),
+        _ => None,
     }
 }
