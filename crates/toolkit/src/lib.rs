@@ -3,6 +3,7 @@
 mod clock; // the one source of randomness and of wall-clock time
 mod key; // the name of an object
 
+mod factory; // one informer a kind, for a whole program
 mod fifo; // what changed, in order
 mod informer; // one cache of a kind, for all who read it and all who are told
 mod reflector; // keeps a cache equal to a list on a server
@@ -26,6 +27,7 @@ mod trace; // what happened, in one order
 pub use clock::{Entropy, WallClock};
 pub use key::ObjectKey;
 
+pub use factory::{FactoryNamespaces, FactoryOptions, InformerLease, SharedInformerFactory};
 pub use informer::{
     AlreadyRun, EventHandler, HandlerHandle, HandlerOptions, IndexError, InformerOptions, InformerStats, Lister, Namespaces,
     SharedInformer, SyncError, Tombstone, Transform,

@@ -51,6 +51,12 @@ struct Feed {
     resource_version: Option<String>,
 }
 
+impl Feed {
+    fn refusal(&self) -> Option<SyncError> {
+        self.problem.clone().filter(|_| !self.listed)
+    }
+}
+
 struct Distribution<K> {
     /// One for each scope that is watched.
     feeds: BTreeMap<Scope, Feed>,
@@ -60,6 +66,8 @@ struct Distribution<K> {
     unserved: Vec<Arc<Slot<K>>>,
     /// The feeds were named at least once.
     started: bool,
+    /// Why the feeds cannot be named yet.
+    blocked: Option<SyncError>,
     stopped: bool,
 }
 
@@ -81,7 +89,7 @@ impl<K: Resource + Send + Sync + 'static> Core<K> {
         Self {
             what,
             index: RwLock::new(Index::new()),
-            distribution: Mutex::new(Distribution { feeds, slots, unserved, started: false, stopped: false }),
+            distribution: Mutex::new(Distribution { feeds, slots, unserved, started: false, blocked: None, stopped: false }),
             status: watch::Sender::new(Status::default()),
             arrivals: Notify::new(),
             counters: Counters::default(),
@@ -126,10 +134,17 @@ impl<K: Resource + Send + Sync + 'static> Core<K> {
     pub(crate) fn watch_scopes(&self, scopes: &BTreeSet<Scope>) {
         let mut distribution = self.distribution();
         distribution.started = true;
+        distribution.blocked = None;
         distribution.feeds.retain(|scope, _| scopes.contains(scope));
         for scope in scopes {
             distribution.feeds.entry(scope.clone()).or_default();
         }
+        self.publish(&distribution);
+    }
+
+    pub(crate) fn block(&self, reason: SyncError) {
+        let mut distribution = self.distribution();
+        distribution.blocked = Some(reason);
         self.publish(&distribution);
     }
 
@@ -215,7 +230,7 @@ impl<K> Distribution<K> {
     fn status(&self) -> Status {
         Status {
             synced: self.started && self.feeds.values().all(|feed| feed.listed),
-            problem: self.feeds.values().find_map(|feed| feed.problem.clone().filter(|_| !feed.listed)),
+            problem: self.blocked.clone().or_else(|| self.feeds.values().find_map(Feed::refusal)),
             stopped: self.stopped,
         }
     }

@@ -169,6 +169,13 @@ impl HandlerHandle {
         }
     }
 
+    /// Waits for the same, whatever stands in the way; for ever if the informer stops.
+    pub(crate) async fn synced(&self) {
+        if self.synced.clone().wait_for(|synced| *synced).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Objects with a change that the handler was not told yet.
     pub fn backlog(&self) -> usize {
         self.depth.load(Ordering::Relaxed)

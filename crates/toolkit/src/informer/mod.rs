@@ -128,6 +128,12 @@ impl<K: Resource> Default for InformerOptions<K> {
 #[error("the informer of {0} was run already; make another one")]
 pub struct AlreadyRun(String);
 
+impl AlreadyRun {
+    pub(crate) fn of(what: &str) -> Self {
+        Self(what.to_owned())
+    }
+}
+
 type Sources<K> = dyn Fn(Option<&str>) -> Arc<dyn ListWatch<K>> + Send + Sync;
 
 struct Shared<K> {
@@ -271,6 +277,11 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
         Status::settled(&self.0.core.what, &mut self.0.core.status.subscribe()).await
     }
 
+    /// Says why it cannot even be run yet.
+    pub(crate) fn block(&self, reason: SyncError) {
+        self.0.core.block(reason);
+    }
+
     /// What happened so far.
     pub fn stats(&self) -> InformerStats {
         self.0.core.stats()
@@ -284,7 +295,7 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
     pub async fn run(&self, stop: CancellationToken) -> Result<(), AlreadyRun> {
         let shared = &self.0;
         if shared.ran.swap(true, Ordering::SeqCst) {
-            return Err(AlreadyRun(shared.core.what.clone()));
+            return Err(AlreadyRun::of(&shared.core.what));
         }
         let mut namespaces = shared.namespaces.subscribe();
         let finish = CancellationToken::new();

@@ -36,7 +36,7 @@ const LIST_PATIENCE: Duration = Duration::from_secs(120);
 const OPEN_PATIENCE: Duration = Duration::from_secs(30);
 /// A watch is asked to end after this time at least, and after twice this time at most.
 const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(300);
-/// A stream that ends within this time without a word did not really work.
+/// A stream that ends within this time did not really work.
 const YOUNG: Duration = Duration::from_secs(1);
 
 /// Changes an object before it is cached.
@@ -56,6 +56,7 @@ pub(crate) struct Reflector<K> {
 struct OpenWatch<K> {
     chunks: ReadyChunks<BoxStream<'static, Result<SourceEvent<K>, SourceError>>>,
     opened: Instant,
+    settled: bool,
 }
 
 impl<K: Resource + Send + Sync + 'static> Reflector<K> {
@@ -100,7 +101,7 @@ impl<K: Resource + Send + Sync + 'static> Reflector<K> {
                 let request = WatchRequest { from, timeout: backoff::jittered(WATCH_TIMEOUT_MIN, &self.entropy) };
                 let opened = in_time(OPEN_PATIENCE, self.source.watch(request)).await;
                 opened.map(|events| {
-                    *watch = Some(OpenWatch { chunks: events.ready_chunks(BATCH_MAX), opened: Instant::now() });
+                    *watch = Some(OpenWatch { chunks: events.ready_chunks(BATCH_MAX), opened: Instant::now(), settled: false });
                     Seen::Opened
                 })
             }
@@ -171,9 +172,13 @@ impl<K: Resource + Send + Sync + 'static> Reflector<K> {
 }
 
 async fn read<K>(watch: Option<&mut OpenWatch<K>>, patience: Duration) -> Vec<Seen<K>> {
-    let Some(OpenWatch { chunks, opened }) = watch else { return vec![Seen::Ended { young: true }] };
+    let Some(OpenWatch { chunks, opened, settled }) = watch else { return vec![Seen::Ended { young: true }] };
     match timeout(patience, chunks.next()).await {
-        Ok(Some(events)) => events.into_iter().map(|event| event.map_or_else(Seen::Failed, Seen::Event)).collect(),
+        Ok(Some(events)) => {
+            let news = (!*settled && opened.elapsed() >= YOUNG).then_some(Seen::Settled);
+            *settled |= news.is_some();
+            news.into_iter().chain(events.into_iter().map(|event| event.map_or_else(Seen::Failed, Seen::Event))).collect()
+        }
         Ok(None) => vec![Seen::Ended { young: opened.elapsed() < YOUNG }],
         Err(_) => vec![Seen::Silent],
     }

@@ -1,7 +1,7 @@
 //! The course of a reflector, without IO: what it wants to do next, given all it has seen.
 //! In: what the last wish brought. Out: the next wish, and changes for the fifo.
 //! Holds: a watch resumes where it was wherever the server allows it; only a forgotten version, or a server that keeps
-//! refusing to resume, leads to a new list; every failure but the first expiry rests before it asks again.
+//! refusing to resume, leads to a new list; whatever a server does, it is asked about once a second at most.
 
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub enum InitialList {
 pub(super) enum Seen<K> {
     /// The watch is open.
     Opened,
+    /// The watch has lived longer than its first second, and goes on.
+    Settled,
     Event(SourceEvent<K>),
     Page(Page<K>),
     /// The stream ended; whether within its first second.
@@ -69,7 +71,7 @@ enum Phase<K> {
     Streaming(Collected<K>),
     Listing { request: ListRequest, collected: Collected<K> },
     Opening { since: String },
-    Watching { since: String, quiet: bool },
+    Watching { since: String },
     Resting { delay: Duration, then: Resume },
 }
 
@@ -104,7 +106,7 @@ pub(super) struct Course<K> {
     phase: Phase<K>,
     page_size: u32,
     initial: InitialList,
-    /// Failures since the last sign of life of a watch.
+    /// Failures since a watch last lived longer than its first second.
     failures: u32,
     /// Failed attempts to stream the initial list since the last list.
     stream_failures: u32,
@@ -146,11 +148,18 @@ impl<K: Resource> Course<K> {
             (Phase::Streaming(_), Seen::Failed(error)) => self.initial_failed(&error),
             (Phase::Listing { request, collected }, Seen::Page(page)) => self.turn_page(request, collected, page, &mut changes),
             (Phase::Listing { request, .. }, Seen::Failed(error)) => self.page_failed(&request, &error),
-            (Phase::Opening { since }, Seen::Opened) => Phase::Watching { since, quiet: true },
-            (Phase::Opening { since } | Phase::Watching { since, .. }, Seen::Failed(error)) => self.watch_failed(since, &error),
-            (Phase::Watching { since, .. }, Seen::Event(event)) => self.follow(since, event, &mut changes),
-            (Phase::Watching { since, quiet: true }, Seen::Ended { young: true }) => self.rest(None, Resume::Watch { since }),
-            (Phase::Watching { since, .. }, Seen::Ended { .. } | Seen::Silent) => Phase::Opening { since },
+            (Phase::Opening { since }, Seen::Opened) => Phase::Watching { since },
+            (Phase::Opening { since } | Phase::Watching { since }, Seen::Failed(error)) => self.watch_failed(since, &error),
+            (Phase::Watching { since }, Seen::Event(event)) => Self::follow(since, event, &mut changes),
+            (Phase::Watching { since }, Seen::Ended { young: true }) => self.rest(None, Resume::Watch { since }),
+            (Phase::Watching { since }, Seen::Settled) => {
+                self.settled();
+                Phase::Watching { since }
+            }
+            (Phase::Watching { since }, Seen::Ended { young: false } | Seen::Silent) => {
+                self.settled();
+                Phase::Opening { since }
+            }
             (Phase::Resting { then: Resume::Initial, .. }, Seen::Rested) => self.begin(),
             (Phase::Resting { then: Resume::Watch { since }, .. }, Seen::Rested) => Phase::Opening { since },
             (phase, _) => phase,
@@ -178,7 +187,7 @@ impl<K: Resource> Course<K> {
             SourceEvent::Bookmark { resource_version, ends_initial_events: true } => {
                 changes.extend(collected.replace(&resource_version));
                 self.listed();
-                return Phase::Watching { since: resource_version, quiet: true };
+                return Phase::Watching { since: resource_version };
             }
         }
         Phase::Streaming(collected)
@@ -195,8 +204,11 @@ impl<K: Resource> Course<K> {
         Phase::Opening { since: page.resource_version }
     }
 
-    fn follow(&mut self, since: String, event: SourceEvent<K>, changes: &mut Vec<Change<K>>) -> Phase<K> {
+    fn settled(&mut self) {
         (self.failures, self.refusals) = (0, 0);
+    }
+
+    fn follow(since: String, event: SourceEvent<K>, changes: &mut Vec<Change<K>>) -> Phase<K> {
         let version = match event {
             SourceEvent::Applied(object) => {
                 let version = object.meta().resource_version.clone();
@@ -213,7 +225,7 @@ impl<K: Resource> Course<K> {
             }
             SourceEvent::Undecodable(undecodable) => undecodable.resource_version,
         };
-        Phase::Watching { since: version.unwrap_or(since), quiet: false }
+        Phase::Watching { since: version.unwrap_or(since) }
     }
 
     fn listed(&mut self) {
@@ -276,6 +288,7 @@ mod tests {
         let gone = || String::new();
         match verb {
             "opened" => Seen::Opened,
+            "settled" => Seen::Settled,
             "ended" => Seen::Ended { young: false },
             "young" => Seen::Ended { young: true },
             "silent" => Seen::Silent,
@@ -392,14 +405,16 @@ mod tests {
     }
 
     #[test]
-    fn watch_that_ends_at_once_without_a_word_rests() {
+    fn watch_that_ends_at_once_rests_whatever_it_said() {
         check(InitialList::Paged, "page:9 opened young", "list !1 watch@9 read rest800");
-        check(InitialList::Paged, "page:9 opened apply:10 young", "list !1 watch@9 read read watch@10");
+        check(InitialList::Paged, "page:9 opened apply:10 young", "list !1 watch@9 read read rest800");
     }
 
     #[test]
-    fn sign_of_life_ends_the_back_off() {
-        let script = "page:9 refused rested refused rested opened bookmark:10 refused";
-        check(InitialList::Paged, script, "list !1 watch@9 rest800 watch@9 rest1600 watch@9 read read rest800");
+    fn settled_watch_ends_the_back_off() {
+        let script = "page:9 refused rested refused rested opened settled bookmark:10 refused";
+        check(InitialList::Paged, script, "list !1 watch@9 rest800 watch@9 rest1600 watch@9 read read read rest800");
+        let script = "page:9 refused rested opened ended refused";
+        check(InitialList::Paged, script, "list !1 watch@9 rest800 watch@9 read watch@9 rest800");
     }
 }
