@@ -27,6 +27,7 @@ mod ownership; // who set which field, and apply
 mod pages; // paths that are no resources
 mod patch; // a change instead of an object
 mod print; // tables and metadata-only forms
+mod protobuf; // the binary form of built-in kinds
 mod registry; // what is served right now
 mod selector; // labels and fields
 mod server; // starting and stopping

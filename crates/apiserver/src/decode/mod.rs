@@ -15,7 +15,15 @@ use serde_json::{Map, Value};
 /// Levels of nesting that are read. Kubernetes reads 10,000; no object comes near these, and reading, checking and writing them fits any stack.
 pub(crate) const DEPTH_MAX: usize = 256;
 
-/// What a body is written in.
+/// How a body is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Text(Media),
+    /// Only what has a built-in type can be read from it.
+    Protobuf,
+}
+
+/// What a body that is text is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Media {
     Json,

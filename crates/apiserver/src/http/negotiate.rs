@@ -4,7 +4,11 @@
 
 use http::{HeaderMap, header::HeaderName};
 
-use crate::{error::ApiError, print::MetaVersion};
+use crate::{
+    decode::{Encoding, Media},
+    error::ApiError,
+    print::MetaVersion,
+};
 
 /// How bytes are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,15 +176,16 @@ fn form(range: &MediaRange) -> Option<Form> {
     }
 }
 
-/// The format of a request body.
+/// How a request body is written.
 ///
 /// # Errors
-/// 415 when it is none the server reads.
-pub(crate) fn body_format(content_type: Option<&str>) -> Result<Format, ApiError> {
+/// 415 when it is written in no way the server reads.
+pub(crate) fn body_encoding(content_type: Option<&str>) -> Result<Encoding, ApiError> {
     let essence = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {
-        "" | "application/json" => Ok(Format::Json),
-        "application/yaml" => Ok(Format::Yaml),
+        "" | "application/json" => Ok(Encoding::Text(Media::Json)),
+        "application/yaml" => Ok(Encoding::Text(Media::Yaml)),
+        "application/vnd.kubernetes.protobuf" => Ok(Encoding::Protobuf),
         _ => Err(ApiError::UnsupportedMediaType(OBJECT_TYPES.to_vec())),
     }
 }

@@ -5,10 +5,10 @@ use serde_json::{Map, Value};
 
 use super::{Custom, Resource, Source};
 use crate::{
-    decode::{self, Media},
+    decode::{self, Encoding, Media},
     error::{ApiError, GroupKind},
     field::FieldError,
-    http::negotiate::Format,
+    http::negotiate::OBJECT_TYPES,
     object::Object,
     types::{self, Expected},
 };
@@ -19,15 +19,6 @@ pub(crate) struct Decoded {
     pub(crate) object: Object,
     /// Unknown and repeated fields, in the words of strict validation.
     pub(crate) strict: Vec<String>,
-}
-
-impl From<Format> for Media {
-    fn from(format: Format) -> Self {
-        match format {
-            Format::Json => Self::Json,
-            Format::Yaml => Self::Yaml,
-        }
-    }
 }
 
 impl Resource {
@@ -43,20 +34,22 @@ impl Resource {
     /// Reads an object of this resource.
     ///
     /// # Errors
-    /// 400 for what is no such object.
-    pub(crate) fn decode(&self, bytes: &[u8], format: Format) -> Result<Decoded, ApiError> {
+    /// 400 for what is no such object, 415 for protobuf of a custom kind, which has no numbers for its fields.
+    pub(crate) fn decode(&self, bytes: &[u8], encoding: Encoding) -> Result<Decoded, ApiError> {
         match &self.source {
             Source::BuiltIn(row) => {
                 let expected = Expected::of(row.group, row.version, row.kind).expect("every row has a type");
-                let typed =
-                    types::read_typed(bytes, format.into(), &expected).map_err(|e| ApiError::BadRequest(e.message(row.kind, bytes)))?;
+                let typed = types::read_typed(bytes, encoding, &expected).map_err(|e| ApiError::BadRequest(e.message(row.kind, bytes)))?;
                 Ok(self.defaulted(typed.object, typed.strict))
             }
-            Source::Custom(custom) => self.decode_custom(custom, bytes, format),
+            Source::Custom(custom) => match encoding {
+                Encoding::Text(media) => self.decode_custom(custom, bytes, media),
+                Encoding::Protobuf => Err(ApiError::UnsupportedMediaType(OBJECT_TYPES[..2].to_vec())),
+            },
         }
     }
 
-    fn decode_custom(&self, custom: &Custom, bytes: &[u8], format: Format) -> Result<Decoded, ApiError> {
+    fn decode_custom(&self, custom: &Custom, bytes: &[u8], media: Media) -> Result<Decoded, ApiError> {
         let (kind, version) = (&self.kind, &self.version);
         let unrecognized = |why| {
             ApiError::BadRequest(format!(
@@ -65,7 +58,7 @@ impl Resource {
             ))
         };
         let unhandled = |why| ApiError::BadRequest(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"));
-        let read = decode::read(bytes, format.into()).map_err(unrecognized)?;
+        let read = decode::read(bytes, media).map_err(unrecognized)?;
         if read.api_version != self.api_version() {
             let expected = self.api_version();
             let found = read.api_version;

@@ -13,7 +13,7 @@ pub(super) fn canonical(text: &str) -> Result<String, String> {
 }
 
 /// Canonical base64.
-pub(super) fn encode(bytes: &[u8]) -> String {
+pub(crate) fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 

@@ -17,13 +17,14 @@ mod time; // moments, with the errors of Go's parser
 #[cfg(test)]
 mod promises; // what decoding holds, over every kind
 
+pub(crate) use base64::encode as base64;
 pub(crate) use decode::{Decoded, decode, decode_node};
 pub(crate) use model::{Field, Item, ListKind, Patch, Shape, Type, Wire};
 pub(crate) use normal::complete;
 pub(crate) use published::Published;
 pub(crate) use read::{Expected, read_typed};
 
-use table::{KINDS, TYPES, UNSERVED};
+use table::{KINDS, SCHEMA, TYPES, UNSERVED};
 
 /// The type of a kind that has one.
 pub(crate) fn find(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
@@ -35,6 +36,11 @@ pub(crate) fn find(group: &str, version: &str, kind: &str) -> Option<&'static Ty
 pub(crate) fn object_meta() -> &'static Type {
     let pod = find("", "v1", "Pod").expect("the table has pods");
     pod.field("metadata").and_then(|field| field.shape.item().object()).expect("pods have metadata")
+}
+
+/// A schema of a custom resource, which its own fields hold again.
+pub(crate) const fn schema() -> Item {
+    Item::Object(SCHEMA)
 }
 
 /// Whether clients may know the kind, served or not.

@@ -24,6 +24,16 @@ impl Published {
         }
     }
 
+    /// Every type of the table.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        (0..u16::try_from(TYPES.len()).expect("the table counts types in 16 bits")).map(Self)
+    }
+
+    /// Its place among [`Self::all`].
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
     /// What the table says of it.
     pub(crate) fn type_(self) -> &'static Type {
         &TYPES[usize::from(self.0)]

@@ -3,10 +3,11 @@
 
 use serde_json::Value;
 
-use super::{Decoded, Type, decode_node, find, is_registered};
+use super::{Decoded, Published, Type, decode_node, is_registered};
 use crate::{
-    decode::{self, Media, Node, parse, type_meta},
+    decode::{self, Encoding, Node, Tree, parse, type_meta},
     object::Object,
+    protobuf::{self, Envelope},
 };
 
 /// The kind that a path expects in a body.
@@ -17,18 +18,18 @@ pub(crate) struct Expected {
     pub(crate) kind: &'static str,
     /// Other versions of the group that the path takes too; their bodies have the same fields.
     pub(crate) also: &'static [&'static str],
-    ty: &'static Type,
+    ty: Published,
 }
 
 impl Expected {
     /// Expects a built-in kind; `None` when there is no such kind.
     pub(crate) fn of(group: &'static str, version: &'static str, kind: &'static str) -> Option<Self> {
-        Some(Self { group, version, kind, also: &[], ty: find(group, version, kind)? })
+        Some(Self { group, version, kind, also: &[], ty: Published::of_kind(group, version, kind)? })
     }
 
     /// The type that bodies are read by.
-    pub(crate) const fn ty(&self) -> &'static Type {
-        self.ty
+    pub(crate) fn ty(&self) -> &'static Type {
+        self.ty.type_()
     }
 
     fn api_version(&self) -> String {
@@ -83,10 +84,8 @@ impl DecodeError {
 ///
 /// # Errors
 /// A body that is broken, of another kind or version, or has a field of the wrong type.
-pub(crate) fn read_typed(bytes: &[u8], media: Media, expected: &Expected) -> Result<Typed, DecodeError> {
-    let unrecognized = |why| DecodeError::Unrecognized { why };
-    let tree = parse(bytes, media).map_err(unrecognized)?;
-    let named = Named::of(&tree.root, expected).map_err(unrecognized)?;
+pub(crate) fn read_typed(bytes: &[u8], encoding: Encoding, expected: &Expected) -> Result<Typed, DecodeError> {
+    let (named, content) = open(bytes, encoding, expected).map_err(|why| DecodeError::Unrecognized { why })?;
     let unhandled = |why| DecodeError::Unhandled { kind: named.kind.clone(), version: named.version.clone(), why };
     if named.version.is_empty() {
         return Err(unhandled(format!("Object 'apiVersion' is missing in '{}'", String::from_utf8_lossy(bytes))));
@@ -96,8 +95,9 @@ pub(crate) fn read_typed(bytes: &[u8], media: Media, expected: &Expected) -> Res
         let api_version = join(&named.group, &named.version);
         return Err(unhandled(format!("no kind {:?} is registered for version {api_version:?} in scheme {scheme:?}", named.kind)));
     }
-    let ty = find(&named.group, &named.version, &named.kind).unwrap_or(expected.ty);
-    let Decoded { mut object, strict } = decode_node(ty, tree.root).map_err(unhandled)?;
+    let ty = Published::of_kind(&named.group, &named.version, &named.kind).unwrap_or(expected.ty);
+    let tree = content.into_tree(ty).map_err(unhandled)?;
+    let Decoded { mut object, strict } = decode_node(ty.type_(), tree.root).map_err(unhandled)?;
     let (from, to) = (internal(&named.group, &named.kind), internal(expected.group, expected.kind));
     if from != to {
         return Err(unhandled(format!("converting ({}.{}) to ({to}): unknown conversion", named.version, named.kind)));
@@ -111,6 +111,35 @@ pub(crate) fn read_typed(bytes: &[u8], media: Media, expected: &Expected) -> Res
     Ok(Typed { object, strict: tree.repeated.into_iter().chain(strict).collect() })
 }
 
+/// What is in a body, before its type is known.
+enum Content<'a> {
+    Tree(Tree<'a>),
+    Message(&'a [u8]),
+}
+
+impl<'a> Content<'a> {
+    fn into_tree(self, ty: Published) -> Result<Tree<'a>, String> {
+        match self {
+            Self::Tree(tree) => Ok(tree),
+            Self::Message(bytes) => Ok(Tree { root: Node::from_value(protobuf::decode(ty, bytes)?), repeated: None }),
+        }
+    }
+}
+
+fn open<'a>(bytes: &'a [u8], encoding: Encoding, expected: &Expected) -> Result<(Named, Content<'a>), String> {
+    match encoding {
+        Encoding::Text(media) => {
+            let tree = parse(bytes, media)?;
+            let (api_version, kind) = type_meta(&tree.root)?;
+            Ok((Named::new(api_version, kind, expected)?, Content::Tree(tree)))
+        }
+        Encoding::Protobuf => {
+            let envelope = Envelope::open(bytes)?;
+            Ok((Named::new(&envelope.api_version, &envelope.kind, expected)?, Content::Message(envelope.message)))
+        }
+    }
+}
+
 /// What a body says it is, completed by what is expected.
 struct Named {
     group: String,
@@ -119,8 +148,7 @@ struct Named {
 }
 
 impl Named {
-    fn of(root: &Node<'_>, expected: &Expected) -> Result<Self, String> {
-        let (api_version, kind) = type_meta(root)?;
+    fn new(api_version: &str, kind: &str, expected: &Expected) -> Result<Self, String> {
         let (mut group, mut version) = match api_version.split_once('/') {
             None => ("", api_version),
             Some((_, rest)) if rest.contains('/') => return Err(format!("unexpected GroupVersion string: {api_version}")),
@@ -167,10 +195,11 @@ fn internal(group: &str, kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::Media;
 
     fn refusal(expected: (&'static str, &'static str, &'static str), body: &str, media: Media) -> String {
         let expected = Expected::of(expected.0, expected.1, expected.2).expect("a built-in kind");
-        read_typed(body.as_bytes(), media, &expected).expect_err(body).message(expected.kind, body.as_bytes())
+        read_typed(body.as_bytes(), Encoding::Text(media), &expected).expect_err(body).message(expected.kind, body.as_bytes())
     }
 
     const CONFIG_MAP: (&str, &str, &str) = ("", "v1", "ConfigMap");
@@ -255,7 +284,7 @@ mod tests {
     fn body_may_leave_out_its_kind() {
         let expected = Expected::of("apps", "v1", "Deployment").expect("a built-in kind");
         for body in ["{}", "null", r#"{"kind":"Deployment"}"#, r#"{"apiVersion":"apps/v1"}"#, r#"{"apiVersion":"apps/"}"#] {
-            let object = read_typed(body.as_bytes(), Media::Json, &expected).expect(body).object;
+            let object = read_typed(body.as_bytes(), Encoding::Text(Media::Json), &expected).expect(body).object;
             assert_eq!((object.api_version.as_str(), object.kind.as_str()), ("apps/v1", "Deployment"), "{body}");
         }
     }
@@ -264,7 +293,7 @@ mod tests {
     fn another_version_is_taken_where_the_path_says_so() {
         let expected = Expected { also: &["v1beta1"], ..Expected::of("policy", "v1", "Eviction").expect("a built-in kind") };
         let body = br#"{"apiVersion":"policy/v1beta1","kind":"Eviction","metadata":{"name":"p"}}"#;
-        let object = read_typed(body, Media::Json, &expected).expect("a good body").object;
+        let object = read_typed(body, Encoding::Text(Media::Json), &expected).expect("a good body").object;
         assert_eq!((object.api_version.as_str(), object.meta.name.as_str()), ("policy/v1", "p"));
     }
 
@@ -272,9 +301,13 @@ mod tests {
     fn strict_errors_become_one_refusal() {
         let expected = Expected::of("", "v1", "ConfigMap").expect("a built-in kind");
         let body = br#"{"metadata":{"name":"b"},"colour":"red","data":{"k":"1","k":"2"}}"#;
-        let typed = read_typed(body, Media::Json, &expected).expect("a good body");
+        let typed = read_typed(body, Encoding::Text(Media::Json), &expected).expect("a good body");
         assert_eq!(decode::strict_error(&typed.strict), r#"strict decoding error: unknown field "colour", duplicate field "data.k""#);
-        let yaml = read_typed(b"data:\n  a: '1'\n  a: '2'\nzz: 1\n", Media::Yaml, &expected).expect("good YAML");
+        let yaml = read_typed(b"data:
+  a: '1'
+  a: '2'
+zz: 1
+", Encoding::Text(Media::Yaml), &expected).expect("good YAML");
         assert_eq!(yaml.strict, ["yaml: unmarshal errors:\n  line 3: key \"a\" already set in map", r#"unknown field "zz""#]);
     }
 }

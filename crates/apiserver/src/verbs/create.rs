@@ -33,7 +33,7 @@ pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
 /// # Errors
 /// 400 for what is no such object, and under strict validation for unknown and repeated fields.
 pub(super) fn read_object(call: &Call, options: &WriteOptions) -> Result<(Object, Vec<String>), ApiError> {
-    let mut decoded = call.target.resource.decode(&call.body, call.body_format()?)?;
+    let mut decoded = call.target.resource.decode(&call.body, call.body_encoding()?)?;
     let mut warnings = judge_fields(call, decoded.strict, options)?;
     warnings.extend(dedup_owners(&mut decoded.object.meta));
     Ok((decoded.object, warnings))

@@ -88,8 +88,8 @@ fn from_query(call: &Call) -> Result<Map<String, Value>, ApiError> {
 }
 
 fn from_body(call: &Call) -> Result<Map<String, Value>, ApiError> {
-    let format = call.body_format()?;
+    let encoding = call.body_encoding()?;
     let expected = Expected::of("", "v1", "DeleteOptions").expect("DeleteOptions have a type");
-    let typed = types::read_typed(&call.body, format.into(), &expected).map_err(|e| ApiError::BadRequest(e.reason()))?;
+    let typed = types::read_typed(&call.body, encoding, &expected).map_err(|e| ApiError::BadRequest(e.reason()))?;
     Ok(typed.object.body)
 }

@@ -28,6 +28,7 @@ use serde_json::Value;
 use crate::{
     api::Api,
     auth::User,
+    decode::Encoding,
     error::ApiError,
     http::{
         negotiate,
@@ -102,9 +103,9 @@ impl Call {
         }
     }
 
-    /// The format of the body.
-    pub(crate) fn body_format(&self) -> Result<negotiate::Format, ApiError> {
-        negotiate::body_format(self.content_type.as_deref())
+    /// How the body is written.
+    pub(crate) fn body_encoding(&self) -> Result<Encoding, ApiError> {
+        negotiate::body_encoding(self.content_type.as_deref())
     }
 }
 

@@ -13,9 +13,8 @@ use crate::{
 /// # Errors
 /// 400 for what is no such object, and under strict validation for unknown and repeated fields.
 pub(in crate::verbs) fn read_as(call: &Call, expected: &Expected, options: &WriteOptions) -> Result<(Object, Vec<String>), ApiError> {
-    let format = call.body_format()?;
-    let read =
-        types::read_typed(&call.body, format.into(), expected).map_err(|e| ApiError::BadRequest(e.message(expected.kind, &call.body)))?;
+    let encoding = call.body_encoding()?;
+    let read = types::read_typed(&call.body, encoding, expected).map_err(|e| ApiError::BadRequest(e.message(expected.kind, &call.body)))?;
     let warnings = judge_fields(call, read.strict, options)?;
     Ok((read.object, warnings))
 }

@@ -1,0 +1,12 @@
+//! Protobuf: the binary form in which clients send and receive built-in kinds.
+//! In: bytes of a request, or JSON of an answer. Out: JSON that is then read by its type, or bytes.
+//! Holds: the table of types says all; fields that are unknown are skipped, and no input is read deeper or longer than it may be.
+
+mod decode; // a message, by its type
+mod envelope; // what names the kind of a message
+mod layout; // the fields of a type, by their numbers
+mod moment; // seconds and nanoseconds
+mod reader; // tags, lengths and numbers
+
+pub(crate) use decode::decode;
+pub(crate) use envelope::Envelope;

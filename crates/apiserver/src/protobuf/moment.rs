@@ -1,0 +1,72 @@
+//! Moments: seconds and nanoseconds in protobuf, text in JSON.
+//! Holds: JSON shows no more than whole seconds of a time and microseconds of a fine one.
+
+use jiff::{SignedDuration, Timestamp, fmt::strtime, tz::Offset};
+
+use super::reader::Reader;
+
+/// How much of a second counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Precision {
+    Seconds,
+    Micros,
+}
+
+/// Reads a moment; `None` for none at all.
+///
+/// # Errors
+/// A broken message, or a year that JSON cannot show.
+pub(super) fn read(bytes: &[u8], precision: Precision) -> Result<Option<String>, String> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let (mut seconds, mut nanos) = (0, 0);
+    let mut reader = Reader::new("Timestamp", bytes);
+    while let Some(tag) = reader.tag()? {
+        match tag.number {
+            1 => seconds = reader.number(tag, "seconds")?.cast_signed(),
+            #[expect(clippy::cast_possible_truncation, reason = "Go cuts it in the same way")]
+            2 => nanos = reader.number(tag, "nanos")? as i32,
+            _ => reader.skip(tag)?,
+        }
+    }
+    text(seconds, nanos, precision).map(Some).ok_or_else(|| "Time.MarshalJSON: year outside of range [0,9999]".to_owned())
+}
+
+fn text(seconds: i64, nanos: i32, precision: Precision) -> Option<String> {
+    let whole = Timestamp::from_second(seconds).ok()?;
+    let (moment, format) = match precision {
+        Precision::Seconds => (whole, "%Y-%m-%dT%H:%M:%SZ"),
+        Precision::Micros => {
+            let micros = SignedDuration::from_micros(i64::from(nanos / 1000));
+            (whole.checked_add(micros).ok()?, "%Y-%m-%dT%H:%M:%S.%6fZ")
+        }
+    };
+    let date = Offset::UTC.to_datetime(moment);
+    if date.year() < 0 {
+        return None;
+    }
+    strtime::format(format, date).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_shown_as_json_has_them() {
+        let cases: [(&[u8], Precision, Result<Option<&str>, &str>); 7] = [
+            (b"", Precision::Seconds, Ok(None)),
+            (b"\x08\x00\x10\x00", Precision::Seconds, Ok(Some("1970-01-01T00:00:00Z"))),
+            (b"\x08\xee\xae\xc8\xb1\x06\x10\x07", Precision::Seconds, Ok(Some("2024-05-01T10:20:30Z"))),
+            (b"\x08\xee\xae\xc8\xb1\x06\x10\xdc\x0b", Precision::Micros, Ok(Some("2024-05-01T10:20:30.000001Z"))),
+            (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", Precision::Seconds, Ok(Some("1969-12-31T23:59:59Z"))),
+            (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\x7f", Precision::Micros, Err("Time.MarshalJSON: year outside of range [0,9999]")),
+            (b"\x0d\x00\x00\x00\x00", Precision::Micros, Err("proto: wrong wireType = 5 for field Seconds")),
+        ];
+        for (bytes, precision, expected) in cases {
+            let expected = expected.map(|text| text.map(str::to_owned)).map_err(str::to_owned);
+            assert_eq!(read(bytes, precision), expected, "{bytes:?}");
+        }
+    }
+}
