@@ -194,7 +194,7 @@ impl World {
         let (mut pages, mut after) = (Vec::new(), None);
         loop {
             let rest = self.store.list(SHELVES[shelf], &Range { scope: scope.clone(), after }, Some(at)).expect("it is kept").objects;
-            let Some(last) = rest.iter().take(page).last() else { break };
+            let Some(last) = rest.iter().take(page).next_back() else { break };
             after = Some(last.key.clone());
             pages.extend(shown(&rest[..page.min(rest.len())]));
         }

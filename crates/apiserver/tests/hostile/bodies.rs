@@ -79,7 +79,7 @@ async fn broken_bodies_are_refused() {
         let answer = target.request(&format!("POST {CONFIG_MAPS}"), content_type, &body).await;
         assert!(codes.contains(&answer.code) && answer.is_clean(), "{what}: {} {:.300}", answer.head, answer.body);
     }
-    target.is_well().await;
+    target.must_be_well().await;
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn large_bodies_are_refused_before_they_are_read() {
     }
     let answer = target.send(&chunked).await;
     assert!([0, 413].contains(&answer.code) && answer.is_clean(), "{answer:?}");
-    target.is_well().await;
+    target.must_be_well().await;
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn deep_objects_are_stored_whole_or_refused() {
             }
         }
     }
-    target.is_well().await;
+    target.must_be_well().await;
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn patches_do_not_explode() {
         let answer = target.request(&format!("PATCH {THINGS}/t"), content_type, patch.as_bytes()).await;
         assert!(codes.contains(&answer.code) && answer.is_clean(), "{what}: {} {:.300}", answer.head, answer.body);
     }
-    target.is_well().await;
+    target.must_be_well().await;
 }
 
 #[tokio::test]
@@ -207,5 +207,5 @@ async fn definitions_cannot_hold_bombs() {
             assert_eq!(gone.code, 200, "{what}: {gone:?}");
         }
     }
-    target.is_well().await;
+    target.must_be_well().await;
 }

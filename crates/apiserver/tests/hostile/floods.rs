@@ -55,7 +55,7 @@ async fn more_than_may_wait_are_told_to_come_back() {
     running.write_all(body("a").as_bytes()).await.expect("sent");
     let codes: Vec<u16> = join_all([finish(&mut running), finish(&mut waiting)]).await.iter().map(|o: &Outcome| o.code).collect();
     assert_eq!(codes, [201, 201], "those that wait get their turn");
-    target.is_well().await;
+    target.must_be_well().await;
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn body_that_never_comes_is_not_waited_for() {
     tokio::time::resume();
     let answer = String::from_utf8_lossy(&answer);
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 504 "), "{answer}");
-    target.is_well().await;
+    target.must_be_well().await;
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn half_a_header_is_not_waited_for() {
     let _end = tokio::io::AsyncReadExt::read_to_end(&mut slow, &mut answer).await;
     tokio::time::resume();
     assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
-    target.is_well().await;
+    target.must_be_well().await;
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn many_streams_of_one_connection_are_all_answered() {
     }
     drop(sender);
     driver.abort();
-    target.is_well().await;
+    target.must_be_well().await;
 }
 
 #[tokio::test]
@@ -132,5 +132,5 @@ async fn clients_that_walk_away_leave_nothing_behind() {
         drop(stream);
     }
     busy(&target, r#"apiserver_current_inflight_requests{request_kind="mutating"} 0"#).await;
-    target.is_well().await;
+    target.must_be_well().await;
 }

@@ -102,7 +102,7 @@ impl Target {
     }
 
     /// The server still serves, and never panicked.
-    pub(crate) async fn is_well(self) {
+    pub(crate) async fn must_be_well(self) {
         let answer = self.request("GET /api/v1/namespaces/default", "", b"").await;
         assert_eq!(answer.code, 200, "{answer:?}");
         assert_eq!(log::complaints(), Vec::<String>::new());

@@ -39,7 +39,7 @@ async fn malformed_paths_lead_nowhere() {
         let shown = &path[..path.len().min(80)];
         assert!(codes.contains(&answer.code) && answer.is_clean(), "{shown}: {answer:?}");
     }
-    target.is_well().await;
+    target.must_be_well().await;
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn malformed_queries_are_refused_or_ignored() {
         let shown = &query[..query.len().min(80)];
         assert!(codes.contains(&answer.code) && answer.is_clean(), "{shown}: {} {}", answer.head, answer.body);
     }
-    target.is_well().await;
+    target.must_be_well().await;
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn malformed_headers_are_refused_or_ignored() {
         let shown: String = shown.chars().take(80).collect();
         assert!(codes.contains(&answer.code) && (answer.code == 100 || answer.is_clean()), "{shown}: {} {}", answer.head, answer.body);
     }
-    target.is_well().await;
+    target.must_be_well().await;
 }
 
 #[tokio::test]
@@ -155,5 +155,5 @@ async fn what_is_no_http_is_closed() {
         let answer = target.send_all(bytes).await;
         assert!(!(200..300).contains(&answer.code), "{what}: {answer:?}");
     }
-    target.is_well().await;
+    target.must_be_well().await;
 }
