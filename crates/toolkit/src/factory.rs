@@ -246,7 +246,7 @@ impl SharedInformerFactory {
                 () = stop.cancelled() => break,
                 _ = chosen.changed() => {
                     let choice = chosen.borrow_and_update().clone();
-                    drop(selecting.take());
+                    end(selecting.take()).await;
                     selecting = inner.choose(&choice);
                 }
                 _ = namespaces.changed() => {}
@@ -256,7 +256,7 @@ impl SharedInformerFactory {
         }
         inner.lock().entries.values().for_each(|entry| entry.stop.cancel());
         while running.join_next().await.is_some() {}
-        drop(selecting);
+        end(selecting).await;
         Ok(())
     }
 
@@ -317,8 +317,8 @@ impl Inner {
         }
     }
 
-    /// Acts on a choice of namespaces. What is returned keeps it up to date until it is dropped.
-    fn choose(self: &Arc<Self>, chosen: &FactoryNamespaces) -> Option<AbortOnDropHandle<()>> {
+    /// Acts on a choice of namespaces. What is returned keeps it up to date until it is ended.
+    fn choose(self: &Arc<Self>, chosen: &FactoryNamespaces) -> Option<Selecting> {
         let labels = match chosen {
             FactoryNamespaces::All => {
                 self.namespaces.send_replace(Some(Namespaces::All));
@@ -330,11 +330,13 @@ impl Inner {
             }
             FactoryNamespaces::Labelled(labels) => labels.clone(),
         };
-        Some(AbortOnDropHandle::new(tokio::spawn(self.clone().select(labels))))
+        let stop = CancellationToken::new();
+        let task = AbortOnDropHandle::new(tokio::spawn(self.clone().select(labels, stop.clone())));
+        Some(Selecting { stop, task })
     }
 
     /// Follows the namespaces with these labels.
-    async fn select(self: Arc<Self>, labels: String) {
+    async fn select(self: Arc<Self>, labels: String, stop: CancellationToken) {
         let options = InformerOptions { labels: Some(labels), entropy: self.entropy.clone(), ..InformerOptions::default() };
         let informer = SharedInformer::<PartialObjectMeta<Namespace>>::new(self.client.clone(), (), options);
         let selected = Selected { lister: informer.lister(), complete: Arc::default(), factory: self.clone() };
@@ -350,7 +352,7 @@ impl Inner {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            _ = informer.run(CancellationToken::new()) => {}
+            _ = informer.run(stop) => {}
             () = begin => {}
         }
     }
@@ -363,6 +365,22 @@ impl Inner {
             *was = names;
             changed
         });
+    }
+}
+
+/// A running selection of namespaces.
+struct Selecting {
+    stop: CancellationToken,
+    task: AbortOnDropHandle<()>,
+}
+
+/// Waits for the end of a selection, so that it cannot speak after its successor.
+async fn end(selecting: Option<Selecting>) {
+    if let Some(Selecting { stop, task }) = selecting {
+        stop.cancel();
+        if let Err(error) = task.await {
+            tracing::error!(%error, "the selection of namespaces did not end by itself");
+        }
     }
 }
 

@@ -306,7 +306,7 @@ async fn history(client: &Client, seed: u64) {
         let source = source.clone().labels("app=x");
         Arc::new(BadLine { source, entropy: line.clone(), mended: broken.clone() })
     };
-    let initial_list = if seed % 3 == 0 { InitialList::Paged } else { InitialList::Streamed };
+    let initial_list = if seed.is_multiple_of(3) { InitialList::Paged } else { InitialList::Streamed };
     let options = InformerOptions { entropy: entropy.clone(), initial_list, page_size: 2, ..InformerOptions::default() };
     let informer = SharedInformer::from_sources("configmaps", sources, options);
     let view = View::default();

@@ -28,6 +28,9 @@ use kube::Resource;
 /// Calls in a row before other tasks of the thread get their turn.
 const CALLS_IN_A_ROW: usize = 64;
 
+/// The shortest resync, as in client-go.
+const RESYNC_MIN: Duration = Duration::from_secs(1);
+
 /// The last that is known of a deleted object.
 #[derive(Clone, Debug)]
 pub struct Tombstone<K> {
@@ -57,7 +60,7 @@ pub trait EventHandler<K>: Send + Sync {
 /// How a handler wants to be called.
 #[derive(Clone, Debug, Default)]
 pub struct HandlerOptions {
-    /// Every object is reported as updated to itself once in this time; `None` never does.
+    /// Every object is reported as updated to itself once in this time, which is a second at least; `None` never does.
     pub resync: Option<Duration>,
 }
 
@@ -124,6 +127,7 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
 }
 
 fn resync_timer(period: Duration) -> Interval {
+    let period = period.max(RESYNC_MIN);
     let mut timer = interval_at(Instant::now() + period, period);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     timer

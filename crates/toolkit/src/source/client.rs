@@ -214,3 +214,69 @@ fn unreadable(named: Option<Named>, reason: String) -> Undecodable {
     let key = named.as_ref().and_then(Named::key);
     Undecodable { key, resource_version: named.and_then(|named| named.metadata.resource_version), reason }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    fn print(line: &str) -> String {
+        match decode_event::<ConfigMap>(line) {
+            None => "cut short".into(),
+            Some(Err(error)) => error.to_string(),
+            Some(Ok(SourceEvent::Applied(object))) => format!("+{}", ObjectKey::of(&object)),
+            Some(Ok(SourceEvent::Deleted { key, object, resource_version })) => {
+                format!("-{key} {} {}", if object.is_some() { "readable" } else { "unreadable" }, resource_version.unwrap_or_default())
+            }
+            Some(Ok(SourceEvent::Bookmark { resource_version, ends_initial_events })) => {
+                format!("^{resource_version} {ends_initial_events}")
+            }
+            Some(Ok(SourceEvent::Undecodable(Undecodable { key, resource_version, .. }))) => {
+                format!("?{} {}", key.map(|key| key.to_string()).unwrap_or_default(), resource_version.unwrap_or_default())
+            }
+        }
+    }
+
+    #[test]
+    fn lines_of_a_watch_become_events() {
+        let cases = [
+            (r#"{"type":"ADDED","object":{"metadata":{"namespace":"n","name":"a"}}}"#, "+n/a"),
+            (r#"{"object":{"metadata":{"name":"a"}},"type":"MODIFIED"}"#, "+a"),
+            (r#"{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"7"}}}"#, "-a readable 7"),
+            (r#"{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"7"},"data":5}}"#, "-a unreadable 7"),
+            (r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"7"},"data":5}}"#, "?a 7"),
+            (r#"{"type":"SURPRISE","object":{}}"#, "? "),
+            (r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"9"}}}"#, "^9 false"),
+            (
+                r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
+                "^9 true",
+            ),
+            (
+                r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","message":"m","reason":"Expired","code":410}}"#,
+                "the version is too old: m",
+            ),
+            (r#"{"type":"ADDED","object":{"metadata":{"na"#, "cut short"),
+        ];
+        for (line, wanted) in cases {
+            assert_eq!(print(line), wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn one_unreadable_item_costs_no_other_of_its_page() {
+        let text =
+            r#"{"metadata":{"resourceVersion":"9","continue":"t"},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"},"data":5}]}"#;
+        let page: Page<ConfigMap> = decode_page(text).expect("a page");
+        let unreadable: Vec<_> = page.undecodable.iter().map(|undecodable| undecodable.key.clone()).collect();
+        assert_eq!((page.objects.len(), unreadable), (1, vec![Some(ObjectKey::cluster("b"))]));
+        assert_eq!((page.resource_version.as_str(), page.continue_token.as_deref()), ("9", Some("t")));
+    }
+
+    #[test]
+    fn empty_list_may_be_null_and_end_with_an_empty_token() {
+        let page: Page<ConfigMap> = decode_page(r#"{"metadata":{"resourceVersion":"9","continue":""},"items":null}"#).expect("a page");
+        assert_eq!((page.objects.len(), page.continue_token), (0, None));
+        assert!(decode_page::<ConfigMap>("<html>").is_err());
+    }
+}

@@ -174,21 +174,21 @@ impl Scripted {
         if state.cut.0 > cursor.cuts {
             return match &state.cut.1 {
                 Cut::Ended => Step::End,
-                Cut::Failed(error) => Step::Yield(Err(error.clone())),
+                Cut::Failed(error) => Step::Yield(Box::new(Err(error.clone()))),
                 Cut::Frozen => Step::Freeze,
             };
         }
         if let Some(event) = cursor.first.pop_front() {
-            return Step::Yield(Ok(event));
+            return Step::Yield(Box::new(Ok(event)));
         }
         if cursor.version < state.compacted {
-            return Step::Yield(Err(SourceError::Expired("compacted".into())));
+            return Step::Yield(Box::new(Err(SourceError::Expired("compacted".into()))));
         }
         match state.log.iter().find(|(version, _)| *version > cursor.version) {
             None => Step::Wait,
             Some((version, event)) => {
                 cursor.version = *version;
-                Step::Yield(Ok(event.clone()))
+                Step::Yield(Box::new(Ok(event.clone())))
             }
         }
     }
@@ -237,7 +237,7 @@ struct Cursor {
 }
 
 enum Step {
-    Yield(Result<SourceEvent<ConfigMap>, SourceError>),
+    Yield(Box<Result<SourceEvent<ConfigMap>, SourceError>>),
     Wait,
     Freeze,
     End,
@@ -291,8 +291,10 @@ async fn advance((server, mut changed, cursor): Open) -> Option<(Result<SourceEv
     loop {
         changed.borrow_and_update();
         match server.next_event(&mut cursor) {
-            Step::Yield(Err(error)) => return Some((Err(error), (server, changed, None))),
-            Step::Yield(event) => return Some((event, (server, changed, Some(cursor)))),
+            Step::Yield(event) => {
+                let cursor = event.is_ok().then_some(cursor);
+                return Some((*event, (server, changed, cursor)));
+            }
             Step::Wait => changed.changed().await.expect("the server outlives its watches"),
             Step::Freeze => std::future::pending().await,
             Step::End => return None,
