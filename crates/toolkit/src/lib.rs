@@ -21,6 +21,7 @@ mod owner; // which object another one belongs to
 mod leader; // of several processes, one works
 mod manager; // starts and stops everything in order
 
+mod events; // what people are told about an object
 mod metrics; // what a scrape tells
 mod trace; // what happened, in one order
 
@@ -52,6 +53,7 @@ pub use finalizer::Step;
 pub use leader::{LeaderElector, LeaderError, LeaderOptions, Term};
 pub use manager::{Check, Health, Manager, ManagerError, ManagerOptions};
 
+pub use events::{EventRecorder, EventType, EventWriter, Note, WAITING_MAX};
 pub use metrics::Metrics;
 pub use owner::{OwnerError, set_controller_reference, set_owner_reference};
 pub use trace::{TraceBatch, TraceBus, TraceEvent, TraceRecord};

@@ -1,0 +1,217 @@
+//! Events: what a controller tells people about an object, in `events.k8s.io/v1`.
+//!
+//! In: notes from reconciles. Out: Event objects, few of them.
+//! Holds: recording never waits and never fails; at most [`WAITING_MAX`] notes wait, further ones are dropped and counted;
+//! repetitions become a series of one Event; one object cannot flood the cluster.
+
+mod series; // which notes become an Event, and which are counted
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Client, Resource, ResourceExt};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Entropy, WallClock};
+use series::{Act, Series, Topic};
+
+/// How many notes may wait to be written.
+pub const WAITING_MAX: usize = 1000;
+
+/// The longest note the server takes.
+const NOTE_MAX: usize = 1024;
+
+/// How often finished series are written.
+const TICK: Duration = Duration::from_secs(30);
+
+/// Whether an event is good or bad news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// All is well.
+    Normal,
+    /// Somebody may have to look.
+    Warning,
+}
+
+/// One thing to tell.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// Good or bad news.
+    pub type_: EventType,
+    /// Why, in one CamelCase word.
+    pub reason: String,
+    /// What was done or tried, in one CamelCase word.
+    pub action: String,
+    /// For people. Never a secret. Cut at 1024 bytes.
+    pub note: String,
+}
+
+/// Records events about objects. Cheap to clone, usable from any thread.
+#[derive(Clone, Debug)]
+pub struct EventRecorder {
+    notes: mpsc::Sender<(ObjectReference, Note)>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl EventRecorder {
+    /// A recorder and the task that writes what it records, as this controller on this instance (such as the pod's name).
+    pub fn new(
+        client: Client,
+        controller: impl Into<String>,
+        instance: impl Into<String>,
+        clock: WallClock,
+        entropy: Entropy,
+    ) -> (Self, EventWriter) {
+        let (notes, waiting) = mpsc::channel(WAITING_MAX);
+        let writer = EventWriter {
+            client,
+            controller: controller.into(),
+            instance: instance.into(),
+            clock,
+            entropy,
+            waiting,
+            series: Series::default(),
+        };
+        (Self { notes, dropped: Arc::default() }, writer)
+    }
+
+    /// Tells something about an object. When too much waits already, it is dropped and counted.
+    pub fn event<K: Resource<DynamicType = ()>>(&self, regarding: &K, note: Note) {
+        if self.notes.try_send((regarding.object_ref(&()), note)).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many notes were dropped because too many were waiting, or because the writer ended.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+/// Writes what recorders record. Run it as background work of a [`Manager`](crate::Manager).
+pub struct EventWriter {
+    client: Client,
+    controller: String,
+    instance: String,
+    clock: WallClock,
+    entropy: Entropy,
+    waiting: mpsc::Receiver<(ObjectReference, Note)>,
+    series: Series,
+}
+
+impl EventWriter {
+    /// Writes until told to stop; what waits then is still written, and open series get their final count.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some((regarding, note)) = self.waiting.recv() => self.take(regarding, note).await,
+                _ = tick.tick() => {
+                    let due = self.series.due(Instant::now());
+                    self.patch_all(due).await;
+                }
+            }
+        }
+        self.waiting.close();
+        while let Some((regarding, note)) = self.waiting.recv().await {
+            self.take(regarding, note).await;
+        }
+        let due = self.series.close();
+        self.patch_all(due).await;
+    }
+
+    async fn take(&mut self, regarding: ObjectReference, note: Note) {
+        let topic = Topic::of(&regarding, &note);
+        match self.series.note(&topic, Instant::now()) {
+            Act::Nothing => {}
+            Act::Create => {
+                let event = self.first(regarding, note);
+                self.create(topic, event).await;
+            }
+            Act::Patch(event, count) => self.patch(topic, *event, count).await,
+        }
+    }
+
+    async fn patch_all(&mut self, due: Vec<(Topic, Event, i32)>) {
+        for (topic, event, count) in due {
+            self.patch(topic, event, count).await;
+        }
+    }
+
+    async fn create(&mut self, topic: Topic, event: Event) {
+        match self.events(&event).create(&PostParams::default(), &event).await {
+            Ok(stored) => self.series.stored(&topic, stored),
+            // Events are for people: worth a log line, never worth a retry storm.
+            Err(error) => tracing::warn!(reason = event.reason, %error, "cannot record an event"),
+        }
+    }
+
+    async fn patch(&mut self, topic: Topic, mut event: Event, count: i32) {
+        let last = MicroTime(self.clock.now());
+        let series = json!({ "series": { "count": count, "lastObservedTime": last } });
+        match self.events(&event).patch(&event.name_any(), &PatchParams::default(), &Patch::Merge(&series)).await {
+            Ok(stored) => self.series.stored(&topic, stored),
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                // The server keeps events for an hour; a series may outlive its Event.
+                event.metadata = ObjectMeta { name: Some(self.name(&event)), namespace: event.namespace(), ..ObjectMeta::default() };
+                event.series = Some(k8s_openapi::api::events::v1::EventSeries { count, last_observed_time: last });
+                self.create(topic, event).await;
+            }
+            Err(error) => tracing::warn!(reason = event.reason, %error, "cannot record how often an event happened"),
+        }
+    }
+
+    fn first(&self, regarding: ObjectReference, note: Note) -> Event {
+        // Events about cluster-scoped objects live in `default`, as everywhere in Kubernetes.
+        let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".into());
+        let mut event = Event {
+            metadata: ObjectMeta { namespace: Some(namespace), ..ObjectMeta::default() },
+            action: Some(note.action),
+            event_time: Some(MicroTime(self.clock.now())),
+            note: Some(cut(note.note)),
+            reason: Some(note.reason),
+            regarding: Some(regarding),
+            reporting_controller: Some(self.controller.clone()),
+            reporting_instance: Some(self.instance.clone()),
+            type_: Some(format!("{:?}", note.type_)),
+            ..Event::default()
+        };
+        event.metadata.name = Some(self.name(&event));
+        event
+    }
+
+    fn name(&self, event: &Event) -> String {
+        let object = event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref()).unwrap_or("unknown");
+        format!("{object}.{:016x}", self.entropy.below(u64::MAX))
+    }
+
+    fn events(&self, event: &Event) -> Api<Event> {
+        Api::namespaced(self.client.clone(), event.metadata.namespace.as_deref().unwrap_or("default"))
+    }
+}
+
+impl std::fmt::Debug for EventWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventWriter").field("controller", &self.controller).finish_non_exhaustive()
+    }
+}
+
+fn cut(mut note: String) -> String {
+    let end = (0..=NOTE_MAX.min(note.len())).rev().find(|end| note.is_char_boundary(*end)).unwrap_or(0);
+    note.truncate(end);
+    note
+}
+
+#[cfg(test)]
+mod tests;
