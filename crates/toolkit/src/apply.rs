@@ -92,7 +92,7 @@ impl Writes {
         self.note("apply the status of", ObjectKey::of(object), answer)
     }
 
-    /// Creates an object, or changes it if it is there and the change makes a difference. `current` is what a cache or the server has.
+    /// Creates `wanted` with the change, or makes the change to `current`, which is what a cache or the server has, if it makes a difference.
     ///
     /// A change carries the version it was made from, so that nobody else's change is lost.
     ///
@@ -108,7 +108,7 @@ impl Writes {
     where
         W: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
     {
-        let key = ObjectKey::of(&wanted);
+        let key = ObjectKey::of(current.unwrap_or(&wanted));
         let Some(current) = current else {
             change(&mut wanted);
             let answer = api.create(&PostParams { field_manager: Some(self.controller().into()), ..PostParams::default() }, &wanted).await;

@@ -13,6 +13,8 @@ mod signal; // Ctrl-C and SIGTERM
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -24,7 +26,8 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Controller, ControllerError, Entropy, LeaderElector, LeaderError, LeaderOptions, Metrics, SharedInformer, SyncError, WallClock,
+    Controller, ControllerError, Entropy, LeaderElector, LeaderError, LeaderOptions, Metrics, SharedInformer, SharedInformerFactory,
+    SyncError, WallClock,
 };
 pub use health::{Check, Health};
 
@@ -137,6 +140,27 @@ impl Manager {
                 Box::pin(async move { informer.wait_for_sync().await })
             }),
             run: Box::new(move |stop| Box::pin(async move { Ok(c.run(stop).await?) })),
+        });
+        self
+    }
+
+    /// Runs the informers of a factory, also those asked for later. The process is ready once the first ones are synced.
+    pub fn factory(mut self, factory: &SharedInformerFactory) -> Self {
+        let (waited, ran, synced) = (factory.clone(), factory.clone(), Arc::new(AtomicBool::new(false)));
+        let seen = synced.clone();
+        let check = Check::new("caches", move || if seen.load(Ordering::SeqCst) { Ok(()) } else { Err("not synced".into()) });
+        self.health.require(check.clone());
+        self.caches.push(Cache {
+            check,
+            wait: Box::new(move || {
+                let (factory, synced) = (waited.clone(), synced.clone());
+                Box::pin(async move {
+                    factory.wait_for_sync().await?;
+                    synced.store(true, Ordering::SeqCst);
+                    Ok(())
+                })
+            }),
+            run: Box::new(move |stop| Box::pin(async move { Ok(ran.run(stop).await?) })),
         });
         self
     }
