@@ -18,17 +18,17 @@ pub enum OwnerError {
     )]
     CrossNamespace {
         /// The owner.
-        owner: ObjectKey,
+        owner: Box<ObjectKey>,
         /// The child.
-        child: ObjectKey,
+        child: Box<ObjectKey>,
     },
     /// The child has another controller.
     #[error("{owner} cannot control {child}: it is controlled by {kind} {name} already")]
     AlreadyOwned {
         /// The owner.
-        owner: ObjectKey,
+        owner: Box<ObjectKey>,
         /// The child.
-        child: ObjectKey,
+        child: Box<ObjectKey>,
         /// The kind of the present controller.
         kind: String,
         /// The name of the present controller.
@@ -36,7 +36,7 @@ pub enum OwnerError {
     },
     /// The owner was never stored.
     #[error("{0} cannot own anything: it has no uid, so it was not read from the server")]
-    NoUid(ObjectKey),
+    NoUid(Box<ObjectKey>),
 }
 
 /// Makes `owner` the controller of `child`: it is reconciled when the child changes, and the child goes when it goes.
@@ -51,7 +51,7 @@ where
     let reference = reference(owner, child, Some(true))?;
     let other = child.owner_references().iter().find(|other| other.controller == Some(true) && other.uid != reference.uid);
     if let Some(other) = other {
-        let (owner, child) = (ObjectKey::of(owner), ObjectKey::of(child));
+        let (owner, child) = (Box::new(ObjectKey::of(owner)), Box::new(ObjectKey::of(child)));
         return Err(OwnerError::AlreadyOwned { owner, child, kind: other.kind.clone(), name: other.name.clone() });
     }
     upsert(child, reference);
@@ -78,9 +78,9 @@ fn reference<K: Resource<DynamicType = ()>, C: Resource>(
     controller: Option<bool>,
 ) -> Result<OwnerReference, OwnerError> {
     if owner.namespace().is_some() && owner.namespace() != child.namespace() {
-        return Err(OwnerError::CrossNamespace { owner: ObjectKey::of(owner), child: ObjectKey::of(child) });
+        return Err(OwnerError::CrossNamespace { owner: Box::new(ObjectKey::of(owner)), child: Box::new(ObjectKey::of(child)) });
     }
-    let uid = owner.uid().ok_or_else(|| OwnerError::NoUid(ObjectKey::of(owner)))?;
+    let uid = owner.uid().ok_or_else(|| OwnerError::NoUid(Box::new(ObjectKey::of(owner))))?;
     Ok(OwnerReference {
         api_version: K::api_version(&()).into_owned(),
         kind: K::kind(&()).into_owned(),

@@ -15,12 +15,15 @@ use super::core::Core;
 use super::predicate::{Predicate, same_version};
 use crate::{Cause, CauseEvent, EventHandler, ObjectKey, Priority, Tombstone};
 
+/// Finds keys for an object.
+pub(super) type Find<W> = Arc<dyn Fn(&W) -> Vec<ObjectKey> + Send + Sync>;
+
 /// Finds the keys that a change of an object concerns.
 pub(super) enum Map<W> {
     /// The object itself.
     Itself,
     /// Whatever the function says.
-    By(Arc<dyn Fn(&W) -> Vec<ObjectKey> + Send + Sync>),
+    By(Find<W>),
 }
 
 /// Puts keys into the queue of one controller.

@@ -17,11 +17,14 @@ use super::outcome::{Failure, Outcome, ReconcileResult};
 use super::reconcile::{Reconcile, Request, Writes};
 use crate::{AddOpts, Cause, CauseEvent, Item, ObjectKey, TraceEvent};
 
+/// Reads the cache of the reconciled kind.
+type Get<K> = Arc<dyn Fn(&ObjectKey) -> Option<Arc<K>> + Send + Sync>;
+
 pub(super) struct Worker<K, R> {
     pub(super) core: Arc<Core>,
     pub(super) kind: Arc<str>,
     pub(super) reconciler: Arc<R>,
-    pub(super) get: Arc<dyn Fn(&ObjectKey) -> Option<Arc<K>> + Send + Sync>,
+    pub(super) get: Get<K>,
     pub(super) time_max: Option<Duration>,
 }
 

@@ -117,15 +117,14 @@ mod tests {
     use super::*;
 
     fn lease(holder: &str, duration: i32, renewed: i64) -> Lease {
-        let mut lease = Lease::default();
-        lease.spec = Some(LeaseSpec {
+        let spec = Some(LeaseSpec {
             holder_identity: Some(holder.into()),
             lease_duration_seconds: Some(duration),
             renew_time: Some(MicroTime(Timestamp::from_second(renewed).unwrap())),
             lease_transitions: Some(3),
             ..LeaseSpec::default()
         });
-        lease
+        Lease { spec, ..Lease::default() }
     }
 
     #[tokio::test(start_paused = true)]
