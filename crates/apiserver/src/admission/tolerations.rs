@@ -86,10 +86,11 @@ mod tests {
         let keys = |first: Value, second: Value| merge(first.as_array().expect("a list"), second.as_array().expect("a list"));
         let (any, a, b) = (json!({"operator": "Exists"}), json!({"key": "a", "value": "1"}), json!({"key": "b", "operator": "Exists"}));
         assert_eq!(keys(json!([a, b]), json!([b])), [a.clone(), b.clone()]);
-        assert_eq!(keys(json!([a]), json!([any, b])), [any.clone()]);
+        assert_eq!(keys(json!([a]), json!([any, b])), [any]);
         let short = json!({"key": "b", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
-        assert_eq!(keys(json!([short]), json!([b])), [b.clone()]);
-        assert_eq!(keys(json!([b]), json!([short])), [b]);
+        for (first, second) in [(&short, &b), (&b, &short)] {
+            assert_eq!(keys(json!([first]), json!([second])), std::slice::from_ref(&b));
+        }
         let long = json!({"key": "b", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9});
         assert_eq!(keys(json!([short]), json!([long])), [long]);
     }

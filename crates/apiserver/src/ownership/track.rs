@@ -100,7 +100,7 @@ impl Tracker<'_> {
         let other = self.catalog.find_kind(group, version, &self.resource.kind).filter(|other| other.shelf == self.resource.shelf)?;
         let mut object = object.clone();
         self.resource.to_storage(&mut object);
-        other.from_storage(&mut object);
+        other.out_of_storage(&mut object);
         Some((other, object))
     }
 }

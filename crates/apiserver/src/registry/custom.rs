@@ -113,7 +113,7 @@ fn deprecation(definition: &Definition, version: &Version, kind: &str) -> String
     let group = &definition.group;
     let head = format!("{group}/{} {kind} is deprecated", version.name);
     let mut better: Vec<&str> = definition.versions.iter().filter(|v| v.served && !v.deprecated).map(|v| v.name.as_str()).collect();
-    better.sort_by(|a, b| super::stability(b).cmp(&super::stability(a)));
+    better.sort_by_key(|v| std::cmp::Reverse(super::stability(v)));
     match better.first() {
         Some(other) if super::stability(other) > super::stability(&version.name) => format!("{head}; use {group}/{other} {kind}"),
         _ => head,
@@ -163,7 +163,7 @@ impl Custom {
     }
 
     /// Turns a stored object into this version. Defaults and pruning are those of the stored version, as in the real server.
-    pub(crate) fn from_storage(&self, group: &str, version: &str, written_under: u64, object: &mut Object) {
+    pub(crate) fn out_of_storage(&self, group: &str, version: &str, written_under: u64, object: &mut Object) {
         object.api_version = format!("{group}/{version}");
         if written_under != self.generation {
             // Fields that were fine when they were written and are not now are shown as far as they can be.

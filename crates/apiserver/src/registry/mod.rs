@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn stable_versions_come_first() {
         let mut versions = ["v1alpha1", "foo10", "v1", "v1beta1", "v10", "v2beta1", "foo1", "v2"];
-        versions.sort_by(|a, b| stability(b).cmp(&stability(a)));
+        versions.sort_by_key(|v| std::cmp::Reverse(stability(v)));
         assert_eq!(versions, ["v10", "v2", "v1", "v2beta1", "v1beta1", "v1alpha1", "foo1", "foo10"]);
     }
 }

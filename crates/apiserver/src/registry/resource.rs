@@ -172,10 +172,10 @@ impl Resource {
     }
 
     /// Turns an object of the stored version into this one.
-    pub(crate) fn from_storage(&self, object: &mut Object) {
+    pub(crate) fn out_of_storage(&self, object: &mut Object) {
         match &self.source {
             Source::BuiltIn(_) => self.to_outer(object),
-            Source::Custom(custom) => custom.from_storage(&self.group, &self.version, custom.generation, object),
+            Source::Custom(custom) => custom.out_of_storage(&self.group, &self.version, custom.generation, object),
         }
     }
 
@@ -206,7 +206,7 @@ impl Resource {
                     (other.from_storage)(&mut object);
                 }
             }
-            Source::Custom(custom) => custom.from_storage(&self.group, &self.version, stored.schema, &mut object),
+            Source::Custom(custom) => custom.out_of_storage(&self.group, &self.version, stored.schema, &mut object),
         }
         object
     }

@@ -303,11 +303,16 @@ mod tests {
         let body = br#"{"metadata":{"name":"b"},"colour":"red","data":{"k":"1","k":"2"}}"#;
         let typed = read_typed(body, Encoding::Text(Media::Json), &expected).expect("a good body");
         assert_eq!(decode::strict_error(&typed.strict), r#"strict decoding error: unknown field "colour", duplicate field "data.k""#);
-        let yaml = read_typed(b"data:
+        let yaml = read_typed(
+            b"data:
   a: '1'
   a: '2'
 zz: 1
-", Encoding::Text(Media::Yaml), &expected).expect("good YAML");
+",
+            Encoding::Text(Media::Yaml),
+            &expected,
+        )
+        .expect("good YAML");
         assert_eq!(yaml.strict, ["yaml: unmarshal errors:\n  line 3: key \"a\" already set in map", r#"unknown field "zz""#]);
     }
 }

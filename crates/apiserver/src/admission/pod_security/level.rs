@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn labels_give_levels_and_warnings_follow_what_is_enforced() {
-        let cases: [(&[(&str, &str)], &str, usize); 7] = [
+        type Labels = &'static [(&'static str, &'static str)];
+        let cases: [(Labels, &str, usize); 7] = [
             (&[], "privileged:latest privileged:latest", 0),
             (&[("enforce", "baseline")], "baseline:latest baseline:latest", 0),
             (&[("enforce", "baseline"), ("enforce-version", "v1.30")], "baseline:v1.30 baseline:v1.30", 0),
