@@ -319,13 +319,9 @@ where
     }
 }
 
-/// Errors come in YAML to those who asked for YAML.
+/// Errors come in the format that was asked for.
 fn error_format(headers: &HeaderMap) -> Format {
-    let accept = negotiate::joined(headers, &header::ACCEPT).unwrap_or_default();
-    match negotiate::ranges(&accept).first() {
-        Some(first) if first.type_ == "application/yaml" => Format::Yaml,
-        _ => Format::Json,
-    }
+    negotiate::status_format(negotiate::joined(headers, &header::ACCEPT).as_deref())
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ use super::{
 use crate::{
     api::Api,
     error::ApiError,
-    object::Object,
+    object::{Encoded, Object},
     print::{IncludeObject, ListMeta, TableOptions, partial, partial_list},
+    protobuf,
     registry::Resource,
     store::{Change, Stored},
     verbs::{Content, List, Reply, Watch, WatchItem},
@@ -51,6 +52,9 @@ pub(crate) fn answer(api: &Arc<Api>, resource: &Arc<Resource>, reply: Reply, sha
         Content::List(list) => list_response(api, resource, &list, shape)?,
         Content::Stored(stored) if shape.wanted.form == Form::Object && shape.wanted.format == Format::Json => {
             json_response(status, resource.present(&stored).bytes().clone())
+        }
+        Content::Stored(stored) if shape.wanted.form == Form::Object && shape.wanted.format == Format::Protobuf => {
+            with_type(status, Body::full(sealed(resource, &resource.present(&stored))), Format::Protobuf.content_type())
         }
         Content::Stored(stored) => encode(status, &shaped(api, resource, &resource.read(&stored), shape, true)?, shape.wanted.format),
         Content::Object(object) => encode(status, &shaped(api, resource, &object, shape, true)?, shape.wanted.format),
@@ -94,7 +98,7 @@ pub(crate) fn json_response(status: StatusCode, bytes: Bytes) -> Response<Body> 
 pub(crate) fn written_response(status: StatusCode, json: &Bytes, format: Format) -> Response<Body> {
     match format {
         Format::Json => json_response(status, json.clone()),
-        Format::Yaml => encode(status, &serde_json::from_slice(json).expect("written as JSON before"), format),
+        Format::Yaml | Format::Protobuf => encode(status, &serde_json::from_slice(json).expect("written as JSON before"), format),
     }
 }
 
@@ -117,10 +121,20 @@ fn with_type(status: StatusCode, body: Body, content_type: &'static str) -> Resp
 
 fn encode(status: StatusCode, value: &Value, format: Format) -> Response<Body> {
     let bytes = match format {
-        Format::Json => serde_json::to_vec(value).expect("a value has string keys"),
+        Format::Json => to_bytes(value),
         Format::Yaml => yaml(value),
+        Format::Protobuf => match protobuf::encode(value) {
+            Some(bytes) => bytes,
+            // What has no protobuf form is told as JSON, which every client reads.
+            None => return encode(status, value, Format::Json),
+        },
     };
     with_type(status, Body::full(bytes), format.content_type())
+}
+
+/// A stored object in the envelope of protobuf.
+fn sealed(resource: &Resource, encoded: &Encoded) -> Vec<u8> {
+    protobuf::seal(&resource.api_version(), &resource.kind, encoded.message())
 }
 
 fn yaml(value: &Value) -> Vec<u8> {
@@ -183,6 +197,13 @@ fn list_response(api: &Api, resource: &Resource, list: &List, shape: &Shape) -> 
     if form == Form::Object && format == Format::Json {
         return Ok(json_response(StatusCode::OK, list_bytes(resource, list, &meta)));
     }
+    if form == Form::Object && format == Format::Protobuf {
+        let items: Vec<Encoded> = list.objects.iter().map(|stored| resource.present(stored)).collect();
+        let head = serde_json::to_value(&meta).expect("a value has string keys");
+        let message = protobuf::list_message(head, items.iter().map(|item| item.message().as_ref()));
+        let bytes = protobuf::seal(&resource.api_version(), &resource.list_kind, &message);
+        return Ok(with_type(StatusCode::OK, Body::full(bytes), format.content_type()));
+    }
     let objects = || list.objects.iter().map(|o| resource.read(o)).collect::<Vec<Object>>();
     let value = match form {
         Form::Object => serde_json::from_slice(&list_bytes(resource, list, &meta)).expect("written above"),
@@ -238,6 +259,10 @@ fn list_bytes(resource: &Resource, list: &List, meta: &ListMeta) -> Bytes {
 }
 
 fn watch_response(api: Arc<Api>, resource: Arc<Resource>, watch: Watch, shape: Shape) -> Response<Body> {
+    let content_type = match shape.wanted.format {
+        Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        Format::Json | Format::Yaml => "application/json",
+    };
     let writer = EventWriter { api, resource, shape, first: true };
     let stream = futures_util::stream::unfold((watch, writer), async |(mut watch, mut writer)| {
         let items = watch.next().await?;
@@ -247,10 +272,10 @@ fn watch_response(api: Arc<Api>, resource: Arc<Resource>, watch: Watch, shape: S
         }
         Some((piece.freeze(), (watch, writer)))
     });
-    with_type(StatusCode::OK, Body::stream(stream), "application/json")
+    with_type(StatusCode::OK, Body::stream(stream), content_type)
 }
 
-/// Writes events, one line each.
+/// Writes events: a line each, or a frame each in protobuf.
 struct EventWriter {
     api: Arc<Api>,
     resource: Arc<Resource>,
@@ -265,7 +290,7 @@ impl EventWriter {
             WatchItem::Shared(event) => self.event(event.change, &event.object, out),
             WatchItem::Changed(change, object) => self.event(*change, object, out),
             WatchItem::Bookmark(revision, ends_initial) => self.bookmark(*revision, *ends_initial, out),
-            WatchItem::Error(error) => frame("ERROR", &to_bytes(&error.to_status()), out),
+            WatchItem::Error(error) => self.value("ERROR", &error.to_status(), out),
         }
     }
 
@@ -276,7 +301,11 @@ impl EventWriter {
             Change::Deleted => "DELETED",
         };
         if self.shape.wanted.form == Form::Object {
-            return frame(name, self.resource.present(stored).bytes(), out);
+            let encoded = self.resource.present(stored);
+            return match self.shape.wanted.format {
+                Format::Protobuf => protobuf::frame(name, &sealed(&self.resource, &encoded), out),
+                Format::Json | Format::Yaml => line(name, encoded.bytes(), out),
+            };
         }
         self.shaped(name, &self.resource.read(stored), out);
     }
@@ -291,7 +320,7 @@ impl EventWriter {
         map.insert("apiVersion".into(), self.resource.api_version().into());
         map.insert("metadata".into(), metadata);
         if self.shape.wanted.form == Form::Object {
-            return frame("BOOKMARK", &to_bytes(&Value::Object(map)), out);
+            return self.value("BOOKMARK", &Value::Object(map), out);
         }
         let object = Object::from_map(map).expect("written above");
         self.shaped("BOOKMARK", &object, out);
@@ -299,10 +328,20 @@ impl EventWriter {
 
     fn shaped(&mut self, name: &str, object: &Object, out: &mut BytesMut) {
         match shaped(&self.api, &self.resource, object, &self.shape, self.first) {
-            Ok(value) => frame(name, &to_bytes(&value), out),
-            Err(error) => frame("ERROR", &to_bytes(&error.to_status()), out),
+            Ok(value) => self.value(name, &value, out),
+            Err(error) => self.value("ERROR", &error.to_status(), out),
         }
         self.first = false;
+    }
+
+    fn value(&self, name: &str, value: &Value, out: &mut BytesMut) {
+        match self.shape.wanted.format {
+            Format::Protobuf => {
+                let bytes = protobuf::encode(value).expect("a watch in protobuf is of kinds that have it");
+                protobuf::frame(name, &bytes, out);
+            }
+            Format::Json | Format::Yaml => line(name, &to_bytes(value), out),
+        }
     }
 }
 
@@ -310,7 +349,7 @@ fn to_bytes(value: &Value) -> Vec<u8> {
     serde_json::to_vec(value).expect("a value has string keys")
 }
 
-fn frame(name: &str, object: &[u8], out: &mut BytesMut) {
+fn line(name: &str, object: &[u8], out: &mut BytesMut) {
     out.reserve(object.len() + 40);
     out.put_slice(b"{\"type\":\"");
     out.put_slice(name.as_bytes());

@@ -15,6 +15,7 @@ use crate::{
 pub(crate) enum Format {
     Json,
     Yaml,
+    Protobuf,
 }
 
 impl Format {
@@ -23,6 +24,7 @@ impl Format {
         match self {
             Self::Json => "application/json",
             Self::Yaml => "application/yaml",
+            Self::Protobuf => PROTOBUF,
         }
     }
 }
@@ -56,6 +58,16 @@ pub(crate) struct MediaRange {
 }
 
 impl MediaRange {
+    /// The format it names, if the server writes it.
+    fn format(&self) -> Option<Format> {
+        match self.type_.as_str() {
+            "application/json" | "*/*" => Some(Format::Json),
+            "application/yaml" => Some(Format::Yaml),
+            PROTOBUF => Some(Format::Protobuf),
+            _ => None,
+        }
+    }
+
     /// The value of a parameter, empty when it is not there.
     pub(crate) fn parameter(&self, name: &str) -> &str {
         self.parameters.iter().find(|(k, _)| k == name).map_or("", |(_, v)| v)
@@ -85,8 +97,9 @@ fn range(text: &str) -> MediaRange {
     MediaRange { type_, parameters, quality }
 }
 
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// The media types of objects in the real server.
-pub(crate) const OBJECT_TYPES: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+pub(crate) const OBJECT_TYPES: [&str; 3] = ["application/json", "application/yaml", PROTOBUF];
 const STREAM_TYPES: [&str; 2] = ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 
 /// What the answer about objects may look like: which forms, and which media types the real server names in a refusal.
@@ -116,8 +129,15 @@ impl Offer {
         matches!(self, Self::Custom { .. } | Self::Watch { custom: true })
     }
 
-    fn formats(self) -> &'static [Format] {
-        if matches!(self, Self::Watch { .. }) { &[Format::Json] } else { &[Format::Json, Format::Yaml] }
+    /// Whether an answer can be written so. Tables have no protobuf form, and of custom objects only the metadata has one.
+    fn includes(self, format: Format, form: Form) -> bool {
+        match (format, form) {
+            (Format::Json, _) => true,
+            (Format::Yaml, _) => !matches!(self, Self::Watch { .. }),
+            (Format::Protobuf, Form::Object) => !self.is_custom(),
+            (Format::Protobuf, Form::Table(_)) => false,
+            (Format::Protobuf, Form::Partial(_) | Form::PartialList(_)) => true,
+        }
     }
 }
 
@@ -132,30 +152,25 @@ pub(crate) fn wanted(accept: Option<&str>, offer: Offer) -> Result<Wanted, ApiEr
     }
     let mut named = false;
     for range in &list {
-        let format = match range.type_.as_str() {
-            "application/json" | "*/*" | "application/*" if range.type_ != "application/*" || range.parameters.is_empty() => Format::Json,
-            "application/yaml" => Format::Yaml,
-            _ => continue,
-        };
-        if range.type_ == "application/*" {
-            continue;
-        }
-        named = true;
-        if !offer.formats().contains(&format) {
-            continue;
-        }
-        if let Some(form) = form(range) {
+        let Some(format) = range.format() else { continue };
+        named |= format != Format::Protobuf || !offer.is_custom();
+        if let Some(form) = form(range).filter(|form| offer.includes(format, *form)) {
             return Ok(Wanted { format, form });
         }
     }
-    let protobuf_only = list.iter().all(|r| r.type_ == "application/vnd.kubernetes.protobuf");
-    if named || protobuf_only && !offer.is_custom() {
+    if named {
         return Err(ApiError::NotAcceptableForm(format!(
             "only the following media types are accepted: {}",
             OBJECT_TYPES[..if offer.is_custom() { 2 } else { 3 }].join(", ")
         )));
     }
     Err(ApiError::NotAcceptable(offer.media_types()))
+}
+
+/// The format of a `Status`, which has only one form.
+pub(crate) fn status_format(accept: Option<&str>) -> Format {
+    let plain = |range: &MediaRange| range.format().filter(|_| ["as", "g", "v"].iter().all(|name| range.parameter(name).is_empty()));
+    ranges(accept.unwrap_or_default()).iter().find_map(plain).unwrap_or(Format::Json)
 }
 
 /// The form an entry asks for; `None` when there is no such form.
@@ -185,7 +200,7 @@ pub(crate) fn body_encoding(content_type: Option<&str>) -> Result<Encoding, ApiE
     match essence.as_str() {
         "" | "application/json" => Ok(Encoding::Text(Media::Json)),
         "application/yaml" => Ok(Encoding::Text(Media::Yaml)),
-        "application/vnd.kubernetes.protobuf" => Ok(Encoding::Protobuf),
+        PROTOBUF => Ok(Encoding::Protobuf),
         _ => Err(ApiError::UnsupportedMediaType(OBJECT_TYPES.to_vec())),
     }
 }
@@ -198,6 +213,7 @@ mod tests {
     fn accept_header_chooses_format_and_form() {
         let read = Offer::BuiltIn { streams: true };
         let json = Wanted { format: Format::Json, form: Form::Object };
+        let protobuf = Wanted { format: Format::Protobuf, form: Form::Object };
         for (accept, expected) in [
             (None, Some(json)),
             (Some("*/*"), Some(json)),
@@ -209,11 +225,39 @@ mod tests {
                 Some(Wanted { format: Format::Json, form: Form::Table(MetaVersion::V1) }),
             ),
             (Some("application/json;as=Table;v=v9;g=meta.k8s.io,application/json"), Some(json)),
-            (Some("application/vnd.kubernetes.protobuf,application/json"), Some(json)),
+            (Some("application/vnd.kubernetes.protobuf,application/json"), Some(protobuf)),
+            (Some("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json"), Some(json)),
+            (Some("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"), None),
             (Some("application/xml"), None),
             (Some("application/*"), None),
         ] {
             assert_eq!(wanted(accept, read).ok(), expected, "{accept:?}");
+        }
+    }
+
+    #[test]
+    fn custom_kinds_show_only_metadata_in_protobuf() {
+        let partial = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+        for (accept, expected) in [
+            (PROTOBUF, None),
+            ("application/vnd.kubernetes.protobuf,application/json", Some(Wanted { format: Format::Json, form: Form::Object })),
+            (partial, Some(Wanted { format: Format::Protobuf, form: Form::Partial(MetaVersion::V1) })),
+        ] {
+            assert_eq!(wanted(Some(accept), Offer::Custom { streams: false }).ok(), expected, "{accept}");
+            assert_eq!(wanted(Some(accept), Offer::Watch { custom: true }).ok(), expected, "{accept}");
+        }
+    }
+
+    #[test]
+    fn refusals_come_in_the_first_plain_format() {
+        for (accept, expected) in [
+            ("", Format::Json),
+            ("text/html", Format::Json),
+            ("application/yaml", Format::Yaml),
+            ("application/vnd.kubernetes.protobuf,application/json", Format::Protobuf),
+            ("application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json", Format::Json),
+        ] {
+            assert_eq!(status_format(Some(accept)), expected, "{accept}");
         }
     }
 }

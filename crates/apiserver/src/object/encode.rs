@@ -1,12 +1,15 @@
 //! Objects as bytes: made once per version of an object, then shared by every get, list and watch.
 //! Holds: the type head comes first and `metadata.resourceVersion` right behind it, so that a list item is a slice of the bytes and a new
-//! revision is a splice.
+//! revision is a splice. The protobuf form is made when the first client wants it.
+
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::{Object, ObjectMeta};
+use crate::protobuf;
 
 /// An object's JSON without its resourceVersion.
 #[derive(Clone, Debug)]
@@ -26,6 +29,8 @@ pub(crate) struct Encoded {
     revision_at: u32,
     /// How many digits there are.
     revision_len: u32,
+    /// The same object as a protobuf message, once somebody asked for it.
+    message: Arc<OnceLock<Bytes>>,
 }
 
 impl Object {
@@ -77,7 +82,13 @@ impl Draft {
         bytes.extend_from_slice(&self.text[..split]);
         bytes.extend_from_slice(digits.as_bytes());
         bytes.extend_from_slice(&self.text[split..]);
-        Encoded { bytes: bytes.into(), item_at: self.item_at, revision_at: self.revision_at, revision_len: digits.len() as u32 }
+        Encoded {
+            bytes: bytes.into(),
+            item_at: self.item_at,
+            revision_at: self.revision_at,
+            revision_len: digits.len() as u32,
+            message: Arc::default(),
+        }
     }
 }
 
@@ -92,6 +103,14 @@ impl Encoded {
         self.bytes.slice(self.item_at as usize..)
     }
 
+    /// The object as a protobuf message without an envelope; empty when its kind has none.
+    pub(crate) fn message(&self) -> &Bytes {
+        self.message.get_or_init(|| match self.decode().to_value() {
+            Value::Object(map) => protobuf::message(&map).unwrap_or_default().into(),
+            _ => Bytes::new(),
+        })
+    }
+
     /// The same object with another revision.
     pub(crate) fn with_revision(&self, revision: u64) -> Self {
         let digits = revision.to_string();
@@ -100,7 +119,7 @@ impl Encoded {
         bytes.extend_from_slice(&self.bytes[..start]);
         bytes.extend_from_slice(digits.as_bytes());
         bytes.extend_from_slice(&self.bytes[end..]);
-        Self { bytes: bytes.into(), revision_len: digits.len() as u32, ..*self }
+        Self { bytes: bytes.into(), revision_len: digits.len() as u32, message: Arc::default(), ..*self }
     }
 
     /// The object read back.

@@ -1,7 +1,7 @@
 //! The envelope around a message: what it holds, of which kind.
-//! In: the bytes of a body. Out: apiVersion, kind and the message itself.
+//! In: the bytes of a body. Out: apiVersion, kind and the message itself, and the way back.
 
-use super::reader::Reader;
+use super::{reader::Reader, writer::Writer};
 
 /// The bytes that every envelope begins with.
 const MAGIC: [u8; 4] = *b"k8s\0";
@@ -57,6 +57,20 @@ impl<'a> Envelope<'a> {
     }
 }
 
+/// Puts a message into an envelope.
+pub(crate) fn seal(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
+    let mut writer = Writer::default();
+    // Encoding and content type, which stand for nothing here and are written nevertheless.
+    writer.bytes(4, b"");
+    writer.bytes(3, b"");
+    writer.bytes(2, message);
+    writer.message(1, |writer| {
+        writer.bytes(2, kind.as_bytes());
+        writer.bytes(1, api_version.as_bytes());
+    });
+    [MAGIC.as_slice(), &writer.finish()].concat()
+}
+
 /// Bytes as Go prints a slice of them: `[107 56 115 0]`.
 fn go_bytes(bytes: &[u8]) -> String {
     let numbers: Vec<String> = bytes.iter().map(u8::to_string).collect();
@@ -72,6 +86,7 @@ mod tests {
         let bytes = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x03abc\x1a\x00\x22\x00";
         let envelope = Envelope::open(bytes).expect("a good envelope");
         assert_eq!(envelope, Envelope { api_version: "v1".into(), kind: "ConfigMap".into(), message: b"abc" });
+        assert_eq!(seal("v1", "ConfigMap", b"abc"), bytes);
     }
 
     #[test]

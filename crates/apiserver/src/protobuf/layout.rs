@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use crate::types::{Field, Published, Type};
+use crate::types::{self, Field, Published, Type};
 
 /// The numbered fields of a message.
 #[derive(Debug)]
@@ -28,6 +28,12 @@ impl Layout {
     /// The layout of a type.
     pub(super) fn find(ty: Published) -> &'static Self {
         &LAYOUTS[ty.index()]
+    }
+
+    /// The layout of what has nothing but the metadata of a core kind.
+    pub(super) fn of_metadata(kind: &str) -> Self {
+        let ty = types::find("", "v1", kind).expect("a kind of the table");
+        Self { name: ty.name(), members: ty.field("metadata").map(Member::Field).into_iter().collect() }
     }
 
     /// What a number stands for.

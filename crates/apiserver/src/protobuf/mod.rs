@@ -3,10 +3,18 @@
 //! Holds: the table of types says all; fields that are unknown are skipped, and no input is read deeper or longer than it may be.
 
 mod decode; // a message, by its type
+mod encode; // an object, as the message of its type
 mod envelope; // what names the kind of a message
+mod frame; // an event of a watch
 mod layout; // the fields of a type, by their numbers
 mod moment; // seconds and nanoseconds
 mod reader; // tags, lengths and numbers
+mod writer; // the same, written
+
+#[cfg(test)]
+mod promises; // what holds over every kind
 
 pub(crate) use decode::decode;
-pub(crate) use envelope::Envelope;
+pub(crate) use encode::{encode, list_message, message};
+pub(crate) use envelope::{Envelope, seal};
+pub(crate) use frame::frame;

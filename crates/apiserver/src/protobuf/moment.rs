@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp, fmt::strtime, tz::Offset};
 
-use super::reader::Reader;
+use super::{reader::Reader, writer::Writer};
 
 /// How much of a second counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,15 @@ pub(super) fn read(bytes: &[u8], precision: Precision) -> Result<Option<String>,
         }
     }
     text(seconds, nanos, precision).map(Some).ok_or_else(|| "Time.MarshalJSON: year outside of range [0,9999]".to_owned())
+}
+
+/// Writes a moment; nothing for what is none.
+pub(super) fn write(text: &str, precision: Precision, writer: &mut Writer) {
+    let Ok(moment) = text.parse::<Timestamp>() else { return };
+    let nanos = moment.as_nanosecond().rem_euclid(1_000_000_000);
+    let micros = if precision == Precision::Micros { nanos / 1000 } else { 0 };
+    writer.number(2, u64::try_from(micros * 1000).expect("less than a second"));
+    writer.number(1, moment.as_nanosecond().div_euclid(1_000_000_000).try_into().map_or(0, i64::cast_unsigned));
 }
 
 fn text(seconds: i64, nanos: i32, precision: Precision) -> Option<String> {
@@ -67,6 +76,11 @@ mod tests {
         for (bytes, precision, expected) in cases {
             let expected = expected.map(|text| text.map(str::to_owned)).map_err(str::to_owned);
             assert_eq!(read(bytes, precision), expected, "{bytes:?}");
+            if let Ok(Some(text)) = expected {
+                let mut writer = Writer::default();
+                write(&text, precision, &mut writer);
+                assert_eq!(read(&writer.finish(), precision), Ok(Some(text)));
+            }
         }
     }
 }

@@ -17,10 +17,12 @@ mod time; // moments, with the errors of Go's parser
 #[cfg(test)]
 mod promises; // what decoding holds, over every kind
 
-pub(crate) use base64::encode as base64;
+pub(crate) use base64::{decode_or_empty as from_base64, encode as base64};
 pub(crate) use decode::{Decoded, decode, decode_node};
-pub(crate) use model::{Field, Item, ListKind, Patch, Shape, Type, Wire};
+pub(crate) use model::{Field, Item, ListKind, Patch, Shape, Type};
 pub(crate) use normal::complete;
+#[cfg(test)]
+pub(crate) use promises::full_object;
 pub(crate) use published::Published;
 pub(crate) use read::{Expected, read_typed};
 
@@ -78,7 +80,7 @@ mod tests {
         assert_eq!(ports.list, Some(ListKind::Map(&["containerPort", "protocol"])));
         assert_eq!(ports.patch, Some((Patch::Merge, "containerPort")));
         let protocol = ports.shape.item().object().and_then(|ty| ty.field("protocol")).expect("a protocol");
-        assert_eq!((protocol.default, protocol.number, protocol.shape.item().wire()), (Some("\"TCP\""), 4, Some(Wire::Str)));
+        assert_eq!((protocol.default, protocol.number, protocol.shape), (Some("\"TCP\""), 4, Shape::One(Item::Str)));
         let empty_dir = field("Pod", &["spec", "volumes", "emptyDir"]);
         assert_eq!((empty_dir.embedded, empty_dir.inside, empty_dir.number), ("VolumeSource", [2].as_slice(), 2));
         assert_eq!(field("Pod", &["spec", "nodeSelector"]).atomic, Some(true));

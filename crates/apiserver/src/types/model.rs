@@ -127,26 +127,6 @@ impl Item {
             _ => None,
         }
     }
-
-    /// How protobuf writes it; `None` for a message.
-    pub(crate) const fn wire(self) -> Option<Wire> {
-        match self {
-            Self::Str => Some(Wire::Str),
-            Self::Bytes => Some(Wire::Bytes),
-            Self::Bool | Self::Int32 | Self::Int64 => Some(Wire::Varint),
-            Self::Double => Some(Wire::Fixed64),
-            _ => None,
-        }
-    }
-}
-
-/// How protobuf writes a scalar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wire {
-    Varint,
-    Fixed64,
-    Str,
-    Bytes,
 }
 
 /// How a server-side apply tells the items of a list apart.

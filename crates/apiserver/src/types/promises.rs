@@ -155,6 +155,11 @@ fn object_with_every_field_set_comes_back_unchanged() {
     }
 }
 
+/// An object of the type with every field set, as it comes back from decoding.
+pub(crate) fn full_object(ty: &'static Type) -> Map<String, Value> {
+    full(ty, 0)
+}
+
 /// An object of the type with every field set; what holds itself again ends after a few levels.
 fn full(ty: &'static Type, depth: usize) -> Map<String, Value> {
     let fields = ty.fields().iter().filter(|field| depth == 0 || field.embedded != "TypeMeta");
