@@ -12,6 +12,7 @@ use crate::{
     crd::{self, CLEANUP_FINALIZER, Definition, Names, Termination},
     error::ApiError,
     object::Object,
+    ownership::Tracker,
     registry::Resource,
     store::{ObjectKey, Range},
     write::{Change, DeleteOptions, Propagation},
@@ -131,7 +132,19 @@ impl Api {
         let resource = self.definition_resource();
         let missing = || ApiError::NotFound { resource: resource.group_resource(), name: name.to_owned() };
         let key = ObjectKey::new("", name);
-        self.update(&resource, &key, change(&resource), false, None, |old| old.cloned().map(&edit).ok_or_else(missing)).await.map(|_| ())
+        let tracker = Tracker {
+            catalog: self.registry.catalog(),
+            resource: &resource,
+            part: "status",
+            manager: "kube-apiserver".to_owned(),
+            now: self.clock.now(),
+        };
+        let edited = |old: Option<&Object>| {
+            let mut new = old.cloned().map(&edit).ok_or_else(missing)?;
+            tracker.update(old, &mut new);
+            Ok(new)
+        };
+        self.update(&resource, &key, change(&resource), false, None, edited).await.map(|_| ())
     }
 
     fn definition_resource(&self) -> Arc<Resource> {

@@ -41,7 +41,7 @@ pub(crate) struct ObjectMeta {
     pub(crate) owner_references: Vec<OwnerReference>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub(crate) finalizers: Vec<String>,
-    /// Who owns which field; opaque until field ownership is kept.
+    /// Who owns which field; only `ownership` looks into the entries.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub(crate) managed_fields: Vec<Value>,
 }

@@ -3,23 +3,27 @@
 //! Holds: a field that somebody else owns changes only by force; a field goes only if its manager applied it last time and nobody else
 //! owns it.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
 
 use serde_json::{Map, Value};
 
 use super::{
-    FieldSet, Filter, Operation, Owner,
+    FieldSet, Filter, Node, Operation, Owner,
     collect::{collect, remove, with_named},
     compare::{compare, same},
     merge::merge,
     read_owners,
-    track::{Differences, Tracker, empty, root, untracked},
+    track::{Differences, Tracker, empty, root},
     validate::validate,
     write_owners,
 };
 use crate::{
     error::{ApiError, Cause},
-    object::Object,
+    object::{Object, ObjectMeta},
+    registry::Resource,
 };
 
 /// Books fields of objects that nobody tracked before the first apply.
@@ -27,6 +31,24 @@ const BEFORE_FIRST: &str = "before-first-apply";
 
 /// Where `kubectl apply` without a server's help keeps what it applied last.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// What an object is called and what the server writes: nobody owns it.
+static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
+    FieldSet::of_paths(&[
+        &["apiVersion"],
+        &["kind"],
+        &["metadata"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "creationTimestamp"],
+        &["metadata", "selfLink"],
+        &["metadata", "uid"],
+        &["metadata", "clusterName"],
+        &["metadata", "generation"],
+        &["metadata", "managedFields"],
+        &["metadata", "resourceVersion"],
+    ])
+});
 
 /// Fields that an apply would change and others own.
 #[derive(Default)]
@@ -46,7 +68,7 @@ impl Tracker<'_> {
     pub(crate) fn apply(&self, old: Option<&Object>, config: &Map<String, Value>, force: bool) -> Result<Object, ApiError> {
         self.check_kind(config)?;
         let live = match old {
-            Some(old) => Object { meta: crate::object::ObjectMeta { managed_fields: Vec::new(), ..old.meta.clone() }, ..old.clone() },
+            Some(old) => Object { meta: ObjectMeta { managed_fields: Vec::new(), ..old.meta.clone() }, ..old.clone() },
             None => empty(self.resource),
         };
         let entries = old.map(|old| old.meta.managed_fields.as_slice()).unwrap_or_default();
@@ -96,7 +118,7 @@ impl Tracker<'_> {
         if !same(&live_value, &value) {
             owner.time = Some(self.now);
         }
-        owner.fields = owner.fields.difference(&untracked());
+        owner.fields = owner.fields.difference(&UNOWNED);
         if !owner.fields.is_empty() {
             owners.push(owner);
         }
@@ -205,13 +227,13 @@ impl Tracker<'_> {
 /// An object in one version of its kind.
 struct View<'a> {
     /// Where it is another one than the tracker's.
-    other: Option<std::sync::Arc<crate::registry::Resource>>,
-    resource: &'a crate::registry::Resource,
+    other: Option<Arc<Resource>>,
+    resource: &'a Resource,
     value: Value,
 }
 
 impl<'a> View<'a> {
-    fn resource(&self) -> &crate::registry::Resource {
+    fn resource(&self) -> &Resource {
         self.other.as_deref().unwrap_or(self.resource)
     }
 
@@ -219,7 +241,7 @@ impl<'a> View<'a> {
         self.value.get("apiVersion").and_then(Value::as_str).unwrap_or_default()
     }
 
-    fn node(&self) -> super::Node<'_> {
+    fn node(&self) -> Node<'_> {
         root(self.resource())
     }
 

@@ -103,8 +103,7 @@ impl<'s> Node<'s> {
             Item::Bool => Self::Scalar(Scalar::Bool),
             Item::Int32 | Item::Int64 | Item::Double => Self::Scalar(Scalar::Number),
             Item::Time | Item::MicroTime | Item::Quantity | Item::IntOrString => Self::Scalar(Scalar::Any),
-            Item::Raw | Item::Owned => Self::Deduced,
-            Item::Json | Item::SchemaOrBool | Item::SchemaOrArray | Item::SchemaOrStrings => Self::Opaque,
+            Item::Raw | Item::Owned | Item::Json | Item::SchemaOrBool | Item::SchemaOrArray | Item::SchemaOrStrings => Self::Opaque,
             Item::Object(_) => item.object().map_or(Self::Opaque, |ty| Self::Struct(ty, ty.atomic)),
         }
     }
@@ -143,6 +142,7 @@ impl<'s> Node<'s> {
             return Atom::Scalar(Scalar::Any);
         }
         match schema.type_name.as_str() {
+            "object" if schema.says_nothing() => Self::Opaque.atom(value),
             "object" => Atom::Map(MapOf { node: self, atomic: schema.map_type.as_deref() == Some("atomic") }),
             "array" => Atom::List(ListOf {
                 items: schema.item().map_or(Self::Opaque, Self::Part),
@@ -158,6 +158,13 @@ impl<'s> Node<'s> {
             _ if schema.preserves() => Self::Deduced.atom(value),
             _ => Self::Opaque.atom(value),
         }
+    }
+}
+
+impl crd::Schema {
+    /// Whether nothing is said of the fields of an object, not even that any are kept.
+    fn says_nothing(&self) -> bool {
+        self.properties.is_empty() && self.additional_properties.is_none() && !self.preserves() && !self.embedded_resource
     }
 }
 
@@ -202,10 +209,9 @@ fn part<'s>(schema: &'s crd::Schema, key: &str) -> Option<Child<'s>> {
     if let Some(field) = schema.properties.get(key) {
         return Some(Child { node: Node::Part(field), named: true });
     }
-    let open = schema.preserves() || (schema.properties.is_empty() && schema.additional_properties.is_none());
     match schema.additional() {
         Some(values) => Some(Child { node: Node::Part(values), named: false }),
-        None => open.then_some(Child { node: Node::Deduced, named: false }),
+        None => schema.preserves().then_some(Child { node: Node::Deduced, named: false }),
     }
 }
 

@@ -80,7 +80,7 @@ impl Tracker<'_> {
             !other.fields.is_empty()
         });
         let own = differences.at(&owner.api_version).cloned().unwrap_or_default();
-        owner.fields = own.added.union(&own.modified).difference(&untracked());
+        owner.fields = own.added.union(&own.modified);
         if owner.fields.is_empty() {
             return;
         }
@@ -202,14 +202,4 @@ fn metadata(old: &ObjectMeta, new: &ObjectMeta) -> Option<(Value, Value)> {
         serde_json::to_value(owned).expect("metadata has string keys only")
     };
     (!equal).then(|| (shown(old), shown(new)))
-}
-
-/// What an object is called and what the server writes: nobody owns it.
-pub(super) fn untracked() -> FieldSet {
-    let names =
-        ["name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion"];
-    let paths: Vec<[&str; 2]> = names.iter().map(|name| ["metadata", name]).collect();
-    let mut all: Vec<&[&str]> = vec![&["apiVersion"], &["kind"], &["metadata"]];
-    all.extend(paths.iter().map(|path| path.as_slice()));
-    FieldSet::of_paths(&all)
 }

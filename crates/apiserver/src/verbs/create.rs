@@ -22,6 +22,9 @@ pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
         object.meta.name.clone_from(&call.target.name);
     }
     settle_namespace(call, &mut object)?;
+    // Nobody owns what a new object cannot have.
+    object.meta.deletion_timestamp = None;
+    object.meta.deletion_grace_period_seconds = None;
     call.tracker(api, &options).update(None, &mut object);
     api.admit(call, &mut object, None).await?;
     let created = api.create(resource, object, options.dry_run, Some(call)).await?;

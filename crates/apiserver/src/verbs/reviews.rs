@@ -22,6 +22,7 @@ pub(super) fn answer(api: &Api, authenticator: &Authenticator, call: &Call, revi
     let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
     let (mut asked, warnings) = read_object(call, &options)?;
     settle_namespace(call, &mut asked)?;
+    call.tracker(api, &options).update(None, &mut asked);
     let (user, now) = (&call.user, api.clock.now());
     let answered = match review {
         Review::Token => auth::review_token(asked, authenticator, api, now)?,

@@ -1,6 +1,8 @@
 //! Lists in a strategic merge patch: what becomes of their items, and in which order they stand.
 //! Holds: items the patch names stand in the patch's order, the others in theirs; both are woven together by the order the object had.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
 use super::{
@@ -58,12 +60,8 @@ pub(super) fn merge(current: &mut Vec<Value>, patch: &mut [Value], field: &Found
     }
     if element_type(current, patch)? != "map[string]interface {}" {
         let before = std::mem::take(current);
-        let mut merged: Vec<Value> = Vec::with_capacity(before.len() + patch.len());
-        for value in before.iter().chain(patch.iter()) {
-            if !merged.contains(value) {
-                merged.push(value.clone());
-            }
-        }
+        let mut seen = HashSet::new();
+        let merged = before.iter().chain(patch.iter()).filter(|value| seen.insert(value.to_string())).cloned().collect();
         *current = in_order(merged, patch, &before, field.key)?;
         return Ok(());
     }
@@ -72,14 +70,18 @@ pub(super) fn merge(current: &mut Vec<Value>, patch: &mut [Value], field: &Found
     }
     let Some(named) = follow_directives(current, patch, field.key)? else { return Ok(()) };
     let before = current.clone();
+    let mut places = Places::of(current, field.key);
     let mut order = Vec::with_capacity(named.len());
     for at in named {
         let item = patch[at].as_object_mut().expect("items were found to be maps");
         let key = item.get(field.key).ok_or_else(|| no_key(item, field.key))?.clone();
         order.push(Value::Object(Map::from_iter([(field.key.to_owned(), key.clone())])));
-        match position(current, field.key, &key).and_then(|i| current[i].as_object_mut()) {
+        match places.find(&key).and_then(|i| current[i].as_object_mut()) {
             Some(there) => merge_map(there, item, field.schema)?,
-            None => current.push(patch[at].clone()),
+            None => {
+                places.add(&key, current.len());
+                current.push(patch[at].clone());
+            }
         }
     }
     *current = in_order(std::mem::take(current), &order, &before, field.key)?;
@@ -90,6 +92,7 @@ pub(super) fn merge(current: &mut Vec<Value>, patch: &mut [Value], field: &Found
 /// replaced, and is done.
 fn follow_directives(current: &mut Vec<Value>, patch: &[Value], key: &str) -> Result<Option<Vec<usize>>, ApiError> {
     let mut plain = Vec::with_capacity(patch.len());
+    let mut deleted = HashSet::new();
     let mut replaces = false;
     for (at, item) in patch.iter().enumerate() {
         let item = item.as_object().expect("items were found to be maps");
@@ -99,13 +102,15 @@ fn follow_directives(current: &mut Vec<Value>, patch: &[Value], key: &str) -> Re
         };
         match directive.as_str() {
             Some("delete") => {
-                let wanted = item.get(key).ok_or_else(|| no_key(item, key))?;
-                current.retain(|there| there.get(key) != Some(wanted));
+                deleted.insert(item.get(key).ok_or_else(|| no_key(item, key))?.to_string());
             }
             Some("replace") => replaces = true,
             Some("merge") => return Err(failed("merging lists cannot yet be specified in the patch".into())),
             _ => return Err(unknown_directive(directive, item)),
         }
+    }
+    if !deleted.is_empty() {
+        current.retain(|there| there.get(key).is_none_or(|value| !deleted.contains(&value.to_string())));
     }
     if replaces {
         *current = plain.into_iter().map(|at| patch[at].clone()).collect();
@@ -173,21 +178,41 @@ fn identity<'v>(item: &'v Value, key: &str) -> Result<&'v Value, ApiError> {
     map.get(key).ok_or_else(|| no_key(map, key))
 }
 
-fn position(list: &[Value], key: &str, wanted: &Value) -> Option<usize> {
-    list.iter().position(|item| if key.is_empty() { item == wanted } else { item.get(key) == Some(wanted) })
+/// Where in a list each item stands, by what tells it from others; of equal ones the first counts.
+struct Places(HashMap<String, usize>);
+
+impl Places {
+    fn of(list: &[Value], key: &str) -> Self {
+        let mut places = Self(HashMap::with_capacity(list.len()));
+        for (at, item) in list.iter().enumerate() {
+            if let Some(identity) = if key.is_empty() { Some(item) } else { item.get(key) } {
+                places.add(identity, at);
+            }
+        }
+        places
+    }
+
+    fn add(&mut self, identity: &Value, at: usize) {
+        self.0.entry(identity.to_string()).or_insert(at);
+    }
+
+    fn find(&self, identity: &Value) -> Option<usize> {
+        self.0.get(&identity.to_string()).copied()
+    }
 }
 
 /// Puts the items that `order` names into its order, weaves the others in between by the order they had, and puts in front of them what
 /// was not there before.
 fn in_order(merged: Vec<Value>, order: &[Value], before: &[Value], key: &str) -> Result<Vec<Value>, ApiError> {
-    let rank_in = |list: &[Value], item: &Value| -> Result<Option<usize>, ApiError> { Ok(position(list, key, identity(item, key)?)) };
     for item in order.iter().chain(before) {
         identity(item, key)?;
     }
+    let (wanted, had) = (Places::of(order, key), Places::of(before, key));
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for item in merged {
-        let was = rank_in(before, &item)?;
-        match rank_in(order, &item)? {
+        let identity = identity(&item, key)?;
+        let was = had.find(identity);
+        match wanted.find(identity) {
             Some(rank) => named.push((rank, was, item)),
             None => others.push((was, item)),
         }

@@ -11,6 +11,8 @@ mod schema; // what the type table says of a field
 
 pub(crate) use print::GoValue;
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use crate::{error::ApiError, types::Type};
@@ -122,7 +124,8 @@ fn delete_values(object: &mut Map<String, Value>, name: &str, change: &Value, sc
         }
         (Some(Value::Array(current)), Value::Array(values)) => {
             schema.list(name)?;
-            current.retain(|value| !values.contains(value));
+            let gone: HashSet<String> = values.iter().map(Value::to_string).collect();
+            current.retain(|value| !gone.contains(&value.to_string()));
         }
         _ => {}
     }
