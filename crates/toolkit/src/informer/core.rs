@@ -26,7 +26,7 @@ use crate::{fifo::Batch, key::ObjectKey, source::SourceError};
 /// One namespace, or all of them.
 pub(crate) type Scope = Option<String>;
 
-/// What happened to an informer's feeds so far.
+/// What an informer holds, and what happened to its feeds so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InformerStats {
     /// Whole lists taken, the first included.
@@ -35,6 +35,10 @@ pub struct InformerStats {
     pub watches: u64,
     /// Objects that could not be decoded and were passed over.
     pub undecodable: u64,
+    /// Objects in the cache.
+    pub objects: usize,
+    /// Changes that handlers were not told yet, one an object and handler.
+    pub backlog: usize,
 }
 
 #[derive(Debug, Default)]
@@ -206,7 +210,9 @@ impl<K: Resource + Send + Sync + 'static> Core<K> {
     pub(crate) fn stats(&self) -> InformerStats {
         let Counters { relists, watches, undecodable } = &self.counters;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        InformerStats { relists: read(relists), watches: read(watches), undecodable: read(undecodable) }
+        let objects = self.index().len();
+        let backlog = self.distribution().slots.iter().map(|slot| slot.mailbox.depth.load(Ordering::Relaxed)).sum();
+        InformerStats { relists: read(relists), watches: read(watches), undecodable: read(undecodable), objects, backlog }
     }
 
     fn publish(&self, distribution: &Distribution<K>) {

@@ -282,9 +282,20 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
         self.0.core.block(reason);
     }
 
-    /// What happened so far.
+    /// What it holds, and what happened so far.
     pub fn stats(&self) -> InformerStats {
         self.0.core.stats()
+    }
+
+    /// The same for those who must not keep the informer alive.
+    pub(crate) fn stats_while_alive(&self) -> impl Fn() -> Option<InformerStats> + Send + use<K> {
+        let informer = Arc::downgrade(&self.0);
+        move || informer.upgrade().map(|shared| shared.core.stats())
+    }
+
+    /// The resource, for people.
+    pub(crate) fn what(&self) -> &str {
+        &self.0.core.what
     }
 
     /// Runs the informer until `stop`. Feeds stop first, then handlers are told what is left; all tasks have ended when

@@ -436,6 +436,22 @@ async fn forbidden_watch_does_not_slow_another() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn scrape_tells_of_an_informer_while_it_lives() {
+    let server = server_with("ab");
+    let running = Running::on(&server).await;
+    server.garble("a");
+    until(|| running.informer.stats().undecodable == 1).await;
+    let metrics = crate::Metrics::new();
+    metrics.watch_informer(&running.informer);
+    let page = metrics.page();
+    for line in ["bellerophon_informer_objects{name=\"configmaps\"} 2", "bellerophon_informer_undecodable_total{name=\"configmaps\"} 1"] {
+        assert!(page.contains(line), "{line} is not in {page}");
+    }
+    running.stop().await;
+    assert!(!metrics.page().contains("configmaps"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn informer_runs_once() {
     let server = server_with("a");
     let running = Running::on(&server).await;

@@ -130,6 +130,7 @@ impl Manager {
 
     /// Runs an informer. The process is ready only once it is synced. Each informer is given once.
     pub fn cache<K: Resource + Send + Sync + 'static>(mut self, informer: &SharedInformer<K>) -> Self {
+        self.options.metrics.watch_informer(informer);
         let (a, b, c) = (informer.clone(), informer.clone(), informer.clone());
         let check = Check::new(format!("cache {informer:?}"), move || if a.has_synced() { Ok(()) } else { Err("not synced".into()) });
         self.health.require(check.clone());

@@ -4,6 +4,7 @@
 //! Holds: what can be asked is asked at scrape time, so a gauge is never stale; nothing grows with the number of objects.
 
 mod controller; // controller_runtime_*
+mod informer; // bellerophon_informer_*
 mod queue; // workqueue_*
 
 use std::fmt;
@@ -14,9 +15,11 @@ use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use prometheus_client::registry::Registry;
 
-use crate::{QueueObserver, WorkQueue};
+use crate::{QueueObserver, SharedInformer, WorkQueue};
 use controller::ControllerFamilies;
 pub(crate) use controller::ControllerMetrics;
+use informer::WatchedInformers;
+use kube::Resource;
 use queue::QueueFamilies;
 
 /// All metrics of one process. Clones are handles to the same metrics.
@@ -25,6 +28,7 @@ pub struct Metrics(Arc<Inner>);
 
 struct Inner {
     registry: Mutex<Registry>,
+    informers: WatchedInformers,
     queues: QueueFamilies,
     controllers: ControllerFamilies,
     leader: Family<NameLabel, Gauge>,
@@ -48,13 +52,21 @@ impl Metrics {
     /// Metrics at zero.
     pub fn new() -> Self {
         let mut registry = Registry::default();
+        let informers = WatchedInformers::default();
+        registry.register_collector(Box::new(informers.clone()));
         let queues = QueueFamilies::register(&mut registry);
         let controllers = ControllerFamilies::register(&mut registry);
         let (leader, slowpath, requests) = (Family::default(), Family::default(), Family::default());
         registry.register("leader_election_master_status", "Whether this process leads: 1 if it does", leader.clone());
         registry.register("leader_election_slowpath", "Renewals that had to read the lease first", slowpath.clone());
         registry.register("rest_client_requests", "Requests to the API server, by answer, method and host", requests.clone());
-        Self(Arc::new(Inner { registry: Mutex::new(registry), queues, controllers, leader, slowpath, requests }))
+        Self(Arc::new(Inner { registry: Mutex::new(registry), informers, queues, controllers, leader, slowpath, requests }))
+    }
+
+    /// Reports size, lists, watches, undecodable objects and the backlog of handlers of an informer at each scrape, for as
+    /// long as the informer lives.
+    pub fn watch_informer<K: Resource + Send + Sync + 'static>(&self, informer: &SharedInformer<K>) {
+        self.0.informers.watch(informer);
     }
 
     /// Measures the times of a queue of that name. Pass it in [`QueueOptions`](crate::QueueOptions).
