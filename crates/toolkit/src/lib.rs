@@ -1,4 +1,27 @@
 //! The controller toolkit: from what happens on a Kubernetes API to what a controller does about it.
+//!
+//! ```text
+//! API server → source → reflector → fifo → informer (cache, indexes) ─→ listers ─────────┐
+//!                                             └→ handlers → work queue → workers → your reconcile → API server
+//! ```
+//!
+//! A [`SharedInformer`] keeps a cache of one kind equal to the server's list. A [`Controller`] turns its changes into keys
+//! in a [`WorkQueue`], and its workers call your reconcile for one key at a time. A [`Manager`] starts and stops it all.
+//!
+//! ```no_run
+//! use bellerophon::{Controller, InformerOptions, Manager, ManagerOptions, Outcome, Request, SharedInformer};
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//!
+//! # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! let maps = SharedInformer::<ConfigMap>::new(client.clone(), (), InformerOptions::default());
+//! let controller = Controller::of(&maps).workers(2).reconcile_with(async |request: Request<ConfigMap>| {
+//!     println!("{} because {}", request.key, request.causes);
+//!     Ok(Outcome::Done)
+//! });
+//! Manager::new(client, ManagerOptions::default()).cache(&maps).controller(controller).run_until_signal().await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod clock; // the one source of randomness and of wall-clock time
 mod key; // the name of an object
