@@ -162,13 +162,16 @@ impl Custom {
         Ok(unknown)
     }
 
-    /// Turns a stored object into this version. Defaults and pruning are those of the stored version, as in the real server.
+    /// Turns a stored object into this version: completed by the stored version's schema, and cut to this one's, as in the real server.
     pub(crate) fn out_of_storage(&self, group: &str, version: &str, written_under: u64, object: &mut Object) {
         object.api_version = format!("{group}/{version}");
         if written_under != self.generation {
             // Fields that were fine when they were written and are not now are shown as far as they can be.
             let _unknown = self.storage.1.prune(&mut object.body);
             self.storage.1.default(&mut object.body);
+        }
+        if !Arc::ptr_eq(&self.storage.1, &self.schema) {
+            let _unknown = self.schema.prune(&mut object.body);
         }
     }
 
