@@ -185,6 +185,26 @@ fn workload_is_applied_and_described() {
 }
 
 #[test]
+fn objects_are_made_from_the_command_line() {
+    // From 1.32 on kubectl sends these bodies as protobuf.
+    let Some(kubectl) = Kubectl::with_server() else { return };
+    kubectl.check(&[
+        ("create configmap settings --from-literal=a=b", "configmap/settings created"),
+        ("get configmap settings -o jsonpath={.data}", r#"{"a":"b"}"#),
+        ("create secret generic key --from-literal=a=b", "secret/key created"),
+        ("get secret key -o jsonpath={.data.a}{.type}", "Yg==Opaque"),
+        ("create deployment web --image=registry.example/pegasus:1", "deployment.apps/web created"),
+        ("get deployment web -o jsonpath={.spec.template.spec.containers[0].image}", "registry.example/pegasus:1"),
+        ("create service clusterip web --tcp=80:8080", "service/web created"),
+        ("get service web -o jsonpath={.spec.ports[0].targetPort}", "8080"),
+        ("create serviceaccount robot", "serviceaccount/robot created"),
+        ("auth can-i create pods", "yes"),
+    ]);
+    let again = kubectl.refused("create configmap settings");
+    assert!(again.ends_with(r#"configmaps "settings" already exists"#), "{again}");
+}
+
+#[test]
 fn server_says_what_it_serves_and_who_asks() {
     let Some(kubectl) = Kubectl::with_server() else { return };
     let resources = kubectl.table("api-resources");

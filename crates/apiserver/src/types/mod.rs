@@ -24,7 +24,7 @@ pub(crate) use normal::complete;
 #[cfg(test)]
 pub(crate) use promises::full_object;
 pub(crate) use published::Published;
-pub(crate) use read::{Expected, read_typed};
+pub(crate) use read::{Expected, read_options, read_typed};
 
 use table::{KINDS, SCHEMA, TYPES, UNSERVED};
 

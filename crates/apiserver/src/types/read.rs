@@ -1,7 +1,7 @@
 //! A request body read by the kind that its path expects.
 //! In: bytes. Out: an [`Object`] with what strict decoding objects to, or a refusal in the words of the server.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Decoded, Published, Type, decode_node, is_registered};
 use crate::{
@@ -70,14 +70,6 @@ impl DecodeError {
             }
         }
     }
-
-    /// What is wrong, without saying of what: bodies of options are refused so.
-    pub(crate) fn reason(&self) -> String {
-        match self {
-            Self::Unrecognized { why } | Self::Unhandled { why, .. } => why.clone(),
-            Self::WrongVersion { .. } => self.message("", b""),
-        }
-    }
 }
 
 /// Reads a body as the kind that is expected. A body may leave out its apiVersion and kind.
@@ -92,8 +84,7 @@ pub(crate) fn read_typed(bytes: &[u8], encoding: Encoding, expected: &Expected) 
     }
     let scheme = scheme(expected.group);
     if !named.is_expected(expected) && (self::scheme(&named.group) != scheme || !is_registered(&named.group, &named.version, &named.kind)) {
-        let api_version = join(&named.group, &named.version);
-        return Err(unhandled(format!("no kind {:?} is registered for version {api_version:?} in scheme {scheme:?}", named.kind)));
+        return Err(unhandled(named.unregistered(scheme)));
     }
     let ty = Published::of_kind(&named.group, &named.version, &named.kind).unwrap_or(expected.ty);
     let tree = content.into_tree(ty).map_err(unhandled)?;
@@ -109,6 +100,19 @@ pub(crate) fn read_typed(bytes: &[u8], encoding: Encoding, expected: &Expected) 
     object.insert("kind".to_owned(), Value::String(expected.kind.to_owned()));
     let object = Object::from_map(object).map_err(|e| unhandled(e.to_string()))?;
     Ok(Typed { object, strict: tree.repeated.into_iter().chain(strict).collect() })
+}
+
+/// Reads options, which have the same form in every group and version.
+///
+/// # Errors
+/// What is wrong with them, without saying of what.
+pub(crate) fn read_options(bytes: &[u8], encoding: Encoding, expected: &Expected) -> Result<Map<String, Value>, String> {
+    let (named, content) = open(bytes, encoding, expected)?;
+    if named.kind != expected.kind {
+        return Err(named.unregistered("k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"));
+    }
+    let tree = content.into_tree(expected.ty)?;
+    Ok(decode_node(expected.ty.type_(), tree.root)?.object)
 }
 
 /// What is in a body, before its type is known.
@@ -159,6 +163,12 @@ impl Named {
         }
         let kind = if kind.is_empty() { expected.kind } else { kind };
         Ok(Self { group: group.into(), version: version.into(), kind: kind.into() })
+    }
+
+    /// The refusal of a kind that a registry does not have.
+    fn unregistered(&self, scheme: &str) -> String {
+        let api_version = join(&self.group, &self.version);
+        format!("no kind {:?} is registered for version {api_version:?} in scheme {scheme:?}", self.kind)
     }
 
     fn is_expected(&self, expected: &Expected) -> bool {
@@ -314,5 +324,38 @@ zz: 1
         )
         .expect("good YAML");
         assert_eq!(yaml.strict, ["yaml: unmarshal errors:\n  line 3: key \"a\" already set in map", r#"unknown field "zz""#]);
+    }
+
+    #[test]
+    fn options_are_the_same_in_every_group() {
+        let expected = Expected::of("", "v1", "DeleteOptions").expect("a built-in kind");
+        let json = Encoding::Text(Media::Json);
+        for api_version in ["v1", "apps/v1", "apiextensions.k8s.io/v1", "example.com/v1", "meta.k8s.io/v1"] {
+            let body = format!(r#"{{"apiVersion":"{api_version}","kind":"DeleteOptions","gracePeriodSeconds":7}}"#);
+            let options = read_options(body.as_bytes(), json, &expected).expect(api_version);
+            assert_eq!(options["gracePeriodSeconds"], 7, "{api_version}");
+        }
+        let other = read_options(br#"{"apiVersion":"v1","kind":"ConfigMap"}"#, json, &expected).expect_err("another kind");
+        let scheme = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
+        assert_eq!(other, format!(r#"no kind "ConfigMap" is registered for version "v1" in scheme "{scheme}""#));
+    }
+
+    #[test]
+    fn protobuf_names_its_kind_in_the_envelope() {
+        let expected = Expected::of("apps", "v1", "Deployment").expect("a built-in kind");
+        let cases: [(&[u8], &str); 4] = [
+            (b"", "the object provided is unrecognized (must be of type Deployment): empty data (<empty>)"),
+            (b"k8s\0\x0a\x05", "the object provided is unrecognized (must be of type Deployment): unexpected EOF (6b3873000a05)"),
+            (
+                b"k8s\0\x0a\x09\x0a\x02v1\x12\x03Pod",
+                r#"Pod in version "v1" cannot be handled as a Deployment: converting (v1.Pod) to (apps.Deployment): unknown conversion"#,
+            ),
+            (b"k8s\0\x12\x02\x0a\x05", r#"Deployment in version "v1" cannot be handled as a Deployment: unexpected EOF"#),
+        ];
+        for (body, message) in cases {
+            assert_eq!(read_typed(body, Encoding::Protobuf, &expected).expect_err(message).message("Deployment", body), message);
+        }
+        let object = read_typed(b"k8s\0\x12\x05\x0a\x03\x0a\x01a", Encoding::Protobuf, &expected).expect("a named object").object;
+        assert_eq!((object.api_version.as_str(), object.meta.name.as_str()), ("apps/v1", "a"));
     }
 }

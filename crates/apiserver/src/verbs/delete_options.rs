@@ -90,6 +90,5 @@ fn from_query(call: &Call) -> Result<Map<String, Value>, ApiError> {
 fn from_body(call: &Call) -> Result<Map<String, Value>, ApiError> {
     let encoding = call.body_encoding()?;
     let expected = Expected::of("", "v1", "DeleteOptions").expect("DeleteOptions have a type");
-    let typed = types::read_typed(&call.body, encoding, &expected).map_err(|e| ApiError::BadRequest(e.reason()))?;
-    Ok(typed.object.body)
+    types::read_options(&call.body, encoding, &expected).map_err(ApiError::BadRequest)
 }
