@@ -7,6 +7,7 @@ mod handler; // who is told
 mod index; // the objects
 mod lister; // reads
 mod mailbox; // what a handler has still to be told
+mod options; // what is cached, and how
 mod status; // synced, or why not
 #[cfg(test)]
 mod tests; // the promises, on a scripted server
@@ -19,7 +20,7 @@ use std::{
     },
 };
 
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -29,6 +30,7 @@ pub use self::{
     handler::{EventHandler, HandlerHandle, HandlerOptions, Tombstone},
     index::IndexError,
     lister::Lister,
+    options::{InformerOptions, Namespaces, Transform},
     status::SyncError,
 };
 use self::{
@@ -40,88 +42,6 @@ use crate::{
     reflector::{InitialList, Reflector, TransformFn},
     source::{KubeListWatch, ListWatch},
 };
-
-/// Objects a page when a list is paged, as in client-go.
-const PAGE_SIZE: u32 = 500;
-
-/// The namespaces whose objects are cached.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Namespaces {
-    /// All, and cluster-scoped objects.
-    #[default]
-    All,
-    /// These, each with a watch of its own; it needs no rights on others.
-    Named(BTreeSet<String>),
-}
-
-impl Namespaces {
-    fn scopes(&self) -> BTreeSet<Scope> {
-        match self {
-            Self::All => [None].into(),
-            Self::Named(names) => names.iter().cloned().map(Some).collect(),
-        }
-    }
-}
-
-/// Changes each object before it is cached, so that what nobody reads takes no memory.
-#[derive(Clone)]
-pub struct Transform<K>(TransformFn<K>);
-
-impl<K> std::fmt::Debug for Transform<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Transform")
-    }
-}
-
-impl<K: Resource> Transform<K> {
-    /// Drops `metadata.managedFields`. This is the default.
-    pub fn strip_managed_fields() -> Self {
-        Self::by(|object| object.managed_fields_mut().clear())
-    }
-
-    /// Keeps objects whole, `metadata.managedFields` included.
-    pub fn none() -> Self {
-        Self::by(|_| {})
-    }
-
-    /// Does what the function does, and nothing else. An object on which it panics is passed over and counted.
-    pub fn by(function: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(function))
-    }
-}
-
-/// What an informer caches, and how.
-#[derive(Clone, Debug)]
-pub struct InformerOptions<K> {
-    /// Where it watches at first; [`SharedInformer::set_namespaces`] changes it.
-    pub namespaces: Namespaces,
-    /// Only objects whose labels match, chosen by the server.
-    pub labels: Option<String>,
-    /// Only objects whose fields match, chosen by the server.
-    pub fields: Option<String>,
-    /// What happens to each object before it is cached.
-    pub transform: Transform<K>,
-    /// How the cache is filled at first.
-    pub initial_list: InitialList,
-    /// Objects a page when the list is paged.
-    pub page_size: u32,
-    /// Where jitter comes from.
-    pub entropy: Entropy,
-}
-
-impl<K: Resource> Default for InformerOptions<K> {
-    fn default() -> Self {
-        Self {
-            namespaces: Namespaces::All,
-            labels: None,
-            fields: None,
-            transform: Transform::strip_managed_fields(),
-            initial_list: InitialList::default(),
-            page_size: PAGE_SIZE,
-            entropy: Entropy::from_os(),
-        }
-    }
-}
 
 /// The informer was run before; it runs once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
