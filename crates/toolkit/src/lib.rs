@@ -77,6 +77,6 @@ pub use leader::{LeaderElector, LeaderError, LeaderOptions, Term};
 pub use manager::{Check, Health, Manager, ManagerError, ManagerOptions};
 
 pub use events::{EventRecorder, EventType, EventWriter, Note, WAITING_MAX};
-pub use metrics::Metrics;
+pub use metrics::{CountRequests, Metrics};
 pub use owner::{OwnerError, set_controller_reference, set_owner_reference};
 pub use trace::{TraceBatch, TraceBus, TraceEvent, TraceRecord};

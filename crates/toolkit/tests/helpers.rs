@@ -1,4 +1,5 @@
 //! Promises of the helpers a reconcile writes with, on the embedded server in paused time.
+#![expect(clippy::unwrap_used, reason = "a failed expectation in a test is the failure of the test")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -64,12 +65,9 @@ async fn finalizer_is_stored_before_work_and_goes_after_clean_up() {
         });
         finalizer.await
     };
-    let story = run(
-        move |client, story, request| work(client, story, request),
-        async |maps| {
-            maps.delete("one", &DeleteParams::default()).await.unwrap();
-        },
-    )
+    let story = run(work, async |maps| {
+        maps.delete("one", &DeleteParams::default()).await.unwrap();
+    })
     .await;
     let ours = r#"with ["example.org/test"]"#;
     assert_eq!(story, [format!("Apply {ours}, try 1"), format!("CleanUp {ours}, try 1"), format!("CleanUp {ours}, try 2"), "gone".into()]);
@@ -84,12 +82,9 @@ async fn unchanged_object_is_not_written() {
         assert!(done != Done::Created);
         Ok(Outcome::Done)
     };
-    let story = run(
-        move |client, story, request| work(client, story, request),
-        async |maps| {
-            maps.patch("one", &PatchParams::default(), &Patch::Merge(json!({ "data": { "a": "foreign", "c": "d" } }))).await.unwrap();
-        },
-    )
+    let story = run(work, async |maps| {
+        maps.patch("one", &PatchParams::default(), &Patch::Merge(json!({ "data": { "a": "foreign", "c": "d" } }))).await.unwrap();
+    })
     .await;
     let (alone, both) = (r#"{"a": "b"}"#, r#"{"a": "b", "c": "d"}"#);
     assert_eq!(story, [format!("Patched {alone}"), format!("Unchanged {alone}"), format!("Patched {both}"), format!("Unchanged {both}")]);
@@ -115,6 +110,6 @@ async fn stale_form_is_neither_patched_nor_deleted() {
         story.lock().unwrap().push("deleted once, gone the second time".into());
         Ok(Outcome::Done)
     };
-    let story = run(move |client, story, request| work(client, story, request), async |_| {}).await;
+    let story = run(work, async |_| {}).await;
     assert_eq!(story, ["[true, true]", "deleted once, gone the second time"]);
 }

@@ -3,6 +3,7 @@
 //! In: counts and times from queues, controllers, leader election and the client. Out: one text page.
 //! Holds: what can be asked is asked at scrape time, so a gauge is never stale; nothing grows with the number of objects.
 
+mod client; // rest_client_*
 mod controller; // controller_runtime_*
 mod informer; // bellerophon_informer_*
 mod queue; // workqueue_*
@@ -16,6 +17,7 @@ use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge}
 use prometheus_client::registry::Registry;
 
 use crate::{QueueObserver, SharedInformer, WorkQueue};
+pub use client::CountRequests;
 use controller::ControllerFamilies;
 pub(crate) use controller::ControllerMetrics;
 use informer::WatchedInformers;
@@ -79,8 +81,12 @@ impl Metrics {
         self.0.queues.watch(name, queue);
     }
 
-    /// One request to the API server; named as client-go's `rest_client_requests_total`.
-    pub fn count_request(&self, code: &str, method: &str, host: &str) {
+    /// Counts the requests of a client: give it to `kube::client::ClientBuilder::with_layer`.
+    pub fn client_layer(&self) -> CountRequests<()> {
+        CountRequests::new((), self.clone())
+    }
+
+    pub(crate) fn count_request(&self, code: &str, method: &str, host: &str) {
         let labels = RequestLabels { code: code.into(), host: host.into(), method: method.into() };
         self.0.requests.get_or_create(&labels).inc();
     }
