@@ -107,7 +107,8 @@ fn object_lives_from_create_to_delete() {
         ("annotate configmap settings note=y", "configmap/settings annotated"),
         ("patch configmap settings --type=merge -p {\"data\":{\"a\":\"c\"}}", "configmap/settings patched"),
         ("patch configmap settings --type=json -p [{\"op\":\"add\",\"path\":\"/data/d\",\"value\":\"e\"}]", "configmap/settings patched"),
-        ("get configmap settings -o jsonpath={.data}", r#"{"a":"c","d":"e"}"#),
+        ("patch configmap settings -p {\"data\":{\"f\":\"g\"}}", "configmap/settings patched"),
+        ("get configmap settings -o jsonpath={.data}", r#"{"a":"c","d":"e","f":"g"}"#),
         ("get configmap settings -o jsonpath={.metadata.labels.app}{.metadata.annotations.note}", "xy"),
     ]);
     assert_in_order(&kubectl.run("get configmap settings -o yaml"), &["apiVersion: v1", "a: c", "kind: ConfigMap", "uid:"]);
@@ -160,15 +161,18 @@ fn watch_prints_changes_as_they_happen() {
 }
 
 #[test]
-fn workload_is_applied_and_described() {
+fn workload_is_described_and_scaled() {
     let Some(kubectl) = Kubectl::with_server() else { return };
     kubectl.check(&[
         ("apply --validate=false -f deployment.yaml", "deployment.apps/stable created"),
         ("apply --validate=false -f deployment.yaml", "deployment.apps/stable unchanged"),
+        ("scale deployment stable --replicas=3", "deployment.apps/stable scaled"),
+        ("get deployment stable -o jsonpath={.spec.replicas}/{.metadata.generation}", "3/2"),
+        ("set image deployment/stable horse=registry.example/pegasus:2", "deployment.apps/stable image updated"),
     ]);
     let table = kubectl.table("get deployments -o wide");
     assert_eq!(table[0], "NAME READY UP-TO-DATE AVAILABLE AGE CONTAINERS IMAGES SELECTOR");
-    assert!(table[1].starts_with("stable 0/1 0 0 ") && table[1].ends_with("horse registry.example/pegasus:1 app=stable"), "{table:?}");
+    assert!(table[1].starts_with("stable 0/3 0 0 ") && table[1].ends_with("horse registry.example/pegasus:2 app=stable"), "{table:?}");
     let described = kubectl.run("describe deployment stable");
     assert_in_order(
         &described,
@@ -176,7 +180,7 @@ fn workload_is_applied_and_described() {
             "Name: stable",
             "Namespace: default",
             "Labels: app=stable",
-            "Replicas: 1 desired",
+            "Replicas: 3 desired",
             "StrategyType: RollingUpdate",
             "Containers: horse:",
         ],
@@ -243,7 +247,7 @@ fn custom_resource_behaves_like_any_other() {
     assert!(wide[1].starts_with("philonoe pegasus 2 registry.example/pegasus:1 "), "{wide:?}");
     assert_eq!(kubectl.table("get bsh -l app=stable")[0], "NAME HORSE REPLICAS AGE");
 
-    assert_eq!(kubectl.run("patch bsh philonoe --type=merge -p {\"spec\":{\"replicas\":5}}"), format!("{name} patched"));
+    assert_eq!(kubectl.run("scale bsh philonoe --replicas=5"), format!("{name} scaled"));
     assert_eq!(kubectl.run("patch shero philonoe --type=merge -p {\"spec\":{\"winged_horse_name\":\"arion\"}}"), format!("{name} patched"));
     assert_in_order(
         &kubectl.run("describe sheroes philonoe"),
@@ -266,6 +270,9 @@ fn custom_resource_behaves_like_any_other() {
     );
     let refused = kubectl.refused("patch shero philonoe --type=merge -p {\"spec\":{\"replicas\":-1}}");
     assert!(refused.contains("spec.replicas: Invalid value: -1: spec.replicas in body should be greater than or equal to 0"), "{refused}");
+    let object = kubectl.json("get --raw /apis/stable.simple-bellerophon.io/v444beta989/namespaces/default/sheroes/philonoe");
+    let owners = object["metadata"]["managedFields"].as_array().expect("fields have owners");
+    assert!(owners.iter().any(|owner| owner["manager"] == "kubectl-client-side-apply"), "{owners:?}");
 
     assert!(kubectl.run("delete -f sheroes-definition.yaml").ends_with("deleted"));
     let refused = kubectl.refused("get sheroes");

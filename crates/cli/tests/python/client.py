@@ -17,11 +17,11 @@ names = [namespace.metadata.name for namespace in core.list_namespace().items]
 assert "default" in names and "kube-system" in names, names
 assert client.VersionApi().get_code().minor == "36"
 
-# What is created can be read, replaced and refused.
+# What is created can be read, patched and refused.
 made = core.create_namespaced_config_map("default", config_map("first", a="b"))
 assert made.metadata.uid and made.data == {"a": "b"}, made
-replaced = core.replace_namespaced_config_map("first", "default", config_map("first", a="c"))
-assert replaced.data == {"a": "c"} and replaced.metadata.uid == made.metadata.uid, replaced
+patched = core.patch_namespaced_config_map("first", "default", {"data": {"a": "c"}})
+assert patched.data == {"a": "c"} and patched.metadata.uid == made.metadata.uid, patched
 try:
     core.create_namespaced_config_map("default", config_map("first"))
     raise AssertionError("a second object of the same name was accepted")
@@ -31,7 +31,7 @@ except client.ApiException as refused:
 # A watch from a list misses nothing and repeats nothing.
 since = core.list_namespaced_config_map("default").metadata.resource_version
 core.create_namespaced_config_map("default", config_map("second"))
-core.replace_namespaced_config_map("second", "default", config_map("second", k="v"))
+core.patch_namespaced_config_map("second", "default", {"data": {"k": "v"}})
 core.delete_namespaced_config_map("second", "default")
 seen = []
 for event in watch.Watch().stream(core.list_namespaced_config_map, "default", resource_version=since, timeout_seconds=60):
