@@ -70,6 +70,9 @@ fn prepare_update(new: &mut Object, old: &Object) {
 }
 
 fn default(object: &mut Object) {
+    // The real server keeps it as a field, so that every object it reads has one, and whoever wrote the object owns it.
+    let generation = template_generation(object);
+    set_template_generation(object, generation);
     let spec = object.section("spec");
     default_template(spec.map_at("template"));
     spec.default_to("revisionHistoryLimit", 10);
