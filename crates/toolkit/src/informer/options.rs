@@ -64,7 +64,7 @@ impl<K: Resource> Transform<K> {
 /// What an informer caches, and how.
 #[derive(Clone, Debug)]
 pub struct InformerOptions<K> {
-    /// Where it watches at first; [`SharedInformer::set_namespaces`] changes it.
+    /// Where it watches at first; [`SharedInformer::set_namespaces`](crate::SharedInformer::set_namespaces) changes it.
     pub namespaces: Namespaces,
     /// Only objects whose labels match, chosen by the server.
     pub labels: Option<String>,
