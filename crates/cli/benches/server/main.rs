@@ -1,4 +1,4 @@
-//! How fast the server is, measured from outside: `cargo bench -p bellerophon-cli`.
+//! How fast the server is, measured from outside: `cargo bench -p bellerophon-cli --bench server`.
 //!
 //! Starts the release binary, then loads it over TLS with a bearer token from clients on the same machine, in the shapes in which
 //! kube-apiserver was measured: start to ready, idle memory, GET, POST, LIST, write to watch, and fan-out. Prints a table; with
