@@ -216,3 +216,80 @@ fn seen_through(event: &Arc<Event>, scope: &Scope, selector: &Selector) -> Optio
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        object::Object,
+        selector::{FieldSelector, LabelSelector},
+        store::{Expect, Facets, MemoryStore, ObjectKey, Put, Store, Write},
+    };
+
+    const SHELF: &str = "/configmaps";
+    const SELECTORS: [&str; 6] = ["tier=1", "tier!=1", "tier in (1,2)", "tier", "!tier", "tier notin (0)"];
+
+    /// Gives one of three objects the tier of this number, none for 3; 4 deletes it.
+    fn write(store: &MemoryStore, object: usize, tier: usize) {
+        let key = ObjectKey::new("n", &format!("o{object}"));
+        let held = store.get(SHELF, &key);
+        if held.is_none() && tier == 4 {
+            return;
+        }
+        let expect = held.as_ref().map_or(Expect::Absent, |h| Expect::Version(h.revision));
+        let labels: BTreeMap<String, String> = (tier < 3).then(|| ("tier".to_owned(), tier.to_string())).into_iter().collect();
+        let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": key.name(), "labels": labels}});
+        let stored: Object = serde_json::from_value(value).expect("an object");
+        let put = Put { draft: stored.draft(), facets: Facets { labels, ..Facets::default() }, schema: 0 };
+        let committing = store.commit(Write { shelf: SHELF.into(), key, expect, put: (tier < 4).then_some(put) });
+        futures_util::FutureExt::now_or_never(committing).expect("memory answers at once").expect("the expectation is right");
+    }
+
+    fn selected(store: &MemoryStore, selector: &Selector, at: Revision) -> BTreeMap<ObjectKey, Revision> {
+        let listing = store.list(SHELF, &Range::default(), Some(at)).expect("nothing was forgotten");
+        listing.objects.iter().filter(|o| selector.matches(o)).map(|o| (o.key.clone(), o.revision)).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// Whoever lists at some revision and follows a watch from there holds what a list of the same selection shows now.
+        #[test]
+        fn selection_followed_by_a_watch_stays_true(
+            before in prop::collection::vec((0..3usize, 0..5usize), 0..12),
+            after in prop::collection::vec((0..3usize, 0..5usize), 0..24),
+            words in 0..SELECTORS.len(),
+        ) {
+            let selector =
+                Selector { labels: LabelSelector::parse(SELECTORS[words]).expect("a good selector"), fields: FieldSelector::default() };
+            let store = MemoryStore::new();
+            before.iter().for_each(|(object, tier)| write(&store, *object, *tier));
+            let since = store.revision();
+            let mut held = selected(&store, &selector, since);
+            let mut watch = store.watch(&SHELF.into(), since).expect("nothing was forgotten");
+            after.iter().for_each(|(object, tier)| write(&store, *object, *tier));
+            let (events, _) = watch.ready().expect("the watch keeps up");
+            for event in &events {
+                let (change, object) = match seen_through(event, &Scope::All, &selector) {
+                    None => continue,
+                    Some(WatchItem::Shared(event)) => (event.change, event.object.clone()),
+                    Some(WatchItem::Changed(change, object)) => (change, object),
+                    Some(other) => panic!("no such thing happened: {other:?}"),
+                };
+                prop_assert_eq!(object.revision, event.revision);
+                prop_assert!(selector.matches(&object), "what is told was selected before or is now");
+                let known = match change {
+                    Change::Deleted => held.remove(&object.key),
+                    Change::Added | Change::Modified => held.insert(object.key.clone(), object.revision),
+                };
+                prop_assert_eq!(known.is_some(), change != Change::Added, "an object is added once, and only then changed or deleted");
+            }
+            prop_assert_eq!(held, selected(&store, &selector, store.revision()));
+        }
+    }
+}
