@@ -6,7 +6,6 @@
 use std::fmt::Debug;
 
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::object::HasStatus;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,10 +25,6 @@ pub struct WriteError {
 }
 
 impl WriteError {
-    pub(crate) fn new<K: Resource<DynamicType = ()>>(verb: &'static str, key: ObjectKey, source: kube::Error) -> Self {
-        Self { verb, kind: K::kind(&()).into_owned(), key, source: Box::new(source) }
-    }
-
     /// Whether somebody else changed the object first: read again and retry.
     pub fn is_conflict(&self) -> bool {
         matches!(&*self.source, kube::Error::Api(status) if status.code == 409)
@@ -52,25 +47,25 @@ pub enum Done {
     Unchanged,
 }
 
-impl Writes {
+impl<D> Writes<D> {
     /// Applies an object on the server's side, as the field manager named like the controller, which takes over the fields it names.
     ///
     /// # Errors
     /// The server refuses.
     pub async fn apply<W>(&self, api: &Api<W>, object: &W) -> Result<W, WriteError>
     where
-        W: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+        W: Resource<DynamicType = D> + Clone + Debug + Serialize + DeserializeOwned,
     {
-        let (name, mut body) =
-            (object.name_any(), typed::<W>(object).map_err(|error| WriteError::new::<W>("apply", ObjectKey::of(object), error))?);
+        let key = ObjectKey::of(object);
+        let mut body = self.json(object).map_err(|error| self.failed::<W>("apply", key.clone(), error))?;
         // Fields the server keeps are refused, or would be fought over.
         if let Some(metadata) = body.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
             ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"].into_iter().for_each(|field| {
                 metadata.remove(field);
             });
         }
-        let answer = api.patch(&name, &PatchParams::apply(self.controller()).force(), &Patch::Apply(&body)).await;
-        self.note("apply", ObjectKey::of(object), answer)
+        let answer = api.patch(&key.name, &PatchParams::apply(self.controller()).force(), &Patch::Apply(&body)).await;
+        self.note("apply", key, answer)
     }
 
     /// Applies only the status of an object, likewise.
@@ -79,17 +74,19 @@ impl Writes {
     /// The server refuses, or there is no such object.
     pub async fn apply_status<W>(&self, api: &Api<W>, object: &W) -> Result<W, WriteError>
     where
-        W: Resource<DynamicType = ()> + HasStatus + Clone + Debug + DeserializeOwned,
-        W::Status: Serialize,
+        W: Resource<DynamicType = D> + Clone + Debug + Serialize + DeserializeOwned,
     {
+        const VERB: &str = "apply the status of";
+        let key = ObjectKey::of(object);
+        let whole = self.json(object).map_err(|error| self.failed::<W>(VERB, key.clone(), error))?;
         let body = serde_json::json!({
-            "apiVersion": W::api_version(&()),
-            "kind": W::kind(&()),
-            "metadata": { "name": object.name_any() },
-            "status": object.status(),
+            "apiVersion": whole["apiVersion"],
+            "kind": whole["kind"],
+            "metadata": { "name": key.name },
+            "status": whole["status"],
         });
-        let answer = api.patch_status(&object.name_any(), &PatchParams::apply(self.controller()).force(), &Patch::Apply(&body)).await;
-        self.note("apply the status of", ObjectKey::of(object), answer)
+        let answer = api.patch_status(&key.name, &PatchParams::apply(self.controller()).force(), &Patch::Apply(&body)).await;
+        self.note(VERB, key, answer)
     }
 
     /// Creates `wanted` with the change, or makes the change to `current`, which is what a cache or the server has, if it makes a difference.
@@ -106,7 +103,7 @@ impl Writes {
         change: impl FnOnce(&mut W),
     ) -> Result<(W, Done), WriteError>
     where
-        W: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+        W: Resource<DynamicType = D> + Clone + Debug + Serialize + DeserializeOwned,
     {
         let key = ObjectKey::of(current.unwrap_or(&wanted));
         let Some(current) = current else {
@@ -116,7 +113,7 @@ impl Writes {
         };
         let mut changed = current.clone();
         change(&mut changed);
-        let json = |object: &W| typed::<W>(object).map_err(|error| WriteError::new::<W>("patch", key.clone(), error));
+        let json = |object: &W| self.json(object).map_err(|error| self.failed::<W>("patch", key.clone(), error));
         let Some(mut patch) = difference(&json(current)?, &json(&changed)?) else { return Ok((current.clone(), Done::Unchanged)) };
         patch["metadata"]["resourceVersion"] = serde_json::json!(current.resource_version());
         let params = PatchParams { field_manager: Some(self.controller().into()), ..PatchParams::default() };
@@ -130,7 +127,7 @@ impl Writes {
     /// The server refuses, or the object changed since it was read.
     pub async fn delete<W>(&self, api: &Api<W>, object: &W) -> Result<(), WriteError>
     where
-        W: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+        W: Resource<DynamicType = D> + Clone + Debug + DeserializeOwned,
     {
         let key = ObjectKey::of(object);
         let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
@@ -141,26 +138,30 @@ impl Writes {
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(WriteError::new::<W>("delete", key, error)),
+            Err(error) => Err(self.failed::<W>("delete", key, error)),
         }
     }
 
     pub(crate) fn note<W>(&self, verb: &'static str, key: ObjectKey, answer: Result<W, kube::Error>) -> Result<W, WriteError>
     where
-        W: Resource<DynamicType = ()>,
+        W: Resource<DynamicType = D>,
     {
-        let answer = answer.map_err(|error| WriteError::new::<W>(verb, key, error))?;
+        let answer = answer.map_err(|error| self.failed::<W>(verb, key, error))?;
         self.wrote(&answer);
         Ok(answer)
     }
-}
 
-/// An object as JSON, with its kind.
-fn typed<W: Resource<DynamicType = ()> + Serialize>(object: &W) -> Result<serde_json::Value, kube::Error> {
-    let mut body = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
-    body["apiVersion"] = W::api_version(&()).into();
-    body["kind"] = W::kind(&()).into();
-    Ok(body)
+    pub(crate) fn failed<W: Resource<DynamicType = D>>(&self, verb: &'static str, key: ObjectKey, source: kube::Error) -> WriteError {
+        WriteError { verb, kind: W::kind(&self.kind).into_owned(), key, source: Box::new(source) }
+    }
+
+    /// An object as JSON, with its kind.
+    fn json<W: Resource<DynamicType = D> + Serialize>(&self, object: &W) -> Result<serde_json::Value, kube::Error> {
+        let mut body = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
+        body["apiVersion"] = W::api_version(&self.kind).into();
+        body["kind"] = W::kind(&self.kind).into();
+        Ok(body)
+    }
 }
 
 /// The merge patch from one to the other; `None` if they are equal.

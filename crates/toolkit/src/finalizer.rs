@@ -12,7 +12,6 @@ use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::apply::WriteError;
 use crate::{Failure, ObjectKey, Outcome, ReconcileResult, Writes};
 
 /// What an object with a finalizer needs next.
@@ -42,7 +41,7 @@ fn plan(deleting: bool, ours: bool) -> Plan {
     }
 }
 
-impl Writes {
+impl<D> Writes<D> {
     /// Reconciles an object under a finalizer of this name, such as `example.org/bucket`.
     ///
     /// A new object gets the finalizer first; its own change brings it back for [`Step::Apply`]. When it is deleted,
@@ -52,7 +51,7 @@ impl Writes {
     /// What the work says, or the finalizer cannot be written.
     pub async fn finalizer<K, F>(&self, api: &Api<K>, object: &K, name: &str, work: impl FnOnce(Step) -> F) -> ReconcileResult
     where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+        K: Resource<DynamicType = D> + Clone + Debug + DeserializeOwned,
         F: Future<Output = ReconcileResult>,
     {
         let place = object.finalizers().iter().position(|finalizer| finalizer == name);
@@ -78,7 +77,7 @@ impl Writes {
 
     async fn set_finalizers<K>(&self, api: &Api<K>, object: &K, finalizers: &serde_json::Value) -> Result<(), Failure>
     where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+        K: Resource<DynamicType = D> + Clone + Debug + DeserializeOwned,
     {
         // The version makes the server refuse if anybody changed the object since it was read; the uid, if it is another one.
         let patch = json!({ "metadata": { "uid": object.uid(), "resourceVersion": object.resource_version(), "finalizers": finalizers } });
@@ -94,7 +93,7 @@ impl Writes {
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(WriteError::new::<K>("set the finalizers of", key, error).into()),
+            Err(error) => Err(self.failed::<K>("set the finalizers of", key, error).into()),
         }
     }
 }

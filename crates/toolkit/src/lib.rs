@@ -78,5 +78,5 @@ pub use manager::{Check, Health, Manager, ManagerError, ManagerOptions};
 
 pub use events::{EventRecorder, EventType, EventWriter, Note, WAITING_MAX};
 pub use metrics::{CountRequests, Metrics};
-pub use owner::{OwnerError, set_controller_reference, set_owner_reference};
+pub use owner::{OwnerError, set_controller_reference, set_controller_reference_of_kind, set_owner_reference};
 pub use trace::{TraceBatch, TraceBus, TraceEvent, TraceRecord};

@@ -48,7 +48,19 @@ where
     K: Resource<DynamicType = ()>,
     C: Resource,
 {
-    let reference = reference(owner, child, Some(true))?;
+    set_controller_reference_of_kind(&(), owner, child)
+}
+
+/// As [`set_controller_reference`], for an owner of a kind known only at run time.
+///
+/// # Errors
+/// The reference would cross namespaces, or the child has another controller.
+pub fn set_controller_reference_of_kind<K: Resource, C: Resource>(
+    kind: &K::DynamicType,
+    owner: &K,
+    child: &mut C,
+) -> Result<(), OwnerError> {
+    let reference = reference(kind, owner, child, Some(true))?;
     let other = child.owner_references().iter().find(|other| other.controller == Some(true) && other.uid != reference.uid);
     if let Some(other) = other {
         let (owner, child) = (Box::new(ObjectKey::of(owner)), Box::new(ObjectKey::of(child)));
@@ -67,12 +79,13 @@ where
     K: Resource<DynamicType = ()>,
     C: Resource,
 {
-    let reference = reference(owner, child, None)?;
+    let reference = reference(&(), owner, child, None)?;
     upsert(child, reference);
     Ok(())
 }
 
-fn reference<K: Resource<DynamicType = ()>, C: Resource>(
+fn reference<K: Resource, C: Resource>(
+    kind: &K::DynamicType,
     owner: &K,
     child: &C,
     controller: Option<bool>,
@@ -82,8 +95,8 @@ fn reference<K: Resource<DynamicType = ()>, C: Resource>(
     }
     let uid = owner.uid().ok_or_else(|| OwnerError::NoUid(Box::new(ObjectKey::of(owner))))?;
     Ok(OwnerReference {
-        api_version: K::api_version(&()).into_owned(),
-        kind: K::kind(&()).into_owned(),
+        api_version: K::api_version(kind).into_owned(),
+        kind: K::kind(kind).into_owned(),
         name: owner.name_any(),
         uid,
         controller,

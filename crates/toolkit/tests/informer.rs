@@ -308,7 +308,7 @@ async fn history(client: &Client, seed: u64) {
     };
     let initial_list = if seed.is_multiple_of(3) { InitialList::Paged } else { InitialList::Streamed };
     let options = InformerOptions { entropy: entropy.clone(), initial_list, page_size: 2, ..InformerOptions::default() };
-    let informer = SharedInformer::from_sources("configmaps", sources, options);
+    let informer = SharedInformer::from_sources(ApiResource::erase::<ConfigMap>(&()), sources, options);
     let view = View::default();
     informer.add_handler(view.clone(), HandlerOptions::default());
     let running = Running::start(informer);

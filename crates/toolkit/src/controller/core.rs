@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use kube::Resource;
+use kube::core::ApiResource;
 use tokio::time::Instant;
 
 use super::gate::{Awaited, Gate, Seen};
@@ -117,9 +118,9 @@ impl fmt::Debug for Core {
 }
 
 /// How a kind is named in causes, traces and the gate: `Pod`, `Deployment.apps`.
-pub(crate) fn kind_name<K: Resource>(kind: &K::DynamicType) -> Arc<str> {
-    match &*K::group(kind) {
-        "" => K::kind(kind).into(),
-        group => format!("{}.{group}", K::kind(kind)).into(),
+pub(crate) fn kind_name(kind: &ApiResource) -> Arc<str> {
+    match kind.group.as_str() {
+        "" => kind.kind.as_str().into(),
+        group => format!("{}.{group}", kind.kind).into(),
     }
 }

@@ -3,11 +3,9 @@
 //! In: add, update and delete calls of an informer. Out: keys with causes.
 //! Holds: a deletion is never lost through a predicate; an update reaches the keys of the old and of the new form.
 
-use std::any::TypeId;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::ClusterResourceScope;
 use kube::Resource;
 use tokio::time::Instant;
 
@@ -87,18 +85,4 @@ impl<W: Resource + Send + Sync + 'static> EventHandler<W> for Enqueue<W> {
             }
         }
     }
-}
-
-/// The key of the object of kind `K` that controls `child`, by its owner references.
-pub(super) fn controller_of<K: Resource<DynamicType = ()> + 'static, C: Resource>(child: &C) -> Vec<ObjectKey>
-where
-    K::Scope: 'static,
-{
-    let group_of = |version: &str| version.split_once('/').map_or(String::new(), |(group, _)| group.to_string());
-    let cluster = TypeId::of::<K::Scope>() == TypeId::of::<ClusterResourceScope>();
-    let references = child.meta().owner_references.iter().flatten();
-    references
-        .filter(|owner| owner.controller == Some(true) && owner.kind == K::kind(&()) && group_of(&owner.api_version) == K::group(&()))
-        .map(|owner| ObjectKey { namespace: if cluster { None } else { child.meta().namespace.clone() }, name: owner.name.clone() })
-        .collect()
 }

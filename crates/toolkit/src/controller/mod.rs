@@ -8,6 +8,7 @@ mod core; // what the parts share
 mod gate; // no acting on a cache older than one's own write
 mod handler; // from changes to keys
 mod outcome; // what a reconcile ends with
+mod owners; // from a child to its owner
 mod predicate; // which changes count
 mod reconcile; // what an author writes
 mod worker; // from keys to calls
@@ -28,8 +29,9 @@ use crate::{
     SyncError, TraceBus, WorkQueue,
 };
 use core::{Core, kind_name};
-use handler::{Enqueue, Map, controller_of};
+use handler::{Enqueue, Map};
 pub use outcome::{Failure, Outcome, ReconcileResult};
+use owners::Owners;
 pub use predicate::Predicate;
 pub use reconcile::{Reconcile, Request, Writes};
 use worker::Worker;
@@ -121,7 +123,7 @@ pub struct ControllerBuilder<K> {
 
 impl<K> ControllerBuilder<K>
 where
-    K: Resource<DynamicType = ()> + Send + Sync + 'static,
+    K: Resource + Send + Sync + 'static,
     K::Scope: 'static,
 {
     /// Changes of the controlled kind that count; all unless said. Several: all must pass.
@@ -134,12 +136,17 @@ where
     }
 
     /// A change of an object brings its controlling owner, if that is of the controlled kind.
-    pub fn owns<C: Resource<DynamicType = ()> + Send + Sync + 'static>(self, children: &SharedInformer<C>) -> Self {
-        self.watches(children, |child| controller_of::<K, C>(child))
+    ///
+    /// Owner references do not say whether the owner has a namespace. The type of the controlled kind says so; of a kind
+    /// known only at run time, the owner is the cluster-scoped object of that name if the cache has one, and otherwise
+    /// the object in the child's namespace.
+    pub fn owns<C: Resource + Send + Sync + 'static>(self, children: &SharedInformer<C>) -> Self {
+        let owners = Owners::of(&self.primary);
+        self.watches(children, move |child| owners.controlling(child))
     }
 
     /// A change of an object brings the keys that the function finds for it. An update asks for the old and the new form.
-    pub fn watches<W: Resource<DynamicType = ()> + Send + Sync + 'static>(
+    pub fn watches<W: Resource + Send + Sync + 'static>(
         self,
         informer: &SharedInformer<W>,
         map: impl Fn(&W) -> Vec<ObjectKey> + Send + Sync + 'static,
@@ -148,7 +155,7 @@ where
     }
 
     /// As [`watches`](Self::watches), for the changes that pass the predicate and for all deletions.
-    pub fn watches_if<W: Resource<DynamicType = ()> + Send + Sync + 'static>(
+    pub fn watches_if<W: Resource + Send + Sync + 'static>(
         self,
         informer: &SharedInformer<W>,
         predicate: Predicate<W>,
@@ -178,7 +185,7 @@ where
     /// Completes the controller. From now on it hears of changes, and keeps what it hears until it runs.
     pub fn reconcile_with(self, reconciler: impl Reconcile<K>) -> Controller {
         let options = self.options;
-        let name: Arc<str> = options.name.unwrap_or_else(|| K::kind(&()).to_lowercase()).into();
+        let name: Arc<str> = options.name.unwrap_or_else(|| self.primary.kind().kind.to_lowercase()).into();
         let queue = WorkQueue::new(QueueOptions {
             rate_limit: options.rate_limit,
             entropy: options.entropy,
@@ -189,7 +196,7 @@ where
         let workers = options.workers.max(1);
         metrics.max_concurrent_reconciles.set(i64::try_from(workers).unwrap_or(i64::MAX));
         let core = Arc::new(Core::new(name, queue, options.trace, metrics));
-        let kind = kind_name::<K>(&());
+        let kind = kind_name(self.primary.kind());
         let lister = self.primary.lister();
         core.watch_cache(kind.clone(), lister.clone());
         let enqueue = Enqueue { core: core.clone(), kind: kind.clone(), map: Map::Itself, predicate: self.predicate };
@@ -208,11 +215,11 @@ where
 
     fn watch<W>(mut self, informer: &SharedInformer<W>, map: Map<W>, predicate: Option<Predicate<W>>) -> Self
     where
-        W: Resource<DynamicType = ()> + Send + Sync + 'static,
+        W: Resource + Send + Sync + 'static,
     {
         let informer = informer.clone();
         self.wires.push(Box::new(move |core| {
-            let kind = kind_name::<W>(&());
+            let kind = kind_name(informer.kind());
             core.watch_cache(kind.clone(), informer.lister());
             informer.add_handler(Enqueue { core: core.clone(), kind, map, predicate }, HandlerOptions::default())
         }));
@@ -239,10 +246,10 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller of the objects in this informer.
+    /// A controller of the objects in this informer: whole ones, metadata only, or of a kind known at run time.
     pub fn of<K>(informer: &SharedInformer<K>) -> ControllerBuilder<K>
     where
-        K: Resource<DynamicType = ()> + Send + Sync + 'static,
+        K: Resource + Send + Sync + 'static,
     {
         ControllerBuilder { primary: informer.clone(), predicate: None, wires: Vec::new(), options: ControllerOptions::default() }
     }

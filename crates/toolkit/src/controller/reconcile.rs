@@ -7,6 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use kube::Resource;
+use kube::core::ApiResource;
 use tokio_util::sync::CancellationToken;
 
 use super::core::{Core, kind_name};
@@ -36,28 +37,51 @@ impl<K> Request<K> {
     }
 }
 
-/// Notes what a reconcile wrote. The key is not reconciled again on a cache that does not show it yet.
+/// Writes, and notes what was written. The key is not reconciled again on a cache that does not show it yet.
+///
+/// As [`Request::writes`] gives it, it writes every type that knows its kind. A kind known only at run time is said once:
+///
+/// ```no_run
+/// # use bellerophon::{Request, WriteError};
+/// # use kube::{api::Api, core::{ApiResource, DynamicObject}};
+/// # async fn example(request: Request<DynamicObject>, api: Api<DynamicObject>, kind: ApiResource) -> Result<(), WriteError> {
+/// if let Some(object) = &request.object {
+///     request.writes().of_kind(kind).delete(&api, &**object).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
-pub struct Writes {
+pub struct Writes<D = ()> {
     pub(super) core: Arc<Core>,
     pub(super) reconciling: ObjectKey,
+    pub(crate) kind: D,
 }
 
-impl Writes {
+impl<D> Writes<D> {
+    /// The same for objects of a kind known at run time: `DynamicObject`, `PartialObjectMeta<DynamicObject>`.
+    pub fn of_kind(&self, kind: ApiResource) -> Writes<ApiResource> {
+        Writes { core: self.core.clone(), reconciling: self.reconciling.clone(), kind }
+    }
+
     /// The controller's name, which is also the field manager of its writes.
     pub fn controller(&self) -> &str {
         &self.core.name
     }
 
     /// An object was created or changed, and this is what the server answered with.
-    pub fn wrote<W: Resource<DynamicType = ()>>(&self, answer: &W) {
+    pub fn wrote<W: Resource<DynamicType = D>>(&self, answer: &W) {
         let version = answer.meta().resource_version.clone().unwrap_or_default();
-        self.core.wrote(&self.reconciling, kind_name::<W>(&()), ObjectKey::of(answer), Some(version));
+        self.core.wrote(&self.reconciling, self.kind_name::<W>(), ObjectKey::of(answer), Some(version));
     }
 
     /// An object was deleted at once: nothing holds it back any more.
-    pub fn deleted<W: Resource<DynamicType = ()>>(&self, key: ObjectKey) {
-        self.core.wrote(&self.reconciling, kind_name::<W>(&()), key, None);
+    pub fn deleted<W: Resource<DynamicType = D>>(&self, key: ObjectKey) {
+        self.core.wrote(&self.reconciling, self.kind_name::<W>(), key, None);
+    }
+
+    fn kind_name<W: Resource<DynamicType = D>>(&self) -> Arc<str> {
+        kind_name(&ApiResource::erase::<W>(&self.kind))
     }
 }
 

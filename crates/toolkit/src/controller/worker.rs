@@ -70,7 +70,7 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
             causes: causes.to_string(),
             attempt,
         });
-        let writes = Writes { core: self.core.clone(), reconciling: key.clone() };
+        let writes = Writes { core: self.core.clone(), reconciling: key.clone(), kind: () };
         let request = Request { object: (self.get)(&key), key, causes, attempt, stop: stop.clone(), writes };
         let call = AssertUnwindSafe(async { self.reconciler.reconcile(request).await }).catch_unwind();
         let answer = match self.time_max {

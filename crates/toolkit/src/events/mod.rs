@@ -85,7 +85,12 @@ impl EventRecorder {
 
     /// Tells something about an object. When too much waits already, it is dropped and counted.
     pub fn event<K: Resource<DynamicType = ()>>(&self, regarding: &K, note: Note) {
-        if self.notes.try_send((regarding.object_ref(&()), note)).is_err() {
+        self.event_about(regarding.object_ref(&()), note);
+    }
+
+    /// As [`event`](Self::event), about an object of a kind known only at run time: `object.object_ref(&kind)`.
+    pub fn event_about(&self, regarding: ObjectReference, note: Note) {
+        if self.notes.try_send((regarding, note)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -20,7 +20,7 @@ use std::{
     },
 };
 
-use kube::{Client, Resource};
+use kube::{Client, Resource, core::ApiResource};
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -58,6 +58,7 @@ type Sources<K> = dyn Fn(Option<&str>) -> Arc<dyn ListWatch<K>> + Send + Sync;
 
 struct Shared<K> {
     core: Arc<Core<K>>,
+    kind: ApiResource,
     sources: Box<Sources<K>>,
     namespaces: watch::Sender<Namespaces>,
     transform: TransformFn<K>,
@@ -114,30 +115,32 @@ impl<K> std::fmt::Debug for SharedInformer<K> {
 impl<K: Resource + DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
     /// An informer of a kind on a Kubernetes API. It asks nothing of the server before it is run.
     ///
-    /// The kind is `()` for types that know it; `PartialObjectMeta<K>` caches metadata only.
+    /// The kind is `()` for types that know it; `PartialObjectMeta<K>` caches metadata only; `DynamicObject` takes an
+    /// `ApiResource` found at run time.
     pub fn new(client: Client, kind: K::DynamicType, options: InformerOptions<K>) -> Self {
-        let group = K::group(&kind);
-        let what = if group.is_empty() { K::plural(&kind).into_owned() } else { format!("{}.{group}", K::plural(&kind)) };
+        let erased = ApiResource::erase::<K>(&kind);
         let (labels, fields) = (options.labels.clone(), options.fields.clone());
         let sources = move |namespace: Option<&str>| -> Arc<dyn ListWatch<K>> {
             let source = KubeListWatch::new(client.clone(), &kind, namespace);
             let source = labels.iter().fold(source, |source, labels| source.labels(labels));
             Arc::new(fields.iter().fold(source, |source, fields| source.fields(fields)))
         };
-        Self::from_sources(what, sources, options)
+        Self::from_sources(erased, sources, options)
     }
 }
 
 impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
     /// An informer over any source: `sources` makes the one of a namespace, or of all for `None`, and sees to selectors
-    /// itself. `what` names the resource in messages.
+    /// itself. For a type that knows its kind, that is `ApiResource::erase::<K>(&())`.
     pub fn from_sources(
-        what: impl Into<String>,
+        kind: ApiResource,
         sources: impl Fn(Option<&str>) -> Arc<dyn ListWatch<K>> + Send + Sync + 'static,
         options: InformerOptions<K>,
     ) -> Self {
+        let what = if kind.group.is_empty() { kind.plural.clone() } else { format!("{}.{}", kind.plural, kind.group) };
         Self(Arc::new(Shared {
-            core: Arc::new(Core::new(what.into())),
+            core: Arc::new(Core::new(what)),
+            kind,
             sources: Box::new(sources),
             namespaces: watch::Sender::new(options.namespaces),
             transform: options.transform.0,
@@ -146,6 +149,11 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
             entropy: options.entropy,
             ran: AtomicBool::new(false),
         }))
+    }
+
+    /// The kind of its objects.
+    pub fn kind(&self) -> &ApiResource {
+        &self.0.kind
     }
 
     /// Reads of the cache.

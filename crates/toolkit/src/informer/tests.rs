@@ -7,7 +7,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::ResourceExt;
+use kube::{ResourceExt, core::ApiResource};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep},
@@ -115,7 +115,7 @@ fn options(seed: u64) -> InformerOptions<ConfigMap> {
 
 fn informer(server: &Scripted, options: InformerOptions<ConfigMap>) -> SharedInformer<ConfigMap> {
     let server = server.clone();
-    SharedInformer::from_sources("configmaps", move |_| Arc::new(server.clone()), options)
+    SharedInformer::from_sources(ApiResource::erase::<ConfigMap>(&()), move |_| Arc::new(server.clone()), options)
 }
 
 /// Lets virtual time pass until it is so; an hour is for ever.
@@ -396,8 +396,11 @@ async fn watched_namespaces_change_at_run_time() {
     servers["n"].apply("b");
     let sources = servers.clone();
     let options = InformerOptions { namespaces: named(&["m"]), ..options(1) };
-    let informer =
-        SharedInformer::from_sources("configmaps", move |namespace| Arc::new(sources[namespace.expect("a namespace")].clone()), options);
+    let informer = SharedInformer::from_sources(
+        ApiResource::erase::<ConfigMap>(&()),
+        move |namespace| Arc::new(sources[namespace.expect("a namespace")].clone()),
+        options,
+    );
     let view = View::default();
     informer.add_handler(view.clone(), HandlerOptions::default());
     let running = Running::start(informer);
@@ -421,8 +424,11 @@ async fn forbidden_watch_does_not_slow_another() {
     servers["m"].fail_lists(vec![SourceError::Forbidden("never".into()); 1000]);
     let sources = servers.clone();
     let options = InformerOptions { namespaces: named(&["m", "n"]), ..options(1) };
-    let informer =
-        SharedInformer::from_sources("configmaps", move |namespace| Arc::new(sources[namespace.expect("a namespace")].clone()), options);
+    let informer = SharedInformer::from_sources(
+        ApiResource::erase::<ConfigMap>(&()),
+        move |namespace| Arc::new(sources[namespace.expect("a namespace")].clone()),
+        options,
+    );
     let view = View::default();
     informer.add_handler(view.clone(), HandlerOptions::default());
     let running = Running::start(informer);
