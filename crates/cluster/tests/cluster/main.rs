@@ -1,0 +1,4 @@
+//! Clusters on the embedded API server, in paused time: an hour of cluster life in milliseconds.
+
+mod harness; // a server, a cluster, and conditions to wait for
+mod life; // starting, stopping, starting again
