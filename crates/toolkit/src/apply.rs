@@ -164,8 +164,10 @@ impl<D> Writes<D> {
     }
 }
 
-/// The merge patch from one to the other; `None` if they are equal.
-fn difference(from: &serde_json::Value, to: &serde_json::Value) -> Option<serde_json::Value> {
+/// The smallest merge patch (RFC 7386) from one JSON value to the other; `None` if they are equal.
+///
+/// What a merge patch cannot say is not said: a `null` inside an object reads as the field's absence.
+pub fn difference(from: &serde_json::Value, to: &serde_json::Value) -> Option<serde_json::Value> {
     use serde_json::{Map, Value};
     match (from, to) {
         _ if from == to => None,

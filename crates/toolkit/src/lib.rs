@@ -66,7 +66,7 @@ pub use queue::{
     WorkQueue,
 };
 
-pub use apply::{Done, WriteError};
+pub use apply::{Done, WriteError, difference};
 pub use conditions::{ConditionStatus, SetCondition, is_condition_true, remove_condition, set_condition};
 pub use controller::{
     Controller, ControllerBuilder, ControllerError, ControllerOptions, Failure, Outcome, Predicate, Reconcile, ReconcileResult, Request,

@@ -1,8 +1,24 @@
 //! Workloads: from what people ask for to pods.
+//!
+//! In: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs, disruption budgets, pods. Out: pods and statuses.
+//! Each loop reads its caches, makes a pure plan and applies it; what they share stands first.
+
+mod batch; // many requests, few at first
+mod claim; // which objects belong to an owner
+mod hand; // writes
+mod note; // what people are told
+mod pods; // what a loop asks of a pod
+mod template; // pods made from templates
+mod wake; // whom a change concerns
+
+mod replica_set; // so many equal pods
+
+#[cfg(test)]
+mod samples; // objects for tests
 
 use crate::context::{Context, Loop};
 
 /// The loops of this level, in the order in which they start.
-pub(crate) fn loops(_ctx: &Context) -> Vec<Loop> {
-    Vec::new()
+pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
+    vec![replica_set::replica_sets(ctx), replica_set::replication_controllers(ctx)]
 }

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
-use bellerophon::ObjectKey;
+use bellerophon::{ObjectKey, WallClock};
 use bellerophon_apiserver::ApiServer;
 use bellerophon_cluster::{Cluster, Level};
 use futures_util::{StreamExt as _, pin_mut};
@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// A server and the cluster on it.
 pub(crate) struct World {
+    /// The time of day in the cluster.
+    pub(crate) clock: WallClock,
     server: ApiServer,
     pub(crate) client: Client,
     /// `None` while it is paused.
@@ -49,7 +51,7 @@ impl World {
     async fn start(level: Level, nodes: usize) -> Self {
         let server = ApiServer::builder().seed(7).start().await.expect("the server starts");
         let client = server.client();
-        let mut world = Self { server, client, cluster: None, level, nodes };
+        let mut world = Self { clock: WallClock::system(), server, client, cluster: None, level, nodes };
         world.resume().await;
         world
     }
@@ -72,7 +74,7 @@ impl World {
 
     /// Starts the loops of a paused cluster, and waits until they are ready.
     pub(crate) async fn resume(&mut self) {
-        let builder = Cluster::builder(self.client.clone()).level(self.level).nodes(self.nodes).root_ca(ROOT_CA).seed(7);
+        let builder = Cluster::builder(self.client.clone()).level(self.level).nodes(self.nodes).root_ca(ROOT_CA).seed(7).clock(self.clock);
         let cluster = self.cluster.insert(builder.start());
         cluster.ready().await.expect("the cluster gets ready");
     }

@@ -2,3 +2,4 @@
 
 mod harness; // a server, a cluster, and conditions to wait for
 mod life; // starting, stopping, starting again
+mod workloads; // from what people ask for to pods

@@ -1,0 +1,260 @@
+//! ReplicaSet and ReplicationController: so many equal pods, always.
+//!
+//! In: sets, pods. Out: pods created and deleted, adopted and released; the status of the set.
+//! Holds: a set acts only on a cache that shows its own last writes (the gate of the controller, which replaces upstream's
+//! expectations), so no pod is created twice because the first one was not seen yet. A process that dies between a write and
+//! its answer may leave one pod too many, which the next pass deletes.
+
+mod plan; // what to do, and what to say
+mod rank; // which pods go first
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellerophon::{Controller, EventRecorder, Failure, Lister, Outcome, ReconcileResult, Request, WallClock};
+use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ReplicationController};
+use kube::Client;
+use kube::ResourceExt;
+use kube::core::Selector;
+use serde::de::DeserializeOwned;
+
+use super::batch::{at_once, slow_start};
+use super::claim::{self, claim_all, controller_of, matches};
+use super::hand::{Hand, Kind, Mould, is_namespace_terminating, reason};
+use super::note::{normal, warning};
+use super::pods::{is_active, is_terminating, next_available, seconds};
+use super::template::pod_from;
+use super::wake::{ORPHANS, by_orphanage, owners, pod_changes};
+use crate::component::Component;
+use crate::context::{Context, Loop};
+use crate::index::{BY_CONTROLLER, by_controller};
+use plan::{Facts, Step, status, step};
+
+/// How many sets are worked on at once, as upstream.
+const WORKERS: usize = 5;
+
+/// What the two kinds of sets have in common. Their statuses have one form, but for the pods on their way out.
+pub(crate) trait Replicated: Kind + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
+    /// The name of the controller in events and metrics.
+    const CONTROLLER: &'static str;
+    /// Whether the status tells how many pods are on their way out.
+    const TELLS_TERMINATING: bool;
+
+    fn wanted(&self) -> usize;
+    fn min_ready(&self) -> Duration;
+    fn selector(&self) -> Option<Selector>;
+    fn template(&self) -> Option<&PodTemplateSpec>;
+    fn status(&self) -> ReplicaSetStatus;
+}
+
+/// The loop of ReplicaSets.
+pub(crate) fn replica_sets(ctx: &Context) -> Loop {
+    controller::<ReplicaSet>(ctx)
+}
+
+/// The loop of ReplicationControllers.
+pub(crate) fn replication_controllers(ctx: &Context) -> Loop {
+    controller::<ReplicationController>(ctx)
+}
+
+fn controller<S: Replicated>(ctx: &Context) -> Loop {
+    let (sets, pods) = (ctx.informer::<S>(), ctx.informer::<Pod>());
+    by_controller(&sets);
+    by_controller(&pods);
+    by_orphanage(&pods);
+    let replicas = Arc::new(Replicas {
+        client: ctx.client(Component::ControllerManager),
+        sets: sets.lister(),
+        pods: pods.lister(),
+        recorder: ctx.recorder(Component::ControllerManager, S::CONTROLLER),
+        clock: ctx.clock,
+    });
+    let lister = sets.lister();
+    Controller::of(&sets)
+        .watches_if(&pods, pod_changes(), move |pod| owners(&lister, pod, S::selector))
+        .with_options(ctx.options(S::CONTROLLER, WORKERS))
+        .reconcile_with(move |request| replicas.clone().reconcile(request))
+        .into()
+}
+
+struct Replicas<S> {
+    client: Client,
+    sets: Lister<S>,
+    pods: Lister<Pod>,
+    recorder: EventRecorder,
+    clock: WallClock,
+}
+
+impl<S: Replicated> Replicas<S> {
+    async fn reconcile(self: Arc<Self>, request: Request<S>) -> ReconcileResult {
+        let Some(set) = request.object.as_deref() else { return Ok(Outcome::Done) };
+        // The server refuses invalid selectors; one that slipped in selects nothing.
+        let Some(selector) = set.selector() else { return Ok(Outcome::Done) };
+        let hand = Hand { client: &self.client, writes: request.writes() };
+        let (active, terminating) = self.read(set, &selector)?;
+        let active = claim_all(&hand, set, active, |pod| matches(&selector, pod)).await?;
+        let now = self.clock.now();
+        let failure = match set.meta().deletion_timestamp {
+            Some(_) => None,
+            None => self.apply(&hand, set, step(set.wanted(), &active, || self.related(set), now)).await.err(),
+        };
+        let next = self.tell(&hand, set, &active, terminating, failure.as_ref()).await?;
+        match (failure, next) {
+            (Some(failure), _) => Err(failure.into()),
+            (None, Some(wait)) => Ok(Outcome::RequeueAfter(wait)),
+            (None, None) => Ok(Outcome::Done),
+        }
+    }
+
+    /// The pods that are or may become this set's, and how many of its own are on their way out.
+    fn read(&self, set: &S, selector: &Selector) -> Result<(Vec<Arc<Pod>>, usize), Failure> {
+        let mut pods = self.pods.by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())?;
+        let terminating = pods.iter().filter(|pod| is_terminating(pod) && matches(selector, &***pod)).count();
+        pods.extend(self.pods.by_index(ORPHANS, &set.namespace().unwrap_or_default())?);
+        pods.retain(|pod| is_active(pod));
+        Ok((pods, terminating))
+    }
+
+    /// The pods of all sets that one owner has: those of the old and new sets of a Deployment crowd the same nodes.
+    fn related(&self, set: &S) -> Vec<Arc<Pod>> {
+        let Some(owner) = controller_of(set) else { return Vec::new() };
+        let sets = self.sets.by_index(BY_CONTROLLER, &owner.uid).unwrap_or_default();
+        sets.iter().flat_map(|set| self.pods.by_index(BY_CONTROLLER, &set.uid().unwrap_or_default()).unwrap_or_default()).collect()
+    }
+
+    async fn apply(&self, hand: &Hand<'_>, set: &S, step: Step) -> Result<(), kube::Error> {
+        let failure = match step {
+            Step::Nothing => None,
+            Step::Create(count) => {
+                let Some(template) = set.template() else { return Ok(()) };
+                let mould = &Mould::of(&pod_from(template, set))?;
+                slow_start(count, |_| self.create(hand, set, mould)).await.1
+            }
+            Step::Delete(pods) => at_once(pods.iter().map(|pod| self.delete(hand, set, pod)).collect()).await.1,
+        };
+        failure.map_or(Ok(()), Err)
+    }
+
+    async fn create(&self, hand: &Hand<'_>, set: &S, mould: &Mould) -> Result<(), kube::Error> {
+        match hand.cast(mould).await {
+            Ok(pod) => self.recorder.event(set, normal("SuccessfulCreate", format!("Created pod: {}", pod.name_any()))),
+            // Nothing can be created in such a namespace, and its content goes anyway.
+            Err(error) if is_namespace_terminating(&error) => {}
+            Err(error) => {
+                self.recorder.event(set, warning("FailedCreate", format!("Error creating: {}", reason(&error))));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, hand: &Hand<'_>, set: &S, pod: &Pod) -> Result<(), kube::Error> {
+        match hand.delete(pod, Default::default()).await {
+            Ok(true) => self.recorder.event(set, normal("SuccessfulDelete", format!("Deleted pod: {}", pod.name_any()))),
+            Ok(false) => {}
+            Err(error) => {
+                self.recorder.event(set, warning("FailedDelete", format!("Error deleting: {}", reason(&error))));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the status, and says when it will change by itself.
+    async fn tell(
+        &self,
+        hand: &Hand<'_>,
+        set: &S,
+        active: &[Arc<Pod>],
+        terminating: usize,
+        failure: Option<&kube::Error>,
+    ) -> Result<Option<Duration>, kube::Error> {
+        let labels = set.template().and_then(|template| template.metadata.as_ref()?.labels.clone()).unwrap_or_default();
+        let (was, failure, now) = (set.status(), failure.map(reason), self.clock.now());
+        let facts = Facts {
+            was: &was,
+            generation: set.meta().generation,
+            wanted: set.wanted(),
+            active,
+            terminating: S::TELLS_TERMINATING.then_some(terminating),
+            labels: &labels,
+            min_ready: set.min_ready(),
+            failure: failure.as_deref(),
+            now,
+        };
+        hand.status(set, &was, &status(&facts)).await?;
+        Ok(next_available(active.iter().map(|pod| &**pod), set.min_ready(), now))
+    }
+}
+
+impl Replicated for ReplicaSet {
+    const CONTROLLER: &'static str = "replicaset-controller";
+    const TELLS_TERMINATING: bool = true;
+
+    fn wanted(&self) -> usize {
+        self.spec.as_ref().and_then(|spec| spec.replicas).map_or(1, |replicas| usize::try_from(replicas).unwrap_or(0))
+    }
+
+    fn min_ready(&self) -> Duration {
+        seconds(self.spec.as_ref().and_then(|spec| spec.min_ready_seconds))
+    }
+
+    fn selector(&self) -> Option<Selector> {
+        claim::selector(&self.spec.as_ref()?.selector)
+    }
+
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        self.spec.as_ref()?.template.as_ref()
+    }
+
+    fn status(&self) -> ReplicaSetStatus {
+        self.status.clone().unwrap_or_default()
+    }
+}
+
+impl Replicated for ReplicationController {
+    const CONTROLLER: &'static str = "replication-controller";
+    const TELLS_TERMINATING: bool = false;
+
+    fn wanted(&self) -> usize {
+        self.spec.as_ref().and_then(|spec| spec.replicas).map_or(1, |replicas| usize::try_from(replicas).unwrap_or(0))
+    }
+
+    fn min_ready(&self) -> Duration {
+        seconds(self.spec.as_ref().and_then(|spec| spec.min_ready_seconds))
+    }
+
+    fn selector(&self) -> Option<Selector> {
+        let labels = self.spec.as_ref()?.selector.clone().filter(|labels| !labels.is_empty())?;
+        Some(labels.into_iter().collect())
+    }
+
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        self.spec.as_ref()?.template.as_ref()
+    }
+
+    fn status(&self) -> ReplicaSetStatus {
+        let Some(status) = &self.status else { return ReplicaSetStatus::default() };
+        let conditions = status.conditions.as_ref().map(|conditions| {
+            let conditions = conditions.iter().cloned().map(|condition| k8s_openapi::api::apps::v1::ReplicaSetCondition {
+                type_: condition.type_,
+                status: condition.status,
+                reason: condition.reason,
+                message: condition.message,
+                last_transition_time: condition.last_transition_time,
+            });
+            conditions.collect()
+        });
+        ReplicaSetStatus {
+            replicas: status.replicas,
+            fully_labeled_replicas: status.fully_labeled_replicas,
+            ready_replicas: status.ready_replicas,
+            available_replicas: status.available_replicas,
+            terminating_replicas: None,
+            observed_generation: status.observed_generation,
+            conditions,
+        }
+    }
+}
