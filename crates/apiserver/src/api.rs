@@ -114,7 +114,7 @@ impl Lookup for Api {
 
     fn list(&self, source: Source, namespace: &str) -> Vec<Arc<Object>> {
         let scope = if namespace.is_empty() { Scope::All } else { Scope::Namespace(namespace.to_owned()) };
-        let listing = self.store.list(&shelf_of(source), &Range { scope, after: None }, None).expect("the newest state is always kept");
+        let listing = self.store.list(&shelf_of(source), &Range::all_of(scope), None).expect("the newest state is always kept");
         listing.objects.iter().map(|stored| self.decoded.of(source, stored)).collect()
     }
 }

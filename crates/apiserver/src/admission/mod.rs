@@ -118,7 +118,7 @@ impl Admission<'_> {
 
     /// Every object of the cluster, or of a namespace, by name.
     fn list(&self, shelf: &str, scope: Scope) -> Vec<Object> {
-        let listing = self.api.store.list(shelf, &Range { scope, after: None }, None).expect("the newest state is always kept");
+        let listing = self.api.store.list(shelf, &Range::all_of(scope), None).expect("the newest state is always kept");
         listing.objects.iter().map(|stored| stored.encoded.decode()).collect()
     }
 

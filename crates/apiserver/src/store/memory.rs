@@ -131,13 +131,13 @@ impl Store for MemoryStore {
     fn list(&self, shelf: &str, range: &Range, at: Option<Revision>) -> Result<Listing, Compacted> {
         self.shared.read(|state| {
             let revision = at.unwrap_or(state.revision);
-            let objects = match (state.shelf(shelf), at) {
+            let (objects, total) = match (state.shelf(shelf), at) {
                 (Some(shelf), None) => shelf.list(range),
                 (Some(shelf), Some(at)) => shelf.list_at(range, at)?,
                 (None, Some(at)) if at < state.compacted => return Err(Compacted { asked: at, oldest: state.compacted }),
-                (None, _) => Vec::new(),
+                (None, _) => (Vec::new(), 0),
             };
-            Ok(Listing { revision, objects })
+            Ok(Listing { revision, objects, total })
         })
     }
 

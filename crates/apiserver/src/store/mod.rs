@@ -132,6 +132,20 @@ pub(crate) struct Range {
     pub(crate) scope: Scope,
     /// Only keys behind this one.
     pub(crate) after: Option<ObjectKey>,
+    /// At most this many objects; `None` for all.
+    pub(crate) limit: Option<usize>,
+}
+
+impl Range {
+    /// The limit as a number.
+    fn most(&self) -> usize {
+        self.limit.unwrap_or(usize::MAX)
+    }
+
+    /// Everything in a scope.
+    pub(crate) fn all_of(scope: Scope) -> Self {
+        Self { scope, after: None, limit: None }
+    }
 }
 
 /// The objects of a range at one revision, in key order.
@@ -141,6 +155,8 @@ pub(crate) struct Listing {
     pub(crate) revision: Revision,
     /// The objects.
     pub(crate) objects: Vec<Arc<Stored>>,
+    /// How many objects the whole scope held then, whatever the range left out.
+    pub(crate) total: usize,
 }
 
 /// A write under way; resolves when it is safe to answer the client.
@@ -154,7 +170,8 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The newest version of one object.
     fn get(&self, shelf: &str, key: &ObjectKey) -> Option<Arc<Stored>>;
 
-    /// The objects of a range, newest or exactly as they were at a revision.
+    /// The objects of a range, newest or exactly as they were at a revision. Costs what it returns, not what is stored;
+    /// a read of the past also costs the writes since.
     ///
     /// # Errors
     /// The revision is older than the kept history.

@@ -182,7 +182,7 @@ impl World {
             2 => Scope::Namespace("a-b".into()),
             _ => Scope::Object(key(0)),
         };
-        let whole = self.store.list(SHELVES[shelf], &Range { scope: scope.clone(), after: None }, Some(at));
+        let whole = self.store.list(SHELVES[shelf], &Range::all_of(scope.clone()), Some(at));
         if at < self.oldest[shelf] {
             assert_eq!(whole.expect_err("it is forgotten"), Compacted { asked: at, oldest: self.oldest[shelf] });
             return;
@@ -190,13 +190,19 @@ impl World {
         let whole = whole.expect("it is kept");
         let wanted: Vec<_> = self.at(shelf, at).into_iter().filter(|(key, _)| scope.contains(key)).collect();
         let shown = |objects: &[Arc<Stored>]| -> Vec<_> { objects.iter().map(|s| (s.key.clone(), s.encoded.bytes().to_vec())).collect() };
-        assert_eq!((whole.revision, shown(&whole.objects)), (at, wanted));
+        assert_eq!((whole.revision, whole.total, shown(&whole.objects)), (at, wanted.len(), wanted));
+        if at == self.revision() {
+            let now = self.store.list(SHELVES[shelf], &Range::all_of(scope.clone()), None).expect("the newest state is always kept");
+            assert_eq!((now.total, shown(&now.objects)), (whole.total, shown(&whole.objects)));
+        }
         let (mut pages, mut after) = (Vec::new(), None);
         loop {
-            let rest = self.store.list(SHELVES[shelf], &Range { scope: scope.clone(), after }, Some(at)).expect("it is kept").objects;
-            let Some(last) = rest.iter().take(page).next_back() else { break };
+            let range = Range { scope: scope.clone(), after, limit: Some(page) };
+            let part = self.store.list(SHELVES[shelf], &range, Some(at)).expect("it is kept");
+            assert_eq!(part.total, whole.total);
+            let Some(last) = part.objects.last() else { break };
             after = Some(last.key.clone());
-            pages.extend(shown(&rest[..page.min(rest.len())]));
+            pages.extend(shown(&part.objects));
         }
         assert_eq!(pages, shown(&whole.objects), "pages of {page}");
     }

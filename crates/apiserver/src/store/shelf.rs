@@ -2,7 +2,8 @@
 //! Holds: undoing the kept events in reverse gives the objects at any revision since `compacted`.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
+    iter::Peekable,
     sync::Arc,
     time::Duration,
 };
@@ -22,6 +23,8 @@ const HISTORY_MAX_EVENTS: usize = 100_000;
 pub(super) struct Shelf {
     /// The newest version of every object.
     objects: BTreeMap<ObjectKey, Arc<Stored>>,
+    /// How many of them each namespace holds; no namespace holds none.
+    per_namespace: HashMap<Box<str>, usize>,
     /// The newest events with the time of their write, oldest first, revisions growing. All are newer than `compacted`.
     history: VecDeque<(Instant, Arc<Event>)>,
     /// How many events were dropped from the front of `history`: the position of its first event in the stream of all.
@@ -37,7 +40,15 @@ pub(super) struct Shelf {
 impl Shelf {
     /// An empty shelf of a server whose history starts at `compacted`.
     pub(super) fn new(compacted: Revision) -> Self {
-        Self { objects: BTreeMap::new(), history: VecDeque::new(), dropped: 0, compacted, bytes: 0, changed: watch::Sender::new(0) }
+        Self {
+            objects: BTreeMap::new(),
+            per_namespace: HashMap::new(),
+            history: VecDeque::new(),
+            dropped: 0,
+            compacted,
+            bytes: 0,
+            changed: watch::Sender::new(0),
+        }
     }
 
     /// The newest version of an object.
@@ -57,10 +68,14 @@ impl Shelf {
             Change::Deleted => {
                 let gone = self.objects.remove(event.object.key.path());
                 self.bytes -= gone.map_or(0, |s| s.encoded.bytes().len());
+                self.count_out(event.object.key.namespace());
             }
             Change::Added | Change::Modified => {
                 self.bytes += event.object.encoded.bytes().len();
                 let replaced = self.objects.insert(event.object.key.clone(), event.object.clone());
+                if replaced.is_none() {
+                    self.count_in(event.object.key.namespace());
+                }
                 self.bytes -= replaced.map_or(0, |s| s.encoded.bytes().len());
             }
         }
@@ -86,38 +101,64 @@ impl Shelf {
         }
     }
 
-    /// The objects of a range now.
-    pub(super) fn list(&self, range: &Range) -> Vec<Arc<Stored>> {
-        let bounds = range.scope.bounds(range.after.as_ref());
-        if Scope::is_empty_range(&bounds) {
-            return Vec::new();
+    fn count_in(&mut self, namespace: &str) {
+        match self.per_namespace.get_mut(namespace) {
+            Some(count) => *count += 1,
+            None => {
+                self.per_namespace.insert(namespace.into(), 1);
+            }
         }
-        self.objects.range::<str, _>(as_str(&bounds)).map(|(_, stored)| stored.clone()).collect()
     }
 
-    /// The objects of a range as they were at a revision.
-    pub(super) fn list_at(&self, range: &Range, at: Revision) -> Result<Vec<Arc<Stored>>, Compacted> {
-        self.replayable(at)?;
-        let bounds = range.scope.bounds(range.after.as_ref());
-        if Scope::is_empty_range(&bounds) {
-            return Ok(Vec::new());
+    fn count_out(&mut self, namespace: &str) {
+        if let Some(count) = self.per_namespace.get_mut(namespace) {
+            *count -= 1;
+            if *count == 0 {
+                self.per_namespace.remove(namespace);
+            }
         }
+    }
+
+    /// How many objects a scope holds now.
+    fn count(&self, scope: &Scope) -> usize {
+        match scope {
+            Scope::All => self.objects.len(),
+            Scope::Namespace(namespace) => self.per_namespace.get(namespace.as_str()).copied().unwrap_or(0),
+            Scope::Object(key) => usize::from(self.objects.contains_key(key)),
+        }
+    }
+
+    /// The objects of a range now, and how many its scope holds.
+    pub(super) fn list(&self, range: &Range) -> (Vec<Arc<Stored>>, usize) {
+        let objects = self.within(range).map(|(_, stored)| stored.clone()).take(range.most()).collect();
+        (objects, self.count(&range.scope))
+    }
+
+    /// The objects of a range as they were at a revision, and how many its scope held.
+    pub(super) fn list_at(&self, range: &Range, at: Revision) -> Result<(Vec<Arc<Stored>>, usize), Compacted> {
+        self.replayable(at)?;
+        // What the writes since then replaced, each key as the first of them found it.
         let mut then: BTreeMap<&str, Option<&Arc<Stored>>> = BTreeMap::new();
         for (_, event) in self.history.iter().rev().take_while(|(_, e)| e.revision > at) {
-            then.insert(event.object.key.path(), event.previous.as_ref());
+            if range.scope.contains(&event.object.key) {
+                then.insert(event.object.key.path(), event.previous.as_ref());
+            }
         }
-        if then.is_empty() {
-            return Ok(self.list(range));
-        }
-        let mut objects: BTreeMap<&str, &Arc<Stored>> =
-            self.objects.range::<str, _>(as_str(&bounds)).map(|(k, stored)| (k.path(), stored)).collect();
-        for (key, state) in then.range::<str, _>(as_str(&bounds)) {
-            match state {
-                Some(stored) => objects.insert(key, stored),
-                None => objects.remove(key),
-            };
-        }
-        Ok(objects.into_values().cloned().collect())
+        let there_now = then.keys().filter(|key| self.objects.contains_key(**key)).count();
+        let there_then = then.values().flatten().count();
+        let total = self.count(&range.scope) - there_now + there_then;
+        let behind = |key: &str| range.after.as_ref().is_none_or(|after| key > after.path());
+        let replaced = then.iter().filter(|(key, _)| behind(key)).map(|(key, state)| (*key, *state));
+        let unchanged = self.within(range).filter(|(key, _)| !then.contains_key(*key)).map(|(key, stored)| (key, Some(stored)));
+        let objects = Merged { left: unchanged.peekable(), right: replaced.peekable() };
+        Ok((objects.filter_map(|(_, state)| state.cloned()).take(range.most()).collect(), total))
+    }
+
+    /// The keys and objects of a range now, its limit aside.
+    fn within(&self, range: &Range) -> impl Iterator<Item = (&str, &Arc<Stored>)> {
+        let bounds = range.scope.bounds(range.after.as_ref());
+        let found = (!Scope::is_empty_range(&bounds)).then(|| self.objects.range::<str, _>(as_str(&bounds)));
+        found.into_iter().flatten().map(|(key, stored)| (key.path(), stored))
     }
 
     /// Whether everything after a revision is still known.
@@ -157,6 +198,28 @@ impl Shelf {
                 Change::Deleted => !self.objects.contains_key(e.object.key.path()),
                 _ => self.objects.get(e.object.key.path()).is_some_and(|s| s.revision == e.revision),
             })
+    }
+}
+
+/// Two sorted runs of distinct keys as one.
+struct Merged<L: Iterator, R: Iterator> {
+    left: Peekable<L>,
+    right: Peekable<R>,
+}
+
+impl<'a, T, L, R> Iterator for Merged<L, R>
+where
+    L: Iterator<Item = (&'a str, T)>,
+    R: Iterator<Item = (&'a str, T)>,
+{
+    type Item = (&'a str, T);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match (self.left.peek(), self.right.peek()) {
+            (Some((left, _)), Some((right, _))) if right < left => self.right.next(),
+            (None, _) => self.right.next(),
+            _ => self.left.next(),
+        }
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) async fn delete_collection(api: &Api, call: &Call) -> Result<Reply, A
     let options = ListOptions::read(&call.query)?;
     check_selectable(call, &options)?;
     let resource = &call.target.resource;
-    let range = Range { scope: options.selector.fields.narrow(call.target.scope(), resource.namespaced), after: None };
+    let range = Range::all_of(options.selector.fields.narrow(call.target.scope(), resource.namespaced));
     let listing = api.store.list(&resource.shelf, &range, None).expect("the newest state is always kept");
     let mut objects = listing.objects;
     objects.retain(|o| options.selector.matches(o));

@@ -7,7 +7,8 @@ use crate::{
     api::Api,
     error::ApiError,
     http::query::{Freshness, ListOptions},
-    store::{Compacted, Listing, ObjectKey, Range, Revision, Stored},
+    selector::Selector,
+    store::{Compacted, Listing, ObjectKey, Range, Revision, Scope, Stored},
 };
 
 /// Reads a collection or a page of it.
@@ -16,15 +17,11 @@ use crate::{
 /// Selectors of fields the kind does not have, revisions that are gone or not there yet, bad tokens.
 pub(crate) async fn list(api: &Api, call: &Call, options: &ListOptions) -> Result<Reply, ApiError> {
     check_selectable(call, options)?;
-    let (limit, range_after, at) = place(api, options).await?;
+    let place = place(api, options).await?;
     let resource = &call.target.resource;
     let scope = options.selector.fields.narrow(call.target.scope(), resource.namespaced);
-    let range = Range { scope, after: range_after };
-    let listing = match api.store.list(&resource.shelf, &range, at) {
-        Ok(listing) => listing,
-        Err(gone) => return Err(expired(api, options, gone)),
-    };
-    Ok(Reply::ok(Content::List(page_of(listing, options, limit))))
+    let list = page_of(api, &resource.shelf, scope, place, &options.selector).map_err(|gone| expired(api, options, gone))?;
+    Ok(Reply::ok(Content::List(list)))
 }
 
 /// Refuses selectors of fields the kind does not offer.
@@ -36,7 +33,18 @@ pub(super) fn check_selectable(call: &Call, options: &ListOptions) -> Result<(),
 }
 
 /// Where a list begins, at which revision, and how long it may get.
-async fn place(api: &Api, options: &ListOptions) -> Result<(usize, Option<ObjectKey>, Option<Revision>), ApiError> {
+#[derive(Default)]
+struct Place {
+    /// At most this many objects.
+    limit: Option<usize>,
+    after: Option<ObjectKey>,
+    at: Option<Revision>,
+    /// How many objects are before it, where that is known.
+    seen: Option<usize>,
+}
+
+async fn place(api: &Api, options: &ListOptions) -> Result<Place, ApiError> {
+    let limit = (options.limit > 0).then_some(options.limit);
     if let Some(token) = &options.next {
         if !matches!(options.resource_version.as_str(), "" | "0") {
             return Err(ApiError::BadRequest("specifying resource version is not allowed when using continue".into()));
@@ -45,47 +53,61 @@ async fn place(api: &Api, options: &ListOptions) -> Result<(usize, Option<Object
         if let Some(revision) = page.revision {
             wait_for(api, revision).await?;
         }
-        return Ok((options.limit, Some(page.after), page.revision));
+        return Ok(Place { limit, after: Some(page.after), at: page.revision, seen: page.seen });
     }
+    let start = Place { limit, seen: Some(0), ..Place::default() };
     match options.freshness()? {
-        Freshness::Newest => Ok((options.limit, None, None)),
+        Freshness::Newest => Ok(start),
         // The real server answers from its cache, which does not cut.
-        Freshness::Any => Ok((0, None, None)),
+        Freshness::Any => Ok(Place { limit: None, ..start }),
         Freshness::NotOlderThan(revision) => {
             wait_for(api, revision).await?;
-            Ok((options.limit, None, None))
+            Ok(start)
         }
         Freshness::Exactly(revision) => {
             wait_for(api, revision).await?;
-            Ok((options.limit, None, Some(revision)))
+            Ok(Place { at: Some(revision), ..start })
         }
     }
 }
 
-/// Selects, and cuts at the limit.
-fn page_of(listing: Listing, options: &ListOptions, limit: usize) -> List {
-    let Listing { revision, mut objects } = listing;
-    if limit == 0 {
-        objects.retain(|o| options.selector.matches(o));
-        return List { revision, objects, next: None, remaining: None };
-    }
-    let mut selected: Vec<Arc<Stored>> = Vec::with_capacity(limit.min(objects.len()));
-    let mut seen = 0;
-    for object in &objects {
-        if selected.len() == limit {
-            break;
+/// A selector that leaves much out is given this many objects at a time.
+const CHUNK: usize = 512;
+
+/// Reads up to the limit, selecting; reads no further than one object behind the page, or a chunk.
+fn page_of(api: &Api, shelf: &str, scope: Scope, place: Place, selector: &Selector) -> Result<List, Compacted> {
+    let Some(limit) = place.limit else {
+        let Listing { revision, mut objects, .. } = api.store.list(shelf, &Range { scope, after: place.after, limit: None }, place.at)?;
+        objects.retain(|object| selector.matches(object));
+        return Ok(List { revision, objects, next: None, remaining: None });
+    };
+    let everything = selector.is_everything();
+    let one_more = limit.saturating_add(1);
+    let chunk = if everything { one_more } else { one_more.max(CHUNK) };
+    let mut range = Range { scope, after: place.after, limit: Some(chunk) };
+    let (mut at, mut objects) = (place.at, Vec::new());
+    loop {
+        let read = api.store.list(shelf, &range, at)?;
+        let revision = read.revision;
+        let is_last = read.objects.len() < chunk;
+        range.after = read.objects.last().map(|last| last.key.clone());
+        for object in read.objects {
+            if objects.len() == limit {
+                let seen = place.seen.filter(|_| everything).map(|before| before.saturating_add(limit));
+                let next =
+                    objects.last().map(|last: &Arc<Stored>| Page { revision: Some(revision), after: last.key.clone(), seen }.token());
+                let remaining = seen.map(|seen| read.total.saturating_sub(seen));
+                return Ok(List { revision, objects, next, remaining });
+            }
+            if selector.matches(&object) {
+                objects.push(object);
+            }
         }
-        seen += 1;
-        if options.selector.matches(object) {
-            selected.push(object.clone());
+        if is_last {
+            return Ok(List { revision, objects, next: None, remaining: None });
         }
+        at = Some(revision);
     }
-    if seen == objects.len() {
-        return List { revision, objects: selected, next: None, remaining: None };
-    }
-    let next = selected.last().map(|last| Page { revision: Some(revision), after: last.key.clone() }.token());
-    let remaining = options.selector.is_everything().then_some(objects.len() - seen);
-    List { revision, objects: selected, next, remaining }
 }
 
 /// 410 for a revision that is no longer kept; a continued list also gets a token to go on with the newest state.
@@ -94,7 +116,7 @@ fn expired(api: &Api, options: &ListOptions, gone: Compacted) -> ApiError {
     match page {
         Some(page) => ApiError::Expired {
             message: "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.".into(),
-            next: Some(Page { revision: None, after: page.after }.token()),
+            next: Some(Page { revision: None, ..page }.token()),
         },
         None => ApiError::Expired {
             message: format!("The resourceVersion for the provided list is too old: {} ({})", gone.asked, api.store.revision()),

@@ -1,5 +1,6 @@
 //! Continue tokens: where the next page of a list begins.
-//! Holds: a token is what Kubernetes writes, base64 of a small JSON object; anything else is refused, never trusted.
+//! Holds: a token is what Kubernetes writes, base64 of a small JSON object, and a count of what is behind us, so that nobody counts what is
+//! before us; anything else is refused, never trusted.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,8 @@ pub(crate) struct Page {
     pub(crate) revision: Option<Revision>,
     /// The last key of the page before.
     pub(crate) after: ObjectKey,
+    /// How many objects were on the pages before; `None` where nobody counted. Only good for telling how many remain.
+    pub(crate) seen: Option<usize>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -29,6 +32,8 @@ struct Token {
     revision: i64,
     #[serde(rename = "start", default)]
     start: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seen: Option<usize>,
 }
 
 impl Page {
@@ -36,7 +41,7 @@ impl Page {
     pub(crate) fn token(&self) -> String {
         // The NUL is how Kubernetes writes "the first key behind this one".
         let revision = self.revision.map_or(-1, |r| i64::try_from(r).unwrap_or(i64::MAX));
-        let token = Token { version: VERSION.into(), revision, start: format!("{}\0", self.after) };
+        let token = Token { version: VERSION.into(), revision, start: format!("{}\0", self.after), seen: self.seen };
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).expect("a token has string keys"))
     }
 
@@ -63,7 +68,7 @@ impl Page {
             n if n < 0 => None,
             n => Some(n.unsigned_abs()),
         };
-        Ok(Self { revision, after: ObjectKey::from_path(start) })
+        Ok(Self { revision, after: ObjectKey::from_path(start), seen: token.seen })
     }
 }
 
@@ -82,8 +87,8 @@ mod tests {
 
     #[test]
     fn token_reads_back_as_its_place() {
-        for revision in [Some(7), None] {
-            let page = Page { revision, after: ObjectKey::new("a", "b") };
+        for (revision, seen) in [(Some(7), Some(500)), (None, Some(500)), (Some(7), None)] {
+            let page = Page { revision, after: ObjectKey::new("a", "b"), seen };
             assert_eq!(Page::parse(&page.token()), Ok(page));
         }
     }

@@ -95,8 +95,7 @@ pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Rep
     let initial = options.send_initial_events.unwrap_or(matches!(asked, None | Some(0)));
     let mut queue = VecDeque::new();
     let (source, seen) = if initial {
-        let listing =
-            api.store.list(&resource.shelf, &Range { scope: scope.clone(), after: None }, None).expect("the newest state is always kept");
+        let listing = api.store.list(&resource.shelf, &Range::all_of(scope.clone()), None).expect("the newest state is always kept");
         let selected = listing.objects.into_iter().filter(|o| options.selector.matches(o));
         queue.extend(selected.map(|o| WatchItem::Changed(Change::Added, o)));
         if options.bookmarks && options.send_initial_events == Some(true) {

@@ -84,7 +84,7 @@ async fn evict(api: &Api, call: &Call, options: &DeleteOptions) -> Result<(), Ap
 }
 
 fn budgets_of(api: &Api, budgets: &Resource, namespace: &str) -> Vec<Object> {
-    let range = Range { scope: Scope::Namespace(namespace.to_owned()), after: None };
+    let range = Range::all_of(Scope::Namespace(namespace.to_owned()));
     let listing = api.store.list(&budgets.shelf, &range, None).expect("the newest state is always kept");
     listing.objects.iter().map(|stored| budgets.read(stored)).collect()
 }
