@@ -34,7 +34,7 @@ use crate::{
     pages::{self, Site, Visit},
     print::IncludeObject,
     registry::{Part, Resource},
-    verbs::{self, Call, Target},
+    verbs::{self, Call, Target, Warnings},
 };
 
 /// The largest body of a request.
@@ -194,17 +194,15 @@ impl ApiService {
         let subresource = found.part.as_ref().map_or("", |part| part.name);
         let asked = Asked { resource: &found.resource, subresource, path: &path, head, query: &query };
         let running = self.server.site.metrics.begin(&asked);
-        let warning = found.resource.warning.clone();
+        let warnings = found.warnings.clone();
         let outcome = running.answered(self.run(found, path, head, query, body, user).await);
-        match (warning, outcome) {
-            (None, outcome) => outcome,
-            // Refusals warn of a deprecated resource too.
-            (Some(warning), outcome) => {
-                let mut response = outcome.unwrap_or_else(|error| error_response(&error, error_format(&head.headers)));
-                add_warnings(response.headers_mut(), [warning]);
-                Ok(response)
-            }
+        let warnings = warnings.take();
+        if warnings.is_empty() {
+            return outcome;
         }
+        let mut response = outcome.unwrap_or_else(|error| error_response(&error, error_format(&head.headers)));
+        add_warnings(response.headers_mut(), warnings);
+        Ok(response)
     }
 
     async fn run<B>(
@@ -254,6 +252,7 @@ impl ApiService {
             body,
             user,
             user_agent: negotiate::joined(&head.headers, &header::USER_AGENT).unwrap_or_default(),
+            warnings: found.warnings,
         };
         let running = verbs::dispatch(api, &self.server.authenticator, &head.method, &call, path.watch);
         let reply = timeout_at(deadline, running).await.map_err(too_late)??;
@@ -273,6 +272,8 @@ async fn caught<T>(head: &http::request::Parts, handler: impl Future<Output = Re
 struct Found {
     resource: Arc<Resource>,
     part: Option<Part>,
+    /// What there is to say about it, and what comes up on the way.
+    warnings: Warnings,
 }
 
 fn find(api: &Api, path: &ResourcePath, method: &Method) -> Result<Found, ApiError> {
@@ -303,7 +304,9 @@ fn find(api: &Api, path: &ResourcePath, method: &Method) -> Result<Found, ApiErr
     if everywhere && *method != Method::GET {
         return Err(if resource.items_name_kind() { ApiError::NoSuchPath } else { ApiError::MethodNotAllowed });
     }
-    Ok(Found { resource, part })
+    let warnings = Warnings::default();
+    warnings.add(resource.warning.clone());
+    Ok(Found { resource, part, warnings })
 }
 
 /// Reads a body up to the limit.

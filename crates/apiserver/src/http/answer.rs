@@ -2,7 +2,7 @@
 //! In: a reply and the form the client asked for. Out: an HTTP response.
 //! Holds: plain JSON of stored objects is never written again: gets, lists and watches send the stored bytes.
 
-use std::{io::Write as _, sync::Arc};
+use std::{borrow::Cow, io::Write as _, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use flate2::{Compression, write::GzEncoder};
@@ -44,7 +44,7 @@ pub(crate) struct Shape {
 /// # Errors
 /// The form does not fit the content.
 pub(crate) fn answer(api: &Arc<Api>, resource: &Arc<Resource>, reply: Reply, shape: &Shape) -> Result<Response<Body>, ApiError> {
-    let Reply { status, content, warnings } = reply;
+    let Reply { status, content } = reply;
     let mut response = match content {
         Content::Watch(watch) => watch_response(api.clone(), resource.clone(), *watch, shape.clone()),
         Content::Document(value) => encode(status, &value, shape.wanted.format),
@@ -59,7 +59,6 @@ pub(crate) fn answer(api: &Arc<Api>, resource: &Arc<Resource>, reply: Reply, sha
         Content::Stored(stored) => encode(status, &shaped(api, resource, &resource.read(&stored), shape, true)?, shape.wanted.format),
         Content::Object(object) => encode(status, &shaped(api, resource, &object, shape, true)?, shape.wanted.format),
     };
-    add_warnings(response.headers_mut(), warnings);
     if shape.pretty {
         prettify(&mut response);
     }
@@ -175,16 +174,32 @@ pub(crate) fn compress(response: &mut Response<Body>) {
 fn shaped(api: &Api, resource: &Resource, object: &Object, shape: &Shape, first: bool) -> Result<Value, ApiError> {
     match shape.wanted.form {
         Form::Object => Ok(object.to_value()),
-        Form::Partial(version) => Ok(partial(object, version)),
+        Form::Partial(version) => Ok(partial(&for_metadata(resource, Cow::Borrowed(object)), version)),
         Form::PartialList(_) => Err(ApiError::NotAcceptableForm(format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
             resource.go_type()
         ))),
         Form::Table(version) => {
             let options = TableOptions { version, include: shape.include, describe_columns: first };
-            Ok(resource.table(&[object], api.clock.now(), &ListMeta::of(object), options))
+            let object = for_rows(resource, Cow::Borrowed(object), shape.include);
+            Ok(resource.table(&[&*object], api.clock.now(), &ListMeta::of(&object), options))
         }
     }
+}
+
+/// An object whose metadata is shown alone.
+fn for_metadata<'a>(resource: &Resource, mut object: Cow<'a, Object>) -> Cow<'a, Object> {
+    for name in resource.strategy.field_annotations {
+        if object.meta.annotations.contains_key(*name) {
+            object.to_mut().meta.annotations.remove(*name);
+        }
+    }
+    object
+}
+
+/// An object as the rows of a table carry it.
+fn for_rows<'a>(resource: &Resource, object: Cow<'a, Object>, include: IncludeObject) -> Cow<'a, Object> {
+    if include == IncludeObject::Metadata { for_metadata(resource, object) } else { object }
 }
 
 fn list_response(api: &Api, resource: &Resource, list: &List, shape: &Shape) -> Result<Response<Body>, ApiError> {
@@ -204,10 +219,10 @@ fn list_response(api: &Api, resource: &Resource, list: &List, shape: &Shape) -> 
         let bytes = protobuf::seal(&resource.api_version(), &resource.list_kind, &message);
         return Ok(with_type(StatusCode::OK, Body::full(bytes), format.content_type()));
     }
-    let objects = || list.objects.iter().map(|o| resource.read(o)).collect::<Vec<Object>>();
+    let objects = || list.objects.iter().map(|o| Cow::Owned(resource.read(o)));
     let value = match form {
         Form::Object => serde_json::from_slice(&list_bytes(resource, list, &meta)).expect("written above"),
-        Form::PartialList(version) => partial_list(objects(), &meta, version),
+        Form::PartialList(version) => partial_list(objects().map(|o| for_metadata(resource, o)), &meta, version),
         Form::Partial(_) => {
             return Err(ApiError::NotAcceptableForm(format!(
                 "you requested PartialObjectMetadata, but the requested object is a list ({}List)",
@@ -216,8 +231,8 @@ fn list_response(api: &Api, resource: &Resource, list: &List, shape: &Shape) -> 
         }
         Form::Table(version) => {
             let options = TableOptions { version, include: shape.include, describe_columns: true };
-            let objects = objects();
-            resource.table(&objects.iter().collect::<Vec<_>>(), api.clock.now(), &meta, options)
+            let objects: Vec<_> = objects().map(|o| for_rows(resource, o, shape.include)).collect();
+            resource.table(&objects.iter().map(|o| &**o).collect::<Vec<_>>(), api.clock.now(), &meta, options)
         }
     };
     Ok(encode(StatusCode::OK, &value, format))

@@ -34,6 +34,8 @@ pub(crate) struct Row {
     pub(crate) selectable: &'static [Field],
     /// Where objects are kept when not under this row's own name and version.
     pub(crate) stored_as: Option<&'static StoredAs>,
+    /// What errors call it, where that is not its plural.
+    pub(crate) error_name: Option<&'static str>,
     /// The warning that every answer carries.
     pub(crate) deprecated: Option<&'static str>,
 }
@@ -159,6 +161,11 @@ impl Row {
         Self { stored_as: Some(stored_as), ..self }
     }
 
+    /// Called otherwise in errors.
+    pub(super) const fn error_name(self, name: &'static str) -> Self {
+        Self { error_name: Some(name), ..self }
+    }
+
     /// Answered with a warning.
     pub(super) const fn deprecated(self, warning: &'static str) -> Self {
         Self { deprecated: Some(warning), ..self }
@@ -186,6 +193,7 @@ pub(super) const fn row(
         strategy,
         selectable: &[],
         stored_as: None,
+        error_name: None,
         deprecated: None,
     }
 }

@@ -77,6 +77,8 @@ pub(crate) struct Strategy {
     pub(crate) deletion: Deletion,
     /// What the server does right after a write, before it answers.
     pub(crate) effect: Effect,
+    /// Annotations that are fields in the real server and become annotations with the rest of the body: metadata shown alone does not have them.
+    pub(crate) field_annotations: &'static [&'static str],
     /// The question a kind asks whose objects are answered and not stored.
     pub(crate) review: Option<Review>,
 }
@@ -132,6 +134,7 @@ impl Strategy {
         orphans: false,
         deletion: Deletion::PLAIN,
         effect: Effect::None,
+        field_annotations: &[],
         review: None,
     };
 

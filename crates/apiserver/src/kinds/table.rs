@@ -34,6 +34,7 @@ pub(crate) static ROWS: &[Row] = &[
         .cluster_wide()
         .verbs(&["get", "list"])
         .short(&["cs"])
+        .error_name("componentstatus")
         .deprecated("v1 ComponentStatus is deprecated in v1.19+"),
     core("ConfigMap", "configmaps", &config_map::CONFIG_MAP).short(&["cm"]),
     core("Endpoints", "endpoints", &endpoints::ENDPOINTS)

@@ -1,23 +1,31 @@
 //! JSON merge patch (RFC 7386).
+//! Holds: what takes the place of something that is no map loses the nulls inside its maps, also of maps in lists, as on the real server.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Lays a patch over an object: maps are merged, `null` removes, anything else replaces.
 pub(crate) fn merge(target: &mut Value, patch: Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch;
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    let map = target.as_object_mut().expect("made an object above");
-    for (key, change) in patch {
-        if change.is_null() {
-            map.remove(&key);
-        } else {
-            merge(map.entry(key).or_insert(Value::Null), change);
+    match (target, patch) {
+        (Value::Object(map), Value::Object(patch)) => {
+            for (key, change) in patch {
+                if change.is_null() {
+                    map.remove(&key);
+                } else {
+                    merge(map.entry(key).or_insert(Value::Null), change);
+                }
+            }
         }
+        (target @ Value::Object(_), patch) => *target = patch,
+        (target, patch) => *target = without_nulls(patch),
+    }
+}
+
+/// The value without the fields that are null.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(map) => Value::Object(map.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k, without_nulls(v))).collect()),
+        Value::Array(list) => Value::Array(list.into_iter().map(without_nulls).collect()),
+        other => other,
     }
 }
 
@@ -34,6 +42,9 @@ mod tests {
             (json!({"a": 1}), json!({"a": null, "x": null}), json!({})),
             (json!({"a": [1, 2]}), json!({"a": [3]}), json!({"a": [3]})),
             (json!({"a": "text"}), json!({"a": {"b": 1, "c": null}}), json!({"a": {"b": 1}})),
+            (json!({}), json!({"a": [null, {"b": null, "c": [{"d": null}]}]}), json!({"a": [null, {"c": [{}]}]})),
+            (json!({"a": [1]}), json!({"a": [{"b": null}]}), json!({"a": [{}]})),
+            (json!({"a": {"x": 1}}), json!({"a": [{"b": null}]}), json!({"a": [{"b": null}]})),
         ] {
             let mut outcome = target.clone();
             merge(&mut outcome, patch.clone());

@@ -100,7 +100,11 @@ impl Resource {
 
     /// As errors name it.
     pub(crate) fn group_resource(&self) -> GroupResource {
-        GroupResource::new(self.group.as_str(), self.plural.as_str())
+        let error_name = match self.source {
+            Source::BuiltIn(row) => row.error_name,
+            Source::Custom(_) => None,
+        };
+        GroupResource::new(self.group.as_str(), error_name.unwrap_or(&self.plural))
     }
 
     /// As validation errors name it: by the form that strategies work on.

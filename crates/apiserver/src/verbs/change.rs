@@ -25,7 +25,7 @@ use crate::{
 /// A body that cannot be read, a stale version, admission, validation.
 pub(crate) async fn update(api: &Api, call: &Call, change: Change) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "UpdateOptions", false)?;
-    let (mut object, warnings) = read_object(call, &options)?;
+    let mut object = read_object(call, &options)?;
     settle_name(call, &mut object)?;
     let resource = &call.target.resource;
     let tracker = call.tracker(api, &options);
@@ -37,7 +37,7 @@ pub(crate) async fn update(api: &Api, call: &Call, change: Change) -> Result<Rep
             Ok(new)
         })
         .await?;
-    Ok(reply(updated).warn(warnings))
+    Ok(reply(call, updated))
 }
 
 /// A replacement that names a uid means that object and no other.
@@ -48,10 +48,10 @@ fn check_uid(resource: &Resource, new: &Object, old: Option<&Object>) -> Result<
     }
 }
 
-fn reply(updated: Updated) -> Reply {
+fn reply(call: &Call, updated: Updated) -> Reply {
+    call.warnings.add(updated.warnings);
     let content = Content::from(updated.written);
-    let reply = if updated.created { Reply::created(content) } else { Reply::ok(content) };
-    reply.warn(updated.warnings)
+    if updated.created { Reply::created(content) } else { Reply::ok(content) }
 }
 
 /// Makes body and path agree on name and namespace.
@@ -202,20 +202,19 @@ pub(crate) async fn patch(api: &Api, call: &Call, change: Change) -> Result<Repl
     let (patch, duplicates) = read_patch(call)?;
     let resource = &call.target.resource;
     let tracker = call.tracker(api, &options);
-    let mut noted = Vec::new();
     let updated = api
         .update(resource, &call.target.key(), Change { may_create: false, ..change }, options.dry_run, Some(call), |old| {
             let old = old.ok_or_else(|| call.target.not_found())?;
             let mut patched = patch.patched(old, |value| resource.decode_value(value))?;
             settle_name(call, &mut patched.object)?;
             let twice = dedup_owners(&mut patched.object.meta);
-            noted = patched.judge(&duplicates, &options)?;
-            noted.extend(twice);
+            patched.judge(call, &duplicates, &options)?;
+            call.warnings.add(twice);
             tracker.update(Some(old), &mut patched.object);
             Ok(patched.object)
         })
         .await?;
-    Ok(reply(updated).warn(noted))
+    Ok(reply(call, updated))
 }
 
 /// Applies a configuration, to an object that is there or as a new one.
@@ -227,23 +226,22 @@ async fn apply(api: &Api, call: &Call, change: Change) -> Result<Reply, ApiError
     let Configuration { map, repeated } = Configuration::read(&call.body)?;
     let resource = &call.target.resource;
     let tracker = call.tracker(api, &options);
-    let mut noted = Vec::new();
     let updated = api
         .update(resource, &call.target.key(), Change { may_create: call.part.is_none(), ..change }, options.dry_run, Some(call), |old| {
             if old.is_none() && call.part.is_some() {
                 return Err(call.target.not_found());
             }
             let mut new = tracker.apply(old, &map, options.force)?;
-            noted = judge_repeated(repeated.as_ref(), &options)?;
+            judge_repeated(call, repeated.as_ref(), &options)?;
             if old.is_none() && !new.meta.uid.is_empty() {
                 return Err(uid_of_nothing(call, &new));
             }
             settle_name(call, &mut new)?;
-            noted.extend(dedup_owners(&mut new.meta));
+            call.warnings.add(dedup_owners(&mut new.meta));
             Ok(new)
         })
         .await?;
-    Ok(reply(updated).warn(noted))
+    Ok(reply(call, updated))
 }
 
 /// 409 for a configuration that names a uid where there is no object.
@@ -278,10 +276,13 @@ impl Configuration {
 ///
 /// # Errors
 /// 400 under strict validation.
-pub(super) fn judge_repeated(repeated: Option<&String>, options: &WriteOptions) -> Result<Vec<String>, ApiError> {
+pub(super) fn judge_repeated(call: &Call, repeated: Option<&String>, options: &WriteOptions) -> Result<(), ApiError> {
     match (repeated, options.field_validation) {
-        (None, _) | (_, FieldValidation::Ignore) => Ok(Vec::new()),
-        (Some(keys), FieldValidation::Warn) => Ok(decode::warnings(std::slice::from_ref(keys))),
+        (None, _) | (_, FieldValidation::Ignore) => Ok(()),
+        (Some(keys), FieldValidation::Warn) => {
+            call.warnings.add(decode::warnings(std::slice::from_ref(keys)));
+            Ok(())
+        }
         (Some(keys), FieldValidation::Strict) => {
             Err(ApiError::BadRequest(format!("error strict decoding YAML: error converting YAML to JSON: {keys}")))
         }
@@ -302,12 +303,15 @@ impl Patched {
     ///
     /// # Errors
     /// 422 under strict validation.
-    pub(super) fn judge(&self, duplicates: &[String], options: &WriteOptions) -> Result<Vec<String>, ApiError> {
+    pub(super) fn judge(&self, call: &Call, duplicates: &[String], options: &WriteOptions) -> Result<(), ApiError> {
         let strict = [duplicates, &self.unknown].concat();
         match options.field_validation {
             FieldValidation::Strict if !strict.is_empty() => Err(misfit(&self.shown, &decode::strict_error(&strict))),
-            FieldValidation::Ignore => Ok(Vec::new()),
-            _ => Ok(strict),
+            FieldValidation::Ignore => Ok(()),
+            _ => {
+                call.warnings.add(strict);
+                Ok(())
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
     let resource = &call.target.resource;
-    let (mut object, warnings) = read_object(call, &options)?;
+    let mut object = read_object(call, &options)?;
     if !call.target.name.is_empty() && object.meta.name.is_empty() {
         object.meta.name.clone_from(&call.target.name);
     }
@@ -28,29 +28,33 @@ pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     call.tracker(api, &options).update(None, &mut object);
     api.admit(call, &mut object, None).await?;
     let created = api.create(resource, object, options.dry_run, Some(call)).await?;
-    Ok(Reply::created(Content::from(created.written)).warn(created.warnings).warn(warnings))
+    call.warnings.add(created.warnings);
+    Ok(Reply::created(Content::from(created.written)))
 }
 
-/// Decodes the body of a write.
+/// Decodes the body of a write, warning of what is odd in it.
 ///
 /// # Errors
 /// 400 for what is no such object, and under strict validation for unknown and repeated fields.
-pub(super) fn read_object(call: &Call, options: &WriteOptions) -> Result<(Object, Vec<String>), ApiError> {
+pub(super) fn read_object(call: &Call, options: &WriteOptions) -> Result<Object, ApiError> {
     let mut decoded = call.target.resource.decode(&call.body, call.body_encoding()?)?;
-    let mut warnings = judge_fields(call, decoded.strict, options)?;
-    warnings.extend(dedup_owners(&mut decoded.object.meta));
-    Ok((decoded.object, warnings))
+    judge_fields(call, decoded.strict, options)?;
+    call.warnings.add(dedup_owners(&mut decoded.object.meta));
+    Ok(decoded.object)
 }
 
 /// What unknown and repeated fields lead to: nothing, warnings, or a refusal.
 ///
 /// # Errors
 /// 400 under strict validation.
-pub(super) fn judge_fields(call: &Call, strict: Vec<String>, options: &WriteOptions) -> Result<Vec<String>, ApiError> {
+pub(super) fn judge_fields(call: &Call, strict: Vec<String>, options: &WriteOptions) -> Result<(), ApiError> {
     match options.field_validation {
-        FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Warn => Ok(decode::warnings(&strict)),
-        FieldValidation::Strict if strict.is_empty() => Ok(Vec::new()),
+        FieldValidation::Ignore => Ok(()),
+        FieldValidation::Warn => {
+            call.warnings.add(decode::warnings(&strict));
+            Ok(())
+        }
+        FieldValidation::Strict if strict.is_empty() => Ok(()),
         FieldValidation::Strict => {
             let (kind, version) = call.body_kind();
             let list = strict.join(", ");

@@ -28,7 +28,8 @@ pub(crate) async fn delete(api: &Api, call: &Call) -> Result<Reply, ApiError> {
             Content::Document(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}))
         }
     };
-    Ok(Reply::ok(content).warn(options.warnings(resource)))
+    call.warnings.add(options.warnings(resource));
+    Ok(Reply::ok(content))
 }
 
 /// Deletes every object that a list would show, and answers with that list.

@@ -12,11 +12,13 @@ mod list;
 mod page;
 mod parts;
 mod reviews;
+mod warnings;
 mod watch;
 
 pub(crate) use dispatch::dispatch;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use page::Page;
+pub(crate) use warnings::Warnings;
 pub(crate) use watch::{Watch, WatchItem};
 
 use std::sync::Arc;
@@ -79,6 +81,8 @@ pub(crate) struct Call {
     pub(crate) user: User,
     /// The name fields are owned under when the client gives none.
     pub(crate) user_agent: String,
+    /// For the `Warning` headers.
+    pub(crate) warnings: Warnings,
 }
 
 impl Call {
@@ -114,8 +118,6 @@ impl Call {
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) content: Content,
-    /// For the `Warning` headers.
-    pub(crate) warnings: Vec<String>,
 }
 
 /// What a reply holds, not yet in the form the client asked for.
@@ -149,18 +151,12 @@ pub(crate) struct List {
 impl Reply {
     /// 200.
     pub(crate) fn ok(content: Content) -> Self {
-        Self { status: StatusCode::OK, content, warnings: Vec::new() }
+        Self { status: StatusCode::OK, content }
     }
 
     /// 201.
     pub(crate) fn created(content: Content) -> Self {
-        Self { status: StatusCode::CREATED, ..Self::ok(content) }
-    }
-
-    /// With warnings for the client.
-    pub(crate) fn warn(mut self, warnings: impl IntoIterator<Item = String>) -> Self {
-        self.warnings.extend(warnings);
-        self
+        Self { status: StatusCode::CREATED, content }
     }
 }
 

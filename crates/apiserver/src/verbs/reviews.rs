@@ -20,7 +20,7 @@ use crate::{
 /// A body that cannot be read, or a question that makes no sense.
 pub(super) fn answer(api: &Api, authenticator: &Authenticator, call: &Call, review: Review) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
-    let (mut asked, warnings) = read_object(call, &options)?;
+    let mut asked = read_object(call, &options)?;
     settle_namespace(call, &mut asked)?;
     call.tracker(api, &options).update(None, &mut asked);
     let (user, now) = (&call.user, api.clock.now());
@@ -32,7 +32,7 @@ pub(super) fn answer(api: &Api, authenticator: &Authenticator, call: &Call, revi
         Review::OwnAccess => auth::review_access(AccessReview::Own(user), asked, api)?,
         Review::OwnRules => auth::review_own_rules(user, asked, api)?,
     };
-    Ok(Reply::created(Content::Object(Box::new(answered))).warn(warnings))
+    Ok(Reply::created(Content::Object(Box::new(answered))))
 }
 
 /// Answers a request for a token of the service account that the path names.
@@ -42,8 +42,8 @@ pub(super) fn answer(api: &Api, authenticator: &Authenticator, call: &Call, revi
 pub(super) fn issue_token(api: &Api, authenticator: &Authenticator, call: &Call) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
     let expected = Expected::of("authentication.k8s.io", "v1", "TokenRequest").expect("the table of types has token requests");
-    let (body, warnings) = read_as(call, &expected, &options)?;
+    let body = read_as(call, &expected, &options)?;
     let request = TokenRequest { namespace: &call.target.namespace, account: &call.target.name, body, now: api.clock.now() };
     let answered = auth::issue_token(request, authenticator, api, &api.entropy)?;
-    Ok(Reply::created(Content::Object(Box::new(answered))).warn(warnings))
+    Ok(Reply::created(Content::Object(Box::new(answered))))
 }

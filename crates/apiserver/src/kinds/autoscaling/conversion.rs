@@ -21,6 +21,9 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
+/// What version 1 keeps as annotations.
+pub(super) const ANNOTATIONS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
+
 /// One field of a metric: its name in version 1, its path in version 2, and what version 1 writes when it is not set.
 type Column = (&'static str, &'static [&'static str], Option<&'static str>);
 

@@ -32,6 +32,7 @@ pub(crate) const AUTOSCALER_V1: Strategy = Strategy {
         status.default_to("currentReplicas", 0);
         status.default_to("desiredReplicas", 0);
     },
+    field_annotations: &conversion::ANNOTATIONS,
     ..AUTOSCALER
 };
 

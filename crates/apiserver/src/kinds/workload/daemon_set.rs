@@ -32,6 +32,7 @@ pub(crate) const DAEMON_SET: Strategy = Strategy {
     validate_update: template::check_same_selector,
     validate_status: |new, old, out| COUNTS.check(new.body.part("status"), old.body.part("status"), out),
     warnings: template::template_warnings,
+    field_annotations: &[TEMPLATE_GENERATION],
     ..Strategy::WITH_STATUS
 };
 

@@ -21,11 +21,11 @@ use crate::{
 /// # Errors
 /// A body that cannot be read or names another pod, and a pod that cannot be bound.
 pub(super) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
-    let (binding, dry_run, warnings) = read(call)?;
+    let (binding, dry_run) = read(call)?;
     if binding.meta.name != call.target.name {
         return Err(ApiError::BadRequest("name in URL does not match name in Binding object".into()));
     }
-    bind(api, &call.target.resource, binding, dry_run).await.map(|reply| reply.warn(warnings))
+    bind(api, &call.target.resource, binding, dry_run).await
 }
 
 /// Binds the pod that the body names.
@@ -33,17 +33,17 @@ pub(super) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
 /// # Errors
 /// A body that cannot be read, and a pod that cannot be bound.
 pub(in crate::verbs) async fn create_by_body(api: &Api, call: &Call) -> Result<Reply, ApiError> {
-    let (binding, dry_run, warnings) = read(call)?;
+    let (binding, dry_run) = read(call)?;
     let pods: Arc<Resource> = api.registry.catalog().find("", "v1", "pods").expect("pods are built in");
-    bind(api, &pods, binding, dry_run).await.map(|reply| reply.warn(warnings))
+    bind(api, &pods, binding, dry_run).await
 }
 
-fn read(call: &Call) -> Result<(Object, bool, Vec<String>), ApiError> {
+fn read(call: &Call) -> Result<(Object, bool), ApiError> {
     let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
     let expected = Expected::of("", "v1", "Binding").expect("the table of types has bindings");
-    let (mut binding, warnings) = read_as(call, &expected, &options)?;
+    let mut binding = read_as(call, &expected, &options)?;
     settle_namespace(call, &mut binding)?;
-    Ok((binding, options.dry_run, warnings))
+    Ok((binding, options.dry_run))
 }
 
 async fn bind(api: &Api, pods: &Resource, mut binding: Object, dry_run: bool) -> Result<Reply, ApiError> {

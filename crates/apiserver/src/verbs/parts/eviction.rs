@@ -27,7 +27,7 @@ pub(super) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let create_options = WriteOptions::read(&call.query, "CreateOptions", false)?;
     let mut expected = Expected::of("policy", "v1", "Eviction").expect("the table of types has evictions");
     expected.also = &["v1beta1"];
-    let (mut eviction, warnings) = read_as(call, &expected, &create_options)?;
+    let mut eviction = read_as(call, &expected, &create_options)?;
     settle_namespace(call, &mut eviction)?;
     if eviction.meta.name != call.target.name {
         return Err(ApiError::BadRequest("name in URL does not match name in Eviction object".into()));
@@ -35,7 +35,7 @@ pub(super) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let mut options = delete_options(&eviction)?;
     options.dry_run |= create_options.dry_run;
     evict(api, call, &options).await?;
-    Ok(Reply::created(Content::Document(kinds::binding::answer())).warn(warnings))
+    Ok(Reply::created(Content::Document(kinds::binding::answer())))
 }
 
 fn delete_options(eviction: &Object) -> Result<DeleteOptions, ApiError> {

@@ -46,9 +46,9 @@ pub(super) async fn get(api: &Api, call: &Call) -> Result<Reply, ApiError> {
 /// A body that cannot be read, a stale version, a number that is not valid.
 pub(super) async fn update(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "UpdateOptions", false)?;
-    let (mut wanted, warnings) = read_as(call, &SCALE, &options)?;
+    let mut wanted = read_as(call, &SCALE, &options)?;
     change::settle_name(call, &mut wanted)?;
-    write(api, call, &options, Owning::Update, |_| Ok(wanted.clone())).await.map(|reply| reply.warn(warnings))
+    write(api, call, &options, Owning::Update, |_| Ok(wanted.clone())).await
 }
 
 /// Changes the wanted number of replicas by a patch of the Scale.
@@ -61,27 +61,25 @@ pub(super) async fn patch(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     }
     let options = WriteOptions::read(&call.query, "PatchOptions", false)?;
     let (patch, duplicates) = change::read_patch(call)?;
-    let mut noted = Vec::new();
-    let reply = write(api, call, &options, Owning::Update, |scale| {
+    write(api, call, &options, Owning::Update, |scale| {
         let mut patched = patch.patched(scale, |value| {
             let decoded = types::decode(SCALE.ty(), value)?;
             let object = Object::from_map(decoded.object).map_err(|e| e.to_string())?;
             Ok(Decoded { object, strict: decoded.strict })
         })?;
         change::settle_name(call, &mut patched.object)?;
-        noted = patched.judge(&duplicates, &options)?;
+        patched.judge(call, &duplicates, &options)?;
         Ok(patched.object)
     })
-    .await?;
-    Ok(reply.warn(noted))
+    .await
 }
 
 /// Applies a Scale.
 async fn apply(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "PatchOptions", true)?;
     let change::Configuration { map, repeated } = change::Configuration::read(&call.body)?;
-    let noted = change::judge_repeated(repeated.as_ref(), &options)?;
-    let reply = write(api, call, &options, Owning::Apply, |scale| {
+    change::judge_repeated(call, repeated.as_ref(), &options)?;
+    write(api, call, &options, Owning::Apply, |scale| {
         let found = |name| map.get(name).and_then(Value::as_str).unwrap_or_default();
         if (found("apiVersion"), found("kind")) != (&scale.api_version, &scale.kind) {
             let (api_version, kind) = (found("apiVersion"), found("kind"));
@@ -96,8 +94,7 @@ async fn apply(api: &Api, call: &Call) -> Result<Reply, ApiError> {
         change::settle_name(call, &mut wanted)?;
         Ok(wanted)
     })
-    .await?;
-    Ok(reply.warn(noted))
+    .await
 }
 
 /// How a write comes to own the replicas.
@@ -135,7 +132,8 @@ async fn write(
         Written::Stored(stored) => resource.read(&stored),
         Written::Unstored(object) => *object,
     };
-    Ok(Reply::ok(Content::Object(Box::new(places.read(&object)))).warn(updated.warnings))
+    call.warnings.add(updated.warnings);
+    Ok(Reply::ok(Content::Object(Box::new(places.read(&object)))))
 }
 
 /// Where a kind keeps its replicas.
