@@ -26,6 +26,7 @@ mod cluster; // starting and stopping all of it
 mod component; // who the loops are to the server
 mod context; // what every loop is given
 mod index; // how loops find what belongs together
+mod wake; // something changed, whatever it was
 
 mod core; // what every cluster does
 mod nodes; // where pods run
