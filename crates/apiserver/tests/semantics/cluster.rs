@@ -81,7 +81,7 @@ impl Cluster {
         place
     }
 
-    /// Sends `METHOD path`. The methods `MERGE`, `JSON` and `STRATEGIC` are patches of that kind.
+    /// Sends `METHOD path`. The methods `MERGE`, `JSON` and `STRATEGIC` are patches of that kind, `TABLE` is a GET of tables.
     pub(crate) async fn ask(&self, line: &str, body: &Value) -> Answer {
         let response = self.send(line, body).await;
         let (head, body) = response.into_parts();
@@ -95,16 +95,23 @@ impl Cluster {
         Watching::start(self.send(&format!("GET {path}"), &Value::Null).await)
     }
 
+    /// Opens a watch whose events are tables.
+    pub(crate) async fn watch_tables(&self, path: &str) -> Watching {
+        Watching::start(self.send(&format!("TABLE {path}"), &Value::Null).await)
+    }
+
     async fn send(&self, line: &str, body: &Value) -> Response<Body> {
         let (method, path) = line.split_once(' ').expect("a method and a path");
+        let accepted = if method == "TABLE" { "application/json;as=Table;v=v1;g=meta.k8s.io" } else { "application/json" };
         let (method, content_type) = match method {
+            "TABLE" => ("GET", "application/json"),
             "MERGE" => ("PATCH", "application/merge-patch+json"),
             "JSON" => ("PATCH", "application/json-patch+json"),
             "STRATEGIC" => ("PATCH", "application/strategic-merge-patch+json"),
             method => (method, "application/json"),
         };
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let request = Request::builder().method(method).uri(path).header("content-type", content_type);
+        let request = Request::builder().method(method).uri(path).header("content-type", content_type).header("accept", accepted);
         self.client.send(request.body(Body::from(bytes)).expect(line)).await.expect(line)
     }
 
@@ -233,6 +240,11 @@ impl Place<'_> {
     /// Opens a watch.
     pub(crate) async fn watch(&self, path: &str) -> Watching {
         self.cluster.watch(&self.path(path)).await
+    }
+
+    /// Opens a watch whose events are tables.
+    pub(crate) async fn watch_tables(&self, path: &str) -> Watching {
+        self.cluster.watch_tables(&self.path(path)).await
     }
 
     /// What happened to a collection after a revision: a watch of one second, to its end.

@@ -12,7 +12,8 @@ use crate::{
     watching::shorts,
 };
 
-async fn defined(cluster: &Cluster) {
+/// Makes the definition of widgets.
+pub(crate) async fn defined(cluster: &Cluster) {
     let made = cluster.ask("POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions", &widgets()).await;
     assert_eq!(made.code, 201, "{}", made.message());
 }

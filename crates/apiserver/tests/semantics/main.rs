@@ -9,11 +9,14 @@ mod deletes; // finalizers, grace, preconditions
 mod effect; // a write and what it changed
 mod errors; // codes and reasons
 mod expired; // what is no longer kept
+mod names; // definitions that want the same names
 mod objects; // short builders
 mod pages; // limit and continue
 mod races; // many writers at once
 mod reads; // resourceVersion and resourceVersionMatch
+mod scale; // the scale of an object
 mod selectors; // labels and fields
+mod tables; // rows and columns
 mod watches; // events, bookmarks, ends
 mod watching; // a watch that is read in the background
 mod writes; // versions and generations
