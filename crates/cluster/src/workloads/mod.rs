@@ -8,9 +8,11 @@ mod claim; // which objects belong to an owner
 mod hand; // writes
 mod note; // what people are told
 mod pods; // what a loop asks of a pod
+mod share; // numbers in percent
 mod template; // pods made from templates
 mod wake; // whom a change concerns
 
+mod deployment; // one template at a time, rolled out
 mod replica_set; // so many equal pods
 
 #[cfg(test)]
@@ -20,5 +22,5 @@ use crate::context::{Context, Loop};
 
 /// The loops of this level, in the order in which they start.
 pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
-    vec![replica_set::replica_sets(ctx), replica_set::replication_controllers(ctx)]
+    vec![deployment::controller(ctx), replica_set::replica_sets(ctx), replica_set::replication_controllers(ctx)]
 }
