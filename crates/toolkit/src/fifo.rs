@@ -10,20 +10,27 @@ use std::{
 
 use kube::Resource;
 
-use crate::key::ObjectKey;
+use crate::{cached::Cached, key::ObjectKey};
 
 /// Deltas in one batch at most, except for a relist, which is never split.
 pub(crate) const BATCH_MAX: usize = 1000;
+
+/// An object on its way into a cache.
+#[derive(Debug)]
+pub(crate) struct Arrival<K> {
+    pub(crate) key: ObjectKey,
+    pub(crate) object: Cached<K>,
+}
 
 /// What a reflector read.
 #[derive(Debug)]
 pub(crate) enum Change<K> {
     /// The object exists in this form.
-    Applied(K),
+    Applied(Arrival<K>),
     /// The object is gone; its last form if it could be read.
-    Deleted { key: ObjectKey, object: Option<K>, resource_version: Option<String> },
+    Deleted { key: ObjectKey, object: Option<Cached<K>>, resource_version: Option<String> },
     /// Exactly these objects exist. Those that exist but cannot be read stay as they were.
-    Replaced { objects: Vec<K>, unreadable: Vec<ObjectKey>, resource_version: String },
+    Replaced { objects: Vec<Arrival<K>>, unreadable: Vec<ObjectKey>, resource_version: String },
     /// Nothing changed up to this version.
     Bookmark { resource_version: String },
 }
@@ -32,9 +39,9 @@ pub(crate) enum Change<K> {
 #[derive(Debug)]
 pub(crate) enum Delta<K> {
     /// The object exists in this form.
-    Applied { key: Arc<ObjectKey>, object: Arc<K> },
+    Applied { key: Arc<ObjectKey>, object: Cached<K> },
     /// The object is gone; its last form if the source told it.
-    Deleted { key: Arc<ObjectKey>, object: Option<Arc<K>> },
+    Deleted { key: Arc<ObjectKey>, object: Option<Cached<K>> },
 }
 
 /// Deltas to be applied together.
@@ -67,13 +74,12 @@ impl<K: Resource> DeltaFifo<K> {
     /// Queues a change behind all others.
     pub(crate) fn push(&mut self, change: Change<K>) {
         match change {
-            Change::Applied(object) => {
-                let key = self.learn(ObjectKey::of(&object));
-                let version = object.meta().resource_version.clone();
-                self.append(Delta::Applied { key, object: Arc::new(object) }, version);
+            Change::Applied(Arrival { key, object }) => {
+                let (key, version) = (self.learn(key), object.resource_version());
+                self.append(Delta::Applied { key, object }, version);
             }
             Change::Deleted { key, object, resource_version } => match self.known.take(&key) {
-                Some(key) => self.append(Delta::Deleted { key, object: object.map(Arc::new) }, resource_version),
+                Some(key) => self.append(Delta::Deleted { key, object }, resource_version),
                 None => self.note_version(resource_version),
             },
             Change::Replaced { objects, unreadable, resource_version } => self.replace(objects, &unreadable, resource_version),
@@ -118,24 +124,23 @@ impl<K: Resource> DeltaFifo<K> {
         self.queue.back_mut().expect("a batch was queued if there was none")
     }
 
-    fn replace(&mut self, objects: Vec<K>, unreadable: &[ObjectKey], resource_version: String) {
+    fn replace(&mut self, objects: Vec<Arrival<K>>, unreadable: &[ObjectKey], resource_version: String) {
         let mut known = BTreeSet::new();
         for key in unreadable {
             known.extend(self.known.take(key));
         }
         let mut applied = Vec::with_capacity(objects.len());
         let mut places = BTreeMap::new();
-        for object in objects {
-            let key = ObjectKey::of(&object);
+        for Arrival { key, object } in objects {
             // Pages of an expired list may repeat an object; the later one is newer.
             if let Some(place) = known.get(&key).and_then(|key| places.get(key)) {
-                applied[*place] = (known.get(&key).expect("its place is known").clone(), Arc::new(object));
+                applied[*place] = (known.get(&key).expect("its place is known").clone(), object);
                 continue;
             }
             let key = self.known.take(&key).unwrap_or_else(|| Arc::new(key));
             known.insert(key.clone());
             places.insert(key.clone(), applied.len());
-            applied.push((key, Arc::new(object)));
+            applied.push((key, object));
         }
         let vanished = std::mem::replace(&mut self.known, known);
         let deletes = vanished.into_iter().map(|key| Delta::Deleted { key, object: None });
@@ -153,17 +158,16 @@ impl<K: Resource> DeltaFifo<K> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::ResourceExt;
 
     use super::*;
     use crate::clock::Entropy;
 
-    fn object(name: &str, version: u64) -> ConfigMap {
+    fn object(name: &str, version: u64) -> Arrival<ConfigMap> {
         let mut object = ConfigMap::default();
         object.metadata.namespace = Some("n".into());
         object.metadata.name = Some(name.into());
         object.metadata.resource_version = Some(version.to_string());
-        object
+        Arrival { key: ObjectKey::of(&object), object: Cached::decoded(object) }
     }
 
     fn key(name: &str) -> ObjectKey {

@@ -26,6 +26,7 @@
 mod clock; // the one source of randomness and of wall-clock time
 mod key; // the name of an object
 
+mod cached; // an object as a cache keeps it
 mod factory; // one informer a kind, for a whole program
 mod fifo; // what changed, in order
 mod informer; // one cache of a kind, for all who read it and all who are told
@@ -53,12 +54,12 @@ pub use key::ObjectKey;
 
 pub use factory::{FactoryNamespaces, FactoryOptions, InformerLease, SharedInformerFactory};
 pub use informer::{
-    AlreadyRun, EventHandler, HandlerHandle, HandlerOptions, IndexError, InformerOptions, InformerStats, Lister, Namespaces,
+    AlreadyRun, CacheForm, EventHandler, HandlerHandle, HandlerOptions, IndexError, InformerOptions, InformerStats, Lister, Namespaces,
     SharedInformer, SyncError, Tombstone, Transform,
 };
 pub use reflector::InitialList;
 pub use source::{
-    EventStream, KubeListWatch, ListRequest, ListWatch, Page, SourceError, SourceEvent, Undecodable, WatchFrom, WatchRequest,
+    EventStream, KubeListWatch, ListRequest, ListWatch, Page, Received, SourceError, SourceEvent, Undecodable, WatchFrom, WatchRequest,
 };
 
 pub use queue::{

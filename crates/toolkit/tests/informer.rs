@@ -6,8 +6,8 @@ use std::{
 };
 
 use bellerophon::{
-    Entropy, EventHandler, EventStream, HandlerOptions, InformerOptions, InformerStats, InitialList, KubeListWatch, ListRequest, ListWatch,
-    Namespaces, ObjectKey, Page, SharedInformer, SourceError, SyncError, Tombstone, WatchRequest,
+    CacheForm, Entropy, EventHandler, EventStream, HandlerOptions, InformerOptions, InformerStats, InitialList, KubeListWatch, ListRequest,
+    ListWatch, Namespaces, ObjectKey, Page, Received, SharedInformer, SourceError, SyncError, Tombstone, WatchRequest,
 };
 use bellerophon_apiserver::ApiServer;
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
@@ -277,7 +277,7 @@ impl BadLine {
 }
 
 impl ListWatch<ConfigMap> for BadLine {
-    fn list(&self, request: ListRequest) -> BoxFuture<'static, Result<Page<ConfigMap>, SourceError>> {
+    fn list(&self, request: ListRequest) -> BoxFuture<'static, Result<Page<Received<ConfigMap>>, SourceError>> {
         match self.error() {
             Some(error) => std::future::ready(Err(error)).boxed(),
             None => self.source.list(request),
@@ -307,8 +307,12 @@ async fn history(client: &Client, seed: u64) {
         Arc::new(BadLine { source, entropy: line.clone(), mended: broken.clone() })
     };
     let initial_list = if seed.is_multiple_of(3) { InitialList::Paged } else { InitialList::Streamed };
-    let options = InformerOptions { entropy: entropy.clone(), initial_list, page_size: 2, ..InformerOptions::default() };
+    let forms = [CacheForm::default(), CacheForm::Compact { decoded_max: 1 }, CacheForm::Compact { decoded_max: 0 }, CacheForm::Decoded];
+    let cache = forms[usize::try_from(entropy.below(4)).expect("small")];
+    let options = InformerOptions { entropy: entropy.clone(), initial_list, cache, page_size: 2, ..InformerOptions::default() };
     let informer = SharedInformer::from_sources(ApiResource::erase::<ConfigMap>(&()), sources, options);
+    let by_step = |object: &ConfigMap| object.data.iter().flat_map(|data| data.values().cloned()).collect();
+    informer.add_index("step", by_step).expect("a new name");
     let view = View::default();
     informer.add_handler(view.clone(), HandlerOptions::default());
     let running = Running::start(informer);
@@ -337,6 +341,13 @@ async fn history(client: &Client, seed: u64) {
         lister.list().iter().map(|object| (ObjectKey::of(&**object), object.resource_version().unwrap_or_default())).collect()
     };
     until(|| cached() == wanted && view.0.lock().unwrap_or_else(PoisonError::into_inner).0 == wanted).await;
+    for object in there {
+        let key = ObjectKey::of(&object);
+        let step = &object.data.as_ref().expect("each has data")["step"];
+        assert_eq!(lister.index_keys("step", step).expect("it was added"), [key.clone()], "seed {seed}");
+        let read = lister.get(&key).expect("it is cached");
+        assert_eq!((&read.data, &read.metadata.labels, &read.metadata.uid), (&object.data, &object.metadata.labels, &object.metadata.uid));
+    }
     assert_eq!(view.0.lock().unwrap_or_else(PoisonError::into_inner).1, 0, "the handler was told nonsense, seed {seed}");
     running.stop().await;
 }

@@ -6,7 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -21,7 +21,12 @@ use super::{
     mailbox::Mailbox,
     status::{Status, SyncError},
 };
-use crate::{fifo::Batch, key::ObjectKey, source::SourceError};
+use crate::{
+    cached::{Cached, Warm},
+    fifo::Batch,
+    key::ObjectKey,
+    source::SourceError,
+};
 
 /// One namespace, or all of them.
 pub(crate) type Scope = Option<String>;
@@ -78,6 +83,8 @@ struct Distribution<K> {
 pub(crate) struct Core<K> {
     /// The resource, for people: `pods`, `heroes.example.com`.
     pub(crate) what: String,
+    /// Which of the objects stay decoded.
+    pub(crate) warm: Warm<K>,
     index: RwLock<Index<K>>,
     /// Taken before `index` by all who write, so that the order of mailboxes is the order of the index.
     distribution: Mutex<Distribution<K>>,
@@ -88,10 +95,11 @@ pub(crate) struct Core<K> {
 }
 
 impl<K: Resource + Send + Sync + 'static> Core<K> {
-    pub(crate) fn new(what: String) -> Self {
+    pub(crate) fn new(what: String, decoded_max: usize) -> Self {
         let (feeds, slots, unserved) = (BTreeMap::new(), Vec::new(), Vec::new());
         Self {
             what,
+            warm: Warm::new(decoded_max),
             index: RwLock::new(Index::new()),
             distribution: Mutex::new(Distribution { feeds, slots, unserved, started: false, blocked: None, stopped: false }),
             status: watch::Sender::new(Status::default()),
@@ -104,7 +112,9 @@ impl<K: Resource + Send + Sync + 'static> Core<K> {
     pub(crate) fn apply(&self, scope: &Scope, batch: Batch<K>) {
         let mut distribution = self.distribution();
         let (is_list, version) = (batch.is_list, batch.resource_version.clone());
-        let transitions = self.index.write().unwrap_or_else(PoisonError::into_inner).apply(batch);
+        // Readers go on while index functions look at the objects.
+        let evaluated = self.index().evaluate(batch);
+        let transitions = self.index_mut().apply(evaluated);
         let first_list = is_list && distribution.feeds.get(scope).is_some_and(|feed| !feed.listed);
         // A feed that is being ended is none any more; its last batch takes its objects along.
         if let Some(feed) = distribution.feeds.get_mut(scope) {
@@ -193,11 +203,18 @@ impl<K: Resource + Send + Sync + 'static> Core<K> {
     }
 
     pub(crate) fn add_index(&self, name: String, function: IndexFn<K>) -> Result<(), IndexError> {
-        self.index.write().unwrap_or_else(PoisonError::into_inner).add(name, function)
+        let _order = self.distribution();
+        let built = self.index().build(&name, function)?;
+        self.index_mut().adopt(name, built);
+        Ok(())
     }
 
     pub(crate) fn index(&self) -> RwLockReadGuard<'_, Index<K>> {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn index_mut(&self) -> RwLockWriteGuard<'_, Index<K>> {
+        self.index.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The version of the collection up to which changes of this key are in the index.
@@ -242,6 +259,6 @@ impl<K> Distribution<K> {
     }
 }
 
-fn added<K>(key: &Arc<ObjectKey>, after: &Arc<K>) -> Transition<K> {
+fn added<K>(key: &Arc<ObjectKey>, after: &Cached<K>) -> Transition<K> {
     Transition::Applied { key: key.clone(), before: None, after: after.clone() }
 }

@@ -22,7 +22,7 @@ use super::{
     mailbox::{Calls, Mailbox},
     status::{Status, SyncError},
 };
-use crate::key::ObjectKey;
+use crate::{cached::Warm, key::ObjectKey};
 use kube::Resource;
 
 /// Calls in a row before other tasks of the thread get their turn.
@@ -77,7 +77,7 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
     pub(crate) async fn deliver(self: Arc<Self>, core: Arc<Core<K>>, finish: CancellationToken) {
         let mut resync = self.options.resync.map(resync_timer);
         loop {
-            if !self.drain().await {
+            if !self.drain(&core.warm).await {
                 return;
             }
             tokio::select! {
@@ -85,7 +85,7 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
                 () = self.removed.cancelled() => return,
                 () = self.mailbox.arrival() => {}
                 () = finish.cancelled() => {
-                    self.drain().await;
+                    self.drain(&core.warm).await;
                     return;
                 }
                 () = tick(resync.as_mut()) => core.remind(&self),
@@ -94,14 +94,12 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
     }
 
     /// Whether the handler is still wanted once the mailbox is empty.
-    async fn drain(&self) -> bool {
+    async fn drain(&self, warm: &Warm<K>) -> bool {
         let mut calls = 0;
         while !self.removed.is_cancelled() {
             let Some(notice) = self.mailbox.take() else { return true };
-            let key = notice.key.clone();
-            let notice = notice.calls();
-            let in_initial_list = notice.in_initial_list;
-            if catch_unwind(AssertUnwindSafe(|| self.call(notice))).is_err() {
+            let (key, in_initial_list) = (notice.key.clone(), notice.in_initial_list);
+            if catch_unwind(AssertUnwindSafe(|| self.call(notice.calls(warm)))).is_err() {
                 tracing::error!(%key, "an event handler panicked; it goes on with the next object");
             }
             self.mailbox.told(in_initial_list);

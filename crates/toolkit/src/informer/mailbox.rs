@@ -18,7 +18,10 @@ use std::{
 use tokio::sync::{Notify, watch};
 
 use super::{handler::Tombstone, index::Transition};
-use crate::key::ObjectKey;
+use crate::{
+    cached::{Cached, Warm},
+    key::ObjectKey,
+};
 
 /// Mailboxes up to this length are checked notice by notice in debug builds.
 const FULLY_CHECKED_MAX: usize = 64;
@@ -28,13 +31,13 @@ const FULLY_CHECKED_MAX: usize = 64;
 pub(crate) struct Notice<K> {
     pub(crate) key: Arc<ObjectKey>,
     /// What the handler was told last, if it knows the object.
-    before: Option<Arc<K>>,
+    before: Option<Cached<K>>,
     /// The end of `before`, if it ended. Never set without `before`.
-    gone: Option<Arc<K>>,
+    gone: Option<Cached<K>>,
     /// What is there now. After an end it is another object of the same name.
-    after: Option<Arc<K>>,
+    after: Option<Cached<K>>,
     /// The object was there when the handler began to listen.
-    in_initial_list: bool,
+    pub(crate) in_initial_list: bool,
     /// Its place among the others.
     turn: u64,
 }
@@ -49,14 +52,16 @@ pub(crate) struct Calls<K> {
 }
 
 impl<K> Notice<K> {
-    pub(crate) fn calls(self) -> Calls<K> {
+    /// Decodes what the handler is to see.
+    pub(crate) fn calls(self, warm: &Warm<K>) -> Calls<K> {
         let in_initial_list = self.in_initial_list;
+        let read = |object: Option<Cached<K>>| object.map(|object| object.read(warm));
         let none = Calls { delete: None, update: None, add: None, in_initial_list };
         match (self.before, self.gone, self.after) {
-            (Some(old), None, Some(new)) => Calls { update: Some((old, new)), ..none },
+            (Some(old), None, Some(new)) => Calls { update: Some((old.read(warm), new.read(warm))), ..none },
             (_, gone, add) => {
-                let delete = gone.map(|last| Tombstone { key: (*self.key).clone(), object: Some(last) });
-                Calls { delete, add, ..none }
+                let delete = read(gone).map(|last| Tombstone { key: (*self.key).clone(), object: Some(last) });
+                Calls { delete, add: read(add), ..none }
             }
         }
     }
@@ -104,7 +109,7 @@ impl<K> Mailbox<K> {
     }
 
     /// Queues a reminder of each object that has nothing else to tell.
-    pub(crate) fn remind<'a>(&self, objects: impl Iterator<Item = (&'a Arc<ObjectKey>, &'a Arc<K>)>)
+    pub(crate) fn remind<'a>(&self, objects: impl Iterator<Item = (&'a Arc<ObjectKey>, &'a Cached<K>)>)
     where
         K: 'a,
     {
@@ -228,7 +233,7 @@ impl<K> Notice<K> {
 mod tests {
     use super::*;
 
-    type Objects = BTreeMap<Arc<ObjectKey>, Arc<u64>>;
+    type Objects = BTreeMap<Arc<ObjectKey>, Cached<u64>>;
 
     /// `a1` applies version 1 to a, `-a` deletes it, `.` lets the handler be told one notice.
     fn run(script: &str) -> Vec<String> {
@@ -242,8 +247,8 @@ mod tests {
                     mailbox.note(&[Transition::Deleted { key, last: before.clone(), before }], false);
                 }
                 None => {
-                    let (key, after) = (Arc::new(ObjectKey::cluster(&word[..1])), Arc::new(word[1..].parse().expect("a number")));
-                    let before = objects.insert(key.clone(), Arc::clone(&after));
+                    let (key, after) = (Arc::new(ObjectKey::cluster(&word[..1])), Cached::decoded(word[1..].parse().expect("a number")));
+                    let before = objects.insert(key.clone(), after.clone());
                     mailbox.note(&[Transition::Applied { key, before, after }], false);
                 }
             }
@@ -254,7 +259,7 @@ mod tests {
 
     fn print(notice: Notice<u64>) -> String {
         let key = notice.key.name.clone();
-        let calls = notice.calls();
+        let calls = notice.calls(&Warm::new(0));
         let delete = calls.delete.map(|last| format!("-{key}{}", last.object.expect("it was known")));
         let update = calls.update.map(|(old, new)| format!("{key}{old}>{new}"));
         let add = calls.add.map(|object| format!("+{key}{object}"));
@@ -284,10 +289,10 @@ mod tests {
         let mailbox = Mailbox::new();
         let key = Arc::new(ObjectKey::cluster("a"));
         for n in 0..10_000_u64 {
-            let (before, after) = (n.checked_sub(1).map(Arc::new), Arc::new(n));
+            let (before, after) = (n.checked_sub(1).map(Cached::decoded), Cached::decoded(n));
             mailbox.note(&[Transition::Applied { key: key.clone(), before, after }], false);
             let other = Arc::new(ObjectKey::cluster(format!("b{n}")));
-            let object = Arc::new(n);
+            let object = Cached::decoded(n);
             mailbox.note(&[Transition::Applied { key: other.clone(), before: None, after: object.clone() }], false);
             mailbox.note(&[Transition::Deleted { key: other, before: object.clone(), last: object }], false);
         }
@@ -299,12 +304,12 @@ mod tests {
     fn handler_is_synced_when_the_initial_list_was_told() {
         let mailbox = Mailbox::new();
         let key = Arc::new(ObjectKey::cluster("a"));
-        mailbox.note(&[Transition::Applied { key, before: None, after: Arc::new(1_u64) }], true);
+        mailbox.note(&[Transition::Applied { key, before: None, after: Cached::decoded(1_u64) }], true);
         mailbox.complete_initial_list();
         assert!(!*mailbox.synced.borrow());
         let notice = mailbox.take().expect("a notice");
         assert!(!*mailbox.synced.borrow(), "taken is not told");
-        mailbox.told(notice.calls().in_initial_list);
+        mailbox.told(notice.in_initial_list);
         assert!(*mailbox.synced.borrow());
     }
 }

@@ -25,12 +25,13 @@ use serde::de::DeserializeOwned;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
+pub(crate) use self::options::Change;
 pub use self::{
     core::InformerStats,
     handler::{EventHandler, HandlerHandle, HandlerOptions, Tombstone},
     index::IndexError,
     lister::Lister,
-    options::{InformerOptions, Namespaces, Transform},
+    options::{CacheForm, InformerOptions, Namespaces, Transform},
     status::SyncError,
 };
 use self::{
@@ -39,7 +40,7 @@ use self::{
 };
 use crate::{
     clock::Entropy,
-    reflector::{InitialList, Reflector, TransformFn},
+    reflector::{InitialList, Prepare, Reflector},
     source::{KubeListWatch, ListWatch},
 };
 
@@ -61,7 +62,7 @@ struct Shared<K> {
     kind: ApiResource,
     sources: Box<Sources<K>>,
     namespaces: watch::Sender<Namespaces>,
-    transform: TransformFn<K>,
+    prepare: Arc<Prepare<K>>,
     initial: InitialList,
     page_size: u32,
     entropy: Entropy,
@@ -120,8 +121,10 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
     pub fn new(client: Client, kind: K::DynamicType, options: InformerOptions<K>) -> Self {
         let erased = ApiResource::erase::<K>(&kind);
         let (labels, fields) = (options.labels.clone(), options.fields.clone());
+        let whole = !matches!(options.transform.0, Change::StripManagedFields);
         let sources = move |namespace: Option<&str>| -> Arc<dyn ListWatch<K>> {
             let source = KubeListWatch::new(client.clone(), &kind, namespace);
+            let source = if whole { source } else { source.without_managed_fields() };
             let source = labels.iter().fold(source, |source, labels| source.labels(labels));
             Arc::new(fields.iter().fold(source, |source, fields| source.fields(fields)))
         };
@@ -138,12 +141,14 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
         options: InformerOptions<K>,
     ) -> Self {
         let what = if kind.group.is_empty() { kind.plural.clone() } else { format!("{}.{}", kind.plural, kind.group) };
+        let core = Arc::new(Core::new(what, options.cache.decoded_max()));
+        let prepare = Prepare { core: core.clone(), transform: options.transform.0, form: options.cache };
         Self(Arc::new(Shared {
-            core: Arc::new(Core::new(what)),
+            core,
             kind,
             sources: Box::new(sources),
             namespaces: watch::Sender::new(options.namespaces),
-            transform: options.transform.0,
+            prepare: Arc::new(prepare),
             initial: options.initial_list,
             page_size: options.page_size,
             entropy: options.entropy,
@@ -168,7 +173,7 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
     }
 
     /// Adds an index by name, before the start or at any time after; cached objects are in it when this returns. The
-    /// function gives the values under which an object is found. It must be pure: the same object, the same values.
+    /// function gives the values under which an object is found. It is asked once for each version of an object.
     ///
     /// # Errors
     /// The name is taken.
@@ -283,9 +288,8 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
         let retire = CancellationToken::new();
         let reflector = Reflector {
             source: (shared.sources)(scope.as_deref()),
-            core: shared.core.clone(),
+            prepare: shared.prepare.clone(),
             scope: scope.clone(),
-            transform: shared.transform.clone(),
             initial: shared.initial,
             page_size: shared.page_size,
             entropy: shared.entropy.clone(),

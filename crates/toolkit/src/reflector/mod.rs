@@ -4,9 +4,9 @@
 
 mod backoff; // how long to rest
 mod phase; // what to do next
+mod prepare; // what a cache keeps of what came
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -15,19 +15,19 @@ use futures_util::{
     StreamExt,
     stream::{BoxStream, ReadyChunks},
 };
-use kube::{Resource, ResourceExt};
+use kube::Resource;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 pub use phase::InitialList;
 use phase::{Course, Seen, Want};
+pub(crate) use prepare::Prepare;
 
 use crate::{
     clock::Entropy,
-    fifo::{BATCH_MAX, Change, DeltaFifo},
-    informer::core::{Core, Scope},
-    key::ObjectKey,
-    source::{ListWatch, SourceError, SourceEvent, Undecodable, WatchRequest},
+    fifo::{Arrival, BATCH_MAX, Change, DeltaFifo},
+    informer::core::Scope,
+    source::{ListWatch, SourceError, SourceEvent, WatchRequest},
 };
 
 /// How long an answer to a list may take.
@@ -39,22 +39,18 @@ const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(300);
 /// A stream that ends within this time did not really work.
 const YOUNG: Duration = Duration::from_secs(1);
 
-/// Changes an object before it is cached.
-pub(crate) type TransformFn<K> = Arc<dyn Fn(&mut K) + Send + Sync>;
-
 pub(crate) struct Reflector<K> {
     pub(crate) source: Arc<dyn ListWatch<K>>,
-    pub(crate) core: Arc<Core<K>>,
+    pub(crate) prepare: Arc<Prepare<K>>,
     pub(crate) scope: Scope,
-    pub(crate) transform: TransformFn<K>,
     pub(crate) initial: InitialList,
     pub(crate) page_size: u32,
     pub(crate) entropy: Entropy,
 }
 
-/// An open watch; events that are there together are read together.
+/// An open watch; events that are there together are read together, each prepared before the next one is decoded.
 struct OpenWatch<K> {
-    chunks: ReadyChunks<BoxStream<'static, Result<SourceEvent<K>, SourceError>>>,
+    chunks: ReadyChunks<BoxStream<'static, Result<SourceEvent<Arrival<K>>, SourceError>>>,
     opened: Instant,
     settled: bool,
 }
@@ -73,7 +69,8 @@ impl<K: Resource + Send + Sync + 'static> Reflector<K> {
                 seen = self.carry_out(course.want(), &mut watch) => seen,
             };
             for seen in seen {
-                let (next, changes) = course.next(self.prepared(seen));
+                self.note_failure(&seen);
+                let (next, changes) = course.next(seen);
                 changes.into_iter().for_each(|change| fifo.push(change));
                 course = next;
             }
@@ -85,22 +82,24 @@ impl<K: Resource + Send + Sync + 'static> Reflector<K> {
 
     fn flush(&self, fifo: &mut DeltaFifo<K>) {
         while let Some(batch) = fifo.pop() {
-            self.core.apply(&self.scope, batch);
+            self.prepare.core.apply(&self.scope, batch);
         }
     }
 
-    async fn carry_out(&self, want: Want, watch: &mut Option<OpenWatch<K>>) -> Vec<Seen<K>> {
+    async fn carry_out(&self, want: Want, watch: &mut Option<OpenWatch<K>>) -> Vec<Seen<Arrival<K>>> {
         match want {
             Want::Read { patience } => return read(watch.as_mut(), patience).await,
             _ => *watch = None,
         }
         let seen = match want {
-            Want::List(request) => in_time(LIST_PATIENCE, self.source.list(request)).await.map(Seen::Page),
+            Want::List(request) => in_time(LIST_PATIENCE, self.source.list(request)).await.map(|page| Seen::Page(self.prepare.page(page))),
             Want::Watch(from) => {
-                self.core.counters.watches.fetch_add(1, Ordering::Relaxed);
+                self.prepare.core.counters.watches.fetch_add(1, Ordering::Relaxed);
                 let request = WatchRequest { from, timeout: backoff::jittered(WATCH_TIMEOUT_MIN, &self.entropy) };
                 let opened = in_time(OPEN_PATIENCE, self.source.watch(request)).await;
                 opened.map(|events| {
+                    let prepare = self.prepare.clone();
+                    let events = events.map(move |event| event.map(|event| prepare.event(event))).boxed();
                     *watch = Some(OpenWatch { chunks: events.ready_chunks(BATCH_MAX), opened: Instant::now(), settled: false });
                     Seen::Opened
                 })
@@ -114,64 +113,18 @@ impl<K: Resource + Send + Sync + 'static> Reflector<K> {
         vec![seen.unwrap_or_else(Seen::Failed)]
     }
 
-    /// Transforms objects, and counts and reports what cannot be used.
-    fn prepared(&self, seen: Seen<K>) -> Seen<K> {
-        match seen {
-            Seen::Page(mut page) => {
-                let objects = std::mem::take(&mut page.objects);
-                for object in objects {
-                    match self.transformed(object) {
-                        Ok(object) => page.objects.push(object),
-                        Err(undecodable) => page.undecodable.push(undecodable),
-                    }
-                }
-                page.undecodable.iter().for_each(|undecodable| self.report(undecodable));
-                Seen::Page(page)
-            }
-            Seen::Event(event) => Seen::Event(self.prepared_event(event)),
-            Seen::Failed(error) => {
-                match &error {
-                    SourceError::Expired(_) => tracing::debug!(kind = self.core.what, scope = ?self.scope, %error, "listing again"),
-                    error => tracing::warn!(kind = self.core.what, scope = ?self.scope, %error, "cannot list or watch, trying again"),
-                }
-                self.core.suffer(&self.scope, &error);
-                Seen::Failed(error)
-            }
-            other => other,
+    fn note_failure(&self, seen: &Seen<Arrival<K>>) {
+        let Seen::Failed(error) = seen else { return };
+        let core = &self.prepare.core;
+        match error {
+            SourceError::Expired(_) => tracing::debug!(kind = core.what, scope = ?self.scope, %error, "listing again"),
+            error => tracing::warn!(kind = core.what, scope = ?self.scope, %error, "cannot list or watch, trying again"),
         }
-    }
-
-    fn prepared_event(&self, event: SourceEvent<K>) -> SourceEvent<K> {
-        let event = match event {
-            SourceEvent::Applied(object) => self.transformed(object).map_or_else(SourceEvent::Undecodable, SourceEvent::Applied),
-            SourceEvent::Deleted { key, object, resource_version } => {
-                let object = object.and_then(|object| self.transformed(object).ok());
-                SourceEvent::Deleted { key, object, resource_version }
-            }
-            other => other,
-        };
-        if let SourceEvent::Undecodable(undecodable) = &event {
-            self.report(undecodable);
-        }
-        event
-    }
-
-    fn transformed(&self, mut object: K) -> Result<K, Undecodable> {
-        let (key, resource_version) = (Some(ObjectKey::of(&object)), object.resource_version());
-        match catch_unwind(AssertUnwindSafe(|| (self.transform)(&mut object))) {
-            Ok(()) => Ok(object),
-            Err(_) => Err(Undecodable { key, resource_version, reason: "its transform panicked".into() }),
-        }
-    }
-
-    fn report(&self, undecodable: &Undecodable) {
-        self.core.counters.undecodable.fetch_add(1, Ordering::Relaxed);
-        let object = undecodable.key.as_ref().map(tracing::field::display);
-        tracing::warn!(kind = self.core.what, object, reason = undecodable.reason, "passing over an object that cannot be decoded");
+        core.suffer(&self.scope, error);
     }
 }
 
-async fn read<K>(watch: Option<&mut OpenWatch<K>>, patience: Duration) -> Vec<Seen<K>> {
+async fn read<K>(watch: Option<&mut OpenWatch<K>>, patience: Duration) -> Vec<Seen<Arrival<K>>> {
     let Some(OpenWatch { chunks, opened, settled }) = watch else { return vec![Seen::Ended { young: true }] };
     match timeout(patience, chunks.next()).await {
         Ok(Some(events)) => {

@@ -9,7 +9,7 @@ use kube::Resource;
 
 use super::backoff;
 use crate::{
-    fifo::Change,
+    fifo::{Arrival, Change},
     key::ObjectKey,
     source::{ListRequest, Page, SourceError, SourceEvent, WatchFrom},
 };
@@ -34,15 +34,15 @@ pub enum InitialList {
     Paged,
 }
 
-/// What the reflector saw.
+/// What the reflector saw. `O` is an object.
 #[derive(Debug)]
-pub(super) enum Seen<K> {
+pub(super) enum Seen<O> {
     /// The watch is open.
     Opened,
     /// The watch has lived longer than its first second, and goes on.
     Settled,
-    Event(SourceEvent<K>),
-    Page(Page<K>),
+    Event(SourceEvent<O>),
+    Page(Page<O>),
     /// The stream ended; whether within its first second.
     Ended {
         young: bool,
@@ -85,7 +85,7 @@ enum Resume {
 /// The initial list so far.
 #[derive(Debug)]
 struct Collected<K> {
-    objects: Vec<K>,
+    objects: Vec<Arrival<K>>,
     unreadable: Vec<ObjectKey>,
 }
 
@@ -134,7 +134,7 @@ impl<K: Resource> Course<K> {
     }
 
     /// Goes on by one step. What does not fit the phase is left over from an earlier one and changes nothing.
-    pub(super) fn next(mut self, seen: Seen<K>) -> (Self, Vec<Change<K>>) {
+    pub(super) fn next(mut self, seen: Seen<Arrival<K>>) -> (Self, Vec<Change<K>>) {
         let mut changes = Vec::new();
         let phase = std::mem::replace(&mut self.phase, Phase::OpeningInitial);
         self.phase = match (phase, seen) {
@@ -178,10 +178,10 @@ impl<K: Resource> Course<K> {
         ListRequest { limit: Some(self.page_size), continue_token: None }
     }
 
-    fn collect(&mut self, mut collected: Collected<K>, event: SourceEvent<K>, changes: &mut Vec<Change<K>>) -> Phase<K> {
+    fn collect(&mut self, mut collected: Collected<K>, event: SourceEvent<Arrival<K>>, changes: &mut Vec<Change<K>>) -> Phase<K> {
         match event {
             SourceEvent::Applied(object) => collected.objects.push(object),
-            SourceEvent::Deleted { key, .. } => collected.objects.retain(|object| ObjectKey::of(object) != key),
+            SourceEvent::Deleted { key, .. } => collected.objects.retain(|object| object.key != key),
             SourceEvent::Undecodable(undecodable) => collected.unreadable.extend(undecodable.key),
             SourceEvent::Bookmark { ends_initial_events: false, .. } => {}
             SourceEvent::Bookmark { resource_version, ends_initial_events: true } => {
@@ -193,7 +193,13 @@ impl<K: Resource> Course<K> {
         Phase::Streaming(collected)
     }
 
-    fn turn_page(&mut self, request: ListRequest, mut collected: Collected<K>, page: Page<K>, changes: &mut Vec<Change<K>>) -> Phase<K> {
+    fn turn_page(
+        &mut self,
+        request: ListRequest,
+        mut collected: Collected<K>,
+        page: Page<Arrival<K>>,
+        changes: &mut Vec<Change<K>>,
+    ) -> Phase<K> {
         collected.objects.extend(page.objects);
         collected.unreadable.extend(page.undecodable.into_iter().filter_map(|undecodable| undecodable.key));
         if page.continue_token.is_some() {
@@ -208,14 +214,15 @@ impl<K: Resource> Course<K> {
         (self.failures, self.refusals) = (0, 0);
     }
 
-    fn follow(since: String, event: SourceEvent<K>, changes: &mut Vec<Change<K>>) -> Phase<K> {
+    fn follow(since: String, event: SourceEvent<Arrival<K>>, changes: &mut Vec<Change<K>>) -> Phase<K> {
         let version = match event {
             SourceEvent::Applied(object) => {
-                let version = object.meta().resource_version.clone();
+                let version = object.object.resource_version();
                 changes.push(Change::Applied(object));
                 version
             }
             SourceEvent::Deleted { key, object, resource_version } => {
+                let object = object.map(|last| last.object);
                 changes.push(Change::Deleted { key, object, resource_version: resource_version.clone() });
                 resource_version
             }
@@ -282,8 +289,9 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
+    use crate::cached::Cached;
 
-    fn seen(word: &str) -> Seen<ConfigMap> {
+    fn seen(word: &str) -> Seen<Arrival<ConfigMap>> {
         let (verb, rest) = word.split_once(':').unwrap_or((word, ""));
         let gone = || String::new();
         match verb {
@@ -315,10 +323,10 @@ mod tests {
         }
     }
 
-    fn object(version: &str) -> ConfigMap {
+    fn object(version: &str) -> Arrival<ConfigMap> {
         let mut object = ConfigMap::default();
         object.metadata.resource_version = Some(version.into());
-        object
+        Arrival { key: ObjectKey::of(&object), object: Cached::decoded(object) }
     }
 
     /// The wishes in turn, and `!n` where a list of n objects was handed on.

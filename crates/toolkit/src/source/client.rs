@@ -1,22 +1,31 @@
 //! A Kubernetes API as a source.
 //! In: requests of a reflector. Out: what the server answered, decoded object by object.
-//! Holds: one object that cannot be decoded is named and passed over; metadata-only kinds ask for metadata only.
+//! Holds: metadata-only kinds ask for metadata only; an event is copied once, from the line it came in to the bytes it is
+//! kept as; nothing follows an error.
 
-use futures_util::{FutureExt, StreamExt, future::BoxFuture, io::AsyncBufReadExt};
+use std::pin::Pin;
+
+use futures_util::{
+    AsyncBufRead, AsyncReadExt, FutureExt, StreamExt,
+    future::BoxFuture,
+    io::{AsyncBufReadExt, ErrorKind},
+    stream,
+};
 use http::{HeaderValue, header};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
 use kube::{
     Client, Resource,
     api::{ListParams, WatchParams},
-    core::{Request, WatchEvent},
+    core::Request,
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 
-use super::{EventStream, ListRequest, ListWatch, Page, SourceError, SourceEvent, Undecodable, WatchFrom, WatchRequest};
-use crate::key::ObjectKey;
+use super::{
+    EventStream, ListRequest, ListWatch, Page, Received, SourceError, SourceEvent, WatchFrom, WatchRequest,
+    decode::{ManagedFields, event, page},
+};
 
-/// The annotation of the bookmark after the last initial event.
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+/// A longer event breaks the watch. Servers keep objects far below: 1.5 MB unless etcd is told otherwise.
+const EVENT_LENGTH_MAX: u64 = 64 << 20;
 
 /// Lists and watches one kind on a Kubernetes API.
 ///
@@ -29,6 +38,7 @@ pub struct KubeListWatch<K> {
     /// Selectors of every request.
     labels: Option<String>,
     fields: Option<String>,
+    managed_fields: ManagedFields,
     kind: std::marker::PhantomData<fn() -> K>,
 }
 
@@ -45,7 +55,8 @@ impl<K> std::fmt::Debug for KubeListWatch<K> {
 impl<K: Resource> KubeListWatch<K> {
     /// All objects of a kind, in one namespace or, with `None`, in all.
     pub fn new(client: Client, kind: &K::DynamicType, namespace: Option<&str>) -> Self {
-        Self { client, path: K::url_path(kind, namespace), labels: None, fields: None, kind: std::marker::PhantomData }
+        let (path, managed_fields) = (K::url_path(kind, namespace), ManagedFields::Kept);
+        Self { client, path, labels: None, fields: None, managed_fields, kind: std::marker::PhantomData }
     }
 
     /// Only objects whose labels match, chosen by the server.
@@ -58,6 +69,13 @@ impl<K: Resource> KubeListWatch<K> {
     #[must_use]
     pub fn fields(self, selector: impl Into<String>) -> Self {
         Self { fields: Some(selector.into()), ..self }
+    }
+
+    /// Leaves `metadata.managedFields` out of every object before it is decoded, which is most of the work for small
+    /// objects.
+    #[must_use]
+    pub fn without_managed_fields(self) -> Self {
+        Self { managed_fields: ManagedFields::Dropped, ..self }
     }
 
     fn list_request(&self, request: ListRequest) -> Result<http::Request<Vec<u8>>, SourceError> {
@@ -105,20 +123,28 @@ fn named(
 }
 
 impl<K: Resource + DeserializeOwned + Send + Sync + 'static> ListWatch<K> for KubeListWatch<K> {
-    fn list(&self, request: ListRequest) -> BoxFuture<'static, Result<Page<K>, SourceError>> {
-        let (client, request) = (self.client.clone(), self.list_request(request));
-        async move { decode_page(&client.request_text(request?).await?) }.boxed()
+    fn list(&self, request: ListRequest) -> BoxFuture<'static, Result<Page<Received<K>>, SourceError>> {
+        let (client, request, managed_fields) = (self.client.clone(), self.list_request(request), self.managed_fields);
+        async move {
+            let mut text = Vec::new();
+            let mut body = Box::pin(client.request_stream(request?).await?);
+            body.read_to_end(&mut text).await.map_err(|error| SourceError::Unreachable(error.to_string()))?;
+            page(&text, managed_fields)
+        }
+        .boxed()
     }
 
     fn watch(&self, request: WatchRequest) -> BoxFuture<'static, Result<EventStream<K>, SourceError>> {
-        let (client, request) = (self.client.clone(), self.watch_request(&request));
+        let (client, request, managed_fields) = (self.client.clone(), self.watch_request(&request), self.managed_fields);
         async move {
-            let lines = Box::pin(client.request_stream(request?).await?).lines();
-            let events = lines.filter_map(|line| std::future::ready(line.map_or_else(broken, |line| decode_event(&line))));
-            // What follows an error is not trusted.
-            let events = events.scan(false, |failed, event| {
-                let over = std::mem::replace(failed, event.is_err());
-                std::future::ready((!over).then_some(event))
+            let lines = Lines { reader: Box::pin(client.request_stream(request?).await?), line: Vec::new() };
+            let events = stream::unfold(Some(lines), move |lines| async move {
+                let mut lines = lines?;
+                // What follows an error is not trusted.
+                match lines.next_event(managed_fields).await? {
+                    Ok(event) => Some((Ok(event), Some(lines))),
+                    Err(error) => Some((Err(error), None)),
+                }
             });
             Ok(events.boxed())
         }
@@ -126,157 +152,31 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> ListWatch<K> for Ku
     }
 }
 
-fn broken<K>(error: std::io::Error) -> Option<Result<SourceEvent<K>, SourceError>> {
-    match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => None,
-        _ => Some(Err(SourceError::Unreachable(error.to_string()))),
-    }
+/// The lines of one watch, read into one buffer.
+struct Lines {
+    reader: Pin<Box<dyn AsyncBufRead + Send>>,
+    line: Vec<u8>,
 }
 
-#[derive(Deserialize)]
-struct List<T> {
-    #[serde(default)]
-    metadata: ListMeta,
-    // Some servers write the empty list as null.
-    items: Option<Vec<T>>,
-}
-
-/// Enough of any object to name it.
-#[derive(Clone, Deserialize)]
-struct Named {
-    metadata: ObjectMeta,
-}
-
-impl Named {
-    fn key(&self) -> Option<ObjectKey> {
-        Some(ObjectKey { namespace: self.metadata.namespace.clone(), name: self.metadata.name.clone()? })
-    }
-}
-
-fn decode_page<K: DeserializeOwned>(text: &str) -> Result<Page<K>, SourceError> {
-    let nonsense = |error: serde_json::Error| SourceError::Other(format!("the list cannot be read: {error}"));
-    let (metadata, objects, undecodable) = match serde_json::from_str::<List<K>>(text) {
-        Ok(list) => (list.metadata, list.items.unwrap_or_default(), Vec::new()),
-        // Read again, item by item, only when one of them is broken.
-        Err(_) => {
-            let list: List<serde_json::Value> = serde_json::from_str(text).map_err(nonsense)?;
-            let (mut objects, mut undecodable) = (Vec::new(), Vec::new());
-            for item in list.items.unwrap_or_default() {
-                match K::deserialize(&item) {
-                    Ok(object) => objects.push(object),
-                    Err(error) => undecodable.push(unreadable(Named::deserialize(&item).ok(), error.to_string())),
+impl Lines {
+    async fn next_event<K>(&mut self, managed_fields: ManagedFields) -> Option<Result<SourceEvent<Received<K>>, SourceError>>
+    where
+        K: Resource + DeserializeOwned,
+    {
+        loop {
+            self.line.clear();
+            match (&mut self.reader).take(EVENT_LENGTH_MAX).read_until(b'\n', &mut self.line).await {
+                Ok(0) => return None,
+                Ok(length) if length as u64 == EVENT_LENGTH_MAX => {
+                    return Some(Err(SourceError::Other(format!("an event is longer than {EVENT_LENGTH_MAX} bytes"))));
                 }
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return None,
+                Err(error) => return Some(Err(SourceError::Unreachable(error.to_string()))),
             }
-            (list.metadata, objects, undecodable)
-        }
-    };
-    Ok(Page {
-        objects,
-        undecodable,
-        resource_version: metadata.resource_version.unwrap_or_default(),
-        continue_token: metadata.continue_.filter(|token| !token.is_empty()),
-    })
-}
-
-/// `None` for a line that the end of the stream cut short: the change will be told again.
-fn decode_event<K: DeserializeOwned + Resource>(line: &str) -> Option<Result<SourceEvent<K>, SourceError>> {
-    let error = match serde_json::from_str::<WatchEvent<K>>(line) {
-        Ok(event) => return Some(translate(event)),
-        Err(error) if error.is_eof() => return None,
-        Err(error) => error.to_string(),
-    };
-    Some(match serde_json::from_str::<WatchEvent<Named>>(line) {
-        Ok(WatchEvent::Deleted(named)) if named.metadata.name.is_some() => {
-            let key = named.key().expect("a name makes a key");
-            Ok(SourceEvent::Deleted { key, object: None, resource_version: named.metadata.resource_version })
-        }
-        Ok(WatchEvent::Added(named) | WatchEvent::Modified(named)) => Ok(SourceEvent::Undecodable(unreadable(Some(named), error))),
-        _ => Ok(SourceEvent::Undecodable(unreadable(None, error))),
-    })
-}
-
-fn translate<K: Resource>(event: WatchEvent<K>) -> Result<SourceEvent<K>, SourceError> {
-    Ok(match event {
-        WatchEvent::Added(object) | WatchEvent::Modified(object) => SourceEvent::Applied(object),
-        WatchEvent::Deleted(object) => {
-            let (key, resource_version) = (ObjectKey::of(&object), object.meta().resource_version.clone());
-            SourceEvent::Deleted { key, object: Some(object), resource_version }
-        }
-        WatchEvent::Bookmark(bookmark) => SourceEvent::Bookmark {
-            ends_initial_events: bookmark.metadata.annotations.get(INITIAL_EVENTS_END).is_some_and(|value| value == "true"),
-            resource_version: bookmark.metadata.resource_version,
-        },
-        WatchEvent::Error(status) => return Err(SourceError::from_status(&status)),
-    })
-}
-
-fn unreadable(named: Option<Named>, reason: String) -> Undecodable {
-    let key = named.as_ref().and_then(Named::key);
-    Undecodable { key, resource_version: named.and_then(|named| named.metadata.resource_version), reason }
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
-
-    use super::*;
-
-    fn print(line: &str) -> String {
-        match decode_event::<ConfigMap>(line) {
-            None => "cut short".into(),
-            Some(Err(error)) => error.to_string(),
-            Some(Ok(SourceEvent::Applied(object))) => format!("+{}", ObjectKey::of(&object)),
-            Some(Ok(SourceEvent::Deleted { key, object, resource_version })) => {
-                format!("-{key} {} {}", if object.is_some() { "readable" } else { "unreadable" }, resource_version.unwrap_or_default())
-            }
-            Some(Ok(SourceEvent::Bookmark { resource_version, ends_initial_events })) => {
-                format!("^{resource_version} {ends_initial_events}")
-            }
-            Some(Ok(SourceEvent::Undecodable(Undecodable { key, resource_version, .. }))) => {
-                format!("?{} {}", key.map(|key| key.to_string()).unwrap_or_default(), resource_version.unwrap_or_default())
+            if let Some(event) = event(&self.line, managed_fields) {
+                return Some(event);
             }
         }
-    }
-
-    #[test]
-    fn lines_of_a_watch_become_events() {
-        let cases = [
-            (r#"{"type":"ADDED","object":{"metadata":{"namespace":"n","name":"a"}}}"#, "+n/a"),
-            (r#"{"object":{"metadata":{"name":"a"}},"type":"MODIFIED"}"#, "+a"),
-            (r#"{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"7"}}}"#, "-a readable 7"),
-            (r#"{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"7"},"data":5}}"#, "-a unreadable 7"),
-            (r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"7"},"data":5}}"#, "?a 7"),
-            (r#"{"type":"SURPRISE","object":{}}"#, "? "),
-            (r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"9"}}}"#, "^9 false"),
-            (
-                r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
-                "^9 true",
-            ),
-            (
-                r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","message":"m","reason":"Expired","code":410}}"#,
-                "the version is too old: m",
-            ),
-            (r#"{"type":"ADDED","object":{"metadata":{"na"#, "cut short"),
-        ];
-        for (line, wanted) in cases {
-            assert_eq!(print(line), wanted, "{line}");
-        }
-    }
-
-    #[test]
-    fn one_unreadable_item_costs_no_other_of_its_page() {
-        let text =
-            r#"{"metadata":{"resourceVersion":"9","continue":"t"},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"},"data":5}]}"#;
-        let page: Page<ConfigMap> = decode_page(text).expect("a page");
-        let unreadable: Vec<_> = page.undecodable.iter().map(|undecodable| undecodable.key.clone()).collect();
-        assert_eq!((page.objects.len(), unreadable), (1, vec![Some(ObjectKey::cluster("b"))]));
-        assert_eq!((page.resource_version.as_str(), page.continue_token.as_deref()), ("9", Some("t")));
-    }
-
-    #[test]
-    fn empty_list_may_be_null_and_end_with_an_empty_token() {
-        let page: Page<ConfigMap> = decode_page(r#"{"metadata":{"resourceVersion":"9","continue":""},"items":null}"#).expect("a page");
-        assert_eq!((page.objects.len(), page.continue_token), (0, None));
-        assert!(decode_page::<ConfigMap>("<html>").is_err());
     }
 }

@@ -3,7 +3,9 @@
 //! Holds: an object that cannot be decoded is reported in its place and costs no other object.
 
 mod client; // a Kubernetes API
+mod decode; // what it answered
 mod error; // what can go wrong, by what to do about it
+mod received; // an object as it came
 #[cfg(test)]
 pub(crate) mod scripted; // a server in a few maps, with faults on request
 
@@ -13,6 +15,7 @@ use futures_util::{future::BoxFuture, stream::BoxStream};
 
 pub use client::KubeListWatch;
 pub use error::SourceError;
+pub use received::Received;
 
 use crate::key::ObjectKey;
 
@@ -21,14 +24,14 @@ use crate::key::ObjectKey;
 /// A reflector asks one thing at a time and drops what it no longer wants.
 pub trait ListWatch<K>: Send + Sync + 'static {
     /// One page of a consistent list, the newest there is.
-    fn list(&self, request: ListRequest) -> BoxFuture<'static, Result<Page<K>, SourceError>>;
+    fn list(&self, request: ListRequest) -> BoxFuture<'static, Result<Page<Received<K>>, SourceError>>;
 
     /// Opens a watch. Events come in the order of the server; the end of the stream is not an error.
     fn watch(&self, request: WatchRequest) -> BoxFuture<'static, Result<EventStream<K>, SourceError>>;
 }
 
 /// The events of one watch. After an error nothing follows.
-pub type EventStream<K> = BoxStream<'static, Result<SourceEvent<K>, SourceError>>;
+pub type EventStream<K> = BoxStream<'static, Result<SourceEvent<Received<K>>, SourceError>>;
 
 /// What to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,11 +60,11 @@ pub enum WatchFrom {
     Version(String),
 }
 
-/// One page of a list.
+/// One page of a list. `O` is an object: [`Received`] from a source.
 #[derive(Clone, Debug)]
-pub struct Page<K> {
+pub struct Page<O> {
     /// In the order of the server.
-    pub objects: Vec<K>,
+    pub objects: Vec<O>,
     /// Those that could not be decoded.
     pub undecodable: Vec<Undecodable>,
     /// The version of the collection, the same on every page.
@@ -70,17 +73,17 @@ pub struct Page<K> {
     pub continue_token: Option<String>,
 }
 
-/// One event of a watch.
+/// One event of a watch. `O` is an object: [`Received`] from a source.
 #[derive(Clone, Debug)]
-pub enum SourceEvent<K> {
+pub enum SourceEvent<O> {
     /// The object was added or changed.
-    Applied(K),
+    Applied(O),
     /// The object is gone, or no longer selected.
     Deleted {
         /// Which object.
         key: ObjectKey,
         /// Its last form, if that could be decoded.
-        object: Option<K>,
+        object: Option<O>,
         /// The version of the deletion.
         resource_version: Option<String>,
     },

@@ -11,7 +11,7 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::sync::watch;
 
-use super::{EventStream, ListRequest, ListWatch, Page, SourceError, SourceEvent, Undecodable, WatchFrom, WatchRequest};
+use super::{EventStream, ListRequest, ListWatch, Page, Received, SourceError, SourceEvent, Undecodable, WatchFrom, WatchRequest};
 use crate::{clock::Entropy, key::ObjectKey};
 
 /// How all open watches end, or fail to.
@@ -30,7 +30,7 @@ struct State {
     version: u64,
     uids: u64,
     objects: BTreeMap<ObjectKey, ConfigMap>,
-    log: Vec<(u64, SourceEvent<ConfigMap>)>,
+    log: Vec<(u64, SourceEvent<Received<ConfigMap>>)>,
     /// Versions below this one are forgotten.
     compacted: u64,
     /// The last cut and its number; streams opened before it suffer it.
@@ -75,7 +75,7 @@ impl Scripted {
         self.state.lock().expect("no test panics inside")
     }
 
-    fn write(&self, change: impl FnOnce(&mut State) -> SourceEvent<ConfigMap>) {
+    fn write(&self, change: impl FnOnce(&mut State) -> SourceEvent<Received<ConfigMap>>) {
         let mut state = self.lock();
         state.version += 1;
         let event = change(&mut state);
@@ -99,7 +99,7 @@ impl Scripted {
             object.metadata.resource_version = Some(state.version.to_string());
             object.metadata.managed_fields = Some(vec![Default::default()]);
             state.objects.insert(key, object.clone());
-            SourceEvent::Applied(object)
+            SourceEvent::Applied(object.into())
         });
     }
 
@@ -112,7 +112,7 @@ impl Scripted {
             let mut object = state.objects.remove(&key).expect("it was there");
             let version = state.version.to_string();
             object.metadata.resource_version = Some(version.clone());
-            SourceEvent::Deleted { key, object: Some(object), resource_version: Some(version) }
+            SourceEvent::Deleted { key, object: Some(object.into()), resource_version: Some(version) }
         });
     }
 
@@ -210,8 +210,8 @@ impl State {
     }
 
     /// Everything there is, in no order a client may count on, ended by a bookmark.
-    fn initial_events(&self) -> VecDeque<SourceEvent<ConfigMap>> {
-        let mut events: VecDeque<_> = self.objects.values().cloned().map(SourceEvent::Applied).collect();
+    fn initial_events(&self) -> VecDeque<SourceEvent<Received<ConfigMap>>> {
+        let mut events: VecDeque<_> = self.objects.values().cloned().map(|object| SourceEvent::Applied(object.into())).collect();
         if let Some(entropy) = &self.chaos {
             let turns = usize::try_from(entropy.below(events.len() as u64)).expect("small");
             events.rotate_left(turns);
@@ -223,7 +223,7 @@ impl State {
     }
 
     /// A server may tell the last event once more after a reconnect.
-    fn repeated(&self, since: u64) -> VecDeque<SourceEvent<ConfigMap>> {
+    fn repeated(&self, since: u64) -> VecDeque<SourceEvent<Received<ConfigMap>>> {
         let last = self.log.iter().find(|(version, _)| *version == since);
         let wanted = self.chaos.as_ref().is_some_and(|entropy| entropy.below(2) == 0);
         last.filter(|_| wanted).map(|(_, event)| event.clone()).into_iter().collect()
@@ -233,18 +233,18 @@ impl State {
 struct Cursor {
     version: u64,
     cuts: u64,
-    first: VecDeque<SourceEvent<ConfigMap>>,
+    first: VecDeque<SourceEvent<Received<ConfigMap>>>,
 }
 
 enum Step {
-    Yield(Box<Result<SourceEvent<ConfigMap>, SourceError>>),
+    Yield(Box<Result<SourceEvent<Received<ConfigMap>>, SourceError>>),
     Wait,
     Freeze,
     End,
 }
 
 impl ListWatch<ConfigMap> for Scripted {
-    fn list(&self, request: ListRequest) -> BoxFuture<'static, Result<Page<ConfigMap>, SourceError>> {
+    fn list(&self, request: ListRequest) -> BoxFuture<'static, Result<Page<Received<ConfigMap>>, SourceError>> {
         let mut state = self.lock();
         state.requests.push(format!("list{}", request.continue_token.as_deref().map(|token| format!("+{token}")).unwrap_or_default()));
         let failure = state.list_errors.pop_front().or_else(|| state.random_error(20));
@@ -253,7 +253,7 @@ impl ListWatch<ConfigMap> for Scripted {
             None => {
                 let start: usize = request.continue_token.map_or(0, |token| token.parse().expect("our own token"));
                 let limit = request.limit.map_or(usize::MAX, |limit| limit as usize);
-                let objects: Vec<_> = state.objects.values().skip(start).take(limit).cloned().collect();
+                let objects: Vec<_> = state.objects.values().skip(start).take(limit).cloned().map(Received::from).collect();
                 let end = start + objects.len();
                 let continue_token = (end < state.objects.len()).then(|| end.to_string());
                 Ok(Page { objects, undecodable: Vec::new(), resource_version: state.version.to_string(), continue_token })
@@ -286,7 +286,7 @@ impl ListWatch<ConfigMap> for Scripted {
 
 type Open = (Scripted, watch::Receiver<()>, Option<Cursor>);
 
-async fn advance((server, mut changed, cursor): Open) -> Option<(Result<SourceEvent<ConfigMap>, SourceError>, Open)> {
+async fn advance((server, mut changed, cursor): Open) -> Option<(Result<SourceEvent<Received<ConfigMap>>, SourceError>, Open)> {
     let mut cursor = cursor?;
     loop {
         changed.borrow_and_update();
