@@ -344,7 +344,7 @@ async fn history(client: &Client, seed: u64) {
     for object in there {
         let key = ObjectKey::of(&object);
         let step = &object.data.as_ref().expect("each has data")["step"];
-        assert_eq!(lister.index_keys("step", step).expect("it was added"), [key.clone()], "seed {seed}");
+        assert_eq!(lister.index_keys("step", step).expect("it was added"), std::slice::from_ref(&key), "seed {seed}");
         let read = lister.get(&key).expect("it is cached");
         assert_eq!((&read.data, &read.metadata.labels, &read.metadata.uid), (&object.data, &object.metadata.labels, &object.metadata.uid));
     }
