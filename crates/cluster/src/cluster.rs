@@ -13,7 +13,9 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     context::{Context, Loop, Settings},
-    core, nodes, scheduler, workloads,
+    core,
+    nodes::{self, Nodes},
+    scheduler, workloads,
 };
 
 /// How much of a cluster runs.
@@ -103,10 +105,13 @@ impl Builder {
             root_ca: self.root_ca,
         });
         let mut loops = core::loops(&ctx);
+        let mut nodes = None;
         if self.level == Level::Full {
             loops.extend(workloads::loops(&ctx));
             loops.extend(scheduler::loops(&ctx));
-            loops.extend(nodes::loops(&ctx, self.nodes));
+            let (kubelets, handle) = nodes::loops(&ctx, self.nodes);
+            loops.extend(kubelets);
+            nodes = Some(handle);
         }
         let kept = ctx.take_kept();
         loops.extend(kept.writers);
@@ -124,7 +129,7 @@ impl Builder {
                 ended
             }
         }));
-        Cluster { stop, task, factory, awaited: kept.awaited }
+        Cluster { stop, task, factory, nodes, awaited: kept.awaited }
     }
 }
 
@@ -141,6 +146,7 @@ pub struct Cluster {
     stop: CancellationToken,
     task: AbortOnDropHandle<Result<(), ManagerError>>,
     factory: SharedInformerFactory,
+    nodes: Option<Nodes>,
     awaited: Vec<(&'static str, watch::Receiver<bool>)>,
 }
 
@@ -178,6 +184,11 @@ impl Cluster {
             ended = task => Err(ended?.err().map_or(ClusterError::Stopped, ClusterError::from)),
             ready = all => ready,
         }
+    }
+
+    /// Operates the simulated nodes; `None` at [`Level::Core`].
+    pub fn nodes(&self) -> Option<&Nodes> {
+        self.nodes.as_ref()
     }
 
     /// Waits until the loops end by themselves, which they do only when one of them fails.

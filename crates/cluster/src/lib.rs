@@ -34,3 +34,4 @@ mod scheduler; // which node a pod runs on
 mod workloads; // from what people ask for to pods
 
 pub use cluster::{Builder, Cluster, ClusterError, Level};
+pub use nodes::{Nodes, UnknownNode};

@@ -1,8 +1,142 @@
 //! Nodes: where pods run, and what follows when a node is lost.
+//!
+//! In: pods that have a node. Out: running pods, living nodes; taints, evictions and clean-up when nodes are not.
 
+mod machines; // the simulated nodes, below what the API shows
+mod register; // what a kubelet says of its node
+mod heartbeat; // that it is alive
+
+mod kubelet; // the pods of a node
+mod runtime; // what runs containers
+mod script; // what simulated containers do
+mod simulated; // containers that are nothing but points in time
+
+use std::fmt;
+use std::sync::Arc;
+
+use bellerophon::{Lister, ObjectKey, Trigger, WallClock};
+use k8s_openapi::api::core::v1::Pod;
+use thiserror::Error;
+
+use self::heartbeat::Heartbeat;
+use self::kubelet::Kubelet;
+use self::machines::{Link, Machines};
+use self::simulated::Simulated;
+use crate::component::Component;
 use crate::context::{Context, Loop};
+use crate::index;
 
-/// The loops of this level, in the order in which they start, with so many simulated nodes.
-pub(crate) fn loops(_ctx: &Context, _nodes: usize) -> Vec<Loop> {
-    Vec::new()
+/// The loops of this level, in the order in which they start, with so many simulated nodes, and the way to operate those.
+pub(crate) fn loops(ctx: &Context, nodes: usize) -> (Vec<Loop>, Nodes) {
+    let pods = ctx.informer::<Pod>();
+    index::by_node(&pods);
+    let machines = Arc::new(Machines::new(nodes, ctx.entropy.clone(), ctx.awaited("nodes")));
+    let recorder = ctx.recorder(Component::Kubelet, "kubelet");
+    let (kubelet, pod_trigger) = Kubelet::controller(ctx, machines.clone(), Simulated, recorder.clone());
+    let residents = Residents { pods: pods.lister(), trigger: pod_trigger };
+    let revived = residents.clone();
+    let (heartbeat, node_trigger) = Heartbeat::controller(ctx, machines.clone(), recorder, move |node| revived.look_after(node));
+    let nodes = Nodes { machines, clock: ctx.clock, trigger: node_trigger, residents };
+    (vec![heartbeat.into(), kubelet.into()], nodes)
+}
+
+/// There is no simulated node of that name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("there is no simulated node named {0}")]
+pub struct UnknownNode(String);
+
+/// Operates the simulated nodes of a cluster. Cheap to clone, usable from any thread.
+///
+/// Each operation takes effect at once, and shows in the API as it would with real machines: a node that is off or cut off
+/// is not heard of any more, and the rest of the cluster finds out by its silence.
+#[derive(Clone)]
+pub struct Nodes {
+    machines: Arc<Machines>,
+    clock: WallClock,
+    trigger: Trigger,
+    residents: Residents,
+}
+
+impl Nodes {
+    /// The names of the simulated nodes.
+    pub fn names(&self) -> Vec<String> {
+        self.machines.names()
+    }
+
+    /// Reboots a node: its containers end, it is away for ten seconds, and comes back with another boot id.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn reboot(&self, node: &str) -> Result<(), UnknownNode> {
+        self.found(node, self.machines.reboot(node, self.clock.now()))
+    }
+
+    /// Cuts a node's power: its containers end, and it is not heard of until [`restore`](Self::restore).
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn power_off(&self, node: &str) -> Result<(), UnknownNode> {
+        self.found(node, self.machines.change(node, |machine| machine.link = Link::Off))
+    }
+
+    /// Cuts a node off the network: its containers go on, and it is not heard of until [`restore`](Self::restore). Does
+    /// nothing to a node that is off.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn partition(&self, node: &str) -> Result<(), UnknownNode> {
+        let cut = self.machines.change(node, |machine| {
+            if machine.link == Link::Connected {
+                machine.link = Link::CutOff;
+            }
+        });
+        self.found(node, cut)
+    }
+
+    /// Brings a node back: one that is off boots, one that was cut off goes on where it is. Does nothing to others.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn restore(&self, node: &str) -> Result<(), UnknownNode> {
+        let now = self.clock.now();
+        let was = self.machines.change(node, |machine| {
+            let was = machine.link;
+            match was {
+                Link::Off => machine.link = Link::Booting { until: now },
+                Link::CutOff => (machine.link, machine.renewed, machine.reported) = (Link::Connected, None, None),
+                Link::Connected | Link::Booting { .. } => {}
+            }
+            was
+        });
+        if was == Some(Link::CutOff) {
+            self.residents.look_after(node);
+        }
+        self.found(node, was.map(|_| ()))
+    }
+
+    fn found(&self, node: &str, done: Option<()>) -> Result<(), UnknownNode> {
+        done.ok_or_else(|| UnknownNode(node.to_owned()))?;
+        self.trigger.reconcile(ObjectKey::cluster(node));
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Nodes").field(&self.names().len()).finish()
+    }
+}
+
+/// The pods of a node, for those who have them looked at.
+#[derive(Clone)]
+struct Residents {
+    pods: Lister<Pod>,
+    trigger: Trigger,
+}
+
+impl Residents {
+    fn look_after(&self, node: &str) {
+        let pods = self.pods.by_index(index::BY_NODE, node).expect("the index was added with the loops");
+        pods.iter().for_each(|pod| self.trigger.reconcile(ObjectKey::of(&**pod)));
+    }
 }

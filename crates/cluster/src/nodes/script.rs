@@ -21,6 +21,7 @@
 //! Durations are written as `500ms`, `90s` or `1m30s`.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -98,7 +99,7 @@ impl<'a> Annotations<'a> {
     fn text(&self, name: &str) -> Option<&'a str> {
         let all = self.all?;
         // Most pods say nothing at all: one look finds out.
-        all.range::<str, _>(PREFIX..).next().filter(|(key, _)| key.starts_with(PREFIX))?;
+        said(all).next()?;
         let value = all.get(&format!("{PREFIX}{name}.{}", self.container)).or_else(|| all.get(&format!("{PREFIX}{name}")));
         value.map(|value| value.trim())
     }
@@ -112,10 +113,14 @@ impl<'a> Annotations<'a> {
     }
 }
 
+/// The annotations that are meant for simulated nodes.
+fn said(all: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &String)> {
+    all.range::<str, _>((Bound::Included(PREFIX), Bound::Unbounded)).take_while(|(key, _)| key.starts_with(PREFIX))
+}
+
 /// The annotations of a pod that cannot be understood, in words.
 pub(crate) fn mistakes(annotations: Option<&BTreeMap<String, String>>) -> Vec<String> {
-    let said = annotations.into_iter().flat_map(|all| all.range::<str, _>(PREFIX..)).take_while(|(key, _)| key.starts_with(PREFIX));
-    said.filter_map(|(key, value)| {
+    annotations.into_iter().flat_map(said).filter_map(|(key, value)| {
         let name = key[PREFIX.len()..].split('.').next().unwrap_or_default();
         let value = value.trim();
         let wanted = match name {

@@ -3,4 +3,5 @@
 mod garbage; // what belongs to an object goes with it
 mod harness; // a server, a cluster, and conditions to wait for
 mod life; // starting, stopping, starting again
+mod nodes; // nodes and the pods on them
 mod workloads; // from what people ask for to pods

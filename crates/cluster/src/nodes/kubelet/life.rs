@@ -80,15 +80,14 @@ impl<Run: Send + 'static> Life<Run> {
         let mut advance = Advance::default();
         loop {
             advance.again = None;
-            let mut moved = false;
-            for slot in &mut self.slots {
-                moved |= slot.observe(runtime, pod, now, &mut advance);
-            }
             self.decide(pod, now, &mut advance);
-            moved |= match self.ending {
+            let mut moved = match self.ending {
                 Some(ending) => self.stop(runtime, pod, ending, now, &mut advance),
                 None => self.run(runtime, pod, now, &mut advance),
             };
+            for slot in &mut self.slots {
+                moved |= slot.observe(runtime, pod, now, &mut advance);
+            }
             if !moved {
                 return advance;
             }

@@ -88,7 +88,7 @@ impl<Run: Send + 'static> Slot<Run> {
         } else if let Some(terminated) = state.and_then(|state| state.terminated.as_ref()) {
             self.phase = Phase::Ended(exit_of(terminated, now));
         } else if let Some(exit) = self.last.take() {
-            self.backoff = Backoff::after_restarts(self.restarts + 1, exit.finished);
+            self.backoff = Backoff::after_restarts(self.restarts, exit.finished);
             self.phase = Phase::Ended(exit);
         }
         self.reset_if_lost(pod, booted);
@@ -182,7 +182,7 @@ impl<Run: Send + 'static> Slot<Run> {
         Task { pod, container: self.container(pod), role: self.role, attempt, failures: self.failures }
     }
 
-    /// Looks at its run; says whether it went on to another phase.
+    /// Looks at its run; says whether it is doing otherwise than before.
     pub(super) fn observe<R: Runtime<Run = Run>>(&mut self, runtime: &R, pod: &Pod, now: Timestamp, advance: &mut Advance) -> bool {
         let (task, container) = (self.task(pod), self.container(pod));
         let Phase::Run { run, seen, stopping } = &mut self.phase else { return false };
@@ -192,31 +192,37 @@ impl<Run: Send + 'static> Slot<Run> {
         }
         match look.state {
             State::Exited(exit) => {
-                self.failures += i32::from(exit.code != 0 && !*stopping);
+                let by_itself = !*stopping;
+                self.failures += i32::from(exit.code != 0 && by_itself);
+                if by_itself && self.restarts_after(&exit, pod) && !self.backoff.delay(exit.finished).is_zero() {
+                    advance.told.push(notes::back_off(container, pod));
+                }
                 self.phase = Phase::Ended(exit);
-                return true;
+                true
             }
             State::Refused { at, reason, message } => {
                 self.failures += 1;
                 advance.told.extend(notes::refused(container, reason, &message));
                 self.backoff.next(at, at);
                 self.phase = Phase::Refused { since: at, reason, message };
-                return true;
+                true
             }
             State::Unhealthy { .. } if !*stopping => {
                 advance.told.extend(notes::unhealthy(container));
                 runtime.stop(run, now, grace(pod));
                 (*seen, *stopping) = (look.state, true);
-                return true;
+                true
             }
-            State::Running { .. } if *seen == State::Creating => {
-                advance.told.extend([notes::pulled(container), notes::created(), notes::started()]);
-                self.restarts += i32::from(self.last.is_some());
-                *seen = look.state;
+            state => {
+                let moved = *seen != state;
+                if *seen == State::Creating && moved {
+                    advance.told.extend([notes::pulled(container), notes::created(), notes::started()]);
+                    self.restarts += i32::from(self.last.is_some());
+                }
+                *seen = state;
+                moved
             }
-            state => *seen = state,
         }
-        false
     }
 
     /// Sees to it that it runs, now or when its back-off is over; says whether it was started.

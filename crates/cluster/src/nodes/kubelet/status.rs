@@ -35,12 +35,12 @@ pub(crate) fn is_final(phase: Option<&str>) -> bool {
 pub(crate) fn status<Run: Send + 'static>(pod: &Pod, life: &Life<Run>, facts: &Facts) -> PodStatus {
     let known = pod.status.as_ref();
     let was = known.and_then(|status| status.phase.as_deref());
-    let phase = if is_final(was) { was.unwrap_or_default() } else { phase(pod, life) };
+    let phase = if is_final(was) { was.unwrap_or_default() } else { phase(life) };
     let (inits, mut mains): (Vec<_>, Vec<_>) = life.slots.iter().partition(|slot| slot.role != Role::Main);
     // Kubelets list containers by name, and init containers as the spec has them.
     mains.sort_by(|a, b| a.container(pod).name.cmp(&b.container(pod).name));
     let shown = |slots: Vec<&Slot<Run>>| slots.into_iter().map(|slot| container_status(pod, life, slot, facts.now)).collect::<Vec<_>>();
-    let deadline = life.ending.is_some_and(|ending| ending.why == Why::DeadlineExceeded);
+    let overdue = life.is_over() && is_overdue(life);
     let mut status = PodStatus {
         phase: Some(phase.to_owned()),
         host_ip: Some(facts.host_ip.clone()),
@@ -51,8 +51,8 @@ pub(crate) fn status<Run: Send + 'static>(pod: &Pod, life: &Life<Run>, facts: &F
         init_container_statuses: Some(shown(inits)).filter(|statuses| !statuses.is_empty()),
         container_statuses: Some(shown(mains)),
         observed_generation: pod.metadata.generation,
-        reason: deadline.then(|| "DeadlineExceeded".into()),
-        message: deadline.then(|| "Pod was active on the node longer than the specified deadline".into()),
+        reason: overdue.then(|| "DeadlineExceeded".into()),
+        message: overdue.then(|| "Pod was active on the node longer than the specified deadline".into()),
         ..PodStatus::default()
     };
     status.conditions = Some(conditions(pod, life, &status, facts.now));
@@ -60,11 +60,9 @@ pub(crate) fn status<Run: Send + 'static>(pod: &Pod, life: &Life<Run>, facts: &F
 }
 
 /// As kubelets derive it from the containers.
-fn phase<Run: Send + 'static>(pod: &Pod, life: &Life<Run>) -> &'static str {
-    let ended_well = || life.mains().all(Slot::succeeded);
+fn phase<Run: Send + 'static>(life: &Life<Run>) -> &'static str {
     if life.is_over() {
-        let why = life.ending.map(|ending| ending.why);
-        return if why != Some(Why::DeadlineExceeded) && ended_well() { "Succeeded" } else { "Failed" };
+        return if !is_overdue(life) && life.mains().all(Slot::succeeded) { "Succeeded" } else { "Failed" };
     }
     let unstarted = |slot: &Slot<Run>| match &slot.phase {
         Phase::Waiting | Phase::Refused { .. } | Phase::Run { seen: State::Creating, .. } => slot.last.is_none(),
@@ -73,10 +71,11 @@ fn phase<Run: Send + 'static>(pod: &Pod, life: &Life<Run>) -> &'static str {
     if !life.is_initialized() || life.mains().any(unstarted) {
         return "Pending";
     }
-    if life.mains().all(|slot| slot.is_over_for(pod)) {
-        return if ended_well() { "Succeeded" } else { "Failed" };
-    }
     "Running"
+}
+
+fn is_overdue<Run>(life: &Life<Run>) -> bool {
+    life.ending.is_some_and(|ending| ending.why == Why::DeadlineExceeded)
 }
 
 fn container_status<Run: Send + 'static>(pod: &Pod, life: &Life<Run>, slot: &Slot<Run>, now: Timestamp) -> ContainerStatus {
@@ -124,7 +123,7 @@ fn container_status<Run: Send + 'static>(pod: &Pod, life: &Life<Run>, slot: &Slo
         },
     };
     let (started, ready) = match &slot.phase {
-        Phase::Run { seen: State::Running { started, ready, .. }, .. } => (*started, *started && *ready),
+        Phase::Run { seen: State::Running { started, ready, .. }, .. } => (*started, *started && *ready && slot.role != Role::Init),
         Phase::Run { seen: State::Unhealthy { .. }, .. } => (true, false),
         _ => (false, slot.role == Role::Init && slot.succeeded()),
     };

@@ -1,0 +1,127 @@
+//! Nodes and the pods on them.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::harness::{World, until};
+
+fn pod(name: &str, node: &str, annotations: Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"nodeName": node, "containers": [{"name": "app", "image": "nginx"}]},
+    })
+}
+
+/// Waits for a pod, and returns it.
+async fn until_pod(world: &World, name: &str, wanted: &str, so: impl Fn(&Pod) -> bool) -> Pod {
+    let pods: Api<Pod> = world.within("default");
+    let seen = until(&pods, wanted, |pods| pods.iter().any(|pod| pod.name_any() == name && so(pod))).await;
+    seen.into_iter().find(|pod| pod.name_any() == name).expect("it was just there")
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready").as_deref() == Some("True")
+}
+
+fn condition(pod: &Pod, type_: &str) -> Option<String> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == type_).map(|condition| condition.status.clone())
+}
+
+fn restarts(pod: &Pod) -> i32 {
+    pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten()).map(|container| container.restart_count).sum()
+}
+
+fn node_ready(node: &Node) -> &str {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().find(|condition| condition.type_ == "Ready").map_or("", |condition| &condition.status)
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_ready_and_renew_their_leases() {
+    let world = World::full(3).await;
+    let nodes = world.all::<Node>().list(&Default::default()).await.unwrap();
+    assert_eq!(nodes.items.iter().map(|node| (node.name_any(), node_ready(node).to_owned())).collect::<Vec<_>>(),
+        [1, 2, 3].map(|n| (format!("node-{n}"), "True".to_owned())));
+    let leases: Api<Lease> = world.within("kube-node-lease");
+    let before = leases.get("node-2").await.unwrap();
+    assert_eq!(before.owner_references()[0].uid, nodes.items[1].uid().unwrap());
+    world.pass(Duration::from_secs(25)).await;
+    let after = leases.get("node-2").await.unwrap();
+    let renewed = |lease: &Lease| lease.spec.as_ref().unwrap().renew_time.clone().unwrap().0;
+    assert!(renewed(&after).duration_since(renewed(&before)).as_secs() >= 10, "{before:?} {after:?}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_runs_and_goes_gracefully() {
+    let world = World::full(1).await;
+    world.apply(pod("web", "node-1", json!({"sim.bellerophon.io/stop-delay": "7s"}))).await;
+    let running = until_pod(&world, "web", "the pod is ready", is_ready).await;
+    let status = running.status.unwrap();
+    assert_eq!((status.phase.as_deref(), status.qos_class.as_deref()), (Some("Running"), Some("BestEffort")));
+    assert!(status.pod_ip.unwrap().starts_with("10.128.1."), "an address of the node's range");
+    let pods: Api<Pod> = world.within("default");
+    pods.delete("web", &Default::default()).await.unwrap();
+    world.pass(Duration::from_secs(5)).await;
+    let going = pods.get("web").await.expect("it takes seven seconds to stop");
+    assert!(going.metadata.deletion_timestamp.is_some());
+    until(&pods, "the pod is gone", |pods| pods.is_empty()).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn crashing_pod_backs_off_and_recovers() {
+    let world = World::full(1).await;
+    let script = json!({"sim.bellerophon.io/run-for": "1s", "sim.bellerophon.io/exit-code": "3", "sim.bellerophon.io/fail-times": "3"});
+    world.apply(pod("web", "node-1", script)).await;
+    let waiting = |pod: &Pod| {
+        let state = pod.status.as_ref()?.container_statuses.as_ref()?[0].state.as_ref()?.waiting.as_ref()?.reason.clone();
+        state
+    };
+    let crashed = until_pod(&world, "web", "it waits after a crash", |pod| waiting(pod).as_deref() == Some("CrashLoopBackOff")).await;
+    let last = crashed.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].last_state.clone().unwrap().terminated.unwrap();
+    assert_eq!((last.exit_code, last.reason.as_deref()), (3, Some("Error")));
+    assert!(!is_ready(&crashed));
+    until_pod(&world, "web", "it runs at last", |pod| is_ready(pod) && restarts(pod) == 3).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn reboot_restarts_the_pods_of_a_node() {
+    let world = World::full(2).await;
+    world.apply(pod("there", "node-1", json!({}))).await;
+    world.apply(pod("elsewhere", "node-2", json!({}))).await;
+    until_pod(&world, "there", "the pod is ready", is_ready).await;
+    let boot_id = async || world.all::<Node>().get("node-1").await.unwrap().status.unwrap().node_info.unwrap().boot_id;
+    let before = boot_id().await;
+    world.cluster.nodes().expect("a full cluster has nodes").reboot("node-1").unwrap();
+    let again = until_pod(&world, "there", "the pod runs again", |pod| is_ready(pod) && restarts(pod) == 1).await;
+    assert_ne!(boot_id().await, before);
+    let last = again.status.unwrap().container_statuses.unwrap()[0].last_state.clone().unwrap().terminated.unwrap();
+    assert_eq!(last.exit_code, 255);
+    let other = until_pod(&world, "elsewhere", "the other pod is ready", is_ready).await;
+    assert_eq!(restarts(&other), 0);
+    assert!(world.cluster.nodes().unwrap().reboot("node-9").is_err());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn restarted_control_plane_leaves_pods_and_boots_alone() {
+    let mut world = World::full(1).await;
+    world.apply(pod("web", "node-1", json!({}))).await;
+    let before = until_pod(&world, "web", "the pod is ready", is_ready).await;
+    let node = world.all::<Node>().get("node-1").await.unwrap();
+    world.restart().await;
+    world.pass(Duration::from_secs(120)).await;
+    let after = until_pod(&world, "web", "the pod is ready", is_ready).await;
+    assert_eq!(before.status, after.status, "nothing was restarted, nothing was written");
+    let boot_id = |node: Node| node.status.unwrap().node_info.unwrap().boot_id;
+    assert_eq!(boot_id(node), boot_id(world.all::<Node>().get("node-1").await.unwrap()));
+    world.stop().await;
+}
