@@ -105,14 +105,16 @@ impl Heartbeat {
         let known = node.status.as_ref();
         let known_boot = known.and_then(|status| status.node_info.as_ref()).map(|info| info.boot_id.clone()).filter(|id| !id.is_empty());
         let mut machine = machine.clone();
-        if !machine.registered && machine.booted == Timestamp::MIN
+        if !machine.registered
+            && machine.booted == Timestamp::MIN
             && let Some(boot_id) = known_boot.clone()
         {
             // Another process ran this machine before, and it has not stopped since.
             machine.boot_id = boot_id;
         }
         let wanted = register::status(&machine, known, now);
-        let ready = |status: &k8s_openapi::api::core::v1::NodeStatus| register::condition(status, "Ready").is_some_and(|c| c.status == "True");
+        let ready =
+            |status: &k8s_openapi::api::core::v1::NodeStatus| register::condition(status, "Ready").is_some_and(|c| c.status == "True");
         let fresh = machine.reported.is_some_and(|reported| now < after(reported, STATUS_EVERY));
         let was_ready = known.is_some_and(ready);
         let written = if fresh && known.is_some_and(|known| register::says_it_all(known, &wanted)) {

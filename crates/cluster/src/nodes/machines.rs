@@ -153,7 +153,10 @@ impl Machines {
         let mut entries = self.lock();
         let entry = entries.get_mut(name)?;
         let known = entry.addresses.iter().find(|(_, with)| *with == uid).map(|(last, _)| *last);
-        let said = said.and_then(|ip| ip.parse::<Ipv4Addr>().ok()).map(|ip| ip.octets()[3]).filter(|last| entry.machine.pod_ip(*last).to_string() == said.unwrap_or_default());
+        let said = said
+            .and_then(|ip| ip.parse::<Ipv4Addr>().ok())
+            .map(|ip| ip.octets()[3])
+            .filter(|last| entry.machine.pod_ip(*last).to_string() == said.unwrap_or_default());
         let free = |last: &u8| !entry.addresses.contains_key(last);
         let last = known.or(said.filter(free)).or_else(|| POD_ADDRESSES.into_iter().find(free))?;
         entry.addresses.insert(last, uid.to_owned());

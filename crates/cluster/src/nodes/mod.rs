@@ -2,9 +2,9 @@
 //!
 //! In: pods that have a node. Out: running pods, living nodes; taints, evictions and clean-up when nodes are not.
 
+mod heartbeat;
 mod machines; // the simulated nodes, below what the API shows
-mod register; // what a kubelet says of its node
-mod heartbeat; // that it is alive
+mod register; // what a kubelet says of its node // that it is alive
 
 mod kubelet; // the pods of a node
 mod runtime; // what runs containers

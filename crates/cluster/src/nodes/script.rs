@@ -120,22 +120,25 @@ fn said(all: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &Strin
 
 /// The annotations of a pod that cannot be understood, in words.
 pub(crate) fn mistakes(annotations: Option<&BTreeMap<String, String>>) -> Vec<String> {
-    annotations.into_iter().flat_map(said).filter_map(|(key, value)| {
-        let name = key[PREFIX.len()..].split('.').next().unwrap_or_default();
-        let value = value.trim();
-        let wanted = match name {
-            "start-delay" | "startup-delay" | "ready-delay" | "live-for" | "run-for" | "stop-delay" => {
-                value.parse::<SignedDuration>().map_or(true, |duration| duration.is_negative()).then_some("a duration such as 1m30s")
-            }
-            "exit-code" | "stop-exit-code" | "fail-times" => value.parse::<i32>().is_err().then_some("a number"),
-            "ready" => (!matches!(value, "true" | "false")).then_some("true or false"),
-            "fail" => (!matches!(value, "pull" | "create")).then_some("pull or create"),
-            "exit-reason" => None,
-            _ => return Some(format!("annotation {key} means nothing to a simulated node")),
-        }?;
-        Some(format!("annotation {key} must be {wanted}, got {value:?}; it is ignored"))
-    })
-    .collect()
+    annotations
+        .into_iter()
+        .flat_map(said)
+        .filter_map(|(key, value)| {
+            let name = key[PREFIX.len()..].split('.').next().unwrap_or_default();
+            let value = value.trim();
+            let wanted = match name {
+                "start-delay" | "startup-delay" | "ready-delay" | "live-for" | "run-for" | "stop-delay" => {
+                    value.parse::<SignedDuration>().map_or(true, |duration| duration.is_negative()).then_some("a duration such as 1m30s")
+                }
+                "exit-code" | "stop-exit-code" | "fail-times" => value.parse::<i32>().is_err().then_some("a number"),
+                "ready" => (!matches!(value, "true" | "false")).then_some("true or false"),
+                "fail" => (!matches!(value, "pull" | "create")).then_some("pull or create"),
+                "exit-reason" => None,
+                _ => return Some(format!("annotation {key} means nothing to a simulated node")),
+            }?;
+            Some(format!("annotation {key} must be {wanted}, got {value:?}; it is ignored"))
+        })
+        .collect()
 }
 
 fn probe_delay(container: &Container) -> Duration {
@@ -187,7 +190,11 @@ mod tests {
                 script(json!({"sim.bellerophon.io/fail": "pull", "sim.bellerophon.io/fail-times": "2"}), Role::Main, 0, 1),
                 Script { fail: Some(Fail::Pull), ..usual() },
             ),
-            ("failed often enough", script(json!({"sim.bellerophon.io/fail": "pull", "sim.bellerophon.io/fail-times": "2"}), Role::Main, 0, 2), usual()),
+            (
+                "failed often enough",
+                script(json!({"sim.bellerophon.io/fail": "pull", "sim.bellerophon.io/fail-times": "2"}), Role::Main, 0, 2),
+                usual(),
+            ),
         ];
         for (why, got, wanted) in cases {
             assert_eq!(got, wanted, "{why}");

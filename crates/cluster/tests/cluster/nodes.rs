@@ -17,6 +17,13 @@ fn pod(name: &str, node: &str, annotations: Value) -> Value {
     })
 }
 
+/// A whole cluster with so many nodes, in which pods can be created.
+async fn world(nodes: usize) -> World {
+    let world = World::full(nodes).await;
+    world.apply(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})).await;
+    world
+}
+
 /// Waits for a pod, and returns it.
 async fn until_pod(world: &World, name: &str, wanted: &str, so: impl Fn(&Pod) -> bool) -> Pod {
     let pods: Api<Pod> = world.within("default");
@@ -44,10 +51,12 @@ fn node_ready(node: &Node) -> &str {
 
 #[tokio::test(start_paused = true)]
 async fn nodes_are_ready_and_renew_their_leases() {
-    let world = World::full(3).await;
+    let world = world(3).await;
     let nodes = world.all::<Node>().list(&Default::default()).await.unwrap();
-    assert_eq!(nodes.items.iter().map(|node| (node.name_any(), node_ready(node).to_owned())).collect::<Vec<_>>(),
-        [1, 2, 3].map(|n| (format!("node-{n}"), "True".to_owned())));
+    assert_eq!(
+        nodes.items.iter().map(|node| (node.name_any(), node_ready(node).to_owned())).collect::<Vec<_>>(),
+        [1, 2, 3].map(|n| (format!("node-{n}"), "True".to_owned()))
+    );
     let leases: Api<Lease> = world.within("kube-node-lease");
     let before = leases.get("node-2").await.unwrap();
     assert_eq!(before.owner_references()[0].uid, nodes.items[1].uid().unwrap());
@@ -60,7 +69,7 @@ async fn nodes_are_ready_and_renew_their_leases() {
 
 #[tokio::test(start_paused = true)]
 async fn pod_runs_and_goes_gracefully() {
-    let world = World::full(1).await;
+    let world = world(1).await;
     world.apply(pod("web", "node-1", json!({"sim.bellerophon.io/stop-delay": "7s"}))).await;
     let running = until_pod(&world, "web", "the pod is ready", is_ready).await;
     let status = running.status.unwrap();
@@ -77,7 +86,7 @@ async fn pod_runs_and_goes_gracefully() {
 
 #[tokio::test(start_paused = true)]
 async fn crashing_pod_backs_off_and_recovers() {
-    let world = World::full(1).await;
+    let world = world(1).await;
     let script = json!({"sim.bellerophon.io/run-for": "1s", "sim.bellerophon.io/exit-code": "3", "sim.bellerophon.io/fail-times": "3"});
     world.apply(pod("web", "node-1", script)).await;
     let waiting = |pod: &Pod| {
@@ -94,26 +103,26 @@ async fn crashing_pod_backs_off_and_recovers() {
 
 #[tokio::test(start_paused = true)]
 async fn reboot_restarts_the_pods_of_a_node() {
-    let world = World::full(2).await;
+    let world = world(2).await;
     world.apply(pod("there", "node-1", json!({}))).await;
     world.apply(pod("elsewhere", "node-2", json!({}))).await;
     until_pod(&world, "there", "the pod is ready", is_ready).await;
     let boot_id = async || world.all::<Node>().get("node-1").await.unwrap().status.unwrap().node_info.unwrap().boot_id;
     let before = boot_id().await;
-    world.cluster.nodes().expect("a full cluster has nodes").reboot("node-1").unwrap();
+    world.cluster().nodes().expect("a full cluster has nodes").reboot("node-1").unwrap();
     let again = until_pod(&world, "there", "the pod runs again", |pod| is_ready(pod) && restarts(pod) == 1).await;
     assert_ne!(boot_id().await, before);
     let last = again.status.unwrap().container_statuses.unwrap()[0].last_state.clone().unwrap().terminated.unwrap();
     assert_eq!(last.exit_code, 255);
     let other = until_pod(&world, "elsewhere", "the other pod is ready", is_ready).await;
     assert_eq!(restarts(&other), 0);
-    assert!(world.cluster.nodes().unwrap().reboot("node-9").is_err());
+    assert!(world.cluster().nodes().unwrap().reboot("node-9").is_err());
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn restarted_control_plane_leaves_pods_and_boots_alone() {
-    let mut world = World::full(1).await;
+    let mut world = world(1).await;
     world.apply(pod("web", "node-1", json!({}))).await;
     let before = until_pod(&world, "web", "the pod is ready", is_ready).await;
     let node = world.all::<Node>().get("node-1").await.unwrap();

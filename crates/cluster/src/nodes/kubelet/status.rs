@@ -250,10 +250,9 @@ pub(crate) fn difference(pod: &Pod, mut wanted: PodStatus) -> Option<PodStatus> 
     if known.start_time.is_some() {
         wanted.start_time = None;
     }
-    for (known, wanted) in [
-        (&known.container_statuses, &mut wanted.container_statuses),
-        (&known.init_container_statuses, &mut wanted.init_container_statuses),
-    ] {
+    for (known, wanted) in
+        [(&known.container_statuses, &mut wanted.container_statuses), (&known.init_container_statuses, &mut wanted.init_container_statuses)]
+    {
         if let (Some(known), Some(now)) = (known, &*wanted)
             && known.len() == now.len()
             && known.iter().zip(now).all(|(known, now)| shows_the_same(known, now))

@@ -293,7 +293,8 @@ fn status_tells_why_a_pod_is_not_ready() {
         story.until(0, to);
         let conditions = story.pod.status.unwrap().conditions.unwrap();
         let told = conditions.iter().filter(|condition| condition.status != "True" || condition.reason.is_some());
-        told.map(|c| format!("{}={} {} {}", c.type_, c.status, c.reason.as_deref().unwrap_or("-"), c.message.as_deref().unwrap_or("-"))).collect()
+        told.map(|c| format!("{}={} {} {}", c.type_, c.status, c.reason.as_deref().unwrap_or("-"), c.message.as_deref().unwrap_or("-")))
+            .collect()
     };
     let none: Vec<String> = Vec::new();
     assert_eq!(conditions(&[], &json!({}), 10), none);
@@ -315,6 +316,11 @@ fn status_tells_why_a_pod_is_not_ready() {
     );
     assert_eq!(
         conditions(&[("run-for", "1s")], &json!({"restartPolicy": "Never"}), 10),
-        ["PodReadyToStartContainers=False - -", "Initialized=True PodCompleted -", "Ready=False PodCompleted -", "ContainersReady=False PodCompleted -"]
+        [
+            "PodReadyToStartContainers=False - -",
+            "Initialized=True PodCompleted -",
+            "Ready=False PodCompleted -",
+            "ContainersReady=False PodCompleted -"
+        ]
     );
 }
