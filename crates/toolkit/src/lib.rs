@@ -63,8 +63,8 @@ pub use source::{
 };
 
 pub use queue::{
-    AddOpts, Backoff, Bucket, CAUSES_MAX, Cause, CauseEvent, Causes, Item, Priority, QueueObserver, QueueOptions, QueueStats, RateLimit,
-    WorkQueue,
+    AddOpts, Backoff, Bucket, CAUSES_MAX, Cause, CauseEvent, Causes, Item, Line, Priority, QueueObserver, QueueOptions, QueueStats,
+    RateLimit, WorkQueue,
 };
 
 pub use apply::{Done, WriteError, difference};

@@ -63,7 +63,7 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
     }
 
     async fn call(&self, item: &Item<ObjectKey>, stop: &CancellationToken) -> ReconcileResult {
-        let (key, causes, attempt) = (item.key().clone(), item.causes(), item.failures() + 1);
+        let (key, causes, attempt) = (item.key().clone(), item.causes().clone(), item.failures() + 1);
         self.core.trace.record(|| TraceEvent::Started {
             controller: self.core.name.clone(),
             key: key.clone(),

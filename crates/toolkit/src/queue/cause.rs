@@ -79,45 +79,55 @@ impl fmt::Display for Cause {
 ///
 /// Events of the same type on the same object merge: the newest version and the earliest time stay.
 #[derive(Clone, Debug, Default)]
-pub struct Causes {
-    list: Vec<Cause>,
+pub struct Causes(Option<Box<Known>>);
+
+/// Most entries have one cause, which then takes one allocation.
+#[derive(Clone, Debug)]
+struct Known {
+    first: Cause,
+    more: Vec<Cause>,
     omitted: u64,
 }
 
 impl Causes {
     /// Merges one more cause into the set.
     pub fn add(&mut self, cause: Cause) {
-        if let Some(known) = self.list.iter_mut().find(|known| known.says_the_same_as(&cause)) {
-            known.resource_version = cause.resource_version;
-        } else if self.list.len() < CAUSES_MAX {
-            self.list.push(cause);
+        let Some(known) = &mut self.0 else {
+            self.0 = Some(Box::new(Known { first: cause, more: Vec::new(), omitted: 0 }));
+            return;
+        };
+        let mut all = std::iter::once(&mut known.first).chain(&mut known.more);
+        if let Some(same) = all.find(|known| known.says_the_same_as(&cause)) {
+            same.resource_version = cause.resource_version;
+        } else if known.more.len() + 1 < CAUSES_MAX {
+            known.more.push(cause);
         } else {
-            self.omitted += 1;
+            known.omitted += 1;
         }
     }
 
     /// The causes, first come first.
-    pub fn iter(&self) -> std::slice::Iter<'_, Cause> {
-        self.list.iter()
+    pub fn iter(&self) -> impl Iterator<Item = &Cause> {
+        self.0.iter().flat_map(|known| std::iter::once(&known.first).chain(&known.more))
     }
 
     /// How many causes came after the set was full.
     pub fn omitted(&self) -> u64 {
-        self.omitted
+        self.0.as_ref().map_or(0, |known| known.omitted)
     }
 
     /// Whether nobody gave a cause.
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.0.is_none()
     }
 }
 
 impl fmt::Display for Causes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, cause) in self.list.iter().enumerate() {
+        for (i, cause) in self.iter().enumerate() {
             write!(f, "{}{cause}", if i == 0 { "" } else { ", " })?;
         }
-        match self.omitted {
+        match self.omitted() {
             0 => Ok(()),
             more => write!(f, " and {more} more"),
         }

@@ -6,23 +6,24 @@
 mod cause; // why a key is here
 mod limit; // how long a failed key waits
 mod ready; // whose turn it is
-mod state; // what is known of each key
+mod shared; // the lock, and those who wait
+mod slots; // what is known of each key
+mod state; // which keys need work
 
 use std::fmt;
 use std::hash::Hash;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{Notify, futures::Notified};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::{Entropy, ObjectKey};
 pub use cause::{CAUSES_MAX, Cause, CauseEvent, Causes};
 use limit::Limiter;
 pub use limit::{Backoff, Bucket, RateLimit};
-pub use ready::Priority;
-use state::{Add, State, Taken};
+pub use ready::{Line, Priority};
+use shared::{Contents, Shared};
+use state::{Add, Taken};
 
 /// What a queue is made of.
 #[derive(Clone, Debug)]
@@ -58,6 +59,8 @@ pub struct AddOpts {
     pub rate_limited: bool,
     /// The priority; an entry that is there already keeps the higher of both.
     pub priority: Priority,
+    /// Whose turn it is among keys of one priority; an entry that is there already stays in its line.
+    pub line: Line,
     /// Why.
     pub cause: Option<Cause>,
 }
@@ -102,43 +105,26 @@ pub struct QueueStats {
 /// ```
 pub struct WorkQueue<T: Clone + Eq + Hash = ObjectKey>(Arc<Inner<T>>);
 
-struct Inner<T> {
-    shared: Mutex<Shared<T>>,
-    /// Wakes takers when a key is ready, an earlier time is asked for, or the queue shuts down.
-    ready: Notify,
-    /// Wakes those who wait for the queue to be empty.
-    idle: Notify,
+struct Inner<T: Clone + Eq + Hash> {
+    shared: Shared<Mutex<Contents<T>>>,
     observer: Option<Arc<dyn QueueObserver>>,
-}
-
-struct Shared<T> {
-    state: State<T>,
-    limiter: Limiter,
-    /// Takers that found nothing. While there are none, nobody is notified.
-    takers: usize,
 }
 
 impl<T: Clone + Eq + Hash> WorkQueue<T> {
     /// An empty queue.
     pub fn new(options: QueueOptions) -> Self {
-        let state = State::new(options.observer.is_some());
-        let limiter = Limiter::new(options.rate_limit, options.entropy);
-        Self(Arc::new(Inner {
-            shared: Mutex::new(Shared { state, limiter, takers: 0 }),
-            ready: Notify::new(),
-            idle: Notify::new(),
-            observer: options.observer,
-        }))
+        let contents = Contents::new(options.observer.is_some(), Limiter::new(options.rate_limit, options.entropy));
+        Self(Arc::new(Inner { shared: Shared::new(contents), observer: options.observer }))
     }
 
     /// Marks a key as needing work.
     pub fn add(&self, key: T) {
-        self.insert(key, Add::default());
+        self.0.shared.add(key, Add::default());
     }
 
     /// Marks a key as needing work after a delay. The earliest of all times asked for counts; no delay is a plain add.
     pub fn add_after(&self, key: T, delay: Duration) {
-        self.insert(key, Add { delay, ..Add::default() });
+        self.0.shared.add(key, Add { delay, ..Add::default() });
     }
 
     /// Marks a key as needing work after the delay of its rate limit, and counts a failure.
@@ -148,36 +134,30 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
 
     /// Marks a key as needing work, with everything that can be said about it.
     pub fn add_with_opts(&self, key: T, opts: AddOpts) {
-        let limited = opts.rate_limited.then(|| {
-            let mut shared = self.lock();
-            if shared.state.shutting_down {
-                return Duration::ZERO;
-            }
-            let failures = shared.state.count_failure(&key);
-            shared.limiter.delay(failures, Instant::now())
-        });
+        let limited = opts.rate_limited.then(|| self.0.shared.count_failure(&key));
         let delay = match (opts.after, limited) {
             (Some(after), Some(limited)) => after.min(limited),
             (after, limited) => after.or(limited).unwrap_or_default(),
         };
-        self.insert(key, Add { delay, priority: opts.priority, cause: opts.cause });
+        self.0.shared.add(key, Add { delay, priority: opts.priority, line: opts.line, cause: opts.cause });
     }
 
     /// Starts the key's back-off afresh. What is queued stays queued.
     pub fn forget(&self, key: &T) {
-        self.lock().state.forget(key);
+        self.0.shared.with(|contents| contents.state.forget(key));
     }
 
     /// How often the key was added with a rate limit since it was last forgotten.
     pub fn num_requeues(&self, key: &T) -> u32 {
-        self.lock().state.failures(key)
+        self.0.shared.with(|contents| contents.state.failures(key))
     }
 
     /// How many keys are ready to be handed out.
     pub fn len(&self) -> usize {
-        let mut shared = self.lock();
-        shared.state.promote_if_delayed();
-        shared.state.ready_len()
+        self.0.shared.with(|contents| {
+            contents.state.promote_if_delayed();
+            contents.state.ready_len()
+        })
     }
 
     /// Whether no key is ready to be handed out.
@@ -187,85 +167,47 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
 
     /// The next key, as soon as there is one; `None` once the queue is shut down and empty. Dropping the future loses nothing.
     pub async fn get(&self) -> Option<Item<T>> {
-        if let Some(answer) = self.poll_once() {
-            return answer;
-        }
-        let _waiting = Taker::new(&self.0);
-        loop {
-            let mut notified = pin!(self.0.ready.notified());
-            // Registered before looking again, so that nothing falls between looking and waiting.
-            Notified::enable(notified.as_mut());
-            if let Some(answer) = self.poll_once() {
-                return answer;
-            }
-            let due = self.lock().state.next_due();
-            match due {
-                Some(at) => tokio::select! {
-                    biased;
-                    () = notified => {}
-                    () = sleep_until(at) => {}
-                },
-                None => notified.await,
-            }
-        }
+        Some(self.item(self.0.shared.get().await?))
     }
 
     /// The next key if one is ready.
     pub fn try_get(&self) -> Option<Item<T>> {
-        let (taken, more) = {
-            let mut shared = self.lock();
-            let taken = shared.state.take(Instant::now)?;
-            (taken, shared.takers > 0 && shared.state.has_ready())
-        };
-        if more {
-            self.0.ready.notify_one();
-        }
-        if let (Some(observer), Some(waited)) = (&self.0.observer, taken.waited) {
-            observer.waited(waited);
-        }
-        Some(Item { queue: self.clone(), taken })
+        Some(self.item(self.0.shared.try_get()?))
     }
 
     /// Ends the queue: adds are ignored, delayed keys are dropped, ready keys are still handed out, then [`get`](Self::get) says `None`.
     pub fn shut_down(&self) {
-        self.lock().state.shut_down();
-        self.0.ready.notify_waiters();
-        self.0.idle.notify_waiters();
+        self.0.shared.shut_down();
     }
 
     /// Ends the queue and waits until every ready key was handed out and every worker is done.
     pub async fn shut_down_with_drain(&self) {
-        self.shut_down();
-        loop {
-            let mut notified = pin!(self.0.idle.notified());
-            Notified::enable(notified.as_mut());
-            if self.lock().state.is_idle() {
-                return;
-            }
-            notified.await;
-        }
+        self.0.shared.shut_down();
+        self.0.shared.drained().await;
     }
 
     /// Whether the queue was shut down.
     pub fn is_shutting_down(&self) -> bool {
-        self.lock().state.shutting_down
+        self.0.shared.with(|contents| contents.state.shutting_down)
     }
 
     /// What the queue holds now. Ages are only known if the queue has an observer.
     pub fn stats(&self) -> QueueStats {
-        let mut shared = self.lock();
-        shared.state.promote_if_delayed();
-        let now = Instant::now();
-        let ages = || shared.state.running_since().map(|since| now.saturating_duration_since(since));
-        QueueStats {
-            depth: Priority::ALL.map(|priority| (priority, shared.state.ready_in(priority))),
-            delayed: shared.state.delayed_len(),
-            running: shared.state.running,
-            adds_total: shared.state.adds_total,
-            retries_total: shared.state.retries_total,
-            unfinished: ages().sum(),
-            longest_running: ages().max().unwrap_or_default(),
-        }
+        self.0.shared.with(|contents| {
+            let state = &mut contents.state;
+            state.promote_if_delayed();
+            let now = Instant::now();
+            let ages = || state.running_since().map(|since| now.saturating_duration_since(since));
+            QueueStats {
+                depth: Priority::ALL.map(|priority| (priority, state.ready_in(priority))),
+                delayed: state.delayed_len(),
+                running: state.running,
+                adds_total: state.adds_total,
+                retries_total: state.retries_total,
+                unfinished: ages().sum(),
+                longest_running: ages().max().unwrap_or_default(),
+            }
+        })
     }
 
     /// Asks for the state without keeping the queue alive.
@@ -277,49 +219,11 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         move || queue.upgrade().map(|queue| Self(queue).stats())
     }
 
-    fn poll_once(&self) -> Option<Option<Item<T>>> {
-        match self.try_get() {
-            Some(item) => Some(Some(item)),
-            None if self.is_shutting_down() => Some(self.try_get()),
-            None => None,
+    fn item(&self, taken: Taken<T>) -> Item<T> {
+        if let (Some(observer), Some(waited)) = (&self.0.observer, taken.waited) {
+            observer.waited(waited);
         }
-    }
-
-    fn insert(&self, key: T, add: Add) {
-        let notify = {
-            let mut shared = self.lock();
-            shared.state.add(key, add, Instant::now) && shared.takers > 0
-        };
-        if notify {
-            self.0.ready.notify_one();
-        }
-    }
-
-    fn give_back(&self, taken: &Taken<T>) {
-        let (notify, idle, worked) = {
-            let mut shared = self.lock();
-            let (again, worked) = shared.state.done(taken.slot, Instant::now);
-            (again && shared.takers > 0, shared.state.shutting_down && shared.state.is_idle(), worked)
-        };
-        if notify {
-            self.0.ready.notify_one();
-        }
-        if idle {
-            self.0.idle.notify_waiters();
-        }
-        if let (Some(observer), Some(worked)) = (&self.0.observer, worked) {
-            observer.worked(worked);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Shared<T>> {
-        self.0.lock()
-    }
-}
-
-impl<T> Inner<T> {
-    fn lock(&self) -> MutexGuard<'_, Shared<T>> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        Item { queue: self.clone(), taken }
     }
 }
 
@@ -354,8 +258,8 @@ impl<T: Clone + Eq + Hash> Item<T> {
     }
 
     /// Why it is here; empty if nobody said.
-    pub fn causes(&self) -> Causes {
-        self.taken.causes.as_deref().cloned().unwrap_or_default()
+    pub fn causes(&self) -> &Causes {
+        &self.taken.causes
     }
 
     /// The priority it was handed out with.
@@ -374,33 +278,14 @@ impl<T: Clone + Eq + Hash> Item<T> {
 
 impl<T: Clone + Eq + Hash> Drop for Item<T> {
     fn drop(&mut self) {
-        self.queue.give_back(&self.taken);
-    }
-}
-
-/// One who waits for a key, counted for as long as it waits.
-struct Taker<'a, T: Clone + Eq + Hash>(&'a Inner<T>);
-
-impl<'a, T: Clone + Eq + Hash> Taker<'a, T> {
-    fn new(inner: &'a Inner<T>) -> Self {
-        inner.lock().takers += 1;
-        Self(inner)
-    }
-}
-
-impl<T: Clone + Eq + Hash> Drop for Taker<'_, T> {
-    fn drop(&mut self) {
-        let orphaned = {
-            let mut shared = self.0.lock();
-            shared.takers -= 1;
-            shared.takers > 0 && (shared.state.has_ready() || shared.state.next_due().is_some())
-        };
-        // It may have been the only one awake to the next key or to the next time.
-        if orphaned {
-            self.0.ready.notify_one();
+        let worked = self.queue.0.shared.done(self.taken.slot);
+        if let (Some(observer), Some(worked)) = (&self.queue.0.observer, worked) {
+            observer.worked(worked);
         }
     }
 }
 
+#[cfg(test)]
+mod interleavings;
 #[cfg(test)]
 mod tests;

@@ -7,45 +7,24 @@
 //! Pure: no lock, no clock, no waiting. `WorkQueue` adds those.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::Hash;
 use std::time::Duration;
 
-use hashbrown::HashTable;
 use tokio::time::Instant;
 
 use super::cause::{Cause, Causes};
-use super::ready::{Links, Priority, Ready};
+use super::ready::{Line, Priority, Ready};
+use super::slots::{Slot, SlotIndex, Slots};
 
-/// A place in the slab.
-pub(super) type SlotIndex = u32;
-
-/// Everything the queue knows about one key.
-#[derive(Debug)]
-pub(super) struct Slot<T> {
-    /// `None` only while the slot is free.
-    key: Option<T>,
-    hash: u64,
-    links: Links,
-    /// The priority of the next run.
-    priority: Priority,
-    /// Needs work. Linked in `ready` unless `running`.
-    dirty: bool,
-    /// With a worker.
-    running: bool,
-    /// Rate-limited adds since the last forget.
-    failures: u32,
-    /// When it will become dirty by itself; mirrored in `State::delayed`, never set while `dirty`.
-    due: Option<(Instant, u64)>,
-    /// When it became dirty, or was handed out; only in a queue that is measured.
-    since: Option<Instant>,
-    causes: Option<Box<Causes>>,
-}
+/// Stands for delays so long that the clock cannot tell: a hundred years.
+const DELAY_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// How one add differs from a plain one.
 #[derive(Debug, Default)]
 pub(super) struct Add {
     pub(super) delay: Duration,
     pub(super) priority: Priority,
+    pub(super) line: Line,
     pub(super) cause: Option<Cause>,
 }
 
@@ -56,18 +35,14 @@ pub(super) struct Taken<T> {
     pub(super) key: T,
     pub(super) priority: Priority,
     pub(super) failures: u32,
-    pub(super) causes: Option<Box<Causes>>,
+    pub(super) causes: Causes,
     /// How long the key was waiting, in a queue that is measured.
     pub(super) waited: Option<Duration>,
 }
 
 #[derive(Debug)]
 pub(super) struct State<T> {
-    /// Slot of each known key, by hash. Every slot in use is here exactly once.
-    table: HashTable<SlotIndex>,
-    slots: Vec<Slot<T>>,
-    free: Vec<SlotIndex>,
-    hasher: RandomState,
+    slots: Slots<T>,
     /// Keys to hand out. Every one is dirty and none is running.
     ready: Ready,
     /// Keys that become dirty by themselves, earliest first, in order of asking among equals.
@@ -83,10 +58,7 @@ pub(super) struct State<T> {
 impl<T: Clone + Eq + Hash> State<T> {
     pub(super) fn new(measured: bool) -> Self {
         Self {
-            table: HashTable::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
-            hasher: RandomState::new(),
+            slots: Slots::new(),
             ready: Ready::default(),
             delayed: BTreeMap::new(),
             asked: 0,
@@ -103,16 +75,21 @@ impl<T: Clone + Eq + Hash> State<T> {
         if self.shutting_down {
             return false;
         }
-        let slot = self.slot_of(key);
+        let slot = self.slots.claim(key);
+        let entry = &mut self.slots[slot];
+        if !entry.dirty {
+            entry.line = add.line;
+        }
         if let Some(cause) = add.cause {
-            self.slots[slot as usize].causes.get_or_insert_default().add(cause);
+            entry.causes.add(cause);
         }
         let news = if add.delay.is_zero() {
             let now = self.measured.then(now);
             self.mark_dirty(slot, add.priority, now)
         } else {
             self.retries_total += 1;
-            self.schedule(slot, add.priority, now() + add.delay)
+            let now = now();
+            self.schedule(slot, add.priority, now.checked_add(add.delay).unwrap_or_else(|| now + DELAY_MAX))
         };
         debug_assert!(self.is_consistent());
         news
@@ -120,13 +97,13 @@ impl<T: Clone + Eq + Hash> State<T> {
 
     /// How often the key was added with a rate limit since it was last forgotten.
     pub(super) fn failures(&self, key: &T) -> u32 {
-        self.find(key).map_or(0, |slot| self.slots[slot as usize].failures)
+        self.slots.find(key).map_or(0, |slot| self.slots[slot].failures)
     }
 
     /// Counts one more failure of the key and returns how many there were before.
     pub(super) fn count_failure(&mut self, key: &T) -> u32 {
-        let slot = self.slot_of(key.clone());
-        let failures = &mut self.slots[slot as usize].failures;
+        let slot = self.slots.claim(key.clone());
+        let failures = &mut self.slots[slot].failures;
         let before = *failures;
         *failures = failures.saturating_add(1);
         before
@@ -134,8 +111,8 @@ impl<T: Clone + Eq + Hash> State<T> {
 
     /// Starts the key's back-off afresh.
     pub(super) fn forget(&mut self, key: &T) {
-        if let Some(slot) = self.find(key) {
-            self.slots[slot as usize].failures = 0;
+        if let Some(slot) = self.slots.find(key) {
+            self.slots[slot].failures = 0;
             self.release_if_idle(slot);
         }
     }
@@ -145,9 +122,9 @@ impl<T: Clone + Eq + Hash> State<T> {
         if !self.delayed.is_empty() {
             self.promote(now());
         }
-        let slot = self.ready.pop(&mut self.slots)?;
+        let slot = self.ready.pop(self.slots.as_mut_slice())?;
         let now = self.measured.then(now);
-        let entry = &mut self.slots[slot as usize];
+        let entry = &mut self.slots[slot];
         entry.dirty = false;
         entry.running = true;
         let waited = now.zip(entry.since).map(|(now, since)| now.saturating_duration_since(since));
@@ -157,7 +134,7 @@ impl<T: Clone + Eq + Hash> State<T> {
             key: entry.key.clone().expect("a slot in use has a key"),
             priority: entry.priority,
             failures: entry.failures,
-            causes: entry.causes.take(),
+            causes: std::mem::take(&mut entry.causes),
             waited,
         };
         self.running += 1;
@@ -168,14 +145,14 @@ impl<T: Clone + Eq + Hash> State<T> {
     /// Takes a key back from its worker. Says whether it came back into the queue, and how long the worker had it.
     pub(super) fn done(&mut self, slot: SlotIndex, now: impl FnOnce() -> Instant) -> (bool, Option<Duration>) {
         let now = self.measured.then(now);
-        let entry = &mut self.slots[slot as usize];
+        let entry = &mut self.slots[slot];
         entry.running = false;
         let worked = now.zip(entry.since).map(|(now, since)| now.saturating_duration_since(since));
         entry.since = now;
-        let again = entry.dirty;
+        let (again, priority, line) = (entry.dirty, entry.priority, entry.line);
         self.running -= 1;
         if again {
-            self.ready.push(slot, entry.priority, &mut self.slots);
+            self.ready.push(slot, priority, line, self.slots.as_mut_slice());
         } else {
             self.release_if_idle(slot);
         }
@@ -187,8 +164,8 @@ impl<T: Clone + Eq + Hash> State<T> {
     pub(super) fn shut_down(&mut self) {
         self.shutting_down = true;
         for (_, slot) in std::mem::take(&mut self.delayed) {
-            self.slots[slot as usize].due = None;
-            self.slots[slot as usize].failures = 0;
+            self.slots[slot].due = None;
+            self.slots[slot].failures = 0;
             self.release_if_idle(slot);
         }
         debug_assert!(self.is_consistent());
@@ -205,8 +182,8 @@ impl<T: Clone + Eq + Hash> State<T> {
             && entry.key().0 <= now
         {
             let slot = entry.remove();
-            self.slots[slot as usize].due = None;
-            let priority = self.slots[slot as usize].priority;
+            self.slots[slot].due = None;
+            let priority = self.slots[slot].priority;
             self.mark_dirty(slot, priority, self.measured.then_some(now));
         }
     }
@@ -242,41 +219,16 @@ impl<T: Clone + Eq + Hash> State<T> {
     /// How many keys take up room.
     #[cfg(test)]
     pub(super) fn keys_known(&self) -> usize {
-        self.table.len()
+        self.slots.len()
     }
 
     /// Since when each running key is with its worker; only in a queue that is measured.
     pub(super) fn running_since(&self) -> impl Iterator<Item = Instant> {
-        self.slots.iter().filter(|slot| slot.running).filter_map(|slot| slot.since)
-    }
-
-    fn find(&self, key: &T) -> Option<SlotIndex> {
-        let hash = self.hasher.hash_one(key);
-        self.table.find(hash, |&slot| self.slots[slot as usize].key.as_ref() == Some(key)).copied()
-    }
-
-    fn slot_of(&mut self, key: T) -> SlotIndex {
-        let hash = self.hasher.hash_one(&key);
-        if let Some(&slot) = self.table.find(hash, |&slot| self.slots[slot as usize].key.as_ref() == Some(&key)) {
-            return slot;
-        }
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None => {
-                self.slots.push(Slot::free());
-                SlotIndex::try_from(self.slots.len() - 1).expect("fewer than 4 billion keys fit in memory")
-            }
-        };
-        let entry = &mut self.slots[slot as usize];
-        entry.key = Some(key);
-        entry.hash = hash;
-        let slots = &self.slots;
-        self.table.insert_unique(hash, slot, |&slot| slots[slot as usize].hash);
-        slot
+        self.slots.used().filter(|slot| slot.running).filter_map(|slot| slot.since)
     }
 
     fn mark_dirty(&mut self, slot: SlotIndex, priority: Priority, now: Option<Instant>) -> bool {
-        let entry = &mut self.slots[slot as usize];
+        let entry = &mut self.slots[slot];
         let waited = entry.due.take();
         if let Some(due) = waited {
             self.delayed.remove(&due);
@@ -287,9 +239,9 @@ impl<T: Clone + Eq + Hash> State<T> {
             return false;
         }
         if raised && !entry.running {
-            self.ready.unlink(slot, &mut self.slots);
+            self.ready.unlink(slot, self.slots.as_mut_slice());
         }
-        let entry = &mut self.slots[slot as usize];
+        let entry = &mut self.slots[slot];
         entry.priority = priority;
         if !entry.dirty {
             entry.dirty = true;
@@ -301,12 +253,13 @@ impl<T: Clone + Eq + Hash> State<T> {
         if entry.running {
             return false;
         }
-        self.ready.push(slot, priority, &mut self.slots);
+        let line = entry.line;
+        self.ready.push(slot, priority, line, self.slots.as_mut_slice());
         true
     }
 
     fn schedule(&mut self, slot: SlotIndex, priority: Priority, at: Instant) -> bool {
-        let entry = &mut self.slots[slot as usize];
+        let entry = &mut self.slots[slot];
         if entry.dirty {
             // It runs sooner than asked for, and that run decides anew.
             return self.mark_dirty(slot, priority, None);
@@ -325,16 +278,9 @@ impl<T: Clone + Eq + Hash> State<T> {
     }
 
     fn release_if_idle(&mut self, slot: SlotIndex) {
-        let entry = &mut self.slots[slot as usize];
-        if entry.dirty || entry.running || entry.due.is_some() || entry.failures > 0 {
-            return;
+        if !self.slots[slot].is_needed() {
+            self.slots.release(slot);
         }
-        let hash = entry.hash;
-        *entry = Slot::free();
-        if let Ok(found) = self.table.find_entry(hash, |&other| other == slot) {
-            found.remove();
-        }
-        self.free.push(slot);
     }
 
     /// Every relation written on the fields. Looks at small queues only, so that large tests stay fast.
@@ -342,36 +288,12 @@ impl<T: Clone + Eq + Hash> State<T> {
         if self.slots.len() > 32 {
             return true;
         }
-        let used = || self.slots.iter().filter(|slot| slot.key.is_some());
-        self.table.len() == used().count()
-            && self.table.len() + self.free.len() == self.slots.len()
-            && used().filter(|slot| slot.dirty && !slot.running).count() == self.ready.len()
-            && used().filter(|slot| slot.running).count() == self.running
-            && used().filter(|slot| slot.due.is_some()).count() == self.delayed.len()
-            && used().all(|slot| !(slot.dirty && slot.due.is_some()))
-            && used().all(|slot| slot.dirty || slot.running || slot.due.is_some() || slot.failures > 0)
-    }
-}
-
-impl<T> Slot<T> {
-    fn free() -> Self {
-        Self {
-            key: None,
-            hash: 0,
-            links: Links::default(),
-            priority: Priority::Low,
-            dirty: false,
-            running: false,
-            failures: 0,
-            due: None,
-            since: None,
-            causes: None,
-        }
-    }
-}
-
-impl<T> AsMut<Links> for Slot<T> {
-    fn as_mut(&mut self) -> &mut Links {
-        &mut self.links
+        let count = |holds: fn(&Slot<T>) -> bool| self.slots.used().filter(|slot| holds(slot)).count();
+        self.slots.used().count() == self.slots.len()
+            && count(|slot| slot.dirty && !slot.running) == self.ready.len()
+            && count(|slot| slot.running) == self.running
+            && count(|slot| slot.due.is_some()) == self.delayed.len()
+            && count(|slot| slot.dirty && slot.due.is_some()) == 0
+            && count(|slot| !slot.is_needed()) == 0
     }
 }

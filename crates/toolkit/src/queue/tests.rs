@@ -238,7 +238,7 @@ async fn queue_forgets_keys_it_has_nothing_to_say_about() {
         queue.forget(&key);
         queue.try_get().unwrap().done();
     }
-    assert_eq!(queue.lock().state.keys_known(), 0);
+    assert_eq!(queue.0.shared.with(|contents| contents.state.keys_known()), 0);
 }
 
 /// client-go's queue in its plainest form: sets, a line, and a map of times.
