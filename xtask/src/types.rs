@@ -9,7 +9,8 @@
 //!
 //! GO_FACTS holds what only the Go types of `k8s.io/api`, `apimachinery`, `apiextensions-apiserver` and `kube-aggregator` know, found by
 //! reflection over every type registered in their schemes and every struct that one reaches (types with an `UnmarshalJSON` of their own left out):
-//! - `types`: by the same names, `fields` by JSON name, each with `go` (the type's `String()`, a pointer taken off), `elem` (the same of the
+//! - `types`: by the same names, `order` (the JSON names in the order of the struct, those of embedded structs in their place) and `fields` by JSON
+//!   name, each with `go` (the type's `String()`, a pointer taken off), `elem` (the same of the
 //!   element, for slices and maps), `ptr` (true for a pointer), `omit` (`omitempty`, `omitzero` or both joined by `+`), `embed` (the names of the embedded
 //!   structs on the way to the field) and `default` (the value of a `+default=` marker that is plain JSON);
 //! - `kinds`: every registered group, version and kind.
@@ -64,6 +65,7 @@ impl<'a> Tables<'a> {
     fn print(&self) -> Result<String> {
         let mut types = String::new();
         let mut fields = String::new();
+        let mut order = String::new();
         let mut packages = String::new();
         let mut package = "";
         let mut count = 0;
@@ -79,6 +81,7 @@ impl<'a> Tables<'a> {
             writeln!(types, "    t({go:?}, {count}, {}, {atomic}),", rows.len()).expect("a string takes all text");
             count += rows.len();
             rows.iter().for_each(|row| fields.push_str(row));
+            writeln!(order, "    {}", self.order(name, definition)?).expect("a string takes all text");
         }
         let schema = self.ids.iter().find(|(name, _)| name.ends_with(".apiextensions.v1.JSONSchemaProps")).map(|(_, id)| *id);
         let schema = schema.ok_or("FACTS has no JSONSchemaProps")?;
@@ -93,7 +96,9 @@ impl<'a> Tables<'a> {
              /// Where the types of a package begin. The types of one package stand together.\n\
              pub(super) static PACKAGES: &[(&str, u16)] = &[\n{packages}];\n\n\
              pub(super) static TYPES: &[Type] = &[\n{types}];\n\n\
-             pub(super) static FIELDS: &[Field] = &[\n{fields}];\n",
+             pub(super) static FIELDS: &[Field] = &[\n{fields}];\n\n\
+             /// The fields of each type, as places among its own, in the order in which Go writes them. A line for each type.\n\
+             pub(super) static ORDER: &[u8] = &[\n{order}];\n",
             version = self.kubernetes,
         ))
     }
@@ -132,6 +137,22 @@ impl<'a> Tables<'a> {
             self.field(field, facts, go, definition, required.contains(&field.as_str())).map_err(|e| format!("{place}: {e}"))
         });
         rows.collect()
+    }
+
+    /// The places of a type's fields, in the order of the Go struct.
+    fn order(&self, name: &str, definition: &Value) -> Result<String> {
+        let none = Map::new();
+        let fields = definition["fields"].as_object().unwrap_or(&none);
+        let go: Vec<&str> = self.go.get(name).and_then(|go| go["order"].as_array()).into_iter().flatten().filter_map(Value::as_str).collect();
+        let mut places: Vec<usize> = (0..fields.len()).collect();
+        if self.go.contains_key(name) {
+            let names: Vec<&String> = fields.keys().collect();
+            if let Some(missing) = names.iter().find(|field| !go.contains(&field.as_str())) {
+                return Err(format!("the order of {name} lacks {missing}"));
+            }
+            places.sort_by_key(|place| go.iter().position(|field| *field == names[*place]));
+        }
+        Ok(places.iter().map(|place| format!("{place},")).collect::<Vec<_>>().join(" "))
     }
 
     fn field(&self, name: &str, facts: &Value, go: &Value, owner: &Value, required: bool) -> Result<String> {
@@ -332,7 +353,8 @@ mod tests {
             "definitions": {"io.k8s.api.x.v1.A": owner, schema: {}},
             "proto_only": {"k8s.io.api.x.v1.Inner": {"b": {"n": 7}}},
         });
-        let go = json!({"types": {"io.k8s.api.x.v1.A": {"fields": go}}, "kinds": [["x", "v1", "A"], ["x", "v1beta1", "A"]]});
+        let order: Vec<&String> = go.as_object().into_iter().flatten().map(|(name, _)| name).rev().collect();
+        let go = json!({"types": {"io.k8s.api.x.v1.A": {"fields": go, "order": order}}, "kinds": [["x", "v1", "A"], ["x", "v1beta1", "A"]]});
         Tables::new(&facts, &go)?.print()
     }
 
@@ -354,6 +376,7 @@ mod tests {
             r#"t("v1.A", 0, 2, false),"#,
             r#"("x", "v1", "A", 0),"#,
             r#"("x", "v1beta1", "A"),"#,
+            "ORDER: &[u8] = &[\n    1, 0,\n",
         ];
         for text in expected {
             assert!(table.contains(text), "{text} is missing in\n{table}");

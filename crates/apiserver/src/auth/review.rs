@@ -15,6 +15,7 @@ use crate::{
     error::{ApiError, GroupKind},
     field::{FieldError, Path, Verbatim},
     object::{Object, ObjectMeta, Time},
+    types,
 };
 
 const AUTHORIZATION: &str = "authorization.k8s.io";
@@ -222,7 +223,8 @@ fn wrong_metadata(kind: AccessReview<'_>, meta: &ObjectMeta, errors: &mut Vec<Fi
         why = "must be empty except for namespace";
     }
     if bare != ObjectMeta::default() {
-        let shown = serde_json::to_string(meta).expect("metadata has string keys only");
+        let meta = serde_json::to_value(meta).expect("metadata has string keys only");
+        let shown = types::written(Some(types::object_meta()), &meta, None);
         errors.push(FieldError::invalid("metadata", Verbatim(&shown), why));
     }
 }

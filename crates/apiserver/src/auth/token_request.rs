@@ -39,6 +39,14 @@ pub(crate) struct TokenRequest<'a> {
     pub(crate) now: Time,
 }
 
+/// Says how long a token is to live where the request does not.
+pub(crate) fn default_token_request(body: &mut Object) {
+    let seconds = body.section("spec").entry("expirationSeconds").or_insert(Value::Null);
+    if seconds.is_null() {
+        *seconds = DEFAULT_SECONDS.into();
+    }
+}
+
 /// Answers a request with a token.
 ///
 /// # Errors

@@ -4,9 +4,11 @@
 
 mod json; // JSON, with the errors of Go's decoder
 mod node; // the tree: order and repeated keys kept
+mod scalar; // what YAML takes for text
 mod yaml; // YAML, with the scalars of YAML 1.1
 
 pub(crate) use node::{Members, Node, whole_number};
+pub(crate) use scalar::is_plain_text;
 
 use std::borrow::Cow;
 

@@ -6,7 +6,7 @@ use std::{borrow::Cow, collections::HashMap};
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 
-use super::{DEPTH_MAX, Members, Node, Tree};
+use super::{DEPTH_MAX, Members, Node, Tree, scalar::plain};
 use crate::field::go_quote;
 
 /// Values that a body may hold with all its aliases written out.
@@ -266,55 +266,6 @@ fn binary(text: &str) -> Result<Node<'static>, String> {
     let compact: String = text.split_whitespace().collect();
     let bytes = STANDARD.decode(compact).map_err(|_| "yaml: !!binary value contains invalid base64 data".to_owned())?;
     Ok(Node::String(String::from_utf8_lossy(&bytes).into_owned().into()))
-}
-
-/// What an unquoted scalar is in YAML 1.1. Dates stay text.
-fn plain(text: Cow<'_, str>) -> Result<Node<'_>, String> {
-    match text.as_ref() {
-        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => return Ok(Node::Bool(true)),
-        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => return Ok(Node::Bool(false)),
-        "" | "~" | "null" | "Null" | "NULL" => return Ok(Node::Null),
-        // JSON has no such numbers.
-        ".nan" | ".NaN" | ".NAN" => return Err("json: unsupported value: NaN".to_owned()),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return Err("json: unsupported value: +Inf".to_owned()),
-        "-.inf" | "-.Inf" | "-.INF" => return Err("json: unsupported value: -Inf".to_owned()),
-        _ => {}
-    }
-    if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
-        return Ok(Node::String(text));
-    }
-    let digits: Cow<'_, str> = if text.contains('_') { text.replace('_', "").into() } else { Cow::Borrowed(text.as_ref()) };
-    let number = integer(&digits).map(|n| n.to_string()).or_else(|| float(&digits));
-    Ok(match number {
-        Some(number) => Node::Number(number.into()),
-        None => Node::String(text),
-    })
-}
-
-/// An integer in any base that Go reads: `0x1f`, `0b1`, `0o17`, and `017` in octal.
-fn integer(text: &str) -> Option<i128> {
-    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let (digits, radix) = match unsigned.as_bytes() {
-        [b'0', b'x' | b'X', ..] => (&unsigned[2..], 16),
-        [b'0', b'b' | b'B', ..] => (&unsigned[2..], 2),
-        [b'0', b'o' | b'O', ..] => (&unsigned[2..], 8),
-        [b'0', _, ..] => (&unsigned[1..], 8),
-        _ => (unsigned, 10),
-    };
-    if digits.starts_with(['+', '-']) {
-        return None;
-    }
-    let magnitude = i128::from(u64::from_str_radix(digits, radix).ok()?);
-    let number = if text.starts_with('-') { -magnitude } else { magnitude };
-    (number >= i64::MIN.into()).then_some(number)
-}
-
-/// A float as JSON writes it.
-fn float(text: &str) -> Option<String> {
-    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let numeric = unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') && unsigned.contains(|c: char| c.is_ascii_digit());
-    let number = text.parse::<f64>().ok().filter(|number| numeric && number.is_finite())?;
-    serde_json::Number::from_f64(number).and_then(|number| super::whole_number(&number.to_string())).map(|number| number.to_string())
 }
 
 /// The parser's error in the words that clients know, where there are such words, and with the line that those words come with.

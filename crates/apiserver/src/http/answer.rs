@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::{
     body::Body,
     negotiate::{Form, Format, Wanted},
+    yaml::to_yaml,
 };
 use crate::{
     api::Api,
@@ -121,7 +122,7 @@ fn with_type(status: StatusCode, body: Body, content_type: &'static str) -> Resp
 fn encode(status: StatusCode, value: &Value, format: Format) -> Response<Body> {
     let bytes = match format {
         Format::Json => to_bytes(value),
-        Format::Yaml => yaml(value),
+        Format::Yaml => to_yaml(value).into_bytes(),
         Format::Protobuf => match protobuf::encode(value) {
             Some(bytes) => bytes,
             // What has no protobuf form is told as JSON, which every client reads.
@@ -134,10 +135,6 @@ fn encode(status: StatusCode, value: &Value, format: Format) -> Response<Body> {
 /// A stored object in the envelope of protobuf.
 fn sealed(resource: &Resource, encoded: &Encoded) -> Vec<u8> {
     protobuf::seal(&resource.api_version(), &resource.kind, encoded.message())
-}
-
-fn yaml(value: &Value) -> Vec<u8> {
-    serde_saphyr::to_string(value).expect("a value has string keys").into_bytes()
 }
 
 /// Adds a `Warning` header for each.

@@ -5,3 +5,4 @@ pub(crate) mod body; // bytes or a stream
 pub(crate) mod negotiate; // media types
 pub(crate) mod query; // query parameters
 pub(crate) mod route; // paths
+mod yaml; // YAML as Go writes it

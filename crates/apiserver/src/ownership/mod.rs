@@ -21,7 +21,7 @@ mod validate; // whether a configuration fits
 mod tests;
 
 pub(crate) use scale::ScaleOwners;
-pub(crate) use track::Tracker;
+pub(crate) use track::{Tracker, claim};
 
 use compare::Difference;
 use element::Element;

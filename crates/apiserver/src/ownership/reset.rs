@@ -1,16 +1,11 @@
 //! Which changes of a write count: those the kind takes over, not those it resets.
 //! In: a resource and the part that is written. Out: a filter for sets of fields.
 
-use super::{Difference, Element, FieldSet};
+use super::{Difference, FieldSet};
 use crate::registry::Resource;
 
-/// What of a set of fields is kept.
-pub(super) enum Filter {
-    /// All but these and what lies below them.
-    Without(FieldSet),
-    /// Only what lies on the way to or below these; `*` is any step.
-    Below(&'static [&'static [&'static str]]),
-}
+/// The fields that a write cannot own, with what lies below them.
+pub(super) struct Filter(FieldSet);
 
 /// Kinds whose status writes leave metadata alone.
 const STATUS_KEEPS_METADATA: [&str; 11] = [
@@ -30,7 +25,7 @@ const STATUS_KEEPS_METADATA: [&str; 11] = [
 impl Filter {
     /// The filter for writes to a part of a resource; empty for the object itself.
     pub(super) fn of(resource: &Resource, part: &str) -> Self {
-        let without = |paths: &[&[&str]]| Self::Without(FieldSet::of_paths(paths));
+        let without = |paths: &[&[&str]]| Self(FieldSet::of_paths(paths));
         match (part, resource.plural.as_str()) {
             ("", "certificatesigningrequests") => without(&[&["spec"], &["status"]]),
             ("", _) if resource.part("status").is_some() => without(&[&["status"]]),
@@ -43,46 +38,17 @@ impl Filter {
             ("status", _) => without(&[&["spec"]]),
             ("approval", _) => without(&[&["spec"], &["status", "certificate"]]),
             ("finalize", _) => without(&[&["status"]]),
-            ("ephemeralcontainers", _) => Self::Below(&[&["spec", "ephemeralContainers"]]),
-            ("resize", _) => Self::Below(&[
-                &["spec", "containers", "*", "resources"],
-                &["spec", "containers", "*", "resizePolicy"],
-                &["spec", "initContainers", "*", "resources"],
-                &["spec", "initContainers", "*", "resizePolicy"],
-            ]),
-            _ => Self::Without(FieldSet::default()),
+            // Parts of a pod own what they send, even what they cannot change.
+            _ => Self(FieldSet::default()),
         }
     }
 
     pub(super) fn keep(&self, set: FieldSet) -> FieldSet {
-        match self {
-            Self::Without(fields) if fields.is_empty() => set,
-            Self::Without(fields) => set.without(fields),
-            Self::Below(paths) => set.below(paths),
-        }
+        if self.0.is_empty() { set } else { set.without(&self.0) }
     }
 
     pub(super) fn keep_all(&self, difference: Difference) -> Difference {
         let Difference { added, modified, removed } = difference;
         Difference { added: self.keep(added), modified: self.keep(modified), removed: self.keep(removed) }
-    }
-}
-
-impl FieldSet {
-    fn below(&self, paths: &[&[&str]]) -> Self {
-        let entries = self.entries().iter().filter_map(|entry| {
-            let name = match &entry.element {
-                Element::Field(name) => name.as_str(),
-                _ => "*",
-            };
-            let rest: Vec<&[&str]> = paths.iter().filter(|path| path[0] == name || path[0] == "*").map(|path| &path[1..]).collect();
-            let children = match rest.iter().any(|path| path.is_empty()) {
-                _ if rest.is_empty() => return None,
-                true => entry.children.clone(),
-                false => entry.children.below(&rest),
-            };
-            Some(super::set::Entry { children, ..entry.clone() })
-        });
-        Self::from_entries(entries.collect())
     }
 }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     object::{Object, ObjectMeta, Time},
     registry::{Catalog, Resource},
-    types,
+    types::{self, Type},
 };
 
 /// Books the changes of one write to whoever made it.
@@ -105,6 +105,23 @@ impl Tracker<'_> {
     }
 }
 
+/// Gives every field of an object to whoever sent it. It is an answer to a request and of a kind that is never stored.
+pub(crate) fn claim(ty: &'static Type, object: &mut Object, part: &str, manager: String, now: Time) {
+    let mut body = Map::new();
+    types::complete(ty, &mut body);
+    let nothing = Object { meta: ObjectMeta::default(), body, ..object.clone() };
+    let Difference { added, modified, .. } = compare_objects(Node::Struct(ty, false), &nothing, object);
+    let owner = Owner {
+        manager,
+        operation: Operation::Update,
+        api_version: object.api_version.clone(),
+        subresource: part.to_owned(),
+        time: Some(now),
+        fields: added.union(&modified),
+    };
+    object.meta.managed_fields = if owner.fields.is_empty() { Vec::new() } else { write_owners(vec![owner]) };
+}
+
 /// The differences of one write in every version somebody's fields are named in.
 pub(super) struct Differences<'a> {
     tracker: &'a Tracker<'a>,
@@ -130,11 +147,11 @@ impl<'a> Differences<'a> {
     fn compute(&self, api_version: &str) -> Option<Difference> {
         let (tracker, resource) = (self.tracker, self.tracker.resource);
         if api_version == resource.api_version() {
-            return Some(Filter::of(resource, tracker.part).keep_all(compare_objects(resource, self.old, self.new)));
+            return Some(Filter::of(resource, tracker.part).keep_all(compare_objects(root(resource), self.old, self.new)));
         }
         let (_, old) = tracker.convert(self.old, api_version)?;
         let (other, new) = tracker.convert(self.new, api_version)?;
-        Some(Filter::of(&other, tracker.part).keep_all(compare_objects(&other, &old, &new)))
+        Some(Filter::of(&other, tracker.part).keep_all(compare_objects(root(&other), &old, &new)))
     }
 }
 
@@ -165,9 +182,9 @@ pub(super) fn empty(resource: &Resource) -> Object {
 }
 
 /// What differs between two objects, besides metadata that nobody owns.
-fn compare_objects(resource: &Resource, old: &Object, new: &Object) -> Difference {
+fn compare_objects(root: Node<'_>, old: &Object, new: &Object) -> Difference {
     let mut fates = Fates::default();
-    let Atom::Map(map) = root(resource).atom(&Value::Null) else { return Difference::default() };
+    let Atom::Map(map) = root.atom(&Value::Null) else { return Difference::default() };
     for (key, left, right) in super::compare::zip(Some(&old.body), Some(&new.body)) {
         if let Some(child) = map.child(key) {
             fates.compare(Element::field(key), child.node, left, right);

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::decode::DEPTH_MAX;
+use crate::{decode::DEPTH_MAX, types::Opened};
 
 /// More operations are refused.
 const OPERATIONS_MAX: usize = 10_000;
@@ -78,6 +78,18 @@ impl JsonPatch {
             depth.grow(operation, target)?;
         }
         Ok(())
+    }
+}
+
+impl JsonPatch {
+    /// The containers that the operations looked into on their way.
+    pub(crate) fn opened(&self) -> Opened {
+        let mut opened = Opened::default();
+        for pointer in self.0.iter().flat_map(|operation| [&operation.path, &operation.from]).flatten() {
+            let keys = keys(pointer);
+            keys.iter().take(keys.len().saturating_sub(1)).fold(&mut opened, |place, key| place.open(key));
+        }
+        opened
     }
 }
 

@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 
+use crate::types::Opened;
+
 /// Lays a patch over an object: maps are merged, `null` removes, anything else replaces.
 pub(crate) fn merge(target: &mut Value, patch: Value) {
     match (target, patch) {
@@ -27,6 +29,18 @@ fn without_nulls(value: Value) -> Value {
         Value::Array(list) => Value::Array(list.into_iter().map(without_nulls).collect()),
         other => other,
     }
+}
+
+/// The maps that a patch looks into: those it holds itself.
+pub(crate) fn opened_by(patch: &Value) -> Opened {
+    fn open(place: &mut Opened, patch: &Value) {
+        for (key, change) in patch.as_object().into_iter().flatten().filter(|(_, change)| change.is_object()) {
+            open(place.open(key), change);
+        }
+    }
+    let mut opened = Opened::default();
+    open(&mut opened, patch);
+    opened
 }
 
 #[cfg(test)]

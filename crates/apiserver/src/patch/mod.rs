@@ -7,5 +7,5 @@ mod merge;
 mod strategic;
 
 pub(crate) use json::{JsonPatch, Unreadable};
-pub(crate) use merge::merge;
+pub(crate) use merge::{merge, opened_by};
 pub(crate) use strategic::{GoValue, strategic_merge};

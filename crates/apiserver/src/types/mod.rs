@@ -13,6 +13,7 @@ mod read; // a request body, by the kind that is expected
 #[rustfmt::skip]
 mod table; // the types of Kubernetes 1.36, generated
 mod time; // moments, with the errors of Go's parser
+mod written; // values as Go writes them
 
 #[cfg(test)]
 mod promises; // what decoding holds, over every kind
@@ -25,6 +26,7 @@ pub(crate) use normal::complete;
 pub(crate) use promises::full_object;
 pub(crate) use published::Published;
 pub(crate) use read::{Expected, read_options, read_typed};
+pub(crate) use written::{Opened, written};
 
 use table::{KINDS, SCHEMA, TYPES, UNSERVED};
 

@@ -1,7 +1,7 @@
 //! What the table says of a type and of each of its fields.
 //! Holds: everything is constant data, made by const functions, so the table costs nothing at start-up.
 
-use super::table::{FIELDS, TYPES};
+use super::table::{FIELDS, ORDER, TYPES};
 
 /// A built-in struct.
 #[derive(Debug)]
@@ -18,6 +18,12 @@ impl Type {
     /// Its fields, sorted by name.
     pub(crate) fn fields(&self) -> &'static [Field] {
         &FIELDS[usize::from(self.first)..usize::from(self.first) + usize::from(self.count)]
+    }
+
+    /// Its fields in the order in which Go writes them.
+    pub(crate) fn written_order(&self) -> impl Iterator<Item = &'static Field> + use<> {
+        let (first, fields) = (usize::from(self.first), self.fields());
+        ORDER[first..first + fields.len()].iter().map(|place| &fields[usize::from(*place)])
     }
 
     /// Where in [`Self::fields`] the field `name` stands.

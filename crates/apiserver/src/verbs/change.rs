@@ -13,7 +13,7 @@ use crate::{
     field::FieldError,
     http::query::{FieldValidation, WriteOptions},
     object::Object,
-    patch::{GoValue, JsonPatch, Unreadable, merge, strategic_merge},
+    patch::{GoValue, JsonPatch, Unreadable, merge, opened_by, strategic_merge},
     registry::{Decoded, Resource},
     types::{self, Type},
     write::{Change, Updated, dedup_owners, uid_conflict},
@@ -93,33 +93,72 @@ impl Patch {
     /// # Errors
     /// 422 for a patch that does not fit the object, or that makes something else of it.
     pub(super) fn patched(&self, old: &Object, decode: impl FnOnce(Value) -> Result<Decoded, String>) -> Result<Patched, ApiError> {
-        let mut value = old.to_value();
-        let shown = match self {
-            Self::Json(patch) => {
-                let refused = |_| ApiError::Unprocessable("the server rejected our request due to an error in our request".into());
-                patch.apply(&mut value).map_err(refused)?;
-                value.to_string()
-            }
-            Self::Merge(patch) => {
-                merge(&mut value, patch.clone());
-                value.to_string()
-            }
-            Self::Strategic(patch, ty) => {
-                let mut patch = patch.clone();
-                strategic_merge(value.as_object_mut().expect("objects are maps"), &mut patch, ty)?;
-                GoValue(&Value::Object(patch)).to_string()
-            }
-        };
+        let (value, _) = self.outcome(old)?;
         let found = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
         if (found("apiVersion"), found("kind")) != (&old.api_version, &old.kind) {
             let why = format!("{} {} is not {} {}", found("apiVersion"), found("kind"), old.api_version, old.kind);
-            return Err(misfit(&shown, &why));
+            return Err(self.misfit(old, &why));
         }
         match decode(value) {
-            Ok(decoded) => Ok(Patched { object: decoded.object, unknown: decoded.strict, shown }),
-            Err(why) => Err(misfit(&shown, &why)),
+            Ok(decoded) => Ok(Patched { object: decoded.object, unknown: decoded.strict }),
+            Err(why) => Err(self.misfit(old, &why)),
         }
     }
+
+    /// The JSON that the patch leads to; of a strategic patch also what is left of itself.
+    fn outcome(&self, old: &Object) -> Result<(Value, Option<Map<String, Value>>), ApiError> {
+        let mut value = old.to_value();
+        match self {
+            Self::Json(patch) => {
+                let refused = |_| ApiError::Unprocessable("the server rejected our request due to an error in our request".into());
+                patch.apply(&mut value).map_err(refused)?;
+            }
+            Self::Merge(patch) => merge(&mut value, patch.clone()),
+            Self::Strategic(patch, ty) => {
+                let mut patch = patch.clone();
+                strategic_merge(value.as_object_mut().expect("objects are maps"), &mut patch, ty)?;
+                return Ok((value, Some(patch)));
+            }
+        }
+        Ok((value, None))
+    }
+
+    /// 422 for a patch whose outcome is no object of the kind. It shows the JSON that the patch led to, or a strategic patch itself.
+    fn misfit(&self, old: &Object, why: &str) -> ApiError {
+        let (value, rest) = match self.outcome(old) {
+            Ok(outcome) => outcome,
+            Err(refused) => return refused,
+        };
+        let (group, version) = old.api_version.split_once('/').unwrap_or(("", &old.api_version));
+        let ty = types::find(group, version, &old.kind);
+        let shown = match self {
+            Self::Json(patch) => types::written(ty, &value, Some(&patch.opened())),
+            Self::Merge(patch) => types::written(ty, &value, Some(&opened_by(patch))),
+            Self::Strategic(..) => GoValue(&Value::Object(rest.unwrap_or_default())).to_string(),
+        };
+        let errors = vec![FieldError::invalid("patch", &shown, why)];
+        ApiError::Invalid { kind: GroupKind::new("", ""), name: String::new(), errors }
+    }
+
+    /// What fields that are repeated, or unknown to the kind, lead to: nothing, warnings, or a refusal.
+    ///
+    /// # Errors
+    /// 422 under strict validation.
+    pub(super) fn judge(&self, call: &Call, old: &Object, strict: Vec<String>, options: &WriteOptions) -> Result<(), ApiError> {
+        match options.field_validation {
+            FieldValidation::Strict if !strict.is_empty() => return Err(self.misfit(old, &decode::strict_error(&strict))),
+            FieldValidation::Ignore => {}
+            _ => call.warnings.add(strict),
+        }
+        Ok(())
+    }
+}
+
+/// An object after a patch.
+pub(super) struct Patched {
+    pub(super) object: Object,
+    /// The fields its kind does not know.
+    pub(super) unknown: Vec<String>,
 }
 
 /// The media type of a patch, without parameters.
@@ -208,7 +247,7 @@ pub(crate) async fn patch(api: &Api, call: &Call, change: Change) -> Result<Repl
             let mut patched = patch.patched(old, |value| resource.decode_value(value))?;
             settle_name(call, &mut patched.object)?;
             let twice = dedup_owners(&mut patched.object.meta);
-            patched.judge(call, &duplicates, &options)?;
+            patch.judge(call, old, [duplicates.as_slice(), &patched.unknown].concat(), &options)?;
             call.warnings.add(twice);
             tracker.update(Some(old), &mut patched.object);
             Ok(patched.object)
@@ -287,36 +326,4 @@ pub(super) fn judge_repeated(call: &Call, repeated: Option<&String>, options: &W
             Err(ApiError::BadRequest(format!("error strict decoding YAML: error converting YAML to JSON: {keys}")))
         }
     }
-}
-
-/// An object after a patch.
-pub(super) struct Patched {
-    pub(super) object: Object,
-    /// The fields its kind does not know.
-    unknown: Vec<String>,
-    /// What a refusal shows: the JSON that the patch led to, or a strategic patch itself.
-    shown: String,
-}
-
-impl Patched {
-    /// What unknown and repeated fields lead to: nothing, warnings, or a refusal.
-    ///
-    /// # Errors
-    /// 422 under strict validation.
-    pub(super) fn judge(&self, call: &Call, duplicates: &[String], options: &WriteOptions) -> Result<(), ApiError> {
-        let strict = [duplicates, &self.unknown].concat();
-        match options.field_validation {
-            FieldValidation::Strict if !strict.is_empty() => Err(misfit(&self.shown, &decode::strict_error(&strict))),
-            FieldValidation::Ignore => Ok(()),
-            _ => {
-                call.warnings.add(strict);
-                Ok(())
-            }
-        }
-    }
-}
-
-/// 422 for a patch whose outcome is no object of the kind.
-fn misfit(shown: &String, why: &str) -> ApiError {
-    ApiError::Invalid { kind: GroupKind::new("", ""), name: String::new(), errors: vec![FieldError::invalid("patch", shown, why)] }
 }

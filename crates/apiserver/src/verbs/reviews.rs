@@ -11,6 +11,7 @@ use crate::{
     auth::{self, AccessReview, Authenticator, Review, TokenRequest},
     error::ApiError,
     http::query::WriteOptions,
+    ownership,
     types::Expected,
 };
 
@@ -42,8 +43,11 @@ pub(super) fn answer(api: &Api, authenticator: &Authenticator, call: &Call, revi
 pub(super) fn issue_token(api: &Api, authenticator: &Authenticator, call: &Call) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
     let expected = Expected::of("authentication.k8s.io", "v1", "TokenRequest").expect("the table of types has token requests");
-    let body = read_as(call, &expected, &options)?;
-    let request = TokenRequest { namespace: &call.target.namespace, account: &call.target.name, body, now: api.clock.now() };
+    let mut body = read_as(call, &expected, &options)?;
+    auth::default_token_request(&mut body);
+    let (manager, now) = (ownership::manager_name(&options.field_manager, &call.user_agent), api.clock.now());
+    ownership::claim(expected.ty(), &mut body, "token", manager, now);
+    let request = TokenRequest { namespace: &call.target.namespace, account: &call.target.name, body, now };
     let answered = auth::issue_token(request, authenticator, api, &api.entropy)?;
     Ok(Reply::created(Content::Object(Box::new(answered))))
 }

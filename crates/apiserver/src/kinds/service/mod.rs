@@ -20,6 +20,7 @@ pub(crate) const SERVICE: Strategy = Strategy {
     default,
     prepare_create: |service| {
         service.body.insert("status".into(), json!({"loadBalancer": {}}));
+        hide_internal_policy(service.section("spec"));
     },
     prepare_update,
     validate: validate::service,
@@ -62,12 +63,8 @@ fn default(service: &mut Object) {
     if is_external(spec) {
         spec.default_text("externalTrafficPolicy", "Cluster");
     }
-    match spec.text("type") {
-        "ExternalName" => {
-            spec.remove("internalTrafficPolicy");
-        }
-        "NodePort" | "LoadBalancer" | "ClusterIP" => spec.default_to("internalTrafficPolicy", "Cluster"),
-        _ => {}
+    if matches!(spec.text("type"), "NodePort" | "LoadBalancer" | "ClusterIP") {
+        spec.default_to("internalTrafficPolicy", "Cluster");
     }
     if spec.text("type") == "LoadBalancer" {
         spec.default_to("allocateLoadBalancerNodePorts", true);
@@ -84,8 +81,16 @@ fn default(service: &mut Object) {
 fn prepare_update(new: &mut Object, old: &Object) {
     keep_status(new, old);
     drop_what_the_type_had(new.section("spec"), old.body.part("spec"));
+    hide_internal_policy(new.section("spec"));
     if new.str_at("spec.type") != "LoadBalancer" {
         new.body.insert("status".into(), json!({"loadBalancer": {}}));
+    }
+}
+
+/// A name outside the cluster is never shown with a policy, though whoever set one still owns it. A wrong policy stays, to be refused.
+fn hide_internal_policy(spec: &mut Map<String, Value>) {
+    if spec.text("type") == "ExternalName" && matches!(spec.text("internalTrafficPolicy"), "Cluster" | "Local") {
+        spec.remove("internalTrafficPolicy");
     }
 }
 

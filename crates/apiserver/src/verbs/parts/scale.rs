@@ -68,7 +68,7 @@ pub(super) async fn patch(api: &Api, call: &Call) -> Result<Reply, ApiError> {
             Ok(Decoded { object, strict: decoded.strict })
         })?;
         change::settle_name(call, &mut patched.object)?;
-        patched.judge(call, &duplicates, &options)?;
+        patch.judge(call, scale, [duplicates.as_slice(), &patched.unknown].concat(), &options)?;
         Ok(patched.object)
     })
     .await
