@@ -66,6 +66,14 @@ impl JsonPatch {
         list.into_iter().map(operation).collect::<Result<_, _>>().map(Self)
     }
 
+    /// The fields of operations that no operation has, in the words of strict validation.
+    pub(crate) fn unknown_fields(patch: &Value) -> Vec<String> {
+        let operations = patch.as_array().into_iter().flatten().enumerate();
+        let fields = operations.flat_map(|(i, operation)| operation.as_object().into_iter().flatten().map(move |(name, _)| (i, name)));
+        let unknown = fields.filter(|(_, name)| !["op", "path", "from", "value"].contains(&name.as_str()));
+        unknown.map(|(i, name)| format!("unknown field \"[{i}].{name}\"")).collect()
+    }
+
     /// Applies every operation in order.
     ///
     /// # Errors
@@ -281,6 +289,12 @@ mod tests {
         let mut outcome = target.clone();
         JsonPatch::read(patch.clone()).expect("a readable patch").apply(&mut outcome)?;
         Ok(outcome)
+    }
+
+    #[test]
+    fn made_up_fields_of_operations_are_named() {
+        let patch = json!([{"op": "add", "path": "/a", "value": 1}, {"op": "remove", "path": "/a", "why": 1, "from": "/b"}]);
+        assert_eq!(JsonPatch::unknown_fields(&patch), [r#"unknown field "[1].why""#]);
     }
 
     #[test]

@@ -166,19 +166,21 @@ pub(super) fn patch_type(call: &Call) -> String {
     call.content_type.as_deref().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Reads the patch of a request, and the fields it repeats.
+/// Reads the patch of a request, and the fields it repeats or, in a list of operations, makes up.
 ///
 /// # Errors
 /// 415 for a kind of patch that is not known, 400 for one that cannot be read.
 pub(super) fn read_patch(call: &Call) -> Result<(Patch, Vec<String>), ApiError> {
     match patch_type(call).as_str() {
         "application/json-patch+json" => {
-            let (value, duplicates) = read_json(&call.body)?;
+            let (value, mut strict) = read_json(&call.body)?;
+            strict.extend(JsonPatch::unknown_fields(&value));
+            let strict = strict.into_iter().map(|field| format!("json patch {field}")).collect();
             let patch = JsonPatch::read(value).map_err(|e| match e {
                 Unreadable::Shape(why) => ApiError::BadRequest(format!("error decoding patch: {why}")),
                 Unreadable::TooMany(n) => ApiError::TooLarge(format!("The allowed maximum operations in a JSON patch is 10000, got {n}")),
             })?;
-            Ok((Patch::Json(patch), duplicates))
+            Ok((Patch::Json(patch), strict))
         }
         "application/merge-patch+json" => {
             let (value, duplicates) = read_json(&call.body)?;
