@@ -143,7 +143,8 @@ impl<'a> Tables<'a> {
     fn order(&self, name: &str, definition: &Value) -> Result<String> {
         let none = Map::new();
         let fields = definition["fields"].as_object().unwrap_or(&none);
-        let go: Vec<&str> = self.go.get(name).and_then(|go| go["order"].as_array()).into_iter().flatten().filter_map(Value::as_str).collect();
+        let go: Vec<&str> =
+            self.go.get(name).and_then(|go| go["order"].as_array()).into_iter().flatten().filter_map(Value::as_str).collect();
         let mut places: Vec<usize> = (0..fields.len()).collect();
         if self.go.contains_key(name) {
             let names: Vec<&String> = fields.keys().collect();
@@ -354,7 +355,8 @@ mod tests {
             "proto_only": {"k8s.io.api.x.v1.Inner": {"b": {"n": 7}}},
         });
         let order: Vec<&String> = go.as_object().into_iter().flatten().map(|(name, _)| name).rev().collect();
-        let go = json!({"types": {"io.k8s.api.x.v1.A": {"fields": go, "order": order}}, "kinds": [["x", "v1", "A"], ["x", "v1beta1", "A"]]});
+        let go =
+            json!({"types": {"io.k8s.api.x.v1.A": {"fields": go, "order": order}}, "kinds": [["x", "v1", "A"], ["x", "v1beta1", "A"]]});
         Tables::new(&facts, &go)?.print()
     }
 

@@ -37,7 +37,8 @@ pub(crate) fn is_plain_text(text: &str) -> bool {
 fn is_moment(text: &str) -> bool {
     let numbers = |text: &str, separator: char, lens: [std::ops::RangeInclusive<usize>; 3]| {
         let parts: Vec<&str> = text.split(separator).collect();
-        let fits = |(part, len): (&&str, &std::ops::RangeInclusive<usize>)| len.contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
+        let fits =
+            |(part, len): (&&str, &std::ops::RangeInclusive<usize>)| len.contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
         parts.len() == 3 && parts.iter().zip(&lens).all(fits)
     };
     let (date, time) = text.split_once(['T', 't', ' ']).map_or((text, None), |(date, time)| (date, Some(time)));
@@ -93,7 +94,9 @@ mod tests {
         for text in ["v1", "a b", "1.2.3", "1Gi", "2026-01", "1:99", "10:", "T00:00", "2026-01-01x", "12h", "-a"] {
             assert!(is_plain_text(text), "{text}");
         }
-        for other in ["", "y", "No", "null", "1", "0o7", "1e3", ".inf", "1_000", "2026-01-01", "2026-1-1 1:2:3.5", "1:30", "-1:02:03.5", "<<"] {
+        for other in
+            ["", "y", "No", "null", "1", "0o7", "1e3", ".inf", "1_000", "2026-01-01", "2026-1-1 1:2:3.5", "1:30", "-1:02:03.5", "<<"]
+        {
             assert!(!is_plain_text(other), "{other}");
         }
     }

@@ -150,7 +150,12 @@ impl Writer {
         while let Some(c) = chars.next() {
             if !is_printable(c) || is_break(c) || matches!(c, '"' | '\\') {
                 self.escape(c);
-            } else if c == ' ' && before.is_some_and(|b| b != ' ') && chars.peek().is_some() && breaks == Breaks::Allowed && self.column > WIDTH {
+            } else if c == ' '
+                && before.is_some_and(|b| b != ' ')
+                && chars.peek().is_some()
+                && breaks == Breaks::Allowed
+                && self.column > WIDTH
+            {
                 self.line(indent);
                 if chars.peek() == Some(&' ') {
                     self.put("\\");
@@ -283,18 +288,31 @@ mod tests {
     fn values_are_written_as_go_writes_them() {
         let long = "word ".repeat(20);
         let cases = [
-            (json!({"a": {"b": 1, "c": [{"x": true, "y": null}, [1, [2]], "s", {}, []]}, "e": {}, "l": []}),
-             "a:\n  b: 1\n  c:\n  - x: true\n    \"y\": null\n  - - 1\n    - - 2\n  - s\n  - {}\n  - []\ne: {}\nl: []\n".to_owned()),
-            (json!({"f:data": {".": {}, "f:k": {}, "k:{\"name\":\"a\"}": {}}}), "f:data:\n  .: {}\n  f:k: {}\n  k:{\"name\":\"a\"}: {}\n".to_owned()),
+            (
+                json!({"a": {"b": 1, "c": [{"x": true, "y": null}, [1, [2]], "s", {}, []]}, "e": {}, "l": []}),
+                "a:\n  b: 1\n  c:\n  - x: true\n    \"y\": null\n  - - 1\n    - - 2\n  - s\n  - {}\n  - []\ne: {}\nl: []\n".to_owned(),
+            ),
+            (
+                json!({"f:data": {".": {}, "f:k": {}, "k:{\"name\":\"a\"}": {}}}),
+                "f:data:\n  .: {}\n  f:k: {}\n  k:{\"name\":\"a\"}: {}\n".to_owned(),
+            ),
             (json!({"a10": 1, "a2": 1, "b": 1, "A": 1, "-": 1}), "'-': 1\nA: 1\na2: 1\na10: 1\nb: 1\n".to_owned()),
-            (json!(["yes", "1", "0x1f", "~", "", "2026-01-01T00:00:00Z", "1:30", "1.5e3", "v1"]),
-             "- \"yes\"\n- \"1\"\n- \"0x1f\"\n- \"~\"\n- \"\"\n- \"2026-01-01T00:00:00Z\"\n- \"1:30\"\n- \"1.5e3\"\n- v1\n".to_owned()),
-            (json!(["a: b", "a #b", "a#b", "it's", "'q'", "-", "- a", "-a", "@x", " x", "x ", "http://x:1/"]),
-             "- 'a: b'\n- 'a #b'\n- a#b\n- it's\n- '''q'''\n- '-'\n- '- a'\n- -a\n- '@x'\n- ' x'\n- 'x '\n- http://x:1/\n".to_owned()),
-            (json!(["x\ny\n", "x\ny", "x\n\n", "\n", " x\ny", "x \ny", "x\n y"]),
-             "- |\n  x\n  y\n- |-\n  x\n  y\n- |+\n  x\n\n- |2+\n\n- |2-\n   x\n  y\n- \"x \\ny\"\n- |-\n  x\n   y\n".to_owned()),
-            (json!(["tab\there", "bell\u{7}", "smile \u{1F600}", "é", "q\"\\\n "]),
-             "- \"tab\\there\"\n- \"bell\\a\"\n- \"smile \\U0001F600\"\n- é\n- \"q\\\"\\\\\\n \"\n".to_owned()),
+            (
+                json!(["yes", "1", "0x1f", "~", "", "2026-01-01T00:00:00Z", "1:30", "1.5e3", "v1"]),
+                "- \"yes\"\n- \"1\"\n- \"0x1f\"\n- \"~\"\n- \"\"\n- \"2026-01-01T00:00:00Z\"\n- \"1:30\"\n- \"1.5e3\"\n- v1\n".to_owned(),
+            ),
+            (
+                json!(["a: b", "a #b", "a#b", "it's", "'q'", "-", "- a", "-a", "@x", " x", "x ", "http://x:1/"]),
+                "- 'a: b'\n- 'a #b'\n- a#b\n- it's\n- '''q'''\n- '-'\n- '- a'\n- -a\n- '@x'\n- ' x'\n- 'x '\n- http://x:1/\n".to_owned(),
+            ),
+            (
+                json!(["x\ny\n", "x\ny", "x\n\n", "\n", " x\ny", "x \ny", "x\n y"]),
+                "- |\n  x\n  y\n- |-\n  x\n  y\n- |+\n  x\n\n- |2+\n\n- |2-\n   x\n  y\n- \"x \\ny\"\n- |-\n  x\n   y\n".to_owned(),
+            ),
+            (
+                json!(["tab\there", "bell\u{7}", "smile \u{1F600}", "é", "q\"\\\n "]),
+                "- \"tab\\there\"\n- \"bell\\a\"\n- \"smile \\U0001F600\"\n- é\n- \"q\\\"\\\\\\n \"\n".to_owned(),
+            ),
             (json!({"k": long.trim()}), format!("k: {}\n  {}\n", "word ".repeat(16).trim(), "word ".repeat(4).trim())),
             (json!({"k": "a\nb", "x\ny": 1}), "k: |-\n  a\n  b\n? |-\n  x\n  y\n: 1\n".to_owned()),
         ];
@@ -305,7 +323,9 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        for text in ["", "null", "on", "1_000", "a: b", "x\n y\n\n", " lead", "tail ", "\u{85}", "'", "\"", "%a", "key: |", &"w ".repeat(200)] {
+        for text in
+            ["", "null", "on", "1_000", "a: b", "x\n y\n\n", " lead", "tail ", "\u{85}", "'", "\"", "%a", "key: |", &"w ".repeat(200)]
+        {
             let value = json!({text: [text, {"k": text}]});
             let yaml = to_yaml(&value);
             let tree = decode::parse(yaml.as_bytes(), decode::Media::Yaml).expect("YAML").root;

@@ -66,7 +66,9 @@ fn write(out: &mut String, place: Place, value: &Value, opened: Option<&Opened>)
     match value {
         Value::Object(map) => {
             let ordered: Vec<&str> = match place {
-                Place::Struct(ty) if opened.is_none() => ty.written_order().map(|f| f.name).filter(|name| map.contains_key(*name)).collect(),
+                Place::Struct(ty) if opened.is_none() => {
+                    ty.written_order().map(|f| f.name).filter(|name| map.contains_key(*name)).collect()
+                }
                 _ => Vec::new(),
             };
             // A struct with a key that its type does not know was written by the client, whose order nobody kept.
