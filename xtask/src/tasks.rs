@@ -35,7 +35,7 @@ const TASKS: &[Task] = &[
         purpose: "replay the recorded answers of a real API server; --help lists the options",
         run: run_conformance,
     },
-    Task { name: "types", arguments: "FACTS GO_FACTS", purpose: "write the API server's table of built-in types anew", run: run_types },
+    Task { name: "types", arguments: "FACTS GO_FACTS PUBLISHED", purpose: "write the API server's table of built-in types anew", run: run_types },
 ];
 
 /// Runs the task that the command line names; without a name, lists them.
@@ -93,10 +93,10 @@ fn run_conformance(arguments: &[String]) -> Result<(), Failure> {
 }
 
 fn run_types(arguments: &[String]) -> Result<(), Failure> {
-    let [facts, go_facts] = arguments else {
-        return Err(Failure::Misused("types takes two files of facts".to_owned()));
+    let [facts, go_facts, published] = arguments else {
+        return Err(Failure::Misused("types takes three files of facts".to_owned()));
     };
-    types::generate(&root(), Path::new(facts), Path::new(go_facts)).map_err(Failure::Failed)
+    types::generate(&root(), Path::new(facts), Path::new(go_facts), Path::new(published)).map_err(Failure::Failed)
 }
 
 #[cfg(test)]

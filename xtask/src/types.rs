@@ -1,5 +1,5 @@
-//! `cargo xtask types FACTS GO_FACTS`: writes the table of built-in types of the API server.
-//! In: two JSON files of facts. Out: `crates/apiserver/src/types/table.rs`.
+//! `cargo xtask types FACTS GO_FACTS PUBLISHED`: writes the table of built-in types of the API server.
+//! In: three JSON files of facts. Out: `crates/apiserver/src/types/table.rs`.
 //! Holds: the same facts give the same table to the byte; a fact that the table cannot express is an error, never dropped.
 //!
 //! FACTS describes every published type: `definitions` maps a name such as `io.k8s.api.core.v1.Pod` to `gvk` (a list of group, version, kind),
@@ -14,6 +14,9 @@
 //!   element, for slices and maps), `ptr` (true for a pointer), `omit` (`omitempty`, `omitzero` or both joined by `+`), `embed` (the names of the embedded
 //!   structs on the way to the field) and `default` (the value of a `+default=` marker that is plain JSON);
 //! - `kinds`: every registered group, version and kind.
+//!
+//! PUBLISHED is what a server of that release answers at `/openapi/v2` (`kubectl get --raw /openapi/v2`). Of it the table takes the values that a
+//! field is limited to (`enum`) and which fields go with which value of another (`x-kubernetes-unions`), and no text.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
@@ -21,12 +24,12 @@ use serde_json::{Map, Value};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// Reads both files and writes the table below `root`.
+/// Reads the files and writes the table below `root`.
 ///
 /// # Errors
 /// A file that cannot be read or written, or facts that the table cannot express.
-pub fn generate(root: &Path, facts: &Path, go_facts: &Path) -> std::result::Result<(), String> {
-    let table = Tables::new(&read(facts)?, &read(go_facts)?)?.print()?;
+pub fn generate(root: &Path, facts: &Path, go_facts: &Path, published: &Path) -> std::result::Result<(), String> {
+    let table = Tables::new(&read(facts)?, &read(go_facts)?, &read(published)?)?.print()?;
     let path = root.join("crates/apiserver/src/types/table.rs");
     fs::write(&path, table).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
@@ -42,13 +45,14 @@ struct Tables<'a> {
     definitions: &'a Map<String, Value>,
     messages: &'a Map<String, Value>,
     go: &'a Map<String, Value>,
+    published: &'a Map<String, Value>,
     registered: Vec<[&'a str; 3]>,
     /// Types with fields of their own, in the order of the table.
     ids: BTreeMap<&'a str, usize>,
 }
 
 impl<'a> Tables<'a> {
-    fn new(facts: &'a Value, go_facts: &'a Value) -> Result<Self> {
+    fn new(facts: &'a Value, go_facts: &'a Value, published: &'a Value) -> Result<Self> {
         let definitions = object(&facts["definitions"], "definitions")?;
         let go = object(&go_facts["types"], "types of the Go facts")?;
         let ids = definitions.keys().filter(|name| special(name).is_none()).enumerate().map(|(i, name)| (name.as_str(), i)).collect();
@@ -57,6 +61,7 @@ impl<'a> Tables<'a> {
             definitions,
             messages: object(&facts["proto_only"], "proto_only")?,
             go,
+            published: object(&published["definitions"], "definitions of the published document")?,
             registered: list(&go_facts["kinds"], "kinds of the Go facts")?.iter().map(triple).collect::<Result<_>>()?,
             ids,
         })
@@ -86,8 +91,9 @@ impl<'a> Tables<'a> {
         let schema = self.ids.iter().find(|(name, _)| name.ends_with(".apiextensions.v1.JSONSchemaProps")).map(|(_, id)| *id);
         let schema = schema.ok_or("FACTS has no JSONSchemaProps")?;
         let (kinds, others) = self.kinds()?;
+        let unions = self.unions()?;
         Ok(format!(
-            "//! The built-in types of Kubernetes {version}, made by `cargo xtask types FACTS GO_FACTS`: not to be edited.\n\n\
+            "//! The built-in types of Kubernetes {version}, made by `cargo xtask types FACTS GO_FACTS PUBLISHED`: not to be edited.\n\n\
              use super::model::{{Field, Item::*, ListKind, Patch, Shape::*, Type, f, t}};\n\n\
              /// The schema of a custom resource, which its own fields hold again.\npub(super) const SCHEMA: u16 = {schema};\n\n\
              /// Group, version, kind and type, sorted.\npub(super) static KINDS: &[(&str, &str, &str, u16)] = &[\n{kinds}];\n\n\
@@ -95,6 +101,8 @@ impl<'a> Tables<'a> {
              pub(super) static UNSERVED: &[(&str, &str, &str)] = &[\n{others}];\n\n\
              /// Where the types of a package begin. The types of one package stand together.\n\
              pub(super) static PACKAGES: &[(&str, u16)] = &[\n{packages}];\n\n\
+             /// Types of which one field says which of the others is meant: the type, that field (empty for none), the others with their values.\n\
+             pub(super) static UNIONS: &[(u16, &str, &[(&str, &str)])] = &[\n{unions}];\n\n\
              pub(super) static TYPES: &[Type] = &[\n{types}];\n\n\
              pub(super) static FIELDS: &[Field] = &[\n{fields}];\n\n\
              /// The fields of each type, as places among its own, in the order in which Go writes them. A line for each type.\n\
@@ -123,6 +131,22 @@ impl<'a> Tables<'a> {
         Ok((kinds, unserved))
     }
 
+    fn unions(&self) -> Result<String> {
+        let mut unions = String::new();
+        for (name, id) in &self.ids {
+            let union = &self.published.get(*name).unwrap_or(&Value::Null)["x-kubernetes-unions"][0];
+            if union.is_null() {
+                continue;
+            }
+            let members = object(&union["fields-to-discriminateBy"], "the fields of a union")?;
+            let members: Vec<(&str, &str)> =
+                members.iter().map(|(field, value)| Ok((field.as_str(), text(value, "a value of a union")?))).collect::<Result<_>>()?;
+            let discriminator = union["discriminator"].as_str().unwrap_or_default();
+            writeln!(unions, "    ({id}, {discriminator:?}, &{members:?}),").expect("a string takes all text");
+        }
+        Ok(unions)
+    }
+
     fn fields(&self, name: &str, definition: &Value) -> Result<Vec<String>> {
         let none = Map::new();
         let fields = definition["fields"].as_object().unwrap_or(&none);
@@ -134,7 +158,12 @@ impl<'a> Tables<'a> {
             if go.is_null() && self.go.contains_key(name) {
                 return Err(format!("GO_FACTS lack {place}"));
             }
-            self.field(field, facts, go, definition, required.contains(&field.as_str())).map_err(|e| format!("{place}: {e}"))
+            let mut row = self.field(field, facts, go, definition, required.contains(&field.as_str())).map_err(|e| format!("{place}: {e}"))?;
+            if let Some(values) = self.values(name, field).map_err(|e| format!("{place}: {e}"))? {
+                write!(row, ".one_of(&{values:?})").expect("a string takes all text");
+            }
+            row.push_str(",\n");
+            Ok(row)
         });
         rows.collect()
     }
@@ -184,8 +213,15 @@ impl<'a> Tables<'a> {
         if number > 0 {
             write!(row, ".number(&{inside:?}, {number})").expect("a string takes all text");
         }
-        row.push_str(",\n");
         Ok(row)
+    }
+
+    /// The values that a field is limited to, or those that each item of a list or map is.
+    fn values(&self, name: &str, field: &str) -> Result<Option<Vec<&str>>> {
+        let Some(schema) = self.published.get(name).map(|definition| &definition["properties"][field]) else { return Ok(None) };
+        let limited = [schema, &schema["items"], &schema["additionalProperties"]].into_iter().find(|schema| schema["enum"].is_array());
+        let Some(limited) = limited else { return Ok(None) };
+        list(&limited["enum"], "the values of a field")?.iter().map(|value| text(value, "a value of a field")).collect::<Result<_>>().map(Some)
     }
 
     /// The protobuf number of a field, and those of the inlined messages around it. 0 where there is none.
@@ -357,7 +393,11 @@ mod tests {
         let order: Vec<&String> = go.as_object().into_iter().flatten().map(|(name, _)| name).rev().collect();
         let go =
             json!({"types": {"io.k8s.api.x.v1.A": {"fields": go, "order": order}}, "kinds": [["x", "v1", "A"], ["x", "v1beta1", "A"]]});
-        Tables::new(&facts, &go)?.print()
+        let limited = json!({"definitions": {"io.k8s.api.x.v1.A": {
+            "properties": {"a": {"items": {"enum": ["TCP", "UDP"]}}},
+            "x-kubernetes-unions": [{"discriminator": "a", "fields-to-discriminateBy": {"b": "B"}}],
+        }}});
+        Tables::new(&facts, &go, &limited)?.print()
     }
 
     #[test]
@@ -373,7 +413,8 @@ mod tests {
         let table = table(fields, json!({"inner": {"n": 2, "t": "Inner"}}), go).expect("good facts");
         let expected = [
             r#"f("a", List(Str), "[]v1.X").of("v1.X").omit_empty().required().list(ListKind::Map(&["k"])).patch(Patch::Merge, "k")"#,
-            r#".default("\"TCP\"").number(&[], 3),"#,
+            r#".default("\"TCP\"").number(&[], 3).one_of(&["TCP", "UDP"]),"#,
+            r#"(0, "a", &[("b", "B")]),"#,
             r#"f("b", Map(Quantity), "v1.L").pointer().embedded("Inner").atomic(true).number(&[2], 7),"#,
             r#"t("v1.A", 0, 2, false),"#,
             r#"("x", "v1", "A", 0),"#,

@@ -24,6 +24,13 @@ pub(crate) struct Version {
     pub(crate) resources: Vec<Arc<Resource>>,
 }
 
+impl Version {
+    /// Where a group's version is served, without the slash in front: `api/v1`, `apis/apps/v1`.
+    pub(crate) fn root(&self, group: &str) -> String {
+        if group.is_empty() { format!("api/{}", self.name) } else { format!("apis/{group}/{}", self.name) }
+    }
+}
+
 impl Group {
     /// `v1`, `apps/v1`.
     pub(super) fn version_name(&self, version: &Version) -> String {

@@ -157,14 +157,21 @@ fn prettify(response: &mut Response<Body>) {
 
 /// Packs a large body.
 pub(crate) fn compress(response: &mut Response<Body>) {
-    let Some(bytes) = response.body().bytes().filter(|b| b.len() >= GZIP_MIN_BYTES) else { return };
-    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), Compression::fast());
-    encoder.write_all(bytes).expect("writing to memory does not fail");
-    let packed = encoder.finish().expect("writing to memory does not fail");
+    let Some(packed) = response.body().bytes().and_then(packed) else { return };
     *response.body_mut() = Body::full(packed);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+}
+
+/// Large bytes, packed with gzip; `None` for those not worth it.
+pub(crate) fn packed(bytes: &Bytes) -> Option<Vec<u8>> {
+    if bytes.len() < GZIP_MIN_BYTES {
+        return None;
+    }
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), Compression::fast());
+    encoder.write_all(bytes).expect("writing to memory does not fail");
+    Some(encoder.finish().expect("writing to memory does not fail"))
 }
 
 /// One object in the form asked for. `first` tells a watch's first table from later ones.

@@ -3,22 +3,23 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
-use super::{OpenApi, swagger};
+use super::{OpenApi, swagger::Encoding, written::Written};
 use crate::{
-    discovery::Tagged,
     http::{
-        answer::{compress, empty_response, json_response},
+        answer::{empty_response, json_response},
         body::Body,
         negotiate,
     },
     registry::Catalog,
 };
 
+const JSON: &str = "application/json";
 const SWAGGER_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// How clients wrote it before media types had to be valid ones; kubectl up to 1.28 does.
+const SWAGGER_PROTOBUF_OLD: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 /// `/openapi/v3`: where the documents are.
 #[derive(Serialize)]
@@ -35,9 +36,9 @@ struct Entry {
 /// The list of documents.
 pub(crate) fn index(openapi: &OpenApi, catalog: &Arc<Catalog>, headers: &HeaderMap) -> Response<Body> {
     let documents = openapi.documents(catalog);
-    let paths = documents.iter().map(|(path, document)| (path.as_str(), Entry { url: url(path, &document.text) })).collect();
+    let paths = documents.iter().map(|(path, document)| (path.as_str(), Entry { url: url(path, &document.written) })).collect();
     let text = serde_json::to_vec(&Index { paths }).expect("an index has string keys");
-    known_or_sent(&Tagged::new(text.into()), headers)
+    known_or_sent(&Written::new(text.into()), JSON, headers)
 }
 
 /// One document; `hash` is the one its address carried.
@@ -49,43 +50,51 @@ pub(crate) fn group_version(
     headers: &HeaderMap,
 ) -> Response<Body> {
     let documents = openapi.documents(catalog);
-    let Some(document) = documents.get(path) else { return empty_response(StatusCode::NOT_FOUND) };
+    let Some(document) = documents.get(path).map(|document| &*document.written) else { return empty_response(StatusCode::NOT_FOUND) };
     let accepted = negotiate::ranges(&negotiate::joined(headers, &header::ACCEPT).unwrap_or_default());
     let json = accepted.is_empty() || accepted.iter().any(|r| matches!(r.type_.as_str(), "application/json" | "application/*" | "*/*"));
     let mut response = match hash.filter(|hash| !hash.is_empty()) {
         _ if !json => empty_response(StatusCode::NOT_ACCEPTABLE),
-        Some(hash) if hash != document.text.tag => moved(&url(path, &document.text)),
+        Some(hash) if hash != document.tag() => moved(&url(path, document)),
         Some(_) => {
-            let mut response = known_or_sent(&document.text, headers);
+            let mut response = known_or_sent(document, JSON, headers);
             response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
             response
         }
-        None => known_or_sent(&document.text, headers),
+        None => known_or_sent(document, JSON, headers),
     };
     response.headers_mut().append(header::VARY, HeaderValue::from_static("Accept"));
     response
 }
 
 /// `/openapi/v2`.
-pub(crate) fn swagger_page(headers: &HeaderMap) -> Response<Body> {
-    let accepted = negotiate::ranges(&negotiate::joined(headers, &header::ACCEPT).unwrap_or_default());
-    let protobuf = accepted.first().is_some_and(|r| r.type_.starts_with("application/com.github.proto-openapi.spec.v2"));
-    let mut response = if protobuf {
-        let mut response = json_response(StatusCode::OK, swagger::protobuf().into());
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(SWAGGER_PROTOBUF));
-        response
-    } else {
-        json_response(StatusCode::OK, swagger::json().into())
+pub(crate) fn swagger_page(openapi: &OpenApi, catalog: &Arc<Catalog>, headers: &HeaderMap) -> Response<Body> {
+    let mut response = match swagger_encoding(headers) {
+        Some(Encoding::Json) => known_or_sent(&openapi.json.of(catalog), JSON, headers),
+        Some(Encoding::Protobuf) => known_or_sent(&openapi.protobuf.of(catalog), SWAGGER_PROTOBUF, headers),
+        None => empty_response(StatusCode::NOT_ACCEPTABLE),
     };
-    for value in ["Accept-Encoding", "Accept"] {
-        response.headers_mut().append(header::VARY, HeaderValue::from_static(value));
-    }
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    response.headers_mut().append(header::VARY, HeaderValue::from_static("Accept"));
     response
 }
 
+/// The first of what the client accepts that there is.
+fn swagger_encoding(headers: &HeaderMap) -> Option<Encoding> {
+    let accepted = negotiate::joined(headers, &header::ACCEPT).unwrap_or_default();
+    if accepted.is_empty() {
+        return Some(Encoding::Json);
+    }
+    negotiate::ranges(&accepted).iter().find_map(|range| match range.type_.as_str() {
+        JSON | "application/*" | "*/*" => Some(Encoding::Json),
+        SWAGGER_PROTOBUF | SWAGGER_PROTOBUF_OLD => Some(Encoding::Protobuf),
+        _ => None,
+    })
+}
+
 /// The address under which a document never changes.
-fn url(path: &str, document: &Tagged) -> String {
-    format!("/openapi/v3/{path}?hash={}", document.tag)
+fn url(path: &str, document: &Written) -> String {
+    format!("/openapi/v3/{path}?hash={}", document.tag())
 }
 
 fn moved(to: &str) -> Response<Body> {
@@ -95,19 +104,29 @@ fn moved(to: &str) -> Response<Body> {
 }
 
 /// The document, or nothing when the client has it already.
-fn known_or_sent(document: &Tagged, headers: &HeaderMap) -> Response<Body> {
-    let tag = document.header();
-    let mut response = if headers.get(header::IF_NONE_MATCH) == Some(&tag) {
+fn known_or_sent(document: &Written, content_type: &'static str, headers: &HeaderMap) -> Response<Body> {
+    let mut response = if is_known(document.tag(), headers) {
         empty_response(StatusCode::NOT_MODIFIED)
     } else {
-        let mut response = json_response(StatusCode::OK, Bytes::clone(&document.bytes));
-        if negotiate::joined(headers, &header::ACCEPT_ENCODING).is_some_and(|e| e.contains("gzip")) {
-            compress(&mut response);
+        let unpacks = negotiate::joined(headers, &header::ACCEPT_ENCODING).is_some_and(|e| e.contains("gzip"));
+        let packed = if unpacks { document.packed() } else { None };
+        let mut response = json_response(StatusCode::OK, packed.unwrap_or(document.bytes()).clone());
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        if packed.is_some() {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
         }
         response
     };
-    response.headers_mut().insert(header::ETAG, tag);
+    response.headers_mut().insert(header::ETAG, document.header());
     response
+}
+
+/// Whether the client says it has the document with this tag.
+fn is_known(tag: &str, headers: &HeaderMap) -> bool {
+    let known = negotiate::joined(headers, &header::IF_NONE_MATCH).unwrap_or_default();
+    known.split(',').map(|known| known.trim().trim_start_matches("W/")).any(|known| known == "*" || known.trim_matches('"') == tag)
 }
 
 #[cfg(test)]
@@ -118,6 +137,10 @@ mod tests {
 
     fn ask(path: &str, hash: Option<&str>, headers: &HeaderMap) -> Response<Body> {
         group_version(&OpenApi::default(), &Arc::default(), path, hash, headers)
+    }
+
+    fn with(name: header::HeaderName, value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_str(value).expect("plain text"))])
     }
 
     #[test]
@@ -138,7 +161,7 @@ mod tests {
 
     #[test]
     fn unknown_documents_and_forms_have_no_body() {
-        let protobuf = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("application/protobuf"))]);
+        let protobuf = with(header::ACCEPT, "application/protobuf");
         for (path, headers, status) in
             [("apis/nosuch/v1", HeaderMap::new(), StatusCode::NOT_FOUND), ("apis/policy/v1", protobuf, StatusCode::NOT_ACCEPTABLE)]
         {
@@ -146,5 +169,45 @@ mod tests {
             assert_eq!((response.status(), response.body().bytes()), (status, None), "{path}");
             assert!(!response.headers().contains_key("content-type"));
         }
+    }
+
+    #[test]
+    fn swagger_comes_in_the_first_form_accepted() {
+        let (openapi, catalog) = (OpenApi::default(), Arc::default());
+        for (accept, wanted) in [
+            ("", Some(JSON)),
+            ("*/*", Some(JSON)),
+            ("application/json", Some(JSON)),
+            ("text/html,application/*;q=0.5", Some(JSON)),
+            (SWAGGER_PROTOBUF, Some(SWAGGER_PROTOBUF)),
+            (SWAGGER_PROTOBUF_OLD, Some(SWAGGER_PROTOBUF)),
+            ("application/json;q=0.5,application/com.github.proto-openapi.spec.v2@v1.0+protobuf", Some(SWAGGER_PROTOBUF)),
+            ("application/yaml", None),
+        ] {
+            let response = swagger_page(&openapi, &catalog, &with(header::ACCEPT, accept));
+            let told = response.headers().get("content-type").map(|value| value.to_str().expect("plain text"));
+            assert_eq!(told, wanted, "{accept}");
+            assert_eq!(response.status() == StatusCode::OK, wanted.is_some(), "{accept}");
+            assert_eq!(response.headers().get_all("vary").iter().collect::<Vec<_>>(), ["Accept-Encoding", "Accept"]);
+        }
+    }
+
+    #[test]
+    fn client_that_has_the_document_gets_no_other() {
+        let (openapi, catalog) = (OpenApi::default(), Arc::default());
+        let first = swagger_page(&openapi, &catalog, &HeaderMap::new());
+        let tag = first.headers()["etag"].to_str().expect("plain text").to_owned();
+        for (known, status) in [
+            (tag.clone(), StatusCode::NOT_MODIFIED),
+            (format!("\"x\", W/{tag}"), StatusCode::NOT_MODIFIED),
+            ("*".to_owned(), StatusCode::NOT_MODIFIED),
+            ("\"x\"".to_owned(), StatusCode::OK),
+        ] {
+            assert_eq!(swagger_page(&openapi, &catalog, &with(header::IF_NONE_MATCH, &known)).status(), status, "{known}");
+        }
+        let packed = swagger_page(&openapi, &catalog, &with(header::ACCEPT_ENCODING, "gzip"));
+        assert_eq!((packed.headers()["content-encoding"].to_str().ok(), packed.headers()["etag"].to_str().ok()), (Some("gzip"), Some(&*tag)));
+        let size = |response: &Response<Body>| response.body().bytes().map_or(0, bytes::Bytes::len);
+        assert!(size(&packed) * 4 < size(&first), "{} of {}", size(&packed), size(&first));
     }
 }

@@ -1,71 +1,101 @@
-//! The document of one group and version: its paths and the schemas they need.
+//! The documents of version 3: one for each group and version, and one for each page.
+
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use super::{
     custom,
-    operations::{Names, Paths, References},
+    form::Form,
+    pages::Page,
+    paths::{Names, Paths, References},
     schemas::Schemas,
 };
 use crate::{
     discovery::Version,
     pages::version::{MAJOR, MINOR},
-    registry::Resource,
+    registry::{Part, Resource},
 };
 
-/// Writes the document.
-pub(super) fn write(path: &str, group: &str, version: &Version) -> Vec<u8> {
-    let prefix = format!("/{path}");
+/// The document of a group's version, which is served below `root`: `apis/apps/v1`.
+pub(super) fn of_version(root: &str, group: &str, version: &Version) -> Vec<u8> {
     let names = Names::of(group, &version.name);
-    let mut schemas = Schemas::default();
-    let mut paths = Map::new();
-    paths.insert(format!("{prefix}/"), names.resources(schemas.of_meta("APIResourceList")));
-    for resource in &version.resources {
-        let references = references(&mut schemas, resource);
-        let parts: Vec<Option<Value>> = resource.parts.iter().map(|part| of_part(&mut schemas, resource, part, &references)).collect();
-        Paths { prefix: &prefix, names: &names, resource, references: &references }.add(&parts, &mut paths);
-    }
     let custom = version.resources.iter().all(|r| r.items_name_kind());
-    let document = json!({
-        "openapi": "3.0.0",
-        "info": if custom {
-            json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})
-        } else {
-            json!({"title": "Kubernetes", "version": format!("{MAJOR}.{MINOR}")})
-        },
-        "paths": paths,
-        "components": {
-            "schemas": schemas.finish(),
-            "securitySchemes": {"BearerToken": {"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"}},
-        },
-    });
+    let mut schemas = if custom { Schemas::new(Form::V3) } else { Schemas::within(Form::V3, group, &version.name) };
+    let mut paths = Map::new();
+    if !custom {
+        Page::of_version(root, &names).add(&mut schemas, &mut paths);
+    }
+    for resource in &version.resources {
+        add_resource(&mut schemas, &names, resource, &mut paths);
+    }
+    let info = if custom { json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}) } else { info() };
+    write(&info, paths, schemas.finish())
+}
+
+/// The document of one page.
+pub(super) fn of_page(page: &Page) -> Vec<u8> {
+    let mut schemas = Schemas::within(Form::V3, "", "v1");
+    let mut paths = Map::new();
+    page.add(&mut schemas, &mut paths);
+    write(&info(), paths, schemas.finish())
+}
+
+/// What both versions say of themselves.
+pub(super) fn info() -> Value {
+    json!({"title": "Kubernetes", "version": format!("{MAJOR}.{MINOR}")})
+}
+
+/// How clients say who they are.
+pub(super) fn bearer_token() -> Value {
+    json!({"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"})
+}
+
+fn write(info: &Value, paths: Map<String, Value>, schemas: BTreeMap<String, Value>) -> Vec<u8> {
+    let mut components = json!({"securitySchemes": {"BearerToken": bearer_token()}});
+    if !schemas.is_empty() {
+        components["schemas"] = schemas.into_iter().collect();
+    }
+    let document = json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": components});
     serde_json::to_vec(&document).expect("a document has string keys")
 }
 
+/// Adds the paths of a resource, and the schemas they need.
+pub(super) fn add_resource(schemas: &mut Schemas, names: &Names, resource: &Resource, paths: &mut Map<String, Value>) {
+    let references = references(schemas, resource);
+    Paths { form: schemas.form, names, resource, references: &references }.add(paths);
+}
+
 fn references(schemas: &mut Schemas, resource: &Resource) -> References {
+    let Resource { group, version, kind, list_kind, .. } = resource;
     let (object, list) = if resource.items_name_kind() {
-        let (object, list) = custom::add(schemas, resource);
-        (Some(object), Some(list))
+        custom::add(schemas, resource)
     } else {
-        let mut of = |kind: &str| schemas.of_kind(&resource.group, &resource.version, kind);
-        (of(&resource.kind), of(&resource.list_kind))
+        let object = schemas.of_kind(group, version, kind).expect("every built-in kind has a type");
+        // Kinds that are answered and not stored have no lists.
+        let list = schemas.of_kind(group, version, list_kind).unwrap_or_else(|| json!({}));
+        (object, list)
     };
+    let watched = resource.verbs.contains(&"watch") && !resource.items_name_kind();
     References {
+        parts: resource.parts.iter().map(|part| of_part(schemas, resource, part, &object)).collect(),
         object,
         list,
         status: schemas.of_meta("Status"),
         delete_options: schemas.of_meta("DeleteOptions"),
-        patch: schemas.add("io.k8s.apimachinery.pkg.apis.meta.v1.Patch", json!({"type": "object"})),
+        patch: schemas.of_patch(),
+        watch_event: if watched { schemas.of_meta("WatchEvent") } else { json!({}) },
     }
 }
 
-fn of_part(schemas: &mut Schemas, resource: &Resource, part: &crate::registry::Part, references: &References) -> Option<Value> {
-    if part.kind == resource.kind && part.version.is_empty() {
-        return references.object.clone();
+/// The schema of what a part holds; a log and what leads into containers hold no object.
+fn of_part(schemas: &mut Schemas, resource: &Resource, part: &Part, object: &Value) -> Option<Value> {
+    match part.name {
+        "log" => None,
+        _ if part.kind == resource.kind && part.version.is_empty() => Some(object.clone()),
+        _ if part.version.is_empty() => schemas.of_kind(&resource.group, &resource.version, &part.kind),
+        _ => schemas.of_kind(part.group, part.version, &part.kind),
     }
-    let (group, version) =
-        if part.version.is_empty() { (resource.group.as_str(), resource.version.as_str()) } else { (part.group, part.version) };
-    schemas.of_kind(group, version, &part.kind)
 }
 
 #[cfg(test)]
@@ -73,12 +103,16 @@ mod tests {
     use super::*;
     use crate::{discovery::groups, registry::Catalog};
 
+    fn document(group: &str, root: &str) -> Value {
+        let groups = groups(&Catalog::default());
+        let group = groups.iter().find(|g| g.name == group).expect("it is built in");
+        serde_json::from_slice(&of_version(root, &group.name, &group.versions[0])).expect("it is JSON")
+    }
+
     #[test]
     fn operations_are_named_as_in_the_real_server() {
-        let groups = groups(&Catalog::default());
-        let apps = groups.iter().find(|g| g.name == "apps").expect("it is built in");
-        let document: Value = serde_json::from_slice(&write("apis/apps/v1", "apps", &apps.versions[0])).expect("it is JSON");
-        let at = |path: &str, method: &str| document["paths"][format!("/apis/apps/v1/{path}")][method].clone();
+        let apps = document("apps", "apis/apps/v1");
+        let at = |path: &str, method: &str| apps["paths"][format!("/apis/apps/v1/{path}")][method].clone();
         for (path, method, id, action) in [
             ("deployments", "get", "listAppsV1DeploymentForAllNamespaces", "list"),
             ("namespaces/{namespace}/deployments", "get", "listAppsV1NamespacedDeployment", "list"),
@@ -97,5 +131,36 @@ mod tests {
         let scale = at("namespaces/{namespace}/deployments/{name}/scale", "get");
         assert_eq!(scale["x-kubernetes-group-version-kind"], json!({"group": "autoscaling", "kind": "Scale", "version": "v1"}));
         assert_eq!(at("namespaces/{namespace}/deployments/{name}", "post"), Value::Null);
+    }
+
+    #[test]
+    fn parts_that_are_no_objects_are_text() {
+        let core = document("", "api/v1");
+        let pod = "/api/v1/namespaces/{namespace}/pods/{name}";
+        for (path, method, id) in [
+            ("log", "get", "readCoreV1NamespacedPodLog"),
+            ("exec", "post", "connectCoreV1PostNamespacedPodExec"),
+            ("proxy", "options", "connectCoreV1OptionsNamespacedPodProxy"),
+            ("proxy/{path}", "get", "connectCoreV1GetNamespacedPodProxyWithPath"),
+        ] {
+            let operation = &core["paths"][format!("{pod}/{path}")][method];
+            assert_eq!(operation["operationId"], id);
+            let content = operation["responses"]["200"]["content"].as_object().expect("an answer");
+            assert!(content.values().all(|media| media["schema"] == json!({"type": "string"})), "{path}: {content:?}");
+        }
+    }
+
+    #[test]
+    fn every_path_of_every_document_can_be_followed() {
+        for group in groups(&Catalog::default()) {
+            for version in &group.versions {
+                let text = String::from_utf8(of_version("root", &group.name, version)).expect("text");
+                let document: Value = serde_json::from_str(&text).expect("it is JSON");
+                for reference in text.split("#/components/schemas/").skip(1) {
+                    let name = reference.split('"').next().expect("there is a first part");
+                    assert!(document["components"]["schemas"][name].is_object(), "{} refers to {name}", group.name);
+                }
+            }
+        }
     }
 }

@@ -1,43 +1,73 @@
 //! OpenAPI: what requests and objects look like, in documents that tools read.
 //! In: the catalog, the table of types, the schemas of custom resources. Out: `/openapi/v3`, a document per group and version, `/openapi/v2`.
-//! Holds: documents are made once per group and version and again only when its resources change; they say nothing the server does not do.
+//! Holds: nothing is made before it is asked for; what is about built-in kinds is made once per process, the rest again only when its
+//! definitions change, so memory is bounded by what is served.
 
 mod answer; // from a request to a document
 mod custom; // schemas of custom resources
-mod document; // one group and version
-mod operations; // what can be done at a path
+mod document; // the documents of version 3
+mod form; // what differs between the versions
+mod gnostic; // version 2 in protobuf
+mod operation; // what one method does at one path
+mod pages; // paths that lead to no resource
+mod parameters; // what paths and queries hold
+mod paths; // what can be done with a resource
 mod schemas; // schemas of built-in types
-mod swagger; // the older form
+mod swagger; // the document of version 2
+mod words; // what types and fields mean
+mod written; // a document as it is sent
 
 pub(crate) use answer::{group_version, index, swagger_page};
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
 };
 
-use bytes::Bytes;
+use pages::Page;
+use swagger::{Encoding, Swagger};
+use written::Written;
 
 use crate::{
-    discovery::{self, Tagged},
+    discovery,
     registry::{Catalog, Resource},
 };
 
 /// The documents of the catalog that was last asked about.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct OpenApi {
     last: Mutex<Option<(Arc<Catalog>, Arc<Documents>)>>,
+    json: Swagger,
+    protobuf: Swagger,
 }
 
-/// Documents by the path of their group and version: `api/v1`, `apis/apps/v1`.
+impl Default for OpenApi {
+    fn default() -> Self {
+        Self { last: Mutex::default(), json: Swagger::new(Encoding::Json), protobuf: Swagger::new(Encoding::Protobuf) }
+    }
+}
+
+/// Documents by their path: `api/v1`, `apis/apps/v1`, `version`.
 type Documents = BTreeMap<String, Document>;
 
 /// A document and what it was made from.
 #[derive(Clone, Debug)]
 struct Document {
     resources: Vec<Arc<Resource>>,
-    text: Tagged,
+    written: Arc<Written>,
 }
+
+/// The documents of a server without custom resources.
+static BUILT_IN: LazyLock<Arc<Documents>> = LazyLock::new(|| {
+    let catalog = Catalog::default();
+    let mut documents = renewed(&catalog, &Documents::new());
+    let groups = discovery::groups(&catalog).into_iter().filter(|group| !group.name.is_empty());
+    for page in Page::fixed().into_iter().chain(groups.map(|group| Page::of_group(&group.name))) {
+        let written = Arc::new(Written::new(document::of_page(&page).into()));
+        documents.insert(page.document().to_owned(), Document { resources: Vec::new(), written });
+    }
+    Arc::new(documents)
+});
 
 impl OpenApi {
     fn documents(&self, catalog: &Arc<Catalog>) -> Arc<Documents> {
@@ -45,7 +75,7 @@ impl OpenApi {
         let old = match &*last {
             Some((known, documents)) if Arc::ptr_eq(known, catalog) => return documents.clone(),
             Some((_, documents)) => documents.clone(),
-            None => Arc::default(),
+            None => BUILT_IN.clone(),
         };
         let documents = Arc::new(renewed(catalog, &old));
         *last = Some((catalog.clone(), documents.clone()));
@@ -57,21 +87,18 @@ impl OpenApi {
 fn renewed(catalog: &Catalog, old: &Documents) -> Documents {
     let groups = discovery::groups(catalog);
     let versions = groups.iter().flat_map(|group| group.versions.iter().map(move |version| (group, version)));
-    versions
-        .map(|(group, version)| {
-            let path = match group.name.as_str() {
-                "" => format!("api/{}", version.name),
-                name => format!("apis/{name}/{}", version.name),
-            };
-            let same = |known: &&Document| {
-                known.resources.len() == version.resources.len()
-                    && known.resources.iter().zip(&version.resources).all(|(a, b)| Arc::ptr_eq(a, b))
-            };
-            let document = old.get(&path).filter(same).cloned().unwrap_or_else(|| Document {
-                resources: version.resources.clone(),
-                text: Tagged::new(Bytes::from(document::write(&path, &group.name, version))),
-            });
-            (path, document)
-        })
-        .collect()
+    let of_versions = versions.map(|(group, version)| {
+        let root = version.root(&group.name);
+        let same = |known: &&Document| {
+            known.resources.len() == version.resources.len()
+                && known.resources.iter().zip(&version.resources).all(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        let document = old.get(&root).filter(same).cloned().unwrap_or_else(|| Document {
+            resources: version.resources.clone(),
+            written: Arc::new(Written::new(document::of_version(&root, &group.name, version).into())),
+        });
+        (root, document)
+    });
+    let of_pages = old.iter().filter(|(_, document)| document.resources.is_empty()).map(|(path, document)| (path.clone(), document.clone()));
+    of_pages.chain(of_versions).collect()
 }

@@ -1,22 +1,36 @@
 //! The schemas of built-in types, made from the table of types.
-//! Holds: every schema that another refers to is there; fields have no prose, because the table has none.
+//! Holds: every schema that another refers to is there.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::types::{Field, Item, ListKind, Patch, Published, Shape};
+use super::{form::Form, paths::kind_of, words};
+use crate::types::{Field, Item, ListKind, Patch, Published, Shape, Union};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const EXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
 
 /// The schemas of a document, by name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Schemas {
+    pub(super) form: Form,
+    /// Kinds that every group has are marked for this group and version alone; for all of them without one.
+    scope: Option<(String, String)>,
     known: BTreeMap<String, Value>,
 }
 
 impl Schemas {
+    /// Schemas of a document about every group.
+    pub(super) fn new(form: Form) -> Self {
+        Self { form, scope: None, known: BTreeMap::new() }
+    }
+
+    /// Schemas of a document about one group and version.
+    pub(super) fn within(form: Form, group: &str, version: &str) -> Self {
+        Self { scope: Some((group.to_owned(), version.to_owned())), ..Self::new(form) }
+    }
+
     /// A reference to the schema of a kind; `None` for a kind without one.
     pub(super) fn of_kind(&mut self, group: &str, version: &str, kind: &str) -> Option<Value> {
         Published::of_kind(group, version, kind).map(|published| self.reference(published))
@@ -27,17 +41,30 @@ impl Schemas {
         self.of_kind("", "v1", kind).expect("the table has the kinds of the API machinery")
     }
 
-    /// A reference to the type of a field of a kind, such as `metadata`.
+    /// A reference to the type of a field of a core kind, such as `metadata`.
     pub(super) fn of_field(&mut self, kind: &str, field: &str) -> Value {
         let item = Published::of_kind("", "v1", kind).and_then(|p| p.type_().field(field)).map(|f| f.shape.item());
         let published = item.and_then(Published::of_item).expect("the table has the fields of the API machinery");
         self.reference(published)
     }
 
+    /// A reference to what `/version` answers, which is no kind.
+    pub(super) fn of_version_info(&mut self) -> Value {
+        let info = Published::all().find(|published| published.name() == "io.k8s.apimachinery.pkg.version.Info");
+        self.reference(info.expect("the table has the types of the API machinery"))
+    }
+
+    /// A reference to what patches are, which is no type of the table.
+    pub(super) fn of_patch(&mut self) -> Value {
+        let name = format!("{META}.Patch");
+        let schema = described(words::of_type(&name), Map::from_iter([("type".into(), "object".into())]));
+        self.add(&name, schema.into())
+    }
+
     /// Adds a schema that is no built-in type.
     pub(super) fn add(&mut self, name: &str, schema: Value) -> Value {
         self.known.insert(name.to_owned(), schema);
-        refer(name)
+        self.form.refer(name)
     }
 
     /// All of them.
@@ -50,16 +77,16 @@ impl Schemas {
         if !self.known.contains_key(&name) {
             // Types refer to themselves, so the name is taken before the schema is made.
             self.known.insert(name.clone(), Value::Null);
-            let schema = self.schema(published);
+            let schema = self.schema(published, &name);
             self.known.insert(name.clone(), schema);
         }
-        refer(&name)
+        self.form.refer(&name)
     }
 
-    fn schema(&mut self, published: Published) -> Value {
+    fn schema(&mut self, published: Published, name: &str) -> Value {
         let type_ = published.type_();
-        let mut schema = Map::from_iter([("type".into(), "object".into())]);
-        let properties: Map<String, Value> = type_.fields().iter().map(|f| (f.name.to_owned(), self.field(f))).collect();
+        let mut schema = described(words::of_type(name), Map::from_iter([("type".into(), "object".into())]));
+        let properties: Map<String, Value> = type_.fields().iter().map(|f| (f.name.to_owned(), self.field(name, f))).collect();
         if !properties.is_empty() {
             schema.insert("properties".into(), properties.into());
         }
@@ -70,36 +97,50 @@ impl Schemas {
         if type_.atomic {
             schema.insert("x-kubernetes-map-type".into(), "atomic".into());
         }
-        let kinds: Vec<Value> =
-            published.kinds().map(|(group, version, kind)| json!({"group": group, "version": version, "kind": kind})).collect();
+        let kinds: Vec<Value> = self.kinds(published);
         if !kinds.is_empty() {
             schema.insert("x-kubernetes-group-version-kind".into(), kinds.into());
+        }
+        if let Some(union) = published.union() {
+            schema.insert("x-kubernetes-unions".into(), json!([union_of(union)]));
         }
         schema.into()
     }
 
-    fn field(&mut self, field: &Field) -> Value {
+    /// Group, version and kind of what has this type, as far as the document is about it.
+    fn kinds(&self, published: Published) -> Vec<Value> {
+        let all: Vec<(&str, &str, &str)> = published.kinds().collect();
+        // Only what every group has is of more than one kind.
+        let everywhere = all.len() > 1;
+        let told = |group: &str, version: &str| match &self.scope {
+            Some((own, of)) if everywhere => group.is_empty() || (group, version) == (own, of),
+            _ => true,
+        };
+        all.into_iter().filter(|(group, version, _)| told(group, version)).map(|(group, version, kind)| kind_of(group, version, kind)).collect()
+    }
+
+    fn field(&mut self, owner: &str, field: &Field) -> Value {
         let item = field.shape.item();
         let mut schema = match field.shape {
-            Shape::One(_) => self.item(item),
-            Shape::List(_) => array(self.inner(item)),
-            Shape::Map(_) => map(self.inner(item)),
-            Shape::MapOfLists(_) => map(array(self.inner(item))),
+            Shape::One(_) => limited(self.item(item), field),
+            Shape::List(_) => array(self.inner(item, field)),
+            Shape::Map(_) => map(self.inner(item, field)),
+            Shape::MapOfLists(_) => map(array(self.inner(item, field))),
         };
-        if let Some(default) = default_of(field) {
+        if let Some(default) = default_of(field).filter(|_| self.form.has_defaults()) {
             schema.entry("default").or_insert(default);
         }
         mark_merging(field, &mut schema);
-        whole(schema)
+        self.form.whole(described(words::with_values(words::of_field(owner, field.name), field.one_of), schema))
     }
 
     /// One item of a list, or one value of a map; where it is left empty, it is its zero value.
-    fn inner(&mut self, item: Item) -> Value {
-        let mut schema = self.item(item);
-        if let Some(zero) = zero(item) {
+    fn inner(&mut self, item: Item, field: &Field) -> Value {
+        let mut schema = limited(self.item(item), field);
+        if let Some(zero) = zero(item).filter(|_| self.form.has_defaults()) {
             schema.insert("default".into(), zero);
         }
-        whole(schema)
+        self.form.whole(schema)
     }
 
     fn item(&mut self, item: Item) -> Map<String, Value> {
@@ -124,16 +165,22 @@ impl Schemas {
 
     /// Types that are written otherwise than by their fields.
     fn special(&mut self, item: Item) -> Map<String, Value> {
+        let v2 = self.form == Form::V2;
         let (name, schema) = match item {
             Item::Time => (format!("{META}.Time"), json!({"type": "string", "format": "date-time"})),
             Item::MicroTime => (format!("{META}.MicroTime"), json!({"type": "string", "format": "date-time"})),
             Item::Owned => (format!("{META}.FieldsV1"), json!({"type": "object"})),
-            Item::Quantity => {
-                ("io.k8s.apimachinery.pkg.api.resource.Quantity".into(), json!({"oneOf": [{"type": "string"}, {"type": "number"}]}))
-            }
+            Item::Quantity => (
+                "io.k8s.apimachinery.pkg.api.resource.Quantity".into(),
+                if v2 { json!({"type": "string"}) } else { json!({"oneOf": [{"type": "string"}, {"type": "number"}]}) },
+            ),
             Item::IntOrString => (
                 "io.k8s.apimachinery.pkg.util.intstr.IntOrString".into(),
-                json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}),
+                if v2 {
+                    json!({"type": "string", "format": "int-or-string"})
+                } else {
+                    json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
+                },
             ),
             Item::SchemaOrBool => (format!("{EXTENSIONS}.JSONSchemaPropsOrBool"), json!({})),
             Item::SchemaOrArray => (format!("{EXTENSIONS}.JSONSchemaPropsOrArray"), json!({})),
@@ -141,13 +188,32 @@ impl Schemas {
             Item::Json => (format!("{EXTENSIONS}.JSON"), json!({})),
             _ => ("io.k8s.apimachinery.pkg.runtime.RawExtension".into(), json!({"type": "object"})),
         };
-        into_map(self.add(&name, schema))
+        let schema = described(words::of_type(&name), into_map(schema));
+        into_map(self.add(&name, schema.into()))
     }
 }
 
-/// A reference by name.
-fn refer(name: &str) -> Value {
-    json!({"$ref": format!("#/components/schemas/{name}")})
+/// A schema with what is said of it.
+pub(super) fn described(about: Option<std::borrow::Cow<'static, str>>, mut schema: Map<String, Value>) -> Map<String, Value> {
+    if let Some(about) = about {
+        schema.insert("description".into(), about.into());
+    }
+    schema
+}
+
+/// Which fields of a type exclude each other.
+fn union_of(union: Union) -> Map<String, Value> {
+    let members: Map<String, Value> = union.members.iter().map(|(field, value)| ((*field).to_owned(), (*value).into())).collect();
+    let discriminator = (!union.discriminator.is_empty()).then(|| ("discriminator".to_owned(), union.discriminator.into()));
+    discriminator.into_iter().chain([("fields-to-discriminateBy".to_owned(), members.into())]).collect()
+}
+
+/// A schema of the values that a field is limited to.
+fn limited(mut schema: Map<String, Value>, field: &Field) -> Map<String, Value> {
+    if !field.one_of.is_empty() {
+        schema.insert("enum".into(), field.one_of.into());
+    }
+    schema
 }
 
 fn into_map(value: Value) -> Map<String, Value> {
@@ -163,16 +229,6 @@ fn array(items: Value) -> Map<String, Value> {
 
 fn map(values: impl Into<Value>) -> Map<String, Value> {
     Map::from_iter([("type".into(), "object".into()), ("additionalProperties".into(), values.into())])
-}
-
-/// A reference may have nothing beside it, so one that has is wrapped.
-fn whole(mut schema: Map<String, Value>) -> Value {
-    if schema.len() > 1
-        && let Some(reference) = schema.remove("$ref")
-    {
-        schema.insert("allOf".into(), json!([{"$ref": reference}]));
-    }
-    schema.into()
 }
 
 /// The value of a field that is left out: the published default, or the zero value of a field that is always written.
@@ -232,17 +288,26 @@ fn mark_merging(field: &Field, schema: &mut Map<String, Value>) {
 mod tests {
     use super::*;
 
+    /// Without prose, which there may or may not be.
+    fn bare(schema: &Value) -> Value {
+        let mut schema = schema.clone();
+        schema.as_object_mut().expect("a schema").remove("description");
+        schema
+    }
+
     #[test]
     fn schemas_say_what_the_real_server_publishes() {
-        let mut schemas = Schemas::default();
+        let mut schemas = Schemas::new(Form::V3);
         schemas.of_kind("apps", "v1", "Deployment").expect("it has a type");
         let known = schemas.finish();
         let container = &known["io.k8s.api.core.v1.Container"];
         assert_eq!(container["required"], json!(["name"]));
-        assert_eq!(container["properties"]["name"], json!({"type": "string", "default": ""}));
-        assert_eq!(container["properties"]["image"], json!({"type": "string"}));
+        assert_eq!(bare(&container["properties"]["name"]), json!({"type": "string", "default": ""}));
+        assert_eq!(bare(&container["properties"]["image"]), json!({"type": "string"}));
+        let policies = json!({"type": "string", "enum": ["Always", "IfNotPresent", "Never"]});
+        assert_eq!(bare(&container["properties"]["imagePullPolicy"]), policies);
         assert_eq!(
-            container["properties"]["ports"],
+            bare(&container["properties"]["ports"]),
             json!({
                 "type": "array",
                 "items": {"default": {}, "allOf": [{"$ref": "#/components/schemas/io.k8s.api.core.v1.ContainerPort"}]},
@@ -259,7 +324,7 @@ mod tests {
 
     #[test]
     fn no_reference_leads_nowhere() {
-        let mut schemas = Schemas::default();
+        let mut schemas = Schemas::new(Form::V3);
         for row in crate::kinds::ROWS {
             schemas.of_kind(row.group, row.version, row.kind);
         }

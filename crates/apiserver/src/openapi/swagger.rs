@@ -1,33 +1,157 @@
-//! `/openapi/v2`: the older form, which says no more than which release this is.
-//! Holds: old clients that cannot do without it take an empty document as "unknown kinds: do not check", in JSON and in protobuf.
+//! `/openapi/v2`: one document about everything that is served, in JSON or in protobuf.
+//! Holds: the part about built-in kinds is written once per process, that of a custom resource once per change of its definition; a new
+//! document is the old parts with the new ones, so it is in step with the definitions at once and costs little.
 
-use serde_json::json;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use crate::pages::version::GIT_VERSION;
+use serde_json::{Map, Value, json};
 
-const TITLE: &str = "Kubernetes";
+use super::{
+    custom,
+    document::{add_resource, bearer_token, info},
+    form::Form,
+    gnostic,
+    pages::Page,
+    parameters,
+    paths::Names,
+    schemas::Schemas,
+    written::Written,
+};
+use crate::{
+    discovery,
+    registry::{Catalog, Resource},
+};
 
-/// The document in JSON.
-pub(super) fn json() -> Vec<u8> {
-    let document = json!({
+/// How the document is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    Json,
+    Protobuf,
+}
+
+/// The document in one encoding, of the catalog that was last asked about.
+#[derive(Debug)]
+pub(super) struct Swagger {
+    encoding: Encoding,
+    last: Mutex<Option<Last>>,
+}
+
+#[derive(Debug)]
+struct Last {
+    catalog: Arc<Catalog>,
+    /// The custom resources of the catalog, in its order.
+    custom: Vec<(Arc<Resource>, Arc<Part>)>,
+    document: Arc<Written>,
+}
+
+/// The paths and definitions of some kinds, written but not yet put together.
+#[derive(Debug)]
+struct Part {
+    paths: Vec<u8>,
+    definitions: Vec<u8>,
+}
+
+static JSON: LazyLock<Part> = LazyLock::new(|| Part::built_in(Encoding::Json));
+static PROTOBUF: LazyLock<Part> = LazyLock::new(|| Part::built_in(Encoding::Protobuf));
+
+impl Swagger {
+    pub(super) fn new(encoding: Encoding) -> Self {
+        Self { encoding, last: Mutex::default() }
+    }
+
+    /// The document of a catalog.
+    pub(super) fn of(&self, catalog: &Arc<Catalog>) -> Arc<Written> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = last.as_ref().filter(|last| Arc::ptr_eq(&last.catalog, catalog)) {
+            return last.document.clone();
+        }
+        let known = last.take().map(|last| last.custom).unwrap_or_default();
+        let custom: Vec<(Arc<Resource>, Arc<Part>)> = catalog
+            .resources()
+            .filter(|resource| resource.items_name_kind())
+            .map(|resource| {
+                let same = known.iter().find(|(old, _)| Arc::ptr_eq(old, resource)).map(|(_, part)| part.clone());
+                (resource.clone(), same.unwrap_or_else(|| Arc::new(Part::custom(resource, self.encoding))))
+            })
+            .collect();
+        let document = Arc::new(Written::new(self.joined(&custom).into()));
+        *last = Some(Last { catalog: catalog.clone(), custom, document: document.clone() });
+        document
+    }
+
+    fn joined(&self, custom: &[(Arc<Resource>, Arc<Part>)]) -> Vec<u8> {
+        let built_in: &Part = match self.encoding {
+            Encoding::Json => &JSON,
+            Encoding::Protobuf => &PROTOBUF,
+        };
+        let parts = || std::iter::once(built_in).chain(custom.iter().map(|(_, part)| &**part));
+        let paths: Vec<&[u8]> = parts().map(|part| part.paths.as_slice()).collect();
+        let definitions: Vec<&[u8]> = parts().map(|part| part.definitions.as_slice()).collect();
+        match self.encoding {
+            Encoding::Json => {
+                let rest = frame().to_string();
+                let rest = rest.strip_prefix('{').expect("an object begins with a brace");
+                [b"{\"paths\":{", &*paths.join(&b','), b"},\"definitions\":{", &*definitions.join(&b','), b"},", rest.as_bytes()].concat()
+            }
+            Encoding::Protobuf => gnostic::document(&frame(), &paths.concat(), &definitions.concat()),
+        }
+    }
+}
+
+impl Part {
+    /// What every server has.
+    fn built_in(encoding: Encoding) -> Self {
+        let mut schemas = Schemas::new(Form::V2);
+        let mut paths = Map::new();
+        Page::fixed().iter().for_each(|page| page.add(&mut schemas, &mut paths));
+        for group in discovery::groups(&Catalog::default()) {
+            if !group.name.is_empty() {
+                Page::of_group(&group.name).add(&mut schemas, &mut paths);
+            }
+            for version in &group.versions {
+                let names = Names::of(&group.name, &version.name);
+                Page::of_version(&version.root(&group.name), &names).add(&mut schemas, &mut paths);
+                version.resources.iter().for_each(|resource| add_resource(&mut schemas, &names, resource, &mut paths));
+            }
+        }
+        Self::write(encoding, &paths, &schemas.finish().into_iter().collect())
+    }
+
+    /// What a custom resource adds. The types of Kubernetes that it refers to are there already.
+    fn custom(resource: &Resource, encoding: Encoding) -> Self {
+        let mut schemas = Schemas::new(Form::V2);
+        let mut paths = Map::new();
+        add_resource(&mut schemas, &Names::of(&resource.group, &resource.version), resource, &mut paths);
+        let own = custom::names(resource);
+        let definitions = schemas.finish().into_iter().filter(|(name, _)| own.contains(name)).collect();
+        Self::write(encoding, &paths, &definitions)
+    }
+
+    fn write(encoding: Encoding, paths: &Map<String, Value>, definitions: &Map<String, Value>) -> Self {
+        match encoding {
+            Encoding::Json => Self { paths: members(paths), definitions: members(definitions) },
+            Encoding::Protobuf => Self { paths: gnostic::paths(paths), definitions: gnostic::definitions(definitions) },
+        }
+    }
+}
+
+/// The members of an object without the braces around them.
+fn members(map: &Map<String, Value>) -> Vec<u8> {
+    let mut text = serde_json::to_vec(map).expect("a document has string keys");
+    text.pop();
+    text.remove(0);
+    text
+}
+
+/// Everything but paths and definitions.
+fn frame() -> Value {
+    json!({
         "swagger": "2.0",
-        "info": {"title": TITLE, "version": GIT_VERSION},
-        "paths": {},
-        "definitions": {},
-    });
-    serde_json::to_vec(&document).expect("a document has string keys")
-}
-
-/// The same as the protobuf message `openapi.v2.Document`: field 1 the version of the format, 2 the info (title, version), 8 the paths.
-pub(super) fn protobuf() -> Vec<u8> {
-    let info = [field(1, TITLE.as_bytes()), field(2, GIT_VERSION.as_bytes())].concat();
-    [field(1, b"2.0"), field(2, &info), field(8, b"")].concat()
-}
-
-/// A field of bytes.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-    let length = u8::try_from(bytes.len()).ok().filter(|l| *l < 0x80).expect("the fields here are short");
-    [&[number << 3 | 2, length], bytes].concat()
+        "info": info(),
+        "parameters": parameters::shared(),
+        "securityDefinitions": {"BearerToken": bearer_token()},
+        "security": [{"BearerToken": []}],
+    })
 }
 
 #[cfg(test)]
@@ -35,8 +159,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_name_the_release() {
-        assert_eq!(protobuf(), b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.4\x42\x00");
-        assert!(String::from_utf8(json()).expect("text").contains(r#""version":"v1.36.4""#));
+    fn document_defines_all_that_it_refers_to() {
+        let document = Swagger::new(Encoding::Json).of(&Arc::default());
+        let text = std::str::from_utf8(document.bytes()).expect("text");
+        let document: Value = serde_json::from_str(text).expect("JSON");
+        assert_eq!((&document["swagger"], &document["info"]["version"]), (&Value::from("2.0"), &Value::from("1.36")));
+        for place in ["definitions", "parameters"] {
+            for reference in text.split(&format!("#/{place}/")).skip(1) {
+                let name = reference.split('"').next().expect("there is a first part");
+                assert!(document[place][name].is_object(), "{place} {name}");
+            }
+        }
+        let pod = &document["definitions"]["io.k8s.api.core.v1.Pod"];
+        assert_eq!(pod["x-kubernetes-group-version-kind"], json!([{"group": "", "kind": "Pod", "version": "v1"}]));
+        assert_eq!(pod["properties"]["spec"]["$ref"], "#/definitions/io.k8s.api.core.v1.PodSpec");
+    }
+
+    #[test]
+    fn same_catalog_has_the_same_document() {
+        let (swagger, catalog) = (Swagger::new(Encoding::Protobuf), Arc::default());
+        let document = swagger.of(&catalog);
+        assert!(Arc::ptr_eq(&document, &swagger.of(&catalog)));
+        assert!(document.bytes().starts_with(b"\x0a\x032.0\x12"));
+        assert_eq!(document.bytes(), swagger.of(&Arc::default()).bytes(), "and another one like it, the same bytes");
     }
 }

@@ -100,7 +100,7 @@ pub(crate) fn answer(server: &Server, visit: &Visit<'_>) -> Result<Response<Body
         "/metrics" => Ok(metrics::scrape(server, &visit.accept())),
         openid::CONFIGURATION => openid::configuration(server, visit),
         openid::KEYS => openid::keys(server, visit),
-        "/openapi/v2" => Ok(openapi::swagger_page(headers)),
+        "/openapi/v2" => Ok(openapi::swagger_page(&server.site.openapi, &catalog, headers)),
         "/openapi/v3" => Ok(openapi::index(&server.site.openapi, &catalog, headers)),
         path => match path.strip_prefix("/openapi/v3/") {
             Some(path) => Ok(openapi::group_version(&server.site.openapi, &catalog, path, visit.query.get("hash"), headers)),

@@ -18,3 +18,4 @@ pub(crate) use decode::decode;
 pub(crate) use encode::{encode, list_message, message};
 pub(crate) use envelope::{Envelope, seal};
 pub(crate) use frame::frame;
+pub(crate) use writer::Writer;

@@ -3,33 +3,33 @@
 
 /// A message in the making.
 #[derive(Debug, Default)]
-pub(super) struct Writer {
+pub(crate) struct Writer {
     /// The bytes so far, the last of the message first.
     reversed: Vec<u8>,
 }
 
 impl Writer {
     /// A field that is a number.
-    pub(super) fn number(&mut self, field: u16, value: u64) {
+    pub(crate) fn number(&mut self, field: u16, value: u64) {
         self.varint(value);
         self.tag(field, 0);
     }
 
     /// A field that is a double.
-    pub(super) fn double(&mut self, field: u16, value: f64) {
+    pub(crate) fn double(&mut self, field: u16, value: f64) {
         self.reversed.extend(value.to_bits().to_be_bytes());
         self.tag(field, 1);
     }
 
     /// A field that is text or bytes.
-    pub(super) fn bytes(&mut self, field: u16, bytes: &[u8]) {
+    pub(crate) fn bytes(&mut self, field: u16, bytes: &[u8]) {
         self.reversed.extend(bytes.iter().rev());
         self.length(bytes.len());
         self.tag(field, 2);
     }
 
     /// A field that is a message, which `write` writes.
-    pub(super) fn message(&mut self, field: u16, write: impl FnOnce(&mut Self)) {
+    pub(crate) fn message(&mut self, field: u16, write: impl FnOnce(&mut Self)) {
         let before = self.reversed.len();
         write(self);
         self.length(self.reversed.len() - before);
@@ -37,7 +37,7 @@ impl Writer {
     }
 
     /// The whole message.
-    pub(super) fn finish(mut self) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         self.reversed.reverse();
         self.reversed
     }

@@ -223,6 +223,11 @@ impl Custom {
         self.selectable.iter().any(|(name, _)| &**name == field)
     }
 
+    /// The fields a selector may name besides the usual ones.
+    pub(crate) fn selectable_names(&self) -> impl Iterator<Item = &str> {
+        self.selectable.iter().map(|(name, _)| &**name)
+    }
+
     /// The fields that selectors look at, and their texts in this object.
     pub(super) fn selected(&self, object: &Object) -> Vec<(Arc<str>, String)> {
         if self.selectable.is_empty() {

@@ -24,7 +24,7 @@ pub(crate) use model::{Field, Item, ListKind, Patch, Shape, Type};
 pub(crate) use normal::complete;
 #[cfg(test)]
 pub(crate) use promises::full_object;
-pub(crate) use published::Published;
+pub(crate) use published::{Published, Union};
 pub(crate) use read::{Expected, read_options, read_typed};
 pub(crate) use written::{Opened, written};
 

@@ -73,6 +73,8 @@ pub(crate) struct Field {
     pub(crate) patch: Option<(Patch, &'static str)>,
     /// The published default, as JSON.
     pub(crate) default: Option<&'static str>,
+    /// The values it is limited to, or those that each of its items is; empty for any.
+    pub(crate) one_of: &'static [&'static str],
     /// The protobuf number, 0 where the field is not in protobuf.
     pub(crate) number: u16,
     /// The numbers of the messages around the field that JSON writes inline, outermost first.
@@ -189,6 +191,7 @@ pub(super) const fn f(name: &'static str, shape: Shape, go: &'static str) -> Fie
         atomic: None,
         patch: None,
         default: None,
+        one_of: &[],
         number: 0,
         inside: &[],
     }
@@ -237,5 +240,9 @@ impl Field {
 
     pub(super) const fn number(self, inside: &'static [u16], number: u16) -> Self {
         Self { number, inside, ..self }
+    }
+
+    pub(super) const fn one_of(self, values: &'static [&'static str]) -> Self {
+        Self { one_of: values, ..self }
     }
 }

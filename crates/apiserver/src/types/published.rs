@@ -2,8 +2,17 @@
 
 use super::{
     Item, Type,
-    table::{KINDS, PACKAGES, TYPES},
+    table::{KINDS, PACKAGES, TYPES, UNIONS},
 };
+
+/// A type of which one field says which of the others is meant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Union {
+    /// The field that says so; empty where none does.
+    pub(crate) discriminator: &'static str,
+    /// The other fields, each with the value that means it.
+    pub(crate) members: &'static [(&'static str, &'static str)],
+}
 
 /// A type of the table, with what tells it from others of the same short name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +53,13 @@ impl Published {
         let after = PACKAGES.partition_point(|(_, first)| *first <= self.0);
         let (package, _) = PACKAGES[..after].last().expect("the first package begins with the first type");
         format!("{package}.{}", self.type_().name())
+    }
+
+    /// What its fields exclude, if they exclude each other.
+    pub(crate) fn union(self) -> Option<Union> {
+        let at = UNIONS.binary_search_by_key(&self.0, |(id, ..)| *id).ok()?;
+        let (_, discriminator, members) = UNIONS[at];
+        Some(Union { discriminator, members })
     }
 
     /// Group, version and kind of everything that has this type.
