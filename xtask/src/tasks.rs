@@ -35,7 +35,12 @@ const TASKS: &[Task] = &[
         purpose: "replay the recorded answers of a real API server; --help lists the options",
         run: run_conformance,
     },
-    Task { name: "types", arguments: "FACTS GO_FACTS PUBLISHED", purpose: "write the API server's table of built-in types anew", run: run_types },
+    Task {
+        name: "types",
+        arguments: "FACTS GO_FACTS PUBLISHED",
+        purpose: "write the API server's table of built-in types anew",
+        run: run_types,
+    },
 ];
 
 /// Runs the task that the command line names; without a name, lists them.

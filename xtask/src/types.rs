@@ -12,7 +12,7 @@
 //! - `types`: by the same names, `order` (the JSON names in the order of the struct, those of embedded structs in their place) and `fields` by JSON
 //!   name, each with `go` (the type's `String()`, a pointer taken off), `elem` (the same of the
 //!   element, for slices and maps), `ptr` (true for a pointer), `omit` (`omitempty`, `omitzero` or both joined by `+`), `embed` (the names of the embedded
-//!   structs on the way to the field) and `default` (the value of a `+default=` marker that is plain JSON);
+//!   structs on the way to the field) and `default` (the value of a `+default=` marker that is plain JSON or names a constant);
 //! - `kinds`: every registered group, version and kind.
 //!
 //! PUBLISHED is what a server of that release answers at `/openapi/v2` (`kubectl get --raw /openapi/v2`). Of it the table takes the values that a
@@ -101,8 +101,10 @@ impl<'a> Tables<'a> {
              pub(super) static UNSERVED: &[(&str, &str, &str)] = &[\n{others}];\n\n\
              /// Where the types of a package begin. The types of one package stand together.\n\
              pub(super) static PACKAGES: &[(&str, u16)] = &[\n{packages}];\n\n\
+             /// Fields of a union, each with the value that means it.\n\
+             type Members = &'static [(&'static str, &'static str)];\n\n\
              /// Types of which one field says which of the others is meant: the type, that field (empty for none), the others with their values.\n\
-             pub(super) static UNIONS: &[(u16, &str, &[(&str, &str)])] = &[\n{unions}];\n\n\
+             pub(super) static UNIONS: &[(u16, &str, Members)] = &[\n{unions}];\n\n\
              pub(super) static TYPES: &[Type] = &[\n{types}];\n\n\
              pub(super) static FIELDS: &[Field] = &[\n{fields}];\n\n\
              /// The fields of each type, as places among its own, in the order in which Go writes them. A line for each type.\n\
@@ -153,12 +155,13 @@ impl<'a> Tables<'a> {
         let required: Vec<&str> = definition["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let rows = fields.iter().map(|(field, facts)| {
             let place = format!("{name}.{field}");
-            // Types that only describe the server itself travel in no Go scheme.
+            // Types that only describe the server itself travel in no Go scheme; of them only what is required is always there.
             let go = self.go.get(name).map_or(&Value::Null, |go| &go["fields"][field]);
             if go.is_null() && self.go.contains_key(name) {
                 return Err(format!("GO_FACTS lack {place}"));
             }
-            let mut row = self.field(field, facts, go, definition, required.contains(&field.as_str())).map_err(|e| format!("{place}: {e}"))?;
+            let mut row =
+                self.field(field, facts, go, definition, required.contains(&field.as_str())).map_err(|e| format!("{place}: {e}"))?;
             if let Some(values) = self.values(name, field).map_err(|e| format!("{place}: {e}"))? {
                 write!(row, ".one_of(&{values:?})").expect("a string takes all text");
             }
@@ -194,7 +197,7 @@ impl<'a> Tables<'a> {
         let omit = go["omit"].as_str().unwrap_or_default();
         let flags = [
             (go["ptr"] == true, ".pointer()"),
-            (omit.contains("omitempty"), ".omit_empty()"),
+            (omit.contains("omitempty") || go.is_null() && !required, ".omit_empty()"),
             (omit.contains("omitzero"), ".omit_zero()"),
             (required, ".required()"),
         ];
@@ -221,7 +224,11 @@ impl<'a> Tables<'a> {
         let Some(schema) = self.published.get(name).map(|definition| &definition["properties"][field]) else { return Ok(None) };
         let limited = [schema, &schema["items"], &schema["additionalProperties"]].into_iter().find(|schema| schema["enum"].is_array());
         let Some(limited) = limited else { return Ok(None) };
-        list(&limited["enum"], "the values of a field")?.iter().map(|value| text(value, "a value of a field")).collect::<Result<_>>().map(Some)
+        list(&limited["enum"], "the values of a field")?
+            .iter()
+            .map(|value| text(value, "a value of a field"))
+            .collect::<Result<_>>()
+            .map(Some)
     }
 
     /// The protobuf number of a field, and those of the inlined messages around it. 0 where there is none.

@@ -206,7 +206,10 @@ mod tests {
             assert_eq!(swagger_page(&openapi, &catalog, &with(header::IF_NONE_MATCH, &known)).status(), status, "{known}");
         }
         let packed = swagger_page(&openapi, &catalog, &with(header::ACCEPT_ENCODING, "gzip"));
-        assert_eq!((packed.headers()["content-encoding"].to_str().ok(), packed.headers()["etag"].to_str().ok()), (Some("gzip"), Some(&*tag)));
+        assert_eq!(
+            (packed.headers()["content-encoding"].to_str().ok(), packed.headers()["etag"].to_str().ok()),
+            (Some("gzip"), Some(&*tag))
+        );
         let size = |response: &Response<Body>| response.body().bytes().map_or(0, bytes::Bytes::len);
         assert!(size(&packed) * 4 < size(&first), "{} of {}", size(&packed), size(&first));
     }

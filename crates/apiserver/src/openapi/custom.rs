@@ -129,7 +129,8 @@ fn is_true(schema: &Map<String, Value>, key: &str) -> bool {
 
 /// Says in words of OpenAPI what an extension says.
 fn unfold(schema: &mut Map<String, Value>) {
-    let said = schema.get("anyOf").is_some() || schema.get("allOf").and_then(Value::as_array).is_some_and(|all| all.iter().any(|s| s["anyOf"].is_array()));
+    let said = schema.get("anyOf").is_some()
+        || schema.get("allOf").and_then(Value::as_array).is_some_and(|all| all.iter().any(|s| s["anyOf"].is_array()));
     if is_true(schema, INT_OR_STRING) && !said {
         schema.insert("anyOf".into(), json!([{"type": "integer"}, {"type": "string"}]));
     }

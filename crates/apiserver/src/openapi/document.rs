@@ -1,7 +1,5 @@
 //! The documents of version 3: one for each group and version, and one for each page.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -29,8 +27,11 @@ pub(super) fn of_version(root: &str, group: &str, version: &Version) -> Vec<u8> 
     for resource in &version.resources {
         add_resource(&mut schemas, &names, resource, &mut paths);
     }
-    let info = if custom { json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}) } else { info() };
-    write(&info, paths, schemas.finish())
+    if custom {
+        let info = json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"});
+        return write(&info, paths, json!({"schemas": schemas.finish()}));
+    }
+    write(&info(), paths, with_security(schemas))
 }
 
 /// The document of one page.
@@ -38,7 +39,7 @@ pub(super) fn of_page(page: &Page) -> Vec<u8> {
     let mut schemas = Schemas::within(Form::V3, "", "v1");
     let mut paths = Map::new();
     page.add(&mut schemas, &mut paths);
-    write(&info(), paths, schemas.finish())
+    write(&info(), paths, with_security(schemas))
 }
 
 /// What both versions say of themselves.
@@ -51,11 +52,16 @@ pub(super) fn bearer_token() -> Value {
     json!({"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"})
 }
 
-fn write(info: &Value, paths: Map<String, Value>, schemas: BTreeMap<String, Value>) -> Vec<u8> {
+fn with_security(schemas: Schemas) -> Value {
     let mut components = json!({"securitySchemes": {"BearerToken": bearer_token()}});
+    let schemas = schemas.finish();
     if !schemas.is_empty() {
         components["schemas"] = schemas.into_iter().collect();
     }
+    components
+}
+
+fn write(info: &Value, paths: Map<String, Value>, components: Value) -> Vec<u8> {
     let document = json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": components});
     serde_json::to_vec(&document).expect("a document has string keys")
 }
@@ -76,15 +82,17 @@ fn references(schemas: &mut Schemas, resource: &Resource) -> References {
         let list = schemas.of_kind(group, version, list_kind).unwrap_or_else(|| json!({}));
         (object, list)
     };
-    let watched = resource.verbs.contains(&"watch") && !resource.items_name_kind();
+    let can = |verb: &str| resource.verbs.contains(&verb);
+    let patched = can("patch") || resource.parts.iter().any(|part| part.verbs.contains(&"patch"));
+    let mut of_meta = |needed: bool, kind: &str| if needed { schemas.of_meta(kind) } else { json!({}) };
     References {
+        status: of_meta(can("delete"), "Status"),
+        delete_options: of_meta(can("delete"), "DeleteOptions"),
+        watch_event: of_meta(can("watch") && !resource.items_name_kind(), "WatchEvent"),
+        patch: if patched { schemas.of_patch() } else { json!({}) },
         parts: resource.parts.iter().map(|part| of_part(schemas, resource, part, &object)).collect(),
         object,
         list,
-        status: schemas.of_meta("Status"),
-        delete_options: schemas.of_meta("DeleteOptions"),
-        patch: schemas.of_patch(),
-        watch_event: if watched { schemas.of_meta("WatchEvent") } else { json!({}) },
     }
 }
 

@@ -99,6 +99,7 @@ fn renewed(catalog: &Catalog, old: &Documents) -> Documents {
         });
         (root, document)
     });
-    let of_pages = old.iter().filter(|(_, document)| document.resources.is_empty()).map(|(path, document)| (path.clone(), document.clone()));
+    let of_pages =
+        old.iter().filter(|(_, document)| document.resources.is_empty()).map(|(path, document)| (path.clone(), document.clone()));
     of_pages.chain(of_versions).collect()
 }

@@ -103,17 +103,8 @@ pub(super) const DELETE_COLLECTION: &[&str] = &[
     "shardSelector",
     "timeoutSeconds",
 ];
-const LOG: &[&str] = &[
-    "container",
-    "follow",
-    "insecureSkipTLSVerifyBackend",
-    "limitBytes",
-    "previous",
-    "sinceSeconds",
-    "stream",
-    "tailLines",
-    "timestamps",
-];
+const LOG: &[&str] =
+    &["container", "follow", "insecureSkipTLSVerifyBackend", "limitBytes", "previous", "sinceSeconds", "stream", "tailLines", "timestamps"];
 
 /// What the query of a part that leads into a container or to a port may say, by the part's kind.
 pub(super) fn of_connection(kind: &str) -> &'static [&'static str] {

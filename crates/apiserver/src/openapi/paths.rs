@@ -36,7 +36,7 @@ const CUSTOM_PATCHES: Media = &["application/json-patch+json", "application/merg
 const STREAM_METHODS: &[&str] = &["get", "post"];
 const PROXY_METHODS: &[&str] = &["delete", "get", "head", "options", "patch", "post", "put"];
 
-/// The schemas that operations refer to.
+/// The schemas that operations refer to; those that none of a resource's operations needs are empty.
 #[derive(Clone, Debug)]
 pub(super) struct References {
     pub(super) object: Value,
@@ -188,12 +188,8 @@ impl Paths<'_> {
             }
         };
         let operation = self.operation(id, about, place, parameters::LIST, self.references.list.clone());
-        let produces = if self.is_custom() { CUSTOM_OBJECTS } else { self.streams() };
+        let produces = if self.is_custom() { CUSTOM_OBJECTS } else { STREAMS };
         Operation { action: self.on_kind("list"), produces, ..operation }
-    }
-
-    fn streams(&self) -> Media {
-        if self.can("watch") { STREAMS } else { OBJECTS }
     }
 
     fn watch(&self, id: String, action: &'static str, place: Vec<Parameter>) -> Operation {
@@ -205,8 +201,7 @@ impl Paths<'_> {
     fn collection(&self) -> Operations {
         let Resource { kind, plural, .. } = self.resource;
         let References { object, status, .. } = self.references;
-        let create =
-            self.operation(self.id("create", ""), format!("create a {kind}"), self.scope(), parameters::WRITE, object.clone());
+        let create = self.operation(self.id("create", ""), format!("create a {kind}"), self.scope(), parameters::WRITE, object.clone());
         let create = Operation { action: self.on_kind("post"), body: Some(Body::of(object)), codes: ANY_SUCCESS, ..create };
         let query = if self.is_custom() { parameters::LIST } else { parameters::DELETE_COLLECTION };
         let delete = self.operation(self.id("delete Collection", ""), format!("delete {plural}"), self.scope(), query, status.clone());
@@ -221,9 +216,9 @@ impl Paths<'_> {
         let References { object, status, .. } = self.references;
         let answer = if strategy.delete_answer == DeleteAnswer::Object { object } else { status };
         let delete = self.operation(self.id("delete", ""), format!("delete a {kind}"), self.named(), parameters::DELETE, answer.clone());
-        let delete =
-            Operation { action: self.on_kind("delete"), body: Some(self.delete_options()), codes: OK_OR_ACCEPTED, ..delete };
-        let target = Target { suffix: String::new(), about: kind.clone(), kind: self.on_kind("").map(|(_, kind)| kind), named: self.named() };
+        let delete = Operation { action: self.on_kind("delete"), body: Some(self.delete_options()), codes: OK_OR_ACCEPTED, ..delete };
+        let target =
+            Target { suffix: String::new(), about: kind.clone(), kind: self.on_kind("").map(|(_, kind)| kind), named: self.named() };
         let mut operations = self.reads_and_writes(verbs, &target, object);
         operations.retain(|(method, _)| *method != "post");
         if self.can("delete") {
@@ -250,7 +245,13 @@ impl Paths<'_> {
     fn reads_and_writes(&self, verbs: &[&str], target: &Target, schema: &Value) -> Operations {
         let operation = |word: &str, action, query: &[&str]| Operation {
             action: target.kind.clone().map(|kind| (action, kind)),
-            ..self.operation(self.id(word, &target.suffix), format!("{word} a {}", target.about), target.named.clone(), query, schema.clone())
+            ..self.operation(
+                self.id(word, &target.suffix),
+                format!("{word} a {}", target.about),
+                target.named.clone(),
+                query,
+                schema.clone(),
+            )
         };
         let body = || Some(Body::of(schema));
         let patch = Operation {

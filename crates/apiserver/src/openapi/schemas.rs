@@ -116,7 +116,10 @@ impl Schemas {
             Some((own, of)) if everywhere => group.is_empty() || (group, version) == (own, of),
             _ => true,
         };
-        all.into_iter().filter(|(group, version, _)| told(group, version)).map(|(group, version, kind)| kind_of(group, version, kind)).collect()
+        all.into_iter()
+            .filter(|(group, version, _)| told(group, version))
+            .map(|(group, version, kind)| kind_of(group, version, kind))
+            .collect()
     }
 
     fn field(&mut self, owner: &str, field: &Field) -> Value {

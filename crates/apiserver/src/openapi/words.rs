@@ -11,6 +11,13 @@ use std::borrow::Cow;
 const ANY_KIND: &str = "io.k8s.api.core.v1.ConfigMap";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
+/// What the API itself leaves unsaid, though its schema has a place for it: type, field, text.
+const OWN: &[(&str, &str, &str)] = &[(
+    "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent",
+    "object",
+    "The object as it is now; of a deletion, as it last was; of an error, a Status; of a bookmark, nothing but the version.",
+)];
+
 /// What a published type is.
 pub(super) fn of_type(name: &str) -> Option<Cow<'static, str>> {
     known_type(name).map(Cow::Borrowed).or_else(|| {
@@ -21,7 +28,8 @@ pub(super) fn of_type(name: &str) -> Option<Cow<'static, str>> {
 
 /// What a field of a published type is.
 pub(super) fn of_field(type_name: &str, field: &str) -> Option<Cow<'static, str>> {
-    let known = known_field(type_name, field).map(Cow::Borrowed);
+    let own = || OWN.iter().find(|(name, of, _)| (*name, *of) == (type_name, field)).map(|(.., text)| *text);
+    let known = known_field(type_name, field).or_else(own).map(Cow::Borrowed);
     known.or_else(|| listed(type_name).and_then(|kind| of_list_field(kind, field)))
 }
 

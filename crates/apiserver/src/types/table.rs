@@ -770,8 +770,11 @@ pub(super) static PACKAGES: &[(&str, u16)] = &[
     ("io.k8s.kube-aggregator.pkg.apis.apiregistration.v1", 755),
 ];
 
+/// Fields of a union, each with the value that means it.
+type Members = &'static [(&'static str, &'static str)];
+
 /// Types of which one field says which of the others is meant: the type, that field (empty for none), the others with their values.
-pub(super) static UNIONS: &[(u16, &str, &[(&str, &str)])] = &[
+pub(super) static UNIONS: &[(u16, &str, Members)] = &[
     (201, "type", &[("localhostProfile", "LocalhostProfile")]),
     (346, "", &[("podGroupName", "PodGroupName")]),
     (380, "type", &[("localhostProfile", "LocalhostProfile")]),
@@ -2365,11 +2368,11 @@ pub(super) static FIELDS: &[Field] = &[
     f("type", One(Str), "v1.AppArmorProfileType").required().number(&[], 1).one_of(&["Localhost", "RuntimeDefault", "Unconfined"]),
     f("devicePath", One(Str), "string").required().number(&[], 2),
     f("name", One(Str), "v1.UniqueVolumeName").required().number(&[], 1),
-    f("cachingMode", One(Str), "v1.AzureDataDiskCachingMode").pointer().omit_empty().number(&[], 3).one_of(&["None", "ReadOnly", "ReadWrite"]),
+    f("cachingMode", One(Str), "v1.AzureDataDiskCachingMode").pointer().omit_empty().default("\"ReadWrite\"").number(&[], 3).one_of(&["None", "ReadOnly", "ReadWrite"]),
     f("diskName", One(Str), "string").required().number(&[], 1),
     f("diskURI", One(Str), "string").required().number(&[], 2),
     f("fsType", One(Str), "string").pointer().omit_empty().default("\"ext4\"").number(&[], 4),
-    f("kind", One(Str), "v1.AzureDataDiskKind").pointer().omit_empty().number(&[], 6).one_of(&["Dedicated", "Managed", "Shared"]),
+    f("kind", One(Str), "v1.AzureDataDiskKind").pointer().omit_empty().default("\"Shared\"").number(&[], 6).one_of(&["Dedicated", "Managed", "Shared"]),
     f("readOnly", One(Bool), "bool").pointer().omit_empty().default("false").number(&[], 5),
     f("readOnly", One(Bool), "bool").omit_empty().number(&[], 3),
     f("secretName", One(Str), "string").required().number(&[], 1),
@@ -4646,15 +4649,15 @@ pub(super) static FIELDS: &[Field] = &[
     f("type", One(Str), "string").required().number(&[], 1),
     f("buildDate", One(Str), "string").required(),
     f("compiler", One(Str), "string").required(),
-    f("emulationMajor", One(Str), "string"),
-    f("emulationMinor", One(Str), "string"),
+    f("emulationMajor", One(Str), "string").omit_empty(),
+    f("emulationMinor", One(Str), "string").omit_empty(),
     f("gitCommit", One(Str), "string").required(),
     f("gitTreeState", One(Str), "string").required(),
     f("gitVersion", One(Str), "string").required(),
     f("goVersion", One(Str), "string").required(),
     f("major", One(Str), "string").required(),
-    f("minCompatibilityMajor", One(Str), "string"),
-    f("minCompatibilityMinor", One(Str), "string"),
+    f("minCompatibilityMajor", One(Str), "string").omit_empty(),
+    f("minCompatibilityMinor", One(Str), "string").omit_empty(),
     f("minor", One(Str), "string").required(),
     f("platform", One(Str), "string").required(),
     f("apiVersion", One(Str), "string").omit_empty().embedded("TypeMeta"),

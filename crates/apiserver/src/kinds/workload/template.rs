@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::super::{
-    Generation, Strategy, checks,
+    DeleteAnswer, Generation, Strategy, checks,
     look::{Fill, Look},
     pod::{
         annotations_of_template, claim,
@@ -29,6 +29,7 @@ pub(crate) const POD_TEMPLATE: Strategy = Strategy {
         out
     },
     generation: Generation::Body,
+    delete_answer: DeleteAnswer::Object,
     ..Strategy::PLAIN
 };
 
