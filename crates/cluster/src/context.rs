@@ -123,7 +123,15 @@ impl Context {
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
     {
-        let lease = self.factory.cluster_informer::<K>((), InformerOptions::default());
+        self.informer_with(InformerOptions::default())
+    }
+
+    /// The cache of some objects of a kind. Loops with the same selectors share it.
+    pub(crate) fn informer_with<K>(&self, options: InformerOptions<K>) -> SharedInformer<K>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+    {
+        let lease = self.factory.cluster_informer::<K>((), options);
         let informer = SharedInformer::clone(&lease);
         self.keep(|kept| kept.leases.push(Box::new(lease)));
         informer
