@@ -11,6 +11,8 @@ mod runtime; // what runs containers
 mod script; // what simulated containers do
 mod simulated; // containers that are nothing but points in time
 
+mod lifecycle; // what follows when a node is not well
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -37,7 +39,8 @@ pub(crate) fn loops(ctx: &Context, nodes: usize) -> (Vec<Loop>, Nodes) {
     let revived = residents.clone();
     let (heartbeat, node_trigger) = Heartbeat::controller(ctx, machines.clone(), recorder, move |node| revived.look_after(node));
     let nodes = Nodes { machines, clock: ctx.clock, trigger: node_trigger, residents };
-    (vec![heartbeat.into(), kubelet.into()], nodes)
+    let lifecycle = [lifecycle::controller(ctx).into(), lifecycle::eviction::controller(ctx).into(), lifecycle::pod_gc::work(ctx)];
+    ([heartbeat.into(), kubelet.into()].into_iter().chain(lifecycle).collect(), nodes)
 }
 
 /// There is no simulated node of that name.

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use bellerophon_cluster::Nodes;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{Api, ResourceExt};
+use kube::{Api, ResourceExt, api::Patch};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::harness::{World, until};
 
@@ -132,5 +134,121 @@ async fn restarted_control_plane_leaves_pods_and_boots_alone() {
     assert_eq!(before.status, after.status, "nothing was restarted, nothing was written");
     let boot_id = |node: Node| node.status.unwrap().node_info.unwrap().boot_id;
     assert_eq!(boot_id(node), boot_id(world.all::<Node>().get("node-1").await.unwrap()));
+    world.stop().await;
+}
+
+/// The operations on the nodes of a world.
+fn machines(world: &World) -> &Nodes {
+    world.cluster().nodes().expect("a full cluster has nodes")
+}
+
+fn taints(node: &Node) -> Vec<String> {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.map(|taint| format!("{}:{}", taint.key.trim_start_matches("node.kubernetes.io/"), taint.effect)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_node_is_tainted_its_pods_evicted_and_all_well_on_return() {
+    let world = world(3).await;
+    world.apply(pod("there", "node-1", json!({}))).await;
+    world.apply(pod("elsewhere", "node-2", json!({}))).await;
+    until_pod(&world, "there", "the pod is ready", is_ready).await;
+    let nodes: Api<Node> = world.all();
+    until(&nodes, "nodes that are well have no taints", |nodes| nodes.iter().all(|node| taints(node).is_empty())).await;
+
+    machines(&world).partition("node-1").unwrap();
+    let began = Instant::now();
+    until(&nodes, "the silent node is unknown", |nodes| node_ready(&nodes[0]) == "Unknown").await;
+    let silent = began.elapsed().as_secs();
+    assert!((40..=60).contains(&silent), "given up after {silent} s");
+    until(&nodes, "and tainted", |nodes| taints(&nodes[0]) == ["unreachable:NoSchedule", "unreachable:NoExecute"]).await;
+    until_pod(&world, "there", "its pod is not ready", |pod| !is_ready(pod) && pod.metadata.deletion_timestamp.is_none()).await;
+    let began = Instant::now();
+    let evicted = until_pod(&world, "there", "its pod is evicted", |pod| pod.metadata.deletion_timestamp.is_some()).await;
+    assert!((295..=305).contains(&began.elapsed().as_secs()), "pods bear it for five minutes, not {:?}", began.elapsed());
+    assert_eq!(condition(&evicted, "DisruptionTarget").as_deref(), Some("True"));
+    world.pass(Duration::from_secs(600)).await;
+    let pods: Api<Pod> = world.within("default");
+    assert_eq!(pods.list(&Default::default()).await.unwrap().items.len(), 2, "nobody knows whether it still runs");
+
+    machines(&world).restore("node-1").unwrap();
+    until(&nodes, "the node is back", |nodes| node_ready(&nodes[0]) == "True" && taints(&nodes[0]).is_empty()).await;
+    until(&pods, "the evicted pod is gone", |pods| pods.iter().all(|pod| pod.name_any() == "elsewhere")).await;
+    assert!(is_ready(&pods.get("elsewhere").await.unwrap()));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_partition_is_forgotten() {
+    let world = world(2).await;
+    world.apply(pod("web", "node-1", json!({}))).await;
+    until_pod(&world, "web", "the pod is ready", is_ready).await;
+    machines(&world).partition("node-1").unwrap();
+    let nodes: Api<Node> = world.all();
+    until(&nodes, "the silent node is unknown", |nodes| node_ready(&nodes[0]) == "Unknown").await;
+    until_pod(&world, "web", "its pod is not ready", |pod| !is_ready(pod)).await;
+    machines(&world).restore("node-1").unwrap();
+    let back = until_pod(&world, "web", "its pod is ready again", is_ready).await;
+    assert_eq!((restarts(&back), back.metadata.deletion_timestamp), (0, None), "it ran all the time");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn power_loss_ends_containers() {
+    let world = world(2).await;
+    world.apply(pod("web", "node-1", json!({}))).await;
+    until_pod(&world, "web", "the pod is ready", is_ready).await;
+    machines(&world).power_off("node-1").unwrap();
+    world.pass(Duration::from_secs(120)).await;
+    machines(&world).restore("node-1").unwrap();
+    let back = until_pod(&world, "web", "its pod is ready again", is_ready).await;
+    assert_eq!(restarts(&back), 1);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_evicted_while_all_nodes_are_lost() {
+    let world = world(2).await;
+    world.apply(pod("web", "node-1", json!({}))).await;
+    until_pod(&world, "web", "the pod is ready", is_ready).await;
+    machines(&world).names().iter().for_each(|node| machines(&world).partition(node).unwrap());
+    world.pass(Duration::from_secs(1200)).await;
+    let pods: Api<Pod> = world.within("default");
+    assert_eq!(pods.get("web").await.unwrap().metadata.deletion_timestamp, None);
+    let nodes = world.all::<Node>().list(&Default::default()).await.unwrap();
+    assert!(nodes.items.iter().all(|node| node_ready(node) == "Unknown" && taints(node) == ["unreachable:NoSchedule"]), "{nodes:?}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_deleted_node_are_taken_away() {
+    let world = world(2).await;
+    world.apply(pod("orphan", "node-1", json!({}))).await;
+    world.apply(pod("stays", "node-2", json!({}))).await;
+    until_pod(&world, "orphan", "the pod is ready", is_ready).await;
+    machines(&world).power_off("node-1").unwrap();
+    world.all::<Node>().delete("node-1", &Default::default()).await.unwrap();
+    let pods: Api<Pod> = world.within("default");
+    until(&pods, "the orphan is gone", |pods| pods.iter().all(|pod| pod.name_any() == "stays")).await;
+    machines(&world).restore("node-1").unwrap();
+    until(&world.all::<Node>(), "the node registers again", |nodes| nodes.len() == 2 && node_ready(&nodes[0]) == "True").await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cordon_and_taint_by_hand_take_effect() {
+    let world = world(1).await;
+    world.apply(pod("web", "node-1", json!({}))).await;
+    until_pod(&world, "web", "the pod is ready", is_ready).await;
+    let nodes: Api<Node> = world.all();
+    let patch = |spec: Value| Patch::Merge(json!({"spec": spec}));
+    nodes.patch("node-1", &Default::default(), &patch(json!({"unschedulable": true}))).await.unwrap();
+    until(&nodes, "a cordoned node is tainted", |nodes| taints(&nodes[0]) == ["unschedulable:NoSchedule"]).await;
+    nodes.patch("node-1", &Default::default(), &patch(json!({"unschedulable": null}))).await.unwrap();
+    until(&nodes, "an uncordoned one is not", |nodes| taints(&nodes[0]).is_empty()).await;
+    let taint = json!({"taints": [{"key": "example.com/gone", "effect": "NoExecute"}]});
+    nodes.patch("node-1", &Default::default(), &patch(taint)).await.unwrap();
+    until(&world.within::<Pod>("default"), "the pod is driven out", |pods| pods.is_empty()).await;
+    assert_eq!(taints(&nodes.get("node-1").await.unwrap()), ["example.com/gone:NoExecute"]);
     world.stop().await;
 }

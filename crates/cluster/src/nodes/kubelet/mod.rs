@@ -32,6 +32,7 @@ use super::runtime::Runtime;
 use super::script;
 use crate::component::Component;
 use crate::context::Context;
+use crate::evict::is_another;
 
 /// How many pods are looked after at once; each costs at most two requests at a time.
 const WORKERS: usize = 16;
@@ -141,7 +142,7 @@ impl<R: Runtime> Kubelet<R> {
                 request.writes().wrote(&written);
                 Ok(())
             }
-            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) if is_another(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -155,7 +156,7 @@ impl<R: Runtime> Kubelet<R> {
         let only_this = Preconditions { uid: pod.uid(), resource_version: None };
         let params = DeleteParams { grace_period_seconds: Some(0), preconditions: Some(only_this), ..DeleteParams::default() };
         match self.api(pod).delete(&pod.name_any(), &params).await {
-            Err(error) if !is_gone(&error) => Err(error.into()),
+            Err(error) if !is_another(&error) => Err(error.into()),
             _ => Ok(Outcome::Done),
         }
     }
@@ -183,9 +184,4 @@ impl<R: Runtime> Kubelet<R> {
 /// The node a pod is bound to.
 pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty())
-}
-
-/// The object that was read is no longer there; whatever is will be told by a watch.
-pub(crate) fn is_gone(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404 || (status.code == 409 && status.reason == "Conflict"))
 }
