@@ -26,6 +26,7 @@ mod cluster; // starting and stopping all of it
 mod component; // who the loops are to the server
 mod context; // what every loop is given
 mod evict; // how a pod is ended for the sake of others
+mod fit; // which nodes a pod asks for
 mod index; // how loops find what belongs together
 mod tolerate; // which pods taints concern
 mod wake; // something changed, whatever it was

@@ -7,11 +7,14 @@ mod batch; // many requests, few at first
 mod claim; // which objects belong to an owner
 mod hand; // writes
 mod note; // what people are told
+mod pod_control; // creating and deleting pods
 mod pods; // what a loop asks of a pod
+mod revision; // templates to go back to
 mod share; // numbers in percent
 mod template; // pods made from templates
 mod wake; // whom a change concerns
 
+mod daemon_set; // one pod on every node
 mod deployment; // one template at a time, rolled out
 mod replica_set; // so many equal pods
 
@@ -22,5 +25,10 @@ use crate::context::{Context, Loop};
 
 /// The loops of this level, in the order in which they start.
 pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
-    vec![deployment::controller(ctx), replica_set::replica_sets(ctx), replica_set::replication_controllers(ctx)]
+    vec![
+        deployment::controller(ctx),
+        daemon_set::controller(ctx),
+        replica_set::replica_sets(ctx),
+        replica_set::replication_controllers(ctx),
+    ]
 }

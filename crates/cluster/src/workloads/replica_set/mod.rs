@@ -22,8 +22,8 @@ use serde::de::DeserializeOwned;
 
 use super::batch::{at_once, slow_start};
 use super::claim::{self, claim_all, controller_of, matches};
-use super::hand::{Hand, Kind, Mould, is_namespace_terminating, reason};
-use super::note::{normal, warning};
+use super::hand::{Hand, Kind, Mould, reason};
+use super::pod_control::PodControl;
 use super::pods::{is_active, is_terminating, next_available, seconds};
 use super::template::pod_from;
 use super::wake::{ORPHANS, by_orphanage, owners, pod_changes};
@@ -125,41 +125,17 @@ impl<S: Replicated> Replicas<S> {
     }
 
     async fn apply(&self, hand: &Hand<'_>, set: &S, step: Step) -> Result<(), kube::Error> {
+        let control = PodControl { hand: *hand, owner: set, recorder: &self.recorder };
         let failure = match step {
             Step::Nothing => None,
             Step::Create(count) => {
                 let Some(template) = set.template() else { return Ok(()) };
                 let mould = &Mould::of(&pod_from(template, set))?;
-                slow_start(count, |_| self.create(hand, set, mould)).await.1
+                slow_start(count, |_| control.create(mould)).await.1
             }
-            Step::Delete(pods) => at_once(pods.iter().map(|pod| self.delete(hand, set, pod)).collect()).await.1,
+            Step::Delete(pods) => at_once(pods.iter().map(|pod| control.delete(pod)).collect()).await.1,
         };
         failure.map_or(Ok(()), Err)
-    }
-
-    async fn create(&self, hand: &Hand<'_>, set: &S, mould: &Mould) -> Result<(), kube::Error> {
-        match hand.cast(mould).await {
-            Ok(pod) => self.recorder.event(set, normal("SuccessfulCreate", format!("Created pod: {}", pod.name_any()))),
-            // Nothing can be created in such a namespace, and its content goes anyway.
-            Err(error) if is_namespace_terminating(&error) => {}
-            Err(error) => {
-                self.recorder.event(set, warning("FailedCreate", format!("Error creating: {}", reason(&error))));
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    async fn delete(&self, hand: &Hand<'_>, set: &S, pod: &Pod) -> Result<(), kube::Error> {
-        match hand.delete(pod, Default::default()).await {
-            Ok(true) => self.recorder.event(set, normal("SuccessfulDelete", format!("Deleted pod: {}", pod.name_any()))),
-            Ok(false) => {}
-            Err(error) => {
-                self.recorder.event(set, warning("FailedDelete", format!("Error deleting: {}", reason(&error))));
-                return Err(error);
-            }
-        }
-        Ok(())
     }
 
     /// Writes the status, and says when it will change by itself.

@@ -1,5 +1,6 @@
 //! Workloads, with the test in the place of scheduler and kubelet: it says when pods are ready, fail or are gone.
 
+mod daemon_set; // one pod on every node
 mod deployment; // one template at a time, rolled out
 mod replica_set; // so many equal pods
 
