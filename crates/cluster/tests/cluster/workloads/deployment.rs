@@ -122,7 +122,7 @@ async fn recreate_lets_no_two_templates_run_together() {
     patch(&world.within::<Pod>("default"), &slow.name_any(), json!({ "metadata": { "finalizers": ["example.org/hold"] } })).await;
     world.apply(recreate("web:2")).await;
     until(&world.within::<Pod>("default"), "one old pod is left", |pods| pods.len() == 1 && !is_active(&pods[0])).await;
-    world.pass(Duration::from_secs(60)).await;
+    world.pass(Duration::from_secs(5)).await;
     assert_eq!(world.within::<Pod>("default").list(&Default::default()).await.unwrap().items.len(), 1, "nothing new while it is there");
     patch(&world.within::<Pod>("default"), &slow.name_any(), json!({ "metadata": { "finalizers": null } })).await;
     run_until(&world, "the second rollout", is_complete).await;
