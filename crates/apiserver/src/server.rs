@@ -4,6 +4,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use tokio::task::JoinHandle;
@@ -108,7 +109,20 @@ impl Builder {
             let task = tokio::spawn(listener.serve(ApiService::new(server.clone(), None), stop.clone()));
             Socket { address, certificates, task }
         });
-        Ok(ApiServer { server, stop, socket, token })
+        let compaction = tokio::spawn(compact(api, stop.clone()));
+        Ok(ApiServer { server, stop, socket, compaction: Some(compaction), token })
+    }
+}
+
+/// How often history is forgotten up to where it stood the time before: a revision can be read for this long, and at most twice as long.
+const COMPACTION_INTERVAL: Duration = Duration::from_secs(5 * 60);
+
+/// Forgets history, as the storage of a real cluster does: lists that are read page by page must not pin it for ever.
+async fn compact(api: Arc<Api>, stop: CancellationToken) {
+    let mut seen = api.store.revision();
+    while stop.run_until_cancelled(tokio::time::sleep(COMPACTION_INTERVAL)).await.is_some() {
+        let now = api.store.revision();
+        api.store.compact(std::mem::replace(&mut seen, now));
     }
 }
 
@@ -147,6 +161,8 @@ pub struct ApiServer {
     server: Arc<Server>,
     stop: CancellationToken,
     socket: Option<Socket>,
+    /// Ends by itself once `stop` is cancelled; `None` when it was waited for.
+    compaction: Option<JoinHandle<()>>,
     token: String,
 }
 
@@ -204,6 +220,11 @@ impl ApiServer {
             && let Err(error) = socket.task.await
         {
             tracing::error!(%error, "the listener did not stop by itself");
+        }
+        if let Some(compaction) = self.compaction.take()
+            && let Err(error) = compaction.await
+        {
+            tracing::error!(%error, "forgetting history did not stop by itself");
         }
     }
 }

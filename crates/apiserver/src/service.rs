@@ -223,7 +223,9 @@ impl ApiService {
         let watch = path.watch || (found.part.is_none() && path.name.is_empty() && head.method == Method::GET && query.flag("watch"));
         let custom = found.resource.items_name_kind();
         let streams = head.method == Method::GET && path.name.is_empty();
+        let verbs = found.part.as_ref().map_or(found.resource.verbs, |part| part.verbs);
         let offer = match (watch, custom) {
+            (false, false) if verbs == ["create"] => Offer::Unread,
             (true, custom) => Offer::Watch { custom },
             (false, true) => Offer::Custom { streams },
             (false, false) => Offer::BuiltIn { streams },

@@ -109,6 +109,8 @@ pub(crate) enum Offer {
     BuiltIn { streams: bool },
     /// An object or list of a custom kind.
     Custom { streams: bool },
+    /// The answer to a request of a kind that can only be sent, never read: it has no table.
+    Unread,
     /// A watch.
     Watch { custom: bool },
 }
@@ -117,7 +119,7 @@ impl Offer {
     fn media_types(self) -> Vec<&'static str> {
         let known = |custom: bool| OBJECT_TYPES[..if custom { 2 } else { 3 }].to_vec();
         match self {
-            Self::BuiltIn { streams: false } => known(false),
+            Self::BuiltIn { streams: false } | Self::Unread => known(false),
             Self::BuiltIn { streams: true } => [known(false), STREAM_TYPES.to_vec()].concat(),
             Self::Custom { streams: false } => known(true),
             Self::Custom { streams: true } => [known(true), STREAM_TYPES[..1].to_vec()].concat(),
@@ -132,6 +134,7 @@ impl Offer {
     /// Whether an answer can be written so. Tables have no protobuf form, and of custom objects only the metadata has one.
     fn includes(self, format: Format, form: Form) -> bool {
         match (format, form) {
+            (_, Form::Table(_)) if self == Self::Unread => false,
             (Format::Json, _) => true,
             (Format::Yaml, _) => !matches!(self, Self::Watch { .. }),
             (Format::Protobuf, Form::Object) => !self.is_custom(),

@@ -57,6 +57,23 @@ fn forgotten_token_comes_with_a_fresh_one() {
 }
 
 #[test]
+fn token_of_a_collection_nobody_writes_to_expires_too() {
+    both_ways(async |cluster| {
+        let place = cluster.place("quiet").await;
+        place.set_up(&[("POST cm", cm("a", "1")), ("POST cm", cm("b", "1"))]).await;
+        let token = place.get("cm?limit=1").await.next().expect("there is more").to_owned();
+        cluster.pass(Duration::from_secs(200)).await;
+        assert_eq!(place.get(&format!("cm?limit=1&continue={token}")).await.code, 200, "pages need not be read at once");
+        cluster.place("busy").await;
+        cluster.pass(Duration::from_secs(401)).await;
+        let refused = place.get(&format!("cm?limit=1&continue={token}")).await;
+        assert_eq!((refused.code, refused.reason()), (410, "Expired"), "history is forgotten twice in ten minutes");
+        let page = place.get(&format!("cm?limit=1&continue={}", refused.next().expect("a token to go on with"))).await;
+        assert_eq!((page.code, page.names()), (200, vec!["b".to_owned()]));
+    });
+}
+
+#[test]
 fn watch_from_forgotten_revision_ends_with_an_error() {
     both_ways(async |cluster| {
         let (place, made, _) = forgetful(cluster).await;
