@@ -51,6 +51,15 @@ impl WallClock {
         Self { start, started: Instant::now() }
     }
 
+    /// The time of day at that moment.
+    pub fn at(&self, moment: Instant) -> Timestamp {
+        let time = match moment.checked_duration_since(self.started) {
+            Some(later) => self.start.checked_add(later),
+            None => self.start.checked_sub(self.started - moment),
+        };
+        time.unwrap_or(self.start)
+    }
+
     /// The time of day.
     pub fn now(&self) -> Timestamp {
         self.start.saturating_add(self.started.elapsed()).unwrap_or(self.start)

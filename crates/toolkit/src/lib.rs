@@ -70,8 +70,8 @@ pub use queue::{
 pub use apply::{Done, WriteError, difference};
 pub use conditions::{ConditionStatus, SetCondition, is_condition_true, remove_condition, set_condition};
 pub use controller::{
-    Controller, ControllerBuilder, ControllerError, ControllerOptions, Failure, Outcome, Predicate, Reconcile, ReconcileResult, Request,
-    Trigger, Writes,
+    Controller, ControllerBuilder, ControllerError, ControllerOptions, Failure, Order, Outcome, Predicate, Reconcile, ReconcileResult,
+    Request, Trigger, Writes,
 };
 pub use finalizer::Step;
 pub use leader::{LeaderElector, LeaderError, LeaderOptions, Term};
@@ -80,4 +80,4 @@ pub use manager::{Check, Health, Manager, ManagerError, ManagerOptions};
 pub use events::{EventRecorder, EventType, EventWriter, Note, WAITING_MAX};
 pub use metrics::{CountRequests, Metrics};
 pub use owner::{OwnerError, set_controller_reference, set_controller_reference_of_kind, set_owner_reference};
-pub use trace::{TraceBatch, TraceBus, TraceEvent, TraceRecord};
+pub use trace::{Because, TraceBatch, TraceBus, TraceEvent, TraceReader, TraceRecord, TracedReconcile, Why};

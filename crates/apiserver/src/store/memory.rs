@@ -84,7 +84,7 @@ impl MemoryStore {
             state.revision = revision;
             Ok((stored, revision, bell))
         })?;
-        bell.send_replace(revision);
+        bell.ring();
         self.shared.reached.send_replace(revision);
         Ok(stored)
     }
@@ -154,7 +154,7 @@ impl Store for MemoryStore {
         self.shared.read(|state| {
             let found = state.shelf(shelf).expect("a shelf is made above and never removed");
             found.replayable(since)?;
-            Ok(StoreWatch::new(self.shared.clone(), shelf.clone(), found.position_after(since), found.subscribe()))
+            Ok(StoreWatch::new(self.shared.clone(), shelf.clone(), found.position_after(since), found.listen()))
         })
     }
 

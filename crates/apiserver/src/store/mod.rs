@@ -2,6 +2,7 @@
 //! In: compare-and-swap writes. Out: reads at any kept revision, and the one stream of events that all watchers of a resource share.
 //! Holds: one growing revision for the whole server; a reader sees a write completely or not at all; events come in revision order.
 
+mod bell; // tells readers that there is more
 mod key;
 mod memory;
 #[cfg(test)]

@@ -8,9 +8,12 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
-use super::{Change, Compacted, Event, ObjectKey, Range, Revision, Scope, Stored};
+use super::{
+    Change, Compacted, Event, ObjectKey, Range, Revision, Scope, Stored,
+    bell::{Bell, Listener},
+};
 
 /// Events younger than this are kept (Kubernetes promises 75 s; etcd compacts every 5 min).
 const HISTORY_KEPT: Duration = Duration::from_secs(300);
@@ -34,7 +37,7 @@ pub(super) struct Shelf {
     /// Bytes of `objects`.
     bytes: usize,
     /// Tells watchers that there is more.
-    changed: watch::Sender<Revision>,
+    changed: Bell,
 }
 
 impl Shelf {
@@ -47,7 +50,7 @@ impl Shelf {
             dropped: 0,
             compacted,
             bytes: 0,
-            changed: watch::Sender::new(0),
+            changed: Bell::default(),
         }
     }
 
@@ -179,16 +182,16 @@ impl Shelf {
 
     /// How many are told of new events.
     pub(super) fn readers(&self) -> usize {
-        self.changed.receiver_count()
+        self.changed.listeners()
     }
 
     /// A way to be told of new events.
-    pub(super) fn subscribe(&self) -> watch::Receiver<Revision> {
-        self.changed.subscribe()
+    pub(super) fn listen(&self) -> Listener {
+        self.changed.listen()
     }
 
     /// A handle that tells watchers of new events; used after the lock is released.
-    pub(super) fn bell(&self) -> watch::Sender<Revision> {
+    pub(super) fn bell(&self) -> Bell {
         self.changed.clone()
     }
 

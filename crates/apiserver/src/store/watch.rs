@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
-use super::{Event, Revision, ShelfName, memory::Shared, shelf::Shelf};
+use super::{Event, Revision, ShelfName, bell::Listener, memory::Shared, shelf::Shelf};
 
 /// How many events one call hands out, so that a reader far behind does not hold the lock for long.
 const BATCH_MAX_EVENTS: usize = 256;
@@ -21,11 +19,11 @@ pub(crate) struct StoreWatch {
     shelf: ShelfName,
     /// The position of the next event to hand out, counted over all events the shelf ever had.
     next: u64,
-    changed: watch::Receiver<Revision>,
+    changed: Listener,
 }
 
 impl StoreWatch {
-    pub(super) fn new(shared: Arc<Shared>, shelf: ShelfName, next: u64, changed: watch::Receiver<Revision>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, shelf: ShelfName, next: u64, changed: Listener) -> Self {
         Self { shared, shelf, next, changed }
     }
 
@@ -34,7 +32,7 @@ impl StoreWatch {
     /// # Errors
     /// The next event is no longer kept.
     pub(crate) fn ready(&mut self) -> Result<(Vec<Arc<Event>>, Revision), Lagged> {
-        self.changed.mark_unchanged();
+        self.changed.catch_up();
         let (events, newest) = self.shared.read(|state| {
             let events = state.shelf(&self.shelf).and_then(|shelf| shelf.events_from(self.next, BATCH_MAX_EVENTS));
             (events, state.revision)
@@ -52,9 +50,6 @@ impl StoreWatch {
 
     /// Resolves when there may be more events.
     pub(crate) async fn changed(&mut self) {
-        if self.changed.changed().await.is_err() {
-            // The store is gone: nothing will ever happen again.
-            std::future::pending::<()>().await;
-        }
+        self.changed.rung().await;
     }
 }

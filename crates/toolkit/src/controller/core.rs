@@ -3,7 +3,6 @@
 //! In: changes from handlers, writes from reconciles. Out: keys in the queue.
 //! Holds: a key held back by the gate is woken as soon as the caches show its writes.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -11,44 +10,60 @@ use kube::Resource;
 use kube::core::ApiResource;
 use tokio::time::Instant;
 
-use super::gate::{Awaited, Gate, Seen};
+use super::Order;
+use super::gate::{Awaited, Gate, Seen, Written};
 use crate::metrics::ControllerMetrics;
-use crate::{AddOpts, Cause, CauseEvent, Lister, ObjectKey, Priority, TraceBus, TraceEvent, WorkQueue};
+use crate::{AddOpts, Cause, CauseEvent, Line, Lister, ObjectKey, Priority, TraceBus, TraceEvent, WorkQueue};
 
-/// Asks a cache what it shows of an object, given the version that is awaited.
+/// Asks a cache what it shows of an object, given what is awaited; `None` if it will never show it.
 type Look = Box<dyn Fn(&ObjectKey, Awaited) -> Option<Seen> + Send + Sync>;
+
+/// A cache that the controller watches.
+struct Watched {
+    kind: Arc<str>,
+    /// The kind, and a number if there are several caches of it.
+    name: Arc<str>,
+    look: Look,
+}
 
 pub(super) struct Core {
     pub(super) name: Arc<str>,
     pub(super) queue: WorkQueue,
     pub(super) trace: TraceBus,
     pub(super) metrics: ControllerMetrics,
+    order: Order,
     gate: Mutex<Gate>,
-    /// The caches this controller watches, by kind. Filled before the start.
-    caches: RwLock<HashMap<Arc<str>, Look>>,
+    /// Filled before the start.
+    caches: RwLock<Vec<Watched>>,
 }
 
 impl Core {
-    pub(super) fn new(name: Arc<str>, queue: WorkQueue, trace: TraceBus, metrics: ControllerMetrics) -> Self {
-        Self { name, queue, trace, metrics, gate: Mutex::default(), caches: RwLock::default() }
+    pub(super) fn new(name: Arc<str>, queue: WorkQueue, order: Order, trace: TraceBus, metrics: ControllerMetrics) -> Self {
+        Self { name, queue, trace, metrics, order, gate: Mutex::default(), caches: RwLock::default() }
     }
 
-    /// Lets the gate look into the cache of a kind.
-    pub(super) fn watch_cache<K: Resource + Send + Sync + 'static>(&self, kind: Arc<str>, lister: Lister<K>) {
+    /// Lets the gate look into a cache of a kind, and names it.
+    pub(super) fn watch_cache<K: Resource + Send + Sync + 'static>(&self, kind: Arc<str>, lister: Lister<K>) -> Arc<str> {
         let look: Look = Box::new(move |key, awaited| {
             let number = |version: Option<String>| version.and_then(|version| version.parse::<u64>().ok());
-            match (lister.get(key), awaited) {
-                (Some(object), _) => number(object.meta().resource_version.clone()).map(Seen::Version),
+            match (lister.resource_version_of(key), awaited) {
+                (Some(version), _) => number(Some(version)).map(Seen::Version),
                 (None, Awaited::Gone) => Some(Seen::Gone),
                 // Not there yet, or gone again: the collection's version tells.
                 (None, Awaited::Version(_)) => number(lister.seen_up_to(key)).map(Seen::Version),
             }
         });
-        self.caches.write().unwrap_or_else(PoisonError::into_inner).insert(kind, look);
+        let mut caches = self.caches.write().unwrap_or_else(PoisonError::into_inner);
+        let name = match caches.iter().filter(|cache| cache.kind == kind).count() {
+            0 => kind.clone(),
+            others => format!("{kind} (cache {})", others + 1).into(),
+        };
+        caches.push(Watched { kind, name: name.clone(), look });
+        name
     }
 
-    /// A handler was told of a change.
-    pub(super) fn noticed(&self, cause: &Cause) {
+    /// A handler was told of a change of what this cache shows.
+    pub(super) fn noticed(&self, cache: &Arc<str>, cause: &Cause) {
         self.trace.record(|| TraceEvent::Noticed {
             kind: cause.kind.clone(),
             key: cause.key.clone(),
@@ -59,9 +74,9 @@ impl Core {
             CauseEvent::Deleted => Some(Seen::Gone),
             _ => cause.resource_version.as_ref().and_then(|version| version.parse().ok()).map(Seen::Version),
         };
-        let freed = seen.and_then(|seen| self.gate().saw(&(cause.kind.clone(), cause.key.clone()), seen));
+        let freed = seen.and_then(|seen| self.gate().saw(&(cache.clone(), cause.key.clone()), seen));
         if let Some(key) = freed {
-            self.queue.add(key);
+            self.add(key, AddOpts::default());
         }
     }
 
@@ -73,7 +88,16 @@ impl Core {
             because_key: cause.key.clone(),
             because_version: cause.resource_version.clone(),
         });
-        self.queue.add_with_opts(key, AddOpts { priority, cause: Some(cause), ..AddOpts::default() });
+        self.add(key, AddOpts { priority, cause: Some(cause), ..AddOpts::default() });
+    }
+
+    /// Puts a key into the queue, in the line where it belongs.
+    pub(super) fn add(&self, key: ObjectKey, opts: AddOpts) {
+        let line = match self.order {
+            Order::FirstCome => Line::default(),
+            Order::ByNamespace => Line::of(key.namespace.as_deref()),
+        };
+        self.queue.add_with_opts(key, AddOpts { line, ..opts });
     }
 
     /// A reconcile wrote an object, and the server answered with this version; `None` for a deletion.
@@ -92,18 +116,35 @@ impl Core {
             Some(Err(_)) => return,
         };
         let caches = self.caches.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(look) = caches.get(&kind) else { return };
-        let written = (kind.clone(), key);
-        // Awaited first, looked at second: the event may have come before the answer, or may come in between.
-        if self.gate().wrote(reconciling, written.clone(), awaited, Instant::now())
-            && let Some(seen) = look(&written.1, awaited)
-        {
-            self.gate().saw(&written, seen);
+        for cache in caches.iter().filter(|cache| cache.kind == kind) {
+            let written = (cache.name.clone(), key.clone());
+            // Awaited first, looked at second: the event may have come before the answer, or may come in between.
+            if self.gate().wrote(reconciling, written.clone(), awaited, Instant::now()) {
+                self.look(cache, &written, awaited);
+            }
         }
     }
 
+    /// Until when the key must be held back. A cache may have got there without an event of the object: by a bookmark, or
+    /// because it does not select what was written. So it is looked at again.
     pub(super) fn held_until(&self, key: &ObjectKey, now: Instant) -> Option<Instant> {
+        let awaited = self.gate().awaited_by(key);
+        if awaited.is_empty() {
+            return None;
+        }
+        let caches = self.caches.read().unwrap_or_else(PoisonError::into_inner);
+        for (written, awaited) in awaited {
+            if let Some(cache) = caches.iter().find(|cache| cache.name == written.0) {
+                self.look(cache, &written, awaited);
+            }
+        }
         self.gate().held_until(key, now)
+    }
+
+    fn look(&self, cache: &Watched, written: &Written, awaited: Awaited) {
+        let seen = (cache.look)(&written.1, awaited);
+        // What the cache will never show is as good as gone from it.
+        self.gate().saw(written, seen.unwrap_or(Seen::Gone));
     }
 
     fn gate(&self) -> MutexGuard<'_, Gate> {

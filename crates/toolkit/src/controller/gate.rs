@@ -20,7 +20,7 @@ pub(super) const WAIT_MAX: Duration = Duration::from_secs(30);
 /// How many unseen writes are remembered; further ones are not waited for.
 pub(super) const AWAITED_MAX: usize = 10_000;
 
-/// An object that was written.
+/// An object that was written, and the cache that has to show it.
 pub(super) type Written = (Arc<str>, ObjectKey);
 
 /// What the cache must show.
@@ -91,11 +91,16 @@ impl Gate {
         freed
     }
 
+    /// What the key waits for.
+    pub(super) fn awaited_by(&self, key: &ObjectKey) -> Vec<(Written, Awaited)> {
+        self.by_key.get(key).into_iter().flatten().map(|written| (written.clone(), self.waits[written].awaited)).collect()
+    }
+
     /// Until when the key must be held back; `None` lets it through. Waits that took too long are given up.
     pub(super) fn held_until(&mut self, key: &ObjectKey, now: Instant) -> Option<Instant> {
         let late: Vec<_> = self.by_key.get(key)?.iter().filter(|written| self.waits[*written].until <= now).cloned().collect();
         for written in &late {
-            tracing::warn!(key = %key, kind = %written.0, object = %written.1, "a write did not show up in the cache in time, going on without");
+            tracing::warn!(key = %key, cache = %written.0, object = %written.1, "a write did not show up in the cache in time, going on without");
             self.end(written);
         }
         let until = self.by_key.get(key)?.iter().map(|written| self.waits[written].until).max();

@@ -28,6 +28,8 @@ pub(super) enum Map<W> {
 pub(super) struct Enqueue<W> {
     pub(super) core: Arc<Core>,
     pub(super) kind: Arc<str>,
+    /// Whose changes these are, for the gate.
+    pub(super) cache: Arc<str>,
     pub(super) map: Map<W>,
     pub(super) predicate: Option<Predicate<W>>,
 }
@@ -54,7 +56,7 @@ impl<W: Resource + 'static> Enqueue<W> {
 impl<W: Resource + Send + Sync + 'static> EventHandler<W> for Enqueue<W> {
     fn on_add(&self, object: &Arc<W>, in_initial_list: bool) {
         let cause = self.cause(ObjectKey::of(&**object), object.meta().resource_version.clone(), CauseEvent::Added);
-        self.core.noticed(&cause);
+        self.core.noticed(&self.cache, &cause);
         if self.predicate.as_ref().is_none_or(|predicate| predicate.passes_add(object)) {
             let priority = if in_initial_list { Priority::Low } else { Priority::Normal };
             self.enqueue(self.keys(object), priority, &cause);
@@ -65,7 +67,7 @@ impl<W: Resource + Send + Sync + 'static> EventHandler<W> for Enqueue<W> {
         let resync = same_version(&**old, &**new);
         let event = if resync { CauseEvent::Resync } else { CauseEvent::Updated };
         let cause = self.cause(ObjectKey::of(&**new), new.meta().resource_version.clone(), event);
-        self.core.noticed(&cause);
+        self.core.noticed(&self.cache, &cause);
         if self.predicate.as_ref().is_none_or(|predicate| predicate.passes_update(old, new)) {
             let priority = if resync { Priority::Low } else { Priority::Normal };
             let keys: BTreeSet<_> = self.keys(old).into_iter().chain(self.keys(new)).collect();
@@ -76,7 +78,7 @@ impl<W: Resource + Send + Sync + 'static> EventHandler<W> for Enqueue<W> {
     fn on_delete(&self, last: Tombstone<W>) {
         let version = last.object.as_ref().and_then(|object| object.meta().resource_version.clone());
         let cause = self.cause(last.key.clone(), version, CauseEvent::Deleted);
-        self.core.noticed(&cause);
+        self.core.noticed(&self.cache, &cause);
         match (&self.map, &last.object) {
             (Map::Itself, _) => self.enqueue([last.key], Priority::Normal, &cause),
             (Map::By(find), Some(object)) => self.enqueue(find(object), Priority::Normal, &cause),

@@ -39,6 +39,17 @@ use worker::Worker;
 /// How long a controller waits for its caches, as in controller-runtime.
 const CACHE_SYNC_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Whose turn it is among keys of one priority. [`Line`](crate::Line) argues what is fair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// First come, first served, whoever it is: fair between objects, as client-go is.
+    #[default]
+    FirstCome,
+    /// Namespaces take turns, so that one with many changes does not hold up the others; first come, first served within
+    /// a namespace.
+    ByNamespace,
+}
+
 /// Settings of a controller that have a sensible default.
 #[derive(Clone, Debug)]
 pub struct ControllerOptions {
@@ -46,6 +57,8 @@ pub struct ControllerOptions {
     pub name: Option<String>,
     /// How many keys are reconciled at once.
     pub workers: usize,
+    /// Whose turn it is among keys of one priority.
+    pub order: Order,
     /// How long failed keys wait.
     pub rate_limit: RateLimit,
     /// How long one reconcile may take; no limit unless set.
@@ -67,6 +80,7 @@ impl Default for ControllerOptions {
         Self {
             name: None,
             workers: 1,
+            order: Order::FirstCome,
             rate_limit: RateLimit::default(),
             reconcile_timeout: None,
             cache_sync_timeout: CACHE_SYNC_TIMEOUT,
@@ -195,11 +209,11 @@ where
         let metrics = options.metrics.controller(&name);
         let workers = options.workers.max(1);
         metrics.max_concurrent_reconciles.set(i64::try_from(workers).unwrap_or(i64::MAX));
-        let core = Arc::new(Core::new(name, queue, options.trace, metrics));
+        let core = Arc::new(Core::new(name, queue, options.order, options.trace, metrics));
         let kind = kind_name(self.primary.kind());
         let lister = self.primary.lister();
-        core.watch_cache(kind.clone(), lister.clone());
-        let enqueue = Enqueue { core: core.clone(), kind: kind.clone(), map: Map::Itself, predicate: self.predicate };
+        let cache = core.watch_cache(kind.clone(), lister.clone());
+        let enqueue = Enqueue { core: core.clone(), kind: kind.clone(), cache, map: Map::Itself, predicate: self.predicate };
         let mut handles = vec![self.primary.add_handler(enqueue, HandlerOptions { resync: options.resync })];
         handles.extend(self.wires.into_iter().map(|wire| wire(&core)));
         let worker = Arc::new(Worker {
@@ -220,8 +234,8 @@ where
         let informer = informer.clone();
         self.wires.push(Box::new(move |core| {
             let kind = kind_name(informer.kind());
-            core.watch_cache(kind.clone(), informer.lister());
-            informer.add_handler(Enqueue { core: core.clone(), kind, map, predicate }, HandlerOptions::default())
+            let cache = core.watch_cache(kind.clone(), informer.lister());
+            informer.add_handler(Enqueue { core: core.clone(), kind, cache, map, predicate }, HandlerOptions::default())
         }));
         self
     }

@@ -235,28 +235,6 @@ async fn each_answer_has_its_consequence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_are_reconciled_in_the_order_they_came() {
-    let mut world = World::new().await;
-    let calls = world.calls.clone();
-    let controller = Controller::of(&world.maps).reconcile_with(move |request: Request<ConfigMap>| {
-        calls.push(request.key.name);
-        async {
-            sleep(Duration::from_secs(1)).await;
-            Ok(Outcome::Done)
-        }
-    });
-    world.start(controller);
-    settle().await;
-    let names: Vec<_> = (0..12).map(|i| format!("map-{:02}", (i * 7) % 12)).collect();
-    for name in &names {
-        world.create_map(name).await;
-    }
-    sleep(Duration::from_secs(60)).await;
-    assert_eq!(world.calls.all(), names);
-    world.end().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn one_key_is_never_with_two_workers() {
     let mut world = World::new().await;
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -382,47 +360,4 @@ async fn trace_tells_why_and_what() {
         "{words:?}"
     );
     world.end().await;
-}
-
-/// kube-runtime falls from 149 to 9 reconciles in these 30 s, because one back-off covers all its watches.
-#[tokio::test(start_paused = true)]
-async fn forbidden_secondary_watch_does_not_slow_the_rest() {
-    let mut world = World::new().await;
-    let forbidden = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    world.secrets = SharedInformer::new(refusing(&world._server, &forbidden), (), InformerOptions::default());
-    let calls = world.calls.clone();
-    let controller = Controller::of(&world.maps).owns(&world.secrets).reconcile_with(move |request: Request<ConfigMap>| {
-        calls.push(request.key.name);
-        async { Ok(Outcome::Done) }
-    });
-    world.create_map("one").await;
-    world.start(controller);
-    settle().await;
-    forbidden.store(true, Ordering::SeqCst);
-    // Longer than any watch lasts, so that the one of the secrets has ended and cannot begin again.
-    sleep(Duration::from_secs(11 * 60)).await;
-    assert!(Api::<Secret>::namespaced(refusing(&world._server, &forbidden), "default").list(&Default::default()).await.is_err());
-    world.calls.take();
-    for round in 0..150 {
-        world.maps().patch("one", &PatchParams::default(), &Patch::Merge(json!({ "data": { "round": round.to_string() } }))).await.unwrap();
-        sleep(Duration::from_millis(200)).await;
-    }
-    assert_eq!(world.calls.take().len(), 150);
-    world.end().await;
-}
-
-/// A client that is refused everything while the flag is set.
-fn refusing(server: &ApiServer, forbidden: &Arc<std::sync::atomic::AtomicBool>) -> Client {
-    use tower::ServiceExt;
-    let (service, forbidden) = (server.service(), forbidden.clone());
-    let service = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
-        let (service, forbidden) = (service.clone(), forbidden.clone());
-        async move {
-            if forbidden.load(Ordering::SeqCst) {
-                request.headers_mut().insert("impersonate-user", http::HeaderValue::from_static("nobody"));
-            }
-            service.oneshot(request).await
-        }
-    });
-    Client::new(service, "default")
 }

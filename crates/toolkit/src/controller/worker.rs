@@ -17,6 +17,9 @@ use super::outcome::{Failure, Outcome, ReconcileResult};
 use super::reconcile::{Reconcile, Request, Writes};
 use crate::{AddOpts, Cause, CauseEvent, Item, ObjectKey, TraceEvent};
 
+/// How soon a key that waits for its own writes is looked at again, if no event of them wakes it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Reads the cache of the reconciled kind.
 type Get<K> = Arc<dyn Fn(&ObjectKey) -> Option<Arc<K>> + Send + Sync>;
 
@@ -39,7 +42,7 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
     async fn handle(&self, item: Item<ObjectKey>, stop: &CancellationToken) {
         let now = Instant::now();
         if let Some(until) = self.core.held_until(item.key(), now) {
-            return self.put_back(&item, until - now);
+            return self.put_back(&item, (until - now).min(LOOK_AGAIN));
         }
         let span = info_span!("reconcile", controller = %self.core.name, object = %item.key(), causes = %item.causes(), attempt = item.failures() + 1, result = field::Empty);
         async {
@@ -101,7 +104,7 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
             }
             Ok(Outcome::RequeueAfter(delay)) => {
                 queue.forget(item.key());
-                queue.add_with_opts(item.key().clone(), AddOpts { after: Some(delay), ..self.retry(item) });
+                self.core.add(item.key().clone(), AddOpts { after: Some(delay), ..self.retry(item) });
                 "requeue_after"
             }
             Err(failure) => {
@@ -111,7 +114,7 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
                     self.core.metrics.terminal_errors.inc();
                     tracing::error!(%failure, "reconcile failed, not retried until the object changes");
                 } else {
-                    queue.add_with_opts(item.key().clone(), AddOpts { rate_limited: true, ..self.retry(item) });
+                    self.core.add(item.key().clone(), AddOpts { rate_limited: true, ..self.retry(item) });
                     tracing::error!(%failure, "reconcile failed, retrying");
                 }
                 "error"
@@ -134,9 +137,9 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
     fn put_back(&self, item: &Item<ObjectKey>, delay: Duration) {
         tracing::debug!(controller = %self.core.name, object = %item.key(), "the cache is older than the last write, waiting for it");
         let again = AddOpts { after: Some(delay), priority: item.priority(), ..AddOpts::default() };
-        self.core.queue.add_with_opts(item.key().clone(), again.clone());
+        self.core.add(item.key().clone(), again.clone());
         for cause in item.causes().iter() {
-            self.core.queue.add_with_opts(item.key().clone(), AddOpts { cause: Some(cause.clone()), ..again.clone() });
+            self.core.add(item.key().clone(), AddOpts { cause: Some(cause.clone()), ..again.clone() });
         }
     }
 }

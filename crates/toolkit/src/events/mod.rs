@@ -4,10 +4,10 @@
 //! Holds: recording never waits and never fails; at most [`WAITING_MAX`] notes wait, further ones are dropped and counted;
 //! repetitions become a series of one Event; one object cannot flood the cluster.
 
+mod counts; // what became of notes
 mod series; // which notes become an Event, and which are counted
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -21,6 +21,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Entropy, WallClock};
+pub(crate) use counts::Counts;
 use series::{Act, Series, Topic};
 
 /// How many notes may wait to be written.
@@ -58,7 +59,7 @@ pub struct Note {
 #[derive(Clone, Debug)]
 pub struct EventRecorder {
     notes: mpsc::Sender<(ObjectReference, Note)>,
-    dropped: Arc<AtomicU64>,
+    counts: Arc<Counts>,
 }
 
 impl EventRecorder {
@@ -71,16 +72,19 @@ impl EventRecorder {
         entropy: Entropy,
     ) -> (Self, EventWriter) {
         let (notes, waiting) = mpsc::channel(WAITING_MAX);
+        let controller = controller.into();
+        let counts = Arc::new(Counts::new(controller.clone()));
         let writer = EventWriter {
             client,
-            controller: controller.into(),
+            counts: counts.clone(),
+            controller,
             instance: instance.into(),
             clock,
             entropy,
             waiting,
             series: Series::default(),
         };
-        (Self { notes, dropped: Arc::default() }, writer)
+        (Self { notes, counts }, writer)
     }
 
     /// Tells something about an object. When too much waits already, it is dropped and counted.
@@ -91,19 +95,24 @@ impl EventRecorder {
     /// As [`event`](Self::event), about an object of a kind known only at run time: `object.object_ref(&kind)`.
     pub fn event_about(&self, regarding: ObjectReference, note: Note) {
         if self.notes.try_send((regarding, note)).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.counts.count_full();
         }
     }
 
     /// How many notes were dropped because too many were waiting, or because the writer ended.
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.counts.dropped_unread()
+    }
+
+    pub(crate) fn counts(&self) -> &Arc<Counts> {
+        &self.counts
     }
 }
 
 /// Writes what recorders record. Run it as background work of a [`Manager`](crate::Manager).
 pub struct EventWriter {
     client: Client,
+    counts: Arc<Counts>,
     controller: String,
     instance: String,
     clock: WallClock,
@@ -139,7 +148,8 @@ impl EventWriter {
     async fn take(&mut self, regarding: ObjectReference, note: Note) {
         let topic = Topic::of(&regarding, &note);
         match self.series.note(&topic, Instant::now()) {
-            Act::Nothing => {}
+            Act::Count => {}
+            Act::Refuse => self.counts.count_spam(),
             Act::Create => {
                 let event = self.first(regarding, note);
                 self.create(topic, event).await;
@@ -156,9 +166,12 @@ impl EventWriter {
 
     async fn create(&mut self, topic: Topic, event: Event) {
         match self.events(&event).create(&PostParams::default(), &event).await {
-            Ok(stored) => self.series.stored(&topic, stored),
+            Ok(stored) => self.stored(&topic, stored),
             // Events are for people: worth a log line, never worth a retry storm.
-            Err(error) => tracing::warn!(reason = event.reason, %error, "cannot record an event"),
+            Err(error) => {
+                self.counts.count_refused();
+                tracing::warn!(reason = event.reason, %error, "cannot record an event");
+            }
         }
     }
 
@@ -166,15 +179,23 @@ impl EventWriter {
         let last = MicroTime(self.clock.now());
         let series = json!({ "series": { "count": count, "lastObservedTime": last } });
         match self.events(&event).patch(&event.name_any(), &PatchParams::default(), &Patch::Merge(&series)).await {
-            Ok(stored) => self.series.stored(&topic, stored),
+            Ok(stored) => self.stored(&topic, stored),
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 // The server keeps events for an hour; a series may outlive its Event.
                 event.metadata = ObjectMeta { name: Some(self.name(&event)), namespace: event.namespace(), ..ObjectMeta::default() };
                 event.series = Some(k8s_openapi::api::events::v1::EventSeries { count, last_observed_time: last });
                 self.create(topic, event).await;
             }
-            Err(error) => tracing::warn!(reason = event.reason, %error, "cannot record how often an event happened"),
+            Err(error) => {
+                self.counts.count_refused();
+                tracing::warn!(reason = event.reason, %error, "cannot record how often an event happened");
+            }
         }
+    }
+
+    fn stored(&mut self, topic: &Topic, event: Event) {
+        self.counts.count_written();
+        self.series.stored(topic, event);
     }
 
     fn first(&self, regarding: ObjectReference, note: Note) -> Event {

@@ -54,7 +54,10 @@ impl Topic {
 /// What to do about a note.
 #[derive(Debug)]
 pub(super) enum Act {
-    Nothing,
+    /// It is part of a series, which tells it later.
+    Count,
+    /// The object began too much.
+    Refuse,
     Create,
     /// Set this count on this Event.
     Patch(Box<Event>, i32),
@@ -93,11 +96,11 @@ impl Series {
             // The second one makes it a series, at once; later ones are counted and written now and then.
             return match &run.event {
                 Some(event) if run.written == 1 => Act::Patch(Box::new(event.clone()), run.count),
-                _ => Act::Nothing,
+                _ => Act::Count,
             };
         }
         if !self.may_begin(&topic.object, now) {
-            return Act::Nothing;
+            return Act::Refuse;
         }
         make_room(&mut self.runs, |run| run.heard_at);
         self.runs.insert(topic.clone(), Run { event: None, count: 1, written: 1, written_at: now, heard_at: now });

@@ -81,6 +81,17 @@ async fn one_object_cannot_flood_the_cluster() {
     }
     sleep(Duration::from_secs(1)).await;
     assert_eq!(world.told().await.len(), 25);
+    let metrics = crate::Metrics::new();
+    metrics.watch_recorder(&world.recorder);
+    let page = metrics.page();
+    for line in [
+        r#"bellerophon_events_written_total{controller="example.org/hero"} 25"#,
+        r#"bellerophon_events_dropped_total{controller="example.org/hero",reason="full"} 0"#,
+        r#"bellerophon_events_dropped_total{controller="example.org/hero",reason="rate_limited"} 75"#,
+        r#"bellerophon_events_dropped_total{controller="example.org/hero",reason="refused"} 0"#,
+    ] {
+        assert!(page.lines().any(|found| found == line), "no line {line} in\n{page}");
+    }
     sleep(Duration::from_secs(301)).await;
     world.tell("Later");
     sleep(Duration::from_secs(1)).await;

@@ -123,6 +123,57 @@ async fn leader_whose_lease_was_taken_stops_at_once() {
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
+/// What a store that knows terms does: it refuses writes of an earlier one than it has seen.
+#[derive(Default)]
+struct Fenced {
+    newest: i32,
+    refused: Vec<i32>,
+}
+
+impl Fenced {
+    fn write(&mut self, term: &Term) -> bool {
+        let current = term.number >= self.newest;
+        if current {
+            self.newest = term.number
+        } else {
+            self.refused.push(term.number)
+        }
+        current
+    }
+}
+
+/// A leader that slept through its lease, such as a suspended machine, still believes in its term.
+#[tokio::test(start_paused = true)]
+async fn late_write_of_an_earlier_term_is_told_apart() {
+    let server = ApiServer::builder().seed(1).start().await.unwrap();
+    let leases: Api<Lease> = Api::namespaced(server.client(), "default");
+    let (mut store, mut terms) = (Fenced::default(), Vec::<Term>::new());
+    for who in ["first", "second", "first"] {
+        let clock = WallClock::starting_at(jiff::Timestamp::from_second(1_700_000_000).unwrap());
+        let options = LeaderOptions::new("default", "lock", who);
+        let elector = LeaderElector::new(server.client(), options, clock, Entropy::seeded(1), Metrics::new()).unwrap();
+        let (told, leading) = tokio::sync::oneshot::channel();
+        let task = tokio::spawn(elector.run(CancellationToken::new(), |term| async move {
+            told.send(term).expect("somebody listens");
+            std::future::pending::<()>().await
+        }));
+        let term = leading.await.unwrap();
+        // It vanishes without giving the lease back.
+        task.abort();
+        assert!(term.is_current(&leases, "lock").await.unwrap());
+        assert!(store.write(&term));
+        for earlier in &terms {
+            assert!(!earlier.is_current(&leases, "lock").await.unwrap(), "{earlier:?} after {term:?}");
+            assert!(!store.write(earlier));
+        }
+        terms.push(term);
+    }
+    assert_eq!(terms.iter().map(|term| term.number).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(store.refused, [0, 0, 1], "also the earlier term of the process that leads again");
+    let gone = terms[2].is_current(&leases, "no-such-lease").await;
+    assert!(matches!(gone, Err(kube::Error::Api(status)) if status.code == 404));
+}
+
 #[test]
 fn times_that_contradict_each_other_are_refused() {
     let check = |change: fn(&mut LeaderOptions)| {

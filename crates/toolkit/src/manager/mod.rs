@@ -30,6 +30,7 @@ use crate::{
     SyncError, WallClock,
 };
 pub use health::{Check, Health};
+use signal::Signals;
 
 /// How long controllers may take to end what they began, as in controller-runtime.
 const GRACE: Duration = Duration::from_secs(30);
@@ -200,12 +201,12 @@ impl Manager {
     /// # Errors
     /// As [`run`](Self::run), or interrupted twice.
     pub async fn run_until_signal(self) -> Result<(), ManagerError> {
-        let stop = CancellationToken::new();
+        let (stop, mut signals) = (CancellationToken::new(), Signals::listen());
         let twice = async {
-            signal::next().await;
+            signals.next().await;
             tracing::info!("stopping; once more ends it at once");
             stop.cancel();
-            signal::next().await;
+            signals.next().await;
         };
         tokio::select! {
             ended = self.run(stop.clone()) => ended,

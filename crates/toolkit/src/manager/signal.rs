@@ -1,31 +1,53 @@
 //! Signals: a person or the kubelet wants the process to end.
 //!
 //! In: SIGINT (Ctrl-C) and SIGTERM. Out: one return per signal.
-//! Holds: where signals cannot be heard, waiting never ends.
+//! Holds: a signal between two waits is not lost; where signals cannot be heard, waiting never ends.
 
-/// Waits for the next signal.
 #[cfg(unix)]
-pub(super) async fn next() {
-    use tokio::signal::unix::{SignalKind, signal};
-    match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
-        (Ok(mut interrupt), Ok(mut terminate)) => {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Listens from its making on.
+#[cfg(unix)]
+pub(super) struct Signals(Option<(Signal, Signal)>);
+
+#[cfg(unix)]
+impl Signals {
+    pub(super) fn listen() -> Self {
+        match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
+            (Ok(interrupt), Ok(terminate)) => Self(Some((interrupt, terminate))),
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::error!(%error, "cannot listen for signals, only killing ends this process");
+                Self(None)
             }
         }
-        (Err(error), _) | (_, Err(error)) => {
-            tracing::error!(%error, "cannot listen for signals, only killing ends this process");
-            std::future::pending().await
+    }
+
+    /// Waits for the next signal.
+    pub(super) async fn next(&mut self) {
+        let Some((interrupt, terminate)) = &mut self.0 else { return std::future::pending().await };
+        tokio::select! {
+            biased;
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
     }
 }
 
-/// Waits for the next signal.
+/// Listens while somebody waits.
 #[cfg(not(unix))]
-pub(super) async fn next() {
-    if let Err(error) = tokio::signal::ctrl_c().await {
-        tracing::error!(%error, "cannot listen for signals, only killing ends this process");
-        std::future::pending().await
+pub(super) struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    pub(super) fn listen() -> Self {
+        Self
+    }
+
+    /// Waits for the next signal.
+    pub(super) async fn next(&mut self) {
+        if let Err(error) = tokio::signal::ctrl_c().await {
+            tracing::error!(%error, "cannot listen for signals, only killing ends this process");
+            std::future::pending().await
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! `rest_client_requests_total`: what the API server answered.
+//! `rest_client_*`: what the API server answered, and how soon.
 //!
-//! In: requests of a client. Out: the same requests, counted by answer, method and host.
+//! In: requests of a client. Out: the same requests, counted by answer, method and host, and timed up to the answer's head.
 //! Holds: a request without an answer is counted as `<error>`, as client-go does; nothing is changed or held back.
 
 use std::task::{Context, Poll};
@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
+use tokio::time::Instant;
 use tower::{Layer, Service};
 
 use super::Metrics;
@@ -47,13 +48,13 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let (metrics, method) = (self.metrics.clone(), request.method().clone());
+        let (metrics, method, began) = (self.metrics.clone(), request.method().clone(), Instant::now());
         let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
         let answer = self.inner.call(request);
         async move {
             let answer = answer.await;
             let code = answer.as_ref().map_or("<error>".into(), |answer| answer.status().as_str().to_string());
-            metrics.count_request(&code, method.as_str(), &host);
+            metrics.count_request(&code, method.as_str(), &host, began.elapsed());
             answer
         }
         .boxed()

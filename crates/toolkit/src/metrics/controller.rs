@@ -24,6 +24,9 @@ const SECONDS: [f64; 40] = [
     3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
 ];
 
+/// Every result that controller-runtime counts. `requeue`, its retry without an error, does not exist here and stays zero.
+const RESULTS: [&str; 4] = ["success", "requeue_after", "requeue", "error"];
+
 fn times() -> Histogram {
     Histogram::new(SECONDS)
 }
@@ -63,7 +66,11 @@ impl ControllerFamilies {
         families
     }
 
+    /// The metrics of one controller. All its series exist from now on, at zero, so that a rate is right from the first.
     pub(super) fn of(&self, controller: &str) -> ControllerMetrics {
+        for result in RESULTS {
+            self.results.get_or_create_owned(&ResultLabels { controller: controller.into(), result });
+        }
         let label = ControllerLabel { controller: controller.into() };
         ControllerMetrics {
             controller: controller.into(),

@@ -5,21 +5,24 @@
 
 mod client; // rest_client_*
 mod controller; // controller_runtime_*
+mod events; // bellerophon_events_*
 mod informer; // bellerophon_informer_*
 mod queue; // workqueue_*
 
 use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
-use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram};
 use prometheus_client::registry::Registry;
 
-use crate::{QueueObserver, SharedInformer, WorkQueue};
+use crate::{EventRecorder, QueueObserver, SharedInformer, WorkQueue};
 pub use client::CountRequests;
 use controller::ControllerFamilies;
 pub(crate) use controller::ControllerMetrics;
+use events::WatchedRecorders;
 use informer::WatchedInformers;
 use kube::Resource;
 use queue::QueueFamilies;
@@ -31,11 +34,13 @@ pub struct Metrics(Arc<Inner>);
 struct Inner {
     registry: Mutex<Registry>,
     informers: WatchedInformers,
+    recorders: WatchedRecorders,
     queues: QueueFamilies,
     controllers: ControllerFamilies,
     leader: Family<NameLabel, Gauge>,
     slowpath: Family<NameLabel, Counter>,
     requests: Family<RequestLabels, Counter>,
+    latencies: Family<LatencyLabels, Histogram, fn() -> Histogram>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -50,19 +55,39 @@ struct RequestLabels {
     method: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LatencyLabels {
+    verb: String,
+    host: String,
+}
+
+/// The buckets of client-go for the latency of requests: 5 ms to 60 s.
+fn latencies() -> Histogram {
+    Histogram::new([0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0])
+}
+
 impl Metrics {
     /// Metrics at zero.
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let informers = WatchedInformers::default();
+        let recorders = WatchedRecorders::default();
         registry.register_collector(Box::new(informers.clone()));
+        registry.register_collector(Box::new(recorders.clone()));
         let queues = QueueFamilies::register(&mut registry);
         let controllers = ControllerFamilies::register(&mut registry);
         let (leader, slowpath, requests) = (Family::default(), Family::default(), Family::default());
         registry.register("leader_election_master_status", "Whether this process leads: 1 if it does", leader.clone());
         registry.register("leader_election_slowpath", "Renewals that had to read the lease first", slowpath.clone());
         registry.register("rest_client_requests", "Requests to the API server, by answer, method and host", requests.clone());
-        Self(Arc::new(Inner { registry: Mutex::new(registry), informers, queues, controllers, leader, slowpath, requests }))
+        let latencies = Family::new_with_constructor(latencies as fn() -> Histogram);
+        registry.register(
+            "rest_client_request_duration_seconds",
+            "How long the API server took to answer, by method and host",
+            latencies.clone(),
+        );
+        let registry = Mutex::new(registry);
+        Self(Arc::new(Inner { registry, informers, recorders, queues, controllers, leader, slowpath, requests, latencies }))
     }
 
     /// Reports size, lists, watches, undecodable objects and the backlog of handlers of an informer at each scrape, for as
@@ -81,14 +106,21 @@ impl Metrics {
         self.0.queues.watch(name, queue);
     }
 
-    /// Counts the requests of a client: give it to `kube::client::ClientBuilder::with_layer`.
+    /// Reports what became of a recorder's notes at each scrape, for as long as somebody can record.
+    pub fn watch_recorder(&self, recorder: &EventRecorder) {
+        self.0.recorders.watch(recorder);
+    }
+
+    /// Counts and times the requests of a client: give it to `kube::client::ClientBuilder::with_layer`.
     pub fn client_layer(&self) -> CountRequests<()> {
         CountRequests::new((), self.clone())
     }
 
-    pub(crate) fn count_request(&self, code: &str, method: &str, host: &str) {
+    pub(crate) fn count_request(&self, code: &str, method: &str, host: &str, took: Duration) {
         let labels = RequestLabels { code: code.into(), host: host.into(), method: method.into() };
         self.0.requests.get_or_create(&labels).inc();
+        let labels = LatencyLabels { verb: method.into(), host: host.into() };
+        self.0.latencies.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
     /// More metrics of the process, in the same page. Called once per set, at start.
@@ -136,8 +168,6 @@ impl fmt::Debug for Metrics {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::{QueueOptions, RateLimit};
 
@@ -161,7 +191,7 @@ mod tests {
         controller.time.observe(0.2);
         controller.result("success").inc();
         metrics.set_leader("lock", true);
-        metrics.count_request("200", "GET", "localhost");
+        metrics.count_request("200", "GET", "localhost", Duration::from_millis(20));
         let page = metrics.page();
         for line in [
             r#"workqueue_depth{name="hero",controller="hero",priority="0"} 1"#,
@@ -176,6 +206,15 @@ mod tests {
             r#"controller_runtime_max_concurrent_reconciles{controller="hero"} 4"#,
             r#"leader_election_master_status{name="lock"} 1"#,
             r#"rest_client_requests_total{code="200",host="localhost",method="GET"} 1"#,
+            r#"rest_client_request_duration_seconds_bucket{le="0.025",verb="GET",host="localhost"} 1"#,
+            r#"controller_runtime_reconcile_total{controller="hero",result="error"} 0"#,
+            r#"controller_runtime_reconcile_total{controller="hero",result="requeue_after"} 0"#,
+            r#"controller_runtime_reconcile_errors_total{controller="hero"} 0"#,
+            r#"controller_runtime_terminal_reconcile_errors_total{controller="hero"} 0"#,
+            r#"controller_runtime_reconcile_timeouts_total{controller="hero"} 0"#,
+            r#"controller_runtime_active_workers{controller="hero"} 0"#,
+            r#"workqueue_depth{name="hero",controller="hero",priority="-100"} 0"#,
+            r#"workqueue_work_duration_seconds_count{name="hero",controller="hero"} 0"#,
         ] {
             assert!(page.lines().any(|found| found == line), "no line {line} in\n{page}");
         }

@@ -114,6 +114,33 @@ async fn shorter_of_delay_and_rate_limit_wins() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn delay_beyond_all_clocks_is_only_very_long() {
+    let queue = queue();
+    queue.add_after("a", Duration::MAX);
+    advance(Duration::from_secs(10 * 365 * 24 * 3600)).await;
+    assert_eq!((queue.len(), queue.stats().delayed), (0, 1));
+    queue.add("a");
+    assert_eq!((queue.len(), queue.stats().delayed), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_take_turns_within_a_priority() {
+    let queue = queue();
+    let add = |key: &'static str, line: Line| queue.add_with_opts(key, AddOpts { line, ..AddOpts::default() });
+    let (busy, quiet) = (Line::of("team-a"), Line::of("team-b"));
+    assert_ne!(busy, quiet);
+    ["a1", "a2", "a3", "a4"].into_iter().for_each(|key| add(key, busy));
+    add("b1", quiet);
+    // Added again while it waits, also by somebody who says nothing of lines, a key keeps its place.
+    add("a1", quiet);
+    queue.add("a2");
+    let order: Vec<_> = std::iter::from_fn(|| queue.try_get()).map(|item| *item.key()).collect();
+    let place = order.iter().position(|key| *key == "b1").unwrap();
+    assert!(place <= 1, "{order:?}");
+    assert_eq!(order.into_iter().filter(|key| key.starts_with('a')).collect::<Vec<_>>(), ["a1", "a2", "a3", "a4"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn waiting_worker_gets_delayed_key_when_due() {
     let queue = queue();
     let started = Instant::now();

@@ -1,91 +1,17 @@
-//! Trace bus: what happened, in one order, for those who ask why.
+//! The bus: a bounded ring of records, and those who read it.
 //!
-//! In: typed records from every stage (watch event, enqueue, reconcile, write). Out: the newest of them, by a global sequence.
-//! Holds: memory is bounded by the capacity; recording never waits; a reader that is too slow learns how many records it missed.
+//! In: records. Out: batches in order, with the number of records that were overwritten before they were read.
+//! Holds: recording never waits for a reader.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::{CauseEvent, ObjectKey};
-
-/// What one record says. A write and the watch event it caused share kind, key and resource version.
-#[derive(Clone, Debug)]
-pub enum TraceEvent {
-    /// A watch told of a change.
-    Noticed {
-        /// The kind of the object.
-        kind: Arc<str>,
-        /// The object.
-        key: ObjectKey,
-        /// Its version after the change, if known.
-        resource_version: Option<String>,
-        /// What happened.
-        event: CauseEvent,
-    },
-    /// A change put a key into a controller's queue.
-    Enqueued {
-        /// The controller.
-        controller: Arc<str>,
-        /// The key to reconcile.
-        key: ObjectKey,
-        /// The kind of the object that changed.
-        because_kind: Arc<str>,
-        /// The object that changed.
-        because_key: ObjectKey,
-        /// Its version, which links to [`TraceEvent::Noticed`].
-        because_version: Option<String>,
-    },
-    /// A worker began.
-    Started {
-        /// The controller.
-        controller: Arc<str>,
-        /// The key.
-        key: ObjectKey,
-        /// Its merged causes, in words.
-        causes: String,
-        /// 1 for the first try.
-        attempt: u32,
-    },
-    /// A write went through the toolkit.
-    Wrote {
-        /// The controller.
-        controller: Arc<str>,
-        /// The key it was reconciling.
-        reconciling: ObjectKey,
-        /// The kind written.
-        kind: Arc<str>,
-        /// The object written.
-        key: ObjectKey,
-        /// The version the server answered with; `None` for a delete.
-        resource_version: Option<String>,
-    },
-    /// A worker ended.
-    Ended {
-        /// The controller.
-        controller: Arc<str>,
-        /// The key.
-        key: ObjectKey,
-        /// `success`, `requeue_after` or `error`.
-        result: &'static str,
-        /// How long it took.
-        took: Duration,
-    },
-}
-
-/// One thing that happened.
-#[derive(Clone, Debug)]
-pub struct TraceRecord {
-    /// Its place in the order of everything; no number is given twice.
-    pub sequence: u64,
-    /// When.
-    pub at: Instant,
-    /// What.
-    pub event: TraceEvent,
-}
+use super::record::{TraceEvent, TraceRecord};
+use super::why::{Why, link};
+use crate::ObjectKey;
 
 /// What a reader gets: the records after the one it saw last.
 #[derive(Clone, Debug, Default)]
@@ -96,7 +22,8 @@ pub struct TraceBatch {
     pub missed: u64,
 }
 
-/// A bounded ring of records. Clones are handles to the same ring.
+/// A bounded ring of records. Clones are handles to the same ring: give one to every controller and manager of a process,
+/// and the sequence orders what all of them did.
 ///
 /// A bus without capacity ([`TraceBus::off`]) costs one comparison per record; nothing is built for it.
 #[derive(Clone, Debug)]
@@ -145,6 +72,11 @@ impl TraceBus {
         ring.newest.send_if_modified(|newest| sequence > std::mem::replace(newest, sequence.max(*newest)));
     }
 
+    /// All records that are left, in order.
+    pub fn snapshot(&self) -> Vec<Arc<TraceRecord>> {
+        self.since(0).records
+    }
+
     /// The records after that sequence; 0 asks for all that are left.
     pub fn since(&self, sequence: u64) -> TraceBatch {
         let Some(ring) = &self.0 else { return TraceBatch::default() };
@@ -157,8 +89,19 @@ impl TraceBus {
         }
     }
 
+    /// A reader of what happens from now on.
+    pub fn subscribe(&self) -> TraceReader {
+        let seen = self.0.as_ref().map_or(0, |ring| ring.lock().sequence);
+        TraceReader { bus: self.clone(), seen }
+    }
+
+    /// The reconciles of a key that are still remembered, and those whose writes led to them.
+    pub fn why(&self, key: &ObjectKey) -> Why {
+        link(&self.snapshot(), key)
+    }
+
     /// Waits for records after that sequence. A bus that is off never answers.
-    pub async fn wait_since(&self, sequence: u64) -> TraceBatch {
+    async fn wait_since(&self, sequence: u64) -> TraceBatch {
         let Some(ring) = &self.0 else { return std::future::pending().await };
         let mut newest = ring.newest.subscribe();
         // The sender lives as long as the ring, which this borrows.
@@ -173,9 +116,28 @@ impl Ring {
     }
 }
 
+/// Reads a bus as it goes on. It holds no records back: what is overwritten before it is read is counted and lost.
+#[derive(Clone, Debug)]
+pub struct TraceReader {
+    bus: TraceBus,
+    /// The sequence of the last record that was read or missed.
+    seen: u64,
+}
+
+impl TraceReader {
+    /// Waits for what was recorded since the last call. On a bus that is off it waits for ever. Dropping the future
+    /// loses nothing.
+    pub async fn next(&mut self) -> TraceBatch {
+        let batch = self.bus.wait_since(self.seen).await;
+        self.seen += batch.missed + batch.records.len() as u64;
+        batch
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CauseEvent;
 
     fn noticed(name: usize) -> TraceEvent {
         TraceEvent::Noticed {
@@ -186,6 +148,10 @@ mod tests {
         }
     }
 
+    fn sequences(batch: &TraceBatch) -> Vec<u64> {
+        batch.records.iter().map(|record| record.sequence).collect()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn full_ring_drops_the_oldest_and_says_so() {
         let bus = TraceBus::new(4);
@@ -194,26 +160,30 @@ mod tests {
             [(0, vec![7, 8, 9, 10], 6), (6, vec![7, 8, 9, 10], 0), (8, vec![9, 10], 0), (10, vec![], 0), (99, vec![], 0)]
         {
             let batch = bus.since(since);
-            assert_eq!(batch.records.iter().map(|record| record.sequence).collect::<Vec<_>>(), expected, "since {since}");
-            assert_eq!(batch.missed, missed, "since {since}");
+            assert_eq!((sequences(&batch), batch.missed), (expected, missed), "since {since}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reader_is_woken_by_the_next_record() {
+    async fn reader_gets_each_record_once_and_learns_what_it_missed() {
         let bus = TraceBus::new(4);
         bus.record(|| noticed(0));
-        let reader = tokio::spawn({
-            let bus = bus.clone();
-            async move { bus.wait_since(1).await.records.len() }
-        });
+        let mut reader = bus.subscribe();
+        let waiting = tokio::spawn(async move { (reader.next().await, reader) });
         tokio::task::yield_now().await;
         bus.record(|| noticed(1));
-        assert_eq!(reader.await.unwrap(), 1);
+        let (batch, mut reader) = waiting.await.unwrap();
+        assert_eq!((sequences(&batch), batch.missed), (vec![2], 0));
+        (0..10).for_each(|name| bus.record(|| noticed(name)));
+        let batch = reader.next().await;
+        assert_eq!((sequences(&batch), batch.missed), (vec![9, 10, 11, 12], 6));
+        bus.record(|| noticed(0));
+        assert_eq!(sequences(&reader.next().await), [13]);
     }
 
     #[test]
     fn bus_that_is_off_builds_nothing() {
         TraceBus::off().record(|| unreachable!("nobody keeps it"));
+        assert!(TraceBus::off().snapshot().is_empty());
     }
 }
