@@ -17,6 +17,7 @@ mod wake; // whom a change concerns
 mod daemon_set; // one pod on every node
 mod deployment; // one template at a time, rolled out
 mod replica_set; // so many equal pods
+mod stateful_set; // members with names and storage
 
 #[cfg(test)]
 mod samples; // objects for tests
@@ -28,6 +29,7 @@ pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
     vec![
         deployment::controller(ctx),
         daemon_set::controller(ctx),
+        stateful_set::controller(ctx),
         replica_set::replica_sets(ctx),
         replica_set::replication_controllers(ctx),
     ]

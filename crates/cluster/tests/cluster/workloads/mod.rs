@@ -3,6 +3,7 @@
 mod daemon_set; // one pod on every node
 mod deployment; // one template at a time, rolled out
 mod replica_set; // so many equal pods
+mod stateful_set; // members with names and storage
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
