@@ -194,6 +194,11 @@ impl ApiServer {
         self.socket.as_ref().map(|s| format!("https://{}", reachable(s.address)))
     }
 
+    /// The certificate authority that clients of the socket trust, in PEM; `None` without a socket.
+    pub fn root_ca(&self) -> Option<&str> {
+        self.socket.as_ref().map(|socket| socket.certificates.ca_pem.as_str())
+    }
+
     /// A kubeconfig for HTTPS as administrator; `None` without a socket. It holds secrets: keep it private.
     pub fn kubeconfig(&self) -> Option<String> {
         let (socket, url) = (self.socket.as_ref()?, self.url()?);

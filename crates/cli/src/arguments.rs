@@ -9,6 +9,8 @@ use clap::{
     error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion},
 };
 
+use bellerophon_cluster::Level;
+
 use crate::failure::Failure;
 
 /// Write, run, test and watch Kubernetes controllers: a Kubernetes API on your laptop, with nothing else installed.
@@ -29,7 +31,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start a Kubernetes API server, write a kubeconfig for it, and wait
+    /// Start a Kubernetes cluster, write a kubeconfig for it, and wait
     #[command(after_help = "State is in memory. Ctrl-C stops in order, a second one at once.")]
     Up(UpOptions),
 }
@@ -45,8 +47,12 @@ pub(crate) struct UpOptions {
     pub(crate) kubeconfig: PathBuf,
 
     /// What acts in the cluster besides its clients
-    #[arg(long, value_name = "WHAT", default_value = "none")]
-    cluster: Cluster,
+    #[arg(long, value_name = "WHAT", default_value = "full")]
+    cluster: Acting,
+
+    /// How many simulated nodes run pods; 3 unless said
+    #[arg(long, value_name = "N")]
+    nodes: Option<u16>,
 
     /// How facts are written to stdout: for people, or one JSON object a line
     #[arg(long, value_name = "FORMAT", default_value = "text")]
@@ -60,11 +66,35 @@ pub(crate) enum Form {
     Json,
 }
 
-/// What acts in a cluster. Scripts that need a silent API server say so, and keep it when more is on offer.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Cluster {
+/// What acts in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Acting {
+    /// Everything: also workloads, a scheduler, and nodes that run pods
+    Full,
+    /// What every API server needs: garbage collection, namespaces, service accounts, endpoints and the like
+    Core,
     /// The bare API server: nothing happens that no client asked for
     None,
+}
+
+/// How many nodes a cluster has unless somebody says otherwise.
+const NODES: u16 = 3;
+
+impl UpOptions {
+    /// How much of a cluster runs, and with how many nodes; `None` for a bare server.
+    ///
+    /// # Errors
+    /// Nodes are asked for where nothing could run on them.
+    pub(crate) fn cluster(&self) -> Result<Option<(Level, usize)>, Failure> {
+        match (self.cluster, self.nodes) {
+            (Acting::Full, nodes) => Ok(Some((Level::Full, nodes.unwrap_or(NODES).into()))),
+            (Acting::Core, None) => Ok(Some((Level::Core, 0))),
+            (Acting::None, None) => Ok(None),
+            (Acting::Core | Acting::None, Some(_)) => {
+                Err(Failure::Misused("--nodes needs --cluster full".to_owned()).advising("see `bellerophon up --help`"))
+            }
+        }
+    }
 }
 
 impl Arguments {
@@ -105,10 +135,29 @@ mod tests {
     }
 
     #[test]
+    fn nodes_are_for_whole_clusters() {
+        let cases: &[(&[&str], Option<Option<(Level, usize)>>)] = &[
+            (&[], Some(Some((Level::Full, 3)))),
+            (&["--nodes", "0"], Some(Some((Level::Full, 0)))),
+            (&["--cluster", "full", "--nodes", "5000"], Some(Some((Level::Full, 5000)))),
+            (&["--cluster", "core"], Some(Some((Level::Core, 0)))),
+            (&["--cluster", "none"], Some(None)),
+            (&["--cluster", "core", "--nodes", "1"], None),
+            (&["--cluster", "none", "--nodes", "1"], None),
+        ];
+        for (line, wanted) in cases {
+            let read = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat()).expect("a command line");
+            let Command::Up(options) = read.command;
+            assert_eq!(options.cluster().ok(), *wanted, "{line:?}");
+        }
+    }
+
+    #[test]
     fn misuse_is_told_in_one_line() {
         let cases: &[(&[&str], &str)] = &[
-            (&["up", "--nodes", "3"], "unexpected argument '--nodes' found"),
-            (&["up", "--cluster", "core"], "invalid value 'core' for '--cluster <WHAT>' [possible values: none]"),
+            (&["up", "--nodes", "-3"], "unexpected argument '-3' found"),
+            (&["up", "--nodes", "many"], "invalid value 'many' for '--nodes <N>': invalid digit found in string"),
+            (&["up", "--cluster", "half"], "invalid value 'half' for '--cluster <WHAT>' [possible values: full, core, none]"),
             (
                 &["up", "--listen", "here"],
                 "invalid value 'here' for '--listen <IP:PORT>': not an IP address and a port, such as 127.0.0.1:6443 or [::1]:0",

@@ -1,5 +1,5 @@
 //! The facts a user or a script waits for.
-//! In: a server that answers. Out: lines on stdout; the `event` of a JSON line never changes its meaning.
+//! In: a cluster that is ready. Out: lines on stdout; the `event` of a JSON line never changes its meaning.
 
 use std::{
     io::{self, Write},
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::arguments::Form;
 
-/// A server that answers, and how to reach it.
+/// A cluster that is ready, and how to reach it.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename = "ready")]
 pub(crate) struct Ready {
@@ -21,7 +21,7 @@ pub(crate) struct Ready {
     kubeconfig: String,
     /// Where a browser can watch; there is no such page yet.
     dashboard: Option<String>,
-    /// From the first instruction of the process to the first request it can answer.
+    /// From the first instruction of the process until the API answers, the caches are synced and the nodes are Ready.
     startup_ms: u128,
 }
 

@@ -19,8 +19,12 @@ struct Kubectl {
 }
 
 impl Kubectl {
-    /// Starts a server for the kubectl at hand; `None` without one.
+    /// Starts a bare server for the kubectl at hand; `None` without one.
     fn with_server() -> Option<Self> {
+        Self::with(&["--cluster", "none"])
+    }
+
+    fn with(options: &[&str]) -> Option<Self> {
         let program = env::var("KUBECTL").unwrap_or_else(|_| "kubectl".to_owned());
         let found = Command::new(&program).args(["version", "--client"]).output().is_ok_and(|output| output.status.success());
         let required = env::var("BELLEROPHON_REQUIRE_KUBECTL").is_ok_and(|value| value == "1");
@@ -29,7 +33,7 @@ impl Kubectl {
             eprintln!("skipped: there is no kubectl; install it or name it in KUBECTL");
             return None;
         }
-        Some(Self { program, server: Running::start(&[]) })
+        Some(Self { program, server: Running::start(options) })
     }
 
     /// `kubectl LINE`, where words are parted by spaces; files are those of the samples.

@@ -18,7 +18,7 @@ fn python_client_lists_creates_and_watches() {
         eprintln!("skipped: {program} has no module kubernetes; install it or name an interpreter that has it in PYTHON");
         return;
     }
-    let server = Running::start(&[]);
+    let server = Running::start(&["--cluster", "none"]);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/client.py");
     let output = Command::new(program).current_dir(&server.directory).args([script, server.kubeconfig()]).output().expect("python starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -125,10 +125,27 @@ async fn signal_ends_it_in_order() {
     }
 }
 
+#[tokio::test]
+async fn ready_cluster_has_as_many_ready_nodes_as_asked() {
+    for (more, nodes) in
+        [(&[][..], 3), (&["--nodes", "5"], 5), (&["--nodes", "0"], 0), (&["--cluster", "core"], 0), (&["--cluster", "none"], 0)]
+    {
+        let running = Running::start(more);
+        let client = client(&running, |_| {}).await;
+        let request = kube::core::Request::new("/api/v1/nodes").list(&kube::api::ListParams::default()).expect("a request");
+        let list: serde_json::Value = serde_json::from_str(&client.request_text(request).await.expect("a list")).expect("JSON");
+        let is_ready = |node: &&serde_json::Value| {
+            let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+            conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+        };
+        assert_eq!(list["items"].as_array().into_iter().flatten().filter(is_ready).count(), nodes, "{more:?}: {list}");
+    }
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn request_log_names_the_user_and_no_secret() {
-    let mut running = Running::start(&["-vv"]);
+    let mut running = Running::start(&["-vv", "--cluster", "none"]);
     let kubeconfig = fs::read_to_string(running.kubeconfig()).expect("a kubeconfig");
     let secrets: Vec<&str> =
         ["token: ", "client-key-data: "].iter().filter_map(|key| kubeconfig.split_once(key)?.1.lines().next()).collect();
@@ -146,9 +163,9 @@ async fn request_log_names_the_user_and_no_secret() {
 fn misuse_ends_with_code_2_and_one_line() {
     let directory = tempfile::tempdir().expect("a directory");
     let cases: &[(&[&str], &str)] = &[
-        (&["up", "--nodes", "3"], "unexpected argument '--nodes' found"),
+        (&["up", "--cluster", "core", "--nodes", "3"], "--nodes needs --cluster full"),
         (&["up", "--data", "d"], "unexpected argument '--data' found"),
-        (&["up", "--cluster", "full"], "invalid value 'full' for '--cluster <WHAT>'"),
+        (&["up", "--cluster", "half"], "invalid value 'half' for '--cluster <WHAT>'"),
         (&["up", "--output", "xml"], "invalid value 'xml' for '--output <FORMAT>'"),
         (&["up", "--listen", "localhost"], "invalid value 'localhost' for '--listen <IP:PORT>'"),
         (&["run", "icecream"], "unrecognized subcommand 'run'"),

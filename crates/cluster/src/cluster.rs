@@ -129,7 +129,7 @@ impl Builder {
                 ended
             }
         }));
-        Cluster { stop, task, factory, nodes, awaited: kept.awaited }
+        Cluster { stop, task: Some(task), factory, nodes, awaited: kept.awaited }
     }
 }
 
@@ -144,7 +144,8 @@ impl fmt::Debug for Builder {
 /// It keeps no state that the API does not have: another one can take over at any point. Two at once on one server fight.
 pub struct Cluster {
     stop: CancellationToken,
-    task: AbortOnDropHandle<Result<(), ManagerError>>,
+    /// `None` once somebody was told how it ended.
+    task: Option<AbortOnDropHandle<Result<(), ManagerError>>>,
     factory: SharedInformerFactory,
     nodes: Option<Nodes>,
     awaited: Vec<(&'static str, watch::Receiver<bool>)>,
@@ -170,10 +171,10 @@ impl Cluster {
     /// # Errors
     /// A cache cannot be filled, or a loop ended.
     pub async fn ready(&mut self) -> Result<(), ClusterError> {
-        let Self { task, factory, awaited, .. } = self;
+        let (factory, awaited) = (self.factory.clone(), self.awaited.clone());
         let all = async {
             factory.wait_for_sync().await?;
-            for (name, so) in awaited {
+            for (name, mut so) in awaited {
                 so.wait_for(|so| *so).await.map_err(|_| ClusterError::Stopped)?;
                 tracing::debug!(name, "ready");
             }
@@ -181,7 +182,7 @@ impl Cluster {
         };
         tokio::select! {
             biased;
-            ended = task => Err(ended?.err().map_or(ClusterError::Stopped, ClusterError::from)),
+            ended = self.ended() => Err(ended.err().unwrap_or(ClusterError::Stopped)),
             ready = all => ready,
         }
     }
@@ -194,9 +195,12 @@ impl Cluster {
     /// Waits until the loops end by themselves, which they do only when one of them fails.
     ///
     /// # Errors
-    /// Why they ended.
+    /// Why they ended; told once.
     pub async fn ended(&mut self) -> Result<(), ClusterError> {
-        Ok((&mut self.task).await??)
+        let Some(task) = &mut self.task else { return Ok(()) };
+        let ended = task.await;
+        self.task = None;
+        Ok(ended??)
     }
 
     /// Stops every loop and waits for what they have begun.

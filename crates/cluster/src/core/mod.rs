@@ -5,6 +5,7 @@ mod each_namespace; // what every namespace has
 mod kinds; // what the server serves
 
 mod cluster_role; // roles that are the sum of others
+mod endpoints; // where the pods of a service are
 mod garbage; // what belongs to an object goes with it
 mod namespace; // a namespace goes with everything in it
 mod root_ca; // whom pods trust
@@ -26,5 +27,6 @@ pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
         ttl_after_finished::controller(ctx),
     ];
     loops.extend(root_ca::controller(ctx));
+    loops.extend(endpoints::controllers(ctx));
     loops
 }

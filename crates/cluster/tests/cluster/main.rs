@@ -1,5 +1,6 @@
 //! Clusters on the embedded API server, in paused time: an hour of cluster life in milliseconds.
 
+mod endpoints; // services and where their pods are
 mod garbage; // what belongs to an object goes with it
 mod harness; // a server, a cluster, and conditions to wait for
 mod life; // starting, stopping, starting again
