@@ -6,5 +6,6 @@ mod harness; // a server, a cluster, and conditions to wait for
 mod life; // starting, stopping, starting again
 mod namespaces; // what every one has, and how they go
 mod nodes; // nodes and the pods on them
+mod scheduler; // pods find their nodes
 mod upkeep; // roles, finished jobs, storage in use
 mod workloads; // from what people ask for to pods
