@@ -1,0 +1,78 @@
+//! Caches and controllers, measured: `cargo bench -p bellerophon --bench informer`.
+//!
+//! A server is started as a process of its own and filled; each client is another process, so that its CPU and memory are
+//! its own. Clients of this toolkit and of kube-runtime take turns on the same server. Shapes without a server, after
+//! client-go's own benchmarks, run in this process. Prints tables; a word after `--` picks one of them: `sync`,
+//! `reconcile`, `readers`, `updates`. `serve FILE` keeps a filled server running and writes its kubeconfig there, for other
+//! clients to be measured beside.
+#![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a benchmark prints, and measures real time")]
+
+mod clients; // what is measured, one a process
+mod objects; // what is cached
+mod process; // servers and clients as processes, and what they cost
+mod shapes; // caches without a server
+
+use std::time::Duration;
+
+use process::{Cost, Server, run_client};
+
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// How often each client runs.
+const ROUNDS: usize = 3;
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match *words {
+        ["client", name, kubeconfig] => return clients::run(name, kubeconfig),
+        ["serve", kubeconfig] => return process::serve(kubeconfig),
+        _ => {}
+    }
+    let wanted = |name: &str| words.is_empty() || words.contains(&name);
+    if wanted("sync") || wanted("reconcile") {
+        let server = Server::start()?;
+        println!("{}\n", server.content);
+        if wanted("sync") {
+            table("initial sync, 50,000 pods", &clients::SYNCS, &server, objects::PODS)?;
+        }
+        if wanted("reconcile") {
+            table("10,000 config maps reconciled once, 4 workers", &clients::RECONCILES, &server, objects::CONFIG_MAPS)?;
+        }
+    }
+    if wanted("readers") {
+        shapes::readers()?;
+    }
+    if wanted("updates") {
+        shapes::updates()?;
+    }
+    Ok(())
+}
+
+/// Runs clients in turn, and prints the median of each.
+fn table(title: &str, clients: &[&str], server: &Server, objects: usize) -> Result<(), Failure> {
+    println!("{title}\n");
+    println!("| client | wall s | CPU s | peak MiB | settled MiB | bytes an object |\n|---|---|---|---|---|---|");
+    let mut costs: Vec<Vec<Cost>> = clients.iter().map(|_| Vec::new()).collect();
+    for _ in 0..ROUNDS {
+        for (client, costs) in clients.iter().zip(&mut costs) {
+            costs.push(run_client(client, &server.kubeconfig)?);
+        }
+    }
+    for (client, costs) in clients.iter().zip(&costs) {
+        println!("| {client} | {} |", Cost::row(costs, objects));
+    }
+    println!();
+    Ok(())
+}
+
+/// The middle one of several measurements, with the extremes if they differ.
+fn median(mut figures: Vec<f64>, decimals: usize) -> String {
+    figures.sort_by(f64::total_cmp);
+    let (least, middle, most) = (figures[0], figures[figures.len() / 2], figures[figures.len() - 1]);
+    format!("{middle:.decimals$} ({least:.decimals$}–{most:.decimals$})")
+}
+
+fn seconds(time: Duration) -> f64 {
+    time.as_secs_f64()
+}
