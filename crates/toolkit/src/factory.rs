@@ -26,6 +26,8 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use crate::{
     clock::Entropy,
     informer::{AlreadyRun, EventHandler, HandlerOptions, InformerOptions, Lister, Namespaces, SharedInformer, SyncError, Tombstone},
+    metrics::Metrics,
+    trace::TraceBus,
 };
 
 /// The namespaces that every informer of a factory follows.
@@ -45,13 +47,15 @@ pub enum FactoryNamespaces {
 pub struct FactoryOptions {
     /// Where they watch at first; [`SharedInformerFactory::set_namespaces`] changes it.
     pub namespaces: FactoryNamespaces,
+    /// Where changes are traced as they reach the caches.
+    pub trace: TraceBus,
     /// Where jitter comes from.
     pub entropy: Entropy,
 }
 
 impl Default for FactoryOptions {
     fn default() -> Self {
-        Self { namespaces: FactoryNamespaces::All, entropy: Entropy::from_os() }
+        Self { namespaces: FactoryNamespaces::All, trace: TraceBus::off(), entropy: Entropy::from_os() }
     }
 }
 
@@ -78,6 +82,7 @@ trait Member: Send + Sync {
     fn set_namespaces(&self, namespaces: Namespaces);
     fn block(&self, reason: SyncError);
     fn wait_for_sync(&self) -> BoxFuture<'static, Result<(), SyncError>>;
+    fn report_to(&self, metrics: &Metrics);
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -100,6 +105,10 @@ impl<K: Resource + Send + Sync + 'static> Member for SharedInformer<K> {
         async move { informer.wait_for_sync().await }.boxed()
     }
 
+    fn report_to(&self, metrics: &Metrics) {
+        metrics.watch_informer(self);
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -118,10 +127,13 @@ struct State {
     /// In the order they were asked for.
     entries: BTreeMap<u64, Entry>,
     next_id: u64,
+    /// Where informers report, those of `entries` and those to come.
+    metrics: Option<Metrics>,
 }
 
 struct Inner {
     client: Client,
+    trace: TraceBus,
     entropy: Entropy,
     state: Mutex<State>,
     chosen: watch::Sender<FactoryNamespaces>,
@@ -184,6 +196,7 @@ impl SharedInformerFactory {
     pub fn new(client: Client, options: FactoryOptions) -> Self {
         Self(Arc::new(Inner {
             client,
+            trace: options.trace,
             entropy: options.entropy,
             state: Mutex::default(),
             chosen: watch::Sender::new(options.namespaces),
@@ -193,7 +206,8 @@ impl SharedInformerFactory {
         }))
     }
 
-    /// The informer of a namespaced kind, in the namespaces of the factory. `options.namespaces` does not count.
+    /// The informer of a namespaced kind, in the namespaces of the factory. Namespaces, trace and entropy of the options do
+    /// not count.
     ///
     /// Whoever asks for the same type, kind and selectors gets the same informer, with the other options of whoever asked
     /// first. While the factory runs it is started at once, otherwise when the factory is run.
@@ -210,6 +224,14 @@ impl SharedInformerFactory {
         K: Resource + DeserializeOwned + Send + Sync + 'static,
     {
         self.lease(kind, options, Reach::Everything)
+    }
+
+    /// Reports every informer in these metrics, those that exist and those to come. A [`Manager`](crate::Manager) does it
+    /// for the factories it runs.
+    pub fn report_to(&self, metrics: &Metrics) {
+        let mut state = self.0.lock();
+        state.entries.values().for_each(|entry| entry.member.report_to(metrics));
+        state.metrics = Some(metrics.clone());
     }
 
     /// Changes the namespaces of every informer that follows them. Objects of namespaces that are left are reported as
@@ -271,8 +293,9 @@ impl SharedInformerFactory {
         if let Some(lease) = shared {
             return lease;
         }
-        (options.namespaces, options.entropy) = (Namespaces::All, self.0.entropy.clone());
+        (options.namespaces, options.entropy, options.trace) = (Namespaces::All, self.0.entropy.clone(), self.0.trace.clone());
         let informer = SharedInformer::new(self.0.client.clone(), kind, options);
+        state.metrics.iter().for_each(|metrics| metrics.watch_informer(&informer));
         let id = state.next_id;
         state.next_id += 1;
         let held = Arc::new(Held { id, factory: self.0.clone() });

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use bellerophon::{FactoryNamespaces, FactoryOptions, InformerLease, InformerOptions, Lister, SharedInformerFactory, SyncError};
+use bellerophon::{
+    FactoryNamespaces, FactoryOptions, InformerLease, InformerOptions, Lister, Metrics, SharedInformerFactory, SyncError, TraceBus,
+    TraceEvent,
+};
 use bellerophon_apiserver::ApiServer;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
@@ -103,6 +106,36 @@ async fn equal_wishes_share_one_informer_until_the_last_lease() {
     assert!(other.has_synced());
     running.stop().await;
     assert!(!again.has_synced());
+}
+
+#[tokio::test(start_paused = true)]
+async fn informers_report_and_trace_as_their_factory_does() {
+    let (_server, client) = three_namespaces().await;
+    let (metrics, trace) = (Metrics::new(), TraceBus::new(100));
+    let factory = SharedInformerFactory::new(client.clone(), FactoryOptions { trace: trace.clone(), ..FactoryOptions::default() });
+    let early = factory.informer::<ConfigMap>((), InformerOptions { labels: Some("app=x".into()), ..InformerOptions::default() });
+    factory.report_to(&metrics);
+    let late = factory.cluster_informer::<Namespace>((), InformerOptions::default());
+    let stop = CancellationToken::new();
+    let running = tokio::spawn({
+        let (factory, stop) = (factory.clone(), stop.clone());
+        async move { factory.run(stop).await.expect("it runs once") }
+    });
+    factory.wait_for_sync().await.expect("the server answers");
+    let page = metrics.page();
+    for (name, objects) in [("configmaps", early.lister().len()), ("namespaces", late.lister().len())] {
+        assert!(page.contains(&format!("bellerophon_informer_objects{{name=\"{name}\"}} {objects}")), "{name} is not in {page}");
+    }
+    let object = ConfigMap { metadata: labelled("b", "app", "x"), ..ConfigMap::default() };
+    let made = Api::<ConfigMap>::namespaced(client, "m").create(&PostParams::default(), &object).await.expect("it is created");
+    until(|| early.lister().len() == 4).await;
+    let told = trace.since(0).records.into_iter().find_map(|record| match &record.event {
+        TraceEvent::Cached { kind, key, resource_version, .. } => Some((kind.to_string(), key.name.clone(), resource_version.clone())),
+        _ => None,
+    });
+    assert_eq!(told, Some(("ConfigMap".to_owned(), "b".to_owned(), made.resource_version())));
+    stop.cancel();
+    running.await.expect("no panic");
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,7 +28,8 @@ use crate::{
     Cause, CauseEvent, Entropy, HandlerHandle, HandlerOptions, Metrics, ObjectKey, Priority, QueueOptions, RateLimit, SharedInformer,
     SyncError, TraceBus, WorkQueue,
 };
-use core::{Core, kind_name};
+use core::Core;
+pub(crate) use core::kind_name;
 use handler::{Enqueue, Map};
 pub use outcome::{Failure, Outcome, ReconcileResult};
 use owners::Owners;

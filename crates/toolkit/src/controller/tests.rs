@@ -319,6 +319,8 @@ async fn trace_tells_why_and_what() {
     let mut world = World::new().await;
     let trace = TraceBus::new(1000);
     let client = world.client.clone();
+    let traced = InformerOptions { labels: Some("test".into()), trace: trace.clone(), ..InformerOptions::default() };
+    world.maps = SharedInformer::new(client.clone(), (), traced);
     let options = ControllerOptions { trace: trace.clone(), ..ControllerOptions::default() };
     let controller = Controller::of(&world.maps).with_options(options).reconcile_with(move |request: Request<ConfigMap>| {
         let client = client.clone();
@@ -344,6 +346,12 @@ async fn trace_tells_why_and_what() {
     let words: Vec<_> = records
         .iter()
         .map(|record| match &record.event {
+            crate::TraceEvent::Listed { objects, .. } => {
+                assert_eq!(*objects, 0);
+                "listed"
+            }
+            crate::TraceEvent::Cached { resource_version, .. } if *resource_version == version => "cached own write",
+            crate::TraceEvent::Cached { .. } => "cached",
             crate::TraceEvent::Noticed { resource_version, .. } if *resource_version == version => "noticed own write",
             crate::TraceEvent::Noticed { .. } => "noticed",
             crate::TraceEvent::Enqueued { .. } => "enqueued",
@@ -356,8 +364,23 @@ async fn trace_tells_why_and_what() {
     sorted.sort_unstable();
     assert_eq!(
         sorted,
-        ["ended", "ended", "enqueued", "enqueued", "noticed", "noticed own write", "started", "started", "wrote"],
+        [
+            "cached",
+            "cached own write",
+            "ended",
+            "ended",
+            "enqueued",
+            "enqueued",
+            "listed",
+            "noticed",
+            "noticed own write",
+            "started",
+            "started",
+            "wrote"
+        ],
         "{words:?}"
     );
+    let place = |wanted| words.iter().position(|word| *word == wanted);
+    assert!(place("cached") < place("noticed") && place("cached own write") < place("noticed own write"), "{words:?}");
     world.end().await;
 }

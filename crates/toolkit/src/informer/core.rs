@@ -12,7 +12,10 @@ use std::{
 };
 
 use kube::Resource;
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Duration, Instant},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -25,7 +28,9 @@ use crate::{
     cached::{Cached, Warm},
     fifo::Batch,
     key::ObjectKey,
+    queue::CauseEvent,
     source::SourceError,
+    trace::{TraceBus, TraceEvent},
 };
 
 /// One namespace, or all of them.
@@ -44,6 +49,10 @@ pub struct InformerStats {
     pub objects: usize,
     /// Changes that handlers were not told yet, one an object and handler.
     pub backlog: usize,
+    /// How long the oldest of those has waited.
+    pub lag: Duration,
+    /// How long the server has said nothing, on the feed that has been silent longest. Servers speak about every minute.
+    pub silence: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -53,14 +62,19 @@ pub(crate) struct Counters {
     pub(crate) undecodable: AtomicU64,
 }
 
-#[derive(Default)]
 struct Feed {
     listed: bool,
     problem: Option<SyncError>,
     resource_version: Option<String>,
+    /// When the server last said anything, or when the feed began.
+    heard: Instant,
 }
 
 impl Feed {
+    fn new() -> Self {
+        Self { listed: false, problem: None, resource_version: None, heard: Instant::now() }
+    }
+
     fn refusal(&self) -> Option<SyncError> {
         self.problem.clone().filter(|_| !self.listed)
     }
@@ -92,10 +106,12 @@ pub(crate) struct Core<K> {
     /// Told when a handler came.
     pub(crate) arrivals: Notify,
     pub(crate) counters: Counters,
+    /// Where changes are told to those who ask why, and under which name of the kind.
+    trace: (TraceBus, Arc<str>),
 }
 
 impl<K: Resource + Send + Sync + 'static> Core<K> {
-    pub(crate) fn new(what: String, decoded_max: usize) -> Self {
+    pub(crate) fn new(what: String, decoded_max: usize, trace: (TraceBus, Arc<str>)) -> Self {
         let (feeds, slots, unserved) = (BTreeMap::new(), Vec::new(), Vec::new());
         Self {
             what,
@@ -105,6 +121,7 @@ impl<K: Resource + Send + Sync + 'static> Core<K> {
             status: watch::Sender::new(Status::default()),
             arrivals: Notify::new(),
             counters: Counters::default(),
+            trace,
         }
     }
 
@@ -120,8 +137,10 @@ impl<K: Resource + Send + Sync + 'static> Core<K> {
         if let Some(feed) = distribution.feeds.get_mut(scope) {
             self.counters.relists.fetch_add(u64::from(is_list), Ordering::Relaxed);
             feed.listed |= is_list;
+            feed.heard = Instant::now();
             feed.problem = feed.problem.take().filter(|_| !is_list);
             feed.resource_version = version.or(feed.resource_version.take());
+            self.tell_trace(&transitions, first_list, feed.resource_version.as_ref());
         }
         distribution.slots.retain(|slot| !slot.removed.is_cancelled());
         for slot in &distribution.slots {
@@ -129,6 +148,24 @@ impl<K: Resource + Send + Sync + 'static> Core<K> {
         }
         if is_list {
             self.publish(&distribution);
+        }
+    }
+
+    fn tell_trace(&self, transitions: &[Transition<K>], first_list: bool, version: Option<&String>) {
+        let (bus, kind) = &self.trace;
+        if first_list {
+            let (kind, objects, resource_version) = (kind.clone(), transitions.len(), version.cloned());
+            return bus.record(|| TraceEvent::Listed { kind, objects, resource_version });
+        }
+        for transition in transitions {
+            bus.record(|| {
+                let (key, object, event) = match transition {
+                    Transition::Applied { key, before: None, after } => (key, after, CauseEvent::Added),
+                    Transition::Applied { key, after, .. } => (key, after, CauseEvent::Updated),
+                    Transition::Deleted { key, last, .. } => (key, last, CauseEvent::Deleted),
+                };
+                TraceEvent::Cached { kind: kind.clone(), key: (**key).clone(), resource_version: object.resource_version(), event }
+            });
         }
     }
 
@@ -151,7 +188,7 @@ impl<K: Resource + Send + Sync + 'static> Core<K> {
         distribution.blocked = None;
         distribution.feeds.retain(|scope, _| scopes.contains(scope));
         for scope in scopes {
-            distribution.feeds.entry(scope.clone()).or_default();
+            distribution.feeds.entry(scope.clone()).or_insert_with(Feed::new);
         }
         self.publish(&distribution);
     }
@@ -228,8 +265,17 @@ impl<K: Resource + Send + Sync + 'static> Core<K> {
         let Counters { relists, watches, undecodable } = &self.counters;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let objects = self.index().len();
-        let backlog = self.distribution().slots.iter().map(|slot| slot.mailbox.depth.load(Ordering::Relaxed)).sum();
-        InformerStats { relists: read(relists), watches: read(watches), undecodable: read(undecodable), objects, backlog }
+        let distribution = self.distribution();
+        let mailboxes = || distribution.slots.iter().map(|slot| &slot.mailbox);
+        InformerStats {
+            relists: read(relists),
+            watches: read(watches),
+            undecodable: read(undecodable),
+            objects,
+            backlog: mailboxes().map(|mailbox| mailbox.depth.load(Ordering::Relaxed)).sum(),
+            lag: mailboxes().map(Mailbox::lag).max().unwrap_or_default(),
+            silence: distribution.feeds.values().map(|feed| feed.heard.elapsed()).max().unwrap_or_default(),
+        }
     }
 
     fn publish(&self, distribution: &Distribution<K>) {

@@ -15,7 +15,10 @@ use std::{
     },
 };
 
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Duration, Instant},
+};
 
 use super::{handler::Tombstone, index::Transition};
 use crate::{
@@ -40,6 +43,8 @@ pub(crate) struct Notice<K> {
     pub(crate) in_initial_list: bool,
     /// Its place among the others.
     turn: u64,
+    /// When the oldest change in it came.
+    since: Instant,
 }
 
 /// What to call, in this order.
@@ -117,7 +122,8 @@ impl<K> Mailbox<K> {
         for (key, object) in objects {
             if !inner.notices.contains_key(&**key) {
                 let (before, after) = (Some(object.clone()), Some(object.clone()));
-                inner.insert(Notice { key: key.clone(), before, gone: None, after, in_initial_list: false, turn: 0 });
+                let since = Instant::now();
+                inner.insert(Notice { key: key.clone(), before, gone: None, after, in_initial_list: false, turn: 0, since });
             }
         }
         self.published(inner);
@@ -138,6 +144,13 @@ impl<K> Mailbox<K> {
         let notice = inner.notices.remove(&*key).expect("each turn has a notice");
         self.published(inner);
         Some(notice)
+    }
+
+    /// How long the oldest notice has waited.
+    pub(crate) fn lag(&self) -> Duration {
+        let inner = self.lock();
+        let oldest = inner.turns.first_key_value().and_then(|(_, key)| inner.notices.get(&**key));
+        oldest.map_or(Duration::ZERO, |notice| notice.since.elapsed())
     }
 
     /// The handler returned from a notice.
@@ -225,6 +238,7 @@ impl<K> Notice<K> {
             after: after.cloned(),
             in_initial_list: in_initial_list && before.is_none(),
             turn: 0,
+            since: Instant::now(),
         }
     }
 }

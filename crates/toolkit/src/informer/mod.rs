@@ -40,6 +40,7 @@ use self::{
 };
 use crate::{
     clock::Entropy,
+    controller::kind_name,
     reflector::{InitialList, Prepare, Reflector},
     source::{KubeListWatch, ListWatch},
 };
@@ -141,7 +142,7 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
         options: InformerOptions<K>,
     ) -> Self {
         let what = if kind.group.is_empty() { kind.plural.clone() } else { format!("{}.{}", kind.plural, kind.group) };
-        let core = Arc::new(Core::new(what, options.cache.decoded_max()));
+        let core = Arc::new(Core::new(what, options.cache.decoded_max(), (options.trace, kind_name(&kind))));
         let prepare = Prepare { core: core.clone(), transform: options.transform.0, form: options.cache };
         Self(Arc::new(Shared {
             core,

@@ -8,7 +8,7 @@ use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::core::Scope;
-use crate::{clock::Entropy, reflector::InitialList, source::Received};
+use crate::{clock::Entropy, reflector::InitialList, source::Received, trace::TraceBus};
 
 /// Objects a page when a list is paged, as in client-go.
 const PAGE_SIZE: u32 = 500;
@@ -136,6 +136,8 @@ pub struct InformerOptions<K> {
     pub initial_list: InitialList,
     /// Objects a page when the list is paged.
     pub page_size: u32,
+    /// Where changes are traced as they reach the cache.
+    pub trace: TraceBus,
     /// Where jitter comes from.
     pub entropy: Entropy,
 }
@@ -150,6 +152,7 @@ impl<K: Resource> Default for InformerOptions<K> {
             cache: CacheForm::default(),
             initial_list: InitialList::default(),
             page_size: PAGE_SIZE,
+            trace: TraceBus::off(),
             entropy: Entropy::from_os(),
         }
     }

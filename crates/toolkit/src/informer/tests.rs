@@ -448,13 +448,36 @@ async fn scrape_tells_of_an_informer_while_it_lives() {
     server.garble("a");
     until(|| running.informer.stats().undecodable == 1).await;
     let metrics = crate::Metrics::new();
+    let other = Running::on(&server).await;
     metrics.watch_informer(&running.informer);
+    metrics.watch_informer(&other.informer);
+    sleep(Duration::from_secs(5)).await;
     let page = metrics.page();
-    for line in ["bellerophon_informer_objects{name=\"configmaps\"} 2", "bellerophon_informer_undecodable_total{name=\"configmaps\"} 1"] {
-        assert!(page.contains(line), "{line} is not in {page}");
+    for line in [
+        "bellerophon_informer_objects{name=\"configmaps\"} 4",
+        "bellerophon_informer_undecodable_total{name=\"configmaps\"} 1",
+        "bellerophon_informer_lag_seconds{name=\"configmaps\"} 0.0",
+        "bellerophon_informer_silence_seconds{name=\"configmaps\"} 5.",
+    ] {
+        assert_eq!(page.matches(line).count(), 1, "{line} is not once in {page}");
     }
     running.stop().await;
+    other.stop().await;
     assert!(!metrics.page().contains("configmaps"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lag_is_the_age_of_the_oldest_untold_change() {
+    let server = server_with("ab");
+    let running = Running::on(&server).await;
+    assert_eq!(running.informer.stats().lag, Duration::ZERO);
+    // Nobody tells handlers anything once the informer has stopped.
+    let stopped = running.informer.clone();
+    running.stop().await;
+    stopped.add_handler(View::default(), HandlerOptions::default());
+    sleep(Duration::from_secs(7)).await;
+    let InformerStats { lag, backlog, .. } = stopped.stats();
+    assert_eq!((lag, backlog), (Duration::from_secs(7), 2));
 }
 
 #[tokio::test(start_paused = true)]

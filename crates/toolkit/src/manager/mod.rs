@@ -148,6 +148,7 @@ impl Manager {
 
     /// Runs the informers of a factory, also those asked for later. The process is ready once the first ones are synced.
     pub fn factory(mut self, factory: &SharedInformerFactory) -> Self {
+        factory.report_to(&self.options.metrics);
         let (waited, ran, synced) = (factory.clone(), factory.clone(), Arc::new(AtomicBool::new(false)));
         let seen = synced.clone();
         let check = Check::new("caches", move || if seen.load(Ordering::SeqCst) { Ok(()) } else { Err("not synced".into()) });

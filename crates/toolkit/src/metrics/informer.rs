@@ -1,10 +1,13 @@
 //! `bellerophon_informer_*`: how well caches follow the server, and their handlers the caches.
 //!
-//! In: the state of informers at scrape time. Out: five metrics an informer.
-//! Holds: an informer that is gone is no longer reported.
+//! In: the state of informers at scrape time. Out: seven metrics a kind.
+//! Holds: an informer that is gone is no longer reported; several of one kind are reported as one, so that no line comes
+//! twice.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kube::Resource;
 use prometheus_client::collector::Collector;
@@ -28,11 +31,22 @@ impl WatchedInformers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask(&self) -> Vec<(String, InformerStats)> {
-        let mut alive = Vec::new();
-        self.lock().retain(|(name, ask)| ask().inspect(|stats| alive.push((name.clone(), *stats))).is_some());
+    fn ask(&self) -> BTreeMap<String, InformerStats> {
+        let mut alive = BTreeMap::new();
+        self.lock().retain(|(name, ask)| ask().inspect(|stats| add(alive.entry(name.clone()).or_default(), stats)).is_some());
         alive
     }
+}
+
+fn add(sum: &mut InformerStats, stats: &InformerStats) {
+    let InformerStats { relists, watches, undecodable, objects, backlog, lag, silence } = sum;
+    *relists += stats.relists;
+    *watches += stats.watches;
+    *undecodable += stats.undecodable;
+    *objects += stats.objects;
+    *backlog += stats.backlog;
+    *lag = stats.lag.max(*lag);
+    *silence = stats.silence.max(*silence);
 }
 
 impl fmt::Debug for WatchedInformers {
@@ -55,6 +69,11 @@ const GAUGES: [Value<usize>; 2] = [
     ("bellerophon_informer_handler_backlog", "Changes that handlers were not told yet, one an object and handler", |stats| stats.backlog),
 ];
 
+const SECONDS: [Value<Duration>; 2] = [
+    ("bellerophon_informer_lag_seconds", "How long the oldest change has waited that a handler was not told yet", |stats| stats.lag),
+    ("bellerophon_informer_silence_seconds", "How long the server has said nothing to the most silent watch", |stats| stats.silence),
+];
+
 impl Collector for WatchedInformers {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let informers = self.ask();
@@ -69,6 +88,13 @@ impl Collector for WatchedInformers {
             for (informer, stats) in &informers {
                 let value = i64::try_from(value(stats)).unwrap_or(i64::MAX);
                 ConstGauge::new(value).encode(family.encode_family(&[("name", informer.as_str())])?)?;
+            }
+        }
+        for (name, help, value) in SECONDS {
+            let mut family = encoder.encode_descriptor(name, help, None, ConstGauge::new(0f64).metric_type())?;
+            for (informer, stats) in &informers {
+                let seconds = value(stats).as_secs_f64();
+                ConstGauge::new(seconds).encode(family.encode_family(&[("name", informer.as_str())])?)?;
             }
         }
         Ok(())

@@ -14,7 +14,27 @@ use crate::{CauseEvent, ObjectKey};
 /// What one record says. A write and the watch event it caused share kind, key and resource version.
 #[derive(Clone, Debug)]
 pub enum TraceEvent {
-    /// A watch told of a change.
+    /// A cache was filled for the first time. Its objects are not told one by one.
+    Listed {
+        /// Their kind.
+        kind: Arc<str>,
+        /// How many there were.
+        objects: usize,
+        /// The version of the list.
+        resource_version: Option<String>,
+    },
+    /// A watch, or a list that followed a cut one, told a cache of a change.
+    Cached {
+        /// The kind of the object.
+        kind: Arc<str>,
+        /// The object.
+        key: ObjectKey,
+        /// Its version after the change, if known.
+        resource_version: Option<String>,
+        /// What happened.
+        event: CauseEvent,
+    },
+    /// A controller was told of a change.
     Noticed {
         /// The kind of the object.
         kind: Arc<str>,
@@ -90,6 +110,10 @@ impl fmt::Display for TraceEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = |version: &Option<String>| version.as_ref().map_or(String::new(), |version| format!(" at {version}"));
         match self {
+            Self::Listed { kind, objects, resource_version } => write!(f, "{objects} of {kind} listed{}", at(resource_version)),
+            Self::Cached { kind, key, resource_version, event } => {
+                write!(f, "cache of {kind}: {key} {}{}", event.as_str(), at(resource_version))
+            }
             Self::Noticed { kind, key, resource_version, event } => {
                 write!(f, "{kind} {key} {}{}", event.as_str(), at(resource_version))
             }

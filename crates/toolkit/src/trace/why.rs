@@ -76,6 +76,8 @@ pub(super) fn link(records: &[Record], key: &ObjectKey) -> Why {
 impl Links {
     fn read(&mut self, record: &Record) {
         match &record.event {
+            // What a cache saw, a controller was told as well.
+            TraceEvent::Listed { .. } | TraceEvent::Cached { .. } => {}
             TraceEvent::Noticed { kind, key, resource_version, .. } => {
                 self.noticed.insert((kind.clone(), key.clone(), resource_version.clone()), record.clone());
             }
