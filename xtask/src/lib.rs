@@ -4,6 +4,8 @@ pub mod check; // what CI runs, step by step
 pub mod tasks; // the subcommands
 pub mod tidy; // the rules a compiler does not check
 pub mod types; // the table of built-in types
+pub mod upstream; // Kubernetes' own conformance tests
+pub mod upstream_report; // what came out of them
 
 use std::path::{Path, PathBuf};
 

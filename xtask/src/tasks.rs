@@ -3,7 +3,7 @@
 
 use std::{path::Path, process::Command};
 
-use crate::{check, root, tidy, types};
+use crate::{check, root, tidy, types, upstream};
 
 /// Why a task did not end well.
 #[derive(Debug)]
@@ -95,6 +95,11 @@ fn run_conformance(arguments: &[String]) -> Result<(), Failure> {
         Some(2) => Err(Failure::Misused("conformance was called wrongly, see above".to_owned())),
         _ => Err(Failure::Failed("conformance: the answers are not those on record, see above".to_owned())),
     }
+}
+
+fn run_upstream(arguments: &[String]) -> Result<(), Failure> {
+    let options = upstream::Options::read(arguments).map_err(Failure::Misused)?;
+    upstream::run(&root(), &options).map_err(Failure::Failed)
 }
 
 fn run_types(arguments: &[String]) -> Result<(), Failure> {

@@ -32,6 +32,8 @@ pub(crate) struct Row {
     pub(crate) strategy: &'static Strategy,
     /// The fields a selector may name; empty for the usual `metadata.name` and `metadata.namespace`.
     pub(crate) selectable: &'static [Field],
+    /// The fields that selectors may name where the same objects are read as another kind.
+    pub(crate) selectable_elsewhere: &'static [Field],
     /// Where objects are kept when not under this row's own name and version.
     pub(crate) stored_as: Option<&'static StoredAs>,
     /// What errors call it, where that is not its plural.
@@ -156,6 +158,10 @@ impl Row {
         Self { selectable, ..self }
     }
 
+    pub(super) const fn selectable_elsewhere(self, selectable_elsewhere: &'static [Field]) -> Self {
+        Self { selectable_elsewhere, ..self }
+    }
+
     /// Kept in another row's form.
     pub(super) const fn stored_as(self, stored_as: &'static StoredAs) -> Self {
         Self { stored_as: Some(stored_as), ..self }
@@ -192,6 +198,7 @@ pub(super) const fn row(
         subresources: &[],
         strategy,
         selectable: &[],
+        selectable_elsewhere: &[],
         stored_as: None,
         error_name: None,
         deprecated: None,

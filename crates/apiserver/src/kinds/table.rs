@@ -40,7 +40,7 @@ pub(crate) static ROWS: &[Row] = &[
     core("Endpoints", "endpoints", &endpoints::ENDPOINTS)
         .short(&["ep"])
         .deprecated("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
-    core("Event", "events", &event::EVENT).short(&["ev"]).selectable(selectable::EVENT),
+    core("Event", "events", &event::EVENT).short(&["ev"]).selectable(selectable::EVENT).selectable_elsewhere(selectable::EVENTS_EVENT),
     core("LimitRange", "limitranges", &limit_range::LIMIT_RANGE).short(&["limits"]),
     core("Namespace", "namespaces", &namespace::NAMESPACE)
         .cluster_wide()
@@ -121,6 +121,7 @@ pub(crate) static ROWS: &[Row] = &[
     v1("events.k8s.io", "Event", "events", &event::EVENTS_EVENT)
         .short(&["ev"])
         .selectable(selectable::EVENTS_EVENT)
+        .selectable_elsewhere(selectable::EVENT)
         .stored_as(&event::STORED_AS_CORE),
     v1("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", &Strategy::asking(Review::Own)).cluster_wide().verbs(CREATE),
     v1("authentication.k8s.io", "TokenReview", "tokenreviews", &Strategy::asking(Review::Token)).cluster_wide().verbs(CREATE),
@@ -275,6 +276,16 @@ mod tests {
         assert_eq!(groups[..6], ["", "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io"]);
         assert_eq!(versions[6..8], [("autoscaling", "v2"), ("autoscaling", "v1")]);
         assert_eq!(groups[groups.len() - 2..], ["resource.k8s.io", "flowcontrol.apiserver.k8s.io"]);
+    }
+
+    #[test]
+    fn objects_are_selected_by_the_fields_of_every_kind_they_are_read_as() {
+        for row in ROWS {
+            let known = |label: &str| row.selectable.iter().chain(row.selectable_elsewhere).any(|field| field.label == label);
+            for other in ROWS.iter().filter(|other| other.storage() == row.storage()) {
+                assert!(other.selectable.iter().all(|field| known(field.label)), "{} {}", row.api_version(), row.kind);
+            }
+        }
     }
 
     #[test]

@@ -153,7 +153,9 @@ impl Resource {
     /// What selectors look at.
     pub(crate) fn facets(&self, object: &Object) -> Facets {
         let fields = match &self.source {
-            Source::BuiltIn(row) => row.selectable.iter().map(|f| (Arc::from(f.label), f.of(object))).collect(),
+            Source::BuiltIn(row) => {
+                row.selectable.iter().chain(row.selectable_elsewhere).map(|f| (Arc::from(f.label), f.of(object))).collect()
+            }
             Source::Custom(custom) => custom.selected(object),
         };
         Facets { uid: object.meta.uid.clone(), labels: object.meta.labels.clone(), fields }

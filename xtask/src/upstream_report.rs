@@ -1,0 +1,202 @@
+//! The report of the upstream suite, in words.
+//! In: ginkgo's JSON report, and the list of what was left out. Out: a summary for the terminal, and a page.
+
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
+
+use serde_json::Value;
+
+type Result<T> = std::result::Result<T, String>;
+
+/// Tests that are not run, or not expected to pass, with the reasons.
+#[derive(Debug)]
+pub struct LeftOut {
+    groups: Vec<Group>,
+}
+
+#[derive(Debug)]
+struct Group {
+    reason: String,
+    /// Regular expressions of names, for ginkgo.
+    tests: Vec<String>,
+}
+
+impl LeftOut {
+    /// Reads the list: objects with a `reason` and `tests`.
+    ///
+    /// # Errors
+    /// A file that is no such list.
+    pub fn read(path: &Path) -> Result<Self> {
+        let list = read(path)?;
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let group = |value: &Value| {
+            let tests = value["tests"].as_array()?.iter().map(text).collect::<Option<Vec<_>>>()?;
+            Some(Group { reason: text(&value["reason"])?, tests })
+        };
+        let groups: Option<Vec<Group>> = list.as_array().and_then(|groups| groups.iter().map(group).collect());
+        groups.map(|groups| Self { groups }).ok_or_else(|| format!("{} is no list of reasons and tests", path.display()))
+    }
+
+    /// One regular expression for all of them.
+    pub fn expression(&self) -> String {
+        self.groups.iter().flat_map(|group| &group.tests).map(String::as_str).collect::<Vec<_>>().join("|")
+    }
+}
+
+/// What became of every test that ran.
+#[derive(Debug)]
+pub struct Report {
+    tests: Vec<Test>,
+    /// Tests of the conformance suite that were left out.
+    skipped: usize,
+}
+
+#[derive(Debug)]
+struct Test {
+    /// `sig-api-machinery`.
+    group: String,
+    name: String,
+    passed: bool,
+    /// The first line of what went wrong.
+    why: String,
+}
+
+impl Report {
+    /// Reads ginkgo's report.
+    ///
+    /// # Errors
+    /// A file that is no report, or a suite in which nothing ran.
+    pub fn read(path: &Path) -> Result<Self> {
+        let report = read(path)?;
+        let specs = report[0]["SpecReports"].as_array().ok_or_else(|| format!("{} is no report", path.display()))?;
+        let its = || specs.iter().filter(|spec| spec["LeafNodeType"] == "It");
+        let tests: Vec<Test> =
+            its().filter(|spec| !["skipped", "pending"].iter().any(|state| spec["State"] == *state)).map(Test::of).collect();
+        if tests.is_empty() {
+            let broken = specs.iter().find(|spec| spec["State"] == "failed").map(|spec| spec["Failure"]["Message"].to_string());
+            return Err(format!("no test ran: {}", broken.unwrap_or_default()));
+        }
+        let skipped = its().filter(|spec| spec["State"] == "skipped" && name_of(spec).contains("[Conformance]")).count();
+        Ok(Self { tests, skipped })
+    }
+
+    /// The tests that did not pass, by name.
+    pub fn failed(&self) -> impl Iterator<Item = &str> {
+        self.tests.iter().filter(|test| !test.passed).map(|test| test.name.as_str())
+    }
+
+    /// For the terminal.
+    pub fn summary(&self) -> String {
+        let mut text = String::new();
+        for test in self.tests.iter().filter(|test| !test.passed) {
+            put(&mut text, format_args!("FAIL {}\n     {}\n", test.name, test.why));
+        }
+        let passed = self.tests.iter().filter(|test| test.passed).count();
+        put(&mut text, format_args!("{passed} of {} passed; {} more are left out", self.tests.len(), self.skipped));
+        text
+    }
+
+    /// The page of results.
+    pub fn page(&self, left_out: &LeftOut) -> String {
+        let mut text = String::from(HEAD);
+        let mut groups: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for test in &self.tests {
+            let (passed, all) = groups.entry(&test.group).or_default();
+            *passed += usize::from(test.passed);
+            *all += 1;
+        }
+        for (group, (passed, all)) in &groups {
+            put(&mut text, format_args!("| {group} | {passed} of {all} |\n"));
+        }
+        let passed = self.tests.iter().filter(|test| test.passed).count();
+        put(&mut text, format_args!("| **all** | {passed} of {} |\n", self.tests.len()));
+        let mut failed: Vec<&Test> = self.tests.iter().filter(|test| !test.passed).collect();
+        failed.sort_by(|a, b| a.name.cmp(&b.name));
+        if !failed.is_empty() {
+            text.push_str("\n## Not passed\n\n");
+            failed.iter().for_each(|test| put(&mut text, format_args!("- {}: {}\n", test.name, test.why)));
+        }
+        put(&mut text, format_args!("\n## Left out ({})\n\n", self.skipped));
+        for group in &left_out.groups {
+            put(&mut text, format_args!("- {}: {}\n", group.reason, group.tests.join(", ")));
+        }
+        text
+    }
+}
+
+impl Test {
+    fn of(spec: &Value) -> Self {
+        let name = name_of(spec);
+        let group = name.split(['[', ']']).find(|word| word.starts_with("sig-")).unwrap_or("other").to_owned();
+        let why = spec["Failure"]["Message"].as_str().unwrap_or_default().lines().next().unwrap_or_default();
+        let why: String = why.chars().take(200).collect();
+        let name = name.replace(" [Conformance]", "");
+        Self { group, name, passed: spec["State"] == "passed", why }
+    }
+}
+
+fn name_of(spec: &Value) -> String {
+    let above = spec["ContainerHierarchyTexts"].as_array().into_iter().flatten();
+    let words = above.chain([&spec["LeafNodeText"]]).filter_map(Value::as_str).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+const HEAD: &str = "# Kubernetes' own conformance tests
+
+<!-- Generated by `cargo xtask upstream --write-docs`; do not edit. -->
+
+The end-to-end conformance tests of Kubernetes 1.36.4, built from their Go modules and run unchanged against `bellerophon up --cluster full`, whose nodes
+run no containers. Tests that need one (to read what it wrote, to reach it over a network, to mount a volume into it) are left out, by the list below.
+
+```
+cargo xtask upstream                         # against the embedded server; needs Go and the network for its modules
+cargo xtask upstream --kubeconfig FILE       # against any other server
+cargo xtask upstream --focus 'Watchers'      # some of them
+```
+
+| tests of | passed |
+|---|---|
+";
+
+fn read(path: &Path) -> Result<Value> {
+    let bytes = fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    serde_json::from_slice(&bytes).map_err(|e| format!("{} is not JSON: {e}", path.display()))
+}
+
+fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    text.write_fmt(arguments).expect("a string takes any text");
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn report() -> Report {
+        let spec = |name: &str, state: &str, why: &str| json!({"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-x] Things"], "LeafNodeText": name, "State": state, "Failure": {"Message": why}});
+        let specs = json!([{"SpecReports": [
+            {"LeafNodeType": "SynchronizedBeforeSuite", "State": "passed"},
+            spec("work [Conformance]", "passed", ""),
+            spec("break [Conformance]", "failed", "first line\nsecond line"),
+            spec("sleep [Conformance]", "skipped", ""),
+            spec("are no promise", "skipped", ""),
+        ]}]);
+        let path = std::env::temp_dir().join(format!("upstream-report-{}.json", std::process::id()));
+        fs::write(&path, specs.to_string()).expect("a file can be written");
+        let report = Report::read(&path).expect("a good report");
+        drop(fs::remove_file(path));
+        report
+    }
+
+    #[test]
+    fn report_tells_what_failed_and_what_was_left_out() {
+        let report = report();
+        assert_eq!(report.summary(), "FAIL [sig-x] Things break\n     first line\n1 of 2 passed; 1 more are left out");
+        let left_out = LeftOut { groups: vec![Group { reason: "they sleep".into(), tests: vec!["sleep".into(), "doze".into()] }] };
+        assert_eq!(left_out.expression(), "sleep|doze");
+        let page = report.page(&left_out);
+        for part in ["| sig-x | 1 of 2 |", "- [sig-x] Things break: first line\n", "## Left out (1)\n\n- they sleep: sleep, doze\n"] {
+            assert!(page.contains(part), "{part} is missing in\n{page}");
+        }
+    }
+}
