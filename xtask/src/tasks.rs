@@ -36,6 +36,12 @@ const TASKS: &[Task] = &[
         run: run_conformance,
     },
     Task {
+        name: "upstream",
+        arguments: "[OPTION…]",
+        purpose: "run Kubernetes' own conformance tests, where Go is present",
+        run: run_upstream,
+    },
+    Task {
         name: "types",
         arguments: "FACTS GO_FACTS PUBLISHED",
         purpose: "write the API server's table of built-in types anew",
