@@ -52,6 +52,15 @@ async fn reconcile(client: Client, recorder: EventRecorder, request: Request<Con
     Ok(Outcome::RequeueAfter(Duration::from_secs(45)))
 }
 
+/// Labels each secret with the controller's name.
+async fn mark(client: Client, request: Request<Secret>) -> ReconcileResult {
+    let Some(secret) = request.object.as_deref() else { return Ok(Outcome::Done) };
+    let name = request.writes().controller().to_string();
+    let change = |secret: &mut Secret| _ = secret.labels_mut().insert(name, "seen".into());
+    request.writes().create_or_patch(&api(&client), Some(secret), Secret::default(), change).await?;
+    Ok(Outcome::Done)
+}
+
 /// One process of the two.
 fn process(client: &Client, who: &'static str, entropy: &Entropy, clock: WallClock) -> Manager {
     let seeded = || entropy.clone();
@@ -59,27 +68,30 @@ fn process(client: &Client, who: &'static str, entropy: &Entropy, clock: WallClo
     let maps = SharedInformer::<ConfigMap>::new(client.clone(), (), options);
     let secrets = SharedInformer::<Secret>::new(client.clone(), (), InformerOptions { entropy: seeded(), ..InformerOptions::default() });
     let (recorder, writer) = EventRecorder::new(client.clone(), "hero", who, clock, seeded());
-    let backoff = Backoff { first_delay: Duration::from_secs(1), jitter: 0.5, ..Backoff::default() };
-    let options = ControllerOptions {
-        workers: 3,
-        rate_limit: RateLimit { backoff: Some(backoff), bucket: None },
-        entropy: seeded(),
-        ..ControllerOptions::default()
+    let options = || {
+        let backoff = Backoff { first_delay: Duration::from_secs(1), jitter: 0.5, ..Backoff::default() };
+        let rate_limit = RateLimit { backoff: Some(backoff), bucket: None };
+        ControllerOptions { workers: 3, rate_limit, entropy: seeded(), ..ControllerOptions::default() }
     };
     let for_work = client.clone();
-    let controller = Controller::of(&maps)
+    let makers = Controller::of(&maps)
         .owns(&secrets)
-        .with_options(options)
+        .with_options(options())
         .reconcile_with(move |request| reconcile(for_work.clone(), recorder.clone(), request));
+    // Several more that wait for the same caches and work on the same objects.
+    let markers = ["mark-a", "mark-b", "mark-c"].map(|name| {
+        let client = client.clone();
+        Controller::of(&secrets).with_options(options()).named(name).reconcile_with(move |request| mark(client.clone(), request))
+    });
     let leader = Some(LeaderOptions::new("default", "lock", who));
-    Manager::new(client.clone(), ManagerOptions { leader, clock, entropy: seeded(), ..ManagerOptions::default() })
-        .cache(&maps)
-        .cache(&secrets)
-        .controller(controller)
-        .background("events", move |stop| async move {
+    let manager = Manager::new(client.clone(), ManagerOptions { leader, clock, entropy: seeded(), ..ManagerOptions::default() });
+    markers.into_iter().fold(manager.cache(&maps).cache(&secrets).controller(makers), Manager::controller).background(
+        "events",
+        move |stop| async move {
             writer.run(stop).await;
             Ok(())
-        })
+        },
+    )
 }
 
 async fn tell(seed: u64) -> Vec<String> {

@@ -142,7 +142,10 @@ impl Metrics {
     }
 
     pub(crate) fn set_leader(&self, lease: &str, leads: bool) {
-        self.0.leader.get_or_create(&NameLabel { name: lease.into() }).set(i64::from(leads));
+        let label = NameLabel { name: lease.into() };
+        self.0.leader.get_or_create(&label).set(i64::from(leads));
+        // Both series of a lease exist from the first.
+        drop(self.0.slowpath.get_or_create(&label));
     }
 
     pub(crate) fn count_slowpath(&self, lease: &str) {
