@@ -1,5 +1,4 @@
 //! Promises of the trace: two controllers on one bus, and the way from one's write to the other's.
-#![expect(clippy::unwrap_used, reason = "a failed expectation in a test is the failure of the test")]
 
 mod harness;
 
