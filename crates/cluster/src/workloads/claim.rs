@@ -8,14 +8,13 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use bellerophon::Failure;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::core::{Selector, SelectorExt};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::hand::Hand;
+use super::hand::{Hand, Kind, is_code};
 
 /// What is to happen with one child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +78,26 @@ pub(crate) async fn claim_all<O, C>(
     matches: impl Fn(&C) -> bool,
 ) -> Result<Vec<Arc<C>>, Failure>
 where
-    O: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-    C: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    O: Kind + Clone + Debug + DeserializeOwned,
+    C: Kind + Clone + Debug + DeserializeOwned,
+{
+    claim_tracked(hand, owner, children, matches, &[]).await
+}
+
+/// As [`claim_all`]; what is adopted gets finalizers, what is released loses them.
+///
+/// # Errors
+/// As for [`claim_all`].
+pub(crate) async fn claim_tracked<O, C>(
+    hand: &Hand<'_>,
+    owner: &O,
+    children: Vec<Arc<C>>,
+    matches: impl Fn(&C) -> bool,
+    finalizers: &[&str],
+) -> Result<Vec<Arc<C>>, Failure>
+where
+    O: Kind + Clone + Debug + DeserializeOwned,
+    C: Kind + Clone + Debug + DeserializeOwned,
 {
     let mut claimed = Vec::with_capacity(children.len());
     let mut may_adopt = false;
@@ -88,13 +105,13 @@ where
         match claim(owner, &*child, matches(&child)) {
             Claim::Keep => claimed.push(child),
             Claim::Ignore => {}
-            Claim::Release => release(hand, owner, &*child).await?,
+            Claim::Release => release(hand, &*child, &release_patch(owner, &*child, finalizers)).await?,
             Claim::Adopt => {
                 if !may_adopt {
                     still_there(hand, owner).await?;
                     may_adopt = true;
                 }
-                if adopt(hand, owner, &*child).await? {
+                if adopt(hand, &*child, &adopt_patch(owner, &*child, finalizers)).await? {
                     claimed.push(child);
                 }
             }
@@ -111,7 +128,7 @@ pub(crate) fn matches<C: Resource>(selector: &Selector, child: &C) -> bool {
 /// The cache may be older than a deletion of the owner, and what a dead owner adopts is collected as garbage.
 async fn still_there<O>(hand: &Hand<'_>, owner: &O) -> Result<(), Failure>
 where
-    O: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    O: Kind + Clone + Debug + DeserializeOwned,
 {
     let owners = Api::<O>::namespaced(hand.client.clone(), &owner.namespace().unwrap_or_default());
     let fresh = owners.get(&owner.name_any()).await?;
@@ -126,34 +143,37 @@ where
 }
 
 /// Says whether the child is ours now; one that is gone is not.
-async fn adopt<O, C>(hand: &Hand<'_>, owner: &O, child: &C) -> Result<bool, Failure>
-where
-    O: Resource<DynamicType = ()>,
-    C: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
-    let patch = json!({ "metadata": { "uid": child.uid(), "ownerReferences": [controller_reference(owner)] } });
-    match hand.patch::<C>(child, &patch).await {
+async fn adopt<C: Kind>(hand: &Hand<'_>, child: &C, patch: &Value) -> Result<bool, Failure> {
+    match hand.patch(child, patch).await {
         Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) if is_code(&error, 404) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-async fn release<O, C>(hand: &Hand<'_>, owner: &O, child: &C) -> Result<(), Failure>
-where
-    O: Resource<DynamicType = ()>,
-    C: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
-    match hand.patch::<C>(child, &release_patch(owner, child)).await {
+async fn release<C: Kind>(hand: &Hand<'_>, child: &C, patch: &Value) -> Result<(), Failure> {
+    match hand.patch(child, patch).await {
         Ok(_) => Ok(()),
         // Gone, or no longer ours, or another object of the same name: nothing is left to release.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 422) => Ok(()),
+        Err(error) if is_code(&error, 404) || is_code(&error, 422) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-fn release_patch<O: Resource, C: Resource>(owner: &O, child: &C) -> Value {
-    json!({ "metadata": { "uid": child.uid(), "ownerReferences": [{ "$patch": "delete", "uid": owner.uid() }] } })
+fn adopt_patch<O: Kind, C: Resource>(owner: &O, child: &C, finalizers: &[&str]) -> Value {
+    let mut patch = json!({ "metadata": { "uid": child.uid(), "ownerReferences": [controller_reference(owner)] } });
+    if !finalizers.is_empty() {
+        patch["metadata"]["finalizers"] = json!(finalizers);
+    }
+    patch
+}
+
+fn release_patch<O: Resource, C: Resource>(owner: &O, child: &C, finalizers: &[&str]) -> Value {
+    let mut patch = json!({ "metadata": { "uid": child.uid(), "ownerReferences": [{ "$patch": "delete", "uid": owner.uid() }] } });
+    if !finalizers.is_empty() {
+        patch["metadata"]["$deleteFromPrimitiveList/finalizers"] = json!(finalizers);
+    }
+    patch
 }
 
 #[cfg(test)]

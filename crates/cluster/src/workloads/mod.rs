@@ -9,6 +9,7 @@ mod hand; // writes
 mod note; // what people are told
 mod pod_control; // creating and deleting pods
 mod pods; // what a loop asks of a pod
+mod rank; // which pods go first
 mod revision; // templates to go back to
 mod share; // numbers in percent
 mod template; // pods made from templates
@@ -16,6 +17,7 @@ mod wake; // whom a change concerns
 
 mod daemon_set; // one pod on every node
 mod deployment; // one template at a time, rolled out
+mod job; // pods that are to end well
 mod replica_set; // so many equal pods
 mod stateful_set; // members with names and storage
 
@@ -32,5 +34,6 @@ pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
         stateful_set::controller(ctx),
         replica_set::replica_sets(ctx),
         replica_set::replication_controllers(ctx),
+        job::controller(ctx),
     ]
 }

@@ -6,7 +6,6 @@
 //! its answer may leave one pod too many, which the next pass deletes.
 
 mod plan; // what to do, and what to say
-mod rank; // which pods go first
 
 use std::fmt::Debug;
 use std::sync::Arc;

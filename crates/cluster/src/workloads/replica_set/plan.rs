@@ -12,8 +12,8 @@ use k8s_openapi::api::apps::v1::{ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::rank::first_to_go;
 use crate::workloads::pods::{is_available, is_ready, label};
+use crate::workloads::rank::first_to_go;
 
 /// How many pods are created or deleted in one pass, as upstream.
 pub(super) const BURST: usize = 500;

@@ -2,6 +2,7 @@
 
 mod daemon_set; // one pod on every node
 mod deployment; // one template at a time, rolled out
+mod job; // pods that are to end well
 mod replica_set; // so many equal pods
 mod stateful_set; // members with names and storage
 

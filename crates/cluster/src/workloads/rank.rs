@@ -17,7 +17,7 @@ use crate::workloads::pods::{annotation, is_active, is_ready, node_name, phase, 
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// The `count` pods that go first. `related` are all pods that the owner's owner has, which tell how crowded nodes are.
-pub(super) fn first_to_go(mut pods: Vec<Arc<Pod>>, related: &[Arc<Pod>], count: usize, now: Timestamp) -> Vec<Arc<Pod>> {
+pub(crate) fn first_to_go(mut pods: Vec<Arc<Pod>>, related: &[Arc<Pod>], count: usize, now: Timestamp) -> Vec<Arc<Pod>> {
     if count < pods.len() {
         let mut crowd: HashMap<&str, usize> = HashMap::new();
         for pod in related.iter().filter(|pod| is_active(pod)) {

@@ -1,0 +1,155 @@
+//! Sets of completion indexes, as objects have them: `0-2,5,7-9`.
+//!
+//! In: indexes, or their text. Out: a set; its text.
+//! Holds: the set is kept as ranges, so a million finished indexes cost little; what cannot be read is left out.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A set of indexes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Indexes {
+    /// From the first to the last index of each range. Ranges neither touch nor overlap.
+    ranges: BTreeMap<i32, i32>,
+}
+
+impl Indexes {
+    /// Reads the text; indexes from `completions` on do not count.
+    pub(super) fn parse(text: &str, completions: i32) -> Self {
+        let mut indexes = Self::default();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            if let (Ok(first), Ok(last)) = (first.parse::<i32>(), last.parse::<i32>()) {
+                indexes.insert_range(first.max(0), last.min(completions - 1));
+            }
+        }
+        indexes
+    }
+
+    pub(super) fn insert(&mut self, index: i32) {
+        self.insert_range(index, index);
+    }
+
+    fn insert_range(&mut self, mut first: i32, mut last: i32) {
+        if first > last {
+            return;
+        }
+        let touching: Vec<_> = self
+            .ranges
+            .range(..=last.saturating_add(1))
+            .rev()
+            .take_while(|(_, known_last)| known_last.saturating_add(1) >= first)
+            .map(|(first, last)| (*first, *last))
+            .collect();
+        for (known_first, known_last) in touching {
+            self.ranges.remove(&known_first);
+            (first, last) = (first.min(known_first), last.max(known_last));
+        }
+        self.ranges.insert(first, last);
+    }
+
+    pub(super) fn contains(&self, index: i32) -> bool {
+        self.ranges.range(..=index).next_back().is_some_and(|(_, last)| *last >= index)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> i32 {
+        self.ranges.iter().map(|(first, last)| last - first + 1).sum()
+    }
+
+    /// Adds all indexes of another set.
+    pub(super) fn insert_all(&mut self, other: &Self) {
+        other.ranges.iter().for_each(|(first, last)| self.insert_range(*first, *last));
+    }
+
+    /// How many are in both.
+    pub(super) fn common(&self, other: &Self) -> i32 {
+        let overlap = |(first, last): (&i32, &i32)| -> i32 {
+            let before = other.ranges.range(..*first).next_back();
+            let within = before.into_iter().chain(other.ranges.range(*first..=*last));
+            within.map(|(other_first, other_last)| (last.min(other_last) - first.max(other_first) + 1).max(0)).sum()
+        };
+        self.ranges.iter().map(overlap).sum()
+    }
+
+    /// The first `count` indexes below `completions` that are not in the set.
+    pub(super) fn missing(&self, completions: i32, count: usize) -> Vec<i32> {
+        let mut found = Vec::new();
+        let mut candidate = 0;
+        for (first, last) in self.ranges.iter().chain([(&completions, &completions)]) {
+            let free = candidate..(*first).min(completions);
+            found.extend(free.take(count - found.len()));
+            if found.len() == count {
+                break;
+            }
+            candidate = last + 1;
+        }
+        found
+    }
+}
+
+impl fmt::Display for Indexes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, (first, last)) in self.ranges.iter().enumerate() {
+            let comma = if position > 0 { "," } else { "" };
+            match last - first {
+                0 => write!(f, "{comma}{first}")?,
+                1 => write!(f, "{comma}{first},{last}")?,
+                _ => write!(f, "{comma}{first}-{last}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_read_and_written_as_kubernetes_does() {
+        for (text, completions, written, count) in [
+            ("", 10, "", 0),
+            ("3", 10, "3", 1),
+            ("0-2,4", 10, "0-2,4", 4),
+            ("0,1", 10, "0,1", 2),
+            ("0,1,2", 10, "0-2", 3),
+            ("5-20", 10, "5-9", 5),
+            ("12", 10, "", 0),
+            ("what,4,x-y", 10, "4", 1),
+            ("4,0-3,9", 10, "0-4,9", 6),
+        ] {
+            let indexes = Indexes::parse(text, completions);
+            assert_eq!((indexes.to_string().as_str(), indexes.len()), (written, count), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn ranges_grow_together() {
+        let mut indexes = Indexes::default();
+        for index in [5, 7, 6, 0, 6, 1] {
+            indexes.insert(index);
+        }
+        assert_eq!(indexes.to_string(), "0,1,5-7");
+        assert!(indexes.contains(6) && !indexes.contains(4) && !indexes.contains(8));
+    }
+
+    #[test]
+    fn missing_ones_are_found_in_order() {
+        let indexes = Indexes::parse("0,1,4-6,9", 10);
+        assert_eq!(indexes.missing(10, 3), [2, 3, 7]);
+        assert_eq!(indexes.missing(10, 99), [2, 3, 7, 8]);
+        assert_eq!(indexes.missing(3, 99), [2]);
+        assert_eq!(Indexes::default().missing(2, 5), [0, 1]);
+        assert_eq!(indexes.missing(10, 0), Vec::<i32>::new());
+    }
+
+    #[test]
+    fn common_ones_are_counted() {
+        let indexes = Indexes::parse("0-4,8,10-20", 100);
+        for (other, count) in [("0-100", 17), ("3-9", 3), ("5-7", 0), ("20", 1), ("4,8,10,15-16", 5)] {
+            assert_eq!(indexes.common(&Indexes::parse(other, 100)), count, "{other}");
+            assert_eq!(Indexes::parse(other, 100).common(&indexes), count, "{other}");
+        }
+    }
+}
