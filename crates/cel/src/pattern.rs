@@ -1,5 +1,5 @@
 //! Regular expressions as Go writes them, matched by Rust's engine in linear time.
-//! In: the `pattern` of a schema. Out: whether a string matches, or Go's words for what is wrong with the pattern.
+//! In: the pattern of a schema or an expression. Out: whether a string matches, or Go's words for what is wrong with the pattern.
 //! Holds: a compiled pattern takes at most [`PROGRAM_BYTES_MAX`]; the two dialects differ only where [`Translation`] says.
 
 use regex::{Regex, RegexBuilder};
@@ -10,32 +10,40 @@ const PROGRAM_BYTES_MAX: usize = 4 << 20;
 /// Go's ceiling for `x{n}`.
 const REPEAT_MAX: u32 = 1000;
 
-/// A pattern and what became of it.
+/// A regular expression in Go's dialect, and what became of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Pattern {
-    /// The text as the definition has it; messages show it.
-    pub(crate) source: String,
+pub struct Pattern {
+    /// The text as it was written; messages show it.
+    pub source: String,
     compiled: Result<Regex, String>,
 }
 
 impl Pattern {
-    pub(crate) fn new(source: String) -> Self {
+    /// Compiles a pattern. A broken one is kept, so that what is wrong with it can be told.
+    #[must_use]
+    pub fn new(source: String) -> Self {
         let compiled = compile(&source);
         Self { source, compiled }
     }
 
     /// What is wrong with the pattern, in Go's words.
-    pub(crate) fn problem(&self) -> Option<&str> {
+    #[must_use]
+    pub fn problem(&self) -> Option<&str> {
         self.compiled.as_ref().err().map(String::as_str)
     }
 
     /// Whether the pattern is found in `text`; a broken pattern is found nowhere.
-    pub(crate) fn is_match(&self, text: &str) -> bool {
+    #[must_use]
+    pub fn is_match(&self, text: &str) -> bool {
         self.compiled.as_ref().is_ok_and(|regex| regex.is_match(text))
     }
 }
 
-fn compile(source: &str) -> Result<Regex, String> {
+/// Compiles a pattern.
+///
+/// # Errors
+/// What is wrong with it, in Go's words.
+pub(crate) fn compile(source: &str) -> Result<Regex, String> {
     let translated = Translation::of(source).map_err(|e| format!("error parsing regexp: {e}"))?;
     RegexBuilder::new(&translated).size_limit(PROGRAM_BYTES_MAX).build().map_err(|e| format!("error parsing regexp: {}", in_go(source, &e)))
 }

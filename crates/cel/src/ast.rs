@@ -1,0 +1,158 @@
+//! The tree of an expression after macros are gone.
+//! In: nothing. Out: the node types that parsing makes and that checking, pricing and planning walk.
+//! Holds: every node has an id of its own; the tree is at most a few times [`crate::parser::DEPTH_MAX`] deep.
+
+use std::sync::Arc;
+
+/// What tells one node from another; also the index of its place in the text.
+pub(crate) type Id = u32;
+
+/// A node.
+#[derive(Clone, Debug)]
+pub(crate) struct Expr {
+    pub(crate) id: Id,
+    pub(crate) kind: Kind,
+}
+
+/// What a node is.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    Literal(Literal),
+    /// A variable or the name of a type.
+    Ident(String),
+    Select(Select),
+    Call(Call),
+    List(Vec<Item>),
+    Map(Vec<Entry>),
+    /// A message: its type and fields. No message type exists here, so it only ever ends in an error.
+    Message(String),
+    Fold(Box<Fold>),
+}
+
+/// A constant.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Literal {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(Arc<str>),
+    Bytes(Arc<[u8]>),
+}
+
+/// `operand.field`, or `has(operand.field)`.
+#[derive(Clone, Debug)]
+pub(crate) struct Select {
+    pub(crate) operand: Box<Expr>,
+    pub(crate) field: String,
+    /// Whether only the presence of the field is asked for.
+    pub(crate) test: bool,
+}
+
+/// A call; operators are calls with names such as `_+_`.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) function: String,
+    pub(crate) target: Option<Box<Expr>>,
+    pub(crate) args: Vec<Expr>,
+}
+
+/// An item of a list, or an optional one that is left out when it has no value.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub(crate) value: Expr,
+    pub(crate) optional: bool,
+}
+
+/// An entry of a map, or an optional one that is left out when it has no value.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: Expr,
+    pub(crate) value: Expr,
+    pub(crate) optional: bool,
+}
+
+/// The loop that every macro over lists and maps becomes.
+#[derive(Clone, Debug)]
+pub(crate) struct Fold {
+    pub(crate) range: Expr,
+    /// The item of a list or key of a map; its index when there is a second variable.
+    pub(crate) var: String,
+    /// The item of a list or value of a map, where both are asked for.
+    pub(crate) var2: Option<String>,
+    pub(crate) accumulator: String,
+    pub(crate) init: Expr,
+    pub(crate) condition: Expr,
+    pub(crate) step: Expr,
+    pub(crate) result: Expr,
+}
+
+impl Fold {
+    /// Whether this only names a value: nothing is looped over.
+    pub(crate) fn is_binding(&self) -> bool {
+        let nothing = matches!(&self.range.kind, Kind::List(items) if items.is_empty());
+        let never = matches!(self.condition.kind, Kind::Literal(Literal::Bool(false)));
+        nothing && never && self.accumulator != ACCUMULATOR_OF_OLD
+    }
+}
+
+/// The variable in which macros build their result; no source text can name it.
+pub(crate) const ACCUMULATOR: &str = "@result";
+/// The name it had before; still refused as a loop variable.
+pub(crate) const ACCUMULATOR_OF_OLD: &str = "__result__";
+
+/// The names of operators.
+pub(crate) mod operator {
+    pub(crate) const CONDITIONAL: &str = "_?_:_";
+    pub(crate) const AND: &str = "_&&_";
+    pub(crate) const OR: &str = "_||_";
+    pub(crate) const NOT: &str = "!_";
+    pub(crate) const NEGATE: &str = "-_";
+    pub(crate) const EQUALS: &str = "_==_";
+    pub(crate) const NOT_EQUALS: &str = "_!=_";
+    pub(crate) const LESS: &str = "_<_";
+    pub(crate) const LESS_EQUALS: &str = "_<=_";
+    pub(crate) const GREATER: &str = "_>_";
+    pub(crate) const GREATER_EQUALS: &str = "_>=_";
+    pub(crate) const ADD: &str = "_+_";
+    pub(crate) const SUBTRACT: &str = "_-_";
+    pub(crate) const MULTIPLY: &str = "_*_";
+    pub(crate) const DIVIDE: &str = "_/_";
+    pub(crate) const MODULO: &str = "_%_";
+    pub(crate) const IN: &str = "@in";
+    pub(crate) const INDEX: &str = "_[_]";
+    pub(crate) const OPTIONAL_INDEX: &str = "_[?_]";
+    pub(crate) const OPTIONAL_SELECT: &str = "_?._";
+    pub(crate) const NOT_STRICTLY_FALSE: &str = "@not_strictly_false";
+    pub(crate) const MAP_INSERT: &str = "cel.@mapInsert";
+}
+
+impl Expr {
+    /// Calls `visit` on this node and all below it, parents first.
+    pub(crate) fn walk<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
+        visit(self);
+        match &self.kind {
+            Kind::Literal(_) | Kind::Ident(_) | Kind::Message(_) => {}
+            Kind::Select(select) => select.operand.walk(visit),
+            Kind::Call(call) => call.target.as_deref().into_iter().chain(&call.args).for_each(|e| e.walk(visit)),
+            Kind::List(items) => items.iter().for_each(|item| item.value.walk(visit)),
+            Kind::Map(entries) => entries.iter().for_each(|entry| {
+                entry.key.walk(visit);
+                entry.value.walk(visit);
+            }),
+            Kind::Fold(fold) => {
+                [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result].into_iter().for_each(|e| e.walk(visit));
+            }
+        }
+    }
+
+    /// `a.b.c` when the node is nothing but names joined by dots.
+    pub(crate) fn qualified_name(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Ident(name) => Some(name.clone()),
+            Kind::Select(select) if !select.test => Some(format!("{}.{}", select.operand.qualified_name()?, select.field)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! What an expression may cost at most, before it ever runs.
+//! In: a checked expression and how large its variables may be. Out: the least and the most it may cost.
+//! Holds: the rules are kube-apiserver's; nothing overflows, the most is at most all.
+
+use std::collections::HashMap;
+
+use crate::{
+    ast::{Call, Expr, Fold, Id, Kind, Literal, operator},
+    check::{Checked, Meaning},
+    environment::Environment,
+    price::{self, Argument, Estimate, Price, Range},
+    shape::{Shape, ShapeKind},
+    types::Type,
+};
+
+/// What an expression may cost.
+pub(crate) fn estimate(checked: &Checked, environment: &Environment) -> Range {
+    let mut estimator = Estimator {
+        checked,
+        environment,
+        root: environment.root(),
+        places: HashMap::new(),
+        sizes: HashMap::new(),
+        entries: HashMap::new(),
+        locals: Vec::new(),
+    };
+    estimator.cost(&checked.parsed.expr)
+}
+
+/// Where in the declared data a value stands.
+#[derive(Clone, Copy, Debug)]
+enum Place<'a> {
+    /// It is no part of it.
+    Nowhere,
+    At(&'a Shape),
+    /// A key of a map, whose length is not counted.
+    Key,
+    /// It is somewhere, but nothing is known of it.
+    Lost,
+}
+
+/// The sizes of keys and values of a list or map made by the expression.
+#[derive(Clone, Copy, Debug)]
+struct Entries {
+    is_list: bool,
+    key: Range,
+    value: Range,
+}
+
+impl Entries {
+    fn or(self, other: Self) -> Self {
+        Self { is_list: self.is_list, key: self.key.or(other.key), value: self.value.or(other.value) }
+    }
+}
+
+struct Local<'a> {
+    name: String,
+    place: Place<'a>,
+    size: Option<Range>,
+    entries: Option<Entries>,
+}
+
+struct Estimator<'a> {
+    checked: &'a Checked,
+    environment: &'a Environment,
+    /// The data that places count from.
+    root: Option<&'a Shape>,
+    places: HashMap<Id, Place<'a>>,
+    sizes: HashMap<Id, Range>,
+    entries: HashMap<Id, Entries>,
+    /// Variables of loops, innermost last.
+    locals: Vec<Local<'a>>,
+}
+
+impl<'a> Estimator<'a> {
+    fn cost(&mut self, expr: &Expr) -> Range {
+        match &expr.kind {
+            Kind::Literal(_) | Kind::Message(_) => Range::ZERO,
+            Kind::Ident(name) => {
+                let place = self.local(name).map_or_else(|| self.variable(), |local| local.place);
+                self.places.insert(expr.id, place);
+                Range::exactly(1)
+            }
+            Kind::Select(select) => {
+                if matches!(self.checked.meaning(expr.id), Meaning::Name(_)) {
+                    self.places.insert(expr.id, self.variable());
+                    return Range::exactly(1);
+                }
+                let operand = self.cost(&select.operand);
+                if select.test {
+                    return operand;
+                }
+                self.places.insert(expr.id, self.step(self.place(&select.operand), &select.field));
+                let selects = matches!(self.checked.type_of(select.operand.id), Type::Map(_) | Type::Object(_) | Type::Param(_));
+                operand.plus(Range::exactly(u64::from(selects)))
+            }
+            Kind::Call(call) => self.call(expr, call),
+            Kind::List(items) => {
+                let mut sum = Range::exactly(price::LIST);
+                let mut size = if items.is_empty() { Range::ZERO } else { Range::NOTHING };
+                for item in items {
+                    sum = sum.plus(self.cost(&item.value));
+                    size = size.or(self.size_or_unknown(&item.value));
+                }
+                self.entries.insert(expr.id, Entries { is_list: true, key: Range::exactly(1), value: size });
+                sum
+            }
+            Kind::Map(entries) => {
+                let mut sum = Range::exactly(price::MAP);
+                let mut sizes = if entries.is_empty() { (Range::ZERO, Range::ZERO) } else { (Range::NOTHING, Range::NOTHING) };
+                for entry in entries {
+                    sum = sum.plus(self.cost(&entry.key)).plus(self.cost(&entry.value));
+                    sizes = (sizes.0.or(self.size_or_unknown(&entry.key)), sizes.1.or(self.size_or_unknown(&entry.value)));
+                }
+                self.entries.insert(expr.id, Entries { is_list: false, key: sizes.0, value: sizes.1 });
+                sum
+            }
+            Kind::Fold(fold) if fold.is_binding() => self.binding(expr.id, fold),
+            Kind::Fold(fold) => self.fold(expr.id, fold),
+        }
+    }
+
+    fn variable(&self) -> Place<'a> {
+        self.root.map_or(Place::Lost, Place::At)
+    }
+
+    fn local(&self, name: &str) -> Option<&Local<'a>> {
+        self.locals.iter().rev().find(|local| local.name == name)
+    }
+
+    fn place(&self, expr: &Expr) -> Place<'a> {
+        if let Kind::Ident(name) = &expr.kind
+            && let Some(local) = self.local(name)
+        {
+            return local.place;
+        }
+        self.places.get(&expr.id).copied().unwrap_or(Place::Nowhere)
+    }
+
+    /// The place one step further: a field, `@items`, `@values`, `@keys` or `@indices`.
+    /// A step from nowhere leads to the root, because the first name of a path counts as the variable.
+    fn step(&self, place: Place<'a>, name: &str) -> Place<'a> {
+        let shape = match place {
+            Place::Nowhere => return self.variable(),
+            Place::Key | Place::Lost => return Place::Lost,
+            Place::At(shape) => shape,
+        };
+        match (&shape.kind, name) {
+            (ShapeKind::List { item, .. }, "@items" | "@values") => Place::At(item),
+            (ShapeKind::Map(value), "@items" | "@values") => Place::At(value),
+            (ShapeKind::Map(_), "@keys") => Place::Key,
+            (ShapeKind::Object { .. }, field) => shape.visible_field(field).map_or(Place::Lost, Place::At),
+            _ => Place::Lost,
+        }
+    }
+
+    fn size_at(place: Place<'_>) -> Option<Range> {
+        match place {
+            Place::At(shape) => Some(Range { min: 0, max: shape.size_max }),
+            Place::Key => Some(Range::ZERO),
+            Place::Nowhere | Place::Lost => None,
+        }
+    }
+
+    fn size(&mut self, expr: &Expr) -> Option<Range> {
+        if let Some(size) = self.sizes.get(&expr.id) {
+            return Some(*size);
+        }
+        let written = match &expr.kind {
+            Kind::Literal(Literal::String(s)) => Some(s.chars().count()),
+            Kind::Literal(Literal::Bytes(b)) => Some(b.len()),
+            Kind::Literal(_) => Some(1),
+            Kind::List(items) => Some(items.len()),
+            Kind::Map(entries) => Some(entries.len()),
+            _ => None,
+        };
+        if let Some(written) = written {
+            return Some(Range::exactly(written as u64));
+        }
+        if let Some(size) = Self::size_at(self.place(expr)) {
+            self.sizes.insert(expr.id, size);
+            return Some(size);
+        }
+        if is_scalar(self.checked.type_of(expr.id)) {
+            return Some(Range::exactly(1));
+        }
+        match &expr.kind {
+            Kind::Ident(name) => self.local(name).and_then(|local| local.size),
+            _ => None,
+        }
+    }
+
+    fn size_or_unknown(&mut self, expr: &Expr) -> Range {
+        self.size(expr).unwrap_or(Range::UNKNOWN)
+    }
+
+    fn entries_of(&self, expr: &Expr) -> Option<Entries> {
+        self.entries.get(&expr.id).copied().or_else(|| match &expr.kind {
+            Kind::Ident(name) => self.local(name).and_then(|local| local.entries),
+            _ => None,
+        })
+    }
+
+    fn note(&mut self, id: Id, size: Option<Range>, entries: Option<Entries>) {
+        size.map(|size| self.sizes.insert(id, size));
+        entries.map(|entries| self.entries.insert(id, entries));
+    }
+
+    fn call(&mut self, expr: &Expr, call: &Call) -> Range {
+        let Meaning::Function { name, overloads, has_target } = self.checked.meaning(expr.id) else { return Range::ZERO };
+        if *name == "dyn" {
+            let [arg] = call.args.as_slice() else { return Range::ZERO };
+            let cost = self.cost(arg).plus(Range::exactly(1));
+            let (size, entries) = (self.size(arg), self.entries_of(arg));
+            self.note(expr.id, size, entries);
+            return cost;
+        }
+        let costs: Vec<Range> = call.args.iter().map(|arg| self.cost(arg)).collect();
+        let target = call.target.as_deref().filter(|_| *has_target);
+        let target_cost = target.map_or(Range::ZERO, |target| self.cost(target));
+        let args: Vec<&Expr> = target.into_iter().chain(&call.args).collect();
+        let infos: Vec<Argument> = args.iter().map(|arg| self.argument(arg)).collect();
+        let all = costs.iter().fold(Range::ZERO, |sum, cost| sum.plus(*cost));
+        let (mut cost, mut size) = (Range::NOTHING, None);
+        for id in overloads {
+            let one = match *name {
+                operator::AND | operator::OR => {
+                    let (left, right) = (costs[0], costs[1]);
+                    Estimate { cost: Range { min: left.min, max: left.plus(right).max }, size: None }
+                }
+                operator::CONDITIONAL => {
+                    let entries = self.entries_of(args[1]).zip(self.entries_of(args[2])).map(|(a, b)| a.or(b));
+                    self.note(expr.id, None, entries);
+                    Estimate { cost: costs[0].plus(costs[1].or(costs[2])), size: Some(infos[1].size.or(infos[2].size)) }
+                }
+                _ => {
+                    let price = self.price(name, id, &args);
+                    if matches!(price, Price::Concat | Price::Append) {
+                        let entries = self.entries_of(args[0]).zip(self.entries_of(args[1])).map(|(a, b)| a.or(b));
+                        self.note(expr.id, None, entries);
+                    }
+                    let estimate = price.estimate(&infos);
+                    Estimate { cost: estimate.cost.plus(all), ..estimate }
+                }
+            };
+            cost = cost.or(one.cost);
+            size = match (size, one.size) {
+                (Some(a), Some(b)) => Some(Range::or(a, b)),
+                (a, b) => a.or(b),
+            };
+            if let "index_list" | "index_map" = *id {
+                size = self.entries_of(args[0]).map(|entries| entries.value);
+                let step = if *id == "index_list" { "@items" } else { "@values" };
+                self.places.insert(expr.id, self.step(self.place(args[0]), step));
+            }
+            if size.is_none() {
+                size = self.size(expr);
+            }
+        }
+        self.note(expr.id, size, None);
+        target_cost.plus(cost)
+    }
+
+    /// The price of an overload; comparing values that have a name for being equal is cheap.
+    fn price(&self, name: &str, overload: &str, args: &[&Expr]) -> Price {
+        let price = self.environment.price(name, overload);
+        let opaque = matches!(args, [a, _] if name == operator::EQUALS && is_cheap(self.checked.type_of(a.id)));
+        let same = matches!(args, [a, b] if self.checked.type_of(a.id) == self.checked.type_of(b.id));
+        if opaque && same { Price::Unit } else { price }
+    }
+
+    fn argument(&mut self, expr: &Expr) -> Argument {
+        let size = self.size_or_unknown(expr);
+        let item = match self.checked.type_of(expr.id) {
+            Type::List(item) => {
+                let place = self.place(expr);
+                let at = if matches!(place, Place::Nowhere) { Place::Nowhere } else { self.step(place, "@items") };
+                Some(((**item).clone(), Self::size_at(at).unwrap_or(Range::UNKNOWN)))
+            }
+            _ => None,
+        };
+        let int = match expr.kind {
+            Kind::Literal(Literal::Int(n)) => Some(n),
+            _ => None,
+        };
+        Argument { size, item, int }
+    }
+
+    fn fold(&mut self, id: Id, fold: &Fold) -> Range {
+        let mut sum = self.cost(&fold.range).plus(self.cost(&fold.init));
+        let outside = self.locals.len();
+        self.bind(&fold.accumulator, &fold.init);
+        self.loop_variables(fold);
+        let each = self.cost(&fold.condition).plus(self.cost(&fold.step));
+        self.locals.truncate(outside + 1);
+        sum = sum.plus(self.cost(&fold.result));
+        self.locals.truncate(outside);
+        let count = self.size_or_unknown(&fold.range);
+        match &fold.init.kind {
+            Kind::Literal(_) => {
+                let size = self.size(&fold.init);
+                self.note(id, size, None);
+            }
+            Kind::List(_) | Kind::Map(_) => {
+                let entries = self.entries_of(&fold.step);
+                self.note(id, Some(count), entries);
+            }
+            _ => {}
+        }
+        sum.plus(count.times(each))
+    }
+
+    fn bind(&mut self, name: &str, value: &Expr) {
+        let (place, size, entries) = (self.place(value), self.size(value), self.entries_of(value));
+        self.locals.push(Local { name: name.to_owned(), place, size, entries });
+    }
+
+    fn loop_variables(&mut self, fold: &Fold) {
+        let entries = self.entries_of(&fold.range);
+        let is_list = entries.map_or_else(|| matches!(self.checked.type_of(fold.range.id), Type::List(_)), |entries| entries.is_list);
+        let place = self.place(&fold.range);
+        let (key, value) = (entries.map(|e| e.key), entries.map(|e| e.value));
+        let mut push = |name: &str, step: &str, size| {
+            let place = self.step(place, step);
+            self.locals.push(Local { name: name.to_owned(), place, size, entries: None });
+        };
+        let item = if is_list { "@items" } else { "@values" };
+        match &fold.var2 {
+            Some(var2) => {
+                push(&fold.var, if is_list { "@indices" } else { "@keys" }, key);
+                push(var2, item, value);
+            }
+            None if is_list => push(&fold.var, item, value),
+            None => push(&fold.var, "@keys", key),
+        }
+    }
+
+    fn binding(&mut self, id: Id, fold: &Fold) -> Range {
+        let sum = self.cost(&fold.range).plus(self.cost(&fold.init));
+        self.bind(&fold.accumulator, &fold.init);
+        let sum = sum.plus(self.cost(&fold.result));
+        self.locals.pop();
+        let (size, entries) = (self.size(&fold.result), self.entries_of(&fold.result));
+        self.note(id, size, entries);
+        sum
+    }
+}
+
+fn is_scalar(t: &Type) -> bool {
+    match t {
+        Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint => true,
+        other => other.unwrapped().is_some_and(is_scalar),
+    }
+}
+
+/// Values of Kubernetes' own types are compared at the cost of one.
+fn is_cheap(t: &Type) -> bool {
+    matches!(t.name(), "net.IP" | "net.CIDR" | "kubernetes.Quantity" | "kubernetes.Semver" | "kubernetes.URL" | "kubernetes.NamedFormat")
+}

@@ -1,0 +1,53 @@
+//! The Common Expression Language as Kubernetes speaks it: parsed, type-checked, priced and evaluated within bounds.
+//!
+//! Validation rules of custom resources and admission policies are written in CEL. This crate knows the language and the functions that
+//! Kubernetes adds to it; it knows nothing of requests, definitions or servers. It is a crate of its own so that this stays so: the API
+//! server depends on it, it depends on nothing of this repository, and what it may refer to is a parameter ([`Environment`]).
+//!
+//! ```
+//! use bellerophon_cel::{Environment, Type, Value};
+//!
+//! let environment = Environment::kubernetes().with_variable("replicas", Type::Int);
+//! let program = environment.compile("replicas > 0 && replicas < 10").expect("a sound expression");
+//! let evaluation = program.evaluate(&[Value::Int(3)], 1_000_000);
+//! assert!(matches!(evaluation.value, Ok(Value::Bool(true))));
+//! ```
+//!
+//! Nothing an expression says can take more than its share: text, nesting and number of nodes are bounded when it is parsed, cost and memory
+//! when it runs, and no stage recurses deeper than the tree, whose depth is bounded too.
+
+mod ast; // the tree
+mod check; // types
+mod data; // JSON as expressions see it
+mod environment; // what may be referred to
+mod equality; // same and less
+mod estimate; // what an expression may cost
+mod eval; // failures and meters
+mod function; // declarations
+mod lexer; // text to tokens
+mod library; // the functions themselves
+mod literals; // mistakes in literals
+mod macros; // loops
+mod parser; // tokens to tree
+mod pattern; // regular expressions as Go writes them
+mod plan; // tree to program
+mod price; // what calls cost
+mod run; // running a program
+mod shape; // what is known of data
+mod source; // text and issues
+mod types; // types of expressions
+mod unescape; // what literals mean
+mod unify; // which types fit
+mod value; // values
+
+pub use data::view;
+pub use environment::{CompileError, Environment, Program};
+pub use eval::{Failure, Meter};
+pub use function::{Functions, Overload, Run};
+pub use pattern::Pattern;
+pub use price::{Price, Range};
+pub use run::Evaluation;
+pub use shape::{Field, ListOrder, Shape, ShapeKind, escape, unescape};
+pub use source::Issues;
+pub use types::Type;
+pub use value::{Key, List, Map, Opaque, Text, Value};

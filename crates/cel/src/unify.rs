@@ -1,0 +1,172 @@
+//! Whether a value of one type may stand where another is wanted.
+//! In: two types and what type parameters stand for so far. Out: yes or no, and what parameters stand for now.
+//! Holds: a failed attempt changes nothing; no parameter ever stands for a type that contains it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::types::Type;
+
+/// What type parameters stand for.
+#[derive(Debug, Default)]
+pub(crate) struct Substitutions {
+    stands_for: HashMap<Arc<str>, Type>,
+    /// What the attempt under way has changed, and what was there before.
+    changes: Vec<(Arc<str>, Option<Type>)>,
+}
+
+impl Substitutions {
+    fn find(&self, t: &Type) -> Option<&Type> {
+        match t {
+            Type::Param(name) => self.stands_for.get(name),
+            _ => None,
+        }
+    }
+
+    fn add(&mut self, param: &Type, stands_for: Type) {
+        if let Type::Param(name) = param {
+            let before = self.stands_for.insert(name.clone(), stands_for);
+            self.changes.push((name.clone(), before));
+        }
+    }
+
+    /// Whether `from` may stand where `to` is wanted.
+    pub(crate) fn assign(&mut self, from: &Type, to: &Type) -> bool {
+        self.assign_all(std::slice::from_ref(from), std::slice::from_ref(to))
+    }
+
+    /// Whether each of `from` may stand where the one of `to` at its place is wanted.
+    pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
+        self.changes.clear();
+        let fits = self.lists(from, to);
+        if !fits {
+            for (name, before) in std::mem::take(&mut self.changes).into_iter().rev() {
+                match before {
+                    Some(before) => self.stands_for.insert(name, before),
+                    None => self.stands_for.remove(&name),
+                };
+            }
+        }
+        fits
+    }
+
+    fn lists(&mut self, from: &[Type], to: &[Type]) -> bool {
+        from.len() == to.len() && from.iter().zip(to).all(|(a, b)| self.fits(a, b))
+    }
+
+    fn fits(&mut self, a: &Type, b: &Type) -> bool {
+        if matches!(b, Type::Param(_)) {
+            match self.stand_for(a, b) {
+                Standing::Valid => return true,
+                Standing::Taken => return false,
+                Standing::Circular => {}
+            }
+        }
+        if matches!(a, Type::Param(_)) {
+            return matches!(self.stand_for(b, a), Standing::Valid);
+        }
+        if a.is_dyn_or_error() || b.is_dyn_or_error() {
+            return true;
+        }
+        match (a, b) {
+            (Type::Null, other) | (other, Type::Null) => {
+                matches!(other, Type::Null | Type::Opaque(..) | Type::Object(_) | Type::Duration | Type::Timestamp)
+            }
+            (Type::Type(_), Type::Type(_)) => true,
+            (Type::List(a), Type::List(b)) => self.fits(a, b),
+            (Type::Map(a), Type::Map(b)) => self.fits(&a.0, &b.0) && self.fits(&a.1, &b.1),
+            (Type::Opaque(a, a_params), Type::Opaque(b, b_params)) => a == b && self.lists(a_params, b_params),
+            _ => a == b,
+        }
+    }
+
+    /// Lets `param` stand for `t`, if it may.
+    fn stand_for(&mut self, t: &Type, param: &Type) -> Standing {
+        if t == param {
+            return Standing::Valid;
+        }
+        if let Some(before) = self.find(param).cloned() {
+            if *t == before {
+                return Standing::Valid;
+            }
+            if !self.fits(t, &before) {
+                return Standing::Taken;
+            }
+            let general = more_general(t, &before).clone();
+            if self.is_absent(param, &general) {
+                self.add(param, general);
+            }
+            return Standing::Valid;
+        }
+        if self.is_absent(param, t) {
+            self.add(param, t.clone());
+            return Standing::Valid;
+        }
+        Standing::Circular
+    }
+
+    /// Whether `param` occurs nowhere within `t`.
+    fn is_absent(&self, param: &Type, t: &Type) -> bool {
+        if param == t {
+            return false;
+        }
+        match t {
+            Type::Param(_) => self.find(t).is_none_or(|t| self.is_absent(param, t)),
+            Type::List(item) => self.is_absent(param, item),
+            Type::Map(entry) => self.is_absent(param, &entry.0) && self.is_absent(param, &entry.1),
+            Type::Type(Some(of)) => self.is_absent(param, of),
+            Type::Opaque(_, params) => params.iter().all(|p| self.is_absent(param, p)),
+            _ => true,
+        }
+    }
+
+    /// `t` with parameters replaced by what they stand for; the free ones by `dyn` if `free` says so.
+    pub(crate) fn apply(&self, t: &Type, free: Free) -> Type {
+        if let Some(t) = self.find(t) {
+            return self.apply(t, free);
+        }
+        match t {
+            Type::Param(_) if free == Free::BecomeDyn => Type::Dyn,
+            Type::List(item) => Type::list(self.apply(item, free)),
+            Type::Map(entry) => Type::map(self.apply(&entry.0, free), self.apply(&entry.1, free)),
+            Type::Type(Some(of)) => Type::Type(Some(Arc::new(self.apply(of, free)))),
+            Type::Opaque(name, params) => Type::Opaque(name.clone(), params.iter().map(|p| self.apply(p, free)).collect()),
+            _ => t.clone(),
+        }
+    }
+}
+
+/// What becomes of parameters that stand for nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Free {
+    Stay,
+    BecomeDyn,
+}
+
+enum Standing {
+    Valid,
+    /// The parameter stands for another type already.
+    Taken,
+    /// The type contains the parameter.
+    Circular,
+}
+
+/// The one of two types that fit that says less.
+pub(crate) fn more_general<'a>(a: &'a Type, b: &'a Type) -> &'a Type {
+    if says_less_or_same(a, b) { a } else { b }
+}
+
+fn says_less_or_same(a: &Type, b: &Type) -> bool {
+    if matches!(a, Type::Dyn | Type::Param(_)) {
+        return true;
+    }
+    match (a, b) {
+        (_, Type::Dyn | Type::Param(_)) => false,
+        (Type::List(a), Type::List(b)) => says_less_or_same(a, b),
+        (Type::Map(a), Type::Map(b)) => says_less_or_same(&a.0, &b.0) && says_less_or_same(&a.1, &b.1),
+        (Type::Type(_), Type::Type(_)) => true,
+        (Type::Opaque(a, a_params), Type::Opaque(b, b_params)) => {
+            a == b && a_params.len() == b_params.len() && a_params.iter().zip(b_params.iter()).all(|(a, b)| says_less_or_same(a, b))
+        }
+        _ => a == b,
+    }
+}
