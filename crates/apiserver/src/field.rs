@@ -83,6 +83,7 @@ pub(crate) enum Reason {
     TooLong,
     TooMany,
     TypeInvalid,
+    Internal,
 }
 
 impl Reason {
@@ -98,6 +99,7 @@ impl Reason {
             Self::TooLong => "FieldValueTooLong",
             Self::TooMany => "FieldValueTooMany",
             Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::Internal => "InternalError",
         }
     }
 }
@@ -131,6 +133,21 @@ impl FieldError {
     /// `Invalid value: VALUE: detail`.
     pub(crate) fn invalid(field: impl fmt::Display, value: impl Shown, detail: &str) -> Self {
         Self::new(Reason::Invalid, field, with_detail(format!("Invalid value: {}", value.shown()), detail))
+    }
+
+    /// `Invalid value: detail`, for values too large to show.
+    pub(crate) fn invalid_unshown(field: impl fmt::Display, detail: &str) -> Self {
+        Self::new(Reason::Invalid, field, with_detail("Invalid value".into(), detail))
+    }
+
+    /// `Duplicate value`, for values too large to show.
+    pub(crate) fn duplicate_unshown(field: impl fmt::Display) -> Self {
+        Self::new(Reason::Duplicate, field, "Duplicate value".into())
+    }
+
+    /// `Internal error: detail`.
+    pub(crate) fn internal(field: impl fmt::Display, detail: &str) -> Self {
+        Self::new(Reason::Internal, field, format!("Internal error: {detail}"))
     }
 
     /// `Invalid value: VALUE: detail`, counted as a wrong type.

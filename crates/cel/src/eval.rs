@@ -70,9 +70,9 @@ impl Meter {
         if self.cost > self.limit { Err(Failure::limit()) } else { Ok(()) }
     }
 
-    /// Whether so much more cannot be paid for.
-    pub(crate) fn would_exceed(&self, cost: u64) -> bool {
-        self.cost.saturating_add(cost) > self.limit
+    /// Refuses work that could not be paid for; what is affordable is charged once it is done.
+    pub(crate) fn afford(&mut self, cost: u64) -> Result<(), Failure> {
+        if self.cost.saturating_add(cost) > self.limit { self.charge(cost) } else { Ok(()) }
     }
 
     /// Counts memory that is about to be taken.

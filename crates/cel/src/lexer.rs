@@ -29,9 +29,8 @@ pub(crate) struct Lexeme {
 }
 
 /// Longest first, so that the first match is the right one. The words among them are no identifiers.
-const SIGNS: [&str; 24] = [
-    "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":", "+", "*", "/", "%",
-];
+const SIGNS: [&str; 24] =
+    ["==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":", "+", "*", "/", "%"];
 const WORDS: [&str; 4] = ["in", "true", "false", "null"];
 
 /// Splits a text into tokens; what fits none is reported and skipped.

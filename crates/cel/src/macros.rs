@@ -18,7 +18,7 @@ pub(crate) fn find(function: &str, has_target: bool, args: usize) -> Option<Expa
     Some(match (function, args) {
         ("all", 2) => |make, range, args| quantifier(make, Quantifier::All, range, args, Variables::One),
         ("exists", 2) => |make, range, args| quantifier(make, Quantifier::Exists, range, args, Variables::One),
-        ("exists_one" | "existsOne", 2) => |make, range, args| quantifier(make, Quantifier::One, range, args, Variables::One),
+        ("exists_one", 2) => |make, range, args| quantifier(make, Quantifier::One, range, args, Variables::One),
         ("all", 3) => |make, range, args| quantifier(make, Quantifier::All, range, args, Variables::Two),
         ("exists", 3) => |make, range, args| quantifier(make, Quantifier::Exists, range, args, Variables::Two),
         ("exists_one" | "existsOne", 3) => |make, range, args| quantifier(make, Quantifier::One, range, args, Variables::Two),
@@ -268,6 +268,7 @@ fn sort_by(make: &mut Maker<'_, '_>, target: Option<Expr>, args: Vec<Expr>) -> R
     let input = make.ident(INPUT)?;
     let keys = map(make, Some(input), args)?;
     let input = make.ident(INPUT)?;
-    let sorted = make.make(Kind::Call(Call { function: "@sortByAssociatedKeys".into(), target: Some(Box::new(input)), args: vec![keys] }))?;
+    let sorted =
+        make.make(Kind::Call(Call { function: "@sortByAssociatedKeys".into(), target: Some(Box::new(input)), args: vec![keys] }))?;
     bind(make, INPUT, target, sorted)
 }

@@ -585,7 +585,9 @@ impl Parser<'_> {
         let minus = if self.take("-").is_some() { "-" } else { "" };
         let lexeme = self.peek().clone();
         if !minus.is_empty() && !matches!(lexeme.token, Token::Int | Token::Float) {
-            return Err(self.wrong(format!("no viable alternative at input '-{}'", if lexeme.token == Token::End { "" } else { &lexeme.text })));
+            return Err(
+                self.wrong(format!("no viable alternative at input '-{}'", if lexeme.token == Token::End { "" } else { &lexeme.text }))
+            );
         }
         self.at += 1;
         let value = match literal_value(&lexeme, minus) {

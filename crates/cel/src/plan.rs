@@ -13,6 +13,7 @@ use crate::{
     eval::Meter,
     function::Overload,
     library::regex,
+    price::Price,
     types::Type,
     value::{Key, Map, Text, Value},
 };
@@ -25,17 +26,37 @@ pub(crate) enum Node {
     Variable(usize),
     /// A variable of a loop, counted from the outermost.
     Local(usize),
-    Select { operand: Box<Node>, field: Arc<str>, optional: bool },
-    Test { operand: Box<Node>, field: Arc<str> },
-    Index { operand: Box<Node>, index: Box<Node>, optional: bool },
+    Select {
+        operand: Box<Node>,
+        field: Arc<str>,
+        optional: bool,
+    },
+    Test {
+        operand: Box<Node>,
+        field: Arc<str>,
+    },
+    Index {
+        operand: Box<Node>,
+        index: Box<Node>,
+        optional: bool,
+    },
     And(Box<[Node; 2]>),
     Or(Box<[Node; 2]>),
     Conditional(Box<[Node; 3]>),
-    Equal { sides: Box<[Node; 2]>, negated: bool },
+    Equal {
+        sides: Box<[Node; 2]>,
+        negated: bool,
+    },
     /// `value in [constants]`.
-    Member { value: Box<Node>, set: Arc<BTreeSet<Key<'static>>> },
+    Member {
+        value: Box<Node>,
+        set: Arc<BTreeSet<Key<'static>>>,
+    },
     /// `or` and `orValue`.
-    Otherwise { sides: Box<[Node; 2]>, unwrap: bool },
+    Otherwise {
+        sides: Box<[Node; 2]>,
+        unwrap: bool,
+    },
     /// True unless the operand is false; also when it fails.
     NotStrictlyFalse(Box<Node>),
     Call(Box<Invocation>),
@@ -55,6 +76,17 @@ pub(crate) struct Invocation {
     pub(crate) args: Vec<Node>,
     /// The second argument, if it is a constant pattern.
     pub(crate) pattern: Option<Arc<Regex>>,
+}
+
+impl Invocation {
+    /// What the call costs. Which overload it is is known to cost rules only if there is but one that may fit.
+    pub(crate) fn price(&self) -> Price {
+        match self.overloads.as_slice() {
+            [only] => only.price,
+            [first, ..] => first.price.by_name(),
+            [] => Price::Unit,
+        }
+    }
 }
 
 /// A loop over a list or map.
@@ -222,7 +254,7 @@ impl Planner<'_> {
             match computed {
                 Some(Ok(value)) => return Ok(Node::Constant(value)),
                 Some(Err(failure)) => return Err(failure.to_string()),
-                None => {}
+                None => return Err(crate::run::no_such_overload(name, std::slice::from_ref(value)).to_string()),
             }
         }
         Ok(Node::Call(Box::new(Invocation { name, overloads, args, pattern })))

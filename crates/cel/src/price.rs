@@ -141,6 +141,8 @@ pub enum Price {
     AllPairs {
         /// Which argument.
         of: usize,
+        /// Whether its items are texts or bytes by declaration.
+        texts: bool,
     },
     /// Looking for all items of one list in another, so many times.
     Sets(u8),
@@ -166,9 +168,7 @@ impl Price {
             Self::Affix => only(size(1).by(PASS)),
             Self::ToBytes => sized(first.by(PASS), Range { min: first.min, max: first.max.wrapping_mul(4) }),
             Self::ToText => sized(first.by(PASS), Range { min: first.min / 4, max: first.max }),
-            Self::Quote => {
-                sized(first.by(PASS), Range { min: first.min.wrapping_add(2), max: first.max.wrapping_mul(2).wrapping_add(2) })
-            }
+            Self::Quote => sized(first.by(PASS), Range { min: first.min.wrapping_add(2), max: first.max.wrapping_mul(2).wrapping_add(2) }),
             Self::InList => only(size(1)),
             Self::Compare => {
                 let max = smaller(first.max, size(1).max);
@@ -178,9 +178,7 @@ impl Price {
             Self::Append => sized(Range::exactly(1), first.plus(size(1))),
             Self::Match => only(first.plus(Range::exactly(1)).by(PASS).times(size(1).by(REGEX))),
             Self::Contains => only(first.by(PASS).times(size(1).by(PASS))),
-            Self::Find => {
-                sized(first.plus(Range::exactly(1)).by(PASS).times(size(1).by(REGEX)), Range { min: 0, max: first.max })
-            }
+            Self::Find => sized(first.plus(Range::exactly(1)).by(PASS).times(size(1).by(REGEX)), Range { min: 0, max: first.max }),
             Self::EveryItem => only(match args.first().and_then(|arg| arg.item.as_ref()) {
                 Some((Type::String | Type::Bytes, item)) => first.times(Range::exactly(1).plus(item.by(PASS))),
                 Some(_) => first,
@@ -216,12 +214,26 @@ impl Price {
                 let depth = if args.len() > 1 { int(1).map_or(u64::MAX, |n| u64::try_from(n).unwrap_or(0)) } else { 1 };
                 listed(depth as f64, first)
             }
-            Self::AllPairs { of } => {
-                let item = args.get(of).and_then(|arg| arg.item.as_ref());
-                let sorts_texts = args.len() > of && matches!(item, Some((Type::String | Type::Bytes, _)));
-                listed(pair_factor(sorts_texts), size(of).times(size(of)))
-            }
+            Self::AllPairs { of, texts } => listed(pair_factor(texts), size(of).times(size(of))),
             Self::Sets(times) => only(first.times(size(1)).by(f64::from(times)).plus(Range::exactly(1))),
+        }
+    }
+
+    /// The price where only the name of the function is known: most of the language's own functions then cost one.
+    pub(crate) fn by_name(self) -> Self {
+        match self {
+            Self::HoldsAddress { .. } => Self::HoldsAddress { text: false },
+            Self::HoldsNetwork { .. } => Self::HoldsNetwork { text: false },
+            Self::Pass
+            | Self::PassAlong
+            | Self::TwoPasses
+            | Self::EveryItem
+            | Self::Replace
+            | Self::Split
+            | Self::Join
+            | Self::Find
+            | Self::Validate => self,
+            _ => Self::Unit,
         }
     }
 
@@ -229,7 +241,8 @@ impl Price {
     pub(crate) fn actual(self, args: &[Value<'_>], result: &Value<'_>) -> u64 {
         let size = |i: usize| args.get(i).map_or(1, Value::size);
         let pass = |n: u64, factor: f64| (n as f64 * factor).ceil() as u64;
-        let listed = |n: u64, factor: f64| (n as f64 * factor) as u64 + 1 + LIST;
+        // Go turns a negative number into a huge one.
+        let listed = |n: u64, factor: f64| ((n as f64 * factor) as i128 as u64).wrapping_add(1 + LIST);
         let pattern = || pass(1 + size(0), PASS) * pass(size(1), REGEX);
         match self {
             Self::Unit | Self::Append => 1,
@@ -243,9 +256,7 @@ impl Price {
             Self::EveryItem => args.first().map_or(0, Value::traversal_cost),
             Self::Join => pass(result.size(), 2.0 * PASS),
             Self::HoldsAddress { text } => pass(2 * size(0), PASS) + if text { pass(size(1), PASS) } else { 0 },
-            Self::HoldsNetwork { text } => {
-                pass(2 * size(0), PASS) + pass(size(0), PASS) + 1 + if text { pass(size(1), PASS) } else { 0 }
-            }
+            Self::HoldsNetwork { text } => pass(2 * size(0), PASS) + pass(size(0), PASS) + 1 + if text { pass(size(1), PASS) } else { 0 },
             Self::Validate => {
                 let regex = args.first().map_or(0, |format| format.opaque().map_or(0, |o| o.regex_size()));
                 pass(1 + size(1), PASS) * pass(regex, REGEX)
@@ -258,7 +269,9 @@ impl Price {
                 };
                 listed(size(0), depth)
             }
-            Self::AllPairs { of } => listed(size(of).saturating_mul(size(of)), pair_factor(args.get(of).is_some_and(Value::lists_texts))),
+            Self::AllPairs { of, .. } => {
+                listed(size(of).saturating_mul(size(of)), pair_factor(args.get(of).is_some_and(Value::lists_texts)))
+            }
             Self::Sets(times) => 1 + size(0).saturating_mul(size(1)).saturating_mul(times.into()),
         }
     }

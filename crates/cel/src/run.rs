@@ -5,9 +5,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
+    ast::operator,
     environment::Program,
     equality,
     eval::{Failure, Meter},
+    function::Overload,
     library::regex,
     plan::{Fold, Gather, Invocation, Node},
     types::Type,
@@ -172,12 +174,13 @@ impl<'a> Run<'_, 'a> {
 
     fn equality(&mut self, sides: &[Node; 2], negated: bool) -> Outcome<'a> {
         let (left, right) = (self.eval(&sides[0]), self.eval(&sides[1]));
-        let (left, right) = (left?, right?);
-        let cost = match left {
-            Value::Opaque(_) => 1,
-            _ => (left.size().min(right.size()) as f64 * 0.1).ceil() as u64,
+        let size = |side: &Outcome<'a>| side.as_ref().map_or(1, Value::size);
+        let cost = match &left {
+            Ok(Value::Opaque(_)) => 1,
+            left => (size(left).min(size(&right)) as f64 * 0.1).ceil() as u64,
         };
         self.meter.charge(cost)?;
+        let (left, right) = (left?, right?);
         match equality::equal(&left, &right) {
             Ok(equal) => Ok(Value::Bool(equal != negated)),
             // Values that cannot be compared are different.
@@ -188,24 +191,30 @@ impl<'a> Run<'_, 'a> {
 
     fn call(&mut self, call: &Invocation) -> Outcome<'a> {
         let mut args = Vec::with_capacity(call.args.len());
-        for (i, arg) in call.args.iter().enumerate() {
+        let mut failed = None;
+        for arg in &call.args {
             match self.eval(arg) {
                 Ok(value) => args.push(value),
-                // Of two arguments Kubernetes looks at the second even if the first failed.
-                Err(failure) if i == 0 && call.args.len() == 2 && !failure.is_limit() => {
-                    if let Err(second) = self.eval(&call.args[1])
-                        && second.is_limit()
-                    {
-                        return Err(second);
+                Err(failure) if failure.is_limit() => return Err(failure),
+                Err(failure) => {
+                    // Of two arguments Kubernetes looks at the second even if the first failed, and charges for the call;
+                    // not so where the arguments decide on the overload, unless it is an operator's.
+                    let decided = call.overloads.len() == 1 || is_operator(call.name);
+                    if call.args.len() > 2 || !decided {
+                        return Err(failure);
                     }
-                    return Err(failure);
+                    failed.get_or_insert(failure);
+                    args.push(Value::Null);
                 }
-                Err(failure) => return Err(failure),
             }
         }
-        let fits = |overload: &&crate::function::Overload| overload.params.iter().zip(&args).all(|(param, arg)| accepts(param, arg));
+        if let Some(failure) = failed {
+            self.meter.charge(call.price().actual(&args, &Value::Null))?;
+            return Err(failure);
+        }
+        let fits = |overload: &&Overload| overload.params.iter().zip(&args).all(|(param, arg)| accepts(param, arg));
         let Some(overload) = call.overloads.iter().find(fits) else {
-            self.meter.charge(1)?;
+            self.meter.charge(call.price().actual(&args, &Value::Null))?;
             return Err(no_such_overload(call.name, &args));
         };
         let value = match &call.pattern {
@@ -215,7 +224,7 @@ impl<'a> Run<'_, 'a> {
         if value.as_ref().is_err_and(Failure::is_limit) {
             return value;
         }
-        self.meter.charge(overload.price.actual(&args, value.as_ref().unwrap_or(&Value::Null)))?;
+        self.meter.charge(call.price().actual(&args, value.as_ref().unwrap_or(&Value::Null)))?;
         value
     }
 
@@ -292,33 +301,33 @@ impl<'a> Run<'_, 'a> {
                 self.eval(result)
             }
             Gather::List { filter, value } => {
-                let mut made = Vec::new();
+                let mut made = Ok(Vec::new());
+                // The list around the value, the accumulator and the addition; a constant list costs nothing.
+                let around = if matches!(value, Node::Constant(_)) { 2 } else { crate::price::LIST + 2 };
                 for round in 0..range.len() {
-                    // The list around the value, the accumulator and the addition; a constant list costs nothing.
-                    let around = if matches!(value, Node::Constant(_)) { 2 } else { crate::price::LIST + 2 };
-                    if let Some(value) = self.round(fold.two, range, round, filter.as_ref(), (value, around))? {
-                        self.meter.allocate_values(1)?;
+                    let value = self.round(fold.two, range, round, filter.as_ref(), (value, around));
+                    grow(&mut made, value, |made, value| {
                         made.push(value);
-                    }
+                        self.meter.allocate_values(1)
+                    })?;
                 }
                 self.meter.charge(1)?;
-                Ok(Value::list(made))
+                made.map(Value::list)
             }
             Gather::Map { filter, key, value } => {
-                let mut made = BTreeMap::new();
+                let mut made = Ok(BTreeMap::new());
+                // The insertion, the accumulator and the key.
+                let around = 2 + u64::from(*key);
                 for round in 0..range.len() {
-                    // The insertion, the accumulator and the key.
-                    let around = 2 + u64::from(*key);
-                    if let Some(value) = self.round(fold.two, range, round, filter.as_ref(), (value, around))? {
+                    let value = self.round(fold.two, range, round, filter.as_ref(), (value, around));
+                    grow(&mut made, value, |made, value| {
                         let entries = if *key { vec![(range.key(round), value)] } else { entries(value)? };
                         self.meter.allocate_values(2 * entries.len())?;
-                        for (key, value) in entries {
-                            insert(&mut made, &key, value)?;
-                        }
-                    }
+                        entries.into_iter().try_for_each(|(key, value)| insert(made, &key, value))
+                    })?;
                 }
                 self.meter.charge(1)?;
-                Ok(Value::Map(Map::Made(Arc::new(made))))
+                made.map(|made| Value::Map(Map::Made(Arc::new(made))))
             }
         }
     }
@@ -334,19 +343,44 @@ impl<'a> Run<'_, 'a> {
     ) -> Result<Option<Value<'a>>, Failure> {
         let outside = self.locals.len();
         range.bind(round, two, &mut self.locals);
-        let keep = match filter.map(|filter| self.eval(filter)).transpose()? {
-            None | Some(Value::Bool(true)) => true,
-            Some(Value::Bool(false)) => false,
-            Some(_) => return Err(Failure::no_such_overload()),
+        let keep = match filter.map(|filter| self.eval(filter)) {
+            None | Some(Ok(Value::Bool(true))) => Ok(true),
+            Some(Ok(Value::Bool(false))) => Ok(false),
+            Some(Ok(_)) => Err(Failure::no_such_overload()),
+            Some(Err(failure)) => Err(failure),
         };
-        let added = if keep {
+        let added = keep.and_then(|keep| {
+            if !keep {
+                return Ok(None);
+            }
+            let value = self.eval(value);
             self.meter.charge(around)?;
-            Some(self.eval(value)?)
-        } else {
-            None
-        };
+            value.map(Some)
+        });
         self.locals.truncate(outside);
-        Ok(added)
+        added
+    }
+}
+
+/// Lets a list or map grow. After a failure the rounds go on, as they do in Kubernetes, but nothing comes of them.
+fn grow<'a, T>(
+    made: &mut Result<T, Failure>,
+    value: Result<Option<Value<'a>>, Failure>,
+    add: impl FnOnce(&mut T, Value<'a>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let failed = match (made.as_mut(), value) {
+        (_, Ok(None)) => None,
+        (Ok(made), Ok(Some(value))) => add(made, value).err(),
+        (Err(_), Ok(_)) => None,
+        (_, Err(failure)) => Some(failure),
+    };
+    match failed {
+        Some(failure) if failure.is_limit() => Err(failure),
+        Some(failure) if made.is_ok() => {
+            *made = Err(failure);
+            Ok(())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -429,13 +463,34 @@ pub(crate) fn accepts(param: &Type, value: &Value<'_>) -> bool {
     }
 }
 
-/// Operators say only that they do not fit; functions say to what.
-fn no_such_overload(name: &str, args: &[Value<'_>]) -> Failure {
-    if name.contains('_') || name.starts_with('@') {
+/// What fits no overload. Most functions say what they were given; operators do not, and those that the first operand knows say nothing.
+pub(crate) fn no_such_overload(name: &str, args: &[Value<'_>]) -> Failure {
+    let first = args.first().map(Value::type_of);
+    let knows = match name {
+        "matches" | "contains" | "startsWith" | "endsWith" | "find" | "findAll" => true,
+        operator::ADD => !matches!(first, Some(Type::Bool | Type::Null | Type::Map(_) | Type::Type(_) | Type::Opaque(..))),
+        operator::LESS | operator::LESS_EQUALS | operator::GREATER | operator::GREATER_EQUALS => {
+            !matches!(first, Some(Type::Null | Type::List(_) | Type::Map(_) | Type::Type(_) | Type::Opaque(..)))
+        }
+        operator::SUBTRACT => {
+            matches!(first, Some(Type::Int | Type::Uint | Type::Double | Type::Duration | Type::Timestamp))
+        }
+        operator::MULTIPLY | operator::DIVIDE | operator::MODULO => matches!(first, Some(Type::Int | Type::Uint | Type::Double)),
+        operator::NEGATE | operator::NOT | operator::IN => true,
+        _ => false,
+    };
+    if knows {
         return Failure::no_such_overload();
+    }
+    if is_operator(name) || matches!(name, "size" | "sort") {
+        return Failure::new(format!("no such overload: {name}"));
     }
     let types: Vec<String> = args.iter().map(|arg| arg.type_of().name().to_owned()).collect();
     Failure::new(format!("no such overload: {name}({})", types.join(", ")))
+}
+
+fn is_operator(name: &str) -> bool {
+    name.starts_with(['_', '@', '!', '-'])
 }
 
 fn no_such_key(key: &Value<'_>) -> Failure {
@@ -464,9 +519,7 @@ fn select<'a>(operand: &Value<'a>, key: &Value<'a>) -> Outcome<'a> {
 
 fn select_if_present<'a>(operand: &Value<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, Failure> {
     match operand {
-        Value::Map(Map::Made(_)) if key.key().is_none() => {
-            Err(Failure::new(format!("unsupported key type: {}", key.type_of().name())))
-        }
+        Value::Map(Map::Made(_)) if key.key().is_none() => Err(Failure::new(format!("unsupported key type: {}", key.type_of().name()))),
         Value::Map(map) => map.find(key),
         Value::List(list) => {
             let at = match key {

@@ -142,7 +142,9 @@ impl Shape {
     pub(crate) fn visible_field(&self, escaped: &str) -> Option<&Shape> {
         let ShapeKind::Object { fields, .. } = &self.kind else { return None };
         let real = unescape(escaped)?;
-        let field = fields.get(&real).filter(|field| field.escaped.as_deref() == Some(escaped))?;
+        // A field whose name is a reserved word is found by that word as well.
+        let is_it = |field: &&Field| field.escaped.as_deref() == Some(escaped) || WORDS.contains(&escaped);
+        let field = fields.get(&real).filter(is_it)?;
         field.shape.is_visible().then_some(&field.shape)
     }
 
@@ -161,8 +163,27 @@ impl Shape {
 
 /// Words that cannot be field names in an expression.
 const WORDS: [&str; 21] = [
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
-    "namespace", "return", "var", "void", "while",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 /// The name under which expressions find the field `name`; none when it holds characters that cannot be written.

@@ -233,7 +233,9 @@ impl<'a> Value<'a> {
             Self::String(text) => (text.len() as f64 * 0.1) as u64,
             Self::Bytes(bytes) => (bytes.len() as f64 * 0.1) as u64,
             Self::List(list) => (0..list.len()).map(|i| list.get(i).map_or(1, |item| item.traversal_cost())).sum(),
-            Self::Map(map) => map.keys().iter().map(|key| key.traversal_cost() + map.find(key).ok().flatten().map_or(1, |v| v.traversal_cost())).sum(),
+            Self::Map(map) => {
+                map.keys().iter().map(|key| key.traversal_cost() + map.find(key).ok().flatten().map_or(1, |v| v.traversal_cost())).sum()
+            }
             _ => 1,
         }
     }

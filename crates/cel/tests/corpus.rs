@@ -113,7 +113,8 @@ fn run(environment: &Environment, expression: &str, data: &Value<'_>) -> Json {
         Err(CompileError::Plan(problem)) => return json!({"plan": problem}),
     };
     let evaluation = program.evaluate(&[data.clone(), Value::Optional(None)], 1_000_000);
-    let mut out = json!({"type": program.output().to_string(), "estimate": [program.cost().min, program.cost().max], "cost": evaluation.cost});
+    let mut out =
+        json!({"type": program.output().to_string(), "estimate": [program.cost().min, program.cost().max], "cost": evaluation.cost});
     match evaluation.value {
         Ok(value) => out["value"] = show(&value).into(),
         Err(failure) => out["failure"] = failure.to_string().into(),

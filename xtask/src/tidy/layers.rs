@@ -26,6 +26,7 @@ pub(super) struct Workspace {
 
 const TOOLKIT: &str = "bellerophon";
 const APISERVER: &str = "bellerophon-apiserver";
+const CEL: &str = "bellerophon-cel";
 const CLUSTER: &str = "bellerophon-cluster";
 const TESTKIT: &str = "bellerophon-testkit";
 const CONFORMANCE: &str = "bellerophon-conformance";
@@ -40,7 +41,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (CLUSTER, &[TOOLKIT]),
     (CONFORMANCE, &[APISERVER]),
     (TOOLKIT, &[]),
-    (APISERVER, &[]),
+    (APISERVER, &[CEL]),
+    (CEL, &[]),
     (STORE, &[]),
     ("xtask", &[]),
 ];

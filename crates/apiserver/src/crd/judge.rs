@@ -13,7 +13,8 @@ use crate::{
 use super::{
     approval, defaults,
     definition::{Definition, Names, Version},
-    openapi, refused,
+    openapi,
+    rules::{self, Suppress},
     schema::{Marks, Schema},
     structural, surface,
 };
@@ -32,7 +33,7 @@ pub(crate) fn create(object: &Object) -> Vec<FieldError> {
         let detail = "must be spec.names.plural+\".\"+spec.group";
         errors.push(FieldError::invalid("metadata.name", &object.meta.name, detail));
     }
-    spec(&definition, &mut errors);
+    spec(&definition, None, &mut errors);
     status(&definition, &mut errors);
     approval::check(&definition.group, &object.meta.annotations, None, &mut errors);
     unknown_fields(&definition, &mut errors);
@@ -46,7 +47,7 @@ pub(crate) fn update(object: &Object, old: &Object) -> Vec<FieldError> {
         (Err(problem), _) | (_, Err(problem)) => return vec![FieldError::invalid("spec", &Value::Null, &problem.to_string())],
     };
     let mut errors = Vec::new();
-    spec(&definition, &mut errors);
+    spec(&definition, Some(&before), &mut errors);
     immutable(&definition, &before, &mut errors);
     status(&definition, &mut errors);
     approval::check(&definition.group, &object.meta.annotations, Some(&old.meta.annotations), &mut errors);
@@ -66,7 +67,7 @@ pub(crate) fn update_status(object: &Object) -> Vec<FieldError> {
     errors
 }
 
-fn spec(definition: &Definition, errors: &mut Vec<FieldError>) {
+fn spec(definition: &Definition, before: Option<&Definition>, errors: &mut Vec<FieldError>) {
     group_and_scope(definition, errors);
     let shared_schema = definition.shared.schema && definition.versions.iter().all(|v| v.schema.is_some());
     let versions = SPEC.child("versions");
@@ -77,12 +78,12 @@ fn spec(definition: &Definition, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid(SPEC.child("preserveUnknownFields"), true, "must be false in order to use defaults in the schema"));
     }
     for (i, version) in definition.versions.iter().enumerate() {
-        one_version(version, definition, &versions.index(i), errors);
+        one_version(version, definition, before, &versions.index(i), errors);
     }
     all_versions(definition, errors);
     surface::required_names(&definition.names, &SPEC.child("names"), errors);
     surface::names(&definition.names, &SPEC.child("names"), errors);
-    shared_parts(definition, errors);
+    shared_parts(definition, before, errors);
     surface::conversion(&definition.conversion, definition.preserve_unknown_fields, &SPEC.child("conversion"), errors);
 }
 
@@ -100,7 +101,7 @@ fn group_and_scope(definition: &Definition, errors: &mut Vec<FieldError>) {
 }
 
 /// What one version says that others do not.
-fn one_version(version: &Version, definition: &Definition, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn one_version(version: &Version, definition: &Definition, before: Option<&Definition>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let shared = definition.shared;
     let wrong = names::dns_1035_label(&version.name);
     if !wrong.is_empty() {
@@ -108,7 +109,7 @@ fn one_version(version: &Version, definition: &Definition, path: &Path<'_>, erro
     }
     surface::deprecation(version, path, errors);
     if !shared.schema {
-        validation(version, version.has_status(), &path.child("schema"), errors);
+        validation(version, version.has_status(), costs(version, before), &path.child("schema"), errors);
     }
     if !shared.subresources {
         surface::scale(version.scale(), &path.child("subresources"), errors);
@@ -165,11 +166,11 @@ fn in_go(definition: &Definition) -> String {
 }
 
 /// What all versions say alike.
-fn shared_parts(definition: &Definition, errors: &mut Vec<FieldError>) {
+fn shared_parts(definition: &Definition, before: Option<&Definition>, errors: &mut Vec<FieldError>) {
     let Some(version) = definition.versions.first() else { return };
     let shared = definition.shared;
     if shared.schema {
-        validation(version, definition.versions.iter().any(Version::has_status), &SPEC.child("validation"), errors);
+        validation(version, definition.versions.iter().any(Version::has_status), costs(version, before), &SPEC.child("validation"), errors);
     }
     if shared.subresources {
         surface::scale(version.scale(), &SPEC.child("subresources"), errors);
@@ -187,8 +188,14 @@ fn shared_parts(definition: &Definition, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// The rules of a version whose schema did not change may cost what they cost.
+fn costs(version: &Version, before: Option<&Definition>) -> Suppress {
+    let same = |old: &Version| old.name == version.name && old.schema_source == version.schema_source;
+    if before.is_some_and(|before| before.versions.iter().any(same)) { Suppress::CostOfRules } else { Suppress::Nothing }
+}
+
 /// What is wrong with a schema. Structural rules come first; what cannot be read as structural is told by its keywords.
-fn validation(version: &Version, has_status: bool, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validation(version: &Version, has_status: bool, suppress: Suppress, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let at = path.child("openAPIV3Schema");
     let schema = match &version.schema {
         None => return,
@@ -203,17 +210,23 @@ fn validation(version: &Version, has_status: bool, path: &Path<'_>, errors: &mut
         found.push(FieldError::forbidden(at.child("nullable"), "nullable cannot be true at the root"));
     }
     let unreadable = structural::unreadable(schema);
-    if unreadable.is_none() {
-        let wrong = structural::check(schema, &at);
-        found.extend(if wrong.is_empty() { defaults::check(schema, &at) } else { wrong });
-    }
-    openapi::check(schema, &at, &mut found);
-    if found.is_empty() {
-        match unreadable {
-            Some(problem) => found.push(FieldError::invalid(at, "", &problem)),
-            None => refused::rules(schema, &at, &mut found),
+    let mut is_sound = unreadable.is_none();
+    if is_sound {
+        let mut wrong = structural::check(schema, &at);
+        if wrong.is_empty() {
+            wrong = defaults::check(schema, &at);
         }
+        is_sound = wrong.is_empty();
+        found.append(&mut wrong);
     }
+    let mut keywords = Vec::new();
+    openapi::check(schema, &at, &mut keywords);
+    let (rule_errors, total_errors) = if is_sound { rules::check(schema, &at, &keywords, suppress) } else { Default::default() };
+    found.extend(keywords.into_iter().chain(rule_errors));
+    if let Some(problem) = unreadable.filter(|_| found.is_empty()) {
+        found.push(FieldError::invalid(at, "", &problem));
+    }
+    found.extend(total_errors);
     errors.append(&mut found);
 }
 

@@ -17,11 +17,11 @@ mod metadata; // metadata inside custom resources
 mod naming; // which names a definition gets
 mod number; // numbers as Go sees them
 mod openapi; // which keywords a schema may use
-mod pattern; // regular expressions as Go writes them
 mod problem; // what validation finds
 mod prune; // dropping unknown fields
 mod refused; // what this server cannot do yet
 mod resource; // a custom resource on its way in and out
+mod rules; // validation rules
 mod scale; // replica counts
 mod schema; // the schema, parsed once
 mod strategy; // CustomResourceDefinition as a kind

@@ -7,6 +7,7 @@ use crate::field::{FieldError, Path};
 
 use super::{
     prune::META_FIELDS,
+    rules,
     schema::{Additional, Items, Schema},
 };
 
@@ -48,6 +49,7 @@ fn check_node(schema: &Schema, path: &Path<'_>, context: Context<'_>, errors: &m
     check_list_type(schema, path, errors);
     check_map_keys(schema, path, errors);
     check_keys_are_set(schema, path, errors);
+    rules::check_surface(schema, path, errors);
 }
 
 fn check_keywords(schema: &Schema, path: &Path<'_>, context: Context<'_>, errors: &mut Vec<FieldError>) {

@@ -2,14 +2,20 @@
 //! In: the resource as a JSON object. Out: the resource as it is stored or shown, or what is wrong with it.
 //! Holds: prune, default and validate are run in this order; each is idempotent.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, Path, Reason};
 
 use super::{
     default,
     definition::{Scale, Version},
-    embedded, lists, number, prune, scale,
+    embedded, lists, number,
+    problem::NOWHERE,
+    prune,
+    rules::{RULE_BUDGET, Ratchet, RuleTree},
+    scale,
     schema::Schema,
     validate,
 };
@@ -21,13 +27,16 @@ use super::{
 pub(crate) struct CustomSchema {
     schema: Schema,
     scale: Option<Scale>,
+    /// The validation rules, compiled; none when there are none.
+    rules: Option<Arc<RuleTree>>,
 }
 
 impl CustomSchema {
     /// The schema of a version; none when the version has none that can be read.
     pub(crate) fn of(version: &Version) -> Option<Self> {
         let schema = version.schema.as_ref()?.as_ref().ok()?.clone();
-        Some(Self { schema, scale: version.scale().cloned() })
+        let rules = RuleTree::of(&schema).map(Arc::new);
+        Some(Self { schema, scale: version.scale().cloned(), rules })
     }
 
     /// The schema itself.
@@ -54,7 +63,8 @@ impl CustomSchema {
     }
 
     /// What is wrong with an object, compared on update with the `old` one: problems of unchanged values are forgiven.
-    pub(crate) fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    /// Returns warnings about rules that are broken but were so before.
+    pub(crate) fn validate(&self, object: &Value, old: Option<&Value>, wrong: &mut Vec<FieldError>) -> Vec<String> {
         let mut errors = validate::check(object, old, &self.schema, None);
         if let Some(scale) = &self.scale {
             scale::check_spec(scale, object, &mut errors);
@@ -64,11 +74,11 @@ impl CustomSchema {
             embedded::check(map, &self.schema, &Path::ROOT, &mut errors);
         }
         self.check_lists(object, old, &mut errors);
-        errors
+        self.check_rules(object, old, errors, wrong)
     }
 
-    /// What is wrong with an object whose status is written through its own endpoint.
-    pub(crate) fn validate_status(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+    /// What is wrong with an object whose status is written through its own endpoint; returns warnings like [`Self::validate`].
+    pub(crate) fn validate_status(&self, object: &Value, old: &Value, wrong: &mut Vec<FieldError>) -> Vec<String> {
         let mut errors = match (object.get("status"), self.schema.properties.get("status")) {
             (Some(status), Some(schema)) => validate::check(status, old.get("status"), schema, Some(&Path::field("status"))),
             _ => Vec::new(),
@@ -77,7 +87,23 @@ impl CustomSchema {
             scale::check_status(scale, object, &mut errors);
         }
         self.check_lists(object, Some(old), &mut errors);
-        errors
+        self.check_rules(object, Some(old), errors, wrong)
+    }
+
+    /// Rules run on objects that fit their schema, or miss it only where no rule can stumble.
+    fn check_rules(&self, object: &Value, old: Option<&Value>, mut errors: Vec<FieldError>, wrong: &mut Vec<FieldError>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let Some(rules) = &self.rules {
+            if errors.iter().any(is_blocking) {
+                let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+                errors.push(FieldError::invalid(NOWHERE, &Value::Null, detail));
+            } else {
+                let ratchet = Ratchet::root(object, old, &self.schema);
+                (_, warnings) = rules.validate(object, old, ratchet, RULE_BUDGET, &mut errors);
+            }
+        }
+        wrong.append(&mut errors);
+        warnings
     }
 
     /// Sets and maps are checked only if they were sound before.
@@ -95,6 +121,11 @@ impl CustomSchema {
     }
 }
 
+/// Whether rules could stumble over what is wrong.
+fn is_blocking(error: &FieldError) -> bool {
+    matches!(error.reason, Reason::NotSupported | Reason::Required | Reason::TooLong | Reason::TooMany | Reason::TypeInvalid)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -107,10 +138,18 @@ mod tests {
             "status": {"type": "object", "properties": {"rpm": {"type": "integer"}}},
             "metadata": {"type": "object", "properties": {"name": {"type": "string", "pattern": "^pump-"}}},
         }});
-        CustomSchema { schema: Schema::parse(&schema).expect("a valid schema"), scale: None }
+        CustomSchema { schema: Schema::parse(&schema).expect("a valid schema"), scale: None, rules: None }
     }
 
-    fn texts(errors: &[FieldError]) -> Vec<String> {
+    fn validated(object: &Value, old: Option<&Value>) -> Vec<String> {
+        let mut errors = Vec::new();
+        pump().validate(object, old, &mut errors);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    fn status_validated(object: &Value, old: &Value) -> Vec<String> {
+        let mut errors = Vec::new();
+        pump().validate_status(object, old, &mut errors);
         errors.iter().map(ToString::to_string).collect()
     }
 
@@ -118,7 +157,7 @@ mod tests {
     fn name_may_be_restricted_and_spec_required() {
         let object = json!({"apiVersion": "a/v1", "kind": "Pump", "metadata": {"name": "tap"}});
         assert_eq!(
-            texts(&pump().validate(&object, None)),
+            validated(&object, None),
             ["metadata.name: Invalid value: \"tap\": metadata.name in body should match '^pump-'", "spec: Required value",]
         );
     }
@@ -127,10 +166,10 @@ mod tests {
     fn status_is_judged_below_its_own_path() {
         let (new, old) = (json!({"spec": {}, "status": {"rpm": "x"}}), json!({"spec": {}}));
         assert_eq!(
-            texts(&pump().validate_status(&new, &old)),
+            status_validated(&new, &old),
             ["status.rpm: Invalid value: \"string\": rpm in body must be of type integer: \"string\""]
         );
-        assert!(pump().validate_status(&new, &new).is_empty(), "an unchanged status keeps its problems");
+        assert!(status_validated(&new, &new).is_empty(), "an unchanged status keeps its problems");
     }
 
     #[test]
@@ -143,7 +182,7 @@ mod tests {
     #[test]
     fn sets_are_checked_unless_they_were_broken_before() {
         let broken = json!({"spec": {"tags": ["a", "a"]}, "metadata": {"name": "pump-1"}});
-        assert_eq!(texts(&pump().validate(&broken, None)), ["spec.tags[1]: Duplicate value: \"a\""]);
-        assert!(pump().validate(&broken, Some(&broken)).is_empty());
+        assert_eq!(validated(&broken, None), ["spec.tags[1]: Duplicate value: \"a\""]);
+        assert!(validated(&broken, Some(&broken)).is_empty());
     }
 }

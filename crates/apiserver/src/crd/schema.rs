@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use bellerophon_cel::Pattern;
 use serde_json::{Map, Value};
 
-use super::{formats, pattern::Pattern};
+use super::{formats, rules::Rule};
 
 /// How deep schemas may nest; real definitions stay below 30.
 pub(crate) const DEPTH_MAX: usize = 64;
@@ -47,8 +48,8 @@ pub(crate) struct Schema {
     pub(crate) list_type: Option<String>,
     pub(crate) list_map_keys: Vec<String>,
     pub(crate) map_type: Option<String>,
-    /// How many `x-kubernetes-validations` there are.
-    pub(crate) rules: usize,
+    /// `x-kubernetes-validations`.
+    pub(crate) rules: Vec<Rule>,
     /// Keywords that are only checked for being there.
     pub(crate) marks: Marks,
 }
@@ -261,7 +262,7 @@ impl<'a> Keywords<'a> {
             list_type: self.optional_text("x-kubernetes-list-type")?,
             list_map_keys: self.texts("x-kubernetes-list-map-keys")?,
             map_type: self.optional_text("x-kubernetes-map-type")?,
-            rules: self.list("x-kubernetes-validations")?.len(),
+            rules: self.list("x-kubernetes-validations")?.iter().map(Rule::parse).collect::<Result<_, _>>()?,
             marks: self.marks()?,
             ..Schema::default()
         }))
@@ -347,7 +348,7 @@ mod tests {
         assert_eq!(schema.properties["a"].maximum, Some(3.0));
         assert_eq!(schema.properties["a"].format_in_force(), "int32");
         assert_eq!(schema.properties["b"].types(), ["integer", "string"]);
-        assert_eq!(schema.rules, 1);
+        assert_eq!(schema.rules.len(), 1);
     }
 
     #[test]

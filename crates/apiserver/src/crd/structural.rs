@@ -167,7 +167,7 @@ fn restricts_more_than_names(metadata: &Schema) -> bool {
         || metadata.list_type.is_some()
         || metadata.map_type.is_some()
         || !metadata.list_map_keys.is_empty()
-        || metadata.rules > 0;
+        || !metadata.rules.is_empty();
     !names_only
         || *nullable
         || !format.is_empty()
@@ -234,7 +234,7 @@ fn check_nested(schema: &Schema, skip_any_of: bool, path: &Path<'_>, errors: &mu
         (!schema.list_map_keys.is_empty(), "x-kubernetes-list-map-keys", "empty"),
         (schema.list_type.is_some(), "x-kubernetes-list-type", "undefined"),
         (schema.map_type.is_some(), "x-kubernetes-map-type", "undefined"),
-        (schema.rules > 0, "x-kubernetes-validations", "empty"),
+        (!schema.rules.is_empty(), "x-kubernetes-validations", "empty"),
     ];
     for (_, keyword, wanted) in forbidden.iter().filter(|(there, ..)| *there) {
         errors.push(FieldError::forbidden(path.child(keyword), &format!("must be {wanted} to be structural")));

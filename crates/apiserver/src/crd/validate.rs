@@ -247,7 +247,7 @@ fn old_field<'a>(name: &str, old: Option<&'a Value>, path: &Path<'_>) -> Option<
 }
 
 /// The old item with the same key; items of other lists cannot be told apart.
-fn old_item<'a>(item: &Value, old: Option<&'a Value>, schema: &Schema) -> Option<&'a Value> {
+pub(super) fn old_item<'a>(item: &Value, old: Option<&'a Value>, schema: &Schema) -> Option<&'a Value> {
     if schema.list_type.as_deref() != Some("map") || schema.list_map_keys.is_empty() {
         return None;
     }
@@ -256,7 +256,7 @@ fn old_item<'a>(item: &Value, old: Option<&'a Value>, schema: &Schema) -> Option
 }
 
 /// Whether a value is the same as before: maps field by field as far as the schema knows them, keyed lists in any order.
-fn is_same(value: &Value, old: &Value, schema: &Schema) -> bool {
+pub(super) fn is_same(value: &Value, old: &Value, schema: &Schema) -> bool {
     match (value, old) {
         (Value::Object(new), Value::Object(before)) => {
             let same = |(name, value): (&String, &Value)| {

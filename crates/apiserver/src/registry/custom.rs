@@ -196,14 +196,14 @@ impl Custom {
         written_under == self.generation && version == self.storage.0
     }
 
-    /// What is wrong with an object, whole or in its status.
-    pub(crate) fn validate(&self, new: &Object, old: Option<&Object>) -> Vec<FieldError> {
-        self.schema.validate(&new.to_value(), old.map(Object::to_value).as_ref())
+    /// What is wrong with an object, whole or in its status; returns warnings about what is forgiven.
+    pub(crate) fn validate(&self, new: &Object, old: Option<&Object>, wrong: &mut Vec<FieldError>) -> Vec<String> {
+        self.schema.validate(&new.to_value(), old.map(Object::to_value).as_ref(), wrong)
     }
 
-    /// What is wrong with the status of an object.
-    pub(crate) fn validate_status(&self, new: &Object, old: &Object) -> Vec<FieldError> {
-        self.schema.validate_status(&new.to_value(), &old.to_value())
+    /// What is wrong with the status of an object; returns warnings about what is forgiven.
+    pub(crate) fn validate_status(&self, new: &Object, old: &Object, wrong: &mut Vec<FieldError>) -> Vec<String> {
+        self.schema.validate_status(&new.to_value(), &old.to_value(), wrong)
     }
 
     /// Objects as a table with the columns of this version.

@@ -253,13 +253,13 @@ impl Resource {
         Map::new()
     }
 
-    /// What the schema says of an object. Built-in kinds were checked when they were decoded.
-    pub(crate) fn validate_schema(&self, new: &Object, old: Option<&Object>) -> Vec<FieldError> {
-        self.custom().map(|custom| custom.validate(new, old)).unwrap_or_default()
+    /// What the schema says of an object; returns warnings about what is forgiven. Built-in kinds were checked when they were decoded.
+    pub(crate) fn validate_schema(&self, new: &Object, old: Option<&Object>, wrong: &mut Vec<FieldError>) -> Vec<String> {
+        self.custom().map(|custom| custom.validate(new, old, wrong)).unwrap_or_default()
     }
 
-    /// What the schema says of a new status.
-    pub(crate) fn validate_status_schema(&self, new: &Object, old: &Object) -> Vec<FieldError> {
-        self.custom().map(|custom| custom.validate_status(new, old)).unwrap_or_default()
+    /// What the schema says of a new status; returns warnings about what is forgiven.
+    pub(crate) fn validate_status_schema(&self, new: &Object, old: &Object, wrong: &mut Vec<FieldError>) -> Vec<String> {
+        self.custom().map(|custom| custom.validate_status(new, old, wrong)).unwrap_or_default()
     }
 }

@@ -26,7 +26,7 @@ enum Format {
 
 /// An amount of a resource, which prints as Kubernetes writes it.
 #[derive(Clone, Debug)]
-pub(super) struct Quantity {
+pub(crate) struct Quantity {
     nanos: i128,
     format: Format,
     /// The text it was read from, where that is canonical.
@@ -38,7 +38,7 @@ impl Quantity {
     ///
     /// # Errors
     /// What is wrong with it, in the words of Kubernetes.
-    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         let parts = Parts::split(text)?;
         let suffix = Suffix::parse(parts.suffix).ok_or(WRONG_SUFFIX)?;
         let (magnitude, cut) = (parts.nanos(suffix), suffix.format == Format::Binary);
@@ -47,6 +47,13 @@ impl Quantity {
         let tiny = nanos > 0 && nanos < NANOS;
         let format = if cut && tiny { Format::Decimal } else { suffix.format };
         Ok(Self { nanos: if parts.negative { -nanos } else { nanos }, format, text: kept.then(|| text.to_owned()) })
+    }
+}
+
+impl Quantity {
+    /// The amount in billionths.
+    pub(crate) fn nanos(&self) -> i128 {
+        self.nanos
     }
 }
 

@@ -57,9 +57,9 @@ impl Api {
         meta::validate_new(resource, &object.meta, &mut wrong);
         (resource.strategy.validate)(&object, &mut wrong);
         (resource.strategy.validate_create)(&object, &mut wrong);
-        wrong.extend(resource.validate_schema(&object, None));
+        let mut warnings = resource.validate_schema(&object, None, &mut wrong);
         ApiError::from_fields(resource.group_kind(), &object.meta.name, wrong)?;
-        let mut warnings = (resource.strategy.warnings)(&object, None);
+        warnings.extend((resource.strategy.warnings)(&object, None));
         if let Some(call) = asker {
             warnings.extend(self.confirm(call, &object, None).await?);
         }

@@ -17,8 +17,8 @@ use crate::{
 pub(crate) struct Change {
     /// Takes from the old object what this write may not change.
     pub(crate) prepare: fn(&Resource, &mut Object, &Object),
-    /// What is wrong with the change.
-    pub(crate) validate: fn(&Resource, &Object, &Object, &mut Vec<FieldError>),
+    /// What is wrong with the change; returns warnings about what is forgiven.
+    pub(crate) validate: fn(&Resource, &Object, &Object, &mut Vec<FieldError>) -> Vec<String>,
     /// Whether a missing object is made.
     pub(crate) may_create: bool,
     /// Whether the generation may grow.
@@ -33,7 +33,7 @@ impl Change {
             validate: |resource, new, old, wrong| {
                 (resource.strategy.validate)(new, wrong);
                 (resource.strategy.validate_update)(new, old, wrong);
-                wrong.extend(resource.validate_schema(new, Some(old)));
+                resource.validate_schema(new, Some(old), wrong)
             },
             may_create: resource.strategy.create_on_update,
             counts: true,
@@ -42,7 +42,7 @@ impl Change {
 
     /// What the server itself changes in an object it knows to be sound.
     pub(crate) fn part_of_server() -> Self {
-        Self { prepare: |_, _, _| {}, validate: |_, _, _, _| {}, may_create: false, counts: false }
+        Self { prepare: |_, _, _| {}, validate: |_, _, _, _| Vec::new(), may_create: false, counts: false }
     }
 
     /// The status alone.
@@ -51,7 +51,7 @@ impl Change {
             prepare: |resource, new, old| (resource.strategy.prepare_status)(new, old),
             validate: |resource, new, old, wrong| {
                 (resource.strategy.validate_status)(new, old, wrong);
-                wrong.extend(resource.validate_status_schema(new, old));
+                resource.validate_status_schema(new, old, wrong)
             },
             may_create: false,
             counts: false,
@@ -113,9 +113,9 @@ impl Api {
             meta::validate_change(&new.meta, &old.meta, &mut wrong);
             // The real server checks metadata twice, and its list of causes shows it.
             wrong.extend(wrong.clone());
-            (change.validate)(resource, &new, &old, &mut wrong);
+            let mut warnings = (change.validate)(resource, &new, &old, &mut wrong);
             ApiError::from_fields(resource.group_kind(), key.name(), wrong)?;
-            let mut warnings = (resource.strategy.warnings)(&new, Some(&old));
+            warnings.extend((resource.strategy.warnings)(&new, Some(&old)));
             if let Some(call) = asker {
                 warnings.extend(self.confirm(call, &new, Some(&old)).await?);
             }

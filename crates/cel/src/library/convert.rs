@@ -136,9 +136,9 @@ pub(super) fn written(value: &Value<'_>) -> Result<String, Failure> {
         Value::Int(n) => n.to_string(),
         Value::Uint(n) => n.to_string(),
         Value::Double(d) => go_double(*d),
-        Value::Bytes(bytes) => std::str::from_utf8(bytes)
-            .map_err(|_| Failure::new("invalid UTF-8 in bytes, cannot convert to string"))?
-            .to_owned(),
+        Value::Bytes(bytes) => {
+            std::str::from_utf8(bytes).map_err(|_| Failure::new("invalid UTF-8 in bytes, cannot convert to string"))?.to_owned()
+        }
         Value::Duration(nanos) => format!("{}s", *nanos as f64 / 1e9),
         Value::Timestamp(nanos) => time::write_timestamp(*nanos),
         Value::Type(ty) => ty.name().to_owned(),

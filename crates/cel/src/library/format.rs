@@ -83,7 +83,9 @@ fn next_piece(text: &str) -> Result<(Piece<'_>, &str), String> {
         let end = after.find(|c: char| !c.is_ascii_digit());
         let problem = |text: &str| format!("could not parse formatting clause: error while parsing precision: {text}");
         let end = end.ok_or_else(|| problem("could not find end of precision specifier"))?;
-        let invalid = |_| problem(&format!("error while converting precision to integer: strconv.Atoi: parsing \"{}\": invalid syntax", &after[..end]));
+        let invalid = |_| {
+            problem(&format!("error while converting precision to integer: strconv.Atoi: parsing \"{}\": invalid syntax", &after[..end]))
+        };
         precision = Some(after[..end].parse::<usize>().map_err(invalid)?);
         rest = &after[end..];
     }
@@ -231,7 +233,8 @@ fn scientific(d: f64) -> String {
     let plain = format!("{d:.6e}");
     let (mantissa, exponent) = plain.split_once('e').expect("the format writes an exponent");
     let (sign, digits) = exponent.strip_prefix('-').map_or(("", exponent), |rest| ("⁻", rest));
-    let raised: String = format!("{digits:0>2}").chars().map(|c| "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(c as usize - '0' as usize).unwrap_or(c)).collect();
+    let raised: String =
+        format!("{digits:0>2}").chars().map(|c| "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(c as usize - '0' as usize).unwrap_or(c)).collect();
     format!("{mantissa}×10{sign}{raised}")
 }
 

@@ -8,7 +8,7 @@ use crate::{
     equality::{compare, equal},
     eval::{Failure, Meter},
     function::Functions,
-    price::Price,
+    price::{LIST, Price},
     types::Type,
     value::Value,
 };
@@ -24,9 +24,10 @@ pub(super) fn declare(f: &mut Functions) {
         f.member("isSorted", ids[0], std::slice::from_ref(&of), Bool, Price::EveryItem, is_sorted);
         f.member("max", ids[1], std::slice::from_ref(&of), t.clone(), Price::EveryItem, |_, a| best(a, Ordering::Greater, "max"));
         f.member("min", ids[2], std::slice::from_ref(&of), t.clone(), Price::EveryItem, |_, a| best(a, Ordering::Less, "min"));
-        f.member("sort", ids[3], std::slice::from_ref(&of), of.clone(), Price::AllPairs { of: 0 }, |m, a| sort(m, a, 0));
+        let texts = matches!(t, String | Bytes);
+        f.member("sort", ids[3], std::slice::from_ref(&of), of.clone(), Price::AllPairs { of: 0, texts }, |m, a| sort(m, a, 0));
         let any = Type::list(Type::param("T"));
-        let by_key = Price::AllPairs { of: 1 };
+        let by_key = Price::AllPairs { of: 1, texts };
         f.member("@sortByAssociatedKeys", ids[4], &[any.clone(), of], any, by_key, |m, a| sort(m, a, 1));
     }
     for (t, id, zero) in [
@@ -47,7 +48,7 @@ pub(super) fn declare(f: &mut Functions) {
         let reversed = items(args, 0)?.into_iter().rev().collect();
         made_list(meter, reversed)
     });
-    f.member("distinct", "list_distinct", &[any()], any(), Price::AllPairs { of: 0 }, distinct);
+    f.member("distinct", "list_distinct", &[any()], any(), Price::AllPairs { of: 0, texts: false }, distinct);
     f.global("lists.range", "lists_range", &[Int], Type::list(Int), Price::Count, range);
 }
 
@@ -212,12 +213,10 @@ fn flatten_into<'a>(meter: &mut Meter, value: &Value<'a>, depth: i64, flat: &mut
     Ok(())
 }
 
-/// Every item once. The square of the length is charged before anything is compared.
+/// Every item once. Whether all pairs can be paid for is asked before any is compared.
 fn distinct<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     let all = items(args, 0)?;
-    if meter.would_exceed((all.len() as u64).saturating_mul(all.len() as u64)) {
-        return Err(Failure::limit());
-    }
+    meter.afford((all.len() as u64).saturating_mul(2 * all.len() as u64))?;
     let mut unique: Vec<Value<'a>> = Vec::new();
     for item in all {
         if !unique.iter().any(|seen| equal(&item, seen).unwrap_or(false)) {
@@ -229,8 +228,6 @@ fn distinct<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Fail
 
 fn range<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     let count = int(args, 0)?.max(0);
-    if meter.would_exceed(count.unsigned_abs()) {
-        return Err(Failure::limit());
-    }
+    meter.afford(count.unsigned_abs() + 1 + LIST)?;
     made_list(meter, (0..count).map(Value::Int).collect())
 }

@@ -48,7 +48,9 @@ pub(super) fn declare(f: &mut Functions) {
     f.global("isCIDR", "is_cidr", &[String], Bool, Price::Pass, |_, args| Ok(Value::Bool(parse_cidr(text(args, 0)?).is_ok())));
     let holds_ip = |text| Price::HoldsAddress { text };
     f.member("containsIP", "cidr_contains_ip_string", &[cidr_type(), String], Bool, holds_ip(true), |_, args| {
-        Ok(Value::Bool(cidr(args, 0)?.contains(parse_ip(text(args, 1)?)?)))
+        // Kubernetes does not tell what is wrong with the address.
+        let ip = parse_ip(text(args, 1)?).map_err(|_| Failure::no_such_overload())?;
+        Ok(Value::Bool(cidr(args, 0)?.contains(ip)))
     });
     f.member("containsIP", "cidr_contains_ip_ip", &[cidr_type(), ip_type()], Bool, holds_ip(false), |_, args| {
         Ok(Value::Bool(cidr(args, 0)?.contains(ip(&args[1..])?)))

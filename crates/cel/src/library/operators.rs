@@ -47,6 +47,10 @@ pub(super) fn declare(f: &mut Functions) {
     f.global(operator::NOT_STRICTLY_FALSE, "not_strictly_false", &[Bool], Bool, Price::Unit, unplanned);
     f.global(operator::EQUALS, "equals", &[a(), a()], Bool, Price::Compare, unplanned);
     f.global(operator::NOT_EQUALS, "not_equals", &[a(), a()], Bool, Price::Compare, unplanned);
+    let (key, value) = (|| Type::param("K"), || Type::param("V"));
+    let map = || Type::map(key(), value());
+    f.global(operator::MAP_INSERT, "@mapInsert_map_key_value", &[map(), key(), value()], map(), Price::Unit, unplanned);
+    f.global(operator::MAP_INSERT, "@mapInsert_map_map", &[map(), map()], map(), Price::Unit, unplanned);
     f.global(NOT, "logical_not", &[Bool], Bool, Price::Unit, not);
     for (id, l, r, out, price) in [
         ("add_bytes", Bytes, Bytes, Bytes, Price::Concat),
@@ -186,7 +190,9 @@ fn add<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> 
             Ok(Value::Bytes(l.iter().chain(r.iter()).copied().collect()))
         }
         (Value::Duration(l), Value::Duration(r)) => span(l.checked_add(*r)),
-        (Value::Duration(span), Value::Timestamp(at)) | (Value::Timestamp(at), Value::Duration(span)) => moment(at.checked_add((*span).into())),
+        (Value::Duration(span), Value::Timestamp(at)) | (Value::Timestamp(at), Value::Duration(span)) => {
+            moment(at.checked_add((*span).into()))
+        }
         (Value::List(l), Value::List(r)) => join(meter, l, r),
         _ => Err(Failure::no_such_overload()),
     }
@@ -208,7 +214,8 @@ fn join<'a>(meter: &mut Meter, l: &List<'a>, r: &List<'a>) -> Result<Value<'a>, 
         }
         _ => None,
     };
-    let mut places: std::collections::HashMap<String, usize> = all.iter().enumerate().filter_map(|(i, item)| Some((name(item)?, i))).collect();
+    let mut places: std::collections::HashMap<String, usize> =
+        all.iter().enumerate().filter_map(|(i, item)| Some((name(item)?, i))).collect();
     for i in 0..r.len() {
         let item = r.get(i)?;
         match name(&item) {

@@ -1,6 +1,6 @@
 //! Lists as sets.
 //! In: two lists. Out: whether one holds the other, or something of it.
-//! Holds: all pairs are charged before any is compared.
+//! Holds: no pair is compared unless all of them can be paid for.
 
 use crate::{
     equality::equal,
@@ -29,11 +29,9 @@ pub(super) fn declare(f: &mut Functions) {
     });
 }
 
-fn lists<'a>(meter: &Meter, args: &[Value<'a>]) -> Result<(Vec<Value<'a>>, Vec<Value<'a>>), Failure> {
+fn lists<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<(Vec<Value<'a>>, Vec<Value<'a>>), Failure> {
     let (a, b) = (items(args, 0)?, items(args, 1)?);
-    if meter.would_exceed((a.len() as u64).saturating_mul(b.len() as u64)) {
-        return Err(Failure::limit());
-    }
+    meter.afford((a.len() as u64).saturating_mul(b.len() as u64))?;
     Ok((a, b))
 }
 

@@ -137,10 +137,7 @@ fn in_zone(nanos: i128, name: &str) -> Result<(i128, TimeZone), Failure> {
         return zone.map(|zone| (nanos, zone)).ok_or_else(|| Failure::new(format!("unknown time zone {name}")));
     };
     let number = |digits: &str| -> Result<i128, Failure> {
-        digits
-            .parse::<i32>()
-            .map(i128::from)
-            .map_err(|_| Failure::new(format!("strconv.Atoi: parsing \"{digits}\": invalid syntax")))
+        digits.parse::<i32>().map(i128::from).map_err(|_| Failure::new(format!("strconv.Atoi: parsing \"{digits}\": invalid syntax")))
     };
     let (hours, minutes) = (number(hours)?, number(minutes)?);
     let offset = if name.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes };

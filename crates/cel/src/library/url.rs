@@ -27,7 +27,9 @@ pub(super) fn declare(f: &mut Functions) {
         };
         Url::parse(text).map(Value::of).map_err(|problem| wrong(&problem))
     });
-    f.global("isURL", "is_url_string", &[Type::String], Type::Bool, Price::Unit, |_, args| Ok(Value::Bool(Url::parse(text(args, 0)?).is_ok())));
+    f.global("isURL", "is_url_string", &[Type::String], Type::Bool, Price::Unit, |_, args| {
+        Ok(Value::Bool(Url::parse(text(args, 0)?).is_ok()))
+    });
     let parts: [(&'static str, &'static str, Run); 5] = [
         ("getScheme", "url_get_scheme", |meter, args| part(meter, args, |url| &url.scheme)),
         ("getHost", "url_get_host", |meter, args| part(meter, args, |url| &url.host)),

@@ -66,22 +66,34 @@ fn change_of(part: &str) -> Option<Change> {
         "status" => Some(Change::status()),
         "ephemeralcontainers" => Some(Change {
             prepare: |_, new, old| kinds::ephemeral_containers::prepare(new, old),
-            validate: |_, new, old, wrong| kinds::ephemeral_containers::check(new, old, wrong),
+            validate: |_, new, old, wrong| {
+                kinds::ephemeral_containers::check(new, old, wrong);
+                Vec::new()
+            },
             ..counted
         }),
         "resize" => Some(Change {
             prepare: |_, new, old| kinds::resize::prepare(new, old),
-            validate: |_, new, old, wrong| kinds::resize::check(new, old, wrong),
+            validate: |_, new, old, wrong| {
+                kinds::resize::check(new, old, wrong);
+                Vec::new()
+            },
             ..counted
         }),
         "approval" => Some(Change {
             prepare: |_, new, old| kinds::prepare_approval(new, old),
-            validate: |_, new, old, wrong| kinds::validate_approval(new, old, wrong),
+            validate: |_, new, old, wrong| {
+                kinds::validate_approval(new, old, wrong);
+                Vec::new()
+            },
             ..Change::status()
         }),
         "finalize" => Some(Change {
             prepare: |_, new, old| kinds::finalize::prepare(new, old),
-            validate: |_, new, _, wrong| kinds::finalize::check(new, wrong),
+            validate: |_, new, _, wrong| {
+                kinds::finalize::check(new, wrong);
+                Vec::new()
+            },
             ..Change::status()
         }),
         _ => None,
