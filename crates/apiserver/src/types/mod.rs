@@ -25,7 +25,6 @@ pub(crate) use normal::complete;
 #[cfg(test)]
 pub(crate) use promises::full_object;
 pub(crate) use published::{Published, Union};
-pub(crate) use published::Published;
 pub(crate) use quantity::Quantity;
 pub(crate) use read::{Expected, read_options, read_typed};
 pub(crate) use written::{Opened, written};
