@@ -70,6 +70,9 @@ const QUERY: &[Row] = &[
     ("watch", "boolean", "go on with the changes to what is listed"),
 ];
 
+/// Old clients look for these at the operations themselves, to know whether a kind has them.
+const LOOKED_FOR: &[&str] = &["dryRun", "fieldValidation"];
+
 pub(super) const LIST: &[&str] = &[
     "allowWatchBookmarks",
     "continue",
@@ -126,7 +129,7 @@ impl Parameter {
     fn query(name: &str) -> Self {
         let at = QUERY.binary_search_by_key(&name, |(name, ..)| name).expect("the table has every parameter that is used");
         let (name, type_, about) = QUERY[at];
-        Self { name, place: Place::Query, type_, about: about.to_owned(), shared: true }
+        Self { name, place: Place::Query, type_, about: about.to_owned(), shared: !LOOKED_FOR.contains(&name) }
     }
 
     /// The name of an object of a kind, in the path.
@@ -197,7 +200,8 @@ pub(super) fn body(schema: &Value, required: bool) -> Value {
 /// The parameters that version 2 defines once for all kinds.
 pub(super) fn shared() -> BTreeMap<String, Value> {
     let query = QUERY.iter().map(|(name, ..)| Parameter::query(name));
-    query.chain([Parameter::namespace(), Parameter::rest()]).map(|p| (p.shared_name(), p.definition())).collect()
+    let all = query.chain([Parameter::namespace(), Parameter::rest()]).filter(|parameter| parameter.shared);
+    all.map(|p| (p.shared_name(), p.definition())).collect()
 }
 
 fn refer(name: &str) -> Value {
@@ -231,5 +235,6 @@ mod tests {
         assert!(name.starts_with("limit-") && shared[name] == limit.definition(), "{name}");
         assert_eq!(limit.write(Form::V3)["schema"], json!({"type": "integer", "uniqueItems": true}));
         assert_eq!(Parameter::name_of("Pod").write(Form::V2)["required"], true);
+        assert_eq!(Parameter::query("dryRun").write(Form::V2)["name"], "dryRun", "kubectl 1.20 looks for it by name");
     }
 }

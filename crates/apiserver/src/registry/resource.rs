@@ -240,8 +240,14 @@ impl Resource {
         }
     }
 
-    /// Objects as a table.
+    /// Objects as a table. One that is a part of another kind, such as `Scale`, has the columns of that kind.
     pub(crate) fn table(&self, objects: &[&Object], now: Time, list: &ListMeta, options: TableOptions) -> Value {
+        if let [part] = objects
+            && part.kind != self.kind
+        {
+            let group = part.api_version.split_once('/').map_or("", |(group, _)| group);
+            return print::table(print::printer(group, &part.kind), [*part], now, list, options);
+        }
         match &self.source {
             Source::BuiltIn(_) => print::table(print::printer(&self.group, &self.kind), objects.iter().copied(), now, list, options),
             Source::Custom(custom) => custom.table(objects, now, list, options),
