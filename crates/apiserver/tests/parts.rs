@@ -182,3 +182,24 @@ async fn stricter_namespace_refuses_new_pods_and_keeps_old_ones() {
     assert_eq!(cluster.read(&format!("{PODS}/host")).await["kind"], "Pod");
     cluster.server.shutdown().await;
 }
+
+#[tokio::test]
+async fn scale_is_a_table_of_its_own() {
+    let cluster = Cluster::start().await;
+    let labels = json!({"app": "web"});
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "app"}]}});
+    let deployments = "/apis/apps/v1/namespaces/ns/deployments";
+    let spec = json!({"replicas": 3, "selector": {"matchLabels": labels}, "template": template});
+    cluster.make(deployments, json!({"metadata": {"name": "web"}, "spec": spec})).await;
+    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    for (part, wanted) in
+        [("", "Name Ready Up-to-date Available"), ("/status", "Name Ready Up-to-date Available"), ("/scale", "Name Desired Available Age")]
+    {
+        let (_, answer) = cluster.send("GET", &format!("{deployments}/web{part}"), &table, Value::Null).await;
+        let names: Vec<&str> = answer["columnDefinitions"].as_array().expect("columns").iter().filter_map(|c| c["name"].as_str()).collect();
+        assert!(names.join(" ").starts_with(wanted), "{part}: {names:?}");
+    }
+    let (_, scale) = cluster.send("GET", &format!("{deployments}/web/scale"), &table, Value::Null).await;
+    assert_eq!(scale["rows"][0]["cells"].as_array().map(|cells| &cells[..3]), Some([json!("web"), json!(3), json!(0)].as_slice()));
+    cluster.server.shutdown().await;
+}

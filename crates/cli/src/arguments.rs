@@ -11,7 +11,7 @@ use clap::{
 
 use bellerophon_cluster::Level;
 
-use crate::failure::Failure;
+use crate::{failure::Failure, kubeconfig::KubeconfigOptions};
 
 /// Write, run, test and watch Kubernetes controllers: a Kubernetes API on your laptop, with nothing else installed.
 #[derive(Debug, Parser)]
@@ -34,6 +34,10 @@ pub(crate) enum Command {
     /// Start a Kubernetes cluster, write a kubeconfig for it, and wait
     #[command(after_help = "State is in memory. Ctrl-C stops in order, a second one at once.")]
     Up(UpOptions),
+
+    /// Print a kubeconfig that speaks for a service account
+    #[command(after_help = "It holds a secret: `(umask 077; bellerophon kubeconfig --service-account default/robot > robot.yaml)`.")]
+    Kubeconfig(KubeconfigOptions),
 }
 
 #[derive(Debug, Args)]
@@ -163,6 +167,10 @@ mod tests {
                 "invalid value 'here' for '--listen <IP:PORT>': not an IP address and a port, such as 127.0.0.1:6443 or [::1]:0",
             ),
             (&["down"], "unrecognized subcommand 'down'"),
+            (
+                &["kubeconfig", "--service-account", "robot"],
+                "invalid value 'robot' for '--service-account <NAMESPACE/NAME>': not a namespace and a name, such as default/robot",
+            ),
         ];
         for (line, wanted) in cases {
             let error = Arguments::try_parse_from([&["bellerophon"], *line].concat()).expect_err("misuse");

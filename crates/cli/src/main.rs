@@ -3,6 +3,7 @@
 
 mod arguments; // what the command line may say
 mod failure; // why a command ended early, in one line
+mod kubeconfig; // `bellerophon kubeconfig`
 mod logs; // events on stderr
 mod ready; // the facts a user or a script waits for
 mod stop; // signals that end a command
@@ -30,5 +31,6 @@ fn run(arguments: Arguments, started: Instant) -> Result<(), Failure> {
     let runtime = Runtime::new().map_err(Failure::caused_by("cannot start the runtime"))?;
     match arguments.command {
         Command::Up(options) => runtime.block_on(up::up(&options, started)),
+        Command::Kubeconfig(options) => runtime.block_on(kubeconfig::print(&options)),
     }
 }

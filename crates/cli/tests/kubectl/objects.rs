@@ -1,0 +1,176 @@
+//! Create, read, change: what every kind of object can do.
+
+use std::process::Stdio;
+
+use crate::{
+    driver::{Kubectl, assert_in_order},
+    running::Lines,
+};
+
+fn create_config_map(kubectl: &Kubectl, name: &str) {
+    let text = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}}}}"#);
+    let file = kubectl.write(name, &text);
+    assert_eq!(kubectl.run(&format!("create -f {file}")), format!("configmap/{name} created"));
+}
+
+#[test]
+fn object_lives_from_create_to_delete() {
+    Kubectl::each(|kubectl| {
+        kubectl.check(&[
+            ("create -f settings.yaml", "configmap/settings created"),
+            ("get configmap settings -o name", "configmap/settings"),
+            ("get configmap settings -o jsonpath={.data.a}", "b"),
+            ("label configmap settings app=x", "configmap/settings labeled"),
+            ("annotate configmap settings note=y", "configmap/settings annotated"),
+        ]);
+        kubectl.check(&[("get configmap settings -o jsonpath={.metadata.labels.app}{.metadata.annotations.note}", "xy")]);
+        assert!(kubectl.refused("label configmap settings app=z").contains("already has a value (x)"));
+        kubectl.check_starts(&[
+            ("label configmap settings app=z --overwrite", "configmap/settings labeled"),
+            // From 1.24 on kubectl says "unlabeled".
+            ("label configmap settings app-", "configmap/settings "),
+            ("annotate configmap settings note-", "configmap/settings annotated"),
+        ]);
+        let object = kubectl.json("get configmap settings -o json");
+        assert_eq!((&object["metadata"]["name"], object["metadata"].get("labels")), (&"settings".into(), None));
+        assert_in_order(&kubectl.run("get configmap settings -o yaml"), &["apiVersion: v1", "a: b", "kind: ConfigMap", "uid:"]);
+        assert!(kubectl.refused("create -f settings.yaml").contains(r#"configmaps "settings" already exists"#));
+        assert!(kubectl.run("delete configmap settings").starts_with(r#"configmap "settings" deleted"#));
+        assert_eq!(kubectl.refused("get configmap settings"), r#"Error from server (NotFound): configmaps "settings" not found"#);
+    });
+}
+
+#[test]
+fn patches_of_every_type_change_an_object() {
+    Kubectl::each(|kubectl| {
+        kubectl.check(&[
+            ("create -f settings.yaml", "configmap/settings created"),
+            ("patch configmap settings --type=merge -p {\"data\":{\"a\":\"c\",\"x\":null}}", "configmap/settings patched"),
+            (
+                "patch configmap settings --type=json -p [{\"op\":\"add\",\"path\":\"/data/d\",\"value\":\"e\"}]",
+                "configmap/settings patched",
+            ),
+            ("patch configmap settings -p {\"data\":{\"f\":\"g\"}}", "configmap/settings patched"),
+            ("patch configmap settings --type=strategic -p {\"data\":{\"$patch\":\"replace\",\"h\":\"i\"}}", "configmap/settings patched"),
+            ("patch configmap settings -p {\"data\":{\"h\":\"i\"}}", "configmap/settings patched (no change)"),
+            ("get configmap settings -o jsonpath={.data}", r#"{"h":"i"}"#),
+        ]);
+        let refused = kubectl.refused("patch configmap settings --type=json -p [{\"op\":\"test\",\"path\":\"/data/h\",\"value\":\"j\"}]");
+        assert!(refused.starts_with("The request is invalid"), "{refused}");
+        kubectl.check(&[
+            ("apply -f deployment.yaml", "deployment.apps/stable created"),
+            (
+                "patch deployment stable -p {\"spec\":{\"template\":{\"spec\":{\"containers\":[{\"name\":\"horse\",\"image\":\"i:9\"}]}}}}",
+                "deployment.apps/stable patched",
+            ),
+            ("get deployment stable -o jsonpath={.spec.template.spec.containers[*].image}", "i:9"),
+        ]);
+    });
+}
+
+#[test]
+fn object_is_replaced_with_and_without_force() {
+    Kubectl::each(|kubectl| {
+        kubectl.check(&[("create -f settings.yaml", "configmap/settings created")]);
+        let file = kubectl.write("other.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {z: z}\n");
+        kubectl.check(&[
+            (&format!("replace -f {file}"), "configmap/settings replaced"),
+            ("get configmap settings -o jsonpath={.data}", r#"{"z":"z"}"#),
+        ]);
+        let uid = "get configmap settings -o jsonpath={.metadata.uid}";
+        let before = kubectl.run(uid);
+        assert!(kubectl.run(&format!("replace --force -f {file}")).ends_with("configmap/settings replaced"));
+        assert_ne!(before, kubectl.run(uid), "it is another object");
+        let missing = kubectl.write("missing.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: missing}\n");
+        let refused = kubectl.refused(&format!("replace -f {missing}"));
+        assert!(refused.contains(r#"configmaps "missing" not found"#), "{refused}");
+    });
+}
+
+#[test]
+fn object_is_edited_in_place() {
+    Kubectl::each(|kubectl| {
+        kubectl.check(&[("create -f settings.yaml", "configmap/settings created")]);
+        assert_eq!(kubectl.edit("edit configmap settings", "a: b", "a: edited"), "configmap/settings edited");
+        kubectl.check(&[("get configmap settings -o jsonpath={.data.a}", "edited")]);
+        kubectl.edit("edit configmap settings", "nothing", "nothing");
+        kubectl.check(&[
+            ("get configmap settings -o jsonpath={.data.a}", "edited"),
+            ("apply -f deployment.yaml", "deployment.apps/stable created"),
+        ]);
+        assert_eq!(kubectl.edit("edit deployment stable", "replicas: 1", "replicas: 4"), "deployment.apps/stable edited");
+        kubectl.check(&[("get deployment stable -o jsonpath={.spec.replicas}", "4")]);
+    });
+}
+
+#[test]
+fn lists_are_tables_narrowed_by_selectors() {
+    Kubectl::each(|kubectl| {
+        for name in ["red", "green", "blue"] {
+            create_config_map(kubectl, name);
+        }
+        kubectl.run("label configmap red warm=yes");
+        let cases = [
+            ("get configmaps --no-headers -o name", "configmap/blue configmap/green configmap/red"),
+            ("get configmaps -l warm=yes -o name", "configmap/red"),
+            ("get configmaps -l warm!=yes -o name", "configmap/blue configmap/green"),
+            ("get configmaps --field-selector metadata.name=blue -o name", "configmap/blue"),
+            (
+                "get configmaps --all-namespaces --field-selector metadata.namespace=default,metadata.name!=red -o name",
+                "configmap/blue configmap/green",
+            ),
+        ];
+        for (line, wanted) in cases {
+            assert_eq!(kubectl.run(line).lines().collect::<Vec<_>>().join(" "), wanted, "kubectl {line}");
+        }
+        assert_eq!(kubectl.table("get cm -l warm -o wide")[0], "NAME DATA AGE");
+        let namespaces = kubectl.table("get namespaces");
+        assert_eq!(namespaces[0], "NAME STATUS AGE");
+        assert!(namespaces[1].starts_with("default Active "), "{namespaces:?}");
+        let refused = kubectl.refused("get configmaps --field-selector data.a=b");
+        assert!(refused.contains("\"data.a\" is not a known field selector"), "{refused}");
+    });
+}
+
+#[test]
+fn watch_prints_changes_as_they_happen() {
+    Kubectl::each(|kubectl| {
+        create_config_map(kubectl, "seen");
+        let mut watch = kubectl.command("get configmaps -w --no-headers").stdout(Stdio::piped()).spawn().expect("kubectl starts");
+        let lines = Lines::of(watch.stdout.take().expect("stdout is piped"));
+        lines.next_where(|line| line.starts_with("seen") && line.contains(" 0 "));
+        kubectl.run("patch configmap seen --type=merge -p {\"data\":{\"a\":\"b\"}}");
+        lines.next_where(|line| line.starts_with("seen") && line.contains(" 1 "));
+        create_config_map(kubectl, "new");
+        lines.next_where(|line| line.starts_with("new"));
+        watch.kill().expect("it runs");
+        watch.wait().expect("it ends");
+    });
+}
+
+#[test]
+fn objects_are_made_from_the_command_line() {
+    // From 1.32 on kubectl sends these bodies as protobuf.
+    Kubectl::each(|kubectl| {
+        kubectl.check(&[
+            ("create configmap settings --from-literal=a=b", "configmap/settings created"),
+            ("get configmap settings -o jsonpath={.data}", r#"{"a":"b"}"#),
+            ("create secret generic key --from-literal=a=b", "secret/key created"),
+            ("get secret key -o jsonpath={.data.a}{.type}", "Yg==Opaque"),
+            ("create deployment web --image=registry.example/pegasus:1", "deployment.apps/web created"),
+            ("get deployment web -o jsonpath={.spec.template.spec.containers[0].image}", "registry.example/pegasus:1"),
+            ("create service clusterip web --tcp=80:8080", "service/web created"),
+            ("get service web -o jsonpath={.spec.ports[0].targetPort}", "8080"),
+            ("create namespace team", "namespace/team created"),
+            ("create job work --image=registry.example/pegasus:1", "job.batch/work created"),
+            ("create ingress way --rule=horse.example/hay=web:80", "ingress.networking.k8s.io/way created"),
+            ("create priorityclass urgent --value=10", "priorityclass.scheduling.k8s.io/urgent created"),
+            ("create quota few --hard=pods=2", "resourcequota/few created"),
+        ]);
+        let again = kubectl.refused("create configmap settings");
+        assert!(again.ends_with(r#"configmaps "settings" already exists"#), "{again}");
+        assert_in_order(&kubectl.run("describe ingress way"), &["Name: way", "horse.example", "/hay", "web:80"]);
+        assert_in_order(&kubectl.run("describe service web"), &["Name: web", "Type: ClusterIP", "TargetPort: 8080/TCP"]);
+        assert_in_order(&kubectl.run("describe secret key"), &["Name: key", "Type: Opaque", "a: 1 bytes"]);
+    });
+}

@@ -1,0 +1,131 @@
+//! Pods by template: scale, roll out, wait. No controller runs, so the tests write what one would have written.
+
+use serde_json::json;
+
+use crate::driver::{Kubectl, assert_in_order};
+
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/stable";
+
+#[test]
+fn workload_is_described_and_scaled() {
+    Kubectl::each(|kubectl| {
+        kubectl.check(&[
+            ("apply -f deployment.yaml", "deployment.apps/stable created"),
+            ("scale deployment stable --replicas=3", "deployment.apps/stable scaled"),
+            ("get deployment stable -o jsonpath={.spec.replicas}/{.metadata.generation}", "3/2"),
+            ("set image deployment/stable horse=registry.example/pegasus:2", "deployment.apps/stable image updated"),
+            ("set env deployment/stable SPEED=high", "deployment.apps/stable env updated"),
+            ("set resources deployment/stable --limits=cpu=200m", "deployment.apps/stable resource requirements updated"),
+        ]);
+        let table = kubectl.table("get deployments -o wide");
+        assert_eq!(table[0], "NAME READY UP-TO-DATE AVAILABLE AGE CONTAINERS IMAGES SELECTOR");
+        assert!(table[1].starts_with("stable 0/3 0 0 ") && table[1].ends_with("horse registry.example/pegasus:2 app=stable"), "{table:?}");
+        assert_in_order(
+            &kubectl.run("describe deployment stable"),
+            &[
+                "Name: stable",
+                "Namespace: default",
+                "Labels: app=stable",
+                "Replicas: 3 desired",
+                "StrategyType: RollingUpdate",
+                "Containers: horse:",
+                "Limits: cpu: 200m",
+                "SPEED: high",
+            ],
+        );
+        let refused = kubectl.refused("scale deployment stable --current-replicas=9 --replicas=1");
+        assert!(refused.to_lowercase().contains("expected replicas to be 9, was 3"), "{refused}");
+        if kubectl.is_from(24) {
+            let scale = kubectl.table("get deployment stable --subresource=scale");
+            assert!(scale[0] == "NAME DESIRED AVAILABLE AGE" && scale[1].starts_with("stable 3 0 "), "{scale:?}");
+        }
+    });
+}
+
+#[test]
+fn rollout_is_followed_until_it_is_done() {
+    Kubectl::each(|kubectl| {
+        kubectl.run("apply -f deployment.yaml");
+        let waiting = kubectl.command("rollout status deployment stable --timeout=1s").output().expect("kubectl starts");
+        assert!(!waiting.status.success(), "nothing is rolled out yet");
+        kubectl.write_status(
+            DEPLOYMENT,
+            json!({
+                "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+                "conditions": [{"type": "Available", "status": "True"}],
+            }),
+        );
+        kubectl.check(&[
+            ("rollout status deployment stable --timeout=60s", "deployment \"stable\" successfully rolled out"),
+            ("wait --for=condition=Available deployment/stable --timeout=60s", "deployment.apps/stable condition met"),
+            ("rollout pause deployment stable", "deployment.apps/stable paused"),
+            ("rollout resume deployment stable", "deployment.apps/stable resumed"),
+            ("rollout restart deployment stable", "deployment.apps/stable restarted"),
+        ]);
+        let stamp = kubectl.run("get deployment stable -o jsonpath={.spec.template.metadata.annotations}");
+        assert!(stamp.contains("kubectl.kubernetes.io/restartedAt"), "{stamp}");
+    });
+}
+
+#[test]
+fn rollout_is_undone_by_its_history() {
+    Kubectl::each(|kubectl| {
+        kubectl.run("apply -f deployment.yaml");
+        let uid = kubectl.run("get deployment stable -o jsonpath={.metadata.uid}");
+        for revision in ["1", "2"] {
+            let labels = json!({"app": "stable", "pod-template-hash": format!("h{revision}")});
+            let set = json!({
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "metadata": {
+                    "name": format!("stable-h{revision}"),
+                    "labels": labels,
+                    "annotations": {
+                        "deployment.kubernetes.io/revision": revision,
+                        "kubernetes.io/change-cause": format!("cause {revision}"),
+                    },
+                    "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "stable", "uid": uid, "controller": true}],
+                },
+                "spec": {
+                    "replicas": 0,
+                    "selector": {"matchLabels": labels},
+                    "template": {
+                        "metadata": {"labels": labels},
+                        "spec": {"containers": [{"name": "horse", "image": format!("registry.example/pegasus:{revision}")}]},
+                    },
+                },
+            });
+            let file = kubectl.write(&format!("set-{revision}.json"), &set.to_string());
+            kubectl.run(&format!("create -f {file}"));
+        }
+        kubectl.run("set image deployment/stable horse=registry.example/pegasus:2");
+        kubectl.run("annotate deployment stable deployment.kubernetes.io/revision=2");
+        assert_in_order(&kubectl.run("rollout history deployment stable"), &["REVISION CHANGE-CAUSE", "1 cause 1", "2 cause 2"]);
+        assert_in_order(&kubectl.run("rollout history deployment stable --revision=1"), &["revision #1", "registry.example/pegasus:1"]);
+        kubectl.check(&[
+            ("rollout undo deployment stable", "deployment.apps/stable rolled back"),
+            ("get deployment stable -o jsonpath={.spec.template.spec.containers[0].image}", "registry.example/pegasus:1"),
+        ]);
+        let refused = kubectl.refused("rollout undo deployment stable --to-revision=9");
+        assert!(refused.contains("unable to find specified revision 9"), "{refused}");
+    });
+}
+
+#[test]
+fn waiting_ends_when_it_comes_true_or_in_time() {
+    Kubectl::each(|kubectl| {
+        kubectl.run("apply -f deployment.yaml");
+        let refused = kubectl.refused("wait --for=condition=Available deployment/stable --timeout=1s");
+        assert!(refused.contains("timed out waiting for the condition"), "{refused}");
+        let waiting = kubectl.command("wait --for=delete deployment/stable --timeout=60s").spawn().expect("kubectl starts");
+        kubectl.run("delete deployment stable --wait=false");
+        let ended = waiting.wait_with_output().expect("it ends");
+        assert!(ended.status.success(), "{ended:?}");
+        if kubectl.is_from(27) {
+            kubectl.check(&[
+                ("apply -f deployment.yaml", "deployment.apps/stable created"),
+                ("wait --for=jsonpath={.spec.replicas}=1 deployment/stable --timeout=60s", "deployment.apps/stable condition met"),
+            ]);
+        }
+    });
+}
