@@ -151,7 +151,7 @@ mod tests {
         ];
         for (line, wanted) in cases {
             let read = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat()).expect("a command line");
-            let Command::Up(options) = read.command;
+            let Command::Up(options) = read.command else { panic!("another command") };
             assert_eq!(options.cluster().ok(), *wanted, "{line:?}");
         }
     }

@@ -41,27 +41,31 @@ impl Program {
     }
 }
 
-/// kubectl with a server of its own, on which nothing happens unasked.
+/// kubectl with a server of its own.
 pub(crate) struct Kubectl {
     program: Program,
     pub(crate) server: Running,
 }
 
 impl Kubectl {
-    /// Runs a test with every kubectl at hand.
+    /// Runs a test with every kubectl at hand and a bare server, where nothing happens unasked.
     pub(crate) fn each(test: impl Fn(&Self)) {
         Self::each_from(0, test);
     }
 
-    /// Runs a test with every kubectl at hand that is 1.`minor` or newer.
+    /// The same for those that are 1.`minor` or newer.
     pub(crate) fn each_from(minor: u32, test: impl Fn(&Self)) {
+        Self::with_programs(minor, &["--cluster", "none"], test);
+    }
+
+    fn with_programs(minor: u32, options: &[&str], test: impl Fn(&Self)) {
         let programs: Vec<Program> = Program::all().into_iter().filter(|program| program.minor >= minor).collect();
         if programs.is_empty() {
             eprintln!("skipped: there is no kubectl from 1.{minor} on; install it or name it in KUBECTL");
         }
         for program in programs {
             eprintln!("with kubectl 1.{}", program.minor);
-            test(&Self { program, server: Running::start(&["--cluster", "none"]) });
+            test(&Self { program, server: Running::start(options) });
         }
     }
 

@@ -1,4 +1,4 @@
-//! Pods by template: scale, roll out, wait. No controller runs, so the tests write what one would have written.
+//! Pods by template: scale, roll out, wait. On the bare server the tests write what a controller would have written.
 
 use serde_json::json;
 
