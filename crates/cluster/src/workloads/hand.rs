@@ -93,6 +93,13 @@ impl Hand<'_> {
         self.status_and(object, from, to, json!({})).await
     }
 
+    /// As [`status`](Self::status), if the object is still as it was read: for a status that others write as well.
+    pub(crate) async fn status_at<K: Kind, S: Serialize>(&self, object: &K, from: &S, to: &S) -> Result<bool, kube::Error> {
+        let Some(changes) = difference(&value(from)?, &value(to)?) else { return Ok(false) };
+        let metadata = json!({ "uid": object.uid(), "resourceVersion": object.resource_version() });
+        self.patch_status(object, &json!({ "metadata": metadata, "status": changes })).await
+    }
+
     /// As [`status`](Self::status), with annotations in the same request.
     pub(crate) async fn status_and<K: Kind, S: Serialize>(
         &self,
@@ -113,8 +120,12 @@ impl Hand<'_> {
         if annotated {
             patch["metadata"]["annotations"] = annotations;
         }
-        let request =
-            Request::new(url::<K>(object)).patch_subresource("status", &object.name_any(), &PatchParams::default(), &Patch::Merge(&patch));
+        self.patch_status(object, &patch).await
+    }
+
+    async fn patch_status<K: Kind>(&self, object: &K, patch: &Value) -> Result<bool, kube::Error> {
+        let (name, params) = (object.name_any(), PatchParams::default());
+        let request = Request::new(url::<K>(object)).patch_subresource("status", &name, &params, &Patch::Merge(patch));
         self.send::<K>(request.map_err(kube::Error::BuildRequest)?).await.map(|_| true)
     }
 

@@ -15,8 +15,10 @@ mod share; // numbers in percent
 mod template; // pods made from templates
 mod wake; // whom a change concerns
 
+mod cron_job; // jobs at their times
 mod daemon_set; // one pod on every node
 mod deployment; // one template at a time, rolled out
+mod disruption; // how many pods may be taken away
 mod job; // pods that are to end well
 mod replica_set; // so many equal pods
 mod stateful_set; // members with names and storage
@@ -35,5 +37,7 @@ pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
         replica_set::replica_sets(ctx),
         replica_set::replication_controllers(ctx),
         job::controller(ctx),
+        cron_job::controller(ctx),
+        disruption::controller(ctx),
     ]
 }

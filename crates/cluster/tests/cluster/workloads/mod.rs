@@ -1,7 +1,9 @@
 //! Workloads, with the test in the place of scheduler and kubelet: it says when pods are ready, fail or are gone.
 
+mod cron_job; // jobs at their times
 mod daemon_set; // one pod on every node
 mod deployment; // one template at a time, rolled out
+mod disruption; // how many pods may be taken away
 mod job; // pods that are to end well
 mod replica_set; // so many equal pods
 mod stateful_set; // members with names and storage

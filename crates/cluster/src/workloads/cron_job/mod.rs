@@ -1,0 +1,117 @@
+//! CronJob: a Job at the times of a schedule.
+//!
+//! In: CronJobs, the Jobs they own, the time. Out: Jobs started, replaced and forgotten; the status.
+//! Holds: a process that dies after starting a Job and before telling so finds it by its name, which is its time.
+
+mod plan; // what is due
+mod schedule; // when
+
+use std::sync::Arc;
+
+use bellerophon::{Controller, EventRecorder, Failure, Lister, Outcome, ReconcileResult, Request, WallClock};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use kube::api::DeleteParams;
+use kube::{Api, Client, ResourceExt};
+
+use super::claim::controller_of;
+use super::hand::{Hand, is_code, is_namespace_terminating, reason};
+use super::note::{normal, warning};
+use crate::component::Component;
+use crate::context::{Context, Loop};
+use crate::index::{BY_CONTROLLER, by_controller};
+use plan::{Plan, plan, reference};
+
+/// Its name in events and metrics.
+const CONTROLLER: &str = "cronjob-controller";
+
+/// How many CronJobs are worked on at once, as upstream.
+const WORKERS: usize = 5;
+
+/// The loop of CronJobs.
+pub(crate) fn controller(ctx: &Context) -> Loop {
+    let (crons, jobs) = (ctx.informer::<CronJob>(), ctx.informer::<Job>());
+    by_controller(&jobs);
+    let loop_ = Arc::new(CronJobs {
+        client: ctx.client(Component::ControllerManager),
+        jobs: jobs.lister(),
+        recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
+        clock: ctx.clock,
+    });
+    Controller::of(&crons)
+        .owns(&jobs)
+        .with_options(ctx.options(CONTROLLER, WORKERS))
+        .reconcile_with(move |request| loop_.clone().reconcile(request))
+        .into()
+}
+
+struct CronJobs {
+    client: Client,
+    jobs: Lister<Job>,
+    recorder: EventRecorder,
+    clock: WallClock,
+}
+
+impl CronJobs {
+    async fn reconcile(self: Arc<Self>, request: Request<CronJob>) -> ReconcileResult {
+        let Some(cron) = request.object.as_deref() else { return Ok(Outcome::Done) };
+        let hand = Hand { client: &self.client, writes: request.writes() };
+        let jobs = self.jobs.by_index(BY_CONTROLLER, &cron.uid().unwrap_or_default())?;
+        let plan = plan(cron, &jobs, self.clock.now());
+        self.apply(&hand, cron, &plan).await?;
+        Ok(plan.next.map_or(Outcome::Done, Outcome::RequeueAfter))
+    }
+
+    async fn apply(&self, hand: &Hand<'_>, cron: &CronJob, plan: &Plan) -> Result<(), Failure> {
+        for note in &plan.notes {
+            self.recorder.event(cron, note.clone());
+        }
+        for job in plan.forget.iter().chain(&plan.replace) {
+            self.delete(hand, cron, job).await?;
+        }
+        let mut status = plan.status.clone();
+        if let Some(job) = &plan.start {
+            match self.start(hand, cron, job).await? {
+                Some(job) => status.active.get_or_insert_default().push(reference(&job)),
+                // Somebody else's Job has the name of this time; it is theirs to tell of.
+                None => return Ok(()),
+            }
+        }
+        hand.status(cron, &cron.status.clone().unwrap_or_default(), &status).await?;
+        Ok(())
+    }
+
+    async fn delete(&self, hand: &Hand<'_>, cron: &CronJob, job: &Job) -> Result<(), Failure> {
+        match hand.delete(job, DeleteParams::background()).await {
+            Ok(_) => {
+                self.recorder.event(cron, normal("SuccessfulDelete", format!("Deleted job {}", job.name_any())));
+                Ok(())
+            }
+            Err(error) => {
+                self.recorder.event(cron, warning("FailedDelete", format!("Deleted job: {}", reason(&error))));
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Starts a Job, or finds the one that an earlier pass started for this time.
+    async fn start(&self, hand: &Hand<'_>, cron: &CronJob, job: &Job) -> Result<Option<Job>, Failure> {
+        match hand.create(job).await {
+            Ok(created) => {
+                self.recorder.event(cron, normal("SuccessfulCreate", format!("Created job {}", created.name_any())));
+                Ok(Some(Job { metadata: created.metadata, ..Job::default() }))
+            }
+            Err(error) if is_code(&error, 409) && !is_namespace_terminating(&error) => {
+                let jobs = Api::<Job>::namespaced(hand.client.clone(), &job.namespace().unwrap_or_default());
+                let there = jobs.get(&job.name_any()).await?;
+                let ours = controller_of(&there).is_some_and(|owner| Some(&owner.uid) == cron.metadata.uid.as_ref());
+                Ok(ours.then_some(there))
+            }
+            Err(error) => {
+                if !is_namespace_terminating(&error) {
+                    self.recorder.event(cron, warning("FailedCreate", format!("Error creating job: {}", reason(&error))));
+                }
+                Err(error.into())
+            }
+        }
+    }
+}
