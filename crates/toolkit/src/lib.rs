@@ -79,5 +79,5 @@ pub use manager::{Check, Health, Manager, ManagerError, ManagerOptions};
 
 pub use events::{EventRecorder, EventType, EventWriter, Note, WAITING_MAX};
 pub use metrics::{CountRequests, Metrics};
-pub use owner::{OwnerError, set_controller_reference, set_controller_reference_of_kind, set_owner_reference};
+pub use owner::{OwnerError, controller_of, set_controller_reference, set_controller_reference_of_kind, set_owner_reference};
 pub use trace::{Because, TraceBatch, TraceBus, TraceEvent, TraceReader, TraceRecord, TracedReconcile, Why};

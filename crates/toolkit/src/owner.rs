@@ -61,8 +61,7 @@ pub fn set_controller_reference_of_kind<K: Resource, C: Resource>(
     child: &mut C,
 ) -> Result<(), OwnerError> {
     let reference = reference(kind, owner, child, Some(true))?;
-    let other = child.owner_references().iter().find(|other| other.controller == Some(true) && other.uid != reference.uid);
-    if let Some(other) = other {
+    if let Some(other) = controller_of(child).filter(|other| other.uid != reference.uid) {
         let (owner, child) = (Box::new(ObjectKey::of(owner)), Box::new(ObjectKey::of(child)));
         return Err(OwnerError::AlreadyOwned { owner, child, kind: other.kind.clone(), name: other.name.clone() });
     }
@@ -82,6 +81,11 @@ where
     let reference = reference(&(), owner, child, None)?;
     upsert(child, reference);
     Ok(())
+}
+
+/// The reference to what controls an object, if anything does.
+pub fn controller_of<C: Resource>(child: &C) -> Option<&OwnerReference> {
+    child.meta().owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
 fn reference<K: Resource, C: Resource>(

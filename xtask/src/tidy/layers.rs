@@ -32,11 +32,14 @@ const TESTKIT: &str = "bellerophon-testkit";
 const CONFORMANCE: &str = "bellerophon-conformance";
 const STORE: &str = "bellerophon-store";
 const CLI: &str = "bellerophon-cli";
-const OPERATORS: &[&str] = &["bellerophon-icecream", "bellerophon-secsynch", "bellerophon-reboot", "bellerophon-hero"];
+const OPERATOR: &str = "bellerophon-operator";
+const OPERATORS: &[&str] =
+    &["bellerophon-icecream", "bellerophon-secsynch", "bellerophon-fruit", "bellerophon-simple", "bellerophon-reboot", "bellerophon-hero"];
 
 /// Who may depend on whom in what is shipped.
 const ALLOWED: &[(&str, &[&str])] = &[
-    (CLI, &[CLUSTER, TESTKIT, APISERVER, TOOLKIT]),
+    (CLI, &[OPERATOR, CLUSTER, TESTKIT, APISERVER, TOOLKIT]),
+    (OPERATOR, &[TOOLKIT]),
     (TESTKIT, &[CLUSTER, APISERVER, TOOLKIT]),
     (CLUSTER, &[TOOLKIT]),
     (CONFORMANCE, &[APISERVER]),
@@ -48,7 +51,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that tests of any layer may use on top, since a test may start what the product must not know.
-const FOR_TESTS: &[&str] = &[TESTKIT, APISERVER, CONFORMANCE];
+const FOR_TESTS: &[&str] = &[TESTKIT, CLUSTER, APISERVER, CONFORMANCE];
 
 fn is_operator(name: &str) -> bool {
     OPERATORS.contains(&name)
@@ -64,7 +67,7 @@ fn is_allowed(edge: &Edge) -> bool {
         return true;
     }
     if is_operator(from) {
-        return to == TOOLKIT;
+        return [TOOLKIT, OPERATOR].contains(&to.as_str());
     }
     if is_operator(to) {
         return from == CLI;

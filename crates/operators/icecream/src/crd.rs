@@ -1,0 +1,63 @@
+//! The kind: an Icecream is a wish for a Deployment, and a report of where its pods run.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A wish for a Deployment of ice cream.
+#[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[kube(
+    group = "controller.nicoleh.io",
+    version = "v1alpha1",
+    kind = "Icecream",
+    plural = "icecreams",
+    shortname = "ice",
+    category = "all",
+    namespaced,
+    derive = "PartialEq",
+    status = "IcecreamStatus",
+    doc = "An Icecream owns a Deployment and reports the nodes its pods run on.",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.availableReplicas",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "Deployment", type_ = "string", json_path = ".spec.deploymentName"),
+    printcolumn(name = "Wanted", type_ = "integer", json_path = ".spec.replicas"),
+    printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableReplicas"),
+    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
+    printcolumn(name = "Nodes", type_ = "string", json_path = ".status.nodes", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct IcecreamSpec {
+    /// The name of the Deployment, in the namespace of the Icecream. Another name later removes the old Deployment.
+    #[schemars(length(min = 1, max = 253))]
+    pub deployment_name: String,
+    /// How many pods; left alone when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10))]
+    pub replicas: Option<i32>,
+}
+
+/// What the operator last saw.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IcecreamStatus {
+    /// How many pods are available.
+    #[serde(default)]
+    pub available_replicas: i32,
+    /// The nodes that pods were scheduled on, sorted, each once.
+    #[serde(default)]
+    pub nodes: Vec<String>,
+    /// What finds the pods, for autoscalers.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub selector: String,
+    /// The generation of the spec this is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`: all wanted pods are available. `Progressing`: a rollout is under way.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,15 @@
+//! What every operator is, whoever starts it: `bellerophon run`, `bellerophon up`, or a test.
+//!
+//! An [`Operator`] names the kinds it defines, the rights it needs and its controllers. [`manager`] puts one or several
+//! operators into a [`Manager`](bellerophon::Manager) with shared caches; [`manifests`] is what a cluster must be given
+//! for an operator to run there.
+
+mod manifests; // what a cluster is given
+mod operator; // the contract
+mod rights; // rules without wildcards
+mod setup; // what controllers are made with
+
+pub use manifests::{Installation, manifests};
+pub use operator::{Operator, RunOptions, manager};
+pub use rights::{Rights, allow};
+pub use setup::{BY_CONTROLLER, Setup, SetupError};

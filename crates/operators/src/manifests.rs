@@ -1,0 +1,151 @@
+//! What a cluster is given so that an operator can run there.
+//!
+//! In: an operator and where it is installed. Out: objects, in the order in which they are to be applied.
+//! Holds: the operator's account may do what its rights say, hold its own lease and write events, and nothing else.
+
+use serde_json::{Value, json};
+
+use crate::Operator;
+
+/// Where and how an operator is installed.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    /// The namespace of its pods.
+    pub namespace: String,
+    /// The image of the `bellerophon` binary.
+    pub image: String,
+    /// How many pods; one of them works, the others stand by.
+    pub replicas: u32,
+}
+
+impl Default for Installation {
+    fn default() -> Self {
+        Self {
+            namespace: "bellerophon-system".into(),
+            image: concat!("ghcr.io/bellerophon-rs/bellerophon:", env!("CARGO_PKG_VERSION")).into(),
+            replicas: 2,
+        }
+    }
+}
+
+/// Where pods serve health and metrics.
+const PAGES_PORT: u16 = 8080;
+
+/// Everything an operator needs in a cluster: its kinds, its namespace, its account and rights, its pods and their metrics.
+pub fn manifests(operator: &Operator, installation: &Installation) -> Vec<Value> {
+    let mut all: Vec<Value> = (operator.definitions)().iter().map(|definition| json!(definition)).collect();
+    all.push(json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": installation.namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+    }));
+    all.extend(roles(operator));
+    all.extend(account(operator, installation));
+    all.extend([deployment(operator, installation), service(operator, installation), monitor(operator, installation)]);
+    all
+}
+
+/// What pods of an operator are called and found by.
+fn labels(operator: &Operator) -> Value {
+    json!({"app.kubernetes.io/name": operator.name, "app.kubernetes.io/part-of": "bellerophon"})
+}
+
+fn metadata(operator: &Operator, installation: &Installation) -> Value {
+    json!({"name": operator.name, "namespace": installation.namespace, "labels": labels(operator)})
+}
+
+/// Roles for people: who may edit and view anything in a namespace may do so with the operator's kinds.
+fn roles(operator: &Operator) -> Vec<Value> {
+    let mut roles = Vec::new();
+    for definition in (operator.definitions)() {
+        let (group, plural) = (&definition.spec.group, &definition.spec.names.plural);
+        for (role, verbs) in [
+            ("edit", &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"][..]),
+            ("view", &["get", "list", "watch"]),
+        ] {
+            let aggregate = format!("rbac.authorization.k8s.io/aggregate-to-{role}");
+            roles.push(json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": {"name": format!("{plural}.{group}-{role}"), "labels": {aggregate: "true"}},
+                "rules": [{"apiGroups": [group], "resources": [plural], "verbs": verbs}],
+            }));
+        }
+    }
+    roles
+}
+
+/// The account of the pods, and what it may do.
+fn account(operator: &Operator, installation: &Installation) -> Vec<Value> {
+    let name = format!("bellerophon-{}", operator.name);
+    let subjects = json!([{"kind": "ServiceAccount", "name": operator.name, "namespace": installation.namespace}]);
+    let mut rules = json!((operator.rights)());
+    if let Some(rules) = rules.as_array_mut() {
+        rules.push(json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}));
+    }
+    let mut role = metadata(operator, installation);
+    role["name"] = json!(format!("{}-leader", operator.name));
+    let lease = json!([
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [operator.name], "verbs": ["get", "update"]},
+    ]);
+    vec![
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(operator, installation)}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name, "labels": labels(operator)}, "rules": rules}),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": name, "labels": labels(operator)}, "subjects": subjects,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        }),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": role, "rules": lease}),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": role, "subjects": subjects,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["name"]},
+        }),
+    ]
+}
+
+fn deployment(operator: &Operator, installation: &Installation) -> Value {
+    let probe = |path: &str| json!({"httpGet": {"path": path, "port": "pages"}, "periodSeconds": 10});
+    let container = json!({
+        "name": "operator",
+        "image": installation.image,
+        "args": ["run", operator.name, "--leader-elect", "--metrics", format!("0.0.0.0:{PAGES_PORT}"), "--log-format", "json"],
+        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "ports": [{"name": "pages", "containerPort": PAGES_PORT}],
+        "livenessProbe": probe("/healthz"),
+        "readinessProbe": probe("/readyz"),
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
+        },
+    });
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata(operator, installation),
+        "spec": {
+            "replicas": installation.replicas,
+            "selector": {"matchLabels": labels(operator)},
+            "template": {
+                "metadata": {"labels": labels(operator)},
+                "spec": {
+                    "serviceAccountName": operator.name,
+                    "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+                    "terminationGracePeriodSeconds": 40,
+                    "containers": [container],
+                },
+            },
+        },
+    })
+}
+
+fn service(operator: &Operator, installation: &Installation) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata(operator, installation),
+        "spec": {"selector": labels(operator), "ports": [{"name": "pages", "port": PAGES_PORT, "targetPort": "pages"}]},
+    })
+}
+
+fn monitor(operator: &Operator, installation: &Installation) -> Value {
+    json!({
+        "apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor", "metadata": metadata(operator, installation),
+        "spec": {"selector": {"matchLabels": labels(operator)}, "endpoints": [{"port": "pages", "path": "/metrics"}]},
+    })
+}

@@ -1,0 +1,62 @@
+//! The contract between an operator and whoever runs it.
+//!
+//! In: operators, a client, options. Out: a manager that runs their controllers on shared caches.
+//! Holds: an operator installs nothing; what it needs of a cluster is in its definitions and rights.
+
+use bellerophon::{Controller, Manager, ManagerOptions, TraceBus};
+use k8s_openapi::{api::rbac::v1::PolicyRule, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition};
+use kube::Client;
+
+use crate::setup::{Setup, SetupError};
+
+/// One operator.
+#[derive(Clone, Copy, Debug)]
+pub struct Operator {
+    /// Its name on the command line, in metrics and as field manager.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// The kinds it defines.
+    pub definitions: fn() -> Vec<CustomResourceDefinition>,
+    /// What it may do, in every namespace it watches: no wildcard, and nothing it does not do.
+    pub rights: fn() -> Vec<PolicyRule>,
+    /// Its controllers. Called once for each run.
+    pub controllers: fn(&Setup) -> Result<Vec<Controller>, SetupError>,
+}
+
+/// How operators are run.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Only this namespace is watched; all unless set.
+    pub namespace: Option<String>,
+    /// How many objects each controller works on at once.
+    pub workers: usize,
+    /// Who this process is, in the events it writes.
+    pub identity: String,
+    /// Where traces go.
+    pub trace: TraceBus,
+    /// Pages, leader election, metrics, time and chance.
+    pub manager: ManagerOptions,
+}
+
+impl Default for RunOptions {
+    /// Two workers, as in the sample controller; no pages and no leader election.
+    fn default() -> Self {
+        Self { namespace: None, workers: 2, identity: "bellerophon".into(), trace: TraceBus::off(), manager: ManagerOptions::default() }
+    }
+}
+
+/// A manager that runs the operators, each kind cached once for all of them.
+///
+/// # Errors
+/// An operator cannot be set up.
+pub fn manager(client: Client, operators: &[Operator], options: RunOptions) -> Result<Manager, SetupError> {
+    let setup = Setup::new(client.clone(), &options);
+    let mut controllers = Vec::new();
+    for operator in operators {
+        controllers.extend((operator.controllers)(&setup)?);
+    }
+    let manager = Manager::new(client, options.manager).factory(&setup.factory);
+    let manager = controllers.into_iter().fold(manager, Manager::controller);
+    Ok(setup.finish(manager))
+}
