@@ -4,11 +4,13 @@
 //! operators into a [`Manager`](bellerophon::Manager) with shared caches; [`manifests`] is what a cluster must be given
 //! for an operator to run there.
 
+mod deployment; // owning a Deployment
 mod manifests; // what a cluster is given
 mod operator; // the contract
 mod rights; // rules without wildcards
 mod setup; // what controllers are made with
 
+pub use deployment::{Rollout, Step};
 pub use manifests::{Installation, manifests};
 pub use operator::{Operator, RunOptions, manager};
 pub use rights::{Rights, allow};

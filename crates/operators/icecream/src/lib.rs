@@ -18,7 +18,7 @@ use bellerophon::{
     Controller, EventRecorder, EventType, Failure, IndexError, Lister, Note, ObjectKey, Outcome, Predicate, ReconcileResult, Request,
     WallClock, controller_of,
 };
-use bellerophon_operator::{BY_CONTROLLER, Operator, Rights, Setup, SetupError, allow};
+use bellerophon_operator::{BY_CONTROLLER, Operator, Rights, Setup, SetupError, Step, allow};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
     core::v1::Pod,
@@ -168,7 +168,7 @@ impl Shop {
         let namespace = icecream.namespace().unwrap_or_default();
         let deployments = Api::<Deployment>::namespaced(self.client.clone(), &namespace);
         let writes = request.writes();
-        if let Some(wanted) = &plan.apply {
+        if let Step::Apply(wanted) = &plan.step {
             writes.apply(&deployments, wanted).await?;
         }
         for former in &plan.remove {
@@ -178,7 +178,7 @@ impl Shop {
             let told = Icecream { status: Some(status.clone()), ..icecream.clone() };
             writes.apply_status(&Api::namespaced(self.client.clone(), &namespace), &told).await?;
         }
-        if plan.taken {
+        if plan.step == Step::Taken {
             let taken = Taken(icecream.spec.deployment_name.clone());
             self.tell(icecream, EventType::Warning, "ErrResourceExists", taken.to_string());
             return Err(Failure::retry(taken));
