@@ -1,0 +1,62 @@
+//! The kind: a heroine, her winged horse, and how many of them ride.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What Kubernetes can keep by itself. Fields are spelt as the original spells them.
+#[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[kube(
+    group = "stable.simple-bellerophon.io",
+    version = "v444beta989",
+    kind = "BellerophonSimple",
+    singular = "shero",
+    plural = "sheroes",
+    shortname = "bsh",
+    category = "all",
+    namespaced,
+    derive = "PartialEq",
+    status = "BellerophonSimpleStatus",
+    doc = "A BellerophonSimple becomes a Deployment of its name, with the horse's name in the environment.",
+    scale(spec_replicas_path = ".spec.replicas", status_replicas_path = ".status.replicas", label_selector_path = ".status.selector"),
+    printcolumn(name = "Horse", type_ = "string", json_path = ".spec.winged_horse_name"),
+    printcolumn(name = "Wanted", type_ = "integer", json_path = ".spec.replicas"),
+    printcolumn(name = "Available", type_ = "integer", json_path = ".status.replicas"),
+    printcolumn(name = "Image", type_ = "string", json_path = ".spec.image", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+pub struct BellerophonSimpleSpec {
+    /// The horse, as `WINGED_HORSE_NAME` in the environment of every pod.
+    #[schemars(length(min = 1, max = 63))]
+    pub winged_horse_name: String,
+    /// What runs.
+    #[schemars(length(min = 1))]
+    pub image: String,
+    /// How many run.
+    #[serde(default = "one")]
+    #[schemars(range(min = 0, max = 100))]
+    pub replicas: i32,
+}
+
+fn one() -> i32 {
+    1
+}
+
+/// What the operator last saw.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BellerophonSimpleStatus {
+    /// How many pods are available.
+    #[serde(default)]
+    pub replicas: i32,
+    /// What finds the pods, for autoscalers.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub selector: String,
+    /// The generation of the spec this is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`: all wanted pods are available. `Progressing`: a rollout is under way.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+}
