@@ -1,0 +1,93 @@
+//! The BellerophonSimple operator on a whole cluster, with exactly its rights, in virtual time.
+
+use std::time::Duration;
+
+use bellerophon::is_condition_true;
+use bellerophon_operator::{RunOptions, manager};
+use bellerophon_simple::{BellerophonSimple, OPERATOR};
+use bellerophon_testkit::{Account, Subject, World, survives_any_crash, until};
+use futures_util::{FutureExt as _, future::BoxFuture};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod, rbac::v1::PolicyRule};
+use kube::{
+    Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+fn run(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
+    async move {
+        let manager = manager(client, &[OPERATOR], RunOptions::default()).map_err(|error| error.to_string())?;
+        manager.run(stop).await.map_err(|error| error.to_string())
+    }
+    .boxed()
+}
+
+fn rules() -> Vec<PolicyRule> {
+    let events = bellerophon_operator::allow(&["create", "patch"], "events.k8s.io", "events");
+    [(OPERATOR.rights)(), vec![events]].concat()
+}
+
+async fn stable() -> (World, Account) {
+    let world = World::with_nodes(2).await;
+    world.define((OPERATOR.definitions)()).await;
+    let account = world.account("simple", &rules()).await;
+    (world, account)
+}
+
+fn shero(horse: &str, replicas: i32) -> Value {
+    json!({
+        "apiVersion": "stable.simple-bellerophon.io/v444beta989", "kind": "BellerophonSimple", "metadata": {"name": "philonoe"},
+        "spec": {"winged_horse_name": horse, "image": "horse:1", "replicas": replicas},
+    })
+}
+
+async fn until_ready(world: &World, replicas: i32) {
+    until(&world.within::<BellerophonSimple>("default"), "she rides", |all| {
+        let Some(status) = all.first().and_then(|shero| shero.status.clone()) else { return false };
+        status.replicas == replicas
+            && status.observed_generation == all[0].metadata.generation
+            && is_condition_true(&status.conditions, "Ready")
+            && !is_condition_true(&status.conditions, "Progressing")
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn horse_is_known_to_every_pod_and_scale_reaches_them() {
+    let (world, account) = stable().await;
+    let subject = Subject::start(run, &account);
+    world.apply(shero("pegasus", 2)).await;
+    until_ready(&world, 2).await;
+    let scale = json!({"spec": {"replicas": 3}});
+    let sheroes = world.within::<BellerophonSimple>("default");
+    sheroes.patch_scale("philonoe", &PatchParams::default(), &Patch::Merge(&scale)).await.expect("it scales");
+    until_ready(&world, 3).await;
+    world.apply(shero("arion", 3)).await;
+    until(&world.within::<Pod>("default"), "every pod knows the new horse", |pods| {
+        pods.len() == 3 && pods.iter().all(|pod| json!(pod)["spec"]["containers"][0]["env"][0]["value"] == "arion")
+    })
+    .await;
+    until_ready(&world, 3).await;
+    world.pass(Duration::from_secs(600)).await;
+    assert_eq!((account.record.forbidden(), account.record.unused(&rules())), (vec![], vec![]));
+    world.delete(shero("arion", 3)).await;
+    until(&world.within::<Deployment>("default"), "everything goes with her", |all| all.is_empty()).await;
+    subject.stop().await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn crash_after_any_write_changes_nothing_in_the_end() {
+    let world = async || {
+        let (world, account) = stable().await;
+        world.apply(shero("pegasus", 2)).await;
+        (world, account)
+    };
+    let settled = async |world: &World| {
+        until_ready(world, 2).await;
+        let pods = world.within::<Pod>("default").list(&Default::default()).await.expect("a list").items;
+        format!("{} pods", pods.len())
+    };
+    assert!(survives_any_crash(run, world, settled).await >= 2);
+}
