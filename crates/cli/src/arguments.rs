@@ -38,6 +38,13 @@ pub(crate) enum Command {
     /// Print a kubeconfig that speaks for a service account
     #[command(after_help = "It holds a secret: `(umask 077; bellerophon kubeconfig --service-account default/robot > robot.yaml)`.")]
     Kubeconfig(KubeconfigOptions),
+
+    /// Run operators on any cluster, until Ctrl-C
+    #[command(after_help = "It installs nothing: what a cluster lacks is named with the command that adds it.")]
+    Run(RunArguments),
+
+    /// Print what a cluster must be given so that operators can run there, as YAML
+    Manifests(ManifestsArguments),
 }
 
 #[derive(Debug, Args)]
@@ -61,6 +68,48 @@ pub(crate) struct UpOptions {
     /// How facts are written to stdout: for people, or one JSON object a line
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: Form,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    /// Operators by name, separated by commas, or all
+    #[arg(value_name = "OPERATOR,…")]
+    pub(crate) operators: String,
+
+    /// The cluster's kubeconfig; otherwise KUBECONFIG, inside a pod its own cluster
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// The context in the kubeconfig; otherwise its current one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+
+    /// Watch only this namespace; otherwise all
+    #[arg(long, value_name = "NS")]
+    pub(crate) namespace: Option<String>,
+
+    /// Work only while holding a lease, so that of several copies one works
+    #[arg(long)]
+    pub(crate) leader_elect: bool,
+
+    /// How many objects each controller works on at once
+    #[arg(long, value_name = "N", default_value = "2", value_parser = workers)]
+    pub(crate) workers: usize,
+
+    /// Where to serve /healthz, /readyz and /metrics; otherwise nowhere
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
+    pub(crate) metrics: Option<SocketAddr>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManifestsArguments {
+    /// Operators by name, separated by commas, or all
+    #[arg(value_name = "OPERATOR|all")]
+    pub(crate) operators: String,
+
+    /// Only the kinds they define
+    #[arg(long)]
+    pub(crate) crds_only: bool,
 }
 
 /// A form for people or for programs.
@@ -121,6 +170,10 @@ fn in_one_line(error: &clap::Error) -> String {
     let explained = explained.strip_prefix("error: ").unwrap_or(explained);
     let parts: Vec<&str> = explained.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     parts.join(" ")
+}
+
+fn workers(text: &str) -> Result<usize, &'static str> {
+    text.parse().ok().filter(|workers| (1..=1000).contains(workers)).ok_or("not a number from 1 to 1000")
 }
 
 fn address(text: &str) -> Result<SocketAddr, &'static str> {

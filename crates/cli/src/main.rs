@@ -5,7 +5,10 @@ mod arguments; // what the command line may say
 mod failure; // why a command ended early, in one line
 mod kubeconfig; // `bellerophon kubeconfig`
 mod logs; // events on stderr
+mod manifests; // `bellerophon manifests`
+mod operators; // which there are
 mod ready; // the facts a user or a script waits for
+mod run; // `bellerophon run`
 mod stop; // signals that end a command
 mod up; // `bellerophon up`
 
@@ -32,5 +35,7 @@ fn run(arguments: Arguments, started: Instant) -> Result<(), Failure> {
     match arguments.command {
         Command::Up(options) => runtime.block_on(up::up(&options, started)),
         Command::Kubeconfig(options) => runtime.block_on(kubeconfig::print(&options)),
+        Command::Run(arguments) => runtime.block_on(run::run(&arguments)),
+        Command::Manifests(arguments) => manifests::print(&arguments, &mut std::io::stdout().lock()),
     }
 }
