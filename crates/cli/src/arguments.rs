@@ -88,6 +88,10 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "NS")]
     pub(crate) namespace: Option<String>,
 
+    /// Turn on what an operator does only when told so; see its page in docs/operators
+    #[arg(long = "allow", value_name = "SWITCH")]
+    pub(crate) switches: Vec<String>,
+
     /// Work only while holding a lease, so that of several copies one works
     #[arg(long)]
     pub(crate) leader_elect: bool,

@@ -6,7 +6,8 @@ use bellerophon_operator::Operator;
 use crate::failure::Failure;
 
 /// All of them, in the order in which help lists them.
-pub(crate) const ALL: [Operator; 3] = [bellerophon_icecream::OPERATOR, bellerophon_simple::OPERATOR, bellerophon_fruit::OPERATOR];
+pub(crate) const ALL: [Operator; 4] =
+    [bellerophon_icecream::OPERATOR, bellerophon_secsynch::OPERATOR, bellerophon_simple::OPERATOR, bellerophon_fruit::OPERATOR];
 
 /// The operators of a list such as `icecream,simple`; `all` are all, `none` is none.
 ///
@@ -42,9 +43,9 @@ mod tests {
     fn lists_are_read_and_each_operator_comes_once() {
         let names = |list: &str| named(list).map(|found| found.iter().map(|operator| operator.name).collect::<Vec<_>>());
         assert_eq!(names("simple, icecream"), Ok(vec!["simple", "icecream"]));
-        assert_eq!(names("icecream,all"), Ok(vec!["icecream", "simple", "fruit"]));
+        assert_eq!(names("icecream,all"), Ok(vec!["icecream", "secsynch", "simple", "fruit"]));
         assert_eq!(names("none"), Ok(vec![]));
         let Err(Failure::Misused(why)) = names("icecream,vanilla") else { panic!("there is no vanilla") };
-        assert_eq!(why, "there is no operator \"vanilla\"; name one or more of icecream, simple, fruit, or all");
+        assert_eq!(why, "there is no operator \"vanilla\"; name one or more of icecream, secsynch, simple, fruit, or all");
     }
 }

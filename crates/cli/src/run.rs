@@ -26,6 +26,11 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), Failure> {
         return Err(Failure::Misused(format!("there is nothing to run in {:?}", arguments.operators))
             .advising("it only defines kinds: see `bellerophon manifests`"));
     }
+    let known = |switch: &str| wanted.iter().any(|operator| operator.switches.contains(&switch));
+    if let Some(unknown) = arguments.switches.iter().find(|switch| !known(switch)) {
+        let switches: Vec<&str> = wanted.iter().flat_map(|operator| operator.switches).copied().collect();
+        return Err(Failure::Misused(format!("nothing is called {unknown:?}")).advising(&format!("--allow takes: {}", switches.join(", "))));
+    }
     let options = ManagerOptions { pages: arguments.metrics, clock: WallClock::system(), ..ManagerOptions::default() };
     let config = config(arguments).await?;
     let namespace = config.default_namespace.clone();
@@ -35,6 +40,7 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let options = RunOptions {
         namespace: arguments.namespace.clone(),
         workers: arguments.workers,
+        switches: arguments.switches.iter().cloned().collect(),
         identity,
         manager: ManagerOptions { leader, ..options },
         ..RunOptions::default()

@@ -3,6 +3,8 @@
 //! In: operators, a client, options. Out: a manager that runs their controllers on shared caches.
 //! Holds: an operator installs nothing; what it needs of a cluster is in its definitions and rights.
 
+use std::collections::BTreeSet;
+
 use bellerophon::{Controller, Manager, ManagerOptions, TraceBus};
 use k8s_openapi::{api::rbac::v1::PolicyRule, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition};
 use kube::Client;
@@ -20,6 +22,8 @@ pub struct Operator {
     pub definitions: fn() -> Vec<CustomResourceDefinition>,
     /// What it may do, in every namespace it watches: no wildcard, and nothing it does not do.
     pub rights: fn() -> Vec<PolicyRule>,
+    /// What it does only when told so at its start.
+    pub switches: &'static [&'static str],
     /// Its controllers. Called once for each run.
     pub controllers: fn(&Setup) -> Result<Vec<Controller>, SetupError>,
 }
@@ -31,6 +35,8 @@ pub struct RunOptions {
     pub namespace: Option<String>,
     /// How many objects each controller works on at once.
     pub workers: usize,
+    /// The [switches](Operator::switches) that are on.
+    pub switches: BTreeSet<String>,
     /// Who this process is, in the events it writes.
     pub identity: String,
     /// Where traces go.
@@ -42,7 +48,14 @@ pub struct RunOptions {
 impl Default for RunOptions {
     /// Two workers, as in the sample controller; no pages and no leader election.
     fn default() -> Self {
-        Self { namespace: None, workers: 2, identity: "bellerophon".into(), trace: TraceBus::off(), manager: ManagerOptions::default() }
+        Self {
+            namespace: None,
+            workers: 2,
+            switches: BTreeSet::new(),
+            identity: "bellerophon".into(),
+            trace: TraceBus::off(),
+            manager: ManagerOptions::default(),
+        }
     }
 }
 

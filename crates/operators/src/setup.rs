@@ -4,6 +4,7 @@
 //! Holds: one informer a kind for all operators of a process, kept until the manager ends.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use bellerophon::{
@@ -29,6 +30,7 @@ pub struct Setup {
     pub clock: WallClock,
     pub(crate) factory: SharedInformerFactory,
     identity: String,
+    switches: BTreeSet<String>,
     options: ControllerOptions,
     kept: Mutex<Kept>,
 }
@@ -49,6 +51,7 @@ impl Setup {
             client,
             clock: options.manager.clock,
             identity: options.identity.clone(),
+            switches: options.switches.clone(),
             options: ControllerOptions {
                 workers: options.workers,
                 metrics: options.manager.metrics.clone(),
@@ -94,6 +97,11 @@ impl Setup {
         let (recorder, writer) = EventRecorder::new(self.client.clone(), controller, &self.identity, self.clock, entropy);
         self.kept().writers.push((controller.to_owned(), writer));
         recorder
+    }
+
+    /// Whether a switch is on.
+    pub fn is_on(&self, switch: &str) -> bool {
+        self.switches.contains(switch)
     }
 
     /// The settings of a controller of that name.

@@ -99,7 +99,8 @@ impl Record {
         self.all().into_iter().filter(|seen| seen.code == 403).collect()
     }
 
-    /// Rights that were never used, as `verb group/resource`.
+    /// Rights that were never used, as `verb group/resource`. A watch needs the right to list as well: it streams the list
+    /// where the server can do that, and lists where it cannot.
     pub fn unused(&self, rules: &[PolicyRule]) -> Vec<String> {
         let all = self.all();
         let mut unused = Vec::new();
@@ -107,7 +108,8 @@ impl Record {
             for group in rule.api_groups.iter().flatten() {
                 for resource in rule.resources.iter().flatten() {
                     for verb in &rule.verbs {
-                        let used = all.iter().any(|seen| seen.verb == verb && seen.group == *group && seen.resource == *resource);
+                        let is_use = |seen: &Seen| seen.verb == verb || (verb == "list" && seen.verb == "watch");
+                        let used = all.iter().any(|seen| is_use(seen) && seen.group == *group && seen.resource == *resource);
                         if !used {
                             unused.push(format!("{verb} {group}/{resource}"));
                         }

@@ -16,6 +16,7 @@ pub const OPERATOR: Operator = Operator {
     summary: "Fruit is a typed data store: a kind without a controller",
     definitions: || vec![Fruit::crd()],
     rights: Vec::new,
+    switches: &[],
     controllers: |_| Ok(Vec::new()),
 };
 

@@ -46,6 +46,7 @@ pub const OPERATOR: Operator = Operator {
             allow(Rights::CACHE, "", "pods"),
         ]
     },
+    switches: &[],
     controllers: |setup| Ok(vec![controller(setup)?]),
 };
 

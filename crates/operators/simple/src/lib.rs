@@ -31,6 +31,7 @@ pub const OPERATOR: Operator = Operator {
             allow(&["list", "watch", "create", "patch"], "apps", "deployments"),
         ]
     },
+    switches: &[],
     controllers: |setup| Ok(vec![controller(setup)]),
 };
 
