@@ -47,7 +47,10 @@ impl Setup {
         let namespaces = if options.namespace.is_some() { FactoryNamespaces::Named(namespaces) } else { FactoryNamespaces::All };
         let entropy = options.manager.entropy.clone();
         Self {
-            factory: SharedInformerFactory::new(client.clone(), FactoryOptions { namespaces, entropy: entropy.clone() }),
+            factory: SharedInformerFactory::new(
+                client.clone(),
+                FactoryOptions { namespaces, entropy: entropy.clone(), trace: options.trace.clone() },
+            ),
             client,
             clock: options.manager.clock,
             identity: options.identity.clone(),

@@ -100,7 +100,7 @@ impl Record {
     }
 
     /// Rights that were never used, as `verb group/resource`. A watch needs the right to list as well: it streams the list
-    /// where the server can do that, and lists where it cannot.
+    /// where the server can do that, and lists where it cannot; an apply that makes a new object needs the right to create.
     pub fn unused(&self, rules: &[PolicyRule]) -> Vec<String> {
         let all = self.all();
         let mut unused = Vec::new();
@@ -108,7 +108,11 @@ impl Record {
             for group in rule.api_groups.iter().flatten() {
                 for resource in rule.resources.iter().flatten() {
                     for verb in &rule.verbs {
-                        let is_use = |seen: &Seen| seen.verb == verb || (verb == "list" && seen.verb == "watch");
+                        let is_use = |seen: &Seen| match verb.as_str() {
+                            "list" => matches!(seen.verb, "list" | "watch"),
+                            "create" => seen.verb == "create" || (seen.verb == "patch" && seen.code == 201),
+                            verb => seen.verb == verb,
+                        };
                         let used = all.iter().any(|seen| is_use(seen) && seen.group == *group && seen.resource == *resource);
                         if !used {
                             unused.push(format!("{verb} {group}/{resource}"));

@@ -39,8 +39,6 @@ pub const OPERATOR: Operator = Operator {
         vec![
             allow(Rights::CACHE, group, "icecreams"),
             allow(&["patch"], group, "icecreams/status"),
-            // Owner references that block deletion need this, where the cluster checks it.
-            allow(&["update"], group, "icecreams/finalizers"),
             allow(&["list", "watch", "patch", "create", "delete"], "apps", "deployments"),
             allow(Rights::CACHE, "apps", "replicasets"),
             allow(Rights::CACHE, "", "pods"),
