@@ -25,6 +25,7 @@
 
 mod clock; // the one source of randomness and of wall-clock time
 mod key; // the name of an object
+mod locks; // those of the operating system, and in tests of a scheduler that tries interleavings
 
 mod cached; // an object as a cache keeps it
 mod factory; // one informer a kind, for a whole program

@@ -1,6 +1,6 @@
 //! What is cached: pods as clusters have them, and small config maps.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use kube::{Api, Client, api::PostParams};
 use serde_json::json;
 
@@ -58,8 +58,11 @@ pub(crate) async fn create(client: &Client) -> Result<String, Failure> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let names = (0..POD_NAMESPACES).map(|i| format!("team-{i}")).chain((0..CONFIG_MAP_NAMESPACES).map(|i| format!("maps-{i}")));
     for name in names {
-        let namespace = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
+        let namespace = serde_json::from_value(json!({ "metadata": { "name": &name } }))?;
         namespaces.create(&PostParams::default(), &namespace).await?;
+        // No controller makes it here, and no pod is admitted without it.
+        let account = serde_json::from_value(json!({ "metadata": { "name": "default" } }))?;
+        Api::<ServiceAccount>::namespaced(client.clone(), &name).create(&PostParams::default(), &account).await?;
     }
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..WRITERS {

@@ -3,9 +3,9 @@
 //! Holds: the bytes never change; whoever reads at the same time shares one decoding.
 
 use std::{
-    ops::Range,
+    ops::{DerefMut, Range},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -13,6 +13,7 @@ use std::{
 use kube::{Resource, ResourceExt};
 
 use super::{labels::Matcher, scan::Outline, warm::Warm};
+use crate::locks::{Locks, Os};
 
 /// Reads an object of kind `K`.
 pub(crate) type Decode<K> = fn(&[u8]) -> Result<K, serde_json::Error>;
@@ -43,18 +44,18 @@ impl Span {
 }
 
 /// One object, as bytes.
-pub(crate) struct Compact<K> {
+pub(crate) struct Compact<K, L: Locks = Os> {
     json: Json<K>,
     uid: Span,
     resource_version: Span,
     labels: Span,
     /// Set while it is in the ring of [`Warm`], or about to be.
-    decoded: Mutex<Option<Arc<K>>>,
+    decoded: L::Mutex<Option<Arc<K>>>,
     /// Read since [`Warm`] last looked.
     used: AtomicBool,
 }
 
-impl<K: Resource> Compact<K> {
+impl<K: Resource, L: Locks> Compact<K, L> {
     /// `None` if the bytes do not show what the object has, so that nothing could be told without decoding.
     pub(super) fn new(json: Json<K>, object: &K) -> Option<Self> {
         let outline = Outline::of(&json.bytes).ok()?;
@@ -63,19 +64,19 @@ impl<K: Resource> Compact<K> {
             && outline.resource_version.is_some() == meta.resource_version.is_some()
             && (outline.labels.is_some() || object.labels().is_empty());
         let (uid, resource_version, labels) = (Span::new(outline.uid)?, Span::new(outline.resource_version)?, Span::new(outline.labels)?);
-        told.then(|| Self { json, uid, resource_version, labels, decoded: Mutex::default(), used: AtomicBool::new(false) })
+        told.then(|| Self { json, uid, resource_version, labels, decoded: L::mutex(None), used: AtomicBool::new(false) })
     }
 }
 
-impl<K> Compact<K> {
+impl<K, L: Locks> Compact<K, L> {
     /// Keeps the object that the bytes were just decoded to, as if somebody had read it.
-    pub(super) fn keep(self: &Arc<Self>, object: Arc<K>, warm: &Warm<K>) {
+    pub(super) fn keep(self: &Arc<Self>, object: Arc<K>, warm: &Warm<K, L>) {
         *self.lock() = Some(object);
         warm.admit(self);
     }
 
     /// The object, which stays decoded for the next reader.
-    pub(super) fn read(self: &Arc<Self>, warm: &Warm<K>) -> Arc<K> {
+    pub(super) fn read(self: &Arc<Self>, warm: &Warm<K, L>) -> Arc<K> {
         let mut decoded = self.lock();
         if let Some(object) = &*decoded {
             self.used.store(true, Ordering::Relaxed);
@@ -120,7 +121,7 @@ impl<K> Compact<K> {
         (self.json.decode)(&self.json.bytes).expect("these bytes were decoded when they came")
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<K>>> {
-        self.decoded.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> impl DerefMut<Target = Option<Arc<K>>> {
+        L::lock(&self.decoded)
     }
 }

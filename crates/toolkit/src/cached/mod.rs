@@ -121,7 +121,7 @@ mod tests {
     use kube::core::{Expression, Selector};
 
     use super::*;
-    use crate::source::Received;
+    use crate::{locks::Interleaved, source::Received};
 
     fn json(name: &str, version: u64) -> String {
         format!(r#"{{"metadata":{{"name":"{name}","uid":"{name}-1","resourceVersion":"{version}","labels":{{"app":"{name}"}}}}}}"#)
@@ -190,5 +190,33 @@ mod tests {
             compact(&json("cold", n), &warm);
             assert!(Arc::ptr_eq(&first, &hot.read(&warm)), "after {n} others");
         }
+    }
+
+    /// Readers, and the clock that makes them forget, in many interleavings.
+    #[test]
+    fn readers_share_what_is_decoded_and_no_more_stays_so() {
+        let run = || {
+            let warm = Arc::new(Warm::<ConfigMap, Interleaved>::new(1));
+            let objects: Arc<Vec<_>> = Arc::new(
+                (0..2)
+                    .map(|n| {
+                        let Received { object, json } = Received::<ConfigMap>::from_json(json("a", n).into_bytes()).expect("a config map");
+                        Arc::new(Compact::new(json.expect("it came as JSON"), &object).expect("it shows what it has"))
+                    })
+                    .collect(),
+            );
+            let readers = (0..2).map(|reader| {
+                let (warm, objects) = (warm.clone(), objects.clone());
+                shuttle::thread::spawn(move || {
+                    for n in [reader, 1 - reader, reader] {
+                        assert_eq!(objects[n].read(&warm).metadata.resource_version, Some(n.to_string()));
+                    }
+                })
+            });
+            readers.collect::<Vec<_>>().into_iter().for_each(|reader| reader.join().unwrap());
+            assert_eq!(objects.iter().filter(|object| object.cool().is_some()).count(), 1);
+        };
+        shuttle::check_random(run, 1_000);
+        shuttle::check_pct(run, 1_000, 3);
     }
 }

@@ -6,26 +6,27 @@
 //! Full: always, in a large cache. A new object then takes the place of one that was not read since the hand of the
 //! clock last passed it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::compact::Compact;
+use crate::locks::{Locks, Os};
 
 /// The decoded objects of one cache.
-pub(crate) struct Warm<K> {
+pub(crate) struct Warm<K, L: Locks = Os> {
     max: usize,
-    ring: Mutex<Ring<K>>,
+    ring: L::Mutex<Ring<K, L>>,
 }
 
-struct Ring<K> {
+struct Ring<K, L: Locks> {
     /// At most `max`. Each stays decoded while it is here.
-    objects: Vec<Arc<Compact<K>>>,
+    objects: Vec<Arc<Compact<K, L>>>,
     /// Where the search for a place goes on.
     hand: usize,
 }
 
-impl<K> Warm<K> {
+impl<K, L: Locks> Warm<K, L> {
     pub(crate) fn new(max: usize) -> Self {
-        Self { max, ring: Mutex::new(Ring { objects: Vec::new(), hand: 0 }) }
+        Self { max, ring: L::mutex(Ring { objects: Vec::new(), hand: 0 }) }
     }
 
     /// How many objects stay decoded at most.
@@ -34,15 +35,15 @@ impl<K> Warm<K> {
     }
 
     /// Lets an object that was just decoded stay so; another one makes room.
-    pub(super) fn admit(&self, object: &Arc<Compact<K>>) {
-        let leaver = self.ring.lock().unwrap_or_else(PoisonError::into_inner).admit(object, self.max);
+    pub(super) fn admit(&self, object: &Arc<Compact<K, L>>) {
+        let leaver = L::lock(&self.ring).admit(object, self.max);
         drop(leaver.and_then(|leaver| leaver.cool()));
     }
 }
 
-impl<K> Ring<K> {
+impl<K, L: Locks> Ring<K, L> {
     /// Who has to leave.
-    fn admit(&mut self, object: &Arc<Compact<K>>, max: usize) -> Option<Arc<Compact<K>>> {
+    fn admit(&mut self, object: &Arc<Compact<K, L>>, max: usize) -> Option<Arc<Compact<K, L>>> {
         if max == 0 {
             return Some(object.clone());
         }

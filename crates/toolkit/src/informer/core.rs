@@ -5,8 +5,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::{Deref, DerefMut},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -28,6 +29,7 @@ use crate::{
     cached::{Cached, Warm},
     fifo::Batch,
     key::ObjectKey,
+    locks::{Locks, Os},
     queue::CauseEvent,
     source::SourceError,
     trace::{TraceBus, TraceEvent},
@@ -94,14 +96,14 @@ struct Distribution<K> {
     stopped: bool,
 }
 
-pub(crate) struct Core<K> {
+pub(crate) struct Core<K, L: Locks = Os> {
     /// The resource, for people: `pods`, `heroes.example.com`.
     pub(crate) what: String,
     /// Which of the objects stay decoded.
     pub(crate) warm: Warm<K>,
-    index: RwLock<Index<K>>,
+    index: L::RwLock<Index<K>>,
     /// Taken before `index` by all who write, so that the order of mailboxes is the order of the index.
-    distribution: Mutex<Distribution<K>>,
+    distribution: L::Mutex<Distribution<K>>,
     pub(crate) status: watch::Sender<Status>,
     /// Told when a handler came.
     pub(crate) arrivals: Notify,
@@ -110,14 +112,14 @@ pub(crate) struct Core<K> {
     trace: (TraceBus, Arc<str>),
 }
 
-impl<K: Resource + Send + Sync + 'static> Core<K> {
+impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
     pub(crate) fn new(what: String, decoded_max: usize, trace: (TraceBus, Arc<str>)) -> Self {
         let (feeds, slots, unserved) = (BTreeMap::new(), Vec::new(), Vec::new());
         Self {
             what,
             warm: Warm::new(decoded_max),
-            index: RwLock::new(Index::new()),
-            distribution: Mutex::new(Distribution { feeds, slots, unserved, started: false, blocked: None, stopped: false }),
+            index: L::rw_lock(Index::new()),
+            distribution: L::mutex(Distribution { feeds, slots, unserved, started: false, blocked: None, stopped: false }),
             status: watch::Sender::new(Status::default()),
             arrivals: Notify::new(),
             counters: Counters::default(),
@@ -246,12 +248,12 @@ impl<K: Resource + Send + Sync + 'static> Core<K> {
         Ok(())
     }
 
-    pub(crate) fn index(&self) -> RwLockReadGuard<'_, Index<K>> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn index(&self) -> impl Deref<Target = Index<K>> {
+        L::read(&self.index)
     }
 
-    fn index_mut(&self) -> RwLockWriteGuard<'_, Index<K>> {
-        self.index.write().unwrap_or_else(PoisonError::into_inner)
+    fn index_mut(&self) -> impl DerefMut<Target = Index<K>> {
+        L::write(&self.index)
     }
 
     /// The version of the collection up to which changes of this key are in the index.
@@ -290,8 +292,8 @@ impl<K: Resource + Send + Sync + 'static> Core<K> {
         });
     }
 
-    fn distribution(&self) -> MutexGuard<'_, Distribution<K>> {
-        self.distribution.lock().unwrap_or_else(PoisonError::into_inner)
+    fn distribution(&self) -> impl DerefMut<Target = Distribution<K>> {
+        L::lock(&self.distribution)
     }
 }
 

@@ -5,6 +5,8 @@
 pub(crate) mod core; // what the feeds write
 mod handler; // who is told
 mod index; // the objects
+#[cfg(test)]
+mod interleavings; // the promises where threads meet
 mod lister; // reads
 mod mailbox; // what a handler has still to be told
 mod options; // what is cached, and how

@@ -1,0 +1,78 @@
+//! Locks: the operating system's, or those of a scheduler that tries interleavings in tests.
+//! In: a value to guard. Out: guards.
+//! Holds: a panic while a lock is held does not lock out others; whoever guards a value keeps it consistent at every step.
+
+use std::{
+    ops::{Deref, DerefMut},
+    sync::{Mutex, PoisonError, RwLock},
+};
+
+/// A family of locks.
+pub(crate) trait Locks {
+    type Mutex<T>;
+    type RwLock<T>;
+
+    fn mutex<T>(guarded: T) -> Self::Mutex<T>;
+    fn lock<T>(mutex: &Self::Mutex<T>) -> impl DerefMut<Target = T>;
+    fn rw_lock<T>(guarded: T) -> Self::RwLock<T>;
+    fn read<T>(lock: &Self::RwLock<T>) -> impl Deref<Target = T>;
+    fn write<T>(lock: &Self::RwLock<T>) -> impl DerefMut<Target = T>;
+}
+
+/// The locks of the operating system.
+pub(crate) struct Os;
+
+impl Locks for Os {
+    type Mutex<T> = Mutex<T>;
+    type RwLock<T> = RwLock<T>;
+
+    fn mutex<T>(guarded: T) -> Mutex<T> {
+        Mutex::new(guarded)
+    }
+
+    fn lock<T>(mutex: &Mutex<T>) -> impl DerefMut<Target = T> {
+        mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rw_lock<T>(guarded: T) -> RwLock<T> {
+        RwLock::new(guarded)
+    }
+
+    fn read<T>(lock: &RwLock<T>) -> impl Deref<Target = T> {
+        lock.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write<T>(lock: &RwLock<T>) -> impl DerefMut<Target = T> {
+        lock.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Locks at which a scheduler may switch threads.
+#[cfg(test)]
+pub(crate) struct Interleaved;
+
+#[cfg(test)]
+impl Locks for Interleaved {
+    type Mutex<T> = shuttle::sync::Mutex<T>;
+    type RwLock<T> = shuttle::sync::RwLock<T>;
+
+    fn mutex<T>(guarded: T) -> shuttle::sync::Mutex<T> {
+        shuttle::sync::Mutex::new(guarded)
+    }
+
+    fn lock<T>(mutex: &shuttle::sync::Mutex<T>) -> impl DerefMut<Target = T> {
+        mutex.lock().expect("no run goes on after a panic")
+    }
+
+    fn rw_lock<T>(guarded: T) -> shuttle::sync::RwLock<T> {
+        shuttle::sync::RwLock::new(guarded)
+    }
+
+    fn read<T>(lock: &shuttle::sync::RwLock<T>) -> impl Deref<Target = T> {
+        lock.read().expect("no run goes on after a panic")
+    }
+
+    fn write<T>(lock: &shuttle::sync::RwLock<T>) -> impl DerefMut<Target = T> {
+        lock.write().expect("no run goes on after a panic")
+    }
+}
