@@ -66,9 +66,15 @@ async fn applies(client: &Client, rows: &mut Rows) {
     let path = format!("{DEPLOYMENTS}/applied?fieldManager=bench");
     let same = deployment("applied", 0).to_string();
     client.ask("PATCH", &path, APPLY, same.clone().into()).await;
-    rows.push(rate("server-side apply of a Deployment, nothing new", async |_| client.ask("PATCH", &path, APPLY, same.clone().into()).await).await);
+    rows.push(
+        rate("server-side apply of a Deployment, nothing new", async |_| client.ask("PATCH", &path, APPLY, same.clone().into()).await)
+            .await,
+    );
     let changing = |i: usize| deployment("applied", i).to_string();
-    rows.push(rate("server-side apply of a Deployment, one field new", async |i| client.ask("PATCH", &path, APPLY, changing(i).into()).await).await);
+    rows.push(
+        rate("server-side apply of a Deployment, one field new", async |i| client.ask("PATCH", &path, APPLY, changing(i).into()).await)
+            .await,
+    );
     for keys in [10, 100, 1000] {
         let path = format!("{CONFIG_MAPS}/keys-{keys}?fieldManager=bench");
         let body = |i: usize| config_map(&format!("keys-{keys}"), keys, i).to_string();
@@ -80,7 +86,8 @@ async fn applies(client: &Client, rows: &mut Rows) {
 async fn patches(client: &Client, rows: &mut Rows) {
     client.ask("POST", DEPLOYMENTS, JSON, deployment("patched", 0).to_string().into()).await;
     let path = format!("{DEPLOYMENTS}/patched");
-    let image = |i: usize| json!({"spec": {"template": {"spec": {"containers": [{"name": "main", "image": format!("app:{i}")}]}}}}).to_string();
+    let image =
+        |i: usize| json!({"spec": {"template": {"spec": {"containers": [{"name": "main", "image": format!("app:{i}")}]}}}}).to_string();
     rows.push(rate("strategic merge patch of an image", async |i| client.ask("PATCH", &path, STRATEGIC, image(i).into()).await).await);
     let note = |i: usize| json!({"metadata": {"annotations": {"note": i.to_string()}}}).to_string();
     rows.push(rate("merge patch of an annotation", async |i| client.ask("PATCH", &path, MERGE, note(i).into()).await).await);

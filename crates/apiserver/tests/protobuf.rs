@@ -99,7 +99,12 @@ fn shown(message: &[u8]) -> (&str, &str, &str) {
 struct Client(ApiService);
 
 impl Client {
-    async fn send(&self, ask: &str, types: [&str; 2], body: Bytes) -> http::Response<impl http_body::Body<Data = Bytes, Error: std::fmt::Debug>> {
+    async fn send(
+        &self,
+        ask: &str,
+        types: [&str; 2],
+        body: Bytes,
+    ) -> http::Response<impl http_body::Body<Data = Bytes, Error: std::fmt::Debug>> {
         let (method, path) = ask.split_once(' ').expect("a method and a path");
         let request = Request::builder().method(method).uri(path).header("content-type", types[0]).header("accept", types[1]);
         let request = request.body(Full::new(body)).expect("a sound request");

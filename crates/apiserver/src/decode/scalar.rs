@@ -30,7 +30,7 @@ pub(super) fn plain(text: Cow<'_, str>) -> Result<Node<'_>, String> {
 
 /// Whether text that is written without quotes is read as that text by everybody: as no number, boolean, null or date.
 pub(crate) fn is_plain_text(text: &str) -> bool {
-    matches!(plain(Cow::Borrowed(text)), Ok(Node::String(_))) && !is_moment(text) && !is_base_60(text) && text != "<<"
+    matches!(plain(Cow::Borrowed(text)), Ok(Node::String(_))) && !is_moment(text) && !is_base_60(text)
 }
 
 /// A date, or a date and a time, in the forms that Go's library knows.
@@ -94,9 +94,7 @@ mod tests {
         for text in ["v1", "a b", "1.2.3", "1Gi", "2026-01", "1:99", "10:", "T00:00", "2026-01-01x", "12h", "-a"] {
             assert!(is_plain_text(text), "{text}");
         }
-        for other in
-            ["", "y", "No", "null", "1", "0o7", "1e3", ".inf", "1_000", "2026-01-01", "2026-1-1 1:2:3.5", "1:30", "-1:02:03.5", "<<"]
-        {
+        for other in ["", "y", "No", "null", "1", "0o7", "1e3", ".inf", "1_000", "2026-01-01", "2026-1-1 1:2:3.5", "1:30", "-1:02:03.5"] {
             assert!(!is_plain_text(other), "{other}");
         }
     }
