@@ -4,6 +4,7 @@ mod answer; // what a refusal means
 mod each_namespace; // what every namespace has
 mod kinds; // what the server serves
 
+mod class_protection; // classes of storage that are in use stay
 mod cluster_role; // roles that are the sum of others
 mod endpoints; // where the pods of a service are
 mod garbage; // what belongs to an object goes with it
@@ -24,6 +25,7 @@ pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
         garbage::collector(ctx),
         volume_protection::claims(ctx),
         volume_protection::volumes(ctx),
+        class_protection::classes(ctx),
         ttl_after_finished::controller(ctx),
     ];
     loops.extend(root_ca::controller(ctx));

@@ -77,7 +77,7 @@ impl Claims {
     }
 }
 
-async fn write<K>(api: &Api<K>, object: &K, patch: &Value, request: &Request<K>) -> ReconcileResult
+pub(super) async fn write<K>(api: &Api<K>, object: &K, patch: &Value, request: &Request<K>) -> ReconcileResult
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
@@ -90,7 +90,7 @@ where
 }
 
 /// The patch that puts the finalizer on an object that stays, or takes it off one that goes and is not used any more.
-fn change<K: Resource>(object: &K, finalizer: &str, used: bool) -> Option<Value> {
+pub(super) fn change<K: Resource>(object: &K, finalizer: &str, used: bool) -> Option<Value> {
     let mut finalizers = object.finalizers().to_vec();
     let has = finalizers.iter().any(|name| name == finalizer);
     match (object.meta().deletion_timestamp.is_some(), has) {
