@@ -22,6 +22,32 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # What each part promises
+//!
+//! | part | promise |
+//! |---|---|
+//! | [`SharedInformer`], [`Lister`] | the cache follows the server through cut watches and forgotten versions; what vanished meanwhile is reported once; objects are shared and never change |
+//! | [`SharedInformerFactory`] | one informer a kind and selection for a whole program, in namespaces that may change |
+//! | [`WorkQueue`] | a key is never with two workers, and what changes while it runs brings it back once; delays, back-off, priorities without starvation, [lines](Line) for tenants; every entry knows its [causes](Causes) |
+//! | [`Controller`] | a change that passes its [predicate](Predicate) leads to a reconcile that begins after it; a deletion always does; one failing, slow or panicking object delays no other |
+//! | [`Writes`] | what a reconcile wrote is in its caches before the same object is reconciled again; [finalizers](Writes::finalizer), [server-side apply](Writes::apply), [create or patch](Writes::create_or_patch) |
+//! | [`Manager`] | starts and stops everything in order, and owns every task; a standby is warm |
+//! | [`LeaderElector`] | of several processes one works, and it stops before another may begin; each [`Term`] has a number that a store can hold against late writes |
+//! | [`EventRecorder`] | recording never waits; repetitions become a series; one object cannot flood the cluster |
+//! | [`Metrics`] | the names and labels of client-go and controller-runtime |
+//! | [`TraceBus`] | [why](TraceBus::why) an object was reconciled and what that did, across all controllers of a process |
+//!
+//! # Kinds known at run time
+//!
+//! Informers and controllers take types that know their kind, `PartialObjectMeta<K>` for metadata alone, and
+//! `DynamicObject` with an `ApiResource` found by discovery. [`Writes::of_kind`] writes the latter.
+//!
+//! # Tests that repeat
+//!
+//! Time is tokio's clock and randomness is one seeded [`Entropy`], so a test that pauses the clock runs hours in
+//! milliseconds, and the same seed makes the same requests at the same times. A `kube::Client` takes any tower service:
+//! an API server in the same process needs no socket.
 
 mod clock; // the one source of randomness and of wall-clock time
 mod key; // the name of an object

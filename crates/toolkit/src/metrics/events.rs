@@ -1,8 +1,9 @@
 //! `bellerophon_events_*`: what became of the notes of a recorder.
 //!
 //! In: the counts of recorders at scrape time. Out: two metrics a recorder.
-//! Holds: a recorder that nobody holds any more is no longer reported.
+//! Holds: a recorder that nobody holds any more is no longer reported; several of one controller are reported as one.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -33,21 +34,35 @@ impl fmt::Debug for WatchedRecorders {
     }
 }
 
+/// What became of the notes of one controller.
+#[derive(Default)]
+struct Fates {
+    written: u64,
+    /// By reason.
+    dropped: BTreeMap<&'static str, u64>,
+}
+
+fn add(controllers: &mut BTreeMap<String, Fates>, counts: &Counts) {
+    let fates = controllers.entry(counts.controller().into()).or_default();
+    fates.written += counts.written();
+    counts.dropped().into_iter().for_each(|(reason, dropped)| *fates.dropped.entry(reason).or_default() += dropped);
+}
+
 impl Collector for WatchedRecorders {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut alive = Vec::new();
-        self.lock().retain(|counts| counts.upgrade().map(|counts| alive.push(counts)).is_some());
+        let mut controllers = BTreeMap::<String, Fates>::new();
+        self.lock().retain(|counts| counts.upgrade().map(|counts| add(&mut controllers, &counts)).is_some());
         let kind = ConstCounter::new(0u64).metric_type();
         let mut family =
             encoder.encode_descriptor("bellerophon_events_written", "Events created or counted up on the server", None, kind)?;
-        for counts in &alive {
-            ConstCounter::new(counts.written()).encode(family.encode_family(&[("controller", counts.controller())])?)?;
+        for (controller, fates) in &controllers {
+            ConstCounter::new(fates.written).encode(family.encode_family(&[("controller", controller.as_str())])?)?;
         }
         let mut family = encoder.encode_descriptor("bellerophon_events_dropped", "Notes that became no Event, by reason", None, kind)?;
-        for counts in &alive {
-            for (reason, dropped) in counts.dropped() {
-                let labels = [("controller", counts.controller()), ("reason", reason)];
-                ConstCounter::new(dropped).encode(family.encode_family(&labels)?)?;
+        for (controller, fates) in &controllers {
+            for (reason, dropped) in &fates.dropped {
+                let labels = [("controller", controller.as_str()), ("reason", reason)];
+                ConstCounter::new(*dropped).encode(family.encode_family(&labels)?)?;
             }
         }
         Ok(())

@@ -225,4 +225,38 @@ mod tests {
         drop(queue);
         assert!(!metrics.page().contains("workqueue_depth{"), "a queue that is gone is not reported");
     }
+
+    /// Two lines with the same name and labels make a page unreadable for Prometheus.
+    #[tokio::test(start_paused = true)]
+    async fn no_line_comes_twice_when_names_are_shared() {
+        let metrics = Metrics::new();
+        let queues = [(); 2].map(|()| WorkQueue::<&str>::default());
+        queues.iter().for_each(|queue| metrics.watch_queue("hero", queue));
+        queues[0].add("a");
+        queues[1].add("b");
+        queues[1].add("c");
+        let client = kube::Client::new(
+            tower::service_fn(async |_| Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))),
+            "default",
+        );
+        let recorders =
+            [(); 2].map(|()| EventRecorder::new(client.clone(), "hero", "pod-1", crate::WallClock::system(), crate::Entropy::seeded(1)).0);
+        recorders.iter().for_each(|recorder| metrics.watch_recorder(recorder));
+        for recorder in &recorders {
+            let note = crate::Note { type_: crate::EventType::Normal, reason: "R".into(), action: "A".into(), note: String::new() };
+            recorder.event_about(Default::default(), note);
+        }
+        let page = metrics.page();
+        let mut names = std::collections::BTreeSet::new();
+        for line in page.lines().filter(|line| !line.starts_with('#')) {
+            assert!(names.insert(line.rsplit_once(' ').unwrap().0), "{line} comes twice in\n{page}");
+        }
+        for line in [
+            r#"workqueue_depth{name="hero",controller="hero",priority="0"} 3"#,
+            r#"workqueue_adds_total{name="hero",controller="hero"} 3"#,
+            r#"bellerophon_events_dropped_total{controller="hero",reason="full"} 2"#,
+        ] {
+            assert!(page.lines().any(|found| found == line), "no line {line} in\n{page}");
+        }
+    }
 }

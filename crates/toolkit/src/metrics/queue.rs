@@ -1,8 +1,10 @@
 //! `workqueue_*`: what client-go tells of a queue.
 //!
 //! In: the times a queue reports, and its state at scrape time. Out: seven metrics a queue.
-//! Holds: depth, running work and totals are read when asked; a queue that is gone is no longer reported.
+//! Holds: depth, running work and totals are read when asked; a queue that is gone is no longer reported; several of one
+//! name are reported as one, so that no line comes twice.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +20,7 @@ use prometheus_client::registry::Registry;
 
 use crate::{QueueObserver, QueueStats, WorkQueue};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct QueueLabels {
     name: String,
     controller: String,
@@ -91,11 +93,26 @@ impl Watched {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask(&self) -> Vec<(QueueLabels, QueueStats)> {
-        let mut alive = Vec::new();
-        self.lock().retain(|(labels, ask)| ask().inspect(|stats| alive.push((labels.clone(), stats.clone()))).is_some());
+    fn ask(&self) -> BTreeMap<QueueLabels, QueueStats> {
+        let mut alive = BTreeMap::new();
+        self.lock().retain(|(labels, ask)| ask().inspect(|stats| add(&mut alive, labels, stats)).is_some());
         alive
     }
+}
+
+fn add(alive: &mut BTreeMap<QueueLabels, QueueStats>, labels: &QueueLabels, stats: &QueueStats) {
+    let Some(sum) = alive.get_mut(labels) else {
+        alive.insert(labels.clone(), stats.clone());
+        return;
+    };
+    let QueueStats { depth, delayed, running, adds_total, retries_total, unfinished, longest_running } = sum;
+    depth.iter_mut().zip(stats.depth).for_each(|((_, sum), (_, more))| *sum += more);
+    *delayed += stats.delayed;
+    *running += stats.running;
+    *adds_total += stats.adds_total;
+    *retries_total += stats.retries_total;
+    *unfinished += stats.unfinished;
+    *longest_running = stats.longest_running.max(*longest_running);
 }
 
 impl fmt::Debug for Watched {

@@ -4,11 +4,10 @@
 //! Holds: no wake-up is lost, also when a waiting worker is dropped; nobody is woken while the lock is held.
 
 use std::hash::Hash;
-use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, futures::Notified};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::limit::Limiter;
@@ -104,9 +103,8 @@ impl<T: Clone + Eq + Hash, L: Lock<Guarded = Contents<T>>> Shared<L> {
         }
         let _waiting = Taker::new(self);
         loop {
-            let mut notified = pin!(self.ready.notified());
-            // Registered before looking again, so that nothing falls between looking and waiting.
-            Notified::enable(notified.as_mut());
+            // Made before looking again: a bell that rings between looking and waiting is remembered.
+            let notified = self.ready.notified();
             if let Some(answer) = self.poll_once() {
                 return answer;
             }
@@ -146,8 +144,7 @@ impl<T: Clone + Eq + Hash, L: Lock<Guarded = Contents<T>>> Shared<L> {
     /// Waits until nothing is ready and nothing is with a worker.
     pub(super) async fn drained(&self) {
         loop {
-            let mut notified = pin!(self.idle.notified());
-            Notified::enable(notified.as_mut());
+            let notified = self.idle.notified();
             if self.with(|contents| contents.state.is_idle()) {
                 return;
             }
@@ -179,9 +176,9 @@ impl<T: Clone + Eq + Hash, L: Lock<Guarded = Contents<T>>> Drop for Taker<'_, T,
     fn drop(&mut self) {
         let orphaned = self.0.with(|contents| {
             contents.takers -= 1;
-            contents.takers > 0 && (contents.state.has_ready() || contents.state.next_due().is_some())
+            contents.takers > 0 && contents.state.next_due().is_some()
         });
-        // It may have been the only one awake to the next key or to the next time.
+        // It may have been the only one that waited for the next time. A key that is ready was handed on with the last one.
         if orphaned {
             self.0.ready.notify_one();
         }

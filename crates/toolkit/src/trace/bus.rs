@@ -26,6 +26,18 @@ pub struct TraceBatch {
 /// and the sequence orders what all of them did.
 ///
 /// A bus without capacity ([`TraceBus::off`]) costs one comparison per record; nothing is built for it.
+///
+/// ```no_run
+/// # use bellerophon::{Controller, ControllerOptions, ObjectKey, Outcome, Request, SharedInformer, TraceBus};
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # fn example(maps: SharedInformer<ConfigMap>) {
+/// let trace = TraceBus::new(10_000);
+/// let options = ControllerOptions { trace: trace.clone(), ..ControllerOptions::default() };
+/// let controller = Controller::of(&maps).with_options(options).reconcile_with(async |_: Request<ConfigMap>| Ok(Outcome::Done));
+/// // Later, from anywhere: what led to the reconciles of this object, and what they wrote.
+/// println!("{}", trace.why(&ObjectKey::namespaced("team-a", "web")));
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct TraceBus(Option<Arc<Ring>>);
 
