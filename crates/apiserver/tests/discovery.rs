@@ -70,6 +70,42 @@ async fn custom_resource_shows_once_its_definition_is_answered() -> Outcome {
     Ok(())
 }
 
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
+#[tokio::test]
+async fn openapi_is_in_step_with_definitions_at_once() -> Outcome {
+    let server = ApiServer::builder().start().await?;
+    let tags = async || {
+        let json = get(&server, "/openapi/v2", "application/json").await.0.headers["etag"].clone();
+        let protobuf = get(&server, "/openapi/v2", PROTOBUF).await.0.headers["etag"].clone();
+        let index: Value = serde_json::from_str(&get(&server, "/openapi/v3", "application/json").await.1).expect("JSON");
+        (json, protobuf, index["paths"].clone())
+    };
+    let before = tags().await;
+    let request = Request::post(DEFINITIONS).header("content-type", "application/json");
+    send(server.service(), request, &knobs()).await;
+
+    let during = tags().await;
+    assert!(before.0 != during.0 && before.1 != during.1);
+    assert_eq!(before.2["apis/apps/v1"], during.2["apis/apps/v1"], "documents of other groups keep their address");
+    assert!(during.2["apis/example.com/v1beta1"].is_object() && before.2["apis/example.com/v1beta1"].is_null());
+    let document: Value = serde_json::from_str(&get(&server, "/openapi/v2", "application/json").await.1)?;
+    for version in ["v1", "v1beta1", "v1alpha1"] {
+        let knob = &document["definitions"][format!("com.example.{version}.Knob")];
+        assert_eq!(knob["x-kubernetes-group-version-kind"], json!([{"group": "example.com", "kind": "Knob", "version": version}]));
+        assert_eq!(knob["properties"]["spec"]["properties"]["turns"], json!({"type": "integer"}));
+        let path = &document["paths"][format!("/apis/example.com/{version}/namespaces/{{namespace}}/knobs/{{name}}")];
+        assert_eq!(path["patch"]["x-kubernetes-action"], "patch");
+    }
+    assert!(get(&server, "/openapi/v2", PROTOBUF).await.1.contains("com.example.v1beta1.KnobList"));
+
+    send(server.service(), Request::delete(format!("{DEFINITIONS}/knobs.example.com")), &Value::Null).await;
+    assert_eq!(before, tags().await, "nothing of it is left");
+    server.shutdown().await;
+    Ok(())
+}
+
 #[tokio::test]
 async fn clients_find_version_and_groups() -> Outcome {
     let server = ApiServer::builder().start().await?;

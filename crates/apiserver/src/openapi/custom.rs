@@ -43,14 +43,15 @@ struct Writer {
 impl Writer {
     fn object(&self, resource: &Resource) -> Value {
         let source = resource.custom().and_then(|custom| custom.schema_source.as_object());
-        let open = source.is_none_or(|source| is_true(source, PRESERVE));
+        let any_object = || Map::from_iter([("type".into(), "object".into())]);
         let mut schema = match source {
+            None => any_object(),
             // Old clients refuse unknown fields as soon as they know any.
-            Some(_) if open && self.form == Form::V2 => Map::from_iter([("type".into(), "object".into())]),
-            None => Map::from_iter([("type".into(), "object".into())]),
+            Some(source) if self.form == Form::V2 && is_true(source, PRESERVE) => any_object(),
             Some(source) => {
-                let mut schema = self.published(source);
-                self.add_meta(&mut schema, words::of_any_kind);
+                let mut schema = source.clone();
+                self.publish(&mut schema);
+                self.add_meta(&mut schema);
                 schema
             }
         };
@@ -75,13 +76,13 @@ impl Writer {
     }
 
     /// The fields that every object has.
-    fn add_meta(&self, schema: &mut Map<String, Value>, about: impl Fn(&str) -> Option<std::borrow::Cow<'static, str>>) {
+    fn add_meta(&self, schema: &mut Map<String, Value>) {
         let properties = schema.entry("properties").or_insert_with(|| json!({}));
         if let Value::Object(properties) = properties {
             for (name, field) in
                 [("apiVersion", json!({"type": "string"})), ("kind", json!({"type": "string"})), ("metadata", self.metadata.clone())]
             {
-                properties.insert(name.to_owned(), self.field(about(name), field));
+                properties.insert(name.to_owned(), self.field(words::of_any_kind(name), field));
             }
         }
     }
@@ -93,32 +94,24 @@ impl Writer {
         }
     }
 
-    /// A schema and all below it, as far as the form can tell it.
-    fn published(&self, source: &Map<String, Value>) -> Map<String, Value> {
-        let mut schema = source.clone();
+    /// Turns a schema and all below it into what the form can tell of it.
+    fn publish(&self, schema: &mut Map<String, Value>) {
         match self.form {
-            Form::V2 => reduce(&mut schema),
-            Form::V3 => unfold(&mut schema),
+            Form::V2 => reduce(schema),
+            Form::V3 => unfold(schema),
         }
-        for (key, value) in &mut schema {
+        for (key, value) in schema.iter_mut() {
             match (key.as_str(), value) {
                 ("properties", Value::Object(properties)) => {
-                    properties.values_mut().for_each(|property| self.publish(property));
+                    properties.values_mut().filter_map(Value::as_object_mut).for_each(|property| self.publish(property));
                 }
-                ("items" | "additionalProperties", value) => self.publish(value),
+                ("items" | "additionalProperties", Value::Object(below)) => self.publish(below),
                 _ => {}
             }
         }
-        if is_true(&schema, EMBEDDED) && !(self.form == Form::V2 && is_true(&schema, PRESERVE)) {
-            self.add_meta(&mut schema, words::of_any_kind);
-            require(&mut schema, &["kind", "apiVersion"]);
-        }
-        schema
-    }
-
-    fn publish(&self, value: &mut Value) {
-        if let Value::Object(schema) = value {
-            *schema = self.published(schema);
+        if is_true(schema, EMBEDDED) && !(self.form == Form::V2 && is_true(schema, PRESERVE)) {
+            self.add_meta(schema);
+            require(schema, &["kind", "apiVersion"]);
         }
     }
 }
@@ -195,8 +188,8 @@ mod tests {
 
     fn published(form: Form, source: Value) -> Value {
         let metadata = form.refer("Meta");
-        let Value::Object(source) = source else { panic!("a schema is an object") };
-        let mut schema = Value::Object(Writer { form, metadata }.published(&source));
+        let mut schema = source;
+        Writer { form, metadata }.publish(schema.as_object_mut().expect("a schema is an object"));
         strip(&mut schema);
         schema
     }
