@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
-use super::{OpenApi, swagger::Encoding, written::Written};
+use super::{OpenApi, entries::Encoding, written::Written};
 use crate::{
     http::{
         answer::{empty_response, json_response},

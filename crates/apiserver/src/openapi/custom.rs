@@ -20,9 +20,9 @@ pub(super) fn add(schemas: &mut Schemas, resource: &Resource) -> (Value, Value) 
     let (metadata, list_metadata) = (schemas.of_field("Pod", "metadata"), schemas.of_field("PodList", "metadata"));
     let [name, list_name] = names(resource);
     let writer = Writer { form: schemas.form, metadata };
-    let object = schemas.add(&name, writer.object(resource));
+    let object = schemas.add(&name, &writer.object(resource));
     let items = json!({"type": "array", "items": object});
-    let list = schemas.add(&list_name, writer.list(resource, items, list_metadata));
+    let list = schemas.add(&list_name, &writer.list(resource, items, list_metadata));
     (object, list)
 }
 

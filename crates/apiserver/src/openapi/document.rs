@@ -1,9 +1,10 @@
 //! The documents of version 3: one for each group and version, and one for each page.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     custom,
+    entries::{Encoding, Entries},
     form::Form,
     pages::Page,
     paths::{Names, Paths, References},
@@ -19,27 +20,24 @@ use crate::{
 pub(super) fn of_version(root: &str, group: &str, version: &Version) -> Vec<u8> {
     let names = Names::of(group, &version.name);
     let custom = version.resources.iter().all(|r| r.items_name_kind());
-    let mut schemas = if custom { Schemas::new(Form::V3) } else { Schemas::within(Form::V3, group, &version.name) };
-    let mut paths = Map::new();
+    let mut schemas = if custom { Schemas::new(Form::V3, Encoding::Json) } else { Schemas::within(group, &version.name) };
+    let mut paths = Entries::paths(Encoding::Json);
     if !custom {
         Page::of_version(root, &names).add(&mut schemas, &mut paths);
     }
     for resource in &version.resources {
         add_resource(&mut schemas, &names, resource, &mut paths);
     }
-    if custom {
-        let info = json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"});
-        return write(&info, paths, json!({"schemas": schemas.finish()}));
-    }
-    write(&info(), paths, with_security(schemas))
+    let head = if custom { Head { info: custom_info(), security: None } } else { Head::default() };
+    head.write(&paths, &schemas.finish())
 }
 
 /// The document of one page.
 pub(super) fn of_page(page: &Page) -> Vec<u8> {
-    let mut schemas = Schemas::within(Form::V3, "", "v1");
-    let mut paths = Map::new();
+    let mut schemas = Schemas::within("", "v1");
+    let mut paths = Entries::paths(Encoding::Json);
     page.add(&mut schemas, &mut paths);
-    write(&info(), paths, with_security(schemas))
+    Head::default().write(&paths, &schemas.finish())
 }
 
 /// What both versions say of themselves.
@@ -47,27 +45,41 @@ pub(super) fn info() -> Value {
     json!({"title": "Kubernetes", "version": format!("{MAJOR}.{MINOR}")})
 }
 
+fn custom_info() -> Value {
+    json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})
+}
+
 /// How clients say who they are.
 pub(super) fn bearer_token() -> Value {
     json!({"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"})
 }
 
-fn with_security(schemas: Schemas) -> Value {
-    let mut components = json!({"securitySchemes": {"BearerToken": bearer_token()}});
-    let schemas = schemas.finish();
-    if !schemas.is_empty() {
-        components["schemas"] = schemas.into_iter().collect();
-    }
-    components
+/// What a document says besides paths and schemas.
+struct Head {
+    info: Value,
+    /// How clients say who they are.
+    security: Option<Value>,
 }
 
-fn write(info: &Value, paths: Map<String, Value>, components: Value) -> Vec<u8> {
-    let document = json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": components});
-    serde_json::to_vec(&document).expect("a document has string keys")
+impl Default for Head {
+    fn default() -> Self {
+        Self { info: info(), security: Some(json!({"BearerToken": bearer_token()})) }
+    }
+}
+
+impl Head {
+    fn write(&self, paths: &Entries, schemas: &Entries) -> Vec<u8> {
+        let (paths, schemas) = (paths.joined(), schemas.joined());
+        let schemas = if schemas.is_empty() { schemas } else { [b"\"schemas\":{", &*schemas, b"}"].concat() };
+        let security = self.security.as_ref().map(|security| format!("\"securitySchemes\":{security}")).unwrap_or_default();
+        let components: Vec<&[u8]> = [schemas.as_slice(), security.as_bytes()].into_iter().filter(|part| !part.is_empty()).collect();
+        let head = format!("{{\"openapi\":\"3.0.0\",\"info\":{},\"paths\":{{", self.info);
+        [head.as_bytes(), &paths, b"},\"components\":{", &components.join(&b','), b"}}"].concat()
+    }
 }
 
 /// Adds the paths of a resource, and the schemas they need.
-pub(super) fn add_resource(schemas: &mut Schemas, names: &Names, resource: &Resource, paths: &mut Map<String, Value>) {
+pub(super) fn add_resource(schemas: &mut Schemas, names: &Names, resource: &Resource, paths: &mut Entries) {
     let references = references(schemas, resource);
     Paths { form: schemas.form, names, resource, references: &references }.add(paths);
 }

@@ -1,8 +1,8 @@
 //! Version 2 in protobuf, by the messages of `openapi.v2` that gnostic defines and kubectl up to 1.28 reads.
-//! In: parts of a document as JSON. Out: the entries of the message that holds them, to be joined with others.
+//! In: parts of a document as JSON. Out: the same as fields of the message that holds them, to be put behind one another.
 //! Holds: everything that version 2 has a field for is there; extensions and values travel as YAML, of which JSON is a form.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::protobuf::Writer;
 
@@ -11,14 +11,18 @@ const PATH: u16 = 2;
 /// The entries of every other message that is a map.
 const ENTRY: u16 = 1;
 
-/// Paths as entries of `Paths`.
-pub(super) fn paths(paths: &Map<String, Value>) -> Vec<u8> {
-    entries(PATH, paths, path_item)
+/// A path as an entry of `Paths`.
+pub(super) fn path(name: &str, item: &Value) -> Vec<u8> {
+    let mut writer = Writer::default();
+    named(&mut writer, PATH, name, item, path_item);
+    writer.finish()
 }
 
-/// Schemas as entries of `Definitions`.
-pub(super) fn definitions(schemas: &Map<String, Value>) -> Vec<u8> {
-    entries(ENTRY, schemas, schema)
+/// A schema as an entry of `Definitions`.
+pub(super) fn definition(name: &str, value: &Value) -> Vec<u8> {
+    let mut writer = Writer::default();
+    named(&mut writer, ENTRY, name, value, schema);
+    writer.finish()
 }
 
 /// The whole document around paths and definitions that are written already.
@@ -33,12 +37,6 @@ pub(super) fn document(frame: &Value, paths: &[u8], definitions: &[u8]) -> Vec<u
     writer.bytes(8, paths);
     writer.message(2, |writer| texts(writer, &frame["info"], &[(2, "version"), (1, "title")]));
     texts(&mut writer, frame, &[(1, "swagger")]);
-    writer.finish()
-}
-
-fn entries(field: u16, map: &Map<String, Value>, write: fn(&mut Writer, &Value)) -> Vec<u8> {
-    let mut writer = Writer::default();
-    map.iter().rev().for_each(|(name, value)| named(&mut writer, field, name, value, write));
     writer.finish()
 }
 

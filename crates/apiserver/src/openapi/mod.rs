@@ -6,6 +6,7 @@
 mod answer; // from a request to a document
 mod custom; // schemas of custom resources
 mod document; // the documents of version 3
+mod entries; // paths and schemas, each written
 mod form; // what differs between the versions
 mod gnostic; // version 2 in protobuf
 mod operation; // what one method does at one path
@@ -24,8 +25,9 @@ use std::{
     sync::{Arc, LazyLock, Mutex, PoisonError},
 };
 
+use entries::Encoding;
 use pages::Page;
-use swagger::{Encoding, Swagger};
+use swagger::Swagger;
 use written::Written;
 
 use crate::{

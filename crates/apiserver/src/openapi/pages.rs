@@ -1,8 +1,9 @@
 //! Paths that lead to no resource but are documented with them: what there is, which release this is, how tokens are verified.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
+    entries::Entries,
     operation::{Media, Operation, path_item},
     paths::{Names, OBJECTS, text},
     schemas::Schemas,
@@ -77,13 +78,13 @@ impl Page {
     }
 
     /// Adds the page to the paths of a document.
-    pub(super) fn add(&self, schemas: &mut Schemas, paths: &mut Map<String, Value>) {
+    pub(super) fn add(&self, schemas: &mut Schemas, paths: &mut Entries) {
         let (answer, consumes, produces): (Value, Media, Media) = match self.answer {
             Answer::Kind(kind) => (schemas.of_meta(kind), OBJECTS, OBJECTS),
             Answer::VersionInfo => (schemas.of_version_info(), &["application/json"], &["application/json"]),
             Answer::Text(types) => (text(), &[], types),
         };
         let operation = Operation { consumes, produces, ..Operation::new(self.id.clone(), self.about.to_owned(), answer) };
-        paths.insert(self.path.clone(), path_item(schemas.form, &self.tag, vec![("get", operation)]));
+        paths.add(&self.path, &path_item(schemas.form, &self.tag, vec![("get", operation)]));
     }
 }

@@ -1,9 +1,10 @@
 //! What can be done at the paths of a resource.
 //! In: a resource and references to its schemas. Out: paths with their operations, named as the real server names them.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
+    entries::Entries,
     form::Form,
     operation::{ANY_SUCCESS, Body, Media, OK, OK_OR_ACCEPTED, OK_OR_CREATED, Operation, path_item},
     parameters::{self, Parameter},
@@ -91,7 +92,7 @@ type Operations = Vec<(&'static str, Operation)>;
 
 impl Paths<'_> {
     /// Adds the collection, the objects, their parts and the paths of watches.
-    pub(super) fn add(&self, paths: &mut Map<String, Value>) {
+    pub(super) fn add(&self, paths: &mut Entries) {
         let Resource { plural, namespaced, .. } = self.resource;
         let root = self.root();
         let scope = if *namespaced { "namespaces/{namespace}/" } else { "" };
@@ -131,9 +132,9 @@ impl Paths<'_> {
         }
     }
 
-    fn put(&self, paths: &mut Map<String, Value>, path: String, operations: Operations) {
+    fn put(&self, paths: &mut Entries, path: String, operations: Operations) {
         if !operations.is_empty() {
-            paths.insert(path, path_item(self.form, &self.names.tag, operations));
+            paths.add(&path, &path_item(self.form, &self.names.tag, operations));
         }
     }
 

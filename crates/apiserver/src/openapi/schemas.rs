@@ -1,11 +1,14 @@
 //! The schemas of built-in types, made from the table of types.
 //! Holds: every schema that another refers to is there.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value, json};
 
-use super::{form::Form, paths::kind_of, words};
+use super::{
+    entries::{Encoding, Entries},
+    form::Form,
+    paths::kind_of,
+    words,
+};
 use crate::types::{Field, Item, ListKind, Patch, Published, Shape, Union};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -17,18 +20,18 @@ pub(super) struct Schemas {
     pub(super) form: Form,
     /// Kinds that every group has are marked for this group and version alone; for all of them without one.
     scope: Option<(String, String)>,
-    known: BTreeMap<String, Value>,
+    known: Entries,
 }
 
 impl Schemas {
     /// Schemas of a document about every group.
-    pub(super) fn new(form: Form) -> Self {
-        Self { form, scope: None, known: BTreeMap::new() }
+    pub(super) fn new(form: Form, encoding: Encoding) -> Self {
+        Self { form, scope: None, known: Entries::schemas(encoding) }
     }
 
     /// Schemas of a document about one group and version.
-    pub(super) fn within(form: Form, group: &str, version: &str) -> Self {
-        Self { scope: Some((group.to_owned(), version.to_owned())), ..Self::new(form) }
+    pub(super) fn within(group: &str, version: &str) -> Self {
+        Self { scope: Some((group.to_owned(), version.to_owned())), ..Self::new(Form::V3, Encoding::Json) }
     }
 
     /// A reference to the schema of a kind; `None` for a kind without one.
@@ -58,27 +61,27 @@ impl Schemas {
     pub(super) fn of_patch(&mut self) -> Value {
         let name = format!("{META}.Patch");
         let schema = described(words::of_type(&name), Map::from_iter([("type".into(), "object".into())]));
-        self.add(&name, schema.into())
+        self.add(&name, &schema.into())
     }
 
     /// Adds a schema that is no built-in type.
-    pub(super) fn add(&mut self, name: &str, schema: Value) -> Value {
-        self.known.insert(name.to_owned(), schema);
+    pub(super) fn add(&mut self, name: &str, schema: &Value) -> Value {
+        self.known.add(name, schema);
         self.form.refer(name)
     }
 
     /// All of them.
-    pub(super) fn finish(self) -> BTreeMap<String, Value> {
+    pub(super) fn finish(self) -> Entries {
         self.known
     }
 
     fn reference(&mut self, published: Published) -> Value {
         let name = published.name();
-        if !self.known.contains_key(&name) {
+        if !self.known.contains(&name) {
             // Types refer to themselves, so the name is taken before the schema is made.
-            self.known.insert(name.clone(), Value::Null);
+            self.known.reserve(&name);
             let schema = self.schema(published, &name);
-            self.known.insert(name.clone(), schema);
+            self.known.add(&name, &schema);
         }
         self.form.refer(&name)
     }
@@ -192,7 +195,7 @@ impl Schemas {
             _ => ("io.k8s.apimachinery.pkg.runtime.RawExtension".into(), json!({"type": "object"})),
         };
         let schema = described(words::of_type(&name), into_map(schema));
-        into_map(self.add(&name, schema.into()))
+        into_map(self.add(&name, &schema.into()))
     }
 }
 
@@ -300,9 +303,9 @@ mod tests {
 
     #[test]
     fn schemas_say_what_the_real_server_publishes() {
-        let mut schemas = Schemas::new(Form::V3);
+        let mut schemas = Schemas::new(Form::V3, Encoding::Json);
         schemas.of_kind("apps", "v1", "Deployment").expect("it has a type");
-        let known = schemas.finish();
+        let known = schemas.finish().read();
         let container = &known["io.k8s.api.core.v1.Container"];
         assert_eq!(container["required"], json!(["name"]));
         assert_eq!(bare(&container["properties"]["name"]), json!({"type": "string", "default": ""}));
@@ -327,11 +330,11 @@ mod tests {
 
     #[test]
     fn no_reference_leads_nowhere() {
-        let mut schemas = Schemas::new(Form::V3);
+        let mut schemas = Schemas::new(Form::V3, Encoding::Json);
         for row in crate::kinds::ROWS {
             schemas.of_kind(row.group, row.version, row.kind);
         }
-        let known = schemas.finish();
+        let known = schemas.finish().read();
         let text = serde_json::to_string(&known).expect("it has string keys");
         for reference in text.split("#/components/schemas/").skip(1) {
             let name = reference.split('"').next().expect("there is a first part");

@@ -4,11 +4,12 @@
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     custom,
     document::{add_resource, bearer_token, info},
+    entries::{Encoding, Entries},
     form::Form,
     gnostic,
     pages::Page,
@@ -21,13 +22,6 @@ use crate::{
     discovery,
     registry::{Catalog, Resource},
 };
-
-/// How the document is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encoding {
-    Json,
-    Protobuf,
-}
 
 /// The document in one encoding, of the catalog that was last asked about.
 #[derive(Debug)]
@@ -87,13 +81,14 @@ impl Swagger {
         let parts = || std::iter::once(built_in).chain(custom.iter().map(|(_, part)| &**part));
         let paths: Vec<&[u8]> = parts().map(|part| part.paths.as_slice()).collect();
         let definitions: Vec<&[u8]> = parts().map(|part| part.definitions.as_slice()).collect();
+        let (paths, definitions) = (self.encoding.joined(&paths), self.encoding.joined(&definitions));
         match self.encoding {
             Encoding::Json => {
                 let rest = frame().to_string();
                 let rest = rest.strip_prefix('{').expect("an object begins with a brace");
-                [b"{\"paths\":{", &*paths.join(&b','), b"},\"definitions\":{", &*definitions.join(&b','), b"},", rest.as_bytes()].concat()
+                [b"{\"paths\":{", &*paths, b"},\"definitions\":{", &*definitions, b"},", rest.as_bytes()].concat()
             }
-            Encoding::Protobuf => gnostic::document(&frame(), &paths.concat(), &definitions.concat()),
+            Encoding::Protobuf => gnostic::document(&frame(), &paths, &definitions),
         }
     }
 }
@@ -101,8 +96,8 @@ impl Swagger {
 impl Part {
     /// What every server has.
     fn built_in(encoding: Encoding) -> Self {
-        let mut schemas = Schemas::new(Form::V2);
-        let mut paths = Map::new();
+        let mut schemas = Schemas::new(Form::V2, encoding);
+        let mut paths = Entries::paths(encoding);
         Page::fixed().iter().for_each(|page| page.add(&mut schemas, &mut paths));
         for group in discovery::groups(&Catalog::default()) {
             if !group.name.is_empty() {
@@ -114,33 +109,16 @@ impl Part {
                 version.resources.iter().for_each(|resource| add_resource(&mut schemas, &names, resource, &mut paths));
             }
         }
-        Self::write(encoding, &paths, &schemas.finish().into_iter().collect())
+        Self { paths: paths.joined(), definitions: schemas.finish().joined() }
     }
 
     /// What a custom resource adds. The types of Kubernetes that it refers to are there already.
     fn custom(resource: &Resource, encoding: Encoding) -> Self {
-        let mut schemas = Schemas::new(Form::V2);
-        let mut paths = Map::new();
+        let mut schemas = Schemas::new(Form::V2, encoding);
+        let mut paths = Entries::paths(encoding);
         add_resource(&mut schemas, &Names::of(&resource.group, &resource.version), resource, &mut paths);
-        let own = custom::names(resource);
-        let definitions = schemas.finish().into_iter().filter(|(name, _)| own.contains(name)).collect();
-        Self::write(encoding, &paths, &definitions)
+        Self { paths: paths.joined(), definitions: schemas.finish().only(&custom::names(resource)).joined() }
     }
-
-    fn write(encoding: Encoding, paths: &Map<String, Value>, definitions: &Map<String, Value>) -> Self {
-        match encoding {
-            Encoding::Json => Self { paths: members(paths), definitions: members(definitions) },
-            Encoding::Protobuf => Self { paths: gnostic::paths(paths), definitions: gnostic::definitions(definitions) },
-        }
-    }
-}
-
-/// The members of an object without the braces around them.
-fn members(map: &Map<String, Value>) -> Vec<u8> {
-    let mut text = serde_json::to_vec(map).expect("a document has string keys");
-    text.pop();
-    text.remove(0);
-    text
 }
 
 /// Everything but paths and definitions.
