@@ -12,6 +12,7 @@ mod script; // what simulated containers do
 mod simulated; // containers that are nothing but points in time
 
 mod lifecycle; // what follows when a node is not well
+mod storage; // volumes for claims
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub(crate) fn loops(ctx: &Context, nodes: usize) -> (Vec<Loop>, Nodes) {
     let (heartbeat, node_trigger) = Heartbeat::controller(ctx, machines.clone(), recorder, move |node| revived.look_after(node));
     let nodes = Nodes { machines, clock: ctx.clock, trigger: node_trigger, residents };
     let lifecycle = [lifecycle::controller(ctx).into(), lifecycle::eviction::controller(ctx).into(), lifecycle::pod_gc::work(ctx)];
-    ([heartbeat.into(), kubelet.into()].into_iter().chain(lifecycle).collect(), nodes)
+    ([heartbeat.into(), kubelet.into()].into_iter().chain(lifecycle).chain(storage::loops(ctx)).collect(), nodes)
 }
 
 /// There is no simulated node of that name.

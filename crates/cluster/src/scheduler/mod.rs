@@ -42,6 +42,8 @@ use self::volumes::Volumes;
 use crate::component::Component;
 use crate::context::{Context, Loop};
 
+pub(crate) use resources::units;
+
 /// How many decisions are on their way to the server at once; while so many are, no further one is made.
 const ACTS_MAX: usize = 32;
 

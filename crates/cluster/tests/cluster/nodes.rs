@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::harness::{World, until};
+use crate::look::{holds, is_ready, until_pod, world};
 
 fn pod(name: &str, node: &str, annotations: Value) -> Value {
     json!({
@@ -17,29 +18,6 @@ fn pod(name: &str, node: &str, annotations: Value) -> Value {
         "metadata": {"name": name, "annotations": annotations},
         "spec": {"nodeName": node, "containers": [{"name": "app", "image": "nginx"}]},
     })
-}
-
-/// A whole cluster with so many nodes, in which pods can be created.
-async fn world(nodes: usize) -> World {
-    let world = World::full(nodes).await;
-    world.apply(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})).await;
-    world
-}
-
-/// Waits for a pod, and returns it.
-async fn until_pod(world: &World, name: &str, wanted: &str, so: impl Fn(&Pod) -> bool) -> Pod {
-    let pods: Api<Pod> = world.within("default");
-    let seen = until(&pods, wanted, |pods| pods.iter().any(|pod| pod.name_any() == name && so(pod))).await;
-    seen.into_iter().find(|pod| pod.name_any() == name).expect("it was just there")
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    condition(pod, "Ready").as_deref() == Some("True")
-}
-
-fn condition(pod: &Pod, type_: &str) -> Option<String> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    conditions.iter().find(|condition| condition.type_ == type_).map(|condition| condition.status.clone())
 }
 
 fn restarts(pod: &Pod) -> i32 {
@@ -166,7 +144,7 @@ async fn lost_node_is_tainted_its_pods_evicted_and_all_well_on_return() {
     let began = Instant::now();
     let evicted = until_pod(&world, "there", "its pod is evicted", |pod| pod.metadata.deletion_timestamp.is_some()).await;
     assert!((295..=305).contains(&began.elapsed().as_secs()), "pods bear it for five minutes, not {:?}", began.elapsed());
-    assert_eq!(condition(&evicted, "DisruptionTarget").as_deref(), Some("True"));
+    assert!(holds(&evicted, "DisruptionTarget"));
     world.pass(Duration::from_secs(600)).await;
     let pods: Api<Pod> = world.within("default");
     assert_eq!(pods.list(&Default::default()).await.unwrap().items.len(), 2, "nobody knows whether it still runs");

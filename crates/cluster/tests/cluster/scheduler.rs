@@ -10,13 +10,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::harness::{World, until};
-
-/// A whole cluster with so many nodes, in which pods can be created.
-async fn world(nodes: usize) -> World {
-    let world = World::full(nodes).await;
-    world.apply(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})).await;
-    world
-}
+use crate::look::{condition, is_ready, node_of, until_pod, world};
 
 /// A pod that asks for so much CPU; nodes have 32.
 fn pod(name: &str, cpu: &str, spec: Value) -> Value {
@@ -28,24 +22,9 @@ fn pod(name: &str, cpu: &str, spec: Value) -> Value {
     pod
 }
 
-fn node_of(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref()
-}
-
-fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<(&'a str, &'a str)> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let condition = conditions.iter().find(|condition| condition.type_ == type_)?;
-    Some((&condition.status, condition.message.as_deref().unwrap_or_default()))
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    condition(pod, "Ready").is_some_and(|(status, _)| status == "True")
-}
-
-async fn until_pod(world: &World, name: &str, wanted: &str, so: impl Fn(&Pod) -> bool) -> Pod {
-    let pods: Api<Pod> = world.within("default");
-    let seen = until(&pods, wanted, |pods| pods.iter().any(|pod| pod.name_any() == name && so(pod))).await;
-    seen.into_iter().find(|pod| pod.name_any() == name).expect("it was just there")
+/// Whether the scheduler says that no node takes a pod, and why.
+fn refusal(pod: &Pod) -> Option<&str> {
+    condition(pod, "PodScheduled").filter(|scheduled| scheduled.status == "False")?.message.as_deref()
 }
 
 /// The notes of all events about an object with that reason.
@@ -73,10 +52,10 @@ async fn unschedulable_pod_says_why_and_goes_when_there_is_room() {
     world.apply(pod("first", "20", json!({}))).await;
     until_pod(&world, "first", "the first pod runs", is_ready).await;
     world.apply(pod("second", "20", json!({}))).await;
-    let waits = until_pod(&world, "second", "the second waits", |pod| condition(pod, "PodScheduled").is_some()).await;
+    let waits = until_pod(&world, "second", "the second waits", |pod| refusal(pod).is_some()).await;
     let why =
         "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
-    assert_eq!(condition(&waits, "PodScheduled"), Some(("False", why)));
+    assert_eq!(refusal(&waits), Some(why));
     assert_eq!(notes(&world, "second", "FailedScheduling").await, [why]);
     let written = waits.resource_version();
     world.pass(Duration::from_secs(900)).await;
@@ -97,11 +76,8 @@ async fn cordoned_and_new_nodes_count_at_once() {
     }
     until(&nodes, "both are tainted", |nodes| nodes.iter().all(|node| node.spec.as_ref().unwrap().taints.is_some())).await;
     world.apply(pod("web", "1", json!({}))).await;
-    let waits = until_pod(&world, "web", "the pod waits", |pod| condition(pod, "PodScheduled").is_some()).await;
-    assert!(
-        condition(&waits, "PodScheduled").unwrap().1.starts_with("0/2 nodes are available: 2 node(s) were unschedulable."),
-        "{waits:?}"
-    );
+    let waits = until_pod(&world, "web", "the pod waits", |pod| refusal(pod).is_some()).await;
+    assert!(refusal(&waits).unwrap().starts_with("0/2 nodes are available: 2 node(s) were unschedulable."), "{waits:?}");
     nodes.patch("node-2", &Default::default(), &cordon(json!(null))).await.unwrap();
     let web = until_pod(&world, "web", "the pod runs", is_ready).await;
     assert_eq!(node_of(&web), Some("node-2"));
@@ -174,9 +150,6 @@ async fn restarted_scheduler_counts_what_is_there() {
     world.apply(pod("second", "20", json!({}))).await;
     world.apply(pod("third", "10", json!({}))).await;
     until_pod(&world, "third", "the small one runs", is_ready).await;
-    until_pod(&world, "second", "the large one does not fit", |pod| {
-        condition(pod, "PodScheduled").is_some_and(|(status, _)| status == "False")
-    })
-    .await;
+    until_pod(&world, "second", "the large one does not fit", |pod| refusal(pod).is_some()).await;
     world.stop().await;
 }

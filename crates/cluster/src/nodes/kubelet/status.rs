@@ -91,7 +91,7 @@ fn container_status<Run: Send + 'static>(pod: &Pod, life: &Life<Run>, slot: &Slo
         let terminated = ContainerStateTerminated {
             container_id: known.then(|| id(restarts)),
             exit_code: exit.code,
-            finished_at: known.then(|| Time(exit.finished)),
+            finished_at: known.then_some(Time(exit.finished)),
             started_at: exit.started.map(Time),
             reason: Some(exit.reason.clone()),
             ..ContainerStateTerminated::default()
