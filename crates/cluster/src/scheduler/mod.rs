@@ -28,10 +28,10 @@ mod tests; // decisions on small clusters
 use std::sync::Arc;
 
 use bellerophon::{Entropy, HandlerHandle, HandlerOptions, Lister, SharedInformer};
-use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -62,13 +62,13 @@ pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
         listen(&pods, &board),
     ];
     let scheduler = Scheduler {
-        act: Act {
+        act: Arc::new(Act {
             client: ctx.client(Component::Scheduler),
             clock: ctx.clock,
             recorder: ctx.recorder(Component::Scheduler, pod_info::SCHEDULER),
             pods: pods.lister(),
             board: board.clone(),
-        },
+        }),
         board,
         volumes: Volumes {
             claims: ctx.informer::<PersistentVolumeClaim>().lister(),
@@ -100,7 +100,7 @@ where
 
 struct Scheduler {
     board: Arc<Board>,
-    act: Act,
+    act: Arc<Act>,
     volumes: Volumes,
     budgets: Lister<PodDisruptionBudget>,
     entropy: Entropy,
@@ -109,27 +109,37 @@ struct Scheduler {
 impl Scheduler {
     /// Decides and acts until told to stop; what was decided by then is still told to the server.
     async fn run(&self, stop: CancellationToken) {
-        let mut acts = FuturesUnordered::new();
+        let mut acts = JoinSet::new();
         loop {
             for _ in 0..DECISIONS_IN_A_ROW {
                 if acts.len() >= ACTS_MAX {
                     break;
                 }
                 let Some((pending, decision)) = self.next() else { break };
-                acts.push(self.act.perform(pending, decision));
+                let act = self.act.clone();
+                acts.spawn(async move { act.perform(pending, decision).await });
             }
-            let more = acts.len() < ACTS_MAX && self.board.lock().queue.is_in_line(Instant::now());
-            let due = self.board.lock().queue.next_time();
+            let (in_line, due) = {
+                let board = self.board.lock();
+                (board.queue.is_in_line(Instant::now()), board.queue.next_time())
+            };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some(()) = acts.next(), if !acts.is_empty() => while let Some(Some(())) = acts.next().now_or_never() {},
-                () = tokio::task::yield_now(), if more => {}
+                Some(done) = acts.join_next() => {
+                    noted(done);
+                    while let Some(done) = acts.try_join_next() {
+                        noted(done);
+                    }
+                }
+                () = tokio::task::yield_now(), if in_line && acts.len() < ACTS_MAX => {}
                 () = self.board.changed.notified() => {}
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
             }
         }
-        while acts.next().await.is_some() {}
+        while let Some(done) = acts.join_next().await {
+            noted(done);
+        }
     }
 
     /// Decides on the next pod, if there is one, and notes the decision in the ledger.
@@ -144,5 +154,12 @@ impl Scheduler {
             Decision::Refuse(refused) => board.refused(&pending, refused, Instant::now()),
         }
         Some((pending, decision))
+    }
+}
+
+/// A pod whose act ended badly stays taken until its next change; hiding that would be worse than saying it.
+fn noted(done: Result<(), JoinError>) {
+    if let Err(error) = done {
+        tracing::error!(%error, "telling the server of a decision ended unexpectedly");
     }
 }
