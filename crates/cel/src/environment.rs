@@ -13,6 +13,7 @@ use crate::{
     library, literals, parser,
     plan::{self, Plan},
     price::{Price, Range},
+    room,
     shape::Shape,
     source::Issues,
     types::Type,
@@ -97,11 +98,16 @@ impl Environment {
     /// # Errors
     /// What is wrong with it, as kube-apiserver tells it.
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
+        let no_room = || Err(CompileError::Plan("no stack for an expression so deep".into()));
+        room::with_room(room::depth_max(text), || self.compile_here(text)).unwrap_or_else(no_room)
+    }
+
+    fn compile_here(&self, text: &str) -> Result<Program, CompileError> {
         let checked = check::check(parser::parse(text)?, self)?;
         literals::check(&checked)?;
         let output = checked.type_of(checked.parsed.expr.id).clone();
         let plan = plan::plan(&checked, self).map_err(CompileError::Plan)?;
-        Ok(Program { output, cost: estimate::estimate(&checked, self), plan })
+        Ok(Program { output, cost: estimate::estimate(&checked, self), depth: checked.parsed.depth, plan })
     }
 
     pub(crate) fn functions(&self) -> &Functions {
@@ -160,6 +166,8 @@ impl From<Issues> for CompileError {
 pub struct Program {
     output: Type,
     cost: Range,
+    /// How deep the plan is.
+    pub(crate) depth: usize,
     pub(crate) plan: Plan,
 }
 

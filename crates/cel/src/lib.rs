@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Nothing an expression says can take more than its share: text, nesting and number of nodes are bounded when it is parsed, cost and memory
-//! when it runs, and no stage recurses deeper than the tree, whose depth is bounded too.
+//! when it runs. No stage recurses deeper than the tree, whose depth is bounded too; a deep one gets a stack of its own.
 
 mod ast; // the tree
 mod check; // types
@@ -32,6 +32,7 @@ mod parser; // tokens to tree
 mod pattern; // regular expressions as Go writes them
 mod plan; // tree to program
 mod price; // what calls cost
+mod room; // stacks for deep expressions
 mod run; // running a program
 mod shape; // what is known of data
 mod source; // text and issues

@@ -1,6 +1,6 @@
 //! From tokens to a tree.
 //! In: the text of an expression. Out: its tree without macros, and where each node stands; or what is wrong with the text.
-//! Holds: text, nesting and number of nodes are bounded, whatever macros multiply; the stack needed is that of [`TREE_MAX`] levels.
+//! Holds: text, nesting and number of nodes are bounded, whatever macros multiply; no tree is deeper than [`TREE_MAX`].
 
 use crate::{
     ast::{ACCUMULATOR, Call, Entry, Expr, Id, Item, Kind, Literal, Select, operator},
@@ -15,7 +15,7 @@ const LENGTH_MAX: usize = 100_000;
 /// How deep one kind of syntax may nest. Kubernetes has the same limit.
 pub(crate) const DEPTH_MAX: usize = 250;
 /// How deep the tree may be once macros are expanded.
-pub(crate) const TREE_MAX: usize = 400;
+pub(crate) const TREE_MAX: usize = 1000;
 /// How many nodes a tree may have: more than the longest expression needs, unless macros multiply it.
 const NODES_MAX: usize = 200_000;
 
@@ -23,6 +23,8 @@ const NODES_MAX: usize = 200_000;
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) expr: Expr,
+    /// How deep the tree is.
+    pub(crate) depth: usize,
     places: Vec<Offset>,
     source: Source,
 }
@@ -57,7 +59,10 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Issues> {
     let tokens = lexer::tokens(text, &mut issues);
     let mut parser = Parser { tokens: &tokens, at: 0, issues, places: Vec::new(), depths: Vec::new(), nesting: Nesting::default() };
     match parser.start() {
-        Ok(expr) if parser.issues.is_empty() => Ok(Parsed { expr, places: parser.places, source }),
+        Ok(expr) if parser.issues.is_empty() => {
+            let depth = parser.depths[expr.id as usize].tree;
+            Ok(Parsed { expr, depth, places: parser.places, source })
+        }
         _ => Err(parser.issues),
     }
 }
@@ -71,12 +76,11 @@ struct Nesting {
     expressions: usize,
     relations: usize,
     sums: usize,
-    members: usize,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Depth {
-    /// As Kubernetes counts it: operators, selections and calls.
+    /// As Kubernetes counts it: conditions, comparisons, sums, selections, calls of methods and indexes.
     syntax: usize,
     /// All nodes.
     tree: usize,
@@ -241,14 +245,24 @@ impl Parser<'_> {
                 [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result].into_iter().for_each(add);
             }
         }
-        let counts = matches!(expr.kind, Kind::Select(_) | Kind::Call(_) | Kind::Fold(_));
-        let depth = Depth { syntax: below.syntax + usize::from(counts), tree: below.tree + 1 };
+        self.set_depth(id, Depth { syntax: below.syntax, tree: below.tree + 1 })?;
+        self.room_for(0)?;
+        Ok(expr)
+    }
+
+    fn set_depth(&mut self, id: Id, depth: Depth) -> Result<(), Stop> {
         if depth.syntax > DEPTH_MAX || depth.tree > TREE_MAX {
             self.report(None, "max recursion depth exceeded");
             return Err(Stop);
         }
         self.depths[id as usize] = depth;
-        self.room_for(0)?;
+        Ok(())
+    }
+
+    /// Counts a node as one level of syntax.
+    fn level(&mut self, expr: Expr) -> Result<Expr, Stop> {
+        let depth = self.depths[expr.id as usize];
+        self.set_depth(expr.id, Depth { syntax: depth.syntax + 1, ..depth })?;
         Ok(expr)
     }
 
@@ -290,7 +304,8 @@ impl Parser<'_> {
                 let yes = self.binary(1)?;
                 self.expect(":")?;
                 let no = self.expression()?;
-                self.global_call(id, operator::CONDITIONAL, vec![expr, yes, no])?
+                let chosen = self.global_call(id, operator::CONDITIONAL, vec![expr, yes, no])?;
+                self.level(chosen)?
             }
         };
         self.nesting.expressions -= 1;
@@ -299,7 +314,10 @@ impl Parser<'_> {
 
     fn binary(&mut self, weakest: u8) -> Result<Expr, Stop> {
         let (relations, sums) = (self.nesting.relations, self.nesting.sums);
-        self.deeper(|n| &mut n.relations)?;
+        // The right side of a sum is no relation.
+        if weakest <= 4 {
+            self.deeper(|n| &mut n.relations)?;
+        }
         self.deeper(|n| &mut n.sums)?;
         let mut left = self.unary()?;
         while let Some((name, strength)) = binary_operator(self.peek().token).filter(|(_, strength)| *strength >= weakest) {
@@ -307,12 +325,12 @@ impl Parser<'_> {
                 left = self.logic(name, strength, left)?;
                 continue;
             }
-            self.deeper(if strength == 3 { |n: &mut Nesting| &mut n.relations } else { |n: &mut Nesting| &mut n.sums })?;
             let at = self.peek().at;
             self.at += 1;
             let id = self.id(at);
             let right = self.binary(strength + 1)?;
-            left = self.global_call(id, name, vec![left, right])?;
+            let joined = self.global_call(id, name, vec![left, right])?;
+            left = self.level(joined)?;
         }
         (self.nesting.relations, self.nesting.sums) = (relations, sums);
         Ok(left)
@@ -362,15 +380,11 @@ impl Parser<'_> {
     }
 
     fn member(&mut self) -> Result<Expr, Stop> {
-        let members = self.nesting.members;
-        self.deeper(|n| &mut n.members)?;
         let mut expr = self.primary()?;
         loop {
-            if let Some(at) = self.take(".") {
-                self.deeper(|n| &mut n.members)?;
-                expr = self.after_dot(expr, at)?;
+            let part = if let Some(at) = self.take(".") {
+                self.after_dot(expr, at)?
             } else if let Some(at) = self.take("[") {
-                self.deeper(|n| &mut n.members)?;
                 let id = self.id(at);
                 let name = if self.take("?").is_some() { operator::OPTIONAL_INDEX } else { operator::INDEX };
                 if name == operator::INDEX && !is_operand(self.peek().token) {
@@ -378,11 +392,11 @@ impl Parser<'_> {
                 }
                 let index = self.expression()?;
                 self.expect("]")?;
-                expr = self.global_call(id, name, vec![expr, index])?;
+                self.global_call(id, name, vec![expr, index])?
             } else {
-                self.nesting.members = members;
                 return Ok(expr);
-            }
+            };
+            expr = self.level(part)?;
         }
     }
 

@@ -44,8 +44,13 @@ impl Pattern {
 /// # Errors
 /// What is wrong with it, in Go's words.
 pub(crate) fn compile(source: &str) -> Result<Regex, String> {
+    compile_within(source, PROGRAM_BYTES_MAX)
+}
+
+/// Like [`compile`], for a pattern that may take only so much memory.
+pub(crate) fn compile_within(source: &str, bytes_max: usize) -> Result<Regex, String> {
     let translated = Translation::of(source).map_err(|e| format!("error parsing regexp: {e}"))?;
-    RegexBuilder::new(&translated).size_limit(PROGRAM_BYTES_MAX).build().map_err(|e| format!("error parsing regexp: {}", in_go(source, &e)))
+    RegexBuilder::new(&translated).size_limit(bytes_max).build().map_err(|e| format!("error parsing regexp: {}", in_go(source, &e)))
 }
 
 /// The error as Go words it, as far as the two engines draw the same line.

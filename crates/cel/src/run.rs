@@ -12,6 +12,7 @@ use crate::{
     function::Overload,
     library::regex,
     plan::{Fold, Gather, Invocation, Node},
+    room,
     types::Type,
     value::{Key, List, Map, Value},
 };
@@ -29,9 +30,13 @@ impl Program {
     /// Evaluates the expression. `variables` are in the order in which the environment declared them.
     #[must_use]
     pub fn evaluate<'a>(&self, variables: &[Value<'a>], limit: u64) -> Evaluation<'a> {
-        let mut run = Run { variables, locals: Vec::new(), meter: Meter::new(limit) };
-        let value = run.eval(&self.plan.root);
-        Evaluation { value, cost: run.meter.cost() }
+        let evaluate = || {
+            let mut run = Run { variables, locals: Vec::new(), meter: Meter::new(limit) };
+            let value = run.eval(&self.plan.root);
+            Evaluation { value, cost: run.meter.cost() }
+        };
+        let no_room = || Evaluation { value: Err(Failure::new("no stack for an expression so deep")), cost: 0 };
+        room::with_room(self.depth, evaluate).unwrap_or_else(no_room)
     }
 }
 

@@ -69,11 +69,15 @@ const PIECES: &[&str] = &[
 ];
 
 fn check(target: fn(&[u8]), good: &[&str]) {
+    check_times(target, good, INPUTS);
+}
+
+fn check_times(target: fn(&[u8]), good: &[&str], inputs: usize) {
     let mut random = StdRng::seed_from_u64(7);
     for input in good {
         target(input.as_bytes());
     }
-    for _ in 0..INPUTS {
+    for _ in 0..inputs {
         let mut input = good[random.random_range(0..good.len())].as_bytes().to_vec();
         for _ in 0..random.random_range(1..6) {
             change(&mut input, good, &mut random);
@@ -200,4 +204,24 @@ fn schemas_are_judged_without_harm() {
             "{\"type\":\"object\",\"x-kubernetes-preserve-unknown-fields\":true,\"properties\":{\"e\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"number\"},\"default\":{}}}}\n{\"e\":{\"x\":1.5},\"metadata\":{\"name\":\"a\"}}",
         ],
     );
+}
+
+#[test]
+fn rules_are_compiled_and_run_without_harm() {
+    let object = r#"{"n":5,"d":1.5,"s":"abc","t":"2024-05-06T07:08:09Z","p":"5%","l":["a","b"],"m":{"k":1},"o":{"x":true}}"#;
+    let rules = [
+        "self.n > 1 && self.l.all(x, x.size() < 3) || !has(self.o.x)",
+        "self.m.exists(k, self.m[k] == self.n) ? self.s.matches('^[a-z]+$') : self.d >= 1.0 / 3.0",
+        "self.l.map(x, x + self.s).filter(y, y.contains('b')).size() == [1, 2, 3].sum() - 5",
+        "type(self.p) == int ? self.p < 5 : self.p.replace('%', '').size() > 0 && self.t.getFullYear() > 2000",
+        "self.?o.x.orValue(false) && {'a': 1, 'b': -2}['a'] in [1, 2] && duration('1h') > duration('30m')",
+        "quantity(self.s).isLessThan(quantity('1Gi')) || isIP('10.0.0.1') && cidr('10.0.0.0/8').containsIP('10.1.1.1')",
+        "'%s has %d'.format([self.s, self.n]).split(' ')[0] != url('https://a.b/c?d=e').getHost() && semver('1.2.3').major() == 1",
+        r"self.l.sortBy(x, x).distinct().reverse().flatten().first().optMap(v, v.upperAscii()).orValue('') != r'\d' + b'x'.size().string()",
+        "oldSelf.n <= self.n && self.m.transformMap(k, v, v > 0, v * 2).all(k, v, v < 10) && sets.contains(self.l, ['a'])",
+    ];
+    let inputs: Vec<String> = rules.iter().map(|rule| format!("{rule}\n{object}")).collect();
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    // Each of them makes a definition, so fewer do.
+    check_times(super::rule, &inputs, INPUTS / 20);
 }

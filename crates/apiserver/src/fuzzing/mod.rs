@@ -126,6 +126,36 @@ pub fn schema(data: &[u8]) {
     schema.validate(&Value::Object(map), None, &mut Vec::new());
 }
 
+/// Validation rules: an expression on the first line, an object behind it. A rule that is accepted says the same of an object every time.
+pub fn rule(data: &[u8]) {
+    let (rule, object) = halves(data);
+    let rule = String::from_utf8_lossy(rule);
+    let text = |max| json!({"type": "string", "maxLength": max});
+    let spec = json!({
+        "type": "object", "x-kubernetes-validations": [{"rule": rule, "messageExpression": "'was: ' + self.s"}],
+        "properties": {
+            "n": {"type": "integer"}, "d": {"type": "number"}, "s": text(20), "t": {"type": "string", "format": "date-time"},
+            "p": {"x-kubernetes-int-or-string": true, "maxLength": 9}, "l": {"type": "array", "maxItems": 9, "items": text(9)},
+            "m": {"type": "object", "maxProperties": 9, "additionalProperties": {"type": "integer"}},
+            "o": {"type": "object", "nullable": true, "properties": {"x": {"type": "boolean"}}},
+        },
+    });
+    let schema = json!({"type": "object", "properties": {"spec": spec}});
+    let Ok(definition) = Object::from_map(definition_of(schema)) else { return };
+    if !judge_new(&definition).is_empty() {
+        return;
+    }
+    let Ok(read) = Definition::read(&definition) else { return };
+    let (Some(schema), Some(spec)) = (read.versions.first().and_then(CustomSchema::of), json_of(object)) else { return };
+    let object = json!({"apiVersion": "example.dev/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": spec});
+    let judged = || {
+        let mut wrong = Vec::new();
+        schema.validate(&object, Some(&object), &mut wrong);
+        wrong
+    };
+    assert_eq!(judged(), judged(), "judged differently: {rule:?}");
+}
+
 fn definition_of(schema: Value) -> Map<String, Value> {
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.example.dev"},

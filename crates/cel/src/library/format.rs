@@ -71,8 +71,8 @@ fn next_piece(text: &str) -> Result<(Piece<'_>, &str), String> {
     if at > 0 {
         return Ok((Piece::Plain(&text[..at]), &text[at..]));
     }
-    if text.starts_with("%%") {
-        return Ok((Piece::Plain("%"), &text[2..]));
+    if let Some(after) = text.strip_prefix("%%") {
+        return Ok((Piece::Plain("%"), after));
     }
     let mut rest = &text[1..];
     if rest.is_empty() {

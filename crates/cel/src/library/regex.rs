@@ -15,8 +15,8 @@ use crate::{
 
 use super::{int, made, made_list, text};
 
-/// What compiling a pattern is taken to cost in memory, so that an evaluation cannot compile more than a few thousand.
-const COMPILED_BYTES: usize = 16 << 10;
+/// What a pattern that is no constant may take, and is taken to take: an evaluation can compile some hundred of them.
+const DYNAMIC_BYTES: usize = 128 << 10;
 
 pub(super) fn declare(f: &mut Functions) {
     use Type::{Bool, Int, String};
@@ -40,9 +40,9 @@ pub(crate) fn compile(source: &str) -> Result<Regex, String> {
 
 fn dynamic<'a>(name: &str, args: &[Value<'a>], meter: &mut Meter) -> Result<Value<'a>, Failure> {
     let source = text(args, 1)?;
-    meter.allocate(COMPILED_BYTES + 64 * source.len())?;
+    meter.allocate(DYNAMIC_BYTES)?;
     let wrong = |problem| Failure::new(if name == "matches" { problem } else { format!("Illegal regex: {problem}") });
-    let regex = compile(source).map_err(wrong)?;
+    let regex = pattern::compile_within(source, DYNAMIC_BYTES).map_err(wrong)?;
     run(name, &regex, args, meter)
 }
 

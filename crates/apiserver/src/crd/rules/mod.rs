@@ -7,6 +7,8 @@ mod cost; // what rules may cost
 mod field_path; // paths that rules blame
 mod judge; // what a definition may say
 mod library; // functions that only the server can offer
+#[cfg(test)]
+mod recorded; // what the real server says
 mod rule; // a rule as it is written
 mod run; // rules at work
 mod shape; // what expressions know of data
