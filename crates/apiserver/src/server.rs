@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
+use futures_util::Stream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +21,7 @@ use crate::{
     limits::RequestLimits,
     listen::{Limits, Listener},
     object::Clock,
+    pages::{Site, guest::Page},
     service::{ApiService, Server},
     store::MemoryStore,
     tls::{self, Certificates},
@@ -49,6 +52,7 @@ pub struct Builder {
     listen: Option<SocketAddr>,
     seed: Option<u64>,
     limits: RequestLimits,
+    pages: Vec<Page>,
 }
 
 impl Builder {
@@ -70,6 +74,17 @@ impl Builder {
         Self { limits, ..self }
     }
 
+    /// Serves a page of one's own at a path that is no resource, to those who may `get` it. The page is given the query
+    /// of the request, as it was sent, and answers with pieces of text. A path that the server has already stays its own.
+    #[must_use]
+    pub fn page<S>(mut self, path: &'static str, page: impl Fn(&str) -> S + Send + Sync + 'static) -> Self
+    where
+        S: Stream<Item = Bytes> + Send + 'static,
+    {
+        self.pages.push(Page::new(path, page));
+        self
+    }
+
     /// Starts the server. It answers from the moment this returns.
     ///
     /// # Errors
@@ -81,7 +96,7 @@ impl Builder {
         let tokens = Tokens::with_key(&Tokens::generate_key()).map_err(|e| keys(&e))?;
         let clock = Clock::starting_at(wall_clock());
         let api = Arc::new(Api::new(Arc::new(MemoryStore::new()), clock, entropy));
-        let server = Arc::new(Server::new(api.clone(), Authenticator::new(&token, tokens), self.limits));
+        let server = Arc::new(Server::new(api.clone(), Authenticator::new(&token, tokens), self.limits, Site::with(self.pages)));
         let stop = server.site.stopping.clone();
         let bound = match self.listen {
             None => None,

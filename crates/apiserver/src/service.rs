@@ -55,10 +55,10 @@ pub(crate) struct Server {
 
 impl Server {
     /// A server over this state.
-    pub(crate) fn new(api: Arc<Api>, authenticator: Authenticator, limits: RequestLimits) -> Self {
+    pub(crate) fn new(api: Arc<Api>, authenticator: Authenticator, limits: RequestLimits, site: Site) -> Self {
         let RequestLimits { reads_max, writes_max, waiting_max } = limits;
         let gate = |running_max| Gate::new(running_max, waiting_max);
-        Self { api, authenticator, site: Site::default(), reads: gate(reads_max), writes: gate(writes_max) }
+        Self { api, authenticator, site, reads: gate(reads_max), writes: gate(writes_max) }
     }
 
     /// How busy the server is with reads and with writes.

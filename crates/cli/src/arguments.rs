@@ -45,6 +45,28 @@ pub(crate) enum Command {
 
     /// Print what a cluster must be given so that operators can run there, as YAML
     Manifests(ManifestsArguments),
+
+    /// Print how an object came to be: which event woke which controller, and what it wrote then
+    Trace(TraceOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceOptions {
+    /// The object, as KIND/NAME or NAME
+    #[arg(value_name = "OBJECT", value_parser = object)]
+    pub(crate) object: String,
+
+    /// Its namespace; the one of the kubeconfig unless said
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = object)]
+    pub(crate) namespace: Option<String>,
+
+    /// Go on as it happens, until Ctrl-C
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+
+    /// The kubeconfig that `bellerophon up` wrote
+    #[arg(long, value_name = "FILE", default_value = ".bellerophon/kubeconfig")]
+    pub(crate) kubeconfig: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -64,6 +86,10 @@ pub(crate) struct UpOptions {
     /// How many simulated nodes run pods; 3 unless said
     #[arg(long, value_name = "N")]
     nodes: Option<u16>,
+
+    /// Apply sample objects and print what comes of them as it happens
+    #[arg(long)]
+    pub(crate) demo: bool,
 
     /// How facts are written to stdout: for people, or one JSON object a line
     #[arg(long, value_name = "FORMAT", default_value = "text")]
@@ -144,6 +170,9 @@ impl UpOptions {
     /// Nodes are asked for where nothing could run on them.
     pub(crate) fn cluster(&self) -> Result<Option<(Level, usize)>, Failure> {
         match (self.cluster, self.nodes) {
+            (Acting::None, _) if self.demo => {
+                Err(Failure::Misused("--demo needs a cluster that does something".to_owned()).advising("leave out --cluster none"))
+            }
             (Acting::Full, nodes) => Ok(Some((Level::Full, nodes.unwrap_or(NODES).into()))),
             (Acting::Core, None) => Ok(Some((Level::Core, 0))),
             (Acting::None, None) => Ok(None),
@@ -180,6 +209,12 @@ fn workers(text: &str) -> Result<usize, &'static str> {
     text.parse().ok().filter(|workers| (1..=1000).contains(workers)).ok_or("not a number from 1 to 1000")
 }
 
+/// Names of objects and kinds need no escaping in a path.
+fn object(text: &str) -> Result<String, &'static str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-./:".contains(c);
+    if !text.is_empty() && text.chars().all(plain) { Ok(text.to_owned()) } else { Err("not a name, such as web or deployment/web") }
+}
+
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "not an IP address and a port, such as 127.0.0.1:6443 or [::1]:0")
 }
@@ -205,6 +240,7 @@ mod tests {
             (&["--cluster", "none"], Some(None)),
             (&["--cluster", "core", "--nodes", "1"], None),
             (&["--cluster", "none", "--nodes", "1"], None),
+            (&["--cluster", "none", "--demo"], None),
         ];
         for (line, wanted) in cases {
             let read = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat()).expect("a command line");
@@ -223,6 +259,7 @@ mod tests {
                 &["up", "--listen", "here"],
                 "invalid value 'here' for '--listen <IP:PORT>': not an IP address and a port, such as 127.0.0.1:6443 or [::1]:0",
             ),
+            (&["trace", "a b"], "invalid value 'a b' for '<OBJECT>': not a name, such as web or deployment/web"),
             (&["down"], "unrecognized subcommand 'down'"),
             (
                 &["kubeconfig", "--service-account", "robot"],

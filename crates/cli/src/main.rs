@@ -2,6 +2,7 @@
 //! In: a command line. Out: facts on stdout, logs and errors on stderr; exit code 0 done, 1 failed, 2 misused.
 
 mod arguments; // what the command line may say
+mod demo; // sample objects, and what comes of them
 mod failure; // why a command ended early, in one line
 mod kubeconfig; // `bellerophon kubeconfig`
 mod logs; // events on stderr
@@ -10,6 +11,8 @@ mod operators; // which there are
 mod ready; // the facts a user or a script waits for
 mod run; // `bellerophon run`
 mod stop; // signals that end a command
+mod story; // the choreography around one object
+mod trace; // `bellerophon trace`
 mod up; // `bellerophon up`
 
 use std::process::ExitCode;
@@ -37,5 +40,6 @@ fn run(arguments: Arguments, started: Instant) -> Result<(), Failure> {
         Command::Kubeconfig(options) => runtime.block_on(kubeconfig::print(&options)),
         Command::Run(arguments) => runtime.block_on(run::run(&arguments)),
         Command::Manifests(arguments) => manifests::print(&arguments, &mut std::io::stdout().lock()),
+        Command::Trace(options) => runtime.block_on(trace::trace(&options)),
     }
 }

@@ -4,73 +4,91 @@
 //!
 //! Start: server → loops and nodes → ready. Stop: loops and nodes → server.
 
-use std::{io::stdout, net::SocketAddr};
+use std::{future::pending, io::stdout, net::SocketAddr};
 
+use bellerophon::{TraceBus, WallClock};
 use bellerophon_apiserver::ApiServer;
 use bellerophon_cluster::Cluster;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use crate::{arguments::UpOptions, failure::Failure, ready::Ready, stop::Signals};
+use crate::{arguments::UpOptions, demo, failure::Failure, ready::Ready, stop::Signals, trace};
 
 /// Serves until a signal comes.
 ///
 /// # Errors
 /// The address is taken, the kubeconfig cannot be written, or a loop of the cluster cannot go on.
 pub(crate) async fn up(options: &UpOptions, started: Instant) -> Result<(), Failure> {
-    let wanted = options.cluster()?;
-    let mut signals = Signals::listen().map_err(Failure::caused_by("cannot listen for signals"))?;
-    let server = ApiServer::builder().listen(options.listen).start().await.map_err(Failure::of)?;
-    warn_of_exposure(options.listen);
-    let mut cluster = wanted.map(|(level, nodes)| {
-        let root_ca = server.root_ca().unwrap_or_default();
-        Cluster::builder(server.client()).level(level).nodes(nodes).root_ca(root_ca).start()
-    });
-    let served = serve(&server, cluster.as_mut(), options, started, &mut signals).await;
-    signals.grant(stop(cluster, server)).await.map_err(Failure::caused_by("cannot listen for signals"))?;
+    let no_signals = || Failure::caused_by("cannot listen for signals");
+    let mut signals = Signals::listen().map_err(no_signals())?;
+    let mut running = Running::start(options).await?;
+    let served = tokio::select! {
+        served = running.serve(options, started) => served,
+        signal = signals.next() => signal.map_err(no_signals()),
+    };
+    signals.grant(running.stop()).await.map_err(no_signals())?;
     info!("stopped");
     served
 }
 
-async fn serve(
-    server: &ApiServer,
-    mut cluster: Option<&mut Cluster>,
-    options: &UpOptions,
-    started: Instant,
-    signals: &mut Signals,
-) -> Result<(), Failure> {
-    server.write_kubeconfig(&options.kubeconfig).map_err(|e| Failure::of(e).advising("name another file with --kubeconfig"))?;
-    if let Some(cluster) = &mut cluster {
+/// Everything that runs.
+struct Running {
+    server: ApiServer,
+    /// `None` for a bare server.
+    cluster: Option<Cluster>,
+    /// What the loops of the cluster record.
+    bus: TraceBus,
+    clock: WallClock,
+}
+
+impl Running {
+    async fn start(options: &UpOptions) -> Result<Self, Failure> {
+        let wanted = options.cluster()?;
+        let (bus, clock) = (TraceBus::new(trace::RECORDS_MAX), WallClock::system());
+        let builder = ApiServer::builder().listen(options.listen);
+        let builder = if wanted.is_some() { builder.page(trace::PATH, trace::page(bus.clone(), clock)) } else { builder };
+        let server = builder.start().await.map_err(Failure::of)?;
+        warn_of_exposure(options.listen);
+        let cluster = wanted.map(|(level, nodes)| {
+            let builder = Cluster::builder(server.client()).level(level).nodes(nodes).clock(clock).trace(bus.clone());
+            builder.root_ca(server.root_ca().unwrap_or_default()).start()
+        });
+        Ok(Self { server, cluster, bus, clock })
+    }
+
+    /// Says when all is ready; returns only if something fails.
+    async fn serve(&mut self, options: &UpOptions, started: Instant) -> Result<(), Failure> {
+        let written = self.server.write_kubeconfig(&options.kubeconfig);
+        written.map_err(|e| Failure::of(e).advising("name another file with --kubeconfig"))?;
+        if let Some(cluster) = &mut self.cluster {
+            cluster.ready().await.map_err(Failure::of)?;
+        }
+        let url = self.server.url().expect("the server was given an address");
+        let ready = Ready::new(url, &options.kubeconfig, started).map_err(Failure::caused_by("cannot name the kubeconfig"))?;
+        ready.tell(options.output, &mut stdout().lock()).map_err(Failure::caused_by("cannot write to stdout"))?;
+        info!(?ready, "serving");
+        let client = self.server.client();
+        let demo = async { if options.demo { demo::run(&client, &self.bus, self.clock, options.output).await } else { pending().await } };
+        let ended = async {
+            match &mut self.cluster {
+                Some(cluster) => cluster.ended().await.map_err(Failure::of),
+                None => pending().await,
+            }
+        };
         tokio::select! {
-            ready = cluster.ready() => ready.map_err(Failure::of)?,
-            signal = signals.next() => return signal.map_err(Failure::caused_by("cannot listen for signals")),
+            told = demo => told,
+            ended = ended => ended,
         }
     }
-    let url = server.url().expect("the server was given an address");
-    let ready = Ready::new(url, &options.kubeconfig, started).map_err(Failure::caused_by("cannot name the kubeconfig"))?;
-    ready.tell(options.output, &mut stdout().lock()).map_err(Failure::caused_by("cannot write to stdout"))?;
-    info!(?ready, "serving");
-    tokio::select! {
-        signal = signals.next() => signal.map_err(Failure::caused_by("cannot listen for signals")),
-        ended = ended(cluster) => ended,
-    }
-}
 
-/// Waits until the loops of a cluster fail; for ever if there are none.
-async fn ended(cluster: Option<&mut Cluster>) -> Result<(), Failure> {
-    match cluster {
-        Some(cluster) => cluster.ended().await.map_err(Failure::of),
-        None => std::future::pending().await,
+    async fn stop(self) {
+        if let Some(cluster) = self.cluster
+            && let Err(error) = cluster.stop().await
+        {
+            error!(%error, "the cluster did not stop in order");
+        }
+        self.server.shutdown().await;
     }
-}
-
-async fn stop(cluster: Option<Cluster>, server: ApiServer) {
-    if let Some(cluster) = cluster
-        && let Err(error) = cluster.stop().await
-    {
-        error!(%error, "the cluster did not stop in order");
-    }
-    server.shutdown().await;
 }
 
 fn warn_of_exposure(address: SocketAddr) {

@@ -216,3 +216,38 @@ fn unwritable_kubeconfig_is_told_and_nothing_is_left() {
     assert!(is_empty(&directory.path().join("folder")));
     assert_eq!(fs::read_to_string(directory.path().join("config")).expect("still there"), "kind: Config\n");
 }
+
+#[test]
+fn demo_tells_who_woke_whom_and_what_they_wrote() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut process = command(&directory).args(["up", "--demo", "--output", "json"]).spawn().expect("the binary starts");
+    let lines = Lines::of(process.stdout.take().expect("stdout is piped"));
+    for part in [
+        r#""event":"ready""#,
+        "event   Deployment.apps default/stable added",
+        "wakes   deployment-controller for default/stable",
+        "writes  deployment-controller: ReplicaSet.apps default/stable-",
+        "writes  replicaset-controller: Pod default/stable-",
+    ] {
+        let line = lines.next_where(|line| line.contains(part));
+        assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok_and(|line| line.is_object()), "{line}");
+    }
+    let (code, out, err) = ended(&directory, &["trace", "deploy/stable"]);
+    process.kill().expect("it runs");
+    process.wait().expect("it ends");
+    assert_eq!((code, err.as_str()), (0, ""));
+    let words = [" event   Deployment.apps default/stable added", " wakes ", " writes "];
+    assert!(words.iter().all(|part| out.contains(part)) && !out.contains("Service"), "{out}");
+}
+
+#[test]
+fn trace_of_what_tells_no_story_is_refused() {
+    let bare = Running::start(&["--cluster", "none"]);
+    let (code, out, err) = ended(&bare.directory, &["trace", "deploy/web"]);
+    assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{err}");
+    assert!(err.starts_with("bellerophon: cannot trace deploy/web: ") && err.contains("bellerophon up"), "{err}");
+    let nowhere = tempfile::tempdir().expect("a directory");
+    let (code, _, err) = ended(&nowhere, &["trace", "deploy/web"]);
+    assert_eq!((code, err.lines().count()), (1, 1), "{err}");
+    assert!(err.contains("cannot use kubeconfig .bellerophon/kubeconfig") && err.contains("--kubeconfig"), "{err}");
+}

@@ -2,6 +2,7 @@
 //! In: a path that is no resource. Out: a document, or 404.
 //! Holds: every path listed at `/` is served here or by discovery.
 
+pub(crate) mod guest; // pages of the program that runs the server
 mod health; // whether the server is well
 mod openid; // how others verify tokens
 mod root; // the list of paths
@@ -25,6 +26,7 @@ use crate::{
     registry::Catalog,
     service::Server,
 };
+use guest::Page;
 
 /// The name that every cluster has for its API server; told to clients when there is no socket to name.
 const HOME: &str = "kubernetes.default.svc";
@@ -38,9 +40,15 @@ pub(crate) struct Site {
     /// Cancelled when the server stops; it is not ready from then on.
     pub(crate) stopping: CancellationToken,
     address: OnceLock<String>,
+    guests: Vec<Page>,
 }
 
 impl Site {
+    /// A site with these pages of others.
+    pub(crate) fn with(guests: Vec<Page>) -> Self {
+        Self { guests, ..Self::default() }
+    }
+
     /// Tells clients that this is where the server is. The first address stays.
     pub(crate) fn reached_at(&self, address: SocketAddr) {
         self.address.get_or_init(|| address.to_string());
@@ -104,7 +112,12 @@ pub(crate) fn answer(server: &Server, visit: &Visit<'_>) -> Result<Response<Body
         "/openapi/v3" => Ok(openapi::index(&server.site.openapi, &catalog, headers)),
         path => match path.strip_prefix("/openapi/v3/") {
             Some(path) => Ok(openapi::group_version(&server.site.openapi, &catalog, path, visit.query.get("hash"), headers)),
-            None => Err(astray(&catalog, path)),
+            None => match server.site.guests.iter().find(|page| page.is_at(path)) {
+                Some(page) => {
+                    visit.only_get().map(|()| page.answer(visit.head.uri.query().unwrap_or_default(), server.site.stopping.clone()))
+                }
+                None => Err(astray(&catalog, path)),
+            },
         },
     }
 }
