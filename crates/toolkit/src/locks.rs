@@ -61,7 +61,7 @@ impl Locks for Interleaved {
     }
 
     fn lock<T>(mutex: &shuttle::sync::Mutex<T>) -> impl DerefMut<Target = T> {
-        mutex.lock().expect("no run goes on after a panic")
+        Held(Some(mutex.lock().expect("no run goes on after a panic")))
     }
 
     fn rw_lock<T>(guarded: T) -> shuttle::sync::RwLock<T> {
@@ -74,5 +74,35 @@ impl Locks for Interleaved {
 
     fn write<T>(lock: &shuttle::sync::RwLock<T>) -> impl DerefMut<Target = T> {
         lock.write().expect("no run goes on after a panic")
+    }
+}
+
+/// A guard after whose release others may come first: before a bell is rung, say, which no lock guards.
+#[cfg(test)]
+struct Held<G>(Option<G>);
+
+#[cfg(test)]
+impl<G: Deref> Deref for Held<G> {
+    type Target = G::Target;
+
+    fn deref(&self) -> &G::Target {
+        self.0.as_ref().expect("it is held until dropped")
+    }
+}
+
+#[cfg(test)]
+impl<G: DerefMut> DerefMut for Held<G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        self.0.as_mut().expect("it is held until dropped")
+    }
+}
+
+#[cfg(test)]
+impl<G> Drop for Held<G> {
+    fn drop(&mut self) {
+        self.0 = None;
+        if !std::thread::panicking() {
+            shuttle::thread::yield_now();
+        }
     }
 }

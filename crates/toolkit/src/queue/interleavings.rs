@@ -5,31 +5,16 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use shuttle::future::block_on;
-use shuttle::sync::Mutex;
 use shuttle::thread;
 
-use super::shared::{Contents, Lock, Shared};
+use super::shared::{Contents, Shared};
 use super::*;
+use crate::locks::Interleaved;
 
 /// How many interleavings each promise is held against.
 const RUNS: usize = 1_000;
 
-impl<S> Lock for Mutex<S> {
-    type Guarded = S;
-
-    fn new(guarded: S) -> Self {
-        Self::new(guarded)
-    }
-
-    fn with<R>(&self, act: impl FnOnce(&mut S) -> R) -> R {
-        let answer = act(&mut self.lock().expect("no run goes on after a panic"));
-        // Bells ring outside the lock: others may come between it and them.
-        thread::yield_now();
-        answer
-    }
-}
-
-type Queue = Shared<Mutex<Contents<usize>>>;
+type Queue = Shared<usize, Interleaved>;
 
 fn queue() -> Arc<Queue> {
     Arc::new(Shared::new(Contents::new(false, Limiter::new(RateLimit::default(), Entropy::seeded(1)))))

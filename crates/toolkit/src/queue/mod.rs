@@ -12,11 +12,12 @@ mod state; // which keys need work
 
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::locks::Os;
 use crate::{Entropy, ObjectKey};
 pub use cause::{CAUSES_MAX, Cause, CauseEvent, Causes};
 use limit::Limiter;
@@ -106,7 +107,7 @@ pub struct QueueStats {
 pub struct WorkQueue<T: Clone + Eq + Hash = ObjectKey>(Arc<Inner<T>>);
 
 struct Inner<T: Clone + Eq + Hash> {
-    shared: Shared<Mutex<Contents<T>>>,
+    shared: Shared<T, Os>,
     observer: Option<Arc<dyn QueueObserver>>,
 }
 

@@ -4,7 +4,6 @@
 //! Holds: no wake-up is lost, also when a waiting worker is dropped; nobody is woken while the lock is held.
 
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -13,26 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use super::limit::Limiter;
 use super::slots::SlotIndex;
 use super::state::{Add, State, Taken};
-
-/// A lock around the contents: the operating system's, or that of a scheduler which tries interleavings.
-pub(super) trait Lock {
-    /// What it guards.
-    type Guarded;
-    fn new(guarded: Self::Guarded) -> Self;
-    fn with<R>(&self, act: impl FnOnce(&mut Self::Guarded) -> R) -> R;
-}
-
-impl<S> Lock for Mutex<S> {
-    type Guarded = S;
-
-    fn new(guarded: S) -> Self {
-        Self::new(guarded)
-    }
-
-    fn with<R>(&self, act: impl FnOnce(&mut S) -> R) -> R {
-        act(&mut self.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
+use crate::locks::Locks;
 
 /// What the lock guards.
 #[derive(Debug)]
@@ -50,22 +30,21 @@ impl<T: Clone + Eq + Hash> Contents<T> {
 }
 
 /// The contents and two bells.
-#[derive(Debug)]
-pub(super) struct Shared<L> {
-    contents: L,
+pub(super) struct Shared<T, L: Locks> {
+    contents: L::Mutex<Contents<T>>,
     /// Wakes takers when a key is ready, an earlier time is asked for, or the queue shuts down.
     ready: Notify,
     /// Wakes those who wait for the queue to be empty.
     idle: Notify,
 }
 
-impl<T: Clone + Eq + Hash, L: Lock<Guarded = Contents<T>>> Shared<L> {
+impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     pub(super) fn new(contents: Contents<T>) -> Self {
-        Self { contents: L::new(contents), ready: Notify::new(), idle: Notify::new() }
+        Self { contents: L::mutex(contents), ready: Notify::new(), idle: Notify::new() }
     }
 
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Contents<T>) -> R) -> R {
-        self.contents.with(act)
+        act(&mut L::lock(&self.contents))
     }
 
     pub(super) fn add(&self, key: T, add: Add) {
@@ -163,16 +142,16 @@ impl<T: Clone + Eq + Hash, L: Lock<Guarded = Contents<T>>> Shared<L> {
 }
 
 /// One who waits for a key, counted for as long as it waits.
-struct Taker<'a, T: Clone + Eq + Hash, L: Lock<Guarded = Contents<T>>>(&'a Shared<L>);
+struct Taker<'a, T: Clone + Eq + Hash, L: Locks>(&'a Shared<T, L>);
 
-impl<'a, T: Clone + Eq + Hash, L: Lock<Guarded = Contents<T>>> Taker<'a, T, L> {
-    fn new(shared: &'a Shared<L>) -> Self {
+impl<'a, T: Clone + Eq + Hash, L: Locks> Taker<'a, T, L> {
+    fn new(shared: &'a Shared<T, L>) -> Self {
         shared.with(|contents| contents.takers += 1);
         Self(shared)
     }
 }
 
-impl<T: Clone + Eq + Hash, L: Lock<Guarded = Contents<T>>> Drop for Taker<'_, T, L> {
+impl<T: Clone + Eq + Hash, L: Locks> Drop for Taker<'_, T, L> {
     fn drop(&mut self) {
         let orphaned = self.0.with(|contents| {
             contents.takers -= 1;
