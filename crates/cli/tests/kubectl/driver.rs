@@ -58,6 +58,11 @@ impl Kubectl {
         Self::with_programs(minor, &["--cluster", "none"], test);
     }
 
+    /// Runs a test with every kubectl at hand and a whole cluster.
+    pub(crate) fn each_in_cluster(test: impl Fn(&Self)) {
+        Self::with_programs(0, &[], test);
+    }
+
     fn with_programs(minor: u32, options: &[&str], test: impl Fn(&Self)) {
         let programs: Vec<Program> = Program::all().into_iter().filter(|program| program.minor >= minor).collect();
         if programs.is_empty() {

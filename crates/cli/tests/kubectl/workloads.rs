@@ -129,3 +129,28 @@ fn waiting_ends_when_it_comes_true_or_in_time() {
         }
     });
 }
+
+#[test]
+fn whole_cluster_rolls_out_back_and_away() {
+    Kubectl::each_in_cluster(|kubectl| {
+        let rolled_out = |wanted: &str| {
+            let told = kubectl.run("rollout status deployment stable --timeout=60s");
+            assert!(told.ends_with("deployment \"stable\" successfully rolled out"), "{told}");
+            kubectl.check(&[("get deployment stable -o jsonpath={.spec.template.spec.containers[0].image}", wanted)]);
+        };
+        kubectl.run("apply -f deployment.yaml");
+        rolled_out("registry.example/pegasus:1");
+        kubectl.run("scale deployment stable --replicas=3");
+        kubectl.run("set image deployment/stable horse=registry.example/pegasus:2");
+        rolled_out("registry.example/pegasus:2");
+        kubectl.run("wait --for=condition=Ready pod -l app=stable --timeout=60s");
+        assert!(kubectl.table("get deployment stable")[1].starts_with("stable 3/3 3 3 "));
+        assert_in_order(&kubectl.run("rollout history deployment stable"), &["REVISION CHANGE-CAUSE", "1", "2"]);
+        kubectl.check(&[("rollout undo deployment stable", "deployment.apps/stable rolled back")]);
+        rolled_out("registry.example/pegasus:1");
+        kubectl.check(&[("rollout restart deployment stable", "deployment.apps/stable restarted")]);
+        rolled_out("registry.example/pegasus:1");
+        kubectl.run("delete deployment stable --cascade=foreground --timeout=60s");
+        kubectl.check(&[("get replicasets,pods -l app=stable -o name", "")]);
+    });
+}
