@@ -77,6 +77,12 @@ pub(super) fn plan(facts: &Facts<'_>, mut hold_back: impl FnMut(&str) -> Option<
     plan
 }
 
+/// At most one pod of the present template and one of another, on one node.
+struct Pair<'a> {
+    new: Option<&'a Arc<Pod>>,
+    old: Option<&'a Arc<Pod>>,
+}
+
 impl Facts<'_> {
     fn min_ready(&self) -> Duration {
         seconds(self.set.spec.as_ref().and_then(|spec| spec.min_ready_seconds))
@@ -162,10 +168,10 @@ impl Facts<'_> {
     }
 
     /// The pods of a node, of the present template and of another; `None` if there are more than one of either.
-    fn pair(&self, node: &str) -> Option<(Option<&Arc<Pod>>, Option<&Arc<Pod>>)> {
+    fn pair(&self, node: &str) -> Option<Pair<'_>> {
         let pods = self.pods.get(node).into_iter().flatten().filter(|pod| !is_deleting(pod));
         let (new, old): (Vec<_>, Vec<_>) = pods.partition(|pod| self.is_updated(pod));
-        (new.len() <= 1 && old.len() <= 1).then(|| (new.first().copied(), old.first().copied()))
+        (new.len() <= 1 && old.len() <= 1).then(|| Pair { new: new.first().copied(), old: old.first().copied() })
     }
 
     /// Every node that has pods or is to have one.
@@ -179,9 +185,9 @@ impl Facts<'_> {
         let (mut unavailable, mut candidates) = (0, Vec::new());
         for node in self.nodes() {
             match self.pair(node) {
-                Some((Some(new), None)) => unavailable += usize::from(!self.is_available(new)),
-                Some((None, Some(old))) if self.is_available(old) => candidates.push(old.clone()),
-                Some((None, Some(old))) => {
+                Some(Pair { new: Some(new), old: None }) => unavailable += usize::from(!self.is_available(new)),
+                Some(Pair { new: None, old: Some(old) }) if self.is_available(old) => candidates.push(old.clone()),
+                Some(Pair { new: None, old: Some(old) }) => {
                     plan.delete.push(old.clone());
                     unavailable += 1;
                 }
@@ -196,7 +202,7 @@ impl Facts<'_> {
         let (mut surging, mut available) = (0, 0);
         let (mut candidates, mut misplaced) = (Vec::new(), Vec::new());
         for node in self.nodes() {
-            let Some((new, old)) = self.pair(node) else {
+            let Some(Pair { new, old }) = self.pair(node) else {
                 surging += 1;
                 continue;
             };

@@ -53,8 +53,8 @@ impl<'a> Tally<'a> {
         };
         let noted = status.uncounted_terminated_pods.clone().unwrap_or_default();
         let (noted_succeeded, noted_failed) = (noted.succeeded.unwrap_or_default(), noted.failed.unwrap_or_default());
-        let new_succeeded = tally.new(&noted_succeeded, |pod| phase(pod) == Phase::Succeeded).count();
-        let new_failed = tally.new(&noted_failed, |pod| has_failed(pod, spec) && tally.counts(pod)).count();
+        let new_succeeded = tally.unnoted(&noted_succeeded, |pod| phase(pod) == Phase::Succeeded).count();
+        let new_failed = tally.unnoted(&noted_failed, |pod| has_failed(pod, spec) && tally.counts(pod)).count();
         let sum = |counted: Option<i32>, noted: &[String], new: usize| counted.unwrap_or(0) + number(noted.len() + new);
         tally.failed = sum(status.failed, &noted_failed, new_failed);
         tally.succeeded = sum(status.succeeded, &noted_succeeded, new_succeeded);
@@ -65,7 +65,7 @@ impl<'a> Tally<'a> {
     }
 
     /// Tracked pods that are not noted yet and for which this holds.
-    fn new<'b>(&'b self, noted: &'b [String], holds: impl Fn(&Pod) -> bool + 'b) -> impl Iterator<Item = &'b Arc<Pod>> {
+    fn unnoted<'b>(&'b self, noted: &'b [String], holds: impl Fn(&Pod) -> bool + 'b) -> impl Iterator<Item = &'b Arc<Pod>> {
         let is_noted = move |pod: &Pod| pod.metadata.uid.as_ref().is_some_and(|uid| noted.contains(uid));
         self.pods.iter().filter(move |pod| is_tracked(pod) && !is_noted(pod) && self.is_valid(pod) && holds(pod))
     }
@@ -184,7 +184,7 @@ pub(super) fn settle(job: &Job, pods: &[Arc<Pod>]) -> JobStatus {
     let mut status = job.status.clone().unwrap_or_default();
     let tracked: BTreeSet<String> = pods.iter().filter(|pod| is_tracked(pod)).filter_map(|pod| pod.uid()).collect();
     let noted = status.uncounted_terminated_pods.get_or_insert_default();
-    let mut settled = |list: &mut Option<Vec<String>>| {
+    let settled = |list: &mut Option<Vec<String>>| {
         let before = list.as_ref().map_or(0, Vec::len);
         let left: Vec<_> = list.take().unwrap_or_default().into_iter().filter(|uid| tracked.contains(uid)).collect();
         let settled = number(before - left.len());

@@ -5,6 +5,7 @@
 //! expectations), so no pod is created twice because the first one was not seen yet. A process that dies between a write and
 //! its answer may leave one pod too many, which the next pass deletes.
 
+mod pace; // how often very large sets are looked at
 mod plan; // what to do, and what to say
 
 use std::fmt::Debug;
@@ -18,6 +19,7 @@ use kube::Client;
 use kube::ResourceExt;
 use kube::core::Selector;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use super::batch::{at_once, slow_start};
 use super::claim::{self, claim_all, controller_of, matches};
@@ -29,6 +31,7 @@ use super::wake::{ORPHANS, by_orphanage, owners, pod_changes};
 use crate::component::Component;
 use crate::context::{Context, Loop};
 use crate::index::{BY_CONTROLLER, by_controller};
+use pace::Pace;
 use plan::{Facts, Step, status, step};
 
 /// How many sets are worked on at once, as upstream.
@@ -69,6 +72,7 @@ fn controller<S: Replicated>(ctx: &Context) -> Loop {
         pods: pods.lister(),
         recorder: ctx.recorder(Component::ControllerManager, S::CONTROLLER),
         clock: ctx.clock,
+        pace: Pace::default(),
     });
     let lister = sets.lister();
     Controller::of(&sets)
@@ -84,11 +88,19 @@ struct Replicas<S> {
     pods: Lister<Pod>,
     recorder: EventRecorder,
     clock: WallClock,
+    pace: Pace,
 }
 
 impl<S: Replicated> Replicas<S> {
     async fn reconcile(self: Arc<Self>, request: Request<S>) -> ReconcileResult {
-        let Some(set) = request.object.as_deref() else { return Ok(Outcome::Done) };
+        let Some(set) = request.object.as_deref() else {
+            self.pace.forget(&request.key);
+            return Ok(Outcome::Done);
+        };
+        let is_told = set.status().observed_generation == set.meta().generation;
+        if let Some(wait) = self.pace.wait(&request.key, Instant::now()).filter(|_| is_told) {
+            return Ok(Outcome::RequeueAfter(wait));
+        }
         // The server refuses invalid selectors; one that slipped in selects nothing.
         let Some(selector) = set.selector() else { return Ok(Outcome::Done) };
         let hand = Hand { client: &self.client, writes: request.writes() };
@@ -97,7 +109,11 @@ impl<S: Replicated> Replicas<S> {
         let now = self.clock.now();
         let failure = match set.meta().deletion_timestamp {
             Some(_) => None,
-            None => self.apply(&hand, set, step(set.wanted(), &active, || self.related(set), now)).await.err(),
+            None => {
+                let step = step(set.wanted(), &active, || self.related(set), now);
+                self.pace.looked(&request.key, step == Step::Nothing, active.len(), Instant::now());
+                self.apply(&hand, set, step).await.err()
+            }
         };
         let next = self.tell(&hand, set, &active, terminating, failure.as_ref()).await?;
         match (failure, next) {

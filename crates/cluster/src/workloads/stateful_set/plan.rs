@@ -64,6 +64,12 @@ pub(super) struct Plan {
     pub(super) status: StatefulSetStatus,
 }
 
+/// The members that are to be there, by ordinal; `None` for those that are not made yet.
+type Members = BTreeMap<i32, Option<Arc<Pod>>>;
+
+/// Members beyond the wanted number, the last one first.
+type Condemned = Vec<(i32, Arc<Pod>)>;
+
 /// Whether there is more to do after this, or everything else must wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
@@ -114,9 +120,9 @@ impl Facts<'_> {
     }
 
     /// The members that are to be there, by ordinal, and those that are not, the last one first.
-    fn sort(&self) -> (BTreeMap<i32, Option<Arc<Pod>>>, Vec<(i32, Arc<Pod>)>) {
-        let mut members: BTreeMap<i32, Option<Arc<Pod>>> = ordinals(self.set).map(|ordinal| (ordinal, None)).collect();
-        let mut condemned = Vec::new();
+    fn sort(&self) -> (Members, Condemned) {
+        let mut members: Members = ordinals(self.set).map(|ordinal| (ordinal, None)).collect();
+        let mut condemned = Condemned::new();
         for pod in self.pods {
             let Some(ordinal) = ordinal(self.set, pod) else { continue };
             match members.get_mut(&ordinal) {
@@ -128,7 +134,7 @@ impl Facts<'_> {
         (members, condemned)
     }
 
-    fn tend_all(&self, members: &BTreeMap<i32, Option<Arc<Pod>>>, steps: &mut Vec<Step>) -> Flow {
+    fn tend_all(&self, members: &Members, steps: &mut Vec<Step>) -> Flow {
         let parallel = is_parallel(self.set);
         for (ordinal, pod) in members {
             let flow = match pod {
@@ -184,7 +190,8 @@ impl Facts<'_> {
         if phase(pod) == Phase::Pending && !is_deleting(pod) {
             self.make_claims(ordinal, &pod.name_any(), steps);
         }
-        if !is_parallel(self.set) && !(phase(pod) == Phase::Running && self.is_available(pod)) {
+        let serves = phase(pod) == Phase::Running && self.is_available(pod);
+        if !serves && !is_parallel(self.set) {
             return Flow::Wait;
         }
         if !is_identified(self.set, pod, ordinal) {
@@ -207,7 +214,7 @@ impl Facts<'_> {
         }
     }
 
-    fn scale_down(&self, members: &BTreeMap<i32, Option<Arc<Pod>>>, condemned: &[(i32, Arc<Pod>)], steps: &mut Vec<Step>) -> Flow {
+    fn scale_down(&self, members: &Members, condemned: &Condemned, steps: &mut Vec<Step>) -> Flow {
         for (ordinal, pod) in condemned {
             self.settle_claims(*ordinal, pod, steps);
         }
@@ -231,7 +238,7 @@ impl Facts<'_> {
     }
 
     /// Ends members that do not have the present template, from the last one down.
-    fn roll(&self, members: &BTreeMap<i32, Option<Arc<Pod>>>, steps: &mut Vec<Step>, status: &mut StatefulSetStatus) {
+    fn roll(&self, members: &Members, steps: &mut Vec<Step>, status: &mut StatefulSetStatus) {
         let partition = ordinals(self.set).start + self.rolling().and_then(|rolling| rolling.partition).unwrap_or(0);
         let outdated = |pod: &Pod| revision(pod) != self.update.name && !is_deleting(pod);
         let unavailable = |pod: &Option<Arc<Pod>>| !pod.as_ref().is_some_and(|pod| self.is_available(pod));

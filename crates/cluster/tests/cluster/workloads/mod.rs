@@ -7,6 +7,7 @@ mod disruption; // how many pods may be taken away
 mod job; // pods that are to end well
 mod replica_set; // so many equal pods
 mod stateful_set; // members with names and storage
+mod whole; // with scheduler and nodes
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -67,8 +68,12 @@ pub(crate) async fn finish(world: &World, pod: &Pod, phase: &str) {
 
 pub(crate) async fn set_status(world: &World, pod: &Pod, status: Value) {
     let pods: Api<Pod> = world.within(&pod.namespace().unwrap_or_default());
-    let answer = pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await;
-    answer.expect("the status of a pod");
+    match pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await {
+        Ok(_) => {}
+        // Gone meanwhile, and so is its kubelet's business.
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(error) => panic!("cannot set the status of {}: {error}", pod.name_any()),
+    }
 }
 
 /// Makes every active pod that is not ready yet so.
