@@ -1,6 +1,6 @@
 //! `cargo xtask upstream`: Kubernetes' own conformance tests, those that need no container, against a server.
 //! In: Go, the network for its modules, and a kubeconfig or nothing. Out: how many passed, which did not, and `docs/conformance-upstream.md`.
-//! Holds: nothing of the suite is kept in this repository; what is left out, and why, is in `crates/conformance/upstream/left_out.json`.
+//! Holds: nothing of the suite is kept in this repository; what is left out, and why, is in `crates/conformance/upstream/tests.json`.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use crate::upstream_report::{LeftOut, Report};
+use crate::upstream_report::{Report, Tests};
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -24,6 +24,8 @@ pub struct Options {
     focus: Option<String>,
     /// How many tests run at once.
     processes: Option<String>,
+    /// Run nothing: tell of the run that left this report.
+    report: Option<PathBuf>,
     /// Write the page of results anew.
     write_docs: bool,
 }
@@ -43,11 +45,11 @@ impl Options {
                 "--kubectl" => options.kubectl = Some(value()?.into()),
                 "--focus" => options.focus = Some(value()?),
                 "--procs" => options.processes = Some(value()?),
+                "--report" => options.report = Some(value()?.into()),
                 "--write-docs" => options.write_docs = true,
                 other => {
-                    return Err(format!(
-                        "upstream takes --kubeconfig FILE, --kubectl FILE, --focus EXPRESSION, --procs N and --write-docs, got {other:?}"
-                    ));
+                    let known = "--kubeconfig FILE, --kubectl FILE, --focus EXPRESSION, --procs N, --report FILE and --write-docs";
+                    return Err(format!("upstream takes {known}, got {other:?}"));
                 }
             }
         }
@@ -63,24 +65,33 @@ impl Options {
 /// # Errors
 /// What is missing, or the tests that did not pass.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
+    let tests = Tests::read(&root.join("crates/conformance/upstream/tests.json"))?;
+    let report = match &options.report {
+        Some(report) => report.clone(),
+        None => run_anew(root, options, &tests)?,
+    };
+    let report = Report::read(&report)?;
+    eprintln!("{}", report.summary());
+    if options.write_docs {
+        let page = root.join("docs/conformance-upstream.md");
+        fs::write(&page, report.page(&tests)).map_err(|e| format!("cannot write {}: {e}", page.display()))?;
+    }
+    if report.failed().next().is_some() { Err("upstream: not every test passed, see above".to_owned()) } else { Ok(()) }
+}
+
+/// Builds everything, runs the tests and tells where their report is.
+fn run_anew(root: &Path, options: &Options, tests: &Tests) -> Result<PathBuf> {
     let folder = root.join("target/upstream");
     fs::create_dir_all(&folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
-    let left_out = LeftOut::read(&root.join("crates/conformance/upstream/left_out.json"))?;
     build_suite(root, &folder)?;
     let server = match &options.kubeconfig {
         Some(_) => None,
         None => Some(Server::start(root, &folder)?),
     };
     let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| folder.join("kubeconfig"));
-    run_suite(&folder, &kubeconfig, options, &left_out)?;
+    run_suite(&folder, &kubeconfig, options, tests)?;
     drop(server);
-    let report = Report::read(&folder.join("report.json"))?;
-    eprintln!("{}", report.summary());
-    if options.write_docs {
-        let page = root.join("docs/conformance-upstream.md");
-        fs::write(&page, report.page(&left_out)).map_err(|e| format!("cannot write {}: {e}", page.display()))?;
-    }
-    if report.failed().next().is_some() { Err("upstream: not every test passed, see above".to_owned()) } else { Ok(()) }
+    Ok(folder.join("report.json"))
 }
 
 /// The suite and its runner, from Go modules.
@@ -101,15 +112,15 @@ fn build_suite(root: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn run_suite(folder: &Path, kubeconfig: &Path, options: &Options, left_out: &LeftOut) -> Result<()> {
-    let focus = options.focus.clone().map_or_else(|| r"\[Conformance\]".to_owned(), |focus| format!("({focus}).*\\[Conformance\\]"));
+fn run_suite(folder: &Path, kubeconfig: &Path, options: &Options, tests: &Tests) -> Result<()> {
+    let focus = options.focus.clone().unwrap_or_else(|| tests.chosen());
     let mut ginkgo = Command::new(folder.join("ginkgo"));
     ginkgo
         .current_dir(folder)
         .args(["-p", "--no-color", "--keep-going", "--timeout=2h", "--json-report=report.json"])
         .arg(format!("-procs={}", options.processes.as_deref().unwrap_or("4")))
-        .arg(format!("--focus={focus}"))
-        .arg(format!("--skip={}", left_out.expression()))
+        .arg(format!("--focus=({focus}).*\\[Conformance\\]"))
+        .arg(format!("--skip={}", tests.left_out()))
         .args(["./conformance.test", "--", "--provider=skeleton", "--num-nodes=2", "--allowed-not-ready-nodes=-1", "--disable-log-dump"])
         .args(["--dump-logs-on-failure=false", "--minStartupPods=0"])
         .arg(format!("--kubeconfig={}", kubeconfig.display()));
