@@ -2,10 +2,7 @@
 //! In: functions, variables and the shapes of data. Out: programs, or what is wrong with the text of one.
 //! Holds: an environment is a value; the functions are shared by all.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, LazyLock},
-};
+use std::sync::{Arc, LazyLock};
 
 use crate::{
     check, estimate,
@@ -55,17 +52,15 @@ struct Variable {
 pub struct Environment {
     functions: Arc<Functions>,
     variables: Vec<Variable>,
-    /// Objects by the names of their types.
-    objects: HashMap<Arc<str>, Arc<Shape>>,
-    /// The data by which expressions are priced.
-    root: Option<Arc<Shape>>,
+    /// What is known of data: the objects whose types variables may have. Expressions are priced by the first.
+    data: Vec<Arc<Shape>>,
 }
 
 impl Environment {
     /// The functions of the language and of Kubernetes, and no variables.
     #[must_use]
     pub fn kubernetes() -> Self {
-        Self { functions: BASE.clone(), variables: Vec::new(), objects: HashMap::new(), root: None }
+        Self { functions: BASE.clone(), variables: Vec::new(), data: Vec::new() }
     }
 
     /// Adds functions to those of Kubernetes.
@@ -82,14 +77,11 @@ impl Environment {
         self
     }
 
-    /// Makes the objects of a shape known, and prices expressions by its sizes.
+    /// Makes the objects of a shape known, which [`Shape::named`] has named. Expressions are priced by the sizes of the first shape:
     /// Kubernetes prices every variable of a rule by the one shape of the value the rule stands at.
     #[must_use]
     pub fn with_data(mut self, shape: Arc<Shape>) -> Self {
-        let mut objects = Vec::new();
-        shape.objects(&mut |name, object| objects.push((name.clone(), Arc::new(object.clone()))));
-        self.objects.extend(objects);
-        self.root = Some(shape);
+        self.data.push(shape);
         self
     }
 
@@ -115,13 +107,13 @@ impl Environment {
     }
 
     pub(crate) fn root(&self) -> Option<&Shape> {
-        self.root.as_deref()
+        self.data.first().map(|shape| &**shape)
     }
 
     /// The type of a variable, or of the name of a type.
     pub(crate) fn name(&self, name: &str) -> Option<Type> {
         let variable = self.variables.iter().find(|v| v.name == name).map(|v| v.ty.clone());
-        let object = || self.objects.contains_key(name).then(|| Type::object(name));
+        let object = || self.object(name).map(Shape::type_of);
         variable.or_else(|| named_type(name).or_else(object).map(|t| Type::Type(Some(Arc::new(t)))))
     }
 
@@ -136,8 +128,13 @@ impl Environment {
         named_type(name).filter(|_| !matches!(name, "timestamp" | "duration"))
     }
 
+    /// The object whose type has a name.
+    fn object(&self, name: &str) -> Option<&Shape> {
+        self.data.iter().find_map(|shape| shape.object(name))
+    }
+
     pub(crate) fn field(&self, object: &str, field: &str) -> Option<Type> {
-        self.objects.get(object)?.visible_field(field).map(Shape::type_of)
+        self.object(object)?.visible_field(field).map(Shape::type_of)
     }
 
     pub(crate) fn price(&self, function: &str, overload: &str) -> Price {

@@ -67,7 +67,7 @@ fn check_call(checked: &Checked, expr: &Expr, args: &[Expr], target: Option<&Exp
                 && let Some(text) = text(target)
             {
                 let types: Vec<(Id, &Type)> = items.iter().map(|i| (i.value.id, checked.type_of(i.value.id))).collect();
-                format::check(target.id, &text, expr.id, &types, report);
+                format::check(&text, expr.id, &types, report);
             }
             false
         }

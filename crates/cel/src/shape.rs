@@ -116,7 +116,7 @@ impl Shape {
         }
     }
 
-    /// The same shape with a type name for every object in it: `name`, `name.field`, `name.@idx`, `name.@elem`.
+    /// The same shape with a type name for every object in it: `name`, `name.field`, `name.@idx`, `name.@elem`. `name` has no dots.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.rename(name);
@@ -148,16 +148,18 @@ impl Shape {
         field.shape.is_visible().then_some(&field.shape)
     }
 
-    /// Calls `visit` with every object in the shape.
-    pub(crate) fn objects<'a>(&'a self, visit: &mut dyn FnMut(&Arc<str>, &'a Shape)) {
-        match &self.kind {
-            ShapeKind::Object { name, fields } => {
-                visit(name, self);
-                fields.values().for_each(|field| field.shape.objects(visit));
-            }
-            ShapeKind::Map(inner) | ShapeKind::List { item: inner, .. } => inner.objects(visit),
-            _ => {}
+    /// The object in this shape whose type has a name. Names are paths, so the way there is known.
+    pub(crate) fn object(&self, name: &str) -> Option<&Shape> {
+        let mut at = self;
+        for step in name.split('.').skip(1) {
+            at = match (&at.kind, step) {
+                (ShapeKind::List { item, .. }, "@idx") => item,
+                (ShapeKind::Map(value), "@elem") => value,
+                (ShapeKind::Object { fields, .. }, field) => &fields.get(&unescape(field)?)?.shape,
+                _ => return None,
+            };
         }
+        matches!(&at.kind, ShapeKind::Object { name: found, .. } if **found == *name).then_some(at)
     }
 }
 

@@ -104,7 +104,7 @@ fn next_piece(text: &str) -> Result<(Piece<'_>, &str), String> {
 }
 
 /// Checks a literal text against the types of the arguments it will be filled with.
-pub(crate) fn check(_target: Id, text: &str, call: Id, args: &[(Id, &Type)], report: &mut dyn FnMut(Id, String)) {
+pub(crate) fn check(text: &str, call: Id, args: &[(Id, &Type)], report: &mut dyn FnMut(Id, String)) {
     let (mut rest, mut used) = (text, 0);
     while !rest.is_empty() {
         let (piece, after) = match next_piece(rest) {

@@ -26,69 +26,27 @@ pub(crate) fn is_moment(nanos: i128) -> bool {
 
 pub(super) fn declare(f: &mut Functions) {
     use Type::{Duration, Int, String, Timestamp};
-    let parts: [(&'static str, &'static str, &'static str, Run, Run); 10] = [
-        ("getFullYear", "timestamp_to_year", "timestamp_to_year_with_tz", |_, a| part(a, year), |_, a| part(a, year)),
-        ("getMonth", "timestamp_to_month", "timestamp_to_month_with_tz", |_, a| part(a, month), |_, a| part(a, month)),
-        (
-            "getDayOfYear",
-            "timestamp_to_day_of_year",
-            "timestamp_to_day_of_year_with_tz",
-            |_, a| part(a, day_of_year),
-            |_, a| part(a, day_of_year),
-        ),
-        (
-            "getDayOfMonth",
-            "timestamp_to_day_of_month",
-            "timestamp_to_day_of_month_with_tz",
-            |_, a| part(a, |d| i64::from(d.day()) - 1),
-            |_, a| part(a, |d| i64::from(d.day()) - 1),
-        ),
-        (
-            "getDate",
-            "timestamp_to_day_of_month_1_based",
-            "timestamp_to_day_of_month_1_based_with_tz",
-            |_, a| part(a, |d| d.day().into()),
-            |_, a| part(a, |d| d.day().into()),
-        ),
-        (
-            "getDayOfWeek",
-            "timestamp_to_day_of_week",
-            "timestamp_to_day_of_week_with_tz",
-            |_, a| part(a, |d| d.weekday().to_sunday_zero_offset().into()),
-            |_, a| part(a, |d| d.weekday().to_sunday_zero_offset().into()),
-        ),
-        (
-            "getHours",
-            "timestamp_to_hours",
-            "timestamp_to_hours_with_tz",
-            |_, a| part(a, |d| d.hour().into()),
-            |_, a| part(a, |d| d.hour().into()),
-        ),
-        (
-            "getMinutes",
-            "timestamp_to_minutes",
-            "timestamp_to_minutes_with_tz",
-            |_, a| part(a, |d| d.minute().into()),
-            |_, a| part(a, |d| d.minute().into()),
-        ),
-        (
-            "getSeconds",
-            "timestamp_to_seconds",
-            "timestamp_to_seconds_tz",
-            |_, a| part(a, |d| d.second().into()),
-            |_, a| part(a, |d| d.second().into()),
-        ),
-        (
-            "getMilliseconds",
-            "timestamp_to_milliseconds",
-            "timestamp_to_milliseconds_with_tz",
-            |_, a| part(a, |d| (d.subsec_nanosecond() / 1_000_000).into()),
-            |_, a| part(a, |d| (d.subsec_nanosecond() / 1_000_000).into()),
-        ),
+    let parts: [(&'static str, &'static str, &'static str, Run); 10] = [
+        ("getFullYear", "timestamp_to_year", "timestamp_to_year_with_tz", |_, a| part(a, |d| d.year().into())),
+        ("getMonth", "timestamp_to_month", "timestamp_to_month_with_tz", |_, a| part(a, |d| i64::from(d.month()) - 1)),
+        ("getDayOfYear", "timestamp_to_day_of_year", "timestamp_to_day_of_year_with_tz", |_, a| {
+            part(a, |d| i64::from(d.day_of_year()) - 1)
+        }),
+        ("getDayOfMonth", "timestamp_to_day_of_month", "timestamp_to_day_of_month_with_tz", |_, a| part(a, |d| i64::from(d.day()) - 1)),
+        ("getDate", "timestamp_to_day_of_month_1_based", "timestamp_to_day_of_month_1_based_with_tz", |_, a| part(a, |d| d.day().into())),
+        ("getDayOfWeek", "timestamp_to_day_of_week", "timestamp_to_day_of_week_with_tz", |_, a| {
+            part(a, |d| d.weekday().to_sunday_zero_offset().into())
+        }),
+        ("getHours", "timestamp_to_hours", "timestamp_to_hours_with_tz", |_, a| part(a, |d| d.hour().into())),
+        ("getMinutes", "timestamp_to_minutes", "timestamp_to_minutes_with_tz", |_, a| part(a, |d| d.minute().into())),
+        ("getSeconds", "timestamp_to_seconds", "timestamp_to_seconds_tz", |_, a| part(a, |d| d.second().into())),
+        ("getMilliseconds", "timestamp_to_milliseconds", "timestamp_to_milliseconds_with_tz", |_, a| {
+            part(a, |d| (d.subsec_nanosecond() / 1_000_000).into())
+        }),
     ];
-    for (name, id, zoned_id, run, zoned) in parts {
+    for (name, id, zoned_id, run) in parts {
         f.member(name, id, &[Timestamp], Int, Price::Unit, run);
-        f.member(name, zoned_id, &[Timestamp, String], Int, Price::Unit, zoned);
+        f.member(name, zoned_id, &[Timestamp, String], Int, Price::Unit, run);
     }
     f.member("getHours", "duration_to_hours", &[Duration], Int, Price::Unit, |_, args| whole(args, 3600 * SECOND));
     f.member("getMinutes", "duration_to_minutes", &[Duration], Int, Price::Unit, |_, args| whole(args, 60 * SECOND));
@@ -102,18 +60,6 @@ fn whole<'a>(args: &[Value<'a>], unit: i128) -> Result<Value<'a>, Failure> {
         [Value::Duration(nanos)] => Ok(Value::Int(i64::try_from(i128::from(*nanos) / unit).unwrap_or(i64::MAX))),
         _ => Err(Failure::no_such_overload()),
     }
-}
-
-fn year(date: DateTime) -> i64 {
-    date.year().into()
-}
-
-fn month(date: DateTime) -> i64 {
-    i64::from(date.month()) - 1
-}
-
-fn day_of_year(date: DateTime) -> i64 {
-    i64::from(date.day_of_year()) - 1
 }
 
 /// A part of the date of a moment, in UTC or the time zone that is the second argument.

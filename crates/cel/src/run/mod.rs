@@ -1,0 +1,281 @@
+//! Running a plan.
+//! In: a plan and the values of its variables. Out: its value or why it has none, and what that cost.
+//! Holds: the depth of the stack is that of the plan; every round of a loop is charged before the next begins.
+
+mod overload; // which overload fits
+mod rounds; // loops
+mod select; // parts of values
+
+pub(crate) use overload::{accepts, no_such_overload};
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    environment::Program,
+    equality,
+    eval::{Failure, Meter},
+    function::Overload,
+    library::regex,
+    plan::{Invocation, Node},
+    room,
+    value::{Map, Value},
+};
+
+use self::{
+    overload::is_operator,
+    select::{select, select_if_present},
+};
+
+/// How an evaluation ended.
+#[derive(Debug)]
+pub struct Evaluation<'a> {
+    /// The value, or why there is none.
+    pub value: Result<Value<'a>, Failure>,
+    /// What it cost; more than the limit if that was reached.
+    pub cost: u64,
+}
+
+impl Program {
+    /// Evaluates the expression. `variables` are in the order in which the environment declared them.
+    #[must_use]
+    pub fn evaluate<'a>(&self, variables: &[Value<'a>], limit: u64) -> Evaluation<'a> {
+        let evaluate = || {
+            let mut run = Run { variables, locals: Vec::new(), meter: Meter::new(limit) };
+            let value = run.eval(&self.plan.root);
+            Evaluation { value, cost: run.meter.cost() }
+        };
+        let no_room = || Evaluation { value: Err(Failure::new("no stack for an expression so deep")), cost: 0 };
+        room::with_room(self.depth, evaluate).unwrap_or_else(no_room)
+    }
+}
+
+type Outcome<'a> = Result<Value<'a>, Failure>;
+
+struct Run<'r, 'a> {
+    variables: &'r [Value<'a>],
+    /// Variables of loops, outermost first. A failed one fails only where it is used.
+    locals: Vec<Outcome<'a>>,
+    meter: Meter,
+}
+
+impl<'a> Run<'_, 'a> {
+    fn eval(&mut self, node: &Node) -> Outcome<'a> {
+        match node {
+            Node::Constant(value) => Ok(value.clone()),
+            Node::Variable(_) | Node::Local(_) | Node::Select { .. } | Node::Index { .. } => self.attribute(node, 1),
+            Node::Test { operand, field } => {
+                let operand = self.attribute(operand, 0)?;
+                self.meter.charge(1)?;
+                Ok(Value::Bool(select_if_present(&operand, &Value::text(field.clone()))?.is_some()))
+            }
+            Node::And(sides) => self.logic(sides, false),
+            Node::Or(sides) => self.logic(sides, true),
+            Node::Conditional(parts) => {
+                let [condition, yes, no] = &**parts;
+                match self.eval(condition)? {
+                    Value::Bool(true) => self.branch(yes),
+                    Value::Bool(false) => self.branch(no),
+                    _ => Err(Failure::no_such_overload()),
+                }
+            }
+            Node::Equal { sides, negated } => self.equality(sides, *negated),
+            Node::Member { value, set } => {
+                let value = self.eval(value)?;
+                Ok(Value::Bool(value.key().is_some_and(|key| set.contains(&key))))
+            }
+            Node::Otherwise { sides, unwrap } => match self.eval(&sides[0])? {
+                Value::Optional(None) => self.eval(&sides[1]),
+                Value::Optional(Some(value)) if *unwrap => Ok((*value).clone()),
+                other => Ok(other),
+            },
+            Node::NotStrictlyFalse(operand) => {
+                let value = self.eval(operand);
+                self.meter.charge(1)?;
+                match value {
+                    Err(failure) if failure.is_limit() => Err(failure),
+                    value => Ok(Value::Bool(!matches!(value, Ok(Value::Bool(false))))),
+                }
+            }
+            Node::Call(call) => self.call(call),
+            Node::List(items) => self.list(items),
+            Node::Map(entries) => self.map(entries),
+            Node::Fold(fold) => self.fold(fold),
+            Node::Bind(parts) => {
+                let value = self.eval(&parts[0]);
+                if let Err(failure) = &value
+                    && failure.is_limit()
+                {
+                    return value;
+                }
+                self.locals.push(value);
+                let result = self.eval(&parts[1]);
+                self.locals.pop();
+                result
+            }
+        }
+    }
+
+    /// A part of a variable or value. Kubernetes does not charge for the variable where it is a branch of a conditional.
+    fn attribute(&mut self, node: &Node, root_cost: u64) -> Outcome<'a> {
+        match node {
+            Node::Variable(at) => {
+                self.meter.charge(root_cost)?;
+                self.variables.get(*at).cloned().ok_or_else(|| Failure::new("no such attribute(s): undeclared"))
+            }
+            Node::Local(at) => {
+                self.meter.charge(root_cost)?;
+                self.locals[*at].clone()
+            }
+            Node::Conditional(_) => self.eval(node),
+            Node::Select { operand, field, optional } => {
+                let operand = self.attribute(operand, root_cost)?;
+                self.qualify(operand, &Value::text(field.clone()), *optional, 1)
+            }
+            Node::Index { operand, index, optional } => {
+                let operand = self.attribute(operand, root_cost)?;
+                let key = self.eval(index)?;
+                self.qualify(operand, &key, *optional, u64::from(!index.is_attribute()))
+            }
+            other => {
+                let value = self.eval(other)?;
+                self.meter.charge(root_cost)?;
+                Ok(value)
+            }
+        }
+    }
+
+    fn qualify(&mut self, operand: Value<'a>, key: &Value<'a>, optional: bool, cost: u64) -> Outcome<'a> {
+        let (operand, optional) = match operand {
+            Value::Optional(None) => return Ok(Value::Optional(None)),
+            Value::Optional(Some(inner)) => ((*inner).clone(), true),
+            other => (other, optional),
+        };
+        if !optional {
+            self.meter.charge(cost)?;
+            return select(&operand, key);
+        }
+        match select_if_present(&operand, key)? {
+            None => Ok(Value::Optional(None)),
+            Some(value) => {
+                self.meter.charge(cost)?;
+                Ok(Value::some(value))
+            }
+        }
+    }
+
+    fn branch(&mut self, node: &Node) -> Outcome<'a> {
+        if node.is_attribute() { self.attribute(node, 0) } else { self.eval(node) }
+    }
+
+    /// `&&` and `||`: one side that decides makes up for a failure of the other.
+    fn logic(&mut self, sides: &[Node; 2], decides: bool) -> Outcome<'a> {
+        let mut failed = None;
+        for side in sides {
+            match self.eval(side) {
+                Ok(Value::Bool(b)) if b == decides => return Ok(Value::Bool(decides)),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => {
+                    failed.get_or_insert_with(Failure::no_such_overload);
+                }
+                Err(failure) if failure.is_limit() => return Err(failure),
+                Err(failure) => {
+                    failed.get_or_insert(failure);
+                }
+            }
+        }
+        failed.map_or(Ok(Value::Bool(!decides)), Err)
+    }
+
+    fn equality(&mut self, sides: &[Node; 2], negated: bool) -> Outcome<'a> {
+        let (left, right) = (self.eval(&sides[0]), self.eval(&sides[1]));
+        let size = |side: &Outcome<'a>| side.as_ref().map_or(1, Value::size);
+        let cost = match &left {
+            Ok(Value::Opaque(_)) => 1,
+            left => (size(left).min(size(&right)) as f64 * 0.1).ceil() as u64,
+        };
+        self.meter.charge(cost)?;
+        let (left, right) = (left?, right?);
+        match equality::equal(&left, &right) {
+            Ok(equal) => Ok(Value::Bool(equal != negated)),
+            // Values that cannot be compared are different.
+            Err(_) if negated => Ok(Value::Bool(true)),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn call(&mut self, call: &Invocation) -> Outcome<'a> {
+        let mut args = Vec::with_capacity(call.args.len());
+        let mut failed = None;
+        for arg in &call.args {
+            match self.eval(arg) {
+                Ok(value) => args.push(value),
+                Err(failure) if failure.is_limit() => return Err(failure),
+                Err(failure) => {
+                    // Of two arguments Kubernetes looks at the second even if the first failed, and charges for the call;
+                    // not so where the arguments decide on the overload, unless it is an operator's.
+                    let decided = call.overloads.len() == 1 || is_operator(call.name);
+                    if call.args.len() > 2 || !decided {
+                        return Err(failure);
+                    }
+                    failed.get_or_insert(failure);
+                    args.push(Value::Null);
+                }
+            }
+        }
+        if let Some(failure) = failed {
+            self.meter.charge(call.price().actual(&args, &Value::Null))?;
+            return Err(failure);
+        }
+        let fits = |overload: &&Overload| overload.params.iter().zip(&args).all(|(param, arg)| accepts(param, arg));
+        let Some(overload) = call.overloads.iter().find(fits) else {
+            self.meter.charge(call.price().actual(&args, &Value::Null))?;
+            return Err(no_such_overload(call.name, &args));
+        };
+        let value = match &call.pattern {
+            Some(pattern) => regex::run(call.name, pattern, &args, &mut self.meter),
+            None => (overload.run)(&mut self.meter, &args),
+        };
+        if value.as_ref().is_err_and(Failure::is_limit) {
+            return value;
+        }
+        self.meter.charge(call.price().actual(&args, value.as_ref().unwrap_or(&Value::Null)))?;
+        value
+    }
+
+    fn list(&mut self, items: &[(Node, bool)]) -> Outcome<'a> {
+        let mut made = Vec::with_capacity(items.len());
+        for (node, optional) in items {
+            match (self.eval(node)?, optional) {
+                (value, false) => made.push(value),
+                (Value::Optional(value), true) => made.extend(value.map(|value| (*value).clone())),
+                (_, true) => return Err(Failure::new("cannot initialize optional list element from non-optional value")),
+            }
+        }
+        self.meter.allocate_values(made.len())?;
+        self.meter.charge(crate::price::LIST)?;
+        Ok(Value::list(made))
+    }
+
+    fn map(&mut self, entries: &[(Node, Node, bool)]) -> Outcome<'a> {
+        let mut made = BTreeMap::new();
+        for (key, value, optional) in entries {
+            let key = self.eval(key)?;
+            let key = key.key().ok_or_else(|| Failure::new(format!("unsupported key type: {}", key.type_of().name())))?;
+            match (self.eval(value)?, optional) {
+                (value, false) => {
+                    made.insert(key, value);
+                }
+                (Value::Optional(Some(value)), true) => {
+                    made.insert(key, (*value).clone());
+                }
+                (Value::Optional(None), true) => {
+                    made.remove(&key);
+                }
+                (_, true) => return Err(Failure::new("cannot initialize optional entry from non-optional value")),
+            }
+        }
+        self.meter.allocate_values(2 * made.len())?;
+        self.meter.charge(crate::price::MAP)?;
+        Ok(Value::Map(Map::Made(Arc::new(made))))
+    }
+}
