@@ -160,7 +160,7 @@ impl Story {
     }
 
     fn hold(&mut self, event: &TraceEvent) {
-        if self.subject.is_some() && !matches!(event, TraceEvent::Started { .. } | TraceEvent::Ended { .. }) {
+        if self.subject.is_some() && matches!(event, TraceEvent::Noticed { .. } | TraceEvent::Enqueued { .. } | TraceEvent::Wrote { .. }) {
             self.held.push_back(event.clone());
             if self.held.len() > HELD_MAX {
                 self.held.pop_front();
@@ -190,7 +190,8 @@ impl Story {
                 let what = if resource_version.is_some() { "" } else { "deletion of " };
                 Some(Line::Writes(format!("{controller}: {what}{kind} {key}{}", at(resource_version))))
             }
-            TraceEvent::Started { .. } => None,
+            // A cache is told before the controllers, and of what concerns none of them.
+            TraceEvent::Listed { .. } | TraceEvent::Cached { .. } | TraceEvent::Started { .. } => None,
             TraceEvent::Ended { controller, key, result, took } => {
                 let woken = (controller.clone(), key.clone());
                 let belongs = self.woken.contains(&woken);
