@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use kube::Resource;
 use kube::core::ApiResource;
@@ -13,10 +14,10 @@ use tokio::time::Instant;
 use super::Order;
 use super::gate::{Awaited, Gate, Seen, Written};
 use crate::metrics::ControllerMetrics;
-use crate::{AddOpts, Cause, CauseEvent, Line, Lister, ObjectKey, Priority, TraceBus, TraceEvent, WorkQueue};
+use crate::{AddOpts, Cause, CauseEvent, Item, Line, Lister, ObjectKey, Priority, TraceBus, TraceEvent, WorkQueue};
 
-/// Asks a cache what it shows of an object, given what is awaited; `None` if it will never show it.
-type Look = Box<dyn Fn(&ObjectKey, Awaited) -> Option<Seen> + Send + Sync>;
+/// Asks a cache what it shows of an object; `None` if nobody can tell.
+type Look = Box<dyn Fn(&ObjectKey) -> Option<Seen> + Send + Sync>;
 
 /// A cache that the controller watches.
 struct Watched {
@@ -44,13 +45,12 @@ impl Core {
 
     /// Lets the gate look into a cache of a kind, and names it.
     pub(super) fn watch_cache<K: Resource + Send + Sync + 'static>(&self, kind: Arc<str>, lister: Lister<K>) -> Arc<str> {
-        let look: Look = Box::new(move |key, awaited| {
-            let number = |version: Option<String>| version.and_then(|version| version.parse::<u64>().ok());
-            match (lister.resource_version_of(key), awaited) {
-                (Some(version), _) => number(Some(version)).map(Seen::Version),
-                (None, Awaited::Gone) => Some(Seen::Gone),
+        let look: Look = Box::new(move |key| {
+            let number = |version: String| version.parse::<u64>().ok();
+            match lister.resource_version_of(key) {
+                Some(version) => number(version).map(Seen::Version),
                 // Not there yet, or gone again: the collection's version tells.
-                (None, Awaited::Version(_)) => number(lister.seen_up_to(key)).map(Seen::Version),
+                None => lister.seen_up_to(key).and_then(number).map(|at| Seen::Gone { at: Some(at) }),
             }
         });
         let mut caches = self.caches.write().unwrap_or_else(PoisonError::into_inner);
@@ -70,12 +70,13 @@ impl Core {
             resource_version: cause.resource_version.clone(),
             event: cause.event,
         });
+        let version = cause.resource_version.as_ref().and_then(|version| version.parse().ok());
         let seen = match cause.event {
-            CauseEvent::Deleted => Some(Seen::Gone),
-            _ => cause.resource_version.as_ref().and_then(|version| version.parse().ok()).map(Seen::Version),
+            CauseEvent::Deleted => Some(Seen::Gone { at: version }),
+            _ => version.map(Seen::Version),
         };
-        let freed = seen.and_then(|seen| self.gate().saw(&(cache.clone(), cause.key.clone()), seen));
-        if let Some(key) = freed {
+        let freed = seen.map(|seen| self.gate().saw(&(cache.clone(), cause.key.clone()), seen));
+        for key in freed.into_iter().flatten() {
             self.add(key, AddOpts::default());
         }
     }
@@ -93,11 +94,20 @@ impl Core {
 
     /// Puts a key into the queue, in the line where it belongs.
     pub(super) fn add(&self, key: ObjectKey, opts: AddOpts) {
-        let line = match self.order {
+        let line = self.line(&key);
+        self.queue.add_with_opts(key, AddOpts { line, ..opts });
+    }
+
+    /// Gives a key back unread.
+    pub(super) fn put_back(&self, item: &Item<ObjectKey>, delay: Duration) {
+        self.queue.put_back(item, delay, self.line(item.key()));
+    }
+
+    fn line(&self, key: &ObjectKey) -> Line {
+        match self.order {
             Order::FirstCome => Line::default(),
             Order::ByNamespace => Line::of(key.namespace.as_deref()),
-        };
-        self.queue.add_with_opts(key, AddOpts { line, ..opts });
+        }
     }
 
     /// A reconcile wrote an object, and the server answered with this version; `None` for a deletion.
@@ -120,7 +130,7 @@ impl Core {
             let written = (cache.name.clone(), key.clone());
             // Awaited first, looked at second: the event may have come before the answer, or may come in between.
             if self.gate().wrote(reconciling, written.clone(), awaited, Instant::now()) {
-                self.look(cache, &written, awaited);
+                self.look(cache, reconciling, &written);
             }
         }
     }
@@ -133,18 +143,18 @@ impl Core {
             return None;
         }
         let caches = self.caches.read().unwrap_or_else(PoisonError::into_inner);
-        for (written, awaited) in awaited {
+        for written in awaited {
             if let Some(cache) = caches.iter().find(|cache| cache.name == written.0) {
-                self.look(cache, &written, awaited);
+                self.look(cache, key, &written);
             }
         }
         self.gate().held_until(key, now)
     }
 
-    fn look(&self, cache: &Watched, written: &Written, awaited: Awaited) {
-        let seen = (cache.look)(&written.1, awaited);
-        // What the cache will never show is as good as gone from it.
-        self.gate().saw(written, seen.unwrap_or(Seen::Gone));
+    /// Looks into a cache on behalf of one key.
+    fn look(&self, cache: &Watched, key: &ObjectKey, written: &Written) {
+        let seen = (cache.look)(&written.1);
+        self.gate().looked(key, written, seen);
     }
 
     fn gate(&self) -> MutexGuard<'_, Gate> {

@@ -6,7 +6,7 @@
 //!
 //! Pure: the time is passed in.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,23 +37,35 @@ pub(super) enum Awaited {
 pub(super) enum Seen {
     /// The object in this version.
     Version(u64),
-    /// No object.
-    Gone,
+    /// No object, since this version if it is known.
+    Gone {
+        /// The version of the deletion.
+        at: Option<u64>,
+    },
 }
 
 impl Awaited {
     fn is_shown_by(self, seen: Seen) -> bool {
         match (self, seen) {
-            (_, Seen::Gone) => true,
             (Self::Version(awaited), Seen::Version(seen)) => seen >= awaited,
+            // What went before the write was made is another object of that name.
+            (Self::Version(awaited), Seen::Gone { at }) => at.is_none_or(|at| at >= awaited),
+            (Self::Gone, Seen::Gone { .. }) => true,
             (Self::Gone, Seen::Version(_)) => false,
+        }
+    }
+
+    /// What is awaited after one more write. Answers may come in another order than the writes were made in.
+    fn and_then(self, later: Self) -> Self {
+        match (self, later) {
+            (Self::Version(one), Self::Version(other)) => Self::Version(one.max(other)),
+            _ => later,
         }
     }
 }
 
 #[derive(Debug)]
 struct Wait {
-    reconciling: ObjectKey,
     awaited: Awaited,
     until: Instant,
 }
@@ -61,9 +73,12 @@ struct Wait {
 /// What is awaited, and who is held back for it.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
-    waits: HashMap<Written, Wait>,
-    /// The objects each key waits for; exactly the keys of `waits`, by who wrote them.
+    /// Who waits for each object that was written. Nobody waits for an object twice, and no map is empty.
+    waits: HashMap<Written, BTreeMap<ObjectKey, Wait>>,
+    /// The objects each key waits for; exactly the pairs of `waits`.
     by_key: HashMap<ObjectKey, HashSet<Written>>,
+    /// How many such pairs there are.
+    len: usize,
     /// Keys that were refused and want to be woken. Each has an entry in `by_key`.
     held: HashSet<ObjectKey>,
 }
@@ -71,39 +86,49 @@ pub(super) struct Gate {
 impl Gate {
     /// Remembers a write. Says whether it is waited for.
     pub(super) fn wrote(&mut self, reconciling: &ObjectKey, written: Written, awaited: Awaited, now: Instant) -> bool {
-        if self.waits.len() >= AWAITED_MAX && !self.waits.contains_key(&written) {
+        let before = self.waits.get(&written).and_then(|waits| waits.get(reconciling)).map(|wait| wait.awaited);
+        if self.len >= AWAITED_MAX && before.is_none() {
             return false;
         }
-        self.end(&written);
+        self.len += usize::from(before.is_none());
+        let wait = Wait { awaited: before.map_or(awaited, |before| before.and_then(awaited)), until: now + WAIT_MAX };
         self.by_key.entry(reconciling.clone()).or_default().insert(written.clone());
-        self.waits.insert(written, Wait { reconciling: reconciling.clone(), awaited, until: now + WAIT_MAX });
+        self.waits.entry(written).or_default().insert(reconciling.clone(), wait);
         debug_assert!(self.is_consistent());
         true
     }
 
-    /// Notes what the cache shows of an object. Returns the key that was held back and may now go on.
-    pub(super) fn saw(&mut self, written: &Written, seen: Seen) -> Option<ObjectKey> {
-        if !self.waits.get(written)?.awaited.is_shown_by(seen) {
-            return None;
-        }
-        let freed = self.end(written);
+    /// Notes what the cache shows of an object. Returns the keys that were held back and may now go on.
+    pub(super) fn saw(&mut self, written: &Written, seen: Seen) -> Vec<ObjectKey> {
+        let shown = |(key, wait): (&ObjectKey, &Wait)| wait.awaited.is_shown_by(seen).then(|| key.clone());
+        let shown: Vec<_> = self.waits.get(written).into_iter().flatten().filter_map(shown).collect();
+        let freed = shown.into_iter().filter_map(|key| self.end(written, &key)).collect();
         debug_assert!(self.is_consistent());
         freed
     }
 
     /// What the key waits for.
-    pub(super) fn awaited_by(&self, key: &ObjectKey) -> Vec<(Written, Awaited)> {
-        self.by_key.get(key).into_iter().flatten().map(|written| (written.clone(), self.waits[written].awaited)).collect()
+    pub(super) fn awaited_by(&self, key: &ObjectKey) -> Vec<Written> {
+        self.by_key.get(key).into_iter().flatten().cloned().collect()
+    }
+
+    /// Notes what the cache shows of an object, for a key whose turn it is. What nobody can tell is not waited for.
+    pub(super) fn looked(&mut self, key: &ObjectKey, written: &Written, seen: Option<Seen>) {
+        let wait = self.waits.get(written).and_then(|waits| waits.get(key));
+        if wait.is_some_and(|wait| seen.is_none_or(|seen| wait.awaited.is_shown_by(seen))) {
+            self.end(written, key);
+        }
+        debug_assert!(self.is_consistent());
     }
 
     /// Until when the key must be held back; `None` lets it through. Waits that took too long are given up.
     pub(super) fn held_until(&mut self, key: &ObjectKey, now: Instant) -> Option<Instant> {
-        let late: Vec<_> = self.by_key.get(key)?.iter().filter(|written| self.waits[*written].until <= now).cloned().collect();
+        let late: Vec<_> = self.by_key.get(key)?.iter().filter(|written| self.waits[*written][key].until <= now).cloned().collect();
         for written in &late {
             tracing::warn!(key = %key, cache = %written.0, object = %written.1, "a write did not show up in the cache in time, going on without");
-            self.end(written);
+            self.end(written, key);
         }
-        let until = self.by_key.get(key)?.iter().map(|written| self.waits[written].until).max();
+        let until = self.by_key.get(key)?.iter().map(|written| self.waits[written][key].until).max();
         if until.is_some() {
             self.held.insert(key.clone());
         }
@@ -111,21 +136,28 @@ impl Gate {
         until
     }
 
-    fn end(&mut self, written: &Written) -> Option<ObjectKey> {
-        let wait = self.waits.remove(written)?;
-        let left = self.by_key.get_mut(&wait.reconciling)?;
+    fn end(&mut self, written: &Written, key: &ObjectKey) -> Option<ObjectKey> {
+        let waits = self.waits.get_mut(written)?;
+        waits.remove(key)?;
+        if waits.is_empty() {
+            self.waits.remove(written);
+        }
+        self.len -= 1;
+        let left = self.by_key.get_mut(key)?;
         left.remove(written);
         if !left.is_empty() {
             return None;
         }
-        self.by_key.remove(&wait.reconciling);
-        self.held.take(&wait.reconciling)
+        self.by_key.remove(key);
+        self.held.take(key)
     }
 
     fn is_consistent(&self) -> bool {
-        self.waits.len() > 64
-            || (self.by_key.values().map(HashSet::len).sum::<usize>() == self.waits.len()
-                && self.waits.iter().all(|(written, wait)| self.by_key.get(&wait.reconciling).is_some_and(|set| set.contains(written)))
+        let pairs = || self.waits.iter().flat_map(|(written, waits)| waits.keys().map(move |key| (written, key)));
+        self.len > 64
+            || (pairs().count() == self.len
+                && self.by_key.values().map(HashSet::len).sum::<usize>() == self.len
+                && pairs().all(|(written, key)| self.by_key.get(key).is_some_and(|set| set.contains(written)))
                 && self.held.iter().all(|key| self.by_key.contains_key(key)))
     }
 }
@@ -144,10 +176,10 @@ mod tests {
         assert!(gate.wrote(&owner, pod("x"), Awaited::Version(7), now));
         assert!(gate.wrote(&owner, pod("y"), Awaited::Gone, now));
         assert!(gate.held_until(&owner, now).is_some());
-        assert_eq!(gate.saw(&pod("x"), Seen::Version(6)), None, "older than the write");
-        assert_eq!(gate.saw(&pod("x"), Seen::Version(8)), None, "y is still there");
-        assert_eq!(gate.saw(&pod("y"), Seen::Version(9)), None, "y is still there");
-        assert_eq!(gate.saw(&pod("y"), Seen::Gone), Some(owner.clone()));
+        assert!(gate.saw(&pod("x"), Seen::Version(6)).is_empty(), "older than the write");
+        assert!(gate.saw(&pod("x"), Seen::Version(8)).is_empty(), "y is still there");
+        assert!(gate.saw(&pod("y"), Seen::Version(9)).is_empty(), "y is still there");
+        assert_eq!(gate.saw(&pod("y"), Seen::Gone { at: None }), std::slice::from_ref(&owner));
         assert_eq!(gate.held_until(&owner, now), None);
     }
 
@@ -162,8 +194,40 @@ mod tests {
     async fn deleted_object_is_not_waited_for() {
         let (mut gate, owner, now) = (Gate::default(), ObjectKey::cluster("owner"), Instant::now());
         gate.wrote(&owner, pod("x"), Awaited::Version(7), now);
-        gate.saw(&pod("x"), Seen::Gone);
+        gate.saw(&pod("x"), Seen::Gone { at: Some(8) });
         assert_eq!(gate.held_until(&owner, now), None);
+    }
+
+    /// The second write used to be waited for in place of the first one, so that its writer went on too early.
+    #[tokio::test(start_paused = true)]
+    async fn two_writers_of_one_object_each_wait_for_their_write() {
+        let (mut gate, now) = (Gate::default(), Instant::now());
+        let (one, two) = (ObjectKey::cluster("one"), ObjectKey::cluster("two"));
+        gate.wrote(&one, pod("x"), Awaited::Version(7), now);
+        gate.wrote(&two, pod("x"), Awaited::Version(9), now);
+        assert!(gate.held_until(&one, now).is_some() && gate.held_until(&two, now).is_some());
+        assert_eq!(gate.saw(&pod("x"), Seen::Version(8)), [one]);
+        assert_eq!(gate.saw(&pod("x"), Seen::Version(9)), [two]);
+    }
+
+    /// The deletion's event used to let the key through before the cache had the new object.
+    #[tokio::test(start_paused = true)]
+    async fn object_made_again_is_awaited_past_its_deletion() {
+        let (mut gate, owner, now) = (Gate::default(), ObjectKey::cluster("owner"), Instant::now());
+        gate.wrote(&owner, pod("x"), Awaited::Gone, now);
+        gate.wrote(&owner, pod("x"), Awaited::Version(9), now);
+        gate.saw(&pod("x"), Seen::Gone { at: Some(8) });
+        assert!(gate.held_until(&owner, now).is_some(), "the new one is not there yet");
+        assert_eq!(gate.saw(&pod("x"), Seen::Version(9)), [owner]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_in_another_order_wait_for_the_newest() {
+        let (mut gate, owner, now) = (Gate::default(), ObjectKey::cluster("owner"), Instant::now());
+        gate.wrote(&owner, pod("x"), Awaited::Version(9), now);
+        gate.wrote(&owner, pod("x"), Awaited::Version(7), now);
+        gate.saw(&pod("x"), Seen::Version(8));
+        assert!(gate.held_until(&owner, now).is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -172,7 +236,7 @@ mod tests {
         gate.wrote(&owner, pod("x"), Awaited::Version(7), now);
         assert_eq!(gate.held_until(&owner, now), Some(now + WAIT_MAX));
         assert_eq!(gate.held_until(&owner, now + WAIT_MAX), None);
-        assert_eq!(gate.saw(&pod("x"), Seen::Version(7)), None);
+        assert!(gate.saw(&pod("x"), Seen::Version(7)).is_empty());
     }
 
     #[tokio::test(start_paused = true)]

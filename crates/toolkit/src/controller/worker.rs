@@ -42,7 +42,8 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
     async fn handle(&self, item: Item<ObjectKey>, stop: &CancellationToken) {
         let now = Instant::now();
         if let Some(until) = self.core.held_until(item.key(), now) {
-            return self.put_back(&item, (until - now).min(LOOK_AGAIN));
+            tracing::debug!(controller = %self.core.name, object = %item.key(), "the cache is older than the last write, waiting for it");
+            return self.core.put_back(&item, (until - now).min(LOOK_AGAIN));
         }
         let span = info_span!("reconcile", controller = %self.core.name, object = %item.key(), causes = %item.causes(), attempt = item.failures() + 1, result = field::Empty);
         async {
@@ -131,15 +132,5 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
             at: Instant::now(),
         };
         AddOpts { priority: item.priority(), cause: Some(cause), ..AddOpts::default() }
-    }
-
-    /// Gives a key back unread, with all its causes, until its own writes show up.
-    fn put_back(&self, item: &Item<ObjectKey>, delay: Duration) {
-        tracing::debug!(controller = %self.core.name, object = %item.key(), "the cache is older than the last write, waiting for it");
-        let again = AddOpts { after: Some(delay), priority: item.priority(), ..AddOpts::default() };
-        self.core.add(item.key().clone(), again.clone());
-        for cause in item.causes().iter() {
-            self.core.add(item.key().clone(), AddOpts { cause: Some(cause.clone()), ..again.clone() });
-        }
     }
 }

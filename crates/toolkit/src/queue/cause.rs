@@ -93,7 +93,7 @@ impl Causes {
     /// Merges one more cause into the set.
     pub fn add(&mut self, cause: Cause) {
         let Some(known) = &mut self.0 else {
-            self.0 = Some(Box::new(Known { first: cause, more: Vec::new(), omitted: 0 }));
+            *self = cause.into();
             return;
         };
         let mut all = std::iter::once(&mut known.first).chain(&mut known.more);
@@ -104,6 +104,18 @@ impl Causes {
         } else {
             known.omitted += 1;
         }
+    }
+
+    /// Merges another set into this one.
+    pub(super) fn merge(&mut self, others: Self) {
+        let Some(others) = others.0 else { return };
+        if self.0.is_none() {
+            self.0 = Some(others);
+            return;
+        }
+        let Known { first, more, omitted } = *others;
+        std::iter::once(first).chain(more).for_each(|cause| self.add(cause));
+        self.0.iter_mut().for_each(|known| known.omitted += omitted);
     }
 
     /// The causes, first come first.
@@ -119,6 +131,12 @@ impl Causes {
     /// Whether nobody gave a cause.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
+    }
+}
+
+impl From<Cause> for Causes {
+    fn from(cause: Cause) -> Self {
+        Self(Some(Box::new(Known { first: cause, more: Vec::new(), omitted: 0 })))
     }
 }
 

@@ -140,7 +140,13 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
             (Some(after), Some(limited)) => after.min(limited),
             (after, limited) => after.or(limited).unwrap_or_default(),
         };
-        self.0.shared.add(key, Add { delay, priority: opts.priority, line: opts.line, cause: opts.cause });
+        let causes = opts.cause.map(Causes::from).unwrap_or_default();
+        self.0.shared.add(key, Add { delay, priority: opts.priority, line: opts.line, causes });
+    }
+
+    /// Has a key that a worker did nothing about come back after a delay, for the causes it came for.
+    pub(crate) fn put_back(&self, item: &Item<T>, delay: Duration, line: Line) {
+        self.0.shared.add(item.key().clone(), Add { delay, priority: item.priority(), line, causes: item.causes().clone() });
     }
 
     /// Starts the key's back-off afresh. What is queued stays queued.

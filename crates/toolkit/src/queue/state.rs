@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::cause::{Cause, Causes};
+use super::cause::Causes;
 use super::ready::{Line, Priority, Ready};
 use super::slots::{Slot, SlotIndex, Slots};
 
@@ -25,7 +25,7 @@ pub(super) struct Add {
     pub(super) delay: Duration,
     pub(super) priority: Priority,
     pub(super) line: Line,
-    pub(super) cause: Option<Cause>,
+    pub(super) causes: Causes,
 }
 
 /// What a worker gets.
@@ -80,9 +80,7 @@ impl<T: Clone + Eq + Hash> State<T> {
         if !entry.dirty {
             entry.line = add.line;
         }
-        if let Some(cause) = add.cause {
-            entry.causes.add(cause);
-        }
+        entry.causes.merge(add.causes);
         let news = if add.delay.is_zero() {
             let now = self.measured.then(now);
             self.mark_dirty(slot, add.priority, now)

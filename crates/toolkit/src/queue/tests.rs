@@ -255,6 +255,28 @@ async fn causes_arrive_merged_and_once() {
     assert_eq!(queue.try_get().unwrap().causes().to_string(), "Pod x deleted");
 }
 
+/// Each of its causes used to count as another retry.
+#[tokio::test(start_paused = true)]
+async fn key_put_back_keeps_its_causes_and_counts_once() {
+    let queue = queue();
+    for name in ["x", "y"] {
+        let cause = Cause {
+            kind: "Pod".into(),
+            key: ObjectKey::cluster(name),
+            resource_version: None,
+            event: CauseEvent::Added,
+            at: Instant::now(),
+        };
+        queue.add_with_opts("a", AddOpts { cause: Some(cause), ..AddOpts::default() });
+    }
+    let item = queue.try_get().unwrap();
+    queue.put_back(&item, Duration::from_secs(1), Line::default());
+    item.done();
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(queue.stats().retries_total, 1);
+    assert_eq!(queue.try_get().unwrap().causes().to_string(), "Pod x added, Pod y added");
+}
+
 #[tokio::test(start_paused = true)]
 async fn queue_forgets_keys_it_has_nothing_to_say_about() {
     let queue: WorkQueue<u32> = WorkQueue::default();
