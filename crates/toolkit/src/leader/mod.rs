@@ -208,52 +208,71 @@ impl LeaderElector {
     async fn try_once(&mut self) -> Result<bool, kube::Error> {
         if let Some(observed) = self.observed.as_ref().filter(|observed| observed.is_held_by(&self.options.identity)) {
             // Nobody writes a lease that another holds, so the version seen last is the current one nearly always.
-            let lease = observed.renewed(&self.options, self.clock.now());
+            let lease = observed.with(observed.renewed(&self.options, self.clock.now()));
             if self.write(lease).await.is_ok() {
                 return Ok(true);
             }
             self.metrics.count_slowpath(&self.options.name);
         }
-        match self.leases.get_opt(&self.options.name).await? {
-            None => {
-                let metadata = ObjectMeta {
-                    name: Some(self.options.name.clone()),
-                    namespace: Some(self.options.namespace.clone()),
-                    ..ObjectMeta::default()
-                };
-                let lease = Lease { metadata, spec: Some(record::first(&self.options, self.clock.now())) };
-                let created = self.leases.create(&PostParams::default(), &lease).await?;
-                self.observed = Some(Observed::new(created, Instant::now()));
-                Ok(true)
-            }
-            Some(lease) => {
-                let observed = Observed::after(self.observed.take(), lease, Instant::now());
-                let step = observed.step(&self.options, Instant::now(), self.clock.now());
-                self.observed = Some(observed);
-                match step {
-                    Step::Wait => Ok(false),
-                    Step::Take(lease) => self.write(*lease).await.map(|()| true),
-                }
-            }
+        let found = self.leases.get_opt(&self.options.name).await?;
+        let exists = found.is_some();
+        if let Some(lease) = found {
+            self.observed = Some(Observed::after(self.observed.take(), lease, Instant::now()));
         }
+        // Whoever holds a lease that was deleted does not know yet, so what was observed of it still counts; and the
+        // numbers of terms go on from there.
+        let step = match &self.observed {
+            Some(observed) => observed.step(&self.options, Instant::now(), self.clock.now()),
+            None => Step::Take(Box::new(record::first(&self.options, self.clock.now()))),
+        };
+        let Step::Take(spec) = step else { return Ok(false) };
+        let lease = match &self.observed {
+            Some(observed) if exists => observed.with(*spec),
+            _ => Lease { metadata: self.metadata(), spec: Some(*spec) },
+        };
+        self.write(lease).await.map(|()| true)
     }
 
+    /// That of a lease which does not exist yet.
+    fn metadata(&self) -> ObjectMeta {
+        let (name, namespace) = (Some(self.options.name.clone()), Some(self.options.namespace.clone()));
+        ObjectMeta { name, namespace, ..ObjectMeta::default() }
+    }
+
+    /// Writes over the lease that was read, or makes a new one. Fails if somebody else came first.
     async fn write(&mut self, lease: Lease) -> Result<(), kube::Error> {
-        let stored = self.leases.replace(&self.options.name, &PostParams::default(), &lease).await?;
+        let options = PostParams::default();
+        let stored = match lease.metadata.resource_version {
+            Some(_) => self.leases.replace(&self.options.name, &options, &lease).await?,
+            None => self.leases.create(&options, &lease).await?,
+        };
         self.observed = Some(Observed::new(stored, Instant::now()));
         Ok(())
     }
 
     /// Gives the lease back, if it is still ours.
     async fn release(&mut self) {
-        let Some(observed) = self.observed.as_ref().filter(|observed| observed.is_held_by(&self.options.identity)) else { return };
-        let lease = observed.released(self.clock.now());
         let limit = Instant::now() + self.options.request_time_max();
-        match timeout_at(limit, self.write(lease)).await {
+        match timeout_at(limit, self.try_release()).await {
             Ok(Ok(())) => tracing::info!(lease = %self.options.name, "gave the lease back"),
             Ok(Err(error)) => tracing::warn!(lease = %self.options.name, %error, "cannot give the lease back, it runs out by itself"),
             Err(_) => tracing::warn!(lease = %self.options.name, "cannot give the lease back in time, it runs out by itself"),
         }
+    }
+
+    async fn try_release(&mut self) -> Result<(), kube::Error> {
+        while let Some(observed) = self.observed.as_ref().filter(|observed| observed.is_held_by(&self.options.identity)) {
+            let lease = observed.with(observed.released(self.clock.now()));
+            match self.write(lease).await {
+                // The server took a renewal that ended with the work, before its answer came.
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    let lease = self.leases.get(&self.options.name).await?;
+                    self.observed = Some(Observed::new(lease, Instant::now()));
+                }
+                written => return written,
+            }
+        }
+        Ok(())
     }
 }
 

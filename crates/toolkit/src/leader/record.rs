@@ -1,6 +1,6 @@
 //! The record in a Lease: who holds it, since when this process knows, and what may be done about it.
 //!
-//! In: the lease as read, and local time. Out: wait, or the lease to write.
+//! In: the lease as read, and local time. Out: wait, or the record to write.
 //! Holds: a foreign record is left alone for its whole duration after this process saw it change last.
 //!
 //! Pure: times are passed in.
@@ -27,7 +27,7 @@ pub(super) enum Step {
     /// Somebody else leads, or did until a moment ago.
     Wait,
     /// Write this.
-    Take(Box<Lease>),
+    Take(Box<LeaseSpec>),
 }
 
 /// The record of a new lease.
@@ -71,32 +71,30 @@ impl Observed {
         if !self.holder().is_empty() && now < self.at + Duration::from_secs(duration) {
             return Step::Wait;
         }
-        let mut lease = self.lease.clone();
-        lease.spec = Some(LeaseSpec { lease_transitions: Some(self.transitions() + 1), ..first(options, wall) });
-        Step::Take(Box::new(lease))
+        Step::Take(Box::new(LeaseSpec { lease_transitions: Some(self.transitions() + 1), ..first(options, wall) }))
     }
 
     /// The same holder, a little later.
-    pub(super) fn renewed(&self, options: &LeaderOptions, wall: Timestamp) -> Lease {
-        let mut lease = self.lease.clone();
-        let spec = lease.spec.get_or_insert_default();
-        spec.renew_time = Some(MicroTime(wall));
-        spec.lease_duration_seconds = Some(seconds(options.lease_duration));
-        lease
+    pub(super) fn renewed(&self, options: &LeaderOptions, wall: Timestamp) -> LeaseSpec {
+        let lease_duration_seconds = Some(seconds(options.lease_duration));
+        LeaseSpec { renew_time: Some(MicroTime(wall)), lease_duration_seconds, ..self.spec() }
     }
 
     /// Nobody, and free at once.
-    pub(super) fn released(&self, wall: Timestamp) -> Lease {
-        let mut lease = self.lease.clone();
-        lease.spec = Some(LeaseSpec {
+    pub(super) fn released(&self, wall: Timestamp) -> LeaseSpec {
+        LeaseSpec {
             holder_identity: Some(String::new()),
             lease_duration_seconds: Some(1),
             acquire_time: Some(MicroTime(wall)),
             renew_time: Some(MicroTime(wall)),
             lease_transitions: self.spec().lease_transitions,
             ..LeaseSpec::default()
-        });
-        lease
+        }
+    }
+
+    /// The lease with another record, to be written over this one and no other.
+    pub(super) fn with(&self, spec: LeaseSpec) -> Lease {
+        Lease { spec: Some(spec), ..self.lease.clone() }
     }
 
     fn holder(&self) -> &str {
@@ -153,10 +151,10 @@ mod tests {
         let options = LeaderOptions::new("kube-system", "lock", "me");
         for (holder, transitions) in [("", 4), ("me", 3)] {
             let observed = Observed::new(lease(holder, 15, 100), Instant::now());
-            let Step::Take(lease) = observed.step(&options, Instant::now(), Timestamp::UNIX_EPOCH) else {
+            let Step::Take(spec) = observed.step(&options, Instant::now(), Timestamp::UNIX_EPOCH) else {
                 panic!("{holder:?} leads nothing")
             };
-            assert_eq!(lease.spec.unwrap().lease_transitions, Some(transitions), "from {holder:?}");
+            assert_eq!(spec.lease_transitions, Some(transitions), "from {holder:?}");
         }
     }
 }

@@ -123,6 +123,49 @@ async fn leader_whose_lease_was_taken_stops_at_once() {
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
+/// A deleted lease used to start again at term 0, and whoever came first led, also while the leader still worked.
+#[tokio::test(start_paused = true)]
+async fn deleted_lease_is_made_again_in_its_term() {
+    let server = ApiServer::builder().seed(1).start().await.unwrap();
+    let (history, start) = (History::default(), Instant::now());
+    let first = candidate(&server, "first", &history, start);
+    until(&history, 1).await;
+    first.stop.cancel();
+    let _second = candidate(&server, "second", &history, start);
+    until(&history, 2).await;
+    let (leases, term) = (Api::<Lease>::namespaced(server.client(), "default"), Term { number: 1, holder: "second".into() });
+    let _third = candidate(&server, "third", &history, start);
+    for _ in 0..20 {
+        sleep(Duration::from_millis(4700)).await;
+        leases.delete("lock", &Default::default()).await.unwrap();
+    }
+    sleep(Duration::from_secs(3)).await;
+    assert!(term.is_current(&leases, "lock").await.unwrap());
+    assert_eq!(history.lock().unwrap().len(), 2, "who saw the lease leaves its holder time");
+}
+
+/// A renewal that the server took while the work ended used to keep the lease for its whole duration.
+#[tokio::test(start_paused = true)]
+async fn lease_is_given_back_also_while_it_is_renewed() {
+    let server = ApiServer::builder().seed(1).start().await.unwrap();
+    let service = server.service();
+    let slow_to_answer = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (service, writes) = (service.clone(), request.method() == http::Method::PUT);
+        async move {
+            let answer = service.oneshot(request).await;
+            sleep(Duration::from_secs(u64::from(writes))).await;
+            answer
+        }
+    });
+    let clock = WallClock::starting_at(jiff::Timestamp::from_second(1_700_000_000).unwrap());
+    let (options, client) = (LeaderOptions::new("default", "lock", "me"), kube::Client::new(slow_to_answer, "default"));
+    let elector = LeaderElector::new(client, options, clock, Entropy::seeded(1), Metrics::new()).unwrap();
+    let work = |_| sleep(Duration::from_millis(2500));
+    assert!(matches!(elector.run(CancellationToken::new(), work).await, Ok(Some(()))));
+    let lease = Api::<Lease>::namespaced(server.client(), "default").get("lock").await.unwrap();
+    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some(""));
+}
+
 /// What a store that knows terms does: it refuses writes of an earlier one than it has seen.
 #[derive(Default)]
 struct Fenced {
