@@ -94,6 +94,12 @@ impl<K> Collected<K> {
         Self { objects: Vec::new(), unreadable: Vec::new() }
     }
 
+    /// It went before the list was complete.
+    fn forget(&mut self, key: &ObjectKey) {
+        self.objects.retain(|object| object.key != *key);
+        self.unreadable.retain(|unreadable| unreadable != key);
+    }
+
     fn replace(self, resource_version: &str) -> Vec<Change<K>> {
         let Self { objects, unreadable } = self;
         vec![Change::Replaced { objects, unreadable, resource_version: resource_version.to_owned() }]
@@ -181,7 +187,7 @@ impl<K: Resource> Course<K> {
     fn collect(&mut self, mut collected: Collected<K>, event: SourceEvent<Arrival<K>>, changes: &mut Vec<Change<K>>) -> Phase<K> {
         match event {
             SourceEvent::Applied(object) => collected.objects.push(object),
-            SourceEvent::Deleted { key, .. } => collected.objects.retain(|object| object.key != key),
+            SourceEvent::Deleted { key, .. } => collected.forget(&key),
             SourceEvent::Undecodable(undecodable) => collected.unreadable.extend(undecodable.key),
             SourceEvent::Bookmark { ends_initial_events: false, .. } => {}
             SourceEvent::Bookmark { resource_version, ends_initial_events: true } => {
@@ -289,7 +295,7 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
-    use crate::cached::Cached;
+    use crate::{cached::Cached, source::Undecodable};
 
     fn seen(word: &str) -> Seen<Arrival<ConfigMap>> {
         let (verb, rest) = word.split_once(':').unwrap_or((word, ""));
@@ -363,6 +369,26 @@ mod tests {
     #[test]
     fn streamed_list_goes_on_as_the_watch() {
         check(InitialList::Streamed, "opened apply:3 apply:2 end:5 apply:6 ended", "stream read read read !2 read read watch@6");
+    }
+
+    /// An object that could not be read used to count as listed although it went before the end of the list, so that its
+    /// earlier form stayed in the cache.
+    #[test]
+    fn object_that_goes_during_the_list_is_not_listed() {
+        let key = ObjectKey::of(&ConfigMap::default());
+        let gone = || SourceEvent::Deleted { key: key.clone(), object: None, resource_version: None };
+        let garbled = Undecodable { key: Some(key.clone()), resource_version: None, reason: String::new() };
+        for first in [SourceEvent::Applied(object("3")), SourceEvent::Undecodable(garbled)] {
+            let (mut course, _) = Course::new(InitialList::Streamed, 500).next(Seen::Opened);
+            for event in [first, gone()] {
+                (course, _) = course.next(Seen::Event(event));
+            }
+            let (_, changes) = course.next(seen("end:5"));
+            assert!(
+                matches!(&changes[..], [Change::Replaced { objects, unreadable, .. }] if objects.is_empty() && unreadable.is_empty()),
+                "{changes:?}"
+            );
+        }
     }
 
     #[test]
