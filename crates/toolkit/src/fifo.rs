@@ -15,6 +15,9 @@ use crate::{cached::Cached, key::ObjectKey};
 /// Deltas in one batch at most, except for a relist, which is never split.
 pub(crate) const BATCH_MAX: usize = 1000;
 
+/// The objects that one reflector brought into an index.
+pub(crate) type KnownKeys = BTreeSet<Arc<ObjectKey>>;
+
 /// An object on its way into a cache.
 #[derive(Debug)]
 pub(crate) struct Arrival<K> {
@@ -61,14 +64,20 @@ pub(crate) struct Batch<K> {
 #[derive(Debug)]
 pub(crate) struct DeltaFifo<K> {
     /// Every key that exists once all queued batches are applied.
-    known: BTreeSet<Arc<ObjectKey>>,
+    known: KnownKeys,
     /// Oldest first. None is empty but lists and bookmarks.
     queue: VecDeque<Batch<K>>,
 }
 
 impl<K: Resource> DeltaFifo<K> {
-    pub(crate) fn new() -> Self {
-        Self { known: BTreeSet::new(), queue: VecDeque::new() }
+    /// An empty queue to an index that has these objects already.
+    pub(crate) fn knowing(known: KnownKeys) -> Self {
+        Self { known, queue: VecDeque::new() }
+    }
+
+    /// The objects that the index has once it was emptied.
+    pub(crate) fn into_known(self) -> KnownKeys {
+        self.known
     }
 
     /// Queues a change behind all others.
@@ -201,7 +210,7 @@ mod tests {
     }
 
     fn check(changes: &str, batches_wanted: &[&str]) {
-        let mut fifo = DeltaFifo::new();
+        let mut fifo = DeltaFifo::knowing(KnownKeys::new());
         changes.split_whitespace().for_each(|text| fifo.push(change(text)));
         let batches: Vec<_> = std::iter::from_fn(|| fifo.pop()).map(|batch| printed(&batch)).collect();
         assert_eq!(batches, batches_wanted, "after {changes}");
@@ -238,8 +247,18 @@ mod tests {
     }
 
     #[test]
+    fn first_list_tells_what_became_of_the_objects_of_a_predecessor() {
+        let mut before = DeltaFifo::knowing(KnownKeys::new());
+        before.push(change("=1:a1,b1,c1"));
+        before.push(change("-c"));
+        let mut fifo = DeltaFifo::knowing(before.into_known());
+        fifo.push(change("=5:b1,d5"));
+        assert_eq!(fifo.pop().as_ref().map(printed).as_deref(), Some("-a +b1 +d5@5"));
+    }
+
+    #[test]
     fn batches_have_a_length() {
-        let mut fifo = DeltaFifo::new();
+        let mut fifo = DeltaFifo::knowing(KnownKeys::new());
         (0..2500).for_each(|n| fifo.push(Change::Applied(object("a", n))));
         let sizes: Vec<_> = std::iter::from_fn(|| fifo.pop()).map(|batch| batch.deltas.len()).collect();
         assert_eq!(sizes, [1000, 1000, 500]);
@@ -249,7 +268,7 @@ mod tests {
     fn random_histories_end_like_a_plain_map() {
         for seed in 0..2000 {
             let entropy = Entropy::seeded(seed);
-            let (mut fifo, mut server, mut seen) = (DeltaFifo::new(), BTreeMap::new(), BTreeMap::new());
+            let (mut fifo, mut server, mut seen) = (DeltaFifo::knowing(KnownKeys::new()), BTreeMap::new(), BTreeMap::new());
             for version in 1..30 {
                 let name = ["a", "b", "c", "d", "e"][usize::try_from(entropy.below(5)).expect("small")];
                 // A cut watch: the change happens and is not told, until the next list.

@@ -144,6 +144,50 @@ async fn unknown_kind_is_named_at_once_and_awaited() {
     running.stop().await;
 }
 
+/// What a handler was told, in order.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn push(&self, mark: &str, name: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{mark}{name}"));
+    }
+}
+
+impl EventHandler<ConfigMap> for Log {
+    fn on_add(&self, object: &Arc<ConfigMap>, _: bool) {
+        self.push("+", &object.name_any());
+    }
+    fn on_update(&self, _: &Arc<ConfigMap>, new: &Arc<ConfigMap>) {
+        self.push("~", &new.name_any());
+    }
+    fn on_delete(&self, last: Tombstone<ConfigMap>) {
+        self.push("-", &last.key.name);
+    }
+}
+
+/// From some namespaces to all, or back, everything used to be reported as deleted and added again.
+#[tokio::test(start_paused = true)]
+async fn objects_stay_in_namespaces_that_stay_watched() {
+    let server = server().await;
+    let client = server.client();
+    create(&client, "a", "x").await;
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
+    api.create(&PostParams::default(), &config_map("b", "x")).await.expect("it is created");
+    let here = |name: &str| Namespaces::Named([name.to_owned()].into());
+    let options = InformerOptions { namespaces: here("default"), labels: Some("app=x".into()), ..InformerOptions::default() };
+    let (running, log) = (Running::start(SharedInformer::<ConfigMap>::new(client.clone(), (), options)), Log::default());
+    running.informer.add_handler(log.clone(), HandlerOptions::default());
+    for (namespaces, objects) in [(here("default"), 1), (Namespaces::All, 2), (here("kube-system"), 1), (here("default"), 1)] {
+        running.informer.set_namespaces(namespaces);
+        sleep(Duration::from_secs(5)).await;
+        running.informer.wait_for_sync().await.expect("the server answers");
+        assert_eq!(running.informer.lister().len(), objects);
+    }
+    assert_eq!(*log.0.lock().unwrap_or_else(PoisonError::into_inner), ["+a", "+b", "-a", "-b", "+a"]);
+    running.stop().await;
+}
+
 /// Reads numbers where the server has text.
 #[derive(Clone, Debug, serde::Deserialize)]
 struct Numbers {

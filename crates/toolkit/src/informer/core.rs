@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     cached::{Cached, Warm},
-    fifo::Batch,
+    fifo::{Batch, Delta, KnownKeys},
     key::ObjectKey,
     locks::{Locks, Os},
     queue::CauseEvent,
@@ -131,11 +131,9 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
     pub(crate) fn apply(&self, scope: &Scope, batch: Batch<K>) {
         let mut distribution = self.distribution();
         let (is_list, version) = (batch.is_list, batch.resource_version.clone());
-        // Readers go on while index functions look at the objects.
-        let evaluated = self.index().evaluate(batch);
-        let transitions = self.index_mut().apply(evaluated);
+        let transitions = self.write(batch);
         let first_list = is_list && distribution.feeds.get(scope).is_some_and(|feed| !feed.listed);
-        // A feed that is being ended is none any more; its last batch takes its objects along.
+        // A feed that is being ended is none any more.
         if let Some(feed) = distribution.feeds.get_mut(scope) {
             self.counters.relists.fetch_add(u64::from(is_list), Ordering::Relaxed);
             feed.listed |= is_list;
@@ -144,13 +142,24 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
             feed.resource_version = version.or(feed.resource_version.take());
             self.tell_trace(&transitions, first_list, feed.resource_version.as_ref());
         }
-        distribution.slots.retain(|slot| !slot.removed.is_cancelled());
-        for slot in &distribution.slots {
-            slot.mailbox.note(&transitions, first_list);
-        }
+        distribution.tell(&transitions, first_list);
         if is_list {
             self.publish(&distribution);
         }
+    }
+
+    /// Takes objects out that no feed follows any more.
+    pub(crate) fn forget(&self, keys: KnownKeys) {
+        let deltas = keys.into_iter().map(|key| Delta::Deleted { key, object: None }).collect();
+        let mut distribution = self.distribution();
+        let transitions = self.write(Batch { deltas, resource_version: None, is_list: false });
+        distribution.tell(&transitions, false);
+    }
+
+    fn write(&self, batch: Batch<K>) -> Vec<Transition<K>> {
+        // Readers go on while index functions look at the objects.
+        let evaluated = self.index().evaluate(batch);
+        self.index_mut().apply(evaluated)
     }
 
     fn tell_trace(&self, transitions: &[Transition<K>], first_list: bool, version: Option<&String>) {
@@ -268,7 +277,8 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let objects = self.index().len();
         let distribution = self.distribution();
-        let mailboxes = || distribution.slots.iter().map(|slot| &slot.mailbox);
+        let wanted = |slot: &&Arc<Slot<K>>| !slot.removed.is_cancelled();
+        let mailboxes = || distribution.slots.iter().filter(wanted).map(|slot| &slot.mailbox);
         InformerStats {
             relists: read(relists),
             watches: read(watches),
@@ -298,6 +308,12 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
 }
 
 impl<K> Distribution<K> {
+    /// Queues what changed for every handler.
+    fn tell(&mut self, transitions: &[Transition<K>], in_initial_list: bool) {
+        self.slots.retain(|slot| !slot.removed.is_cancelled());
+        self.slots.iter().for_each(|slot| slot.mailbox.note(transitions, in_initial_list));
+    }
+
     fn status(&self) -> Status {
         Status {
             synced: self.started && self.feeds.values().all(|feed| feed.listed),

@@ -60,7 +60,8 @@ pub trait EventHandler<K>: Send + Sync {
 /// How a handler wants to be called.
 #[derive(Clone, Debug, Default)]
 pub struct HandlerOptions {
-    /// Every object is reported as updated to itself once in this time, which is a second at least; `None` never does.
+    /// Every object is reported as updated to itself once in this time, which is a second at least; zero never does.
+    /// `None` leaves it to the informer's options.
     pub resync: Option<Duration>,
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct Slot<K> {
 impl<K: Resource + Send + Sync + 'static> Slot<K> {
     /// Calls the handler until it is removed, or until `finish` and the mailbox is empty.
     pub(crate) async fn deliver(self: Arc<Self>, core: Arc<Core<K>>, finish: CancellationToken) {
-        let mut resync = self.options.resync.map(resync_timer);
+        let mut resync = self.options.resync.filter(|period| !period.is_zero()).map(resync_timer);
         loop {
             if !self.drain(&core.warm).await {
                 return;

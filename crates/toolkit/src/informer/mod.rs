@@ -24,7 +24,7 @@ use std::{
 
 use kube::{Client, Resource, core::ApiResource};
 use serde::de::DeserializeOwned;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{sync::watch, task::JoinSet, time::Duration};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 pub(crate) use self::options::Change;
@@ -43,6 +43,7 @@ use self::{
 use crate::{
     clock::Entropy,
     controller::kind_name,
+    fifo::KnownKeys,
     reflector::{InitialList, Prepare, Reflector},
     source::{KubeListWatch, ListWatch},
 };
@@ -68,6 +69,7 @@ struct Shared<K> {
     prepare: Arc<Prepare<K>>,
     initial: InitialList,
     page_size: u32,
+    resync: Option<Duration>,
     entropy: Entropy,
     ran: AtomicBool,
 }
@@ -154,6 +156,7 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
             prepare: Arc::new(prepare),
             initial: options.initial_list,
             page_size: options.page_size,
+            resync: options.resync,
             entropy: options.entropy,
             ran: AtomicBool::new(false),
         }))
@@ -172,6 +175,7 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
     /// Adds a handler, before the start or at any time after. Objects that are cached already come first, as added in
     /// the initial list. It is called while the informer runs.
     pub fn add_handler(&self, handler: impl EventHandler<K> + 'static, options: HandlerOptions) -> HandlerHandle {
+        let options = HandlerOptions { resync: options.resync.or(self.0.resync) };
         self.0.core.add_handler(Box::new(handler), options)
     }
 
@@ -188,7 +192,8 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
         self.0.core.add_index(name.into(), Arc::new(function))
     }
 
-    /// Changes the watched namespaces, also while it runs. Objects of namespaces that are left are reported as deleted.
+    /// Changes the watched namespaces, also while it runs. Objects of namespaces that are left are reported as deleted;
+    /// those of namespaces that go on being watched stay, also from some namespaces to all and back.
     pub fn set_namespaces(&self, namespaces: Namespaces) {
         self.0.namespaces.send_if_modified(|was| {
             let changed = *was != namespaces;
@@ -272,23 +277,25 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
         Ok(())
     }
 
-    /// Ends feeds that are no longer wanted, to their last deletion, then starts those that are new.
+    /// Ends feeds that are no longer wanted and starts those that are new. Objects that a new feed will list stay, and its
+    /// list tells what became of them; the others go.
     async fn follow(&self, scopes: &BTreeSet<Scope>, feeds: &mut BTreeMap<Scope, Feed>, stop: &CancellationToken) {
         let unwanted: Vec<_> = feeds.keys().filter(|scope| !scopes.contains(*scope)).cloned().collect();
-        for scope in unwanted {
-            if let Some(feed) = feeds.remove(&scope) {
-                feed.retire.cancel();
-                feed.ended().await;
-            }
+        let mut left = KnownKeys::new();
+        for feed in unwanted.iter().filter_map(|scope| feeds.remove(scope)).collect::<Vec<_>>() {
+            left.extend(feed.ended().await);
         }
-        for scope in scopes {
-            feeds.entry(scope.clone()).or_insert_with(|| self.feed(scope, stop));
+        for scope in scopes.iter().filter(|scope| !feeds.contains_key(*scope)).collect::<Vec<_>>() {
+            let (known, others) = left.into_iter().partition(|key| scope.is_none() || key.namespace == *scope);
+            left = others;
+            feeds.insert(scope.clone(), self.feed(scope, known, stop));
         }
+        self.0.core.forget(left);
     }
 
-    fn feed(&self, scope: &Scope, stop: &CancellationToken) -> Feed {
+    fn feed(&self, scope: &Scope, known: KnownKeys, stop: &CancellationToken) -> Feed {
         let shared = &self.0;
-        let retire = CancellationToken::new();
+        let stop = stop.child_token();
         let reflector = Reflector {
             source: (shared.sources)(scope.as_deref()),
             prepare: shared.prepare.clone(),
@@ -297,21 +304,24 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
             page_size: shared.page_size,
             entropy: shared.entropy.clone(),
         };
-        let task = AbortOnDropHandle::new(tokio::spawn(reflector.run(stop.clone(), retire.clone())));
-        Feed { retire, task }
+        let task = AbortOnDropHandle::new(tokio::spawn(reflector.run(known, stop.clone())));
+        Feed { stop, task }
     }
 }
 
 /// One running reflector.
 struct Feed {
-    retire: CancellationToken,
-    task: AbortOnDropHandle<()>,
+    stop: CancellationToken,
+    task: AbortOnDropHandle<KnownKeys>,
 }
 
 impl Feed {
-    async fn ended(self) {
-        if let Err(error) = self.task.await {
+    /// Ends it, and says what it leaves in the cache.
+    async fn ended(self) -> KnownKeys {
+        self.stop.cancel();
+        self.task.await.unwrap_or_else(|error| {
             tracing::error!(%error, "a reflector did not end by itself");
-        }
+            KnownKeys::new()
+        })
     }
 }

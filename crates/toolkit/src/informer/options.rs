@@ -2,7 +2,7 @@
 //! In: the user's choice. Out: what feeds and reflectors are made with.
 //! Holds: managedFields are dropped, and objects kept compact, unless somebody asks for them otherwise.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
@@ -136,6 +136,8 @@ pub struct InformerOptions<K> {
     pub initial_list: InitialList,
     /// Objects a page when the list is paged.
     pub page_size: u32,
+    /// How often handlers that do not say otherwise are told of every object again; `None` never.
+    pub resync: Option<Duration>,
     /// Where changes are traced as they reach the cache.
     pub trace: TraceBus,
     /// Where jitter comes from.
@@ -152,6 +154,7 @@ impl<K: Resource> Default for InformerOptions<K> {
             cache: CacheForm::default(),
             initial_list: InitialList::default(),
             page_size: PAGE_SIZE,
+            resync: None,
             trace: TraceBus::off(),
             entropy: Entropy::from_os(),
         }

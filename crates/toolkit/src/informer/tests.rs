@@ -283,6 +283,20 @@ async fn handler_is_reminded_at_its_own_pace() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn informer_sets_the_pace_for_handlers_that_do_not() {
+    let server = server_with("a");
+    let running = Running::start(informer(&server, InformerOptions { resync: Some(Duration::from_secs(60)), ..options(1) }));
+    let views = [None, Some(Duration::from_secs(30)), Some(Duration::ZERO)].map(|resync| {
+        let view = View::default();
+        running.informer.add_handler(view.clone(), HandlerOptions { resync });
+        view
+    });
+    sleep(Duration::from_secs(70)).await;
+    assert_eq!(views.map(|view| view.log().len()), [2, 3, 1]);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn removed_handler_hears_nothing_more() {
     let server = server_with("a");
     let running = Running::on(&server).await;
@@ -294,6 +308,18 @@ async fn removed_handler_hears_nothing_more() {
     server.apply("b");
     until(|| kept.lock().objects == server.content()).await;
     assert_eq!(gone.log(), ["*a"]);
+    running.stop().await;
+}
+
+/// What a removed handler had not been told used to count as backlog until the next change.
+#[tokio::test(start_paused = true)]
+async fn removed_handler_has_no_backlog() {
+    let server = server_with("ab");
+    let running = Running::on(&server).await;
+    let handle = running.informer.add_handler(View::default(), HandlerOptions::default());
+    assert_eq!(running.informer.stats().backlog, 2);
+    handle.remove();
+    assert_eq!(running.informer.stats().backlog, 0);
     running.stop().await;
 }
 

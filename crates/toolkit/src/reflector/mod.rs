@@ -25,7 +25,7 @@ pub(crate) use prepare::Prepare;
 
 use crate::{
     clock::Entropy,
-    fifo::{Arrival, BATCH_MAX, Change, DeltaFifo},
+    fifo::{Arrival, BATCH_MAX, DeltaFifo, KnownKeys},
     informer::core::Scope,
     source::{ListWatch, SourceError, SourceEvent, WatchRequest},
 };
@@ -56,16 +56,16 @@ struct OpenWatch<K> {
 }
 
 impl<K: Resource + Send + Sync + 'static> Reflector<K> {
-    /// Reflects until `stop`, which leaves the cache as it is, or `retire`, which takes the objects out of it.
-    pub(crate) async fn run(self, stop: CancellationToken, retire: CancellationToken) {
-        let mut fifo = DeltaFifo::new();
+    /// Reflects until `stop`, which leaves the cache as it is. Takes over the objects that are `known` to be in it, and says
+    /// in the end which ones are.
+    pub(crate) async fn run(self, known: KnownKeys, stop: CancellationToken) -> KnownKeys {
+        let mut fifo = DeltaFifo::knowing(known);
         let mut course = Course::new(self.initial, self.page_size);
         let mut watch = None;
         loop {
             let seen = tokio::select! {
                 biased;
-                () = stop.cancelled() => return,
-                () = retire.cancelled() => break,
+                () = stop.cancelled() => return fifo.into_known(),
                 seen = self.carry_out(course.want(), &mut watch) => seen,
             };
             for seen in seen {
@@ -76,8 +76,6 @@ impl<K: Resource + Send + Sync + 'static> Reflector<K> {
             }
             self.flush(&mut fifo);
         }
-        fifo.push(Change::Replaced { objects: Vec::new(), unreadable: Vec::new(), resource_version: String::new() });
-        self.flush(&mut fifo);
     }
 
     fn flush(&self, fifo: &mut DeltaFifo<K>) {
