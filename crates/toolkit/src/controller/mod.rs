@@ -22,7 +22,7 @@ use kube::Resource;
 use thiserror::Error;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Cause, CauseEvent, Entropy, HandlerHandle, HandlerOptions, Metrics, ObjectKey, Priority, QueueOptions, RateLimit, SharedInformer,
@@ -66,7 +66,7 @@ pub struct ControllerOptions {
     pub reconcile_timeout: Option<Duration>,
     /// How long the caches may take to sync.
     pub cache_sync_timeout: Duration,
-    /// Every object is reconciled again once in this time, at low priority.
+    /// Every object is reconciled again once in this time, at low priority; `None` leaves it to the informer's options.
     pub resync: Option<Duration>,
     /// Where metrics go.
     pub metrics: Metrics,
@@ -302,13 +302,18 @@ impl Controller {
     /// # Errors
     /// A cache cannot be filled, or not in time.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ControllerError> {
+        self.run_tracked(stop, &TaskTracker::new()).await
+    }
+
+    /// The same, for somebody who wants to know when the workers have ended after the future was dropped.
+    pub(crate) async fn run_tracked(self, stop: CancellationToken, tracker: &TaskTracker) -> Result<(), ControllerError> {
         match stop.run_until_cancelled(self.wait_for_sync()).await {
             None => return Ok(()),
             Some(synced) => synced?,
         }
         let mut workers = JoinSet::new();
         for _ in 0..self.workers {
-            workers.spawn((self.start)(stop.clone()));
+            workers.spawn(tracker.track_future((self.start)(stop.clone())));
         }
         while let Some(ended) = workers.join_next().await {
             // A worker catches what reconcilers do; what is left is a defect of ours, and hiding it would stop the work silently.

@@ -23,7 +23,7 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Controller, ControllerError, Entropy, LeaderElector, LeaderError, LeaderOptions, Metrics, SharedInformer, SharedInformerFactory,
@@ -106,10 +106,13 @@ pub enum ManagerError {
 struct Cache {
     check: Check,
     wait: Box<dyn Fn() -> BoxFuture<'static, Result<(), SyncError>> + Send + Sync>,
-    run: Work,
+    run: Run,
 }
 
-type Work = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), ManagerError>> + Send>;
+type Run = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), ManagerError>> + Send>;
+
+/// Tasks of its own are tracked, so that somebody can wait for them after it was cut off.
+type Work = Box<dyn FnOnce(CancellationToken, TaskTracker) -> BoxFuture<'static, Result<(), ManagerError>> + Send>;
 
 /// Runs caches, controllers and background work of one process.
 ///
@@ -170,7 +173,7 @@ impl Manager {
 
     /// Runs a controller while this process leads.
     pub fn controller(mut self, controller: Controller) -> Self {
-        self.work.push(Box::new(move |stop| Box::pin(async move { Ok(controller.run(stop).await?) })));
+        self.work.push(Box::new(move |stop, workers| Box::pin(async move { Ok(controller.run_tracked(stop, &workers).await?) })));
         self
     }
 
@@ -180,7 +183,7 @@ impl Manager {
         F: Future<Output = Result<(), Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
     {
         let name = name.into();
-        self.work.push(Box::new(move |stop| {
+        self.work.push(Box::new(move |stop, _| {
             Box::pin(async move { work(stop).await.map_err(|source| ManagerError::Background { name, source }) })
         }));
         self
@@ -235,6 +238,7 @@ impl Manager {
         // Failing anywhere stops the rest like a wish from outside does.
         let stop = stop.child_token();
         let (grace, work, options, client) = (self.options.grace, self.work, self.options, self.client);
+        let (mut tasks, workers) = (JoinSet::new(), TaskTracker::new());
         let working = async {
             for (check, wait) in &waits {
                 match stop.run_until_cancelled(wait()).await {
@@ -244,10 +248,10 @@ impl Manager {
                 tracing::debug!(check = check.name(), "synced");
             }
             match options.leader {
-                None => work_all(work, stop.clone()).await,
+                None => work_all(work, &mut tasks, &workers, stop.clone()).await,
                 Some(leader) => {
                     let elector = LeaderElector::new(client, leader, options.clock, options.entropy, options.metrics)?;
-                    elector.run(stop.clone(), |_| work_all(work, stop.clone())).await?.unwrap_or(Ok(()))
+                    elector.run(stop.clone(), |_| work_all(work, &mut tasks, &workers, stop.clone())).await?.unwrap_or(Ok(()))
                 }
             }
         };
@@ -261,11 +265,18 @@ impl Manager {
             ended = working => ended,
             () = late => Err(ManagerError::Grace(grace)),
         };
+        // What was cut off has ended before the caches go that it may read.
+        let cut_off = timeout(CLOSING_MAX, async {
+            tasks.shutdown().await;
+            workers.close();
+            workers.wait().await;
+        });
+        let cut_off = cut_off.await.map_err(|_| ManagerError::Grace(CLOSING_MAX));
         caches_closing.cancel();
         let closed = timeout(CLOSING_MAX, join_all(caches)).await;
         closing.cancel();
         let pages_closed = timeout(CLOSING_MAX, join_all(base)).await;
-        ended?;
+        ended.and(cut_off)?;
         for closed in [closed, pages_closed] {
             closed.unwrap_or(Err(ManagerError::Grace(CLOSING_MAX)))?;
         }
@@ -280,14 +291,18 @@ impl fmt::Debug for Manager {
 }
 
 /// Runs all work; the first failure stops the rest.
-async fn work_all(work: Vec<Work>, stop: CancellationToken) -> Result<(), ManagerError> {
-    let mut tasks = JoinSet::new();
+async fn work_all(
+    work: Vec<Work>,
+    tasks: &mut JoinSet<Result<(), ManagerError>>,
+    workers: &TaskTracker,
+    stop: CancellationToken,
+) -> Result<(), ManagerError> {
     let stop_all = stop.child_token();
     if work.is_empty() {
         stop.cancelled().await;
     }
     for work in work {
-        tasks.spawn(work(stop_all.clone()));
+        tasks.spawn(work(stop_all.clone(), workers.clone()));
     }
     let mut first = Ok(());
     while let Some(ended) = tasks.join_next().await {

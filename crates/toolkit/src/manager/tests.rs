@@ -81,6 +81,54 @@ async fn work_that_does_not_end_is_cut_off_after_the_grace() {
     assert_eq!(start.elapsed().as_secs(), 35);
 }
 
+/// Tasks that were cut off used to be on their way out still when the manager had returned.
+#[tokio::test(start_paused = true)]
+async fn nothing_runs_any_more_when_the_manager_returns() {
+    struct Ends(Calls, &'static str);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            self.0.lock().unwrap().push(format!("{} ended", self.1));
+        }
+    }
+    let server = ApiServer::builder().seed(1).start().await.unwrap();
+    let (calls, stop, closing) = (Calls::default(), CancellationToken::new(), CancellationToken::new());
+    create(&server, "a").await;
+    let maps = SharedInformer::<ConfigMap>::new(server.client(), (), InformerOptions::default());
+    let (worker, background) = (calls.clone(), Ends(calls.clone(), "background"));
+    let controller = Controller::of(&maps).reconcile_with(move |_: Request<ConfigMap>| {
+        let ends = Ends(worker.clone(), "worker");
+        async move {
+            std::future::pending::<()>().await;
+            drop(ends);
+            Ok(Outcome::Done)
+        }
+    });
+    let options = ManagerOptions { grace: Duration::ZERO, ..options(None) };
+    let manager = Manager::new(server.client(), options).controller(controller).background("for ever", async move |_| {
+        std::future::pending::<()>().await;
+        drop(background);
+        Ok(())
+    });
+    let cache = tokio::spawn({
+        let closing = closing.clone();
+        async move { maps.run(closing).await }
+    });
+    let (ran, ()) = tokio::join!(
+        async {
+            let ran = manager.run(stop.clone()).await;
+            assert_eq!(calls.lock().unwrap().len(), 2, "{:?}", calls.lock().unwrap());
+            ran
+        },
+        async {
+            sleep(Duration::from_secs(5)).await;
+            stop.cancel();
+        }
+    );
+    assert!(matches!(ran, Err(ManagerError::Grace(_))));
+    closing.cancel();
+    cache.await.unwrap().unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn standby_is_warm_and_takes_over() {
     let server = ApiServer::builder().seed(1).start().await.unwrap();
@@ -118,13 +166,46 @@ async fn failing_part_stops_the_others_in_order() {
     assert_eq!(*calls.lock().unwrap(), ["one begins a", "one ends a"], "what was begun came to its end");
 }
 
+async fn page(address: SocketAddr, path: &str) -> std::io::Result<String> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+async fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+#[tokio::test]
+async fn pages_are_served_before_the_caches_are_synced() {
+    let address = free_address().await;
+    let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<String>, std::convert::Infallible>>()
+    });
+    let client = Client::new(silent, "default");
+    let maps = SharedInformer::<ConfigMap>::new(client.clone(), (), InformerOptions::default());
+    let stop = CancellationToken::new();
+    let manager = Manager::new(client, ManagerOptions { pages: Some(address), ..options(None) }).cache(&maps);
+    let running = tokio::spawn(manager.run(stop.clone()));
+    let ready = loop {
+        match page(address, "/readyz").await {
+            Ok(ready) => break ready,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    assert!(ready.contains("500 Internal Server Error") && ready.contains("failed: not synced"), "{ready}");
+    assert!(page(address, "/healthz").await.unwrap().contains("200 OK"));
+    stop.cancel();
+    running.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn pages_are_served_while_it_runs() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let server = ApiServer::builder().seed(1).start().await.unwrap();
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
+    let address = free_address().await;
     let stop = CancellationToken::new();
     let manager = manager(&server, "one", ManagerOptions { pages: Some(address), ..options(None) }, &Calls::default(), Duration::ZERO);
     let health = manager.health();
@@ -133,10 +214,7 @@ async fn pages_are_served_while_it_runs() {
         tokio::task::yield_now().await;
     }
     for (path, words) in [("/healthz", "200 OK"), ("/readyz", "readyz check passed"), ("/metrics", "workqueue_depth")] {
-        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
+        let answer = page(address, path).await.unwrap();
         assert!(answer.contains(words), "{path}: {answer}");
     }
     stop.cancel();
