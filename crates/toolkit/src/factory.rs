@@ -152,7 +152,9 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(entry) = self.factory.lock().entries.remove(&self.id) {
+        let entry = self.factory.lock().entries.remove(&self.id);
+        // With the informer go its handlers, which may hold leases themselves: the lock must be free again.
+        if let Some(entry) = entry {
             entry.stop.cancel();
         }
     }

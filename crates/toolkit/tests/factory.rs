@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use bellerophon::{
-    FactoryNamespaces, FactoryOptions, InformerLease, InformerOptions, Lister, Metrics, SharedInformerFactory, SyncError, TraceBus,
-    TraceEvent,
+    EventHandler, FactoryNamespaces, FactoryOptions, HandlerOptions, InformerLease, InformerOptions, Lister, Metrics,
+    SharedInformerFactory, SyncError, Tombstone, TraceBus, TraceEvent,
 };
 use bellerophon_apiserver::ApiServer;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -106,6 +106,33 @@ async fn equal_wishes_share_one_informer_until_the_last_lease() {
     assert!(other.has_synced());
     running.stop().await;
     assert!(!again.has_synced());
+}
+
+/// Follows one kind for the sake of another.
+struct Holds(#[expect(dead_code, reason = "it is held, not read")] InformerLease<Namespace>);
+
+impl EventHandler<ConfigMap> for Holds {
+    fn on_add(&self, _: &Arc<ConfigMap>, _: bool) {}
+    fn on_update(&self, _: &Arc<ConfigMap>, _: &Arc<ConfigMap>) {}
+    fn on_delete(&self, _: Tombstone<ConfigMap>) {}
+}
+
+/// Dropping the last lease used to hang when a handler of that informer held a lease of the same factory.
+#[tokio::test]
+async fn handler_gives_back_the_lease_it_holds() {
+    let (_server, client) = three_namespaces().await;
+    let factory = SharedInformerFactory::new(client, FactoryOptions::default());
+    let config_maps = factory.informer::<ConfigMap>((), InformerOptions::default());
+    let namespaces = factory.cluster_informer::<Namespace>((), InformerOptions::default());
+    config_maps.add_handler(Holds(namespaces), HandlerOptions::default());
+    let (dropped, end) = std::sync::mpsc::sync_channel(1);
+    // Not joined: a thread that hangs must not hang the test.
+    std::thread::spawn(move || {
+        drop(config_maps);
+        dropped.send(()).expect("somebody listens");
+    });
+    end.recv_timeout(std::time::Duration::from_secs(20)).expect("the lease is dropped at once");
+    assert_eq!(format!("{factory:?}"), "SharedInformerFactory { informers: 0, .. }");
 }
 
 #[tokio::test(start_paused = true)]
