@@ -10,8 +10,9 @@ use clap::{
 };
 
 use bellerophon_cluster::Level;
+use bellerophon_operator::Operator;
 
-use crate::{failure::Failure, kubeconfig::KubeconfigOptions};
+use crate::{failure::Failure, kubeconfig::KubeconfigOptions, operators};
 
 /// Write, run, test and watch Kubernetes controllers: a Kubernetes API on your laptop, with nothing else installed.
 #[derive(Debug, Parser)]
@@ -87,6 +88,10 @@ pub(crate) struct UpOptions {
     #[arg(long, value_name = "N")]
     nodes: Option<u16>,
 
+    /// Which operators run: all, none, or names separated by commas; all in a full cluster unless said, else none
+    #[arg(long, value_name = "LIST")]
+    operators: Option<String>,
+
     /// Apply sample objects and print what comes of them as it happens
     #[arg(long)]
     pub(crate) demo: bool,
@@ -140,6 +145,10 @@ pub(crate) struct ManifestsArguments {
     /// Only the kinds they define
     #[arg(long)]
     pub(crate) crds_only: bool,
+
+    /// The image of this binary, where the cluster finds it
+    #[arg(long, value_name = "IMAGE", default_value = concat!("bellerophon:", env!("CARGO_PKG_VERSION")))]
+    pub(crate) image: String,
 }
 
 /// A form for people or for programs.
@@ -180,6 +189,15 @@ impl UpOptions {
                 Err(Failure::Misused("--nodes needs --cluster full".to_owned()).advising("see `bellerophon up --help`"))
             }
         }
+    }
+
+    /// Which operators run.
+    ///
+    /// # Errors
+    /// A name that no operator has.
+    pub(crate) fn operators(&self) -> Result<Vec<Operator>, Failure> {
+        let unless_said = if self.cluster == Acting::Full { "all" } else { "none" };
+        operators::named(self.operators.as_deref().unwrap_or(unless_said))
     }
 }
 
@@ -232,20 +250,38 @@ mod tests {
 
     #[test]
     fn nodes_are_for_whole_clusters() {
-        let cases: &[(&[&str], Option<Option<(Level, usize)>>)] = &[
-            (&[], Some(Some((Level::Full, 3)))),
-            (&["--nodes", "0"], Some(Some((Level::Full, 0)))),
-            (&["--cluster", "full", "--nodes", "5000"], Some(Some((Level::Full, 5000)))),
-            (&["--cluster", "core"], Some(Some((Level::Core, 0)))),
-            (&["--cluster", "none"], Some(None)),
-            (&["--cluster", "core", "--nodes", "1"], None),
-            (&["--cluster", "none", "--nodes", "1"], None),
-            (&["--cluster", "none", "--demo"], None),
+        type Wanted = Result<Option<(Level, usize)>, ()>;
+        let cases: &[(&[&str], Wanted)] = &[
+            (&[], Ok(Some((Level::Full, 3)))),
+            (&["--nodes", "0"], Ok(Some((Level::Full, 0)))),
+            (&["--cluster", "full", "--nodes", "5000"], Ok(Some((Level::Full, 5000)))),
+            (&["--cluster", "core"], Ok(Some((Level::Core, 0)))),
+            (&["--cluster", "none"], Ok(None)),
+            (&["--cluster", "core", "--nodes", "1"], Err(())),
+            (&["--cluster", "none", "--nodes", "1"], Err(())),
+            (&["--cluster", "none", "--demo"], Err(())),
         ];
         for (line, wanted) in cases {
             let read = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat()).expect("a command line");
             let Command::Up(options) = read.command else { panic!("another command") };
-            assert_eq!(options.cluster().ok(), *wanted, "{line:?}");
+            assert_eq!(options.cluster().map_err(|_| ()), *wanted, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn operators_come_with_whole_clusters_or_by_name() {
+        let cases: &[(&[&str], Option<usize>)] = &[
+            (&[], Some(operators::ALL.len())),
+            (&["--operators", "none"], Some(0)),
+            (&["--operators", "icecream"], Some(1)),
+            (&["--cluster", "core"], Some(0)),
+            (&["--cluster", "none", "--operators", "fruit,secsynch"], Some(2)),
+            (&["--operators", "vanilla"], None),
+        ];
+        for (line, wanted) in cases {
+            let read = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat()).expect("a command line");
+            let Command::Up(options) = read.command else { panic!("another command") };
+            assert_eq!(options.operators().ok().map(|found| found.len()), *wanted, "{line:?}");
         }
     }
 

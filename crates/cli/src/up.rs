@@ -2,13 +2,14 @@
 //! In: options. Out: a kubeconfig, the facts of the start, and whatever clients ask for.
 //! Holds: nobody is told of a cluster that is not ready; a start that fails ends everything it began.
 //!
-//! Start: server → loops and nodes → ready. Stop: loops and nodes → server.
+//! Start: server → loops and nodes → operators → ready. Stop: operators → loops and nodes → server.
 
 use std::{future::pending, io::stdout, net::SocketAddr};
 
-use bellerophon::{TraceBus, WallClock};
+use bellerophon::{ManagerOptions, TraceBus, WallClock};
 use bellerophon_apiserver::ApiServer;
 use bellerophon_cluster::Cluster;
+use bellerophon_operator::{Operator, RunOptions, Running as Operators, define};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
@@ -21,9 +22,10 @@ use crate::{arguments::UpOptions, demo, failure::Failure, ready::Ready, stop::Si
 pub(crate) async fn up(options: &UpOptions, started: Instant) -> Result<(), Failure> {
     let no_signals = || Failure::caused_by("cannot listen for signals");
     let mut signals = Signals::listen().map_err(no_signals())?;
+    let operators = options.operators()?;
     let mut running = Running::start(options).await?;
     let served = tokio::select! {
-        served = running.serve(options, started) => served,
+        served = running.serve(options, &operators, started) => served,
         signal = signals.next() => signal.map_err(no_signals()),
     };
     signals.grant(running.stop()).await.map_err(no_signals())?;
@@ -36,6 +38,8 @@ struct Running {
     server: ApiServer,
     /// `None` for a bare server.
     cluster: Option<Cluster>,
+    /// `None` until the cluster is ready, and where none is wanted.
+    operators: Option<Operators>,
     /// What the loops of the cluster record.
     bus: TraceBus,
     clock: WallClock,
@@ -53,35 +57,60 @@ impl Running {
             let builder = Cluster::builder(server.client()).level(level).nodes(nodes).clock(clock).trace(bus.clone());
             builder.root_ca(server.root_ca().unwrap_or_default()).start()
         });
-        Ok(Self { server, cluster, bus, clock })
+        Ok(Self { server, cluster, operators: None, bus, clock })
     }
 
     /// Says when all is ready; returns only if something fails.
-    async fn serve(&mut self, options: &UpOptions, started: Instant) -> Result<(), Failure> {
+    async fn serve(&mut self, options: &UpOptions, operators: &[Operator], started: Instant) -> Result<(), Failure> {
         let written = self.server.write_kubeconfig(&options.kubeconfig);
         written.map_err(|e| Failure::of(e).advising("name another file with --kubeconfig"))?;
         if let Some(cluster) = &mut self.cluster {
             cluster.ready().await.map_err(Failure::of)?;
         }
+        self.start_operators(operators).await?;
         let url = self.server.url().expect("the server was given an address");
         let ready = Ready::new(url, &options.kubeconfig, started).map_err(Failure::caused_by("cannot name the kubeconfig"))?;
         ready.tell(options.output, &mut stdout().lock()).map_err(Failure::caused_by("cannot write to stdout"))?;
         info!(?ready, "serving");
         let client = self.server.client();
         let demo = async { if options.demo { demo::run(&client, &self.bus, self.clock, options.output).await } else { pending().await } };
-        let ended = async {
+        let cluster_ended = async {
             match &mut self.cluster {
                 Some(cluster) => cluster.ended().await.map_err(Failure::of),
                 None => pending().await,
             }
         };
+        let operators_ended = async {
+            match &mut self.operators {
+                Some(operators) => operators.ended().await.map_err(Failure::of),
+                None => pending().await,
+            }
+        };
         tokio::select! {
             told = demo => told,
-            ended = ended => ended,
+            ended = cluster_ended => ended,
+            ended = operators_ended => ended,
         }
     }
 
+    /// Defines the kinds of operators and waits until their caches are synced.
+    async fn start_operators(&mut self, wanted: &[Operator]) -> Result<(), Failure> {
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        define(&self.server.client(), wanted).await.map_err(Failure::of)?;
+        let manager = ManagerOptions { clock: self.clock, ..ManagerOptions::default() };
+        let options = RunOptions { trace: self.bus.clone(), manager, ..RunOptions::default() };
+        let running = Operators::start(self.server.client(), wanted, options).map_err(Failure::of)?;
+        self.operators.insert(running).ready().await.map_err(Failure::of)
+    }
+
     async fn stop(self) {
+        if let Some(operators) = self.operators
+            && let Err(error) = operators.stop().await
+        {
+            error!(%error, "the operators did not stop in order");
+        }
         if let Some(cluster) = self.cluster
             && let Err(error) = cluster.stop().await
         {

@@ -8,10 +8,12 @@ mod deployment; // owning a Deployment
 mod manifests; // what a cluster is given
 mod operator; // the contract
 mod rights; // rules without wildcards
+mod running; // operators at work
 mod setup; // what controllers are made with
 
 pub use deployment::{Rollout, Step};
 pub use manifests::{Installation, manifests};
 pub use operator::{Operator, RunOptions, manager};
-pub use rights::{Rights, allow};
+pub use rights::{Rights, allow, lease_rights, rights_of};
+pub use running::{RunError, Running, define};
 pub use setup::{BY_CONTROLLER, Setup, SetupError};

@@ -5,7 +5,10 @@
 
 use serde_json::{Value, json};
 
-use crate::Operator;
+use crate::{
+    Operator,
+    rights::{lease_rights, rights_of},
+};
 
 /// Where and how an operator is installed.
 #[derive(Clone, Debug)]
@@ -20,25 +23,25 @@ pub struct Installation {
 
 impl Default for Installation {
     fn default() -> Self {
-        Self {
-            namespace: "bellerophon-system".into(),
-            image: concat!("ghcr.io/bellerophon-rs/bellerophon:", env!("CARGO_PKG_VERSION")).into(),
-            replicas: 2,
-        }
+        Self { namespace: "bellerophon-system".into(), image: concat!("bellerophon:", env!("CARGO_PKG_VERSION")).into(), replicas: 2 }
     }
 }
 
 /// Where pods serve health and metrics.
 const PAGES_PORT: u16 = 8080;
 
-/// Everything an operator needs in a cluster: its kinds, its namespace, its account and rights, its pods and their metrics.
+/// Everything an operator needs in a cluster: its kinds, roles for people, and, if it does anything, its namespace, its
+/// account and rights, its pods and their metrics.
 pub fn manifests(operator: &Operator, installation: &Installation) -> Vec<Value> {
     let mut all: Vec<Value> = (operator.definitions)().iter().map(|definition| json!(definition)).collect();
+    all.extend(roles(operator));
+    if (operator.rights)().is_empty() {
+        return all;
+    }
     all.push(json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": installation.namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
     }));
-    all.extend(roles(operator));
     all.extend(account(operator, installation));
     all.extend([deployment(operator, installation), service(operator, installation), monitor(operator, installation)]);
     all
@@ -77,16 +80,9 @@ fn roles(operator: &Operator) -> Vec<Value> {
 fn account(operator: &Operator, installation: &Installation) -> Vec<Value> {
     let name = format!("bellerophon-{}", operator.name);
     let subjects = json!([{"kind": "ServiceAccount", "name": operator.name, "namespace": installation.namespace}]);
-    let mut rules = json!((operator.rights)());
-    if let Some(rules) = rules.as_array_mut() {
-        rules.push(json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}));
-    }
+    let (rules, lease) = (rights_of(operator), lease_rights(operator));
     let mut role = metadata(operator, installation);
     role["name"] = json!(format!("{}-leader", operator.name));
-    let lease = json!([
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [operator.name], "verbs": ["get", "update"]},
-    ]);
     vec![
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(operator, installation)}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name, "labels": labels(operator)}, "rules": rules}),

@@ -3,6 +3,8 @@
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
+use crate::Operator;
+
 /// Sets of verbs that belong together.
 pub struct Rights;
 
@@ -20,4 +22,17 @@ pub fn allow(verbs: &[&str], group: &str, resource: &str) -> PolicyRule {
         verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
         ..PolicyRule::default()
     }
+}
+
+/// Everything an operator may do wherever it works: its own rights, and telling people what it did.
+pub fn rights_of(operator: &Operator) -> Vec<PolicyRule> {
+    let own = (operator.rights)();
+    let told = (!own.is_empty()).then(|| allow(&["create", "patch"], "events.k8s.io", "events"));
+    own.into_iter().chain(told).collect()
+}
+
+/// What a copy of an operator may do where its lease is: hold that one, and make it the first time.
+pub fn lease_rights(operator: &Operator) -> Vec<PolicyRule> {
+    let leases = |verbs: &[&str]| allow(verbs, "coordination.k8s.io", "leases");
+    vec![leases(&["create"]), PolicyRule { resource_names: Some(vec![operator.name.to_owned()]), ..leases(&["get", "update"]) }]
 }
