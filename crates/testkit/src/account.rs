@@ -1,6 +1,6 @@
 //! A client with exactly the rights it was given, and a record of what it did.
 
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Request, header};
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
     core::v1::ServiceAccount,
@@ -13,6 +13,7 @@ use tower::service_fn;
 
 use crate::{
     record::{Record, Seen},
+    weather::{Fault, Weather},
     world::World,
 };
 
@@ -23,6 +24,21 @@ pub struct Account {
     /// What it did.
     pub record: Record,
     pub(crate) written: watch::Receiver<usize>,
+    weather: Weather,
+}
+
+impl Account {
+    /// Lets a fault happen from now on; `None` ends it.
+    pub fn suffer(&self, fault: Option<Fault>) {
+        self.weather.set(fault);
+    }
+
+    /// Resolves when so many writes of this account have succeeded.
+    pub async fn wrote(&self, writes: usize) {
+        let mut written = self.written.clone();
+        // The sender lives in the client.
+        _ = written.wait_for(|so_far| *so_far >= writes).await;
+    }
 }
 
 impl World {
@@ -60,27 +76,27 @@ impl World {
         let bearer = HeaderValue::try_from(format!("Bearer {token}")).expect("a token is a word");
         let (record, inner) = (Record::default(), self.client.clone());
         let (count, written) = watch::channel(0);
-        let noted = record.clone();
+        let weather = Weather::default();
+        let (noted, met) = (record.clone(), weather.clone());
         let service = service_fn(move |mut request: Request<Body>| {
-            let (inner, noted, count) = (inner.clone(), noted.clone(), count.clone());
+            let (inner, noted, count, weather) = (inner.clone(), noted.clone(), count.clone(), met.clone());
             request.headers_mut().insert(header::AUTHORIZATION, bearer.clone());
             async move {
-                let asked = Request::from_parts(parts_of(&request), ());
-                let answer: Response<Body> = inner.send(request).await?;
-                if let Some(seen) = Seen::of(&asked, answer.status().as_u16()) {
-                    let counts = seen.is_write() && answer.status().is_success();
+                let seen = Seen::of(&request);
+                if let Some(fault) = weather.meet(seen.as_ref()) {
+                    return fault;
+                }
+                let answer = weather.answered(seen.as_ref(), inner.send(request).await?);
+                if let Some(seen) = seen.map(|seen| Seen { code: answer.status().as_u16(), ..seen }) {
+                    if seen.counts() && answer.status().is_success() {
+                        weather.wrote();
+                        count.send_modify(|written| *written += 1);
+                    }
                     noted.note(seen);
-                    count.send_modify(|written| *written += usize::from(counts));
                 }
                 Ok::<_, tower::BoxError>(answer)
             }
         });
-        Account { client: Client::new(service, "default"), record, written }
+        Account { client: Client::new(service, "default"), record, written, weather }
     }
-}
-
-/// Method and address of a request, without what it carries.
-fn parts_of<B>(request: &Request<B>) -> http::request::Parts {
-    let bare = Request::builder().method(request.method().clone()).uri(request.uri().clone()).body(());
-    bare.expect("it was one before").into_parts().0
 }

@@ -22,7 +22,7 @@ pub struct Seen {
     pub namespace: String,
     /// Empty for collections.
     pub name: String,
-    /// The code of the answer.
+    /// The code of the answer; 0 as long as there is none.
     pub code: u16,
 }
 
@@ -32,8 +32,18 @@ impl Seen {
         !matches!(self.verb, "get" | "list" | "watch")
     }
 
+    /// Whether it is a write of the operator's own: leases and events, which every operator writes, do not count.
+    pub(crate) fn counts(&self) -> bool {
+        self.is_write() && !matches!(self.resource.as_str(), "leases" | "events")
+    }
+
+    /// Whether it made an object.
+    pub(crate) fn created(&self) -> bool {
+        self.code == 201 && self.counts()
+    }
+
     /// Reads a request; `None` for paths that lead to no resource.
-    pub(crate) fn of<B>(request: &Request<B>, code: u16) -> Option<Self> {
+    pub(crate) fn of<B>(request: &Request<B>) -> Option<Self> {
         let parts: Vec<&str> = request.uri().path().split('/').filter(|part| !part.is_empty()).collect();
         let (group, rest) = match parts.as_slice() {
             ["api", _, rest @ ..] => ("", rest),
@@ -63,7 +73,7 @@ impl Seen {
             _ => return None,
         };
         let resource = if part.is_empty() { resource.to_owned() } else { format!("{resource}/{part}") };
-        Some(Self { verb, group: group.to_owned(), resource, namespace: namespace.to_owned(), name: name.to_owned(), code })
+        Some(Self { verb, group: group.to_owned(), resource, namespace: namespace.to_owned(), name: name.to_owned(), code: 0 })
     }
 }
 
@@ -90,8 +100,7 @@ impl Record {
 
     /// Writes so far, refused ones too. Leases and events, which every operator writes, do not count.
     pub fn writes(&self) -> Vec<Seen> {
-        let counts = |seen: &Seen| seen.is_write() && !matches!(seen.resource.as_str(), "leases" | "events");
-        self.all().into_iter().filter(counts).collect()
+        self.all().into_iter().filter(Seen::counts).collect()
     }
 
     /// Requests that the client had no right to make.
@@ -132,18 +141,18 @@ mod tests {
     #[test]
     fn requests_read_as_rights() {
         for (method, uri, expected) in [
-            ("GET", "/api/v1/namespaces/a/pods?watch=true", "watch /pods a/: 200"),
-            ("GET", "/apis/apps/v1/deployments?limit=5", "list apps/deployments /: 200"),
-            ("PATCH", "/apis/apps/v1/namespaces/a/deployments/d/status", "patch apps/deployments/status a/d: 200"),
-            ("POST", "/api/v1/namespaces/a/pods/p/eviction", "create /pods/eviction a/p: 200"),
-            ("PUT", "/api/v1/namespaces/a/finalize", "update /namespaces/finalize /a: 200"),
-            ("GET", "/api/v1/namespaces/a", "get /namespaces /a: 200"),
-            ("DELETE", "/api/v1/nodes", "deletecollection /nodes /: 200"),
+            ("GET", "/api/v1/namespaces/a/pods?watch=true", "watch /pods a/: 0"),
+            ("GET", "/apis/apps/v1/deployments?limit=5", "list apps/deployments /: 0"),
+            ("PATCH", "/apis/apps/v1/namespaces/a/deployments/d/status", "patch apps/deployments/status a/d: 0"),
+            ("POST", "/api/v1/namespaces/a/pods/p/eviction", "create /pods/eviction a/p: 0"),
+            ("PUT", "/api/v1/namespaces/a/finalize", "update /namespaces/finalize /a: 0"),
+            ("GET", "/api/v1/namespaces/a", "get /namespaces /a: 0"),
+            ("DELETE", "/api/v1/nodes", "deletecollection /nodes /: 0"),
         ] {
             let request = Request::builder().method(method).uri(uri).body(()).expect("a request");
-            assert_eq!(Seen::of(&request, 200).map(|seen| seen.to_string()).as_deref(), Some(expected));
+            assert_eq!(Seen::of(&request).map(|seen| seen.to_string()).as_deref(), Some(expected));
         }
         let request = Request::builder().uri("/version").body(()).expect("a request");
-        assert_eq!(Seen::of(&request, 200), None);
+        assert_eq!(Seen::of(&request), None);
     }
 }

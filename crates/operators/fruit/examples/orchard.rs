@@ -5,7 +5,7 @@
 //! cluster that has the kind: `bellerophon manifests fruit --crds-only | kubectl apply -f -`).
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{error::Error, time::Instant};
+use std::error::Error;
 
 use bellerophon::{InformerOptions, SharedInformer};
 use bellerophon_fruit::{Fruit, FruitSpec, OPERATOR};
@@ -16,6 +16,7 @@ use kube::{
     api::{DeleteParams, ListParams},
     config::Kubeconfig,
 };
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const FRUITS: usize = 10_000;

@@ -4,6 +4,8 @@
 //! the server, which refuses a bad fruit with the name of the field. Fruits are listed in pages, selected by sweetness,
 //! watched and aggregated through the typed client, the informer and its lister; `examples/orchard.rs` does all of it.
 
+#![expect(unreachable_pub, reason = "the derived schema repeats its type inside of a function")]
+
 use bellerophon_operator::Operator;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, CustomResourceExt as _, KubeSchema};

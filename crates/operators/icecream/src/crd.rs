@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A wish for a Deployment of ice cream.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[expect(clippy::duplicated_attributes, reason = "every column has a name, a type and a path")]
 #[kube(
     group = "controller.nicoleh.io",
     version = "v1alpha1",

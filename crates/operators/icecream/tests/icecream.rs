@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use bellerophon::{ManagerOptions, is_condition_true};
+use bellerophon::{Entropy, LeaderOptions, ManagerOptions, is_condition_true};
 use bellerophon_icecream::{Icecream, OPERATOR};
-use bellerophon_operator::{RunOptions, manager};
-use bellerophon_testkit::{Account, Subject, World, survives_any_crash, until};
+use bellerophon_operator::{RunOptions, lease_rights, manager, rights_of};
+use bellerophon_testkit::{Account, Run, Subject, World, hands_over, survives_any_crash, survives_any_fault, until};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod, events::v1::Event, rbac::v1::PolicyRule};
 use kube::{
@@ -15,20 +15,28 @@ use kube::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-fn run(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
+fn run_with(client: Client, stop: CancellationToken, leader: Option<LeaderOptions>) -> BoxFuture<'static, Result<(), String>> {
     async move {
-        let options =
-            RunOptions { manager: ManagerOptions { entropy: bellerophon::Entropy::seeded(3), ..Default::default() }, ..Default::default() };
+        let manager_options = ManagerOptions { entropy: Entropy::seeded(3), leader, ..Default::default() };
+        let options = RunOptions { manager: manager_options, ..Default::default() };
         let manager = manager(client, &[OPERATOR], options).map_err(|error| error.to_string())?;
         manager.run(stop).await.map_err(|error| error.to_string())
     }
     .boxed()
 }
 
-/// The operator's rights, and those every operator has.
+fn run(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
+    run_with(client, stop, None)
+}
+
+/// One of several copies.
+fn compete(client: Client, stop: CancellationToken, identity: &str) -> BoxFuture<'static, Result<(), String>> {
+    run_with(client, stop, Some(LeaderOptions::new("default", OPERATOR.name, identity)))
+}
+
+/// What its account may do.
 fn rules() -> Vec<PolicyRule> {
-    let events = bellerophon_operator::allow(&["create", "patch"], "events.k8s.io", "events");
-    [(OPERATOR.rights)(), vec![events]].concat()
+    rights_of(&OPERATOR)
 }
 
 /// A cluster that knows ice cream, and the operator's account.
@@ -196,20 +204,43 @@ async fn every_right_is_used_and_none_is_missing() {
     world.stop().await;
 }
 
+/// A fresh world with an Icecream to be made true.
+async fn ordered() -> (World, Account) {
+    let (world, account) = shop().await;
+    world.apply(icecream("example", "shop", 2)).await;
+    (world, account)
+}
+
+/// What there is when all is made true.
+async fn served(world: &World) -> String {
+    let ready = until_ready(world, 2).await;
+    let deployments = world.within::<Deployment>("default").list(&Default::default()).await.expect("a list").items;
+    let pods = world.within::<Pod>("default").list(&Default::default()).await.expect("a list").items;
+    let status = ready.status.expect("a status");
+    format!("{} deployments, {} pods, {} available", deployments.len(), pods.len(), status.available_replicas)
+}
+
 #[tokio::test(start_paused = true)]
 async fn crash_after_any_write_changes_nothing_in_the_end() {
-    let world = async || {
-        let (world, account) = shop().await;
+    let crashes = survives_any_crash(run, ordered, served).await;
+    assert!(crashes >= 2, "it writes at least a Deployment and a status, not {crashes}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_fault_on_the_way_to_the_server_changes_the_end() {
+    survives_any_fault(run, ordered, served).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_copy_finishes_what_the_first_began() {
+    let copies: [(&str, Run); 2] =
+        [("one", |client, stop| compete(client, stop, "one")), ("two", |client, stop| compete(client, stop, "two"))];
+    let ordered = async || {
+        let world = World::with_nodes(3).await;
+        world.define((OPERATOR.definitions)()).await;
+        let account = world.account("icecream", &[rules(), lease_rights(&OPERATOR)].concat()).await;
         world.apply(icecream("example", "shop", 2)).await;
         (world, account)
     };
-    let settled = async |world: &World| {
-        let ready = until_ready(world, 2).await;
-        let deployments = world.within::<Deployment>("default").list(&Default::default()).await.expect("a list").items;
-        let pods = world.within::<Pod>("default").list(&Default::default()).await.expect("a list").items;
-        let status = ready.status.expect("a status");
-        format!("{} deployments, {} pods, {} available", deployments.len(), pods.len(), status.available_replicas)
-    };
-    let crashes = survives_any_crash(run, world, settled).await;
-    assert!(crashes >= 2, "it writes at least a Deployment and a status, not {crashes}");
+    assert!(hands_over(copies, OPERATOR.name, ordered, served).await >= 2);
 }

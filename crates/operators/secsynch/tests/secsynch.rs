@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use bellerophon_operator::{RunOptions, manager};
+use bellerophon::{LeaderOptions, ManagerOptions};
+use bellerophon_operator::{RunOptions, lease_rights, manager, rights_of};
 use bellerophon_secsynch::{ALLOW_TO, OPERATOR, OWNER_UID, SecSynch, SecSynchStatus};
-use bellerophon_testkit::{Account, Subject, World, survives_any_crash, until};
+use bellerophon_testkit::{Account, Run, Subject, World, hands_over, survives_any_crash, survives_any_fault, until};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use k8s_openapi::api::{
     core::v1::{Namespace, Secret},
@@ -17,22 +18,31 @@ use kube::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-fn run_with(client: Client, stop: CancellationToken, switches: &'static [&'static str]) -> BoxFuture<'static, Result<(), String>> {
+fn run_with(client: Client, stop: CancellationToken, options: RunOptions) -> BoxFuture<'static, Result<(), String>> {
     async move {
-        let switches = switches.iter().map(|switch| (*switch).to_owned()).collect();
-        let manager = manager(client, &[OPERATOR], RunOptions { switches, ..RunOptions::default() }).map_err(|error| error.to_string())?;
+        let manager = manager(client, &[OPERATOR], options).map_err(|error| error.to_string())?;
         manager.run(stop).await.map_err(|error| error.to_string())
     }
     .boxed()
 }
 
 fn run(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
-    run_with(client, stop, &[])
+    run_with(client, stop, RunOptions::default())
+}
+
+/// With the tutorial's behaviour.
+fn trust(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
+    run_with(client, stop, RunOptions { switches: BTreeSet::from(["secsynch-without-consent".to_owned()]), ..RunOptions::default() })
+}
+
+/// One of several copies.
+fn compete(client: Client, stop: CancellationToken, identity: &str) -> BoxFuture<'static, Result<(), String>> {
+    let leader = Some(LeaderOptions::new("default", OPERATOR.name, identity));
+    run_with(client, stop, RunOptions { manager: ManagerOptions { leader, ..Default::default() }, ..RunOptions::default() })
 }
 
 fn rules() -> Vec<PolicyRule> {
-    let events = bellerophon_operator::allow(&["create", "patch"], "events.k8s.io", "events");
-    [(OPERATOR.rights)(), vec![events]].concat()
+    rights_of(&OPERATOR)
 }
 
 /// A cluster with namespaces `src`, `a`, `b` and `team-c`, and the operator's account.
@@ -42,7 +52,7 @@ async fn office() -> (World, Account) {
     for name in ["src", "a", "b", "team-c"] {
         namespace(&world, name, json!({})).await;
     }
-    let account = world.account("secsynch", &rules()).await;
+    let account = world.account("secsynch", &[rules(), lease_rights(&OPERATOR)].concat()).await;
     (world, account)
 }
 
@@ -210,7 +220,7 @@ async fn source_must_allow_copies_that_others_ask_for() {
     source.patch("s", &PatchParams::default(), &Patch::Merge(&allow(None))).await.expect("it is no longer allowed");
     until_copies(&world, &[]).await;
     subject.stop().await;
-    let trusting = Subject::start(|client, stop| run_with(client, stop, &["secsynch-without-consent"]), &account);
+    let trusting = Subject::start(trust, &account);
     until_copies(&world, &["a=one", "b=one"]).await;
     trusting.stop().await;
     world.stop().await;
@@ -251,20 +261,36 @@ async fn credentials_of_the_cluster_are_never_copied() {
     world.stop().await;
 }
 
+/// A fresh world with a secret to be copied.
+async fn asked() -> (World, Account) {
+    let (world, account) = office().await;
+    secret(&world, "one").await;
+    world.apply(synch("src", json!({"destinationNamespaces": ["a", "b", "team-*"]}))).await;
+    (world, account)
+}
+
+/// What there is when all is in step.
+async fn in_step(world: &World) -> String {
+    until_copies(world, &["a=one", "b=one", "team-c=one"]).await;
+    let status = until_status(world, "all is told", |status| status.synced == 3).await;
+    format!("{} of {}", status.synced, status.total)
+}
+
 #[tokio::test(start_paused = true)]
 async fn crash_after_any_write_changes_nothing_in_the_end() {
-    let world = async || {
-        let (world, account) = office().await;
-        secret(&world, "one").await;
-        world.apply(synch("src", json!({"destinationNamespaces": ["a", "b", "team-*"]}))).await;
-        (world, account)
-    };
-    let settled = async |world: &World| {
-        until_copies(world, &["a=one", "b=one", "team-c=one"]).await;
-        let status = until_status(world, "all is told", |status| status.synced == 3).await;
-        format!("{} of {}", status.synced, status.total)
-    };
-    assert_eq!(survives_any_crash(run, world, settled).await, 5, "a finalizer, three copies, a status");
+    assert_eq!(survives_any_crash(run, asked, in_step).await, 5, "a finalizer, three copies, a status");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_fault_on_the_way_to_the_server_changes_the_end() {
+    survives_any_fault(run, asked, in_step).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_copy_finishes_what_the_first_began() {
+    let copies: [(&str, Run); 2] =
+        [("one", |client, stop| compete(client, stop, "one")), ("two", |client, stop| compete(client, stop, "two"))];
+    assert_eq!(hands_over(copies, OPERATOR.name, asked, in_step).await, 5);
 }
 
 #[tokio::test(start_paused = true)]

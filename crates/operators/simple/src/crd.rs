@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What Kubernetes can keep by itself. Fields are spelt as the original spells them.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[expect(clippy::duplicated_attributes, reason = "every column has a name, a type and a path")]
 #[kube(
     group = "stable.simple-bellerophon.io",
     version = "v444beta989",

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bellerophon::is_condition_true;
-use bellerophon_operator::{RunOptions, manager};
+use bellerophon_operator::{RunOptions, manager, rights_of};
 use bellerophon_simple::{BellerophonSimple, OPERATOR};
-use bellerophon_testkit::{Account, Subject, World, survives_any_crash, until};
+use bellerophon_testkit::{Account, Subject, World, survives_any_crash, survives_any_fault, until};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod, rbac::v1::PolicyRule};
 use kube::{
@@ -24,8 +24,7 @@ fn run(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(),
 }
 
 fn rules() -> Vec<PolicyRule> {
-    let events = bellerophon_operator::allow(&["create", "patch"], "events.k8s.io", "events");
-    [(OPERATOR.rights)(), vec![events]].concat()
+    rights_of(&OPERATOR)
 }
 
 async fn stable() -> (World, Account) {
@@ -77,17 +76,26 @@ async fn horse_is_known_to_every_pod_and_scale_reaches_them() {
     world.stop().await;
 }
 
+/// A fresh world with a hero to be made true.
+async fn saddled() -> (World, Account) {
+    let (world, account) = stable().await;
+    world.apply(shero("pegasus", 2)).await;
+    (world, account)
+}
+
+/// What there is when all is made true.
+async fn riding(world: &World) -> String {
+    until_ready(world, 2).await;
+    let pods = world.within::<Pod>("default").list(&Default::default()).await.expect("a list").items;
+    format!("{} pods", pods.len())
+}
+
 #[tokio::test(start_paused = true)]
 async fn crash_after_any_write_changes_nothing_in_the_end() {
-    let world = async || {
-        let (world, account) = stable().await;
-        world.apply(shero("pegasus", 2)).await;
-        (world, account)
-    };
-    let settled = async |world: &World| {
-        until_ready(world, 2).await;
-        let pods = world.within::<Pod>("default").list(&Default::default()).await.expect("a list").items;
-        format!("{} pods", pods.len())
-    };
-    assert!(survives_any_crash(run, world, settled).await >= 2);
+    assert!(survives_any_crash(run, saddled, riding).await >= 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_fault_on_the_way_to_the_server_changes_the_end() {
+    survives_any_fault(run, saddled, riding).await;
 }
