@@ -9,6 +9,6 @@ mod deleting; // objects that go, and what they own
 mod driver; // a kubectl with a server
 mod explaining; // what there is and what it means
 mod objects; // create, read, change
-#[path = "../running/mod.rs"]
+#[path = "../binary/running.rs"]
 mod running; // a server that lives as long as a test
 mod workloads; // pods by template: scale, roll out, wait

@@ -1,9 +1,8 @@
 //! kube-rs over HTTPS against the real binary: create, read, change, apply, watch, delete, with typed and with defined kinds.
 
-mod running; // a server that lives as long as a test
-
 use std::{fs, path::Path, pin::pin, time::Duration};
 
+use crate::running::Running;
 use futures_util::{Stream, TryStreamExt as _};
 use k8s_openapi::{
     api::{
@@ -18,7 +17,6 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
     core::GroupVersionKind,
 };
-use running::Running;
 use serde_json::json;
 use tokio::time::timeout;
 

@@ -1,7 +1,5 @@
 //! `bellerophon up` as scripts rely on it: the real binary, its output, its files, its signals and its exit codes.
 
-mod running; // a server that lives as long as a test
-
 use std::{
     fs,
     io::Read as _,
@@ -10,11 +8,11 @@ use std::{
     process::{Command, ExitStatus},
 };
 
+use crate::running::{Lines, Running, command};
 use kube::{
     Client, Config,
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
-use running::{Lines, Running, command};
 use tempfile::TempDir;
 
 /// A client with these credentials.
@@ -168,7 +166,7 @@ fn misuse_ends_with_code_2_and_one_line() {
         (&["up", "--cluster", "half"], "invalid value 'half' for '--cluster <WHAT>'"),
         (&["up", "--output", "xml"], "invalid value 'xml' for '--output <FORMAT>'"),
         (&["up", "--listen", "localhost"], "invalid value 'localhost' for '--listen <IP:PORT>'"),
-        (&["run", "icecream"], "unrecognized subcommand 'run'"),
+        (&["run", "icecream", "--workers", "0"], "invalid value '0' for '--workers <N>': not a number from 1 to 1000"),
     ];
     for (arguments, wanted) in cases {
         let (code, out, err) = ended(&directory, arguments);

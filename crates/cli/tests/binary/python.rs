@@ -2,11 +2,9 @@
 //! Without the client in `python3` (or in the interpreter that PYTHON names) the test says so and passes; with BELLEROPHON_REQUIRE_PYTHON=1 it
 //! fails.
 
-mod running; // a server that lives as long as a test
-
 use std::{env, process::Command};
 
-use running::Running;
+use crate::running::Running;
 
 #[test]
 fn python_client_lists_creates_and_watches() {
@@ -19,7 +17,7 @@ fn python_client_lists_creates_and_watches() {
         return;
     }
     let server = Running::start(&["--cluster", "none"]);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/client.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/binary/client.py");
     let output = Command::new(program).current_dir(&server.directory).args([script, server.kubeconfig()]).output().expect("python starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,15 +1,13 @@
 //! A Go program with client-go's typed and dynamic clients, informers and leader election against the real binary.
 //! Without Go, or where its modules cannot be had, the test says so and passes; with BELLEROPHON_REQUIRE_GO=1 it fails.
 
-mod running; // a server that lives as long as a test
-
 use std::{
     env,
     path::Path,
     process::{Command, Output},
 };
 
-use running::Running;
+use crate::running::Running;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/clientgo");
 
