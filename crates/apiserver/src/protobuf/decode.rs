@@ -1,8 +1,11 @@
-//! A message read by its type into the JSON of the same object.
-//! In: bytes and a type. Out: a value with the fields that were sent, to be read by its type like any other body.
-//! Holds: of a field that stands twice the last one counts, messages grow together and lists go on, as in Go's generated decoders.
+//! A message read by its type into the tree of the same object.
+//! In: bytes and a type. Out: a tree with the fields that were sent, to be read by its type like any other body; texts are those of the bytes.
+//! Holds: of a field that stands twice the last one counts, messages grow together and lists go on, as in Go's generated decoders. Of a key
+//! that stands twice in a map both stand in the tree, whose reader takes the last.
 
-use serde_json::{Map, Number, Value};
+use std::borrow::Cow;
+
+use serde_json::Number;
 
 use super::{
     layout::{Layout, Member},
@@ -10,7 +13,7 @@ use super::{
     reader::{Reader, Tag, WireType, wrong_wire},
 };
 use crate::{
-    decode::parse_json,
+    decode::{Members, Node, parse_json},
     types::{self, Field, Item, Published, Shape},
 };
 
@@ -21,13 +24,13 @@ const DEPTH_MAX: usize = 128;
 ///
 /// # Errors
 /// A broken message, or one with a value that JSON has no form for.
-pub(crate) fn decode(ty: Published, bytes: &[u8]) -> Result<Value, String> {
-    let mut object = Map::new();
+pub(crate) fn decode(ty: Published, bytes: &[u8]) -> Result<Node<'_>, String> {
+    let mut object = Members::new();
     read_object(Layout::find(ty), bytes, 0, &mut object)?;
-    Ok(Value::Object(object))
+    Ok(Node::Object(object))
 }
 
-fn read_object(layout: &Layout, bytes: &[u8], depth: usize, object: &mut Map<String, Value>) -> Result<(), String> {
+fn read_object<'a>(layout: &Layout, bytes: &'a [u8], depth: usize, object: &mut Members<'a>) -> Result<(), String> {
     if depth > DEPTH_MAX {
         return Err(format!("proto: {}: messages are nested too deeply", layout.name));
     }
@@ -42,8 +45,8 @@ fn read_object(layout: &Layout, bytes: &[u8], depth: usize, object: &mut Map<Str
     Ok(())
 }
 
-fn read_field(field: &Field, tag: Tag, reader: &mut Reader<'_>, depth: usize, object: &mut Map<String, Value>) -> Result<(), String> {
-    let slot = object.entry(field.name).or_insert(Value::Null);
+fn read_field<'a>(field: &'static Field, tag: Tag, reader: &mut Reader<'a>, depth: usize, object: &mut Members<'a>) -> Result<(), String> {
+    let slot = slot_of(field.name, object);
     match field.shape {
         Shape::One(item) => read_item(item, field.name, tag, reader, depth, slot),
         Shape::List(item) => read_into_list(item, field.name, tag, reader, depth, as_list(slot)),
@@ -51,7 +54,7 @@ fn read_field(field: &Field, tag: Tag, reader: &mut Reader<'_>, depth: usize, ob
             let (key, value) = read_entry(field.name, reader.bytes(tag, field.name)?, |tag, reader, value| {
                 read_item(item, field.name, tag, reader, depth, value)
             })?;
-            as_map(slot).insert(key, value);
+            as_members(slot).push((key, value));
             Ok(())
         }
         Shape::MapOfLists(item) => {
@@ -60,32 +63,33 @@ fn read_field(field: &Field, tag: Tag, reader: &mut Reader<'_>, depth: usize, ob
                 let mut inner = Reader::new("ExtraValue", reader.bytes(tag, field.name)?);
                 read_repeated(1, item, &mut inner, depth, items)
             })?;
-            as_map(slot).insert(key, value);
+            as_members(slot).push((key, value));
             Ok(())
         }
     }
 }
 
 /// One value. What is a message grows together with what is in the slot already.
-fn read_item(item: Item, name: &str, tag: Tag, reader: &mut Reader<'_>, depth: usize, slot: &mut Value) -> Result<(), String> {
+fn read_item<'a>(item: Item, name: &str, tag: Tag, reader: &mut Reader<'a>, depth: usize, slot: &mut Node<'a>) -> Result<(), String> {
     if let Some(ty) = Published::of_item(item) {
-        return read_object(Layout::find(ty), reader.bytes(tag, name)?, depth + 1, as_map(slot));
+        return read_object(Layout::find(ty), reader.bytes(tag, name)?, depth + 1, as_members(slot));
     }
     *slot = match item {
-        Item::Str => Value::String(reader.text(tag, name)?),
+        Item::Str => Node::String(reader.text(tag, name)?),
         Item::Bool | Item::Int32 | Item::Int64 => integer(item, reader.number(tag, name)?),
         Item::Double => double(reader.double(tag, name)?)?,
-        Item::Bytes => Value::String(types::base64(reader.bytes(tag, name)?)),
+        Item::Bytes => Node::String(types::base64(reader.bytes(tag, name)?).into()),
         _ => special(item, reader.bytes(tag, name)?, depth)?,
     };
     Ok(())
 }
 
 /// A message that JSON writes in another form.
-fn special(item: Item, bytes: &[u8], depth: usize) -> Result<Value, String> {
+fn special(item: Item, bytes: &[u8], depth: usize) -> Result<Node<'_>, String> {
+    let time = |precision| Ok(moment::read(bytes, precision)?.map_or(Node::Null, |time| Node::String(time.into())));
     match item {
-        Item::Time => Ok(moment::read(bytes, Precision::Seconds)?.map_or(Value::Null, Value::String)),
-        Item::MicroTime => Ok(moment::read(bytes, Precision::Micros)?.map_or(Value::Null, Value::String)),
+        Item::Time => time(Precision::Seconds),
+        Item::MicroTime => time(Precision::Micros),
         Item::Quantity => quantity(bytes),
         Item::IntOrString => int_or_string(bytes),
         Item::SchemaOrBool => schema_or(bytes, depth, SchemaOr { schema: 2, other: 1, item: Item::Bool }),
@@ -96,7 +100,14 @@ fn special(item: Item, bytes: &[u8], depth: usize) -> Result<Value, String> {
 }
 
 /// A field of a list: one item, or many numbers in a row.
-fn read_into_list(item: Item, name: &str, tag: Tag, reader: &mut Reader<'_>, depth: usize, items: &mut Vec<Value>) -> Result<(), String> {
+fn read_into_list<'a>(
+    item: Item,
+    name: &str,
+    tag: Tag,
+    reader: &mut Reader<'a>,
+    depth: usize,
+    items: &mut Vec<Node<'a>>,
+) -> Result<(), String> {
     if tag.wire == WireType::Length && matches!(item, Item::Bool | Item::Int32 | Item::Int64 | Item::Double) {
         let mut packed = Reader::new("packed", reader.bytes(tag, name)?);
         while !packed.is_empty() {
@@ -104,14 +115,14 @@ fn read_into_list(item: Item, name: &str, tag: Tag, reader: &mut Reader<'_>, dep
         }
         return Ok(());
     }
-    let mut value = Value::Null;
+    let mut value = Node::Null;
     read_item(item, name, tag, reader, depth, &mut value)?;
     items.push(value);
     Ok(())
 }
 
 /// All items that a message repeats under one number.
-fn read_repeated(number: u32, item: Item, reader: &mut Reader<'_>, depth: usize, items: &mut Vec<Value>) -> Result<(), String> {
+fn read_repeated<'a>(number: u32, item: Item, reader: &mut Reader<'a>, depth: usize, items: &mut Vec<Node<'a>>) -> Result<(), String> {
     while let Some(tag) = reader.tag()? {
         if tag.number == number {
             read_into_list(item, "items", tag, reader, depth, items)?;
@@ -123,12 +134,12 @@ fn read_repeated(number: u32, item: Item, reader: &mut Reader<'_>, depth: usize,
 }
 
 /// A key and its value.
-fn read_entry(
+fn read_entry<'a>(
     name: &str,
-    bytes: &[u8],
-    mut read_value: impl FnMut(Tag, &mut Reader<'_>, &mut Value) -> Result<(), String>,
-) -> Result<(String, Value), String> {
-    let (mut key, mut value) = (String::new(), Value::Null);
+    bytes: &'a [u8],
+    mut read_value: impl FnMut(Tag, &mut Reader<'a>, &mut Node<'a>) -> Result<(), String>,
+) -> Result<(Cow<'a, str>, Node<'a>), String> {
+    let (mut key, mut value) = (Cow::default(), Node::Null);
     let mut reader = Reader::new("entry", bytes);
     while let Some(tag) = reader.tag()? {
         match tag.number {
@@ -142,32 +153,33 @@ fn read_entry(
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "Go cuts numbers in the same way")]
-fn integer(item: Item, number: u64) -> Value {
+fn integer(item: Item, number: u64) -> Node<'static> {
     match item {
-        Item::Bool => Value::Bool(number != 0),
-        Item::Int32 => Value::from(number as i32),
-        _ => Value::from(number.cast_signed()),
+        Item::Bool => Node::Bool(number != 0),
+        Item::Int32 => Node::Number((number as i32).to_string().into()),
+        _ => Node::Number(number.cast_signed().to_string().into()),
     }
 }
 
-fn double(number: f64) -> Result<Value, String> {
-    Number::from_f64(number).map(Value::Number).ok_or_else(|| format!("json: unsupported value: {number}"))
+fn double(number: f64) -> Result<Node<'static>, String> {
+    let number = Number::from_f64(number).ok_or_else(|| format!("json: unsupported value: {number}"))?;
+    Ok(Node::Number(number.to_string().into()))
 }
 
-fn quantity(bytes: &[u8]) -> Result<Value, String> {
-    let mut text = None;
+fn quantity(bytes: &[u8]) -> Result<Node<'_>, String> {
+    let mut text = Cow::Borrowed("0");
     let mut reader = Reader::new("Quantity", bytes);
     while let Some(tag) = reader.tag()? {
         match tag.number {
-            1 => text = Some(reader.text(tag, "string_")?),
+            1 => text = reader.text(tag, "string_")?,
             _ => reader.skip(tag)?,
         }
     }
-    Ok(Value::String(text.unwrap_or_else(|| "0".to_owned())))
+    Ok(Node::String(text))
 }
 
-fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
-    let (mut kind, mut number, mut text) = (0, Value::from(0), String::new());
+fn int_or_string(bytes: &[u8]) -> Result<Node<'_>, String> {
+    let (mut kind, mut number, mut text) = (0, integer(Item::Int32, 0), Cow::default());
     let mut reader = Reader::new("IntOrString", bytes);
     while let Some(tag) = reader.tag()? {
         match tag.number {
@@ -179,13 +191,13 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
     }
     match kind {
         0 => Ok(number),
-        1 => Ok(Value::String(text)),
+        1 => Ok(Node::String(text)),
         _ => Err("impossible IntOrString.Type".to_owned()),
     }
 }
 
 /// JSON inside a message, kept as it is.
-fn raw(bytes: &[u8]) -> Result<Value, String> {
+fn raw(bytes: &[u8]) -> Result<Node<'_>, String> {
     let mut json: &[u8] = b"";
     let mut reader = Reader::new("RawExtension", bytes);
     while let Some(tag) = reader.tag()? {
@@ -194,7 +206,7 @@ fn raw(bytes: &[u8]) -> Result<Value, String> {
             _ => reader.skip(tag)?,
         }
     }
-    if json.is_empty() { Ok(Value::Null) } else { Ok(parse_json(json)?.into_raw()) }
+    if json.is_empty() { Ok(Node::Null) } else { parse_json(json) }
 }
 
 /// A message that holds a schema or something else: under which number is which.
@@ -205,8 +217,8 @@ struct SchemaOr {
     item: Item,
 }
 
-fn schema_or(bytes: &[u8], depth: usize, form: SchemaOr) -> Result<Value, String> {
-    let (mut schema, mut flag, mut items) = (Value::Null, Value::Bool(false), Vec::new());
+fn schema_or(bytes: &[u8], depth: usize, form: SchemaOr) -> Result<Node<'_>, String> {
+    let (mut schema, mut flag, mut items) = (Node::Null, Node::Bool(false), Vec::new());
     let mut reader = Reader::new("JSONSchemaProps", bytes);
     while let Some(tag) = reader.tag()? {
         match tag.number {
@@ -217,22 +229,33 @@ fn schema_or(bytes: &[u8], depth: usize, form: SchemaOr) -> Result<Value, String
         }
     }
     Ok(match form.item {
-        Item::Bool if schema.is_null() => flag,
+        Item::Bool if schema == Node::Null => flag,
         _ if items.is_empty() => schema,
-        _ => Value::Array(items),
+        _ => Node::Array(items),
     })
 }
 
-fn as_map(slot: &mut Value) -> &mut Map<String, Value> {
-    if !slot.is_object() {
-        *slot = Value::Object(Map::new());
-    }
-    slot.as_object_mut().expect("made an object above")
+/// Where the value of a field stands, which may have been sent before.
+fn slot_of<'o, 'a>(name: &'static str, object: &'o mut Members<'a>) -> &'o mut Node<'a> {
+    let at = object.iter().rposition(|(key, _)| key == name).unwrap_or_else(|| {
+        object.push((name.into(), Node::Null));
+        object.len() - 1
+    });
+    &mut object[at].1
 }
 
-fn as_list(slot: &mut Value) -> &mut Vec<Value> {
-    if !slot.is_array() {
-        *slot = Value::Array(Vec::new());
+fn as_members<'o, 'a>(slot: &'o mut Node<'a>) -> &'o mut Members<'a> {
+    if !matches!(slot, Node::Object(_)) {
+        *slot = Node::Object(Members::new());
     }
-    slot.as_array_mut().expect("made a list above")
+    let Node::Object(members) = slot else { unreachable!("made an object above") };
+    members
+}
+
+fn as_list<'o, 'a>(slot: &'o mut Node<'a>) -> &'o mut Vec<Node<'a>> {
+    if !matches!(slot, Node::Array(_)) {
+        *slot = Node::Array(Vec::new());
+    }
+    let Node::Array(items) = slot else { unreachable!("made a list above") };
+    items
 }

@@ -48,8 +48,8 @@ impl<'a> Envelope<'a> {
         let mut reader = Reader::new("TypeMeta", bytes);
         while let Some(tag) = reader.tag()? {
             match tag.number {
-                1 => self.api_version = reader.text(tag, "apiVersion")?,
-                2 => self.kind = reader.text(tag, "kind")?,
+                1 => self.api_version = reader.text(tag, "apiVersion")?.into_owned(),
+                2 => self.kind = reader.text(tag, "kind")?.into_owned(),
                 _ => reader.skip(tag)?,
             }
         }

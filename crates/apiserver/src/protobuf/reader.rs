@@ -2,6 +2,8 @@
 //! In: bytes. Out: one field after another.
 //! Holds: nothing is read behind the end, and what is broken is refused in the words of Go's generated decoders.
 
+use std::borrow::Cow;
+
 /// Groups, which nobody writes any more, are skipped up to this depth.
 const GROUPS_MAX: usize = 32;
 
@@ -101,8 +103,8 @@ impl<'a> Reader<'a> {
     }
 
     /// The content of a field that is text. What is no UTF-8 is replaced, as it is when Go writes JSON.
-    pub(super) fn text(&mut self, tag: Tag, field: &str) -> Result<String, String> {
-        Ok(String::from_utf8_lossy(self.bytes(tag, field)?).into_owned())
+    pub(super) fn text(&mut self, tag: Tag, field: &str) -> Result<Cow<'a, str>, String> {
+        Ok(String::from_utf8_lossy(self.bytes(tag, field)?))
     }
 
     /// Passes over a field that nobody knows.
@@ -192,7 +194,7 @@ mod tests {
         let mut text = String::new();
         while let Some(tag) = reader.tag()? {
             match tag.number {
-                1 => text = reader.text(tag, "name")?,
+                1 => text = reader.text(tag, "name")?.into_owned(),
                 _ => reader.skip(tag)?,
             }
         }

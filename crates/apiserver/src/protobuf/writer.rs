@@ -75,7 +75,7 @@ mod tests {
             let tag = reader.tag().expect("a tag").expect("a field");
             assert_eq!((tag.number, reader.number(tag, "number")), (1, Ok(number)));
             let tag = reader.tag().expect("a tag").expect("a field");
-            assert_eq!((tag.number, reader.text(tag, "text")), (2, Ok("tail".to_owned())));
+            assert_eq!((tag.number, reader.text(tag, "text")), (2, Ok("tail".into())));
             assert!(reader.is_empty());
         }
     }
