@@ -4,7 +4,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{StoredAs, Strategy, checks, look::Look};
+use super::{
+    StoredAs, Strategy, checks,
+    look::{Look, same},
+};
 use crate::{
     field::{FieldError, Path},
     names,
@@ -22,6 +25,7 @@ pub(crate) const EVENT: Strategy = Strategy {
 pub(crate) const EVENTS_EVENT: Strategy = Strategy {
     default: |event| complete(&mut event.body, NEWER_ZEROS),
     validate: |event, out| validate_any(event, "reportingController", out),
+    validate_create: validate_newer,
     validate_update: same_but_series,
     name: names::dns_subdomain,
     ..EVENT
@@ -120,9 +124,6 @@ fn validate_any(event: &Object, controller_name: &str, out: &mut Vec<FieldError>
         complete_report(event, controller_name, out);
     }
     checks::named(&Path::field("namespace"), &event.meta.namespace, names::dns_subdomain(&event.meta.namespace), out);
-    if controller_name == "reportingController" {
-        validate_newer(event, out);
-    }
 }
 
 fn about_same_namespace(event: &Object, out: &mut Vec<FieldError>) {
@@ -152,7 +153,7 @@ fn at_most(name: &str, text: &str, max: usize, out: &mut Vec<FieldError>) {
     }
 }
 
-/// What only events.k8s.io asks for.
+/// What only events.k8s.io asks for, and only of new events: those of the core group are changed through it as they are.
 fn validate_newer(event: &Object, out: &mut Vec<FieldError>) {
     let body = &event.body;
     series(body.part("series"), out);
@@ -192,6 +193,8 @@ fn same_but_series(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         ("firstTimestamp", "firstTimestamp"),
         ("lastTimestamp", "lastTimestamp"),
         ("count", "count"),
+        // Kubernetes looks at it twice.
+        ("reason", "reason"),
         ("type", "type"),
         ("eventTime", "eventTime"),
         ("action", "action"),
@@ -199,8 +202,16 @@ fn same_but_series(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         ("reportingComponent", "reportingController"),
         ("reportingInstance", "reportingInstance"),
     ];
+    if !same(new.body.part("series"), old.body.part("series")) {
+        series(new.body.part("series"), out);
+    }
     for (name, shown) in FIXED {
-        checks::immutable(&Path::field(shown), new.body.part(name), old.body.part(name), out);
+        let (at, new, old) = (Path::field(shown), new.body.part(name), old.body.part(name));
+        match *name {
+            "involvedObject" | "related" => checks::immutable_struct(&at, "core.ObjectReference", new, old, out),
+            "source" => checks::immutable_struct(&at, "core.EventSource", new, old, out),
+            _ => checks::immutable(&at, new, old, out),
+        }
     }
 }
 

@@ -49,6 +49,8 @@ pub(crate) struct Strategy {
     pub(crate) prepare_status: fn(&mut Object, &Object),
     /// Writes the server's time where the kind keeps it. Runs after every prepare, with the old object when there is one.
     pub(crate) stamp: fn(&mut Object, Option<&Object>, Time),
+    /// What a writer is booked with, where that is not the object as it stands.
+    pub(crate) booked: fn(&Object) -> Option<Object>,
     /// What is wrong with the object as such.
     pub(crate) validate: fn(&Object, &mut Vec<FieldError>),
     /// What is wrong with the object only because it is new; runs after `validate`.
@@ -120,6 +122,7 @@ impl Strategy {
         prepare_update: |_, _| {},
         prepare_status: keep_all_but_status,
         stamp: |_, _, _| {},
+        booked: |_| None,
         validate: |_, _| {},
         validate_create: |_, _| {},
         validate_update: |_, _, _| {},

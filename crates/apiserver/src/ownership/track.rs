@@ -34,9 +34,11 @@ impl Tracker<'_> {
             return;
         }
         let owner = self.owner(&self.manager, Operation::Update);
+        let booked = (self.resource.strategy.booked)(new);
+        let seen = booked.as_ref().unwrap_or(new);
         match old {
-            Some(old) => self.book(&mut owners, owner, old, new),
-            None => self.book(&mut owners, owner, &empty(self.resource), new),
+            Some(old) => self.book(&mut owners, owner, old, seen),
+            None => self.book(&mut owners, owner, &empty(self.resource), seen),
         }
         cap_updaters(&mut owners);
         new.meta.managed_fields = write_owners(owners);
@@ -94,10 +96,11 @@ impl Tracker<'_> {
         }
     }
 
-    /// An object in another version of its kind.
+    /// An object in another version of its kind; the same kind in another group is not found, here as in the real server.
     pub(super) fn convert(&self, object: &Object, api_version: &str) -> Option<(Arc<Resource>, Object)> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let other = self.catalog.find_kind(group, version, &self.resource.kind).filter(|other| other.shelf == self.resource.shelf)?;
+        let other = self.catalog.find_kind(group, version, &self.resource.kind);
+        let other = other.filter(|other| other.group == self.resource.group && other.shelf == self.resource.shelf)?;
         let mut object = object.clone();
         self.resource.to_storage(&mut object);
         other.out_of_storage(&mut object);

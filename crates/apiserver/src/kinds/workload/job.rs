@@ -28,6 +28,15 @@ pub(crate) const JOB: Strategy = Strategy {
     },
     validate_update: job_update::check,
     validate_status: job_status::check,
+    // The real server lets a job without labels share those of its pods before it generates more for them.
+    booked: |job| {
+        let shares = job.meta.labels.is_empty() && !job.body.part("spec").part("template").part("metadata").is_empty_at("labels");
+        shares.then(|| {
+            let mut job = job.clone();
+            inherit_labels(&mut job);
+            job
+        })
+    },
     warnings: |new, old| {
         let mut out = Vec::new();
         if old.is_none() {
