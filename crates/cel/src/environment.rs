@@ -143,6 +143,16 @@ impl Environment {
     }
 }
 
+/// Reads an expression without looking at what it refers to.
+///
+/// # Errors
+/// What is wrong with its grammar, as kube-apiserver tells it.
+pub fn check_grammar(text: &str) -> Result<(), CompileError> {
+    let no_room = || Err(CompileError::Plan("no stack for an expression so deep".into()));
+    let read = || parser::parse(text).map(drop).map_err(CompileError::from);
+    room::with_room(room::depth_max(text), read).unwrap_or_else(no_room)
+}
+
 /// Why an expression cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompileError {

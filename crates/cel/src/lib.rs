@@ -42,7 +42,7 @@ mod unify; // which types fit
 mod value; // values
 
 pub use data::view;
-pub use environment::{CompileError, Environment, Program};
+pub use environment::{CompileError, Environment, Program, check_grammar};
 pub use eval::{Failure, Meter};
 pub use function::{Functions, Overload, Run};
 pub use pattern::Pattern;

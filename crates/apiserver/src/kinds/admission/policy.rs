@@ -104,9 +104,7 @@ fn head(policy: &Object, out: &mut Vec<FieldError>) {
             name if !is_identifier(name) => out.push(FieldError::invalid(at.child("name"), name, "must be a valid CEL identifier")),
             _ => {}
         }
-        if variable.text("expression").trim().is_empty() {
-            out.push(FieldError::required(at.child("expression"), "expression is not specified"));
-        }
+        rules::expression(&at.child("expression"), variable.text("expression"), "expression is not specified", out);
     }
 }
 
@@ -197,7 +195,7 @@ fn validations(policy: &Object, out: &mut Vec<FieldError>) {
                     &format!("must not exceed {AUDIT_EXPRESSION_MAX} bytes in length"),
                 ));
             }
-            _ => {}
+            text => rules::expression(&at.child("valueExpression"), text, "", out),
         }
         if !keys.insert(key) {
             out.push(FieldError::duplicate(at.child("key"), key));
@@ -206,13 +204,13 @@ fn validations(policy: &Object, out: &mut Vec<FieldError>) {
 }
 
 fn check_validation(at: &Path, validation: &Value, out: &mut Vec<FieldError>) {
-    if validation.text("expression").trim().is_empty() {
-        out.push(FieldError::required(at.child("expression"), "expression is not specified"));
-    }
+    rules::expression(&at.child("expression"), validation.text("expression"), "expression is not specified", out);
     for field in ["messageExpression", "message"] {
         let text = validation.text(field);
         if !text.is_empty() && text.trim().is_empty() {
             out.push(FieldError::invalid(at.child(field), text, "must be non-empty if specified"));
+        } else if field == "messageExpression" && !text.is_empty() {
+            rules::expression(&at.child(field), text, "", out);
         } else if field == "message" && text.trim().contains(['\n', '\r']) {
             out.push(FieldError::invalid(at.child(field), text, "must not contain line breaks"));
         }
@@ -246,7 +244,7 @@ fn check_mutation(at: &Path, mutation: &Value, out: &mut Vec<FieldError>) {
     };
     match mutation.get_set(own) {
         None => out.push(FieldError::required(at.child(own), &format!("must be specified when patchType is {kind}"))),
-        Some(patch) => checks::required(&at.child(own).child("expression"), patch.text("expression").trim(), out),
+        Some(patch) => rules::expression(&at.child(own).child("expression"), patch.text("expression").trim(), "", out),
     }
     if mutation.get_set(other).is_some() {
         let shown = format!("{{{other}}}");

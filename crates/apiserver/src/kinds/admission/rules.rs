@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use bellerophon_cel::{CompileError, check_grammar};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -114,6 +115,15 @@ fn resources(at: &Path, list: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
+/// An expression, which must be there and well formed. What it refers to is looked at when it is used.
+pub(super) fn expression(at: &Path, text: &str, missing: &str, out: &mut Vec<FieldError>) {
+    if text.trim().is_empty() {
+        out.push(FieldError::required(at, missing));
+    } else if let Err(CompileError::Issues(issues)) = check_grammar(text) {
+        out.push(FieldError::invalid(at, text, &format!("compilation failed: {issues}")));
+    }
+}
+
 /// Conditions on the request, each with a name and an expression.
 pub(super) fn match_conditions(at: &Path, conditions: &[Value], out: &mut Vec<FieldError>) {
     if conditions.len() > CONDITIONS_MAX {
@@ -122,7 +132,7 @@ pub(super) fn match_conditions(at: &Path, conditions: &[Value], out: &mut Vec<Fi
     let mut seen = BTreeSet::new();
     for (i, condition) in conditions.iter().enumerate() {
         let at = at.index(i);
-        checks::required(&at.child("expression"), condition.text("expression").trim(), out);
+        expression(&at.child("expression"), condition.text("expression").trim(), "", out);
         match condition.text("name") {
             "" => out.push(FieldError::required(at.child("name"), "")),
             name => {
