@@ -99,7 +99,15 @@ fn build_suite(root: &Path, folder: &Path) -> Result<()> {
     let sources = root.join("crates/conformance/upstream");
     let output = |name: &str| folder.join(name).display().to_string();
     let steps = [
-        vec!["test".to_owned(), "-c".to_owned(), "-ldflags=-s -w".to_owned(), "-o".to_owned(), output("conformance.test"), ".".to_owned()],
+        vec![
+            "test".to_owned(),
+            "-c".to_owned(),
+            "-vet=off".to_owned(),
+            "-ldflags=-s -w".to_owned(),
+            "-o".to_owned(),
+            output("conformance.test"),
+            ".".to_owned(),
+        ],
         vec!["build".to_owned(), "-o".to_owned(), output("ginkgo"), "github.com/onsi/ginkgo/v2/ginkgo".to_owned()],
     ];
     for arguments in steps {
