@@ -88,12 +88,12 @@ async fn patches(client: &Client, rows: &mut Rows) {
     rows.push(rate("merge patch of an annotation", async |i| client.ask("PATCH", &path, MERGE, note(i).into()).await).await);
 }
 
-/// The same Deployment, sent in both forms. A dry run stores nothing, so what differs is the reading.
+/// The same Deployment as the server shows it, sent in both forms. A dry run stores nothing, so what differs is the reading.
 async fn decoding(client: &Client, rows: &mut Rows) {
     let path = format!("{DEPLOYMENTS}?dryRun=All");
-    let text = Bytes::from(deployment("sent", 0).to_string());
-    let binary = client.answer("POST", &path, JSON, PROTOBUF, text.clone()).await;
-    for (name, content_type, body) in [("JSON", JSON, text), ("protobuf", PROTOBUF, binary)] {
+    let written = Bytes::from(deployment("sent", 0).to_string());
+    for (name, content_type) in [("JSON", JSON), ("protobuf", PROTOBUF)] {
+        let body = client.answer("POST", &path, JSON, content_type, written.clone()).await;
         let name = format!("create a Deployment from {name} ({} bytes), dry run", body.len());
         rows.push(rate(&name, async |_| client.ask("POST", &path, content_type, body.clone()).await).await);
     }
