@@ -1,16 +1,17 @@
 //! Roles and bindings: rules that make sense, and a role reference that stays.
 //! Holds: names are any segment of a path.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     Strategy, checks,
     look::{Fill, Look},
 };
 use crate::{
-    field::{FieldError, Path, Verbatim},
+    field::{FieldError, Path},
     names,
     object::Object,
+    types::Internal,
 };
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -129,14 +130,14 @@ fn check_subject(at: &Path, subject: &Value, scope: Scope, out: &mut Vec<FieldEr
 fn same_role(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let role = new.body.part("roleRef");
     if role != old.body.part("roleRef") {
-        let shown = json!([role.text("apiGroup"), role.text("kind"), role.text("name")]);
-        let shown = format!(r#"{{"APIGroup":{},"Kind":{},"Name":{}}}"#, shown[0], shown[1], shown[2]);
-        out.push(FieldError::invalid("roleRef", Verbatim(&shown), "cannot change roleRef"));
+        out.push(FieldError::invalid("roleRef", Internal::one("rbac.RoleRef", role), "cannot change roleRef"));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::kinds::trial::{create, refused, update};
 

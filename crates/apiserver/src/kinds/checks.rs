@@ -5,10 +5,14 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::{look::Look, quantity::Quantity};
+use super::{
+    look::{Look, same},
+    quantity::Quantity,
+};
 use crate::{
     field::{FieldError, Path, Shown, Verbatim},
     names,
+    types::Internal,
 };
 
 pub(crate) const IMMUTABLE: &str = "field is immutable";
@@ -53,6 +57,13 @@ pub(crate) fn positive(at: &Path, value: i64, out: &mut Vec<FieldError>) {
 pub(crate) fn immutable(at: &Path, new: &Value, old: &Value, out: &mut Vec<FieldError>) {
     if new != old {
         out.push(FieldError::invalid(at, new, IMMUTABLE));
+    }
+}
+
+/// Refuses a change of a value that messages show as the struct `name` of the server.
+pub(crate) fn immutable_struct(at: &Path, name: &'static str, new: &Value, old: &Value, out: &mut Vec<FieldError>) {
+    if !same(new, old) {
+        out.push(FieldError::invalid(at, Internal::one(name, new), IMMUTABLE));
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     DeleteAnswer, Generation, Strategy, checks,
-    look::{Fill, Look, same},
+    look::{Fill, Look},
     persistent_volume::driver_name,
 };
 use crate::{
@@ -27,7 +27,7 @@ pub(crate) const RESOURCE_CLAIM: Strategy = Strategy {
         claim.body.insert("status".into(), json!({}));
     },
     validate_create: |claim, out| check_claim(&Path::field("spec.devices"), claim.body.part("spec").part("devices"), out),
-    validate_update: fixed_spec,
+    validate_update: |new, old, out| fixed_spec("resource.ResourceClaimSpec", new, old, out),
     generation: Generation::None,
     delete_answer: DeleteAnswer::Object,
     ..Strategy::WITH_STATUS
@@ -41,7 +41,7 @@ pub(crate) const RESOURCE_CLAIM_TEMPLATE: Strategy = Strategy {
     validate_create: |template, out| {
         check_claim(&Path::field("spec.spec.devices"), template.body.part("spec").part("spec").part("devices"), out);
     },
-    validate_update: fixed_spec,
+    validate_update: |new, old, out| fixed_spec("resource.ResourceClaimTemplateSpec", new, old, out),
     ..ANSWERED
 };
 
@@ -88,10 +88,8 @@ fn default_request(request: &mut Map<String, Value>) {
     }
 }
 
-fn fixed_spec(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    if !same(new.body.part("spec"), old.body.part("spec")) {
-        out.push(FieldError::invalid("spec", new.body.part("spec"), checks::IMMUTABLE));
-    }
+fn fixed_spec(name: &'static str, new: &Object, old: &Object, out: &mut Vec<FieldError>) {
+    checks::immutable_struct(&Path::field("spec"), name, new.body.part("spec"), old.body.part("spec"), out);
 }
 
 fn check_claim(at: &Path, devices: &Value, out: &mut Vec<FieldError>) {

@@ -10,8 +10,9 @@ use super::{
 };
 use crate::{
     error::{ApiError, Cause, GroupResource},
-    field::{FieldError, Path, Verbatim},
+    field::{FieldError, Path},
     object::{Object, Time},
+    types::Internal,
 };
 
 pub(crate) const DISRUPTION_BUDGET: Strategy = Strategy {
@@ -37,7 +38,11 @@ const DISRUPTED_MAX: usize = 2000;
 fn validate(budget: &Object, out: &mut Vec<FieldError>) {
     let (at, spec) = (Path::field("spec"), budget.body.part("spec"));
     if spec.get_set("minAvailable").is_some() && spec.get_set("maxUnavailable").is_some() {
-        out.push(FieldError::invalid(at, Verbatim(&shown(spec)), "minAvailable and maxUnavailable cannot be both set"));
+        out.push(FieldError::invalid(
+            at,
+            Internal::one("policy.PodDisruptionBudgetSpec", spec),
+            "minAvailable and maxUnavailable cannot be both set",
+        ));
     }
     for field in ["minAvailable", "maxUnavailable"] {
         if let Some(value) = spec.get_set(field) {
@@ -48,18 +53,6 @@ fn validate(budget: &Object, out: &mut Vec<FieldError>) {
     if let Some(policy) = spec.part("unhealthyPodEvictionPolicy").as_str() {
         checks::one_of(&at.child("unhealthyPodEvictionPolicy"), policy, &["AlwaysAllow", "IfHealthyBudget"], out);
     }
-}
-
-/// The spec as the message shows it.
-fn shown(spec: &Value) -> String {
-    let part = |name: &str| spec.part(name).to_string();
-    format!(
-        r#"{{"MinAvailable":{},"Selector":{},"MaxUnavailable":{},"UnhealthyPodEvictionPolicy":{}}}"#,
-        part("minAvailable"),
-        part("selector"),
-        part("maxUnavailable"),
-        part("unhealthyPodEvictionPolicy")
-    )
 }
 
 fn int_or_percent(at: &Path, value: &Value, out: &mut Vec<FieldError>) {

@@ -88,6 +88,9 @@ pub(crate) trait Fill {
     /// Sets the field unless it is there and not 0.
     fn default_number(&mut self, name: &str, value: i64);
 
+    /// Sets the field to what `from` has there, and removes it when that has nothing.
+    fn take_over(&mut self, name: &str, from: &Value);
+
     /// The map in the field, made when there is none.
     fn map_at(&mut self, name: &str) -> &mut Map<String, Value>;
 
@@ -115,6 +118,13 @@ impl Fill for Map<String, Value> {
         if self.number(name) == 0 {
             self.insert(name.to_owned(), value.into());
         }
+    }
+
+    fn take_over(&mut self, name: &str, from: &Value) {
+        match from.get_set(name) {
+            Some(value) => self.insert(name.to_owned(), value.clone()),
+            None => self.remove(name),
+        };
     }
 
     fn map_at(&mut self, name: &str) -> &mut Map<String, Value> {

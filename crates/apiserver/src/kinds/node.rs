@@ -11,9 +11,10 @@ use super::{
     strategy::keep_status,
 };
 use crate::{
-    field::{FieldError, Path, Verbatim},
+    field::{FieldError, Path},
     names,
     object::Object,
+    types::Internal,
 };
 
 pub(crate) const NODE: Strategy = Strategy {
@@ -112,9 +113,7 @@ fn taints(taints: &[Value], out: &mut Vec<FieldError>) {
             _ => checks::one_of(&at.child("effect"), effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], out),
         }
         if !seen.insert((effect, key)) {
-            let added = taint.get_set("timeAdded").map_or("null".into(), Value::to_string);
-            let shown = format!(r#"{{"Key":{key:?},"Value":{value:?},"Effect":{effect:?},"TimeAdded":{added}}}"#);
-            out.push(duplicate_because(&at, Verbatim(&shown), "taints must be unique by key and effect pair"));
+            out.push(duplicate_because(&at, Internal::one("core.Taint", taint), "taints must be unique by key and effect pair"));
         }
     }
 }
@@ -171,9 +170,8 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     let all = Path::field("status.addresses");
     for (i, address) in new.body.part("status").list("addresses").iter().enumerate() {
-        let (kind, text) = (address.text("type"), address.text("address"));
-        if !seen.insert((kind, text)) {
-            out.push(FieldError::duplicate(all.index(i), Verbatim(&format!(r#"{{"Type":{kind:?},"Address":{text:?}}}"#))));
+        if !seen.insert((address.text("type"), address.text("address"))) {
+            out.push(FieldError::duplicate(all.index(i), Internal::one("core.NodeAddress", address)));
         }
     }
     let (spec, before) = (new.body.part("spec"), old.body.part("spec"));

@@ -11,6 +11,7 @@ use crate::{
     field::{FieldError, Path},
     names,
     object::{Object, Time},
+    types::{Internal, changes},
 };
 
 pub(crate) const PERSISTENT_VOLUME: Strategy = Strategy {
@@ -259,22 +260,22 @@ pub(super) fn driver_name(at: &Path, name: &str, out: &mut Vec<FieldError>) {
 
 fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
-    let mut changed = SOURCES.iter().any(|(source, _)| *source != "csi" && !same(spec.part(source), before.part(source)));
-    let mut csi = spec.part("csi").clone();
+    let mut wanted = spec.clone();
     // The secret for growing may be added later.
-    if before.part("csi").get_set("controllerExpandSecretRef").is_none() {
-        csi.as_object_mut().into_iter().for_each(|map| {
-            map.remove("controllerExpandSecretRef");
-        });
+    if let Some(csi) = wanted.get_mut("csi").and_then(Value::as_object_mut).filter(|_| !before.part("csi").has("controllerExpandSecretRef"))
+    {
+        csi.remove("controllerExpandSecretRef");
     }
-    changed |= !same(&csi, before.part("csi"));
-    if changed {
-        // Kubernetes adds a diff of its own structs here.
-        out.push(FieldError::forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation"));
+    if SOURCES.iter().any(|(source, _)| !same(wanted.part(source), before.part(source))) {
+        let changes = changes("core.PersistentVolumeSource", before, &wanted);
+        let why = format!("spec.persistentvolumesource is immutable after creation\n{changes}");
+        out.push(FieldError::forbidden("spec.persistentvolumesource", &why));
     }
     checks::immutable(&Path::field("volumeMode"), spec.part("volumeMode"), before.part("volumeMode"), out);
-    if before.get_set("nodeAffinity").is_some() && !same(spec.part("nodeAffinity"), before.part("nodeAffinity")) {
-        out.push(FieldError::invalid("nodeAffinity", spec.part("nodeAffinity"), checks::IMMUTABLE));
+    if before.has("nodeAffinity") && !same(spec.part("nodeAffinity"), before.part("nodeAffinity")) {
+        let shown = Internal::one("core.VolumeNodeAffinity", spec.part("nodeAffinity"));
+        let why = format!("{}, except for updating from beta label to GA", checks::IMMUTABLE);
+        out.push(FieldError::invalid("nodeAffinity", shown, &why));
     }
     if before.get_set("volumeAttributesClassName").is_some() && spec.get_set("volumeAttributesClassName").is_none() {
         out.push(FieldError::forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden"));
@@ -356,7 +357,9 @@ mod tests {
         next["spec"]["nfs"]["path"] = json!("/b");
         assert_eq!(
             update(&PERSISTENT_VOLUME, &old, next).1,
-            ["spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation"]
+            [
+                "spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation\n@@ -5,7 +5,7 @@\n  \"Glusterfs\": null,\n  \"NFS\": {\n   \"Server\": \"a\",\n-  \"Path\": \"/a\",\n+  \"Path\": \"/b\",\n   \"ReadOnly\": false\n  },\n  \"RBD\": null,\n"
+            ]
         );
     }
 

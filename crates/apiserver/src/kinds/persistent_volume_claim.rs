@@ -13,6 +13,7 @@ use crate::{
     field::{FieldError, Path, Verbatim},
     names,
     object::Object,
+    types::changes,
 };
 
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
@@ -105,7 +106,8 @@ fn data_sources(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
     if source.is_null() || reference.is_null() {
         return;
     }
-    let shown = Verbatim(r#""spec.dataSource""#);
+    // Kubernetes shows a path here, of which JSON has nothing to tell.
+    let shown = Verbatim("{}");
     if !reference.text("namespace").is_empty() {
         out.push(FieldError::invalid(at, shown, "may not be specified when dataSourceRef.namespace is specified"));
     } else if ["apiGroup", "kind", "name"].iter().any(|field| source.part(field) != reference.part(field)) {
@@ -123,10 +125,11 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         let at = Path::field("metadata.annotations");
         out.push(FieldError::invalid(at.key(BETA_CLASS), beta(new).unwrap_or_default().as_str(), checks::IMMUTABLE));
     }
-    if !same(&fixed(new, old), &fixed(old, old)) {
-        // Kubernetes adds a diff of its own structs here.
+    let (kept, wanted) = fixed(new, old);
+    if !same(&kept, &wanted) {
         let why = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        out.push(FieldError::forbidden("spec", why));
+        let changes = changes("core.PersistentVolumeClaimSpec", &kept, &wanted);
+        out.push(FieldError::forbidden("spec", &format!("{why}\n{changes}")));
     }
     size_change(new, old, out);
     checks::immutable(&Path::field("volumeMode"), spec.part("volumeMode"), before.part("volumeMode"), out);
@@ -141,26 +144,24 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     }
 }
 
-/// The part of the spec that must stay, with what may be set later taken from the new object.
-fn fixed(claim: &Object, old: &Object) -> Value {
-    let mut spec = claim.body.part("spec").clone();
-    let before = old.body.part("spec");
-    let Some(map) = spec.as_object_mut() else { return spec };
+/// The old and the new spec, which must be the same, with what may change made equal in both.
+fn fixed(new: &Object, old: &Object) -> (Value, Value) {
+    let (mut kept, mut wanted) = (old.body.part("spec").clone(), new.body.part("spec").clone());
+    let (Some(before), Some(after)) = (kept.as_object_mut(), wanted.as_object_mut()) else { return (kept, wanted) };
     if before.text("volumeName").is_empty() {
-        map.remove("volumeName");
+        before.take_over("volumeName", new.body.part("spec"));
     }
     // A class may be given later to a claim that never had one.
-    if before.get_set("storageClassName").is_none() {
-        map.remove("storageClassName");
+    if !before.has("storageClassName") {
+        after.remove("storageClassName");
     }
-    if claim.str_at("status.phase") == "Bound" || old.str_at("status.phase") == "Bound" {
-        map.remove("volumeAttributesClassName");
-        let requests = map.map_mut("resources").and_then(|resources| resources.map_mut("requests"));
-        requests.into_iter().for_each(|requests| {
-            requests.remove("storage");
-        });
+    if old.str_at("status.phase") == "Bound" {
+        after.take_over("volumeAttributesClassName", old.body.part("spec"));
+        if let Some(requests) = after.map_mut("resources").and_then(|resources| resources.map_mut("requests")) {
+            requests.take_over("storage", before.part("resources").part("requests"));
+        }
     }
-    spec
+    (kept, wanted)
 }
 
 fn size_change(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
@@ -218,8 +219,7 @@ mod tests {
         json!({"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "slow", "resources": {"requests": {"storage": size}}}})
     }
 
-    const FIXED: &str =
-        "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+    const FIXED: &str = "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n@@ -6,7 +6,7 @@\n  \"Resources\": {\n   \"Limits\": null,\n   \"Requests\": {\n-   \"storage\": \"1Gi\"\n+   \"storage\": \"2Gi\"\n   }\n  },\n  \"VolumeName\": \"\",\n";
 
     #[test]
     fn modes_and_size_are_needed() {

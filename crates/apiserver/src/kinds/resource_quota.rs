@@ -9,6 +9,7 @@ use crate::{
     field::{FieldError, Path},
     names,
     object::Object,
+    types::Internal,
 };
 
 pub(crate) const RESOURCE_QUOTA: Strategy = Strategy {
@@ -126,13 +127,14 @@ fn conflicts(at: &Path, shown: &Value, seen: &BTreeSet<&str>, out: &mut Vec<Fiel
 
 fn scope_selector(spec: &Value, selector: &Value, out: &mut Vec<FieldError>) {
     let at = Path::field("spec.scopeSelector.matchExpressions");
+    let shown = || Internal::one("core.ScopeSelector", selector);
     let mut seen = BTreeSet::new();
     for expression in selector.list("matchExpressions") {
         let (scope, operator, values) = (expression.text("scopeName"), expression.text("operator"), expression.part("values"));
         if !SCOPES.contains(&scope) {
             out.push(FieldError::invalid(at.child("scopeName"), scope, "unsupported scope"));
         }
-        out.extend((0..unfit(scope, spec)).map(|_| FieldError::invalid(at, selector, "unsupported scope applied to resource")));
+        out.extend((0..unfit(scope, spec)).map(|_| FieldError::invalid(at, shown(), "unsupported scope applied to resource")));
         if SCOPES.contains(&scope) && !["PriorityClass", "VolumeAttributesClass"].contains(&scope) && operator != "Exists" {
             let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
             out.push(FieldError::invalid(at.child("operator"), operator, why));

@@ -7,6 +7,7 @@ use crate::{
     field::{FieldError, Path},
     names,
     object::Object,
+    types::Internal,
 };
 
 pub(crate) const SERVICE_CIDR: Strategy = Strategy {
@@ -26,8 +27,8 @@ pub(crate) const SERVICE_CIDR: Strategy = Strategy {
 pub(crate) const IP_ADDRESS: Strategy = Strategy {
     validate: validate_address,
     validate_update: |new, old, out| {
-        let parent = |address: &Object| address.body.part("spec").part("parentRef").clone();
-        checks::immutable(&Path::field("spec.parentRef"), &parent(new), &parent(old), out);
+        let (parent, before) = (new.body.part("spec").part("parentRef"), old.body.part("spec").part("parentRef"));
+        checks::immutable_struct(&Path::field("spec.parentRef"), "networking.ParentReference", parent, before, out);
     },
     name: address_name,
     ..Strategy::PLAIN
@@ -47,7 +48,10 @@ fn validate_range(range: &Object, out: &mut Vec<FieldError>) {
                 out.push(FieldError::invalid(at, range.body.part("spec").part("cidrs"), why));
             }
         }
-        _ => out.push(FieldError::invalid(at, range.body.part("spec"), "may only hold up to 2 values")),
+        _ => {
+            let shown = Internal::one("networking.ServiceCIDRSpec", range.body.part("spec"));
+            out.push(FieldError::invalid(at, shown, "may only hold up to 2 values"));
+        }
     }
 }
 

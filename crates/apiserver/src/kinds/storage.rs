@@ -11,9 +11,10 @@ use super::{
     quantity::Quantity,
 };
 use crate::{
-    field::{FieldError, Path, Verbatim},
+    field::{FieldError, Path},
     names,
     object::Object,
+    types::Internal,
 };
 
 const ANSWERED: Strategy = Strategy { delete_answer: DeleteAnswer::Object, ..Strategy::PLAIN };
@@ -100,9 +101,8 @@ pub(crate) const VOLUME_ATTACHMENT: Strategy = Strategy {
     },
     validate: validate_attachment,
     validate_update: |new, old, out| {
-        if !same(new.body.part("spec"), old.body.part("spec")) {
-            out.push(FieldError::invalid("spec", new.body.part("spec"), checks::IMMUTABLE));
-        }
+        let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
+        checks::immutable_struct(&Path::field("spec"), "storage.VolumeAttachmentSpec", spec, before, out);
     },
     generation: Generation::None,
     unconditional_update: false,
@@ -258,9 +258,9 @@ fn same_drivers(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let fixed = |driver: &Value| (driver.text("nodeID").to_owned(), driver.part("topologyKeys").clone());
     for before in drivers(old) {
         for now in drivers(new).iter().filter(|now| now.text("name") == before.text("name") && fixed(now) != fixed(&before)) {
-            let (id, keys) = fixed(now);
-            let shown = format!(r#"{{"Name":{},"NodeID":{},"TopologyKeys":{keys},"Allocatable":null}}"#, now.part("name"), json!(id));
-            out.push(FieldError::invalid("spec.drivers", Verbatim(&shown), checks::IMMUTABLE));
+            let mut told = now.clone();
+            told.as_object_mut().map(|driver| driver.remove("allocatable"));
+            out.push(FieldError::invalid("spec.drivers", Internal::one("storage.CSINodeDriver", &told), checks::IMMUTABLE));
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod base64; // bytes in JSON, with the errors of Go's decoder
 mod decode; // a tree, by its type
+mod internal; // the structs that messages show
 mod model; // what the table says
 mod normal; // what of an object is written back
 mod place; // where something is wrong
@@ -20,13 +21,14 @@ mod promises; // what decoding holds, over every kind
 
 pub(crate) use base64::{decode_or_empty as from_base64, encode as base64};
 pub(crate) use decode::{Decoded, decode, decode_node};
+pub(crate) use internal::{Internal, changes};
 pub(crate) use model::{Field, Item, ListKind, Patch, Shape, Type};
 pub(crate) use normal::complete;
 #[cfg(test)]
 pub(crate) use promises::full_object;
 pub(crate) use published::{Published, Union};
 pub(crate) use quantity::Quantity;
-pub(crate) use read::{Expected, read_options, read_typed};
+pub(crate) use read::{Expected, misnamed, read_options, read_typed};
 pub(crate) use written::{Opened, written};
 
 use table::{KINDS, SCHEMA, TYPES, UNSERVED};

@@ -21,8 +21,14 @@ pub(crate) struct Published(u16);
 impl Published {
     /// The type of a kind that has one.
     pub(crate) fn of_kind(group: &str, version: &str, kind: &str) -> Option<Self> {
+        Self::named(group, version, kind).map(|(ty, _)| ty)
+    }
+
+    /// The same, with group, version and kind as the table has them.
+    pub(super) fn named(group: &str, version: &str, kind: &str) -> Option<(Self, [&'static str; 3])> {
         let at = KINDS.binary_search_by(|(g, v, k, _)| (*g, *v, *k).cmp(&(group, version, kind))).ok()?;
-        Some(Self(KINDS[at].3))
+        let (group, version, kind, id) = KINDS[at];
+        Some((Self(id), [group, version, kind]))
     }
 
     /// The struct that a field holds, if it is one.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::{Decoded, Published, Type, decode_node, is_registered};
 use crate::{
-    decode::{self, Encoding, Node, Tree, parse, type_meta},
+    decode::{self, Encoding, Media, Tree, parse, type_meta},
     object::Object,
     protobuf::{self, Envelope},
 };
@@ -23,8 +23,9 @@ pub(crate) struct Expected {
 
 impl Expected {
     /// Expects a built-in kind; `None` when there is no such kind.
-    pub(crate) fn of(group: &'static str, version: &'static str, kind: &'static str) -> Option<Self> {
-        Some(Self { group, version, kind, also: &[], ty: Published::of_kind(group, version, kind)? })
+    pub(crate) fn of(group: &str, version: &str, kind: &str) -> Option<Self> {
+        let (ty, [group, version, kind]) = Published::named(group, version, kind)?;
+        Some(Self { group, version, kind, also: &[], ty })
     }
 
     /// The type that bodies are read by.
@@ -87,8 +88,13 @@ pub(crate) fn read_typed(bytes: &[u8], encoding: Encoding, expected: &Expected) 
         return Err(unhandled(named.unregistered(scheme)));
     }
     let ty = Published::of_kind(&named.group, &named.version, &named.kind).unwrap_or(expected.ty);
+    let is_message = matches!(content, Content::Message(_));
     let tree = content.into_tree(ty).map_err(unhandled)?;
-    let Decoded { mut object, strict } = decode_node(ty.type_(), tree.root).map_err(unhandled)?;
+    let Decoded { mut object, mut strict } = decode_node(ty.type_(), tree.root).map_err(unhandled)?;
+    if is_message {
+        // Nobody is told of fields or keys that a message repeats.
+        strict.clear();
+    }
     let (from, to) = (internal(&named.group, &named.kind), internal(expected.group, expected.kind));
     if from != to {
         return Err(unhandled(format!("converting ({}.{}) to ({to}): unknown conversion", named.version, named.kind)));
@@ -100,6 +106,15 @@ pub(crate) fn read_typed(bytes: &[u8], encoding: Encoding, expected: &Expected) 
     object.insert("kind".to_owned(), Value::String(expected.kind.to_owned()));
     let object = Object::from_map(object).map_err(|e| unhandled(e.to_string()))?;
     Ok(Typed { object, strict: tree.repeated.into_iter().chain(strict).collect() })
+}
+
+/// Why JSON that names another kind or version is no object of the kind that is expected; `None` when it is one.
+pub(crate) fn misnamed(value: &Value, expected: &Expected) -> Option<String> {
+    let refused = read_typed(value.to_string().as_bytes(), Encoding::Text(Media::Json), expected).err()?;
+    Some(match refused {
+        DecodeError::Unrecognized { why } | DecodeError::Unhandled { why, .. } => why,
+        DecodeError::WrongVersion { .. } => refused.message(expected.kind, &[]),
+    })
 }
 
 /// Reads options, which have the same form in every group and version.
@@ -125,7 +140,7 @@ impl<'a> Content<'a> {
     fn into_tree(self, ty: Published) -> Result<Tree<'a>, String> {
         match self {
             Self::Tree(tree) => Ok(tree),
-            Self::Message(bytes) => Ok(Tree { root: Node::from_value(protobuf::decode(ty, bytes)?), repeated: None }),
+            Self::Message(bytes) => Ok(Tree { root: protobuf::decode(ty, bytes)?, repeated: None }),
         }
     }
 }
@@ -205,7 +220,6 @@ fn internal(group: &str, kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::Media;
 
     fn refusal(expected: (&'static str, &'static str, &'static str), body: &str, media: Media) -> String {
         let expected = Expected::of(expected.0, expected.1, expected.2).expect("a built-in kind");

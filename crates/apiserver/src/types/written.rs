@@ -102,7 +102,7 @@ fn enclose<'a>(out: &mut String, [open, close]: [char; 2], members: impl Iterato
 }
 
 /// These characters stand only inside strings.
-fn escape(json: &str) -> String {
+pub(super) fn escape(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match c {

@@ -15,7 +15,7 @@ use crate::{
     object::Object,
     patch::{GoValue, JsonPatch, Unreadable, merge, opened_by, strategic_merge},
     registry::{Decoded, Resource},
-    types::{self, Type},
+    types::{self, Expected, Type},
     write::{Change, Updated, dedup_owners, uid_conflict},
 };
 
@@ -93,12 +93,11 @@ impl Patch {
     /// # Errors
     /// 422 for a patch that does not fit the object, or that makes something else of it.
     pub(super) fn patched(&self, old: &Object, decode: impl FnOnce(Value) -> Result<Decoded, String>) -> Result<Patched, ApiError> {
-        let (value, _) = self.outcome(old)?;
-        let found = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
-        if (found("apiVersion"), found("kind")) != (&old.api_version, &old.kind) {
-            let why = format!("{} {} is not {} {}", found("apiVersion"), found("kind"), old.api_version, old.kind);
+        let (mut value, _) = self.outcome(old)?;
+        if let Some(why) = misnamed(&value, old) {
             return Err(self.misfit(old, &why));
         }
+        name_as(&mut value, old);
         match decode(value) {
             Ok(decoded) => Ok(Patched { object: decoded.object, unknown: decoded.strict }),
             Err(why) => Err(self.misfit(old, &why)),
@@ -117,6 +116,8 @@ impl Patch {
             Self::Strategic(patch, ty) => {
                 let mut patch = patch.clone();
                 strategic_merge(value.as_object_mut().expect("objects are maps"), &mut patch, ty)?;
+                // The struct that such a patch is read into decides what the object is, whatever the patch says.
+                name_as(&mut value, old);
                 return Ok((value, Some(patch)));
             }
         }
@@ -151,6 +152,27 @@ impl Patch {
             _ => call.warnings.add(strict),
         }
         Ok(())
+    }
+}
+
+/// Why the outcome of a patch is not of the kind that it was made from; `None` when it is.
+fn misnamed(value: &Value, old: &Object) -> Option<String> {
+    let found = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+    if (found("apiVersion"), found("kind")) == (&old.api_version, &old.kind) {
+        return None;
+    }
+    let (group, version) = old.api_version.split_once('/').unwrap_or(("", &old.api_version));
+    match Expected::of(group, version, &old.kind) {
+        Some(expected) => types::misnamed(value, &expected),
+        None => Some(format!("{} {} is not {} {}", found("apiVersion"), found("kind"), old.api_version, old.kind)),
+    }
+}
+
+/// Says of a value that it is of the kind of an object.
+fn name_as(value: &mut Value, object: &Object) {
+    if let Some(map) = value.as_object_mut() {
+        map.insert("apiVersion".into(), object.api_version.clone().into());
+        map.insert("kind".into(), object.kind.clone().into());
     }
 }
 

@@ -82,13 +82,13 @@ fn check_sources(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         }
     }
     let (Some(source), Some(reference)) = (source, reference) else { return };
-    // Kubernetes shows an internal value here; the path stands in for it.
-    let shown = at.child("dataSource").to_string();
+    // Kubernetes shows a path here, of which JSON has nothing to tell.
+    let shown = || Verbatim("{}");
     if !reference.text("namespace").is_empty() {
         let detail = "may not be specified when dataSourceRef.namespace is specified";
-        out.push(FieldError::invalid(at, Verbatim(&shown), detail));
+        out.push(FieldError::invalid(at, shown(), detail));
     } else if ["apiGroup", "kind", "name"].iter().any(|f| source.part(f) != reference.part(f)) {
-        out.push(FieldError::invalid(at, Verbatim(&shown), "must match dataSourceRef"));
+        out.push(FieldError::invalid(at, shown(), "must match dataSourceRef"));
     }
 }
 

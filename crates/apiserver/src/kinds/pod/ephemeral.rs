@@ -8,6 +8,7 @@ use super::{
 use crate::{
     field::{FieldError, Path},
     object::Object,
+    types::changes,
 };
 
 /// Puts back everything but the debugging containers.
@@ -33,10 +34,11 @@ pub(crate) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     for before in spec_value(old).list("ephemeralContainers") {
         let name = before.text("name");
         match spec_value(new).list("ephemeralContainers").iter().rfind(|c| c.text("name") == name) {
-            // The line break is part of what Kubernetes says; a change is followed by a diff of its own structs there.
+            // The line break is part of what Kubernetes says.
             None => out.push(FieldError::forbidden(at, &format!("existing ephemeral containers {name:?} may not be removed\n"))),
             Some(after) if !same(after, before) => {
-                out.push(FieldError::forbidden(at, &format!("existing ephemeral containers {name:?} may not be changed\n")));
+                let changes = changes("core.EphemeralContainer", before, after);
+                out.push(FieldError::forbidden(at, &format!("existing ephemeral containers {name:?} may not be changed\n{changes}")));
             }
             Some(_) => {}
         }

@@ -11,7 +11,10 @@ use super::{
     mount::check_descending,
     spec::visit,
 };
-use crate::field::{FieldError, Path, Verbatim};
+use crate::{
+    field::{FieldError, Path},
+    types::Internal,
+};
 
 /// What is wrong with the security context of a pod.
 pub(super) fn check_pod(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
@@ -84,7 +87,7 @@ pub(super) fn check_container(context: &Value, host_users: bool, at: &Path<'_>, 
     if context.part("allowPrivilegeEscalation") == &Value::Bool(false) {
         let mut refuse = |what: &str| {
             let detail = format!("cannot set `allowPrivilegeEscalation` to false and {what}");
-            out.push(FieldError::invalid(at, Verbatim(&internal(context)), &detail));
+            out.push(FieldError::invalid(at, Internal::one("core.SecurityContext", context), &detail));
         };
         if context.is_true("privileged") {
             refuse("`privileged` to true");
@@ -94,36 +97,6 @@ pub(super) fn check_container(context: &Value, host_users: bool, at: &Path<'_>, 
         }
     }
     check_apparmor(context.part("appArmorProfile"), &at.child("appArmorProfile"), out);
-}
-
-/// The fields of a container's security context in the order and spelling in which Kubernetes shows the whole of it.
-const INTERNAL: [(&str, &str); 12] = [
-    ("Capabilities", "capabilities"),
-    ("Privileged", "privileged"),
-    ("SELinuxOptions", "seLinuxOptions"),
-    ("WindowsOptions", "windowsOptions"),
-    ("RunAsUser", "runAsUser"),
-    ("RunAsGroup", "runAsGroup"),
-    ("RunAsNonRoot", "runAsNonRoot"),
-    ("ReadOnlyRootFilesystem", "readOnlyRootFilesystem"),
-    ("AllowPrivilegeEscalation", "allowPrivilegeEscalation"),
-    ("ProcMount", "procMount"),
-    ("SeccompProfile", "seccompProfile"),
-    ("AppArmorProfile", "appArmorProfile"),
-];
-
-fn internal(context: &Value) -> String {
-    let fields: Vec<String> = INTERNAL
-        .iter()
-        .map(|(shown, field)| match *field {
-            "capabilities" if context.has("capabilities") => {
-                let capabilities = context.part("capabilities");
-                format!("\"{shown}\":{{\"Add\":{},\"Drop\":{}}}", capabilities.part("add"), capabilities.part("drop"))
-            }
-            field => format!("\"{shown}\":{}", context.part(field)),
-        })
-        .collect();
-    format!("{{{}}}", fields.join(","))
 }
 
 fn check_seccomp(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
@@ -141,8 +114,8 @@ fn check_seccomp(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         ("Localhost", None) => out.push(FieldError::required(file_at, "must be set when seccomp type is Localhost")),
         ("Localhost", Some(file)) => check_descending(file, &file_at, out),
         (_, Some(_)) => {
-            let shown = format!("{{\"Type\":{},\"LocalhostProfile\":{}}}", profile.part("type"), profile.part("localhostProfile"));
-            out.push(FieldError::invalid(file_at, Verbatim(&shown), "can only be set when seccomp type is Localhost"));
+            let shown = Internal::one("core.SeccompProfile", profile);
+            out.push(FieldError::invalid(file_at, shown, "can only be set when seccomp type is Localhost"));
         }
         (_, None) => {}
     }

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     field::{FieldError, Path},
     object::Object,
+    types::{Internal, changes},
 };
 
 const ONLY: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
@@ -94,28 +95,22 @@ fn check_rest(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>
     let Some(mut munged) = new.as_object().cloned() else { return };
     for list in ["containers", "initContainers"] {
         for (container, old) in munged.maps_mut(list).zip(old.list(list)) {
-            put_back(container, old, "image");
+            container.take_over("image", old);
         }
     }
     for field in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
-        put_back(&mut munged, old, field);
+        munged.take_over(field, old);
     }
     if old.number("terminationGracePeriodSeconds") < 0 && munged.number("terminationGracePeriodSeconds") == 1 {
-        put_back(&mut munged, old, "terminationGracePeriodSeconds");
+        munged.take_over("terminationGracePeriodSeconds", old);
     }
     if !old.list("schedulingGates").is_empty() {
         check_gated(&mut munged, old, at, out);
     }
-    if !same(&Value::Object(munged), old) {
-        out.push(FieldError::forbidden(at, ONLY));
+    let munged = Value::Object(munged);
+    if !same(&munged, old) {
+        out.push(FieldError::forbidden(at, &format!("{ONLY}\n{}", changes("core.PodSpec", old, &munged))));
     }
-}
-
-fn put_back(holder: &mut Map<String, Value>, old: &Value, field: &str) {
-    match old.get(field) {
-        Some(value) => holder.insert(field.to_owned(), value.clone()),
-        None => holder.remove(field),
-    };
 }
 
 /// A pod that still waits at a gate may become pickier about its node.
@@ -125,7 +120,7 @@ fn check_gated(munged: &mut Map<String, Value>, old: &Value, at: &Path<'_>, out:
         let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
         out.push(FieldError::invalid(at.child("nodeSelector"), &selector, detail));
     }
-    put_back(munged, old, "nodeSelector");
+    munged.take_over("nodeSelector", old);
     let affinity = munged.part("affinity").part("nodeAffinity").clone();
     let old_affinity = old.part("affinity").part("nodeAffinity");
     if same(&affinity, old_affinity) {
@@ -133,7 +128,7 @@ fn check_gated(munged: &mut Map<String, Value>, old: &Value, at: &Path<'_>, out:
     }
     check_node_affinity(&affinity, old_affinity, &at.child("affinity").child("nodeAffinity"), out);
     let own = munged.map_at("affinity");
-    put_back(own, old.part("affinity"), "nodeAffinity");
+    own.take_over("nodeAffinity", old.part("affinity"));
     if own.is_empty() && !old.has("affinity") {
         munged.remove("affinity");
     }
@@ -147,12 +142,13 @@ fn check_node_affinity(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<Fi
     let (new_terms, old_terms) = (new.list("nodeSelectorTerms"), old.list("nodeSelectorTerms"));
     if !old_terms.is_empty() && old_terms.len() != new_terms.len() {
         let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        out.push(FieldError::invalid(terms_at, new.part("nodeSelectorTerms"), detail));
+        out.push(FieldError::invalid(terms_at, Internal::list("core.NodeSelectorTerm", new.part("nodeSelectorTerms")), detail));
         return;
     }
     for (i, (new, old)) in new_terms.iter().zip(old_terms).enumerate() {
         if !only_adds(new, old) {
-            out.push(FieldError::invalid(terms_at.index(i), new, "only additions are allowed (no mutations or deletions)"));
+            let shown = Internal::one("core.NodeSelectorTerm", new);
+            out.push(FieldError::invalid(terms_at.index(i), shown, "only additions are allowed (no mutations or deletions)"));
         }
     }
 }

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{HEADLESS, is_external, is_headless, needs_health_check};
 use crate::{
-    field::{FieldError, Path, Verbatim},
+    field::{FieldError, Path},
     kinds::{checks, look::Look},
     names,
     object::Object,
+    types::Internal,
 };
 
 const SPEC: Path = Path::field("spec");
@@ -209,8 +210,8 @@ fn port_numbers(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
     for (i, port) in ports.iter().enumerate() {
         let (protocol, number) = (port.text("protocol"), port.int("port").unwrap_or_default());
         if !seen.insert((protocol, number)) {
-            let shown = format!(r#"{{"Name":"","Protocol":{protocol:?},"AppProtocol":null,"Port":{number},"TargetPort":0,"NodePort":0}}"#);
-            out.push(FieldError::duplicate(all.index(i), Verbatim(&shown)));
+            let told = json!({"protocol": protocol, "port": number});
+            out.push(FieldError::duplicate(all.index(i), Internal::one("core.ServicePort", &told)));
         }
     }
 }

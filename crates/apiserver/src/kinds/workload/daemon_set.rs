@@ -16,6 +16,7 @@ use super::{
 use crate::{
     field::{FieldError, Path},
     object::Object,
+    types::Internal,
 };
 
 /// A DaemonSet.
@@ -103,13 +104,13 @@ fn validate(object: &Object, out: &mut Vec<FieldError>) {
     checks::not_negative(&at.child("revisionHistoryLimit"), spec.number("revisionHistoryLimit"), out);
 }
 
-const ROLLING: [(&str, &str); 2] = [("MaxUnavailable", "maxUnavailable"), ("MaxSurge", "maxSurge")];
-
 fn check_strategy(strategy: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     match strategy.text("type") {
         "OnDelete" => {}
         "RollingUpdate" => check_rolling(strategy.part("rollingUpdate"), &at.child("rollingUpdate"), out),
-        _ => out.push(rollout::unsupported(strategy, &ROLLING, &["RollingUpdate", "OnDelete"], at)),
+        _ => {
+            out.push(FieldError::not_supported(at, Internal::one("apps.DaemonSetUpdateStrategy", strategy), &["RollingUpdate", "OnDelete"]))
+        }
     }
 }
 

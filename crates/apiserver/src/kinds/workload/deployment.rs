@@ -15,6 +15,7 @@ use super::{
 use crate::{
     field::{FieldError, Path},
     object::Object,
+    types::Internal,
 };
 
 /// A Deployment.
@@ -91,8 +92,6 @@ pub(super) fn check_pods(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
     }
 }
 
-const ROLLING: [(&str, &str); 2] = [("MaxUnavailable", "maxUnavailable"), ("MaxSurge", "maxSurge")];
-
 fn check_strategy(strategy: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let rolling_at = at.child("rollingUpdate");
     match strategy.text("type") {
@@ -112,6 +111,6 @@ fn check_strategy(strategy: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             }
             rollout::check_part(unavailable, &unavailable_at, out);
         }
-        _ => out.push(rollout::unsupported(strategy, &ROLLING, &["Recreate", "RollingUpdate"], at)),
+        _ => out.push(FieldError::not_supported(at, Internal::one("apps.DeploymentStrategy", strategy), &["Recreate", "RollingUpdate"])),
     }
 }

@@ -9,6 +9,7 @@ use super::super::{checks, look::Look};
 use crate::{
     field::{FieldError, Path, Verbatim},
     names,
+    types::Internal,
 };
 
 const RULES_MAX: usize = 20;
@@ -26,7 +27,7 @@ pub(super) fn check(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         if spec.text("completionMode") == "Indexed" {
             check_success(policy, spec.number("completions"), &at, out);
         } else {
-            out.push(FieldError::invalid(at, policy, "requires indexed completion mode"));
+            out.push(FieldError::invalid(at, Internal::one("batch.SuccessPolicy", policy), "requires indexed completion mode"));
         }
     }
     if let Some(policy) = spec.part("podReplacementPolicy").as_str() {

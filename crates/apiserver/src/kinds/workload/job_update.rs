@@ -25,8 +25,18 @@ pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         out.push(selector::invalid(spec.get_set("selector"), at.child("selector"), checks::IMMUTABLE));
     }
     check_template(spec, before, old, &at.child("template"), out);
-    for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
-        check_fixed(&at.child(field), spec.part(field), before.part(field), out);
+    for (field, name) in [
+        ("completionMode", ""),
+        ("podFailurePolicy", "batch.PodFailurePolicy"),
+        ("backoffLimitPerIndex", ""),
+        ("managedBy", ""),
+        ("successPolicy", "batch.SuccessPolicy"),
+    ] {
+        let (new, old, at) = (spec.part(field), before.part(field), at.child(field));
+        match name {
+            "" => check_fixed(&at, new, old, out),
+            _ => checks::immutable_struct(&at, name, new, old, out),
+        }
     }
 }
 
@@ -57,7 +67,7 @@ fn check_template(new: &Value, old: &Value, stored: &Object, at: &Path<'_>, out:
     let status = stored.body.part("status");
     let waits = !status.has("startTime") || job_status::has_condition(status, "Suspended");
     if !old.is_true("suspend") || !waits || status.number("active") != 0 {
-        check_fixed(at, template, &Value::Object(before), out);
+        checks::immutable_struct(at, "core.PodTemplateSpec", template, &Value::Object(before), out);
         return;
     }
     steer(&mut before, template);
@@ -66,11 +76,11 @@ fn check_template(new: &Value, old: &Value, stored: &Object, at: &Path<'_>, out:
         let alike = before.part("spec").list(list).len() == spec.list(list).len();
         for (container, new) in before.map_at("spec").maps_mut(list).zip(spec.list(list)).filter(|_| alike) {
             if container.text("name") == new.text("name") {
-                take_over(container, new, "resources");
+                container.take_over("resources", new);
             }
         }
     }
-    check_fixed(&at.child("spec"), spec, before.part("spec"), out);
+    checks::immutable_struct(&at.child("spec"), "core.PodSpec", spec, before.part("spec"), out);
 }
 
 /// Lets the old template have what may be steered from the new one.
@@ -78,21 +88,14 @@ fn steer(old: &mut Map<String, Value>, new: &Value) {
     let spec = new.part("spec");
     let own = old.map_at("spec");
     for field in ["nodeSelector", "tolerations", "schedulingGates"] {
-        take_over(own, spec, field);
+        own.take_over(field, spec);
     }
     let affinity = own.map_at("affinity");
-    take_over(affinity, spec.part("affinity"), "nodeAffinity");
+    affinity.take_over("nodeAffinity", spec.part("affinity"));
     if affinity.is_empty() && !spec.has("affinity") {
         own.remove("affinity");
     }
     for field in ["annotations", "labels"] {
-        take_over(old.map_at("metadata"), new.part("metadata"), field);
+        old.map_at("metadata").take_over(field, new.part("metadata"));
     }
-}
-
-fn take_over(holder: &mut Map<String, Value>, from: &Value, field: &str) {
-    match from.get_set(field) {
-        Some(value) => holder.insert(field.to_owned(), value.clone()),
-        None => holder.remove(field),
-    };
 }

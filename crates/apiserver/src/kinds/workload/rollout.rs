@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::super::{checks, look::Look};
-use crate::field::{FieldError, Path, Verbatim};
+use crate::field::{FieldError, Path};
 
 /// A count, or a percentage of all.
 pub(super) fn check_count(value: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
@@ -34,20 +34,6 @@ fn percent(value: &Value) -> Option<i64> {
 /// Whether a count or percentage comes to nothing.
 pub(super) fn is_zero(value: &Value) -> bool {
     percent(value).or_else(|| value.as_str().and_then(|s| s.parse().ok())).or_else(|| value.as_i64()).unwrap_or_default() == 0
-}
-
-/// A strategy as Kubernetes shows the whole of it: `fields` are those of `rollingUpdate` and their spelling there.
-pub(super) fn shown(strategy: &Value, fields: &[(&str, &str)]) -> String {
-    let rolling = strategy.get_set("rollingUpdate").map_or("null".to_owned(), |rolling| {
-        let parts: Vec<String> = fields.iter().map(|(shown, field)| format!("\"{shown}\":{}", rolling.part(field))).collect();
-        format!("{{{}}}", parts.join(","))
-    });
-    format!("{{\"Type\":{},\"RollingUpdate\":{rolling}}}", strategy.part("type"))
-}
-
-/// `Unsupported value` of a whole strategy.
-pub(super) fn unsupported(strategy: &Value, fields: &[(&str, &str)], supported: &[&str], at: &Path<'_>) -> FieldError {
-    FieldError::not_supported(at, Verbatim(&shown(strategy, fields)), supported)
 }
 
 /// Counts in the status of a workload.

@@ -14,9 +14,10 @@ use super::{
     template,
 };
 use crate::{
-    field::{FieldError, Path, Verbatim},
+    field::{FieldError, Path},
     names,
     object::Object,
+    types::Internal,
 };
 
 /// A StatefulSet.
@@ -119,8 +120,6 @@ fn validate(object: &Object, out: &mut Vec<FieldError>) {
     template::check_lasting_spec(spec.part("template"), "StatefulSet", &template_at, out);
 }
 
-const ROLLING: [(&str, &str); 2] = [("Partition", "partition"), ("MaxUnavailable", "maxUnavailable")];
-
 fn check_strategies(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     match spec.text("podManagementPolicy") {
         "OrderedReady" | "Parallel" => {}
@@ -130,7 +129,10 @@ fn check_strategies(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let (rolling, rolling_at) = (strategy.part("rollingUpdate"), at.child("rollingUpdate"));
     match strategy.text("type") {
         "OnDelete" if rolling.is_null() => {}
-        "OnDelete" => out.push(FieldError::invalid(rolling_at, rolling, "only allowed for updateStrategy 'RollingUpdate'")),
+        "OnDelete" => {
+            let shown = Internal::one("apps.RollingUpdateStatefulSetStrategy", rolling);
+            out.push(FieldError::invalid(rolling_at, shown, "only allowed for updateStrategy 'RollingUpdate'"));
+        }
         "RollingUpdate" => {
             checks::not_negative(&rolling_at.child("partition"), rolling.number("partition"), out);
             if let Some(unavailable) = rolling.get_set("maxUnavailable") {
@@ -143,8 +145,8 @@ fn check_strategies(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             }
         }
         _ => {
-            let shown = rollout::shown(strategy, &ROLLING);
-            out.push(FieldError::invalid(at, Verbatim(&shown), "must be 'RollingUpdate' or 'OnDelete'"));
+            let shown = Internal::one("apps.StatefulSetUpdateStrategy", strategy);
+            out.push(FieldError::invalid(at, shown, "must be 'RollingUpdate' or 'OnDelete'"));
         }
     }
 }
