@@ -110,7 +110,7 @@ impl Tracker<'_> {
         owner.time = last.as_ref().and_then(|last| last.time);
 
         let merged = merge(node, &live_value, config);
-        let value = match last.filter(|last| !last.fields.is_empty()) {
+        let value = match last.filter(|last| gives_up(last, &owner)) {
             Some(last) => self.prune(merged, &owners, &owner, &last),
             None => merged,
         };
@@ -222,6 +222,11 @@ impl Tracker<'_> {
         };
         Ok(object)
     }
+}
+
+/// Whether a manager applied something last time that it does not apply now. Most give up nothing, and nothing is taken out then.
+fn gives_up(last: &Owner, now: &Owner) -> bool {
+    last.api_version != now.api_version || !last.fields.difference(&now.fields).is_empty()
 }
 
 /// An object in one version of its kind.
