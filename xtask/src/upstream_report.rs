@@ -124,9 +124,7 @@ impl Report {
             put(&mut text, format_args!("- {}: {}\n", group.reason, group.tests.join(", ")));
         }
         put(&mut text, format_args!("\n{} conformance tests did not run: ", self.skipped));
-        text.push_str(
-            "these, those that look into containers, networks or volumes, and those of workloads, which have not been tried yet.\n",
-        );
+        text.push_str("these, and those of other areas that look into containers, networks or volumes.\n");
         text
     }
 }
