@@ -114,7 +114,7 @@ pub enum ControllerError {
     },
 }
 
-type Wire = Box<dyn FnOnce(&Arc<Core>) -> HandlerHandle + Send>;
+type Wire = Box<dyn FnOnce(&Arc<Core>, &CancellationToken) -> HandlerHandle + Send>;
 
 /// Describes a controller. Reads as a sentence:
 ///
@@ -197,7 +197,8 @@ where
         self
     }
 
-    /// Completes the controller. From now on it hears of changes, and keeps what it hears until it runs.
+    /// Completes the controller. Caches keep for it what changes from now on until it runs, once for each object: a standby
+    /// costs no more than there are objects, however long it waits.
     pub fn reconcile_with(self, reconciler: impl Reconcile<K>) -> Controller {
         let options = self.options;
         let name: Arc<str> = options.name.unwrap_or_else(|| self.primary.kind().kind.to_lowercase()).into();
@@ -215,8 +216,9 @@ where
         let lister = self.primary.lister();
         let cache = core.watch_cache(kind.clone(), lister.clone());
         let enqueue = Enqueue { core: core.clone(), kind: kind.clone(), cache, map: Map::Itself, predicate: self.predicate };
-        let mut handles = vec![self.primary.add_handler(enqueue, HandlerOptions { resync: options.resync })];
-        handles.extend(self.wires.into_iter().map(|wire| wire(&core)));
+        let begun = CancellationToken::new();
+        let mut handles = vec![self.primary.add_handler_when(begun.clone(), enqueue, HandlerOptions { resync: options.resync })];
+        handles.extend(self.wires.into_iter().map(|wire| wire(&core, &begun)));
         let worker = Arc::new(Worker {
             core: core.clone(),
             kind: kind.clone(),
@@ -225,7 +227,7 @@ where
             time_max: options.reconcile_timeout,
         });
         let start = Box::new(move |stop: CancellationToken| Box::pin(worker.clone().run(stop)) as BoxFuture<'static, ()>);
-        Controller { core, kind, handles, start, workers, cache_sync_timeout: options.cache_sync_timeout }
+        Controller { core, kind, handles, begun, start, workers, cache_sync_timeout: options.cache_sync_timeout }
     }
 
     fn watch<W>(mut self, informer: &SharedInformer<W>, map: Map<W>, predicate: Option<Predicate<W>>) -> Self
@@ -233,10 +235,11 @@ where
         W: Resource + Send + Sync + 'static,
     {
         let informer = informer.clone();
-        self.wires.push(Box::new(move |core| {
+        self.wires.push(Box::new(move |core, begun| {
             let kind = kind_name(informer.kind());
             let cache = core.watch_cache(kind.clone(), informer.lister());
-            informer.add_handler(Enqueue { core: core.clone(), kind, cache, map, predicate }, HandlerOptions::default())
+            let enqueue = Enqueue { core: core.clone(), kind, cache, map, predicate };
+            informer.add_handler_when(begun.clone(), enqueue, HandlerOptions::default())
         }));
         self
     }
@@ -255,6 +258,8 @@ pub struct Controller {
     core: Arc<Core>,
     kind: Arc<str>,
     handles: Vec<HandlerHandle>,
+    /// Cancelled once changes are to be queued.
+    begun: CancellationToken,
     start: Box<dyn Fn(CancellationToken) -> BoxFuture<'static, ()> + Send + Sync>,
     workers: usize,
     cache_sync_timeout: Duration,
@@ -279,11 +284,12 @@ impl Controller {
         Trigger { core: self.core.clone(), kind: self.kind.clone() }
     }
 
-    /// Waits until every object of the initial lists is in the caches and in the queue. Needs no leadership.
+    /// Has changes queued from now on, and waits until every object of the initial lists is in the caches and in the queue.
     ///
     /// # Errors
     /// A cache cannot be filled, or not in time.
     pub async fn wait_for_sync(&self) -> Result<(), ControllerError> {
+        self.begun.cancel();
         let all = async {
             for handle in &self.handles {
                 handle.wait_for_sync().await?;

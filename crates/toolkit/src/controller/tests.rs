@@ -292,6 +292,32 @@ async fn own_write_is_seen_before_the_next_reconcile() {
     world.end().await;
 }
 
+/// A standby used to queue every key it ever heard of, deleted ones included, for as long as it waited.
+#[tokio::test(start_paused = true)]
+async fn standby_remembers_no_more_than_there_is() {
+    let mut world = World::new().await;
+    let (calls, maps, stop) = (world.calls.clone(), world.maps.clone(), world.stop.clone());
+    let controller = Controller::of(&world.maps).reconcile_with(move |request: Request<ConfigMap>| {
+        calls.push(word(&request));
+        async { Ok(Outcome::Done) }
+    });
+    world.tasks.push(tokio::spawn(async move { maps.run(stop).await.unwrap() }));
+    for name in ["comes", "goes", "stays"] {
+        world.create_map(name).await;
+        settle().await;
+    }
+    world.maps().delete("goes", &DeleteParams::default()).await.unwrap();
+    settle().await;
+    assert_eq!((controller.core.queue.len(), world.maps.stats().backlog), (0, 0), "nobody works yet, so nothing is late");
+    let stop = world.stop.clone();
+    world.tasks.push(tokio::spawn(async move { controller.run(stop).await.unwrap() }));
+    settle().await;
+    world.maps().delete("comes", &DeleteParams::default()).await.unwrap();
+    settle().await;
+    assert_eq!(world.calls.all(), ["comes there", "stays there", "comes gone"]);
+    world.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn stop_waits_for_the_reconcile_under_way() {
     let mut world = World::new().await;

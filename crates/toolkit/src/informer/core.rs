@@ -217,8 +217,13 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
     }
 
     /// Registers a handler; all that is cached is its initial list.
-    pub(crate) fn add_handler(&self, handler: Box<dyn EventHandler<K>>, options: HandlerOptions) -> HandlerHandle {
-        let slot = Arc::new(Slot { handler, mailbox: Mailbox::new(), options, removed: CancellationToken::new() });
+    pub(crate) fn add_handler(
+        &self,
+        handler: Box<dyn EventHandler<K>>,
+        options: HandlerOptions,
+        begun: CancellationToken,
+    ) -> HandlerHandle {
+        let slot = Arc::new(Slot { handler, mailbox: Mailbox::new(), options, begun, removed: CancellationToken::new() });
         let handle = HandlerHandle {
             what: self.what.clone(),
             status: self.status.subscribe(),
@@ -277,8 +282,7 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let objects = self.index().len();
         let distribution = self.distribution();
-        let wanted = |slot: &&Arc<Slot<K>>| !slot.removed.is_cancelled();
-        let mailboxes = || distribution.slots.iter().filter(wanted).map(|slot| &slot.mailbox);
+        let mailboxes = || distribution.slots.iter().filter(|slot| slot.is_served()).map(|slot| &slot.mailbox);
         InformerStats {
             relists: read(relists),
             watches: read(watches),

@@ -70,12 +70,27 @@ pub(crate) struct Slot<K> {
     pub(crate) handler: Box<dyn EventHandler<K>>,
     pub(crate) mailbox: Mailbox<K>,
     pub(crate) options: HandlerOptions,
+    /// Cancelled once the handler may be called. Until then its mailbox keeps what is to be told.
+    pub(crate) begun: CancellationToken,
     pub(crate) removed: CancellationToken,
 }
 
+impl<K> Slot<K> {
+    /// Whether the handler is to be told of changes as they come.
+    pub(crate) fn is_served(&self) -> bool {
+        self.begun.is_cancelled() && !self.removed.is_cancelled()
+    }
+}
+
 impl<K: Resource + Send + Sync + 'static> Slot<K> {
-    /// Calls the handler until it is removed, or until `finish` and the mailbox is empty.
+    /// Calls the handler once it began, until it is removed, or until `finish` and the mailbox is empty.
     pub(crate) async fn deliver(self: Arc<Self>, core: Arc<Core<K>>, finish: CancellationToken) {
+        tokio::select! {
+            biased;
+            () = self.begun.cancelled() => {}
+            () = self.removed.cancelled() => return,
+            () = finish.cancelled() => return,
+        }
         let mut resync = self.options.resync.filter(|period| !period.is_zero()).map(resync_timer);
         loop {
             if !self.drain(&core.warm).await {

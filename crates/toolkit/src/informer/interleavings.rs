@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use shuttle::thread;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     core::{Core, Scope},
@@ -120,7 +121,7 @@ fn handler_that_comes_at_any_moment_ends_with_what_is_there() {
         };
         let slots: Vec<_> = (0..2)
             .flat_map(|_| {
-                cache.add_handler(Box::new(Nobody), HandlerOptions::default());
+                cache.add_handler(Box::new(Nobody), HandlerOptions::default(), CancellationToken::new());
                 cache.unserved()
             })
             .collect();

@@ -175,8 +175,21 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
     /// Adds a handler, before the start or at any time after. Objects that are cached already come first, as added in
     /// the initial list. It is called while the informer runs.
     pub fn add_handler(&self, handler: impl EventHandler<K> + 'static, options: HandlerOptions) -> HandlerHandle {
+        let begun = CancellationToken::new();
+        begun.cancel();
+        self.add_handler_when(begun, handler, options)
+    }
+
+    /// The same, for a handler that is called only once `begun` is cancelled. What it has missed by then comes merged for
+    /// each object, and what came and went meanwhile not at all.
+    pub(crate) fn add_handler_when(
+        &self,
+        begun: CancellationToken,
+        handler: impl EventHandler<K> + 'static,
+        options: HandlerOptions,
+    ) -> HandlerHandle {
         let options = HandlerOptions { resync: options.resync.or(self.0.resync) };
-        self.0.core.add_handler(Box::new(handler), options)
+        self.0.core.add_handler(Box::new(handler), options, begun)
     }
 
     /// Adds an index by name, before the start or at any time after; cached objects are in it when this returns. The
