@@ -1,7 +1,8 @@
 //! The work queue in the shapes of client-go's own benchmarks.
 //!
-//! Run: `cargo bench -p bellerophon --bench queue`. One line a shape: keys a second, median and best of five, and the
-//! processor time of a key over all threads, which a busy machine changes less than the time that passes.
+//! Run: `cargo bench -p bellerophon --bench queue`. One row a shape: keys a second, best and median of five, and the
+//! processor time of a key over all threads, setting up included, which a busy machine changes less than the time that
+//! passes. The last column is client-go's queue on the same kind of machine, on another day.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a benchmark prints, and measures real time")]
 
 use std::sync::Arc;
@@ -17,22 +18,35 @@ type Keys = Vec<Arc<str>>;
 fn main() {
     let keys: Keys = (0..KEYS).map(|i| format!("namespace-{}/name-{i}", i % 100).into()).collect();
     let small = keys[..1000].to_vec();
-    report("backlog: add all, then get and done all", KEYS, || backlog(&keys));
-    report("one at a time: add, get, done", KEYS, || one_at_a_time(&keys));
-    report("8 threads: 4 add, 4 get and done", KEYS, || producers_and_consumers(&keys));
-    report("8 threads: each add, get, done", KEYS, || everyone(&keys));
-    report("100 x add, get, done (BenchmarkQueue)", 100_000, || (0..1000).map(|_| one_at_a_time(&small[..100].to_vec())).sum());
-    report("1000 keys of three priorities", 1_000_000, || (0..1000).map(|_| priorities(&small)).sum());
-    report("delayed: random times, then all due", 200_000, || delayed(&keys[..200_000]));
+    println!("| shape | M keys/s, best | median | processor ns a key | client-go |\n|---|---|---|---|---|");
+    report("full backlog: add all, then get and done all", "0.59 M keys/s", || (KEYS, backlog(&keys)));
+    report("one at a time: add, get, done", "3.2 M keys/s", || (KEYS, one_at_a_time(&keys)));
+    report("8 threads: 4 add, 4 get and done", "0.73 M keys/s", || (KEYS, producers_and_consumers(&keys)));
+    report("8 threads: each add, get, done", "1.7 M keys/s", || (KEYS, everyone(&keys)));
+    report("100 keys in a new queue (`BenchmarkQueue`)", "3.3 M keys/s", || (KEYS, again(KEYS / 100, || one_at_a_time(&small[..100]))));
+    report("1,000 keys of three priorities in a new queue", "—", || (KEYS, again(KEYS / 1000, || priorities(&small))));
+    report("delayed at random, then all due", "0.15 M adds/s", || (KEYS / 5, delayed(&keys[..KEYS / 5])));
 }
 
-fn report(shape: &str, keys: usize, mut run: impl FnMut() -> Duration) {
-    let busy_before = processor_time();
-    let mut rates: Vec<f64> = (0..ROUNDS).map(|_| keys as f64 / run().as_secs_f64()).collect();
-    let busy = processor_time().zip(busy_before).map(|(after, before)| (after - before).as_nanos() / (ROUNDS * keys) as u128);
+/// Prints the row of a shape, given how many keys each run handles in what time.
+fn report(shape: &str, client_go: &str, mut run: impl FnMut() -> (usize, Duration)) {
+    let (busy_before, mut keys) = (processor_time(), 0);
+    let mut rates: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let (handled, time) = run();
+            keys += handled;
+            handled as f64 / time.as_secs_f64() / 1e6
+        })
+        .collect();
+    let busy = processor_time().zip(busy_before).map(|(after, before)| (after - before).as_nanos() / keys as u128);
     rates.sort_by(f64::total_cmp);
-    let busy = busy.map_or(String::new(), |busy| format!("{busy:>7} ns of processor"));
-    println!("{shape:<44} {:>10.0} keys/s median {:>10.0} best {busy}", rates[ROUNDS / 2], rates[ROUNDS - 1]);
+    let busy = busy.map_or("—".to_owned(), |busy| busy.to_string());
+    println!("| {shape} | {:.1} | {:.1} | {busy} | {client_go} |", rates[ROUNDS - 1], rates[ROUNDS / 2]);
+}
+
+/// The time of many short runs.
+fn again(times: usize, run: impl Fn() -> Duration) -> Duration {
+    (0..times).map(|_| run()).sum()
 }
 
 /// What all threads of this process used so far, in hundredths of a second, where the system tells.
@@ -54,7 +68,7 @@ fn backlog(keys: &Keys) -> Duration {
     start.elapsed()
 }
 
-fn one_at_a_time(keys: &Keys) -> Duration {
+fn one_at_a_time(keys: &[Arc<str>]) -> Duration {
     let queue = WorkQueue::default();
     let start = Instant::now();
     for key in keys {
