@@ -7,7 +7,7 @@ use std::{
 
 use bellerophon::{
     CacheForm, Entropy, EventHandler, EventStream, HandlerOptions, InformerOptions, InformerStats, InitialList, KubeListWatch, ListRequest,
-    ListWatch, Namespaces, ObjectKey, Page, Received, SharedInformer, SourceError, SyncError, Tombstone, WatchRequest,
+    ListWatch, Namespaces, ObjectKey, Page, Received, SharedInformer, SourceError, SyncError, Tombstone, Transform, WatchRequest,
 };
 use bellerophon_apiserver::ApiServer;
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
@@ -142,6 +142,31 @@ async fn unknown_kind_is_named_at_once_and_awaited() {
     let error = running.informer.wait_for_sync().await.expect_err("nobody defined wasps");
     assert_eq!(error, SyncError::NoSuchKind { what: "wasps.example.com".into() });
     running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn transform_changes_what_is_cached_and_may_panic() {
+    let server = server().await;
+    let client = server.client();
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    for name in ["a", "b"] {
+        let data = Some([("large".to_owned(), "x".repeat(1000))].into());
+        put(&api, &ConfigMap { data, ..config_map(name, "x") }).await;
+    }
+    for cache in [CacheForm::Compact { decoded_max: 0 }, CacheForm::Decoded] {
+        let transform = Transform::by(|object: &mut ConfigMap| {
+            assert_ne!(object.name_any(), "b", "this one is too much");
+            object.data = None;
+            object.labels_mut().insert("small".into(), "yes".into());
+        });
+        let options = InformerOptions { transform, cache, labels: Some("app=x".into()), ..InformerOptions::default() };
+        let running = Running::start(SharedInformer::<ConfigMap>::new(client.clone(), (), options));
+        running.informer.wait_for_sync().await.expect("the server answers");
+        let small = running.informer.lister().matching(&Selector::from(Expression::Equal("small".into(), "yes".into())));
+        assert_eq!(small.iter().map(|object| (object.name_any(), object.data.clone())).collect::<Vec<_>>(), [("a".to_owned(), None)]);
+        assert_eq!(running.informer.stats().undecodable, 1, "{cache:?}");
+        running.stop().await;
+    }
 }
 
 /// What a handler was told, in order.

@@ -167,9 +167,10 @@ impl EventWriter {
     async fn create(&mut self, topic: Topic, event: Event) {
         match self.events(&event).create(&PostParams::default(), &event).await {
             Ok(stored) => self.stored(&topic, stored),
-            // Events are for people: worth a log line, never worth a retry storm.
+            // Events are for people: worth a log line, never worth a retry storm. If it happens again it is news again.
             Err(error) => {
                 self.counts.count_refused();
+                self.series.forget(&topic);
                 tracing::warn!(reason = event.reason, %error, "cannot record an event");
             }
         }

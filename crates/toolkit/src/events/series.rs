@@ -116,6 +116,11 @@ impl Series {
         }
     }
 
+    /// The server does not have it.
+    pub(super) fn forget(&mut self, topic: &Topic) {
+        self.runs.remove(topic);
+    }
+
     /// Series to write: those that ended with more than was written, and those that go on for long. Ended ones are forgotten.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(Topic, Event, i32)> {
         self.collect(|run| now >= run.heard_at + SILENCE, |run| now >= run.written_at + REFRESH)

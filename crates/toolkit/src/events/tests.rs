@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::*;
 
 struct World {
-    _server: ApiServer,
+    server: ApiServer,
     events: Api<Event>,
     recorder: EventRecorder,
     stop: CancellationToken,
@@ -25,7 +25,7 @@ impl World {
         let mut map = ConfigMap::default();
         (map.metadata.name, map.metadata.namespace) = (Some("web".into()), Some("default".into()));
         let writer = tokio::spawn(writer.run(stop.clone()));
-        Self { events: Api::namespaced(server.client(), "default"), _server: server, recorder, stop, writer, map }
+        Self { events: Api::namespaced(server.client(), "default"), server, recorder, stop, writer, map }
     }
 
     fn tell(&self, reason: &str) {
@@ -71,6 +71,22 @@ async fn expired_event_is_made_again() {
     world.tell("Failed");
     sleep(Duration::from_secs(1)).await;
     assert_eq!(world.told().await, [("Failed".into(), 2)]);
+}
+
+/// Once refused, a topic used to be counted and never written for as long as it went on.
+#[tokio::test(start_paused = true)]
+async fn event_that_was_refused_is_recorded_when_it_happens_again() {
+    let mut world = World::new().await;
+    world.map.metadata.namespace = Some("later".into());
+    world.tell("Failed");
+    sleep(Duration::from_secs(1)).await;
+    let namespace = serde_json::from_value(json!({ "metadata": { "name": "later" } })).unwrap();
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(world.server.client());
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    world.events = Api::namespaced(world.server.client(), "later");
+    world.tell("Failed");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.told().await, [("Failed".into(), 1)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -32,4 +32,12 @@ mod tests {
         assert_eq!(delay(1, Some(Duration::from_secs(5))), Duration::from_secs(5));
         assert_eq!(delay(1, Some(Duration::from_secs(500))), MAX);
     }
+
+    #[test]
+    fn those_who_fail_together_return_apart() {
+        let entropy = Entropy::seeded(1);
+        let delays: Vec<_> = (0..100).map(|_| jittered(FIRST, &entropy)).collect();
+        assert!(delays.iter().all(|delay| (FIRST..2 * FIRST).contains(delay)));
+        assert!(delays.windows(2).any(|pair| pair[0].abs_diff(pair[1]) > FIRST / 2), "{delays:?}");
+    }
 }
