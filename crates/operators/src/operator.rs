@@ -64,11 +64,23 @@ impl Default for RunOptions {
 /// # Errors
 /// An operator cannot be set up.
 pub fn manager(client: Client, operators: &[Operator], options: RunOptions) -> Result<Manager, SetupError> {
+    manager_of(client, options, |setup| {
+        let made: Result<Vec<_>, _> = operators.iter().map(|operator| (operator.controllers)(setup)).collect();
+        Ok(made?.into_iter().flatten().collect())
+    })
+}
+
+/// A manager that runs what is made with one setup: the controllers of operators, or others beside them.
+///
+/// # Errors
+/// They cannot be made.
+pub fn manager_of(
+    client: Client,
+    options: RunOptions,
+    controllers: impl FnOnce(&Setup) -> Result<Vec<Controller>, SetupError>,
+) -> Result<Manager, SetupError> {
     let setup = Setup::new(client.clone(), &options);
-    let mut controllers = Vec::new();
-    for operator in operators {
-        controllers.extend((operator.controllers)(&setup)?);
-    }
+    let controllers = controllers(&setup)?;
     let manager = Manager::new(client, options.manager).factory(&setup.factory);
     let manager = controllers.into_iter().fold(manager, Manager::controller);
     Ok(setup.finish(manager))

@@ -79,7 +79,15 @@ impl Setup {
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
     {
-        self.keep(self.factory.cluster_informer((), InformerOptions::default()))
+        self.cluster_informer_with(InformerOptions::default())
+    }
+
+    /// The cache of some objects of a cluster-scoped kind. Those who ask with the same selectors share it.
+    pub fn cluster_informer_with<K>(&self, options: InformerOptions<K>) -> SharedInformer<K>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.keep(self.factory.cluster_informer((), options))
     }
 
     /// Lets objects be found by the uid of what controls them, under [`BY_CONTROLLER`]. Whoever asks first adds the index.

@@ -67,6 +67,16 @@ impl Nodes {
         self.machines.names()
     }
 
+    /// The id of a node's boot; `None` while nothing on it could act: it is off, boots, is cut off, or its kubelet has not
+    /// registered yet.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn boot_id(&self, node: &str) -> Result<Option<String>, UnknownNode> {
+        let machine = self.machines.get(node).ok_or_else(|| UnknownNode(node.to_owned()))?;
+        Ok((machine.link == Link::Connected && machine.registered).then_some(machine.boot_id))
+    }
+
     /// Reboots a node: its containers end, it is away for ten seconds, and comes back with another boot id.
     ///
     /// # Errors
