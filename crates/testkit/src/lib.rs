@@ -22,4 +22,4 @@ pub use subject::{Run, Subject};
 pub use trial::{hands_over, survives_any_crash, survives_any_fault};
 pub use until::until;
 pub use weather::Fault;
-pub use world::World;
+pub use world::{ROOT_CA, World};

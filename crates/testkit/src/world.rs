@@ -18,6 +18,9 @@ use serde_json::Value;
 /// The seed of every world.
 const SEED: u64 = 7;
 
+/// What clients of a world's server trust, as far as tests are concerned: every namespace has it in `kube-root-ca.crt`.
+pub const ROOT_CA: &str = "-----BEGIN CERTIFICATE-----\nnot really\n-----END CERTIFICATE-----\n";
+
 /// An embedded API server, and the cluster on it.
 pub struct World {
     /// The administrator's client.
@@ -25,6 +28,9 @@ pub struct World {
     /// The time of day in the cluster.
     pub clock: WallClock,
     server: ApiServer,
+    /// How much of a cluster there is; `None` in a bare world.
+    extent: Option<(Level, usize)>,
+    /// `None` in a bare world, and while the loops are paused.
     cluster: Option<Cluster>,
 }
 
@@ -35,7 +41,7 @@ impl World {
     /// The server does not start.
     pub async fn bare() -> Self {
         let server = ApiServer::builder().seed(SEED).start().await.expect("the server starts");
-        Self { client: server.client(), clock: WallClock::system(), server, cluster: None }
+        Self { client: server.client(), clock: WallClock::system(), server, extent: None, cluster: None }
     }
 
     /// A cluster with so many nodes, ready.
@@ -55,18 +61,44 @@ impl World {
     }
 
     async fn with_cluster(mut self, level: Level, nodes: usize) -> Self {
-        let mut cluster = Cluster::builder(self.client.clone()).level(level).nodes(nodes).seed(SEED).clock(self.clock).start();
-        cluster.ready().await.expect("the cluster gets ready");
-        self.cluster = Some(cluster);
+        self.extent = Some((level, nodes));
+        self.resume().await;
         self
     }
 
     /// The running cluster.
     ///
     /// # Panics
-    /// There is none.
+    /// There is none, or it is paused.
     pub fn cluster(&self) -> &Cluster {
-        self.cluster.as_ref().expect("this world has a cluster")
+        self.cluster.as_ref().expect("this world has a cluster that runs")
+    }
+
+    /// Stops every loop of the cluster and starts them again, as after a crash of the control plane.
+    ///
+    /// # Panics
+    /// As [`pause`](Self::pause) and [`resume`](Self::resume).
+    pub async fn restart(&mut self) {
+        self.pause().await;
+        self.resume().await;
+    }
+
+    /// Stops every loop of the cluster; the server goes on.
+    ///
+    /// # Panics
+    /// No cluster runs, or a loop failed.
+    pub async fn pause(&mut self) {
+        self.cluster.take().expect("this world has a cluster that runs").stop().await.expect("the loops end");
+    }
+
+    /// Starts the loops of a paused cluster, and waits until they are ready.
+    ///
+    /// # Panics
+    /// The world is a bare one, or the cluster does not get ready.
+    pub async fn resume(&mut self) {
+        let (level, nodes) = self.extent.expect("this world has a cluster");
+        let builder = Cluster::builder(self.client.clone()).level(level).nodes(nodes).root_ca(ROOT_CA).seed(SEED).clock(self.clock);
+        self.cluster.insert(builder.start()).ready().await.expect("the cluster gets ready");
     }
 
     /// Stops everything in order.

@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::harness::{World, until};
+use bellerophon_testkit::{World, until};
 
 async fn world() -> World {
     let world = World::core().await;

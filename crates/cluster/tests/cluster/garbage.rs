@@ -10,7 +10,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::harness::{World, until};
+use bellerophon_testkit::{World, until};
 
 /// A reference to an object, as an owner.
 fn owner<K: Resource<DynamicType = ()>>(object: &K) -> Value {

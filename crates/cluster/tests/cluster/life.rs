@@ -1,6 +1,6 @@
 //! Starting, stopping, starting again.
 
-use crate::harness::World;
+use bellerophon_testkit::World;
 
 #[tokio::test(start_paused = true)]
 async fn cluster_starts_stops_and_starts_again() {

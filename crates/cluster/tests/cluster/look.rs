@@ -4,11 +4,11 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use crate::harness::{World, until};
+use bellerophon_testkit::{World, until};
 
 /// A whole cluster with so many nodes, in which pods can be created.
 pub(crate) async fn world(nodes: usize) -> World {
-    let world = World::full(nodes).await;
+    let world = World::with_nodes(nodes).await;
     world.apply(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})).await;
     world
 }

@@ -2,7 +2,6 @@
 
 mod endpoints; // services and where their pods are
 mod garbage; // what belongs to an object goes with it
-mod harness; // a server, a cluster, and conditions to wait for
 mod life; // starting, stopping, starting again
 mod look; // what tests ask of pods
 mod namespaces; // what every one has, and how they go

@@ -7,7 +7,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::harness::{ROOT_CA, World, until};
+use bellerophon_testkit::{ROOT_CA, World, until};
 
 fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

@@ -9,8 +9,8 @@ use kube::{Api, ResourceExt, api::Patch};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::harness::{World, until};
 use crate::look::{holds, is_ready, until_pod, world};
+use bellerophon_testkit::{World, until};
 
 fn pod(name: &str, node: &str, annotations: Value) -> Value {
     json!({

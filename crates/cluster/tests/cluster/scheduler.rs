@@ -9,8 +9,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::harness::{World, until};
 use crate::look::{condition, is_ready, node_of, until_pod, world};
+use bellerophon_testkit::{World, until};
 
 /// A pod that asks for so much CPU; nodes have 32.
 fn pod(name: &str, cpu: &str, spec: Value) -> Value {

@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use crate::harness::until;
 use crate::look::{condition, is_ready, until_pod, world};
+use bellerophon_testkit::until;
 
 fn phase(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.status.as_ref()?.phase.as_deref()

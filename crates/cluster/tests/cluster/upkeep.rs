@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use crate::harness::{World, until};
+use bellerophon_testkit::{World, until};
 
 #[tokio::test(start_paused = true)]
 async fn roles_that_are_sums_follow_their_parts() {

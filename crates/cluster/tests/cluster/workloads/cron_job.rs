@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{finish, is_active, template, world};
-use crate::harness::{World, until};
+use bellerophon_testkit::{World, until};
 
 fn cron(more: Value) -> Value {
     let mut pod = template("tick", "tick:1");

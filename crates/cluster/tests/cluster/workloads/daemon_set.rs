@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{controller, finish, image, is_active, is_ready, make_all_ready, make_ready, patch, pods, template, world};
-use crate::harness::{World, until};
+use bellerophon_testkit::{World, until};
 
 fn set(image: &str) -> Value {
     json!({

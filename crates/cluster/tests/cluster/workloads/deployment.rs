@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 use super::{controller, image, is_active, is_ready, make_all_ready, patch, pods, template, world};
-use crate::harness::{World, until};
+use bellerophon_testkit::{World, until};
 
 fn deployment(name: &str, replicas: i32, image: &str) -> Value {
     json!({

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{make_all_ready, make_ready, pods, template, world};
-use crate::harness::{World, until};
+use bellerophon_testkit::{World, until};
 
 fn web(replicas: i32) -> Value {
     json!({

@@ -10,7 +10,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use super::{finish, is_active, make_all_ready, patch, pods, template, world};
-use crate::harness::{World, until};
+use bellerophon_testkit::{World, until};
 
 fn job(spec: Value) -> Value {
     let mut spec = spec;

@@ -15,11 +15,11 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::harness::{World, until};
+use bellerophon_testkit::{World, until};
 
 /// A cluster without nodes, with what pods need to be admitted.
 pub(crate) async fn world() -> World {
-    let world = World::full(0).await;
+    let world = World::with_nodes(0).await;
     world.apply(json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default" } })).await;
     world
 }

@@ -10,7 +10,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use super::{controller, finish, make_all_ready, make_ready, patch, pods, template, world};
-use crate::harness::{World, until};
+use bellerophon_testkit::{World, until};
 
 fn set(name: &str, replicas: i32) -> Value {
     json!({

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{finish, image, is_active, make_all_ready, patch, pods, template, world};
-use crate::harness::{World, until};
+use bellerophon_testkit::{World, until};
 
 fn set(replicas: i32, image: &str, more: Value) -> Value {
     let mut set = json!({

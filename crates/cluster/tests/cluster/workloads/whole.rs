@@ -6,11 +6,11 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::{image, is_active, is_ready, template};
-use crate::harness::{World, until};
+use bellerophon_testkit::{World, until};
 
 #[tokio::test(start_paused = true)]
 async fn what_is_applied_runs_on_nodes_and_is_rolled_out() {
-    let world = World::full(3).await;
+    let world = World::with_nodes(3).await;
     let spec = |name: &str, version: u32| json!({ "selector": { "matchLabels": { "app": name } }, "template": template(name, &format!("{name}:{version}")) });
     let object = |kind: &str, name: &str, version: u32| {
         let mut object = json!({ "apiVersion": "apps/v1", "kind": kind, "metadata": { "name": name }, "spec": spec(name, version) });
