@@ -7,7 +7,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use bellerophon::Failure;
+use bellerophon::{Failure, controller_of};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::core::{Selector, SelectorExt};
 use kube::{Api, Resource, ResourceExt};
@@ -41,11 +41,6 @@ pub(crate) fn claim<O: Resource, C: Resource>(owner: &O, child: &C, matches: boo
         None if owner.meta().namespace != child.meta().namespace => Claim::Ignore,
         None => Claim::Adopt,
     }
-}
-
-/// The owner reference of the controller, if there is one.
-pub(crate) fn controller_of<C: Resource>(child: &C) -> Option<&OwnerReference> {
-    child.meta().owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
 /// The reference by which an owner controls what it creates.

@@ -3,12 +3,12 @@
 //! In: a child that changed, the owners as cached. Out: keys to reconcile.
 //! Holds: a child with a controller wakes that one alone; an orphan wakes everyone whose selector matches it, to adopt it.
 
-use bellerophon::{Lister, ObjectKey, Predicate};
+use bellerophon::{Lister, ObjectKey, Predicate, controller_of};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Selector;
 use kube::{Resource, ResourceExt};
 
-use super::claim::{controller_of, matches};
+use super::claim::matches;
 use super::hand::Kind;
 use crate::index;
 

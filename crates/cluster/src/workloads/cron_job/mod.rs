@@ -8,12 +8,11 @@ mod schedule; // when
 
 use std::sync::Arc;
 
-use bellerophon::{Controller, EventRecorder, Failure, Lister, Outcome, ReconcileResult, Request, WallClock};
+use bellerophon::{Controller, EventRecorder, Failure, Lister, Outcome, ReconcileResult, Request, WallClock, controller_of};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::api::DeleteParams;
 use kube::{Api, Client, ResourceExt};
 
-use super::claim::controller_of;
 use super::hand::{Hand, is_code, is_namespace_terminating, reason};
 use super::note::{normal, warning};
 use crate::component::Component;

@@ -12,14 +12,14 @@ mod status; // what is told
 
 use std::sync::Arc;
 
-use bellerophon::{Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request, WallClock};
+use bellerophon::{Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request, WallClock, controller_of};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Selector;
 use kube::{Client, ResourceExt};
 use serde_json::json;
 
-use super::claim::{self, claim_all, controller_of, matches};
+use super::claim::{self, claim_all, matches};
 use super::hand::{Hand, is_code, is_namespace_terminating, reason};
 use super::note::{normal, warning};
 use super::pods::is_finished;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bellerophon::{Lister, ObjectKey};
+use bellerophon::{Lister, ObjectKey, controller_of};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
@@ -15,7 +15,6 @@ use kube::core::GroupVersionKind;
 use kube::core::request::Request;
 use kube::{Client, Resource, ResourceExt};
 
-use crate::workloads::claim::controller_of;
 use crate::workloads::hand::is_code;
 
 /// Where owners are looked up.

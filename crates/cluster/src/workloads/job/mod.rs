@@ -12,7 +12,7 @@ mod tally; // what ran and what runs
 
 use std::sync::Arc;
 
-use bellerophon::{Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request, WallClock};
+use bellerophon::{Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request, WallClock, controller_of};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Selector;
@@ -20,7 +20,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 
 use super::batch::{at_once, slow_start};
-use super::claim::{self, claim_tracked, controller_of, matches};
+use super::claim::{self, claim_tracked, matches};
 use super::hand::{Hand, Mould, is_code};
 use super::pod_control::PodControl;
 use super::wake::{ORPHANS, by_orphanage, owners, pod_changes};

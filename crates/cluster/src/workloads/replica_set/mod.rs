@@ -12,7 +12,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::{Controller, EventRecorder, Failure, Lister, Outcome, ReconcileResult, Request, WallClock};
+use bellerophon::{Controller, EventRecorder, Failure, Lister, Outcome, ReconcileResult, Request, WallClock, controller_of};
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ReplicationController};
 use kube::Client;
@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::batch::{at_once, slow_start};
-use super::claim::{self, claim_all, controller_of, matches};
+use super::claim::{self, claim_all, matches};
 use super::hand::{Hand, Kind, Mould, reason};
 use super::pod_control::PodControl;
 use super::pods::{is_active, is_terminating, next_available, seconds};
