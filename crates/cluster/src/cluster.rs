@@ -19,8 +19,10 @@ use crate::{
 };
 
 /// How much of a cluster runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
+    /// Simulated nodes and nothing else, for a control plane that runs elsewhere.
+    Nodes,
     /// What every API server needs: garbage collection, namespaces, service accounts, roles, endpoints and the like.
     Core,
     /// Also workloads, the scheduler and nodes.
@@ -104,14 +106,22 @@ impl Builder {
             metrics: self.metrics.clone(),
             root_ca: self.root_ca,
         });
-        let mut loops = core::loops(&ctx);
+        let mut loops = Vec::new();
         let mut nodes = None;
+        if self.level != Level::Nodes {
+            loops.extend(core::loops(&ctx));
+        }
         if self.level == Level::Full {
             loops.extend(workloads::loops(&ctx));
             loops.extend(scheduler::loops(&ctx));
-            let (kubelets, handle) = nodes::loops(&ctx, self.nodes);
+        }
+        if self.level != Level::Core {
+            let (kubelets, handle) = nodes::kubelets(&ctx, self.nodes);
             loops.extend(kubelets);
             nodes = Some(handle);
+        }
+        if self.level == Level::Full {
+            loops.extend(nodes::upkeep(&ctx));
         }
         let kept = ctx.take_kept();
         loops.extend(kept.writers);

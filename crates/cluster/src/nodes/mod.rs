@@ -29,8 +29,8 @@ use crate::component::Component;
 use crate::context::{Context, Loop};
 use crate::index;
 
-/// The loops of this level, in the order in which they start, with so many simulated nodes, and the way to operate those.
-pub(crate) fn loops(ctx: &Context, nodes: usize) -> (Vec<Loop>, Nodes) {
+/// The loops of so many simulated nodes, in the order in which they start, and the way to operate those.
+pub(crate) fn kubelets(ctx: &Context, nodes: usize) -> (Vec<Loop>, Nodes) {
     let pods = ctx.informer::<Pod>();
     index::by_node(&pods);
     let machines = Arc::new(Machines::new(nodes, ctx.entropy.clone(), ctx.awaited("nodes")));
@@ -40,8 +40,13 @@ pub(crate) fn loops(ctx: &Context, nodes: usize) -> (Vec<Loop>, Nodes) {
     let revived = residents.clone();
     let (heartbeat, node_trigger) = Heartbeat::controller(ctx, machines.clone(), recorder, move |node| revived.look_after(node));
     let nodes = Nodes { machines, clock: ctx.clock, trigger: node_trigger, residents };
+    (vec![heartbeat.into(), kubelet.into()], nodes)
+}
+
+/// The loops that look after nodes and storage from outside, in the order in which they start.
+pub(crate) fn upkeep(ctx: &Context) -> Vec<Loop> {
     let lifecycle = [lifecycle::controller(ctx).into(), lifecycle::eviction::controller(ctx).into(), lifecycle::pod_gc::work(ctx)];
-    ([heartbeat.into(), kubelet.into()].into_iter().chain(lifecycle).chain(storage::loops(ctx)).collect(), nodes)
+    lifecycle.into_iter().chain(storage::loops(ctx)).collect()
 }
 
 /// There is no simulated node of that name.
