@@ -22,6 +22,8 @@
 //! # }
 //! ```
 
+#![cfg_attr(test, expect(clippy::type_complexity, reason = "tables of cases say what they hold where they stand"))]
+
 mod cluster; // starting and stopping all of it
 mod component; // who the loops are to the server
 mod context; // what every loop is given

@@ -74,7 +74,7 @@ impl World {
         self.cluster.as_ref().expect("this world has a cluster that runs")
     }
 
-    /// Stops every loop of the cluster and starts them again, as after a crash of the control plane.
+    /// Stops every loop of the cluster in order and starts them again, as an upgrade of the control plane does.
     ///
     /// # Panics
     /// As [`pause`](Self::pause) and [`resume`](Self::resume).
@@ -91,7 +91,15 @@ impl World {
         self.cluster.take().expect("this world has a cluster that runs").stop().await.expect("the loops end");
     }
 
-    /// Starts the loops of a paused cluster, and waits until they are ready.
+    /// Ends every loop of the cluster at once, wherever it is, as a power cut does; the server goes on.
+    ///
+    /// # Panics
+    /// No cluster runs.
+    pub fn crash(&mut self) {
+        drop(self.cluster.take().expect("this world has a cluster that runs"));
+    }
+
+    /// Starts the loops of a cluster that was paused or crashed, and waits until they are ready.
     ///
     /// # Panics
     /// The world is a bare one, or the cluster does not get ready.

@@ -180,7 +180,7 @@ async fn custom_objects_own_and_are_owned() {
     world.apply(definition.clone()).await;
     let hero = world.apply(json!({"apiVersion": "example.com/v1", "kind": "Hero", "metadata": {"name": "icarus"}})).await;
     let of_hero = json!({"apiVersion": "example.com/v1", "kind": "Hero", "name": "icarus", "uid": hero.uid()});
-    let wing = map(&world, "default", "wing", &[of_hero.clone()]).await;
+    let wing = map(&world, "default", "wing", std::slice::from_ref(&of_hero)).await;
     let metadata = json!({"name": "child", "ownerReferences": [owner(&wing)]});
     world.apply(json!({"apiVersion": "example.com/v1", "kind": "Hero", "metadata": metadata})).await;
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Hero"));

@@ -69,10 +69,7 @@ async fn crashing_pod_backs_off_and_recovers() {
     let world = world(1).await;
     let script = json!({"sim.bellerophon.io/run-for": "1s", "sim.bellerophon.io/exit-code": "3", "sim.bellerophon.io/fail-times": "3"});
     world.apply(pod("web", "node-1", script)).await;
-    let waiting = |pod: &Pod| {
-        let state = pod.status.as_ref()?.container_statuses.as_ref()?[0].state.as_ref()?.waiting.as_ref()?.reason.clone();
-        state
-    };
+    let waiting = |pod: &Pod| pod.status.as_ref()?.container_statuses.as_ref()?[0].state.as_ref()?.waiting.as_ref()?.reason.clone();
     let crashed = until_pod(&world, "web", "it waits after a crash", |pod| waiting(pod).as_deref() == Some("CrashLoopBackOff")).await;
     let last = crashed.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].last_state.clone().unwrap().terminated.unwrap();
     assert_eq!((last.exit_code, last.reason.as_deref()), (3, Some("Error")));

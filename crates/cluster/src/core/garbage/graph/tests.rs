@@ -39,7 +39,7 @@ fn object(text: &str) -> (Arc<Kind>, ObjectMeta) {
         namespace: (!cluster).then(|| namespace.into()),
         uid: Some(name.into()),
         owner_references: Some(words.map(owner).collect()),
-        deletion_timestamp: (!state.is_empty()).then(|| Time(Timestamp::UNIX_EPOCH)),
+        deletion_timestamp: (!state.is_empty()).then_some(Time(Timestamp::UNIX_EPOCH)),
         finalizers: finalizer.map(|finalizer| vec![finalizer.into()]),
         ..ObjectMeta::default()
     };
