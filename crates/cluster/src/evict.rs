@@ -10,6 +10,9 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
+/// The condition of a pod that is ended for the sake of others.
+const DISRUPTION_TARGET: &str = "DisruptionTarget";
+
 /// How a pod is ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Eviction {
@@ -54,7 +57,7 @@ impl Eviction {
             conditions
                 .into_iter()
                 .flatten()
-                .any(|c| c.type_ == "DisruptionTarget" && c.status == "True" && c.reason.as_deref() == Some(reason))
+                .any(|c| c.type_ == DISRUPTION_TARGET && c.status == "True" && c.reason.as_deref() == Some(reason))
         };
         let because = self.because.as_ref().filter(|(reason, _)| !says(reason));
         if !fails && because.is_none() {
@@ -66,9 +69,13 @@ impl Eviction {
         }
         if let Some((reason, message)) = because {
             status["conditions"] = json!([{
-                "type": "DisruptionTarget", "status": "True", "reason": reason, "message": message,
+                "type": DISRUPTION_TARGET, "status": "True", "reason": reason, "message": message,
                 "lastTransitionTime": Time(clock.now()), "observedGeneration": pod.metadata.generation,
             }]);
+            // Behind what the pod says of itself.
+            let others = known.and_then(|status| status.conditions.as_ref()).into_iter().flatten().map(|c| &*c.type_);
+            let order = others.filter(|type_| *type_ != DISRUPTION_TARGET).chain([DISRUPTION_TARGET]);
+            status["$setElementOrder/conditions"] = order.map(|type_| json!({ "type": type_ })).collect();
         }
         Some(status)
     }

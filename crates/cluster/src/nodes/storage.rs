@@ -24,6 +24,8 @@ const PROVISIONER: &str = "sim.bellerophon.io";
 /// The class of claims that name none.
 const CLASS: &str = "standard";
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
+/// Who brought claim and volume together: a loop, not a person.
+const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
 struct Storage {
@@ -190,7 +192,8 @@ impl Storage {
         claim: &PersistentVolumeClaim,
         volume: &PersistentVolume,
     ) -> Result<Option<PersistentVolume>, kube::Error> {
-        let body = json!({ "metadata": { "resourceVersion": volume.metadata.resource_version }, "spec": { "claimRef": reference(claim) } });
+        let metadata = json!({ "resourceVersion": volume.metadata.resource_version, "annotations": { BOUND_BY_CONTROLLER: "yes" } });
+        let body = json!({ "metadata": metadata, "spec": { "claimRef": reference(claim) } });
         match self.volumes_api().patch(&volume.name_any(), &PatchParams::default(), &Patch::Merge(&body)).await {
             Err(error) if is_another(&error) => Ok(None),
             claimed => claimed.map(Some),
@@ -230,8 +233,12 @@ impl Storage {
     }
 
     async fn bind_both(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Result<(), kube::Error> {
+        let mut annotations = json!({ "pv.kubernetes.io/bind-completed": "yes" });
+        if claim.spec.as_ref().is_none_or(|spec| spec.volume_name.is_none()) {
+            annotations[BOUND_BY_CONTROLLER] = json!("yes");
+        }
         let bound = json!({
-            "metadata": { "uid": claim.metadata.uid, "annotations": { "pv.kubernetes.io/bind-completed": "yes" } },
+            "metadata": { "uid": claim.metadata.uid, "annotations": annotations },
             "spec": { "volumeName": volume.name_any() },
         });
         self.write_claim(claim, &bound).await?;
@@ -296,6 +303,7 @@ fn reference(claim: &PersistentVolumeClaim) -> ObjectReference {
         name: claim.metadata.name.clone(),
         namespace: claim.metadata.namespace.clone(),
         uid: claim.metadata.uid.clone(),
+        resource_version: claim.metadata.resource_version.clone(),
         ..ObjectReference::default()
     }
 }
