@@ -20,7 +20,7 @@ use bellerophon_testkit::World;
 use self::{check::check, play::Player, seen::Seen, step::Step};
 
 /// How many histories a test run plays unless told otherwise.
-const HISTORIES: u64 = 10;
+const HISTORIES: u64 = 2;
 /// How many steps one has.
 const STEPS: u64 = 40;
 const NODES: usize = 4;
