@@ -2,7 +2,8 @@
 //!
 //! In: notes from reconciles. Out: Event objects, few of them.
 //! Holds: recording never waits and never fails; at most [`WAITING_MAX`] notes wait, further ones are dropped and counted;
-//! repetitions become a series of one Event; one object cannot flood the cluster.
+//! repetitions become a series of one Event; one object cannot flood the cluster; what is told first comes first in a list
+//! of an object's events.
 
 mod counts; // what became of notes
 mod series; // which notes become an Event, and which are counted
@@ -23,6 +24,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{Entropy, WallClock};
 pub(crate) use counts::Counts;
 use series::{Act, Series, Topic};
+
+/// What stands before a note that stands for several.
+const COMBINED: &str = "(combined from similar events): ";
 
 /// How many notes may wait to be written.
 pub const WAITING_MAX: usize = 1000;
@@ -58,8 +62,18 @@ pub struct Note {
 /// Records events about objects. Cheap to clone, usable from any thread.
 #[derive(Clone, Debug)]
 pub struct EventRecorder {
-    notes: mpsc::Sender<(ObjectReference, Note)>,
+    notes: mpsc::Sender<Told>,
     counts: Arc<Counts>,
+    instance: Arc<str>,
+}
+
+/// A note on its way to the server.
+#[derive(Debug)]
+struct Told {
+    regarding: ObjectReference,
+    note: Note,
+    /// Who says it.
+    instance: Arc<str>,
 }
 
 impl EventRecorder {
@@ -74,17 +88,15 @@ impl EventRecorder {
         let (notes, waiting) = mpsc::channel(WAITING_MAX);
         let controller = controller.into();
         let counts = Arc::new(Counts::new(controller.clone()));
-        let writer = EventWriter {
-            client,
-            counts: counts.clone(),
-            controller,
-            instance: instance.into(),
-            clock,
-            entropy,
-            waiting,
-            series: Series::default(),
-        };
-        (Self { notes, counts }, writer)
+        let writer =
+            EventWriter { client, counts: counts.clone(), controller, clock, entropy, named_at: 0, waiting, series: Series::default() };
+        (Self { notes, counts, instance: instance.into().into() }, writer)
+    }
+
+    /// The same recorder, speaking for another instance: one process may be many, as that of all kubelets of a test.
+    #[must_use]
+    pub fn with_instance(&self, instance: impl Into<Arc<str>>) -> Self {
+        Self { instance: instance.into(), ..self.clone() }
     }
 
     /// Tells something about an object. When too much waits already, it is dropped and counted.
@@ -94,7 +106,7 @@ impl EventRecorder {
 
     /// As [`event`](Self::event), about an object of a kind known only at run time: `object.object_ref(&kind)`.
     pub fn event_about(&self, regarding: ObjectReference, note: Note) {
-        if self.notes.try_send((regarding, note)).is_err() {
+        if self.notes.try_send(Told { regarding, note, instance: self.instance.clone() }).is_err() {
             self.counts.count_full();
         }
     }
@@ -114,10 +126,11 @@ pub struct EventWriter {
     client: Client,
     counts: Arc<Counts>,
     controller: String,
-    instance: String,
     clock: WallClock,
     entropy: Entropy,
-    waiting: mpsc::Receiver<(ObjectReference, Note)>,
+    /// The time in the last name that was given.
+    named_at: u64,
+    waiting: mpsc::Receiver<Told>,
     series: Series,
 }
 
@@ -130,7 +143,7 @@ impl EventWriter {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some((regarding, note)) = self.waiting.recv() => self.take(regarding, note).await,
+                Some(told) = self.waiting.recv() => self.take(told).await,
                 _ = tick.tick() => {
                     let due = self.series.due(Instant::now());
                     self.patch_all(due).await;
@@ -138,20 +151,24 @@ impl EventWriter {
             }
         }
         self.waiting.close();
-        while let Some((regarding, note)) = self.waiting.recv().await {
-            self.take(regarding, note).await;
+        while let Some(told) = self.waiting.recv().await {
+            self.take(told).await;
         }
         let due = self.series.close();
         self.patch_all(due).await;
     }
 
-    async fn take(&mut self, regarding: ObjectReference, note: Note) {
-        let topic = Topic::of(&regarding, &note);
-        match self.series.note(&topic, Instant::now()) {
+    async fn take(&mut self, mut told: Told) {
+        let now = Instant::now();
+        let topic = self.series.topic(&told.regarding, &told.note, now);
+        match self.series.note(&topic, now) {
             Act::Count => {}
             Act::Refuse => self.counts.count_spam(),
             Act::Create => {
-                let event = self.first(regarding, note);
+                if topic.is_combined() {
+                    told.note.note.insert_str(0, COMBINED);
+                }
+                let event = self.first(told);
                 self.create(topic, event).await;
             }
             Act::Patch(event, count) => self.patch(topic, *event, count).await,
@@ -199,7 +216,8 @@ impl EventWriter {
         self.series.stored(topic, event);
     }
 
-    fn first(&self, regarding: ObjectReference, note: Note) -> Event {
+    fn first(&mut self, told: Told) -> Event {
+        let Told { regarding, note, instance } = told;
         // Events about cluster-scoped objects live in `default`, as everywhere in Kubernetes.
         let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".into());
         let mut event = Event {
@@ -210,7 +228,7 @@ impl EventWriter {
             reason: Some(note.reason),
             regarding: Some(regarding),
             reporting_controller: Some(self.controller.clone()),
-            reporting_instance: Some(self.instance.clone()),
+            reporting_instance: Some(instance.to_string()),
             type_: Some(format!("{:?}", note.type_)),
             ..Event::default()
         };
@@ -218,9 +236,13 @@ impl EventWriter {
         event
     }
 
-    fn name(&self, event: &Event) -> String {
+    /// The object and the time, as everywhere in Kubernetes, so that lists are in order; and chance, because others name
+    /// events of the same object at the same time.
+    fn name(&mut self, event: &Event) -> String {
         let object = event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref()).unwrap_or("unknown");
-        format!("{object}.{:016x}", self.entropy.below(u64::MAX))
+        let now = u64::try_from(self.clock.now().as_nanosecond()).unwrap_or_default();
+        self.named_at = now.max(self.named_at + 1);
+        format!("{object}.{:016x}{:08x}", self.named_at, self.entropy.below(1 << 32))
     }
 
     fn events(&self, event: &Event) -> Api<Event> {

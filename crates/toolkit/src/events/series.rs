@@ -1,13 +1,14 @@
 //! Series: which notes become an Event, which are counted, and which are too many.
 //!
 //! In: the topic of a note, and the time. Out: create, patch, or nothing.
-//! Holds: one Event per topic while it lasts; at most [`TOPICS_MAX`] topics and as many buckets are remembered, the one
-//! not heard of longest goes first; each object may begin [`BURST`] topics at once, then one in [`REFILL`].
+//! Holds: one Event per topic while it lasts; who says much the same in ever other words is told of as one topic; at most
+//! [`TOPICS_MAX`] topics, subjects and buckets are remembered, those not heard of longest go first; each object may begin
+//! [`BURST`] topics at once, then one in [`REFILL`].
 //!
 //! Pure: the time is passed in.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -26,9 +27,36 @@ pub(super) const SILENCE: Duration = Duration::from_secs(6 * 60);
 /// A series that goes on is written again this often.
 pub(super) const REFRESH: Duration = Duration::from_secs(30 * 60);
 
-/// What makes two notes the same: everything but the words.
+/// So many wordings of a subject are told one by one; further ones are combined.
+pub(super) const WORDINGS_MAX: usize = 10;
+
+/// The wordings of a subject are forgotten when nothing was heard of it for this long.
+const WORDINGS_KEPT: Duration = Duration::from_secs(10 * 60);
+
+/// What makes two notes the same: a subject in the same words.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Topic {
+    subject: Subject,
+    wording: Wording,
+}
+
+impl Topic {
+    /// Whether it stands for notes in different words.
+    pub(super) fn is_combined(&self) -> bool {
+        self.wording == Wording::Any
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Wording {
+    /// By the hash of the words.
+    One(u64),
+    Any,
+}
+
+/// What notes are about, in whatever words.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Subject {
     object: Object,
     type_: EventType,
     reason: String,
@@ -43,12 +71,20 @@ struct Object {
     uid: Option<String>,
 }
 
-impl Topic {
-    pub(super) fn of(regarding: &ObjectReference, note: &Note) -> Self {
+impl Subject {
+    fn of(regarding: &ObjectReference, note: &Note) -> Self {
         let object = regarding.clone();
         let object = Object { kind: object.kind, namespace: object.namespace, name: object.name, uid: object.uid };
         Self { object, type_: note.type_, reason: note.reason.clone(), action: note.action.clone() }
     }
+}
+
+/// In which words a subject was told of.
+#[derive(Debug)]
+struct Wordings {
+    /// At most [`WORDINGS_MAX`].
+    known: Vec<u64>,
+    heard_at: Instant,
 }
 
 /// What to do about a note.
@@ -82,10 +118,35 @@ struct Bucket {
 #[derive(Debug, Default)]
 pub(super) struct Series {
     runs: HashMap<Topic, Run>,
+    wordings: HashMap<Subject, Wordings>,
     buckets: HashMap<Object, Bucket>,
 }
 
 impl Series {
+    /// What a note is part of.
+    pub(super) fn topic(&mut self, regarding: &ObjectReference, note: &Note, now: Instant) -> Topic {
+        let subject = Subject::of(regarding, note);
+        let mut hasher = DefaultHasher::new();
+        note.note.hash(&mut hasher);
+        let words = hasher.finish();
+        if !self.wordings.contains_key(&subject) {
+            make_room(&mut self.wordings, |wordings| wordings.heard_at);
+        }
+        let wordings = self.wordings.entry(subject.clone()).or_insert(Wordings { known: Vec::new(), heard_at: now });
+        if now >= wordings.heard_at + WORDINGS_KEPT {
+            wordings.known.clear();
+        }
+        wordings.heard_at = now;
+        let is_new = !wordings.known.contains(&words);
+        if is_new && wordings.known.len() == WORDINGS_MAX {
+            return Topic { subject, wording: Wording::Any };
+        }
+        if is_new {
+            wordings.known.push(words);
+        }
+        Topic { subject, wording: Wording::One(words) }
+    }
+
     /// Hears a note.
     pub(super) fn note(&mut self, topic: &Topic, now: Instant) -> Act {
         if let Some(run) = self.runs.get_mut(topic)
@@ -99,7 +160,7 @@ impl Series {
                 _ => Act::Count,
             };
         }
-        if !self.may_begin(&topic.object, now) {
+        if !self.may_begin(&topic.subject.object, now) {
             return Act::Refuse;
         }
         make_room(&mut self.runs, |run| run.heard_at);
@@ -158,10 +219,12 @@ impl Series {
     }
 }
 
-fn make_room<K: Clone + Eq + Hash, V>(map: &mut HashMap<K, V>, heard_at: impl Fn(&V) -> Instant) {
-    if map.len() >= TOPICS_MAX
-        && let Some(oldest) = map.iter().min_by_key(|(_, value)| heard_at(value)).map(|(key, _)| key.clone())
-    {
-        map.remove(&oldest);
+/// Forgets the half that was not heard of longest when all places are taken, so that room is rarely made.
+fn make_room<K: Eq + Hash, V>(map: &mut HashMap<K, V>, heard_at: impl Fn(&V) -> Instant) {
+    if map.len() < TOPICS_MAX {
+        return;
     }
+    let mut times: Vec<_> = map.values().map(&heard_at).collect();
+    let (_, &mut median, _) = times.select_nth_unstable(TOPICS_MAX / 2);
+    map.retain(|_, value| heard_at(value) > median);
 }

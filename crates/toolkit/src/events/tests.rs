@@ -62,6 +62,30 @@ async fn repetition_becomes_a_series_with_its_final_count() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn other_words_are_other_events_in_their_order() {
+    let world = World::new().await;
+    let say = |words: String| {
+        let note = Note { type_: EventType::Normal, reason: "Created".into(), action: "Create".into(), note: words };
+        world.recorder.with_instance("node-7").event(&world.map, note);
+    };
+    (1..=12).for_each(|number| say(format!("made pod {number}")));
+    say("made pod 3".into());
+    sleep(Duration::from_secs(1)).await;
+    let list = world.events.list(&ListParams::default()).await.unwrap();
+    let told: Vec<_> =
+        list.iter().map(|event| (event.note.clone().unwrap(), event.series.as_ref().map_or(1, |series| series.count))).collect();
+    let mut wanted: Vec<_> = (1..=10).map(|number| (format!("made pod {number}"), if number == 3 { 2 } else { 1 })).collect();
+    wanted.push(("(combined from similar events): made pod 11".into(), 2));
+    assert_eq!(told, wanted);
+    assert!(list.iter().all(|event| event.reporting_instance.as_deref() == Some("node-7")));
+    sleep(Duration::from_secs(601)).await;
+    say("made pod 13".into());
+    sleep(Duration::from_secs(1)).await;
+    let list = world.events.list(&ListParams::default()).await.unwrap();
+    assert_eq!(list.items.last().and_then(|event| event.note.as_deref()), Some("made pod 13"), "after a silence it is told in full");
+}
+
+#[tokio::test(start_paused = true)]
 async fn expired_event_is_made_again() {
     let world = World::new().await;
     world.tell("Failed");
