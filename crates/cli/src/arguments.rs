@@ -48,12 +48,15 @@ pub(crate) enum Command {
     Manifests(ManifestsArguments),
 
     /// Print how an object came to be: which event woke which controller, and what it wrote then
+    #[command(
+        after_help = "An event that no line before it writes came from a client, such as kubectl. Versions (at 42) link a write to its event."
+    )]
     Trace(TraceOptions),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TraceOptions {
-    /// The object, as KIND/NAME or NAME
+    /// The object, as KIND/NAME or NAME; what is made because of it belongs to its story
     #[arg(value_name = "OBJECT", value_parser = object)]
     pub(crate) object: String,
 

@@ -10,14 +10,18 @@ use serde_json::json;
 use crate::{
     arguments::Form,
     failure::Failure,
-    story::{Story, Subject},
+    story::{Line, Story, Subject},
     trace,
 };
 
-/// The samples, and where each is applied.
-const SAMPLES: [(&str, &str); 2] = [
-    ("/api/v1/namespaces/default/services/stable", include_str!("../../../samples/service.yaml")),
-    ("/apis/apps/v1/namespaces/default/deployments/stable", include_str!("../../../samples/deployment.yaml")),
+/// The samples: what each is, where it is applied, and itself.
+const SAMPLES: [(&str, &str, &str); 2] = [
+    ("Service default/stable", "/api/v1/namespaces/default/services/stable", include_str!("../../../samples/service.yaml")),
+    (
+        "Deployment.apps default/stable",
+        "/apis/apps/v1/namespaces/default/deployments/stable",
+        include_str!("../../../samples/deployment.yaml"),
+    ),
 ];
 
 /// Applies the samples, then tells what happens, until something else ends the command.
@@ -26,25 +30,27 @@ const SAMPLES: [(&str, &str); 2] = [
 /// The server refuses a sample, or nobody can be told.
 pub(crate) async fn run(client: &Client, bus: &TraceBus, clock: WallClock, form: Form) -> Result<(), Failure> {
     let mut reader = bus.subscribe();
-    for (path, sample) in SAMPLES {
+    for (what, path, sample) in SAMPLES {
+        let command = Line::Command(format!("apply {what}, as kubectl apply would"));
+        tell(form, [trace::timed(clock.now(), &command)])?;
         apply(client, path, sample).await?;
     }
     // The samples share their name.
     let mut story = Story::of(Some(Subject::parse("stable", "default")));
     loop {
         let batch = reader.next().await;
-        let mut out = stdout().lock();
-        for record in &batch.records {
-            for text in trace::lines(&mut story, record, clock) {
-                let told = match form {
-                    Form::Text => write!(out, "{text}"),
-                    Form::Json => writeln!(out, "{}", json!({ "event": "trace", "sequence": record.sequence, "text": text.trim_end() })),
-                };
-                told.map_err(Failure::caused_by("cannot write to stdout"))?;
-            }
-        }
-        out.flush().map_err(Failure::caused_by("cannot write to stdout"))?;
+        tell(form, batch.records.iter().flat_map(|record| trace::lines(&mut story, record, clock)))?;
     }
+}
+
+fn tell(form: Form, lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
+    let mut out = stdout().lock();
+    let mut write = |text: &str| match form {
+        Form::Text => writeln!(out, "{text}"),
+        Form::Json => writeln!(out, "{}", json!({ "event": "trace", "text": text })),
+    };
+    let told = lines.into_iter().try_for_each(|text| write(text.trim_end()));
+    told.and_then(|()| out.flush()).map_err(Failure::caused_by("cannot write to stdout"))
 }
 
 async fn apply(client: &Client, path: &str, sample: &str) -> Result<(), Failure> {

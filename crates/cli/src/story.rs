@@ -67,6 +67,8 @@ impl Subject {
 /// One line of a story.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
+    /// Somebody who is no controller asked for something.
+    Command(String),
     /// The server told of a change.
     Event(String),
     /// A controller was woken by it.
@@ -80,6 +82,7 @@ pub(crate) enum Line {
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Command(text) => write!(f, "command {text}"),
             Self::Event(text) => write!(f, "event   {text}"),
             Self::Wakes(text) => write!(f, "  wakes   {text}"),
             Self::Writes(text) => write!(f, "    writes  {text}"),
@@ -160,7 +163,7 @@ impl Story {
     }
 
     fn hold(&mut self, event: &TraceEvent) {
-        if self.subject.is_some() && matches!(event, TraceEvent::Noticed { .. } | TraceEvent::Enqueued { .. } | TraceEvent::Wrote { .. }) {
+        if self.subject.is_some() && belongs_late(event) {
             self.held.push_back(event.clone());
             if self.held.len() > HELD_MAX {
                 self.held.pop_front();
@@ -176,10 +179,11 @@ impl Story {
                 let new = self.belongs(&object) && self.told.insert((object, resource_version.clone()));
                 new.then(|| Line::Event(format!("{kind} {key} {}{}", event.as_str(), at(resource_version))))
             }
-            TraceEvent::Enqueued { controller, key, because_kind, because_key, .. } => {
+            TraceEvent::Enqueued { controller, key, because_kind, because_key, because_version } => {
                 let belongs = self.belongs(&(because_kind.clone(), because_key.clone()));
                 let new = belongs && self.woken.insert((controller.clone(), key.clone()));
-                new.then(|| Line::Wakes(format!("{controller} for {key}, because of {because_kind} {because_key}")))
+                let because = || format!("{because_kind} {because_key}{}", at(because_version));
+                new.then(|| Line::Wakes(format!("{controller} for {key}, because of {}", because())))
             }
             TraceEvent::Wrote { controller, reconciling, kind, key, resource_version } => {
                 let object = (kind.clone(), key.clone());
@@ -189,6 +193,11 @@ impl Story {
                 self.related.insert(object);
                 let what = if resource_version.is_some() { "" } else { "deletion of " };
                 Some(Line::Writes(format!("{controller}: {what}{kind} {key}{}", at(resource_version))))
+            }
+            TraceEvent::Called { controller, reconciling, kind, key, what } => {
+                let woken = self.woken.contains(&(controller.clone(), reconciling.clone()));
+                let belongs = woken || self.belongs(&(kind.clone(), key.clone()));
+                belongs.then(|| Line::Writes(format!("{controller}: {what} of {kind} {key}")))
             }
             // A cache is told before the controllers, and of what concerns none of them.
             TraceEvent::Listed { .. } | TraceEvent::Cached { .. } | TraceEvent::Started { .. } => None,
@@ -204,6 +213,12 @@ impl Story {
     fn belongs(&self, object: &Object) -> bool {
         self.subject.as_ref().is_none_or(|subject| subject.is(&object.0, &object.1)) || self.related.contains(object)
     }
+}
+
+/// Whether it can turn out to belong to a story after it happened.
+fn belongs_late(event: &TraceEvent) -> bool {
+    use TraceEvent::{Called, Enqueued, Noticed, Wrote};
+    matches!(event, Noticed { .. } | Enqueued { .. } | Wrote { .. } | Called { .. })
 }
 
 impl<T: Clone + Eq + Hash> Recent<T> {

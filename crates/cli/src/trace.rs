@@ -4,13 +4,14 @@
 //! The cluster tells its story on a page of its API server, to whoever may read that path.
 
 use std::{
-    io::{Write as _, stdout},
+    io::{ErrorKind, Write as _, stdout},
     path::Path,
 };
 
 use bellerophon::{TraceBus, TraceRecord, WallClock};
 use bytes::Bytes;
 use futures_util::{AsyncBufReadExt as _, Stream, TryStreamExt as _, stream};
+use jiff::Timestamp;
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -20,7 +21,7 @@ use crate::{
     arguments::TraceOptions,
     failure::Failure,
     stop::Signals,
-    story::{Story, Subject},
+    story::{Line, Story, Subject},
 };
 
 /// Where the story is told.
@@ -29,6 +30,9 @@ pub(crate) const PATH: &str = "/debug/trace";
 /// How many records a cluster keeps for those who ask later.
 pub(crate) const RECORDS_MAX: usize = 1 << 16;
 
+/// What a line begins with that tells of what cannot be told.
+const GAP: char = '…';
+
 /// Prints the story of an object until it is asked to stop.
 ///
 /// # Errors
@@ -36,22 +40,31 @@ pub(crate) const RECORDS_MAX: usize = 1 << 16;
 pub(crate) async fn trace(options: &TraceOptions) -> Result<(), Failure> {
     let mut signals = Signals::listen().map_err(Failure::caused_by("cannot listen for signals"))?;
     let (client, namespace) = connect(&options.kubeconfig, options.namespace.as_deref()).await?;
-    let query = Query { object: options.object.clone(), namespace, follow: options.follow };
+    let query = Query { object: options.object.clone(), namespace: namespace.clone(), follow: options.follow };
     let request = http::Request::get(query.path()).body(Vec::new()).map_err(Failure::caused_by("cannot ask for it"))?;
     let told = client.request_stream(request).await.map_err(|error| {
         let advice = "only a cluster started by `bellerophon up` tells how it came to be";
         Failure::caused_by(&format!("cannot trace {}", options.object))(error).advising(advice)
     })?;
-    let mut lines = told.lines();
-    let mut out = stdout().lock();
+    let (mut lines, mut out, mut silent) = (told.lines(), stdout().lock(), true);
     loop {
         let line = tokio::select! {
             line = lines.try_next() => line.map_err(Failure::caused_by("the cluster stopped in the middle of its story"))?,
             signal = signals.next() => return signal.map_err(Failure::caused_by("cannot listen for signals")),
         };
-        let Some(line) = line else { return Ok(()) };
-        writeln!(out, "{line}").and_then(|()| out.flush()).map_err(Failure::caused_by("cannot write to stdout"))?;
+        let Some(line) = line else { break };
+        silent &= line.starts_with(GAP);
+        match writeln!(out, "{line}").and_then(|()| out.flush()) {
+            // Whoever reads has read enough, as `head` does.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            written => written.map_err(Failure::caused_by("cannot write to stdout"))?,
+        }
     }
+    if silent {
+        let why = format!("nothing is known of {} in namespace {namespace}", options.object);
+        return Err(Failure::Failed(why).advising("name it as kubectl does, or wait for it with --follow"));
+    }
+    Ok(())
 }
 
 async fn connect(kubeconfig: &Path, namespace: Option<&str>) -> Result<(Client, String), Failure> {
@@ -101,8 +114,10 @@ pub(crate) fn page(bus: TraceBus, clock: WallClock) -> impl Fn(&str) -> std::pin
         // First who reads on, then what was: what comes in between is in both, and told once.
         let (reader, past) = (bus.subscribe(), bus.snapshot());
         let told = past.last().map_or(0, |record| record.sequence);
-        let past: String = past.iter().flat_map(|record| lines(&mut story, record, clock)).collect();
-        let past = stream::iter([Bytes::from(past)]);
+        let forgotten = past.first().map_or(0, |record| record.sequence - 1);
+        let mut text = if forgotten > 0 { format!("{GAP} {forgotten} earlier records are forgotten\n") } else { String::new() };
+        text.extend(past.iter().flat_map(|record| lines(&mut story, record, clock)));
+        let past = stream::iter([Bytes::from(text)]);
         if !query.follow {
             return Box::pin(past);
         }
@@ -110,7 +125,7 @@ pub(crate) fn page(bus: TraceBus, clock: WallClock) -> impl Fn(&str) -> std::pin
             let batch = reader.next().await;
             let mut text = String::new();
             if batch.missed > 0 {
-                text = format!("… {} records came too fast to be told\n", batch.missed);
+                text = format!("{GAP} {} records came too fast to be told\n", batch.missed);
             }
             let new = batch.records.iter().filter(|record| record.sequence > told);
             text.extend(new.flat_map(|record| lines(&mut story, record, clock)));
@@ -122,8 +137,13 @@ pub(crate) fn page(bus: TraceBus, clock: WallClock) -> impl Fn(&str) -> std::pin
 
 /// What a record has to say to a story, a line each.
 pub(crate) fn lines(story: &mut Story, record: &TraceRecord, clock: WallClock) -> Vec<String> {
-    let time = clock.at(record.at).strftime("%H:%M:%S%.3f").to_string();
-    story.tell(&record.event).into_iter().map(|line| format!("{time} {line}\n")).collect()
+    let time = clock.at(record.at);
+    story.tell(&record.event).iter().map(|line| timed(time, line)).collect()
+}
+
+/// A line and when that was.
+pub(crate) fn timed(time: Timestamp, line: &Line) -> String {
+    format!("{} {line}\n", time.strftime("%H:%M:%S%.3f"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use bellerophon::{EventRecorder, EventType, Lister, Note, WallClock};
+use bellerophon::{EventRecorder, EventType, Lister, Note, TraceBus, TraceEvent, WallClock};
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -26,18 +26,27 @@ pub(crate) struct Act {
     pub(crate) recorder: EventRecorder,
     pub(crate) pods: Lister<Pod>,
     pub(crate) board: Arc<Board>,
+    pub(crate) trace: TraceBus,
 }
 
 impl Act {
     /// Sees a decision through.
     pub(crate) async fn perform(&self, pending: Arc<Pending>, decision: Decision) {
-        match decision {
+        let began = Instant::now();
+        let done = match decision {
             Decision::Bind { node } => self.bind(&pending, &node).await,
             Decision::Refuse(refused) => self.refuse(&pending, &refused).await,
-        }
+        };
+        self.trace.record(|| TraceEvent::Ended {
+            controller: SCHEDULER.into(),
+            key: pending.info.key.clone(),
+            result: if done { "success" } else { "error" },
+            took: began.elapsed(),
+        });
     }
 
-    async fn bind(&self, pending: &Pending, node: &str) {
+    /// Says whether the server took it.
+    async fn bind(&self, pending: &Pending, node: &str) -> bool {
         let info = &pending.info;
         let binding = json!({
             "apiVersion": "v1", "kind": "Binding",
@@ -48,8 +57,16 @@ impl Act {
         let bound = self.api(info).create_subresource::<_, IgnoredAny>("binding", &info.key.name, &params, &binding).await;
         match bound {
             Ok(_) => {
+                self.trace.record(|| TraceEvent::Called {
+                    controller: SCHEDULER.into(),
+                    reconciling: info.key.clone(),
+                    kind: "Pod".into(),
+                    key: info.key.clone(),
+                    what: format!("binding to {node}"),
+                });
                 let note = format!("Successfully assigned {} to {node}", info.key);
                 self.tell(info, EventType::Normal, "Scheduled", "Binding", note);
+                true
             }
             Err(error) => {
                 if !is_another(&error) {
@@ -57,19 +74,23 @@ impl Act {
                     self.tell(info, EventType::Warning, "FailedScheduling", "Scheduling", error.to_string());
                 }
                 self.board.change(|state| state.take_back(&info.uid, Instant::now()));
+                false
             }
         }
     }
 
-    async fn refuse(&self, pending: &Pending, refused: &Refused) {
+    /// Says whether the server took all of it.
+    async fn refuse(&self, pending: &Pending, refused: &Refused) -> bool {
         let info = &pending.info;
         self.tell(info, EventType::Warning, "FailedScheduling", "Scheduling", refused.message.clone());
-        if let Err(error) = self.say_why(info, refused).await {
+        let said = self.say_why(info, refused).await;
+        if let Err(error) = &said {
             tracing::warn!(pod = %info.key, %error, "cannot write why a pod has no node");
         }
         if let Some(preemption) = &refused.preemption {
             self.end_victims(info, preemption).await;
         }
+        said.is_ok()
     }
 
     /// Writes the condition, and the node the pod waits for.
@@ -98,8 +119,18 @@ impl Act {
             body["status"]["nominatedNodeName"] = json!(nominated);
         }
         match self.api(info).patch_status(&info.key.name, &PatchParams::default(), &Patch::Strategic(&body)).await {
-            Err(error) if !is_another(&error) => Err(error),
-            _ => Ok(()),
+            Ok(written) => {
+                self.trace.record(|| TraceEvent::Wrote {
+                    controller: SCHEDULER.into(),
+                    reconciling: info.key.clone(),
+                    kind: "Pod".into(),
+                    key: info.key.clone(),
+                    resource_version: written.resource_version(),
+                });
+                Ok(())
+            }
+            Err(error) if is_another(&error) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 

@@ -53,13 +53,14 @@ const DECISIONS_IN_A_ROW: usize = 8;
 /// The loops of this level, in the order in which they start.
 pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
     let board = Arc::new(Board::default());
+    let notices = Notices { board: board.clone(), trace: ctx.trace.clone() };
     let pods = ctx.informer::<Pod>();
     let handles = vec![
-        listen(&ctx.informer::<Namespace>(), &board),
-        listen(&ctx.informer::<Node>(), &board),
-        listen(&ctx.informer::<PersistentVolume>(), &board),
-        listen(&ctx.informer::<PersistentVolumeClaim>(), &board),
-        listen(&pods, &board),
+        listen(&ctx.informer::<Namespace>(), &notices),
+        listen(&ctx.informer::<Node>(), &notices),
+        listen(&ctx.informer::<PersistentVolume>(), &notices),
+        listen(&ctx.informer::<PersistentVolumeClaim>(), &notices),
+        listen(&pods, &notices),
     ];
     let scheduler = Scheduler {
         act: Arc::new(Act {
@@ -68,6 +69,7 @@ pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
             recorder: ctx.recorder(Component::Scheduler, pod_info::SCHEDULER),
             pods: pods.lister(),
             board: board.clone(),
+            trace: ctx.trace.clone(),
         }),
         board,
         volumes: Volumes {
@@ -90,12 +92,12 @@ pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
     })]
 }
 
-fn listen<K>(informer: &SharedInformer<K>, board: &Arc<Board>) -> HandlerHandle
+fn listen<K>(informer: &SharedInformer<K>, notices: &Notices) -> HandlerHandle
 where
     K: kube::Resource + Send + Sync + 'static,
     Notices: bellerophon::EventHandler<K>,
 {
-    informer.add_handler(Notices(board.clone()), HandlerOptions::default())
+    informer.add_handler(notices.clone(), HandlerOptions::default())
 }
 
 struct Scheduler {

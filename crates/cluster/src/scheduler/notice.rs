@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bellerophon::{EventHandler, ObjectKey, Tombstone};
+use bellerophon::{EventHandler, ObjectKey, Tombstone, TraceBus, TraceEvent};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use tokio::sync::Notify;
@@ -122,11 +122,32 @@ impl Board {
 }
 
 /// Writes on the board what an informer tells.
-pub(crate) struct Notices(pub(crate) Arc<Board>);
+#[derive(Clone)]
+pub(crate) struct Notices {
+    pub(crate) board: Arc<Board>,
+    pub(crate) trace: TraceBus,
+}
+
+impl Notices {
+    /// A pod without a node is about to be decided on.
+    fn record(&self, pod: &Pod) {
+        let waits = pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none());
+        if waits && is_ours(pod) && !going(pod) && !is_over(pod) {
+            self.trace.record(|| TraceEvent::Enqueued {
+                controller: SCHEDULER.into(),
+                key: ObjectKey::of(pod),
+                because_kind: "Pod".into(),
+                because_key: ObjectKey::of(pod),
+                because_version: pod.resource_version(),
+            });
+        }
+    }
+}
 
 impl EventHandler<Pod> for Notices {
     fn on_add(&self, pod: &Arc<Pod>, _: bool) {
-        self.0.change(|state| state.set_pod(pod, Instant::now()));
+        self.record(pod);
+        self.board.change(|state| state.set_pod(pod, Instant::now()));
     }
 
     fn on_update(&self, old: &Arc<Pod>, new: &Arc<Pod>) {
@@ -134,7 +155,8 @@ impl EventHandler<Pod> for Notices {
             old.spec == new.spec && old.metadata.labels == new.metadata.labels && going(old) == going(new) && is_over(old) == is_over(new);
         // Most updates are of the status, which is no concern of the scheduler's.
         if !same {
-            self.0.change(|state| {
+            self.record(new);
+            self.board.change(|state| {
                 if !state.confirms(new) {
                     state.set_pod(new, Instant::now());
                 }
@@ -144,14 +166,14 @@ impl EventHandler<Pod> for Notices {
 
     fn on_delete(&self, last: Tombstone<Pod>) {
         if let Some(uid) = last.object.and_then(|pod| pod.uid()) {
-            self.0.change(|state| state.forget(&uid));
+            self.board.change(|state| state.forget(&uid));
         }
     }
 }
 
 impl EventHandler<Node> for Notices {
     fn on_add(&self, node: &Arc<Node>, _: bool) {
-        self.0.change(|state| {
+        self.board.change(|state| {
             state.ledger.set_node(node.clone());
             state.queue.happened(Refusal::ANY);
         });
@@ -159,14 +181,14 @@ impl EventHandler<Node> for Notices {
 
     fn on_update(&self, old: &Arc<Node>, new: &Arc<Node>) {
         let mends = mended(old, new);
-        self.0.change(|state| {
+        self.board.change(|state| {
             state.ledger.set_node(new.clone());
             state.queue.happened(mends);
         });
     }
 
     fn on_delete(&self, last: Tombstone<Node>) {
-        self.0.change(|state| {
+        self.board.change(|state| {
             state.ledger.remove_node(&last.key.name);
             // Where there are fewer places, the others may be spread well enough.
             state.queue.happened(Refusal::SPREAD);
@@ -177,7 +199,7 @@ impl EventHandler<Node> for Notices {
 impl EventHandler<Namespace> for Notices {
     fn on_add(&self, namespace: &Arc<Namespace>, _: bool) {
         let labels = namespace.metadata.labels.clone().unwrap_or_default();
-        self.0.change(|state| state.ledger.set_namespace(namespace.name_any(), Some(labels)));
+        self.board.change(|state| state.ledger.set_namespace(namespace.name_any(), Some(labels)));
     }
 
     fn on_update(&self, _: &Arc<Namespace>, new: &Arc<Namespace>) {
@@ -186,7 +208,7 @@ impl EventHandler<Namespace> for Notices {
 
     fn on_delete(&self, last: Tombstone<Namespace>) {
         let ObjectKey { name, .. } = last.key;
-        self.0.change(|state| state.ledger.set_namespace(name, None));
+        self.board.change(|state| state.ledger.set_namespace(name, None));
     }
 }
 
@@ -194,7 +216,7 @@ macro_rules! volumes_matter {
     ($($kind:ty),*) => {$(
         impl EventHandler<$kind> for Notices {
             fn on_add(&self, _: &Arc<$kind>, _: bool) {
-                self.0.change(|state| state.queue.happened(Refusal::VOLUMES.and(Refusal::VOLUME_AFFINITY)));
+                self.board.change(|state| state.queue.happened(Refusal::VOLUMES.and(Refusal::VOLUME_AFFINITY)));
             }
 
             fn on_update(&self, _: &Arc<$kind>, new: &Arc<$kind>) {

@@ -382,7 +382,7 @@ async fn trace_tells_why_and_what() {
             crate::TraceEvent::Noticed { .. } => "noticed",
             crate::TraceEvent::Enqueued { .. } => "enqueued",
             crate::TraceEvent::Started { .. } => "started",
-            crate::TraceEvent::Wrote { .. } => "wrote",
+            crate::TraceEvent::Wrote { .. } | crate::TraceEvent::Called { .. } => "wrote",
             crate::TraceEvent::Ended { .. } => "ended",
         })
         .collect();

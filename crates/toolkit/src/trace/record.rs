@@ -82,6 +82,19 @@ pub enum TraceEvent {
         /// The version the server answered with; `None` for a delete.
         resource_version: Option<String>,
     },
+    /// A write to a part of an object, such as `binding`, to which the server answers without a version.
+    Called {
+        /// The controller.
+        controller: Arc<str>,
+        /// The key it was reconciling.
+        reconciling: ObjectKey,
+        /// The kind of the object.
+        kind: Arc<str>,
+        /// The object.
+        key: ObjectKey,
+        /// The part, and what it was told, in words: `binding to node-1`.
+        what: String,
+    },
     /// A worker ended.
     Ended {
         /// The controller.
@@ -131,6 +144,9 @@ impl fmt::Display for TraceEvent {
             }
             Self::Wrote { controller, reconciling, kind, key, resource_version: None } => {
                 write!(f, "{controller} deleted {kind} {key} for {reconciling}")
+            }
+            Self::Called { controller, reconciling, kind, key, what } => {
+                write!(f, "{controller} wrote {what} of {kind} {key} for {reconciling}")
             }
             Self::Ended { controller, key, result, took } => write!(f, "{controller} ended {key}: {result} after {took:?}"),
         }

@@ -38,7 +38,7 @@ pub struct TracedReconcile {
     pub ended: Option<Record>,
     /// What queued the key since its last reconcile by this controller.
     pub because: Vec<Because>,
-    /// Its writes ([`TraceEvent::Wrote`]).
+    /// Its writes ([`TraceEvent::Wrote`], [`TraceEvent::Called`]).
     pub wrote: Vec<Record>,
 }
 
@@ -105,6 +105,11 @@ impl Links {
                     self.reconciles[by].wrote.push(record.clone());
                 }
                 self.written.entry((kind.clone(), key.clone(), resource_version.clone())).or_default().push((record.clone(), by));
+            }
+            TraceEvent::Called { controller, reconciling, .. } => {
+                if let Some(by) = self.running.get(&(controller.clone(), reconciling.clone())) {
+                    self.reconciles[*by].wrote.push(record.clone());
+                }
             }
             TraceEvent::Ended { controller, key, .. } => {
                 if let Some(which) = self.running.remove(&(controller.clone(), key.clone())) {
@@ -174,11 +179,13 @@ impl fmt::Display for TracedReconcile {
             }
         }
         for wrote in &self.wrote {
-            if let TraceEvent::Wrote { kind, key, resource_version, .. } = &wrote.event {
-                match resource_version {
-                    Some(version) => write!(f, "\n  wrote #{} {kind} {key} at {version}", wrote.sequence)?,
-                    None => write!(f, "\n  deleted #{} {kind} {key}", wrote.sequence)?,
+            match &wrote.event {
+                TraceEvent::Wrote { kind, key, resource_version: Some(version), .. } => {
+                    write!(f, "\n  wrote #{} {kind} {key} at {version}", wrote.sequence)?;
                 }
+                TraceEvent::Wrote { kind, key, resource_version: None, .. } => write!(f, "\n  deleted #{} {kind} {key}", wrote.sequence)?,
+                TraceEvent::Called { kind, key, what, .. } => write!(f, "\n  wrote #{} {what} of {kind} {key}", wrote.sequence)?,
+                _ => {}
             }
         }
         Ok(())
