@@ -15,6 +15,15 @@ pub(crate) enum Component {
 }
 
 impl Component {
+    /// Its name: field manager, first word of the user agent, and where events come from.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::ControllerManager => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
+            Self::Kubelet => "kubelet",
+        }
+    }
+
     /// A client whose requests come from this component.
     pub(crate) fn client(self, client: &Client) -> Client {
         let (inner, agent) = (client.clone(), self.user_agent());
@@ -32,5 +41,18 @@ impl Component {
             Self::Scheduler => concat!("kube-scheduler/", env!("CARGO_PKG_VERSION"), " bellerophon"),
             Self::Kubelet => concat!("kubelet/", env!("CARGO_PKG_VERSION"), " bellerophon"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_agent_begins_with_the_name() {
+        for component in [Component::ControllerManager, Component::Scheduler, Component::Kubelet] {
+            let agent = component.user_agent();
+            assert_eq!(agent.to_str().unwrap().split('/').next(), Some(component.name()));
+        }
     }
 }

@@ -139,7 +139,7 @@ impl Context {
 
     /// Tells people what a loop does, under the name users know it by, such as `replicaset-controller`.
     pub(crate) fn recorder(&self, component: Component, source: &'static str) -> EventRecorder {
-        let (recorder, writer) = EventRecorder::new(self.client(component), source, source, self.clock, self.entropy.clone());
+        let (recorder, writer) = EventRecorder::new(self.client(component), source, component.name(), self.clock, self.entropy.clone());
         let write = Loop::background(source, |stop| async move {
             writer.run(stop).await;
             Ok(())

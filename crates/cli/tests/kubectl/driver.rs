@@ -4,11 +4,12 @@ use std::{
     env, fs,
     path::Path,
     process::{Command, Output},
+    time::Instant,
 };
 
 use serde_json::Value;
 
-use crate::running::Running;
+use crate::running::{PATIENCE, Running};
 
 /// A kubectl at hand.
 struct Program {
@@ -97,6 +98,14 @@ impl Kubectl {
     /// What it prints when it succeeds.
     pub(crate) fn run(&self, line: &str) -> String {
         finished(line, &self.output(line))
+    }
+
+    /// Runs it again and again until it prints what is wanted; older ones cannot wait for everything.
+    pub(crate) fn until(&self, line: &str, wanted: &str) {
+        let began = Instant::now();
+        while self.run(line) != wanted {
+            assert!(began.elapsed() < PATIENCE, "kubectl {line} never prints {wanted:?} but {:?}", self.run(line));
+        }
     }
 
     /// What it complains when it fails.

@@ -8,6 +8,7 @@ mod custom; // resources that are defined
 mod deleting; // objects that go, and what they own
 mod driver; // a kubectl with a server
 mod explaining; // what there is and what it means
+mod nodes; // where pods run, and what becomes of them with their nodes
 mod objects; // create, read, change
 #[path = "../binary/running.rs"]
 mod running; // a server that lives as long as a test

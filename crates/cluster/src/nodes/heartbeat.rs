@@ -18,7 +18,8 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 
-use super::machines::{Link, Machine, Machines};
+use super::machines::{Machine, Machines, Power};
+use super::orders::{Operation, Orders};
 use super::register::{self, LEASE_EVERY, LEASE_NAMESPACE, STATUS_EVERY};
 use super::simulated::after;
 use crate::component::Component;
@@ -34,12 +35,13 @@ pub(crate) struct Heartbeat {
     clock: WallClock,
     entropy: Entropy,
     recorder: EventRecorder,
-    /// Has the pods of a node looked at when it comes back.
+    /// Has the pods of a node looked at when it boots or is heard of again.
     revive: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl Heartbeat {
-    /// The controller of all Node objects that are machines' own; `revive` is called with each node that boots.
+    /// The controller of all Node objects that are machines' own; `revive` is called with each node that boots or is
+    /// heard of again.
     pub(crate) fn controller(
         ctx: &Context,
         machines: Arc<Machines>,
@@ -67,17 +69,20 @@ impl Heartbeat {
     async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
         let name = &request.key.name;
         let now = self.clock.now();
+        if let Some(node) = &request.object {
+            self.obey(node, now);
+        }
         let Some(machine) = self.machines.get(name) else { return Ok(Outcome::Done) };
-        match machine.link {
-            Link::Off | Link::CutOff => return Ok(Outcome::Done),
-            Link::Booting { until } if now < until => return Ok(Outcome::RequeueAfter(left(now, until))),
-            Link::Booting { .. } => {
+        match machine.power {
+            Power::Off => return Ok(Outcome::Done),
+            Power::Booting { until } if now < until => return Ok(Outcome::RequeueAfter(left(now, until))),
+            Power::Booting { .. } => {
                 self.machines.booted(name, now);
                 (self.revive)(name);
             }
-            Link::Connected => {}
+            Power::On => {}
         }
-        let Some(machine) = self.machines.get(name) else { return Ok(Outcome::Done) };
+        let Some(machine) = self.machines.get(name).filter(Machine::is_heard) else { return Ok(Outcome::Done) };
         let node = match &request.object {
             Some(node) => self.report(&request, &machine, node, now).await?,
             None if machine.registered => return Ok(Outcome::Done),
@@ -89,13 +94,25 @@ impl Heartbeat {
         Ok(self.machines.get(name).map_or(Outcome::Done, |machine| Outcome::RequeueAfter(left(now, next(&machine, now)))))
     }
 
+    /// Does to the machine what its annotations say.
+    fn obey(&self, node: &Node, now: Timestamp) {
+        let (name, orders) = (node.name_any(), Orders::of(node.metadata.annotations.as_ref()));
+        let Some(operations) = self.machines.obey(&name, &orders, now) else { return };
+        if operations.contains(&Operation::Join) {
+            (self.revive)(&name);
+        }
+        for mistake in orders.mistakes {
+            self.tell(node, EventType::Warning, "InvalidSimulation", mistake);
+        }
+    }
+
     async fn register(&self, request: &Request<Node>, machine: &Machine, now: Timestamp) -> Result<Node, kube::Error> {
         let nodes = Api::<Node>::all(self.client.clone());
         let node = nodes.create(&PostParams::default(), &register::node(machine, now)).await?;
         request.writes().wrote(&node);
         self.machines.change(&machine.name, |machine| (machine.registered, machine.reported) = (true, Some(now)));
         self.tell(&node, EventType::Normal, "Starting", "Starting kubelet.".into());
-        self.tell(&node, EventType::Normal, "NodeReady", format!("Node {} status is now: NodeReady", machine.name));
+        self.tell_status(&node, "NodeReady");
         self.machines.is_ready(&machine.name);
         Ok(node)
     }
@@ -126,8 +143,9 @@ impl Heartbeat {
             request.writes().wrote(&written);
             Some(written)
         };
+        let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
         self.machines.change(&machine.name, |known| {
-            known.registered = true;
+            (known.registered, known.cordoned) = (true, cordoned);
             known.boot_id.clone_from(&machine.boot_id);
             known.reported = if written.is_some() { Some(now) } else { known.reported };
         });
@@ -136,7 +154,10 @@ impl Heartbeat {
             self.tell(node, EventType::Warning, "Rebooted", text);
         }
         if !was_ready {
-            self.tell(node, EventType::Normal, "NodeReady", format!("Node {} status is now: NodeReady", machine.name));
+            self.tell_status(node, "NodeReady");
+        }
+        if cordoned != machine.cordoned {
+            self.tell_status(node, if cordoned { "NodeNotSchedulable" } else { "NodeSchedulable" });
         }
         self.machines.is_ready(&machine.name);
         Ok(written)
@@ -161,8 +182,12 @@ impl Heartbeat {
         Ok(())
     }
 
+    fn tell_status(&self, node: &Node, status: &str) {
+        self.tell(node, EventType::Normal, status, format!("Node {} status is now: {status}", node.name_any()));
+    }
+
     fn tell(&self, node: &Node, type_: EventType, reason: &str, note: String) {
-        self.recorder.event(node, Note { type_, reason: reason.into(), action: reason.into(), note });
+        self.recorder.with_instance(node.name_any()).event(node, Note { type_, reason: reason.into(), action: reason.into(), note });
     }
 }
 

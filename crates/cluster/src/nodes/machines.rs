@@ -13,6 +13,7 @@ use bellerophon::Entropy;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+use super::orders::{Operation, Orders};
 use super::simulated::after;
 
 /// How long a machine is away when it reboots.
@@ -21,16 +22,12 @@ pub(crate) const BOOT_TIME: Duration = Duration::from_secs(10);
 /// Addresses of a machine's range that pods can have; the first is the gateway's.
 const POD_ADDRESSES: std::ops::RangeInclusive<u8> = 2..=254;
 
-/// Whether a machine can act.
+/// Whether a machine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
-    Connected,
-    /// It runs what it ran, and nobody hears of it.
-    CutOff,
+pub(crate) enum Power {
+    On,
     Off,
-    Booting {
-        until: Timestamp,
-    },
+    Booting { until: Timestamp },
 }
 
 /// What there is to know of a machine at one moment.
@@ -38,7 +35,11 @@ pub(crate) enum Link {
 pub(crate) struct Machine {
     pub(crate) name: String,
     number: u32,
-    pub(crate) link: Link,
+    pub(crate) power: Power,
+    /// It runs what it runs, and nobody hears of it.
+    pub(crate) cut_off: bool,
+    /// What its annotations said last; `None` until its Node was seen.
+    orders: Option<Orders>,
     pub(crate) boot_id: String,
     /// When it booted last; before everything unless this process saw it.
     pub(crate) booted: Timestamp,
@@ -46,9 +47,28 @@ pub(crate) struct Machine {
     pub(crate) registered: bool,
     pub(crate) renewed: Option<Timestamp>,
     pub(crate) reported: Option<Timestamp>,
+    /// Somebody cordoned it.
+    pub(crate) cordoned: bool,
 }
 
 impl Machine {
+    /// Whether it sees and says anything.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.power == Power::On && !self.cut_off
+    }
+
+    fn operate(&mut self, operation: Operation, now: Timestamp) {
+        match operation {
+            Operation::PowerOff => self.power = Power::Off,
+            Operation::PowerOn if self.power == Power::Off => self.power = Power::Booting { until: now },
+            Operation::PowerOn => {}
+            Operation::Reboot => self.power = Power::Booting { until: after(now, BOOT_TIME) },
+            Operation::CutOff => self.cut_off = true,
+            Operation::Join if !self.cut_off => {}
+            Operation::Join => (self.cut_off, self.renewed, self.reported) = (false, None, None),
+        }
+    }
+
     pub(crate) fn host_ip(&self) -> Ipv4Addr {
         let [_, b, c, d] = self.number.to_be_bytes();
         Ipv4Addr::new(172, 16 + b, c, d)
@@ -91,12 +111,15 @@ impl Machines {
         let machine = |number: u32| Machine {
             name: format!("node-{number}"),
             number,
-            link: Link::Connected,
+            power: Power::On,
+            cut_off: false,
+            orders: None,
             boot_id: uuid(&entropy),
             booted: Timestamp::MIN,
             registered: false,
             renewed: None,
             reported: None,
+            cordoned: false,
         };
         let machines = (1..=u32::try_from(count).unwrap_or(u32::MAX)).map(machine);
         let entries: BTreeMap<_, _> =
@@ -123,16 +146,29 @@ impl Machines {
         self.lock().get_mut(name).map(|entry| change(&mut entry.machine))
     }
 
-    /// Takes a machine down; it comes back by itself after a while.
-    pub(crate) fn reboot(&self, name: &str, now: Timestamp) -> Option<()> {
-        self.change(name, |machine| machine.link = Link::Booting { until: after(now, BOOT_TIME) })
+    /// Does something to a machine; `None` if there is no such machine.
+    pub(crate) fn operate(&self, name: &str, operation: Operation, now: Timestamp) -> Option<()> {
+        self.change(name, |machine| machine.operate(operation, now))
+    }
+
+    /// Does to a machine what its annotations say and did not say before; `None` if they say nothing new.
+    pub(crate) fn obey(&self, name: &str, orders: &Orders, now: Timestamp) -> Option<Vec<Operation>> {
+        self.change(name, |machine| {
+            if machine.orders.as_ref() == Some(orders) {
+                return None;
+            }
+            let operations = orders.since(machine.orders.as_ref());
+            operations.iter().for_each(|operation| machine.operate(*operation, now));
+            machine.orders = Some(orders.clone());
+            Some(operations)
+        })?
     }
 
     /// A machine that is up again: another boot, and a kubelet that knows nothing yet.
     pub(crate) fn booted(&self, name: &str, now: Timestamp) {
         let boot_id = uuid(&self.entropy);
         self.change(name, |machine| {
-            (machine.link, machine.booted, machine.boot_id) = (Link::Connected, now, boot_id);
+            (machine.power, machine.booted, machine.boot_id) = (Power::On, now, boot_id);
             (machine.registered, machine.renewed, machine.reported) = (false, None, None);
         });
     }
@@ -214,6 +250,29 @@ mod tests {
     }
 
     #[test]
+    fn boot_does_not_mend_the_network() {
+        let machines = machines(1);
+        let heard = || machines.get("node-1").unwrap().is_heard();
+        for (operation, wanted) in [
+            (Operation::PowerOn, true),
+            (Operation::CutOff, false),
+            (Operation::PowerOff, false),
+            (Operation::Join, false),
+            (Operation::CutOff, false),
+            (Operation::PowerOn, false),
+            (Operation::Reboot, false),
+            (Operation::Join, true),
+        ] {
+            machines.operate("node-1", operation, Timestamp::UNIX_EPOCH);
+            if matches!(machines.get("node-1").unwrap().power, Power::Booting { .. }) {
+                machines.booted("node-1", Timestamp::UNIX_EPOCH);
+            }
+            assert_eq!(heard(), wanted, "{operation:?}");
+        }
+        assert_eq!(machines.operate("node-2", Operation::Reboot, Timestamp::UNIX_EPOCH), None);
+    }
+
+    #[test]
     fn every_boot_has_an_id_of_its_own() {
         let machines = machines(1);
         let before = machines.get("node-1").unwrap();
@@ -221,6 +280,6 @@ mod tests {
         machines.booted("node-1", Timestamp::UNIX_EPOCH);
         let after = machines.get("node-1").unwrap();
         assert_ne!(before.boot_id, after.boot_id);
-        assert_eq!((after.link, after.registered), (Link::Connected, false));
+        assert_eq!((after.power, after.registered), (Power::On, false));
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! In: pods that have a node. Out: running pods, living nodes; taints, evictions and clean-up when nodes are not.
 
-mod heartbeat;
+mod heartbeat; // kubelets show that they are alive
 mod machines; // the simulated nodes, below what the API shows
-mod register; // what a kubelet says of its node // that it is alive
+mod orders; // what annotations do to machines
+mod register; // what a kubelet says of its node
 
 mod kubelet; // the pods of a node
 mod runtime; // what runs containers
@@ -23,7 +24,8 @@ use thiserror::Error;
 
 use self::heartbeat::Heartbeat;
 use self::kubelet::Kubelet;
-use self::machines::{Link, Machines};
+use self::machines::Machines;
+use self::orders::Operation;
 use self::simulated::Simulated;
 use crate::component::Component;
 use crate::context::{Context, Loop};
@@ -87,7 +89,7 @@ impl Nodes {
     /// # Errors
     /// There is no such node.
     pub fn reboot(&self, node: &str) -> Result<(), UnknownNode> {
-        self.found(node, self.machines.reboot(node, self.clock.now()))
+        self.operate(node, &[Operation::Reboot])
     }
 
     /// Cuts a node's power: its containers end, and it is not heard of until [`restore`](Self::restore).
@@ -95,21 +97,16 @@ impl Nodes {
     /// # Errors
     /// There is no such node.
     pub fn power_off(&self, node: &str) -> Result<(), UnknownNode> {
-        self.found(node, self.machines.change(node, |machine| machine.link = Link::Off))
+        self.operate(node, &[Operation::PowerOff])
     }
 
-    /// Cuts a node off the network: its containers go on, and it is not heard of until [`restore`](Self::restore). Does
-    /// nothing to a node that is off.
+    /// Cuts a node off the network: its containers go on, and it is not heard of until [`restore`](Self::restore), whatever
+    /// else is done to it.
     ///
     /// # Errors
     /// There is no such node.
     pub fn partition(&self, node: &str) -> Result<(), UnknownNode> {
-        let cut = self.machines.change(node, |machine| {
-            if machine.link == Link::Connected {
-                machine.link = Link::CutOff;
-            }
-        });
-        self.found(node, cut)
+        self.operate(node, &[Operation::CutOff])
     }
 
     /// Brings a node back: one that is off boots, one that was cut off goes on where it is. Does nothing to others.
@@ -117,25 +114,15 @@ impl Nodes {
     /// # Errors
     /// There is no such node.
     pub fn restore(&self, node: &str) -> Result<(), UnknownNode> {
-        let now = self.clock.now();
-        let was = self.machines.change(node, |machine| {
-            let was = machine.link;
-            match was {
-                Link::Off => machine.link = Link::Booting { until: now },
-                Link::CutOff => (machine.link, machine.renewed, machine.reported) = (Link::Connected, None, None),
-                Link::Connected | Link::Booting { .. } => {}
-            }
-            was
-        });
-        if was == Some(Link::CutOff) {
-            self.residents.look_after(node);
-        }
-        self.found(node, was.map(|_| ()))
+        self.operate(node, &[Operation::PowerOn, Operation::Join])
     }
 
-    fn found(&self, node: &str, done: Option<()>) -> Result<(), UnknownNode> {
-        done.ok_or_else(|| UnknownNode(node.to_owned()))?;
+    fn operate(&self, node: &str, operations: &[Operation]) -> Result<(), UnknownNode> {
+        for operation in operations {
+            self.machines.operate(node, *operation, self.clock.now()).ok_or_else(|| UnknownNode(node.to_owned()))?;
+        }
         self.trigger.reconcile(ObjectKey::cluster(node));
+        self.residents.look_after(node);
         Ok(())
     }
 }

@@ -30,7 +30,7 @@ use k8s_openapi::api::core::v1::Container;
 use super::runtime::{Role, Task};
 
 /// What all these annotations begin with.
-const PREFIX: &str = "sim.bellerophon.io/";
+pub(crate) const PREFIX: &str = "sim.bellerophon.io/";
 
 /// How long the first start of a container takes: image and sandbox.
 const FIRST_START: Duration = Duration::from_secs(1);
@@ -114,7 +114,7 @@ impl<'a> Annotations<'a> {
 }
 
 /// The annotations that are meant for simulated nodes.
-fn said(all: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &String)> {
+pub(crate) fn said(all: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &String)> {
     all.range::<str, _>((Bound::Included(PREFIX), Bound::Unbounded)).take_while(|(key, _)| key.starts_with(PREFIX))
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bellerophon_cluster::Nodes;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::{Api, ResourceExt, api::Patch};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -55,6 +55,11 @@ async fn pod_runs_and_goes_gracefully() {
     let status = running.status.unwrap();
     assert_eq!((status.phase.as_deref(), status.qos_class.as_deref()), (Some("Running"), Some("BestEffort")));
     assert!(status.pod_ip.unwrap().starts_with("10.128.1."), "an address of the node's range");
+    let reasons: Vec<_> = status.conditions.unwrap().into_iter().filter_map(|condition| condition.reason.or(condition.message)).collect();
+    assert_eq!(reasons, [""; 0], "a pod that is well does not say why it was not");
+    let version = running.metadata.resource_version;
+    world.pass(Duration::from_secs(60)).await;
+    assert_eq!(world.within::<Pod>("default").get("web").await.unwrap().metadata.resource_version, version);
     let pods: Api<Pod> = world.within("default");
     pods.delete("web", &Default::default()).await.unwrap();
     world.pass(Duration::from_secs(5)).await;
@@ -178,6 +183,55 @@ async fn power_loss_ends_containers() {
     machines(&world).restore("node-1").unwrap();
     let back = until_pod(&world, "web", "its pod is ready again", is_ready).await;
     assert_eq!(restarts(&back), 1);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn annotations_of_a_node_operate_its_machine() {
+    let mut world = world(2).await;
+    world.apply(pod("web", "node-1", json!({}))).await;
+    until_pod(&world, "web", "the pod is ready", is_ready).await;
+    let order = async |world: &World, name: &str, value: Value| {
+        let annotations = json!({ "metadata": { "annotations": { format!("sim.bellerophon.io/{name}"): value } } });
+        world.all::<Node>().patch("node-1", &Default::default(), &Patch::Merge(&annotations)).await.unwrap();
+    };
+    order(&world, "network", json!("off")).await;
+    until_pod(&world, "web", "the node is cut off", |pod| !is_ready(pod)).await;
+    order(&world, "network", Value::Null).await;
+    until_pod(&world, "web", "it ran all the time", |pod| is_ready(pod) && restarts(pod) == 0).await;
+    order(&world, "power", json!("off")).await;
+    until_pod(&world, "web", "the node is off", |pod| !is_ready(pod)).await;
+    order(&world, "power", json!("on")).await;
+    until_pod(&world, "web", "it was started again", |pod| is_ready(pod) && restarts(pod) == 1).await;
+    order(&world, "reboot", json!("once")).await;
+    until_pod(&world, "web", "it was started once more", |pod| is_ready(pod) && restarts(pod) == 2).await;
+    world.restart().await;
+    world.pass(Duration::from_secs(60)).await;
+    until_pod(&world, "web", "an order is obeyed once", |pod| is_ready(pod) && restarts(pod) == 2).await;
+    order(&world, "power", json!("of")).await;
+    let events: Api<Event> = world.within("default");
+    until(&events, "a mistake is told", |events| {
+        let invalid = events.iter().filter(|event| event.reason.as_deref() == Some("InvalidSimulation"));
+        invalid
+            .filter_map(|event| event.message.as_deref())
+            .eq(["annotation sim.bellerophon.io/power must be on or off, got \"of\"; it is ignored"])
+    })
+    .await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cordoning_is_told_on_the_node() {
+    let world = world(1).await;
+    let events: Api<Event> = world.within("default");
+    for (cordoned, wanted) in [(true, "NodeNotSchedulable"), (false, "NodeSchedulable")] {
+        let spec = json!({ "spec": { "unschedulable": cordoned } });
+        world.all::<Node>().patch("node-1", &Default::default(), &Patch::Merge(&spec)).await.unwrap();
+        until(&events, "the kubelet says so", |events| {
+            events.iter().any(|event| event.reason.as_deref() == Some(wanted) && event.reporting_instance.as_deref() == Some("node-1"))
+        })
+        .await;
+    }
     world.stop().await;
 }
 

@@ -21,13 +21,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, ResourceExt};
-use serde_json::json;
 
 use self::life::Life;
 use self::notes::Told;
 use self::status::Facts;
 use super::heartbeat::left;
-use super::machines::{Link, Machine, Machines};
+use super::machines::{Machine, Machines};
 use super::runtime::Runtime;
 use super::script;
 use crate::component::Component;
@@ -85,14 +84,15 @@ impl<R: Runtime> Kubelet<R> {
             self.forget(&request.key, None);
             return Ok(Outcome::Done);
         };
-        let machine = node_of(pod).and_then(|node| self.machines.get(node)).filter(|machine| machine.link == Link::Connected);
+        let machine = node_of(pod).and_then(|node| self.machines.get(node)).filter(Machine::is_heard);
         let Some(machine) = machine else { return Ok(Outcome::Done) };
         if status::is_final(pod.status.as_ref().and_then(|status| status.phase.as_deref())) {
             return self.finish(&request, pod).await;
         }
         let step = self.step(&request.key, pod, &machine);
-        for told in step.told {
-            self.recorder.event(pod, told);
+        if !step.told.is_empty() {
+            let recorder = self.recorder.with_instance(machine.name.as_str());
+            step.told.into_iter().for_each(|told| recorder.event(pod, told));
         }
         if let Some(status) = step.status {
             self.write_status(&request, pod, &status).await?;
@@ -136,7 +136,7 @@ impl<R: Runtime> Kubelet<R> {
     }
 
     async fn write_status(&self, request: &Request<Pod>, pod: &Pod, status: &PodStatus) -> Result<(), kube::Error> {
-        let body = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
+        let body = status::patch(pod, status);
         match self.api(pod).patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(&body)).await {
             Ok(written) => {
                 request.writes().wrote(&written);

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
     PodIP, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
 
 use super::super::runtime::{Exit, Role, State};
 use super::super::simulated::after;
@@ -269,6 +270,22 @@ pub(crate) fn difference(pod: &Pod, mut wanted: PodStatus) -> Option<PodStatus> 
         .collect();
     wanted.conditions = Some(conditions).filter(|conditions| !conditions.is_empty());
     (wanted != none).then_some(wanted)
+}
+
+/// A difference as the body of a strategic merge patch. Conditions are merged field by field, so what one no longer says is
+/// taken away by name.
+pub(crate) fn patch(pod: &Pod, difference: &PodStatus) -> Value {
+    let mut body = json!({ "metadata": { "uid": pod.metadata.uid }, "status": difference });
+    let known: Vec<_> = pod.status.iter().flat_map(|status| status.conditions.iter().flatten()).collect();
+    for condition in body["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        let Some(before) = known.iter().find(|known| condition["type"] == known.type_) else { continue };
+        for (field, was) in [("reason", &before.reason), ("message", &before.message)] {
+            if was.is_some() && condition.get(field).is_none() {
+                condition[field] = Value::Null;
+            }
+        }
+    }
+    body
 }
 
 fn says_the_same(known: &PodCondition, wanted: &PodCondition) -> bool {
