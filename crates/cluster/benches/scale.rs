@@ -3,7 +3,10 @@
 //! Everything runs in this process: the API server, the loops and the simulated nodes. First one Deployment is applied, and
 //! the time taken until every pod of it is Ready; then nodes without pods are left alone, and the processor time taken that
 //! their heartbeats cost. `-- --nodes N --pods M --idle K` asks for other numbers; 0 leaves a part out.
-#![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
+//!
+//! Out: the table of docs/benchmarks.md on stdout; on stderr how far it is. Processor time stands beside every time, because
+//! a busy machine changes it little.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its figures")]
 
 use std::{error::Error, time::Duration};
 
@@ -31,6 +34,7 @@ fn main() -> Result<(), Failure> {
     };
     let (nodes, pods, idle) = (number("--nodes", 1000), number("--pods", 30_000), number("--idle", 5000));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    println!("| measure | figure |\n|---|---|");
     if pods > 0 {
         runtime.block_on(deploy(nodes, pods))?;
     }
@@ -43,10 +47,11 @@ fn main() -> Result<(), Failure> {
 async fn start(nodes: usize) -> Result<(ApiServer, Client, Cluster), Failure> {
     let server = ApiServer::builder().seed(1).start().await?;
     let client = server.client();
-    let began = Instant::now();
+    let (began, before) = (Instant::now(), processor_time()?);
     let mut cluster = Cluster::builder(client.clone()).nodes(nodes).seed(1).start();
     cluster.ready().await?;
-    println!("{nodes} nodes Ready after {:.1} s", began.elapsed().as_secs_f64());
+    let (took, used) = (began.elapsed().as_secs_f64(), processor_time()? - before);
+    println!("| {nodes} nodes, from start to all Ready | {took:.1} s ({used:.1} s of processor time) |");
     Ok((server, client, cluster))
 }
 
@@ -78,18 +83,18 @@ async fn deploy(nodes: usize, pods: usize) -> Result<(), Failure> {
         let ready = usize::try_from(web.status.and_then(|status| status.ready_replicas).unwrap_or(0))?;
         if ready >= shown + pods / 10 {
             shown = ready;
-            println!("{ready:>7} pods Ready after {:.1} s, {} MB", began.elapsed().as_secs_f64(), memory()? / 1024);
+            eprintln!("{ready:>7} pods Ready after {:.1} s, {} MB", began.elapsed().as_secs_f64(), memory()? / 1024);
         }
         if ready == pods {
             break;
         }
     }
     let (took, used) = (began.elapsed().as_secs_f64(), processor_time()? - before);
+    let rate = pods as f64 / took;
     println!(
-        "{pods} pods on {nodes} nodes: {took:.1} s, {:.0} pods/s, {used:.1} s of processor time, {} MB at most",
-        pods as f64 / took,
-        memory()? / 1024
+        "| {pods} pods of one Deployment on {nodes} nodes, from apply to all Ready | {took:.1} s, {rate:.0} pods/s ({used:.1} s of processor time) |"
     );
+    println!("| memory of the whole process at most | {} MB |", memory()? / 1024);
     cluster.stop().await?;
     server.shutdown().await;
     Ok(())
@@ -103,7 +108,7 @@ async fn rest(nodes: usize) -> Result<(), Failure> {
     let (began, before) = (Instant::now(), processor_time()?);
     sleep(IDLE).await;
     let share = (processor_time()? - before) / began.elapsed().as_secs_f64();
-    println!("{nodes} idle nodes: {:.1} % of one core", share * 100.0);
+    println!("| {nodes} idle nodes with heartbeats | {:.1} % of one core |", share * 100.0);
     cluster.stop().await?;
     server.shutdown().await;
     Ok(())
