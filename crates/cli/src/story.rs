@@ -298,6 +298,22 @@ mod tests {
     }
 
     #[test]
+    fn binding_belongs_to_the_story_of_its_pod() {
+        let called = |name: &str| TraceEvent::Called {
+            controller: "scheduler".into(),
+            reconciling: key(name),
+            kind: "Pod".into(),
+            key: key(name),
+            what: "binding to node-1".into(),
+        };
+        let events = [noticed("Pod", "web", "1"), called("web"), called("other")];
+        assert_eq!(
+            told(Some("pod/web"), &events),
+            ["event   Pod default/web added at 1", "writes  scheduler: binding to node-1 of Pod default/web"]
+        );
+    }
+
+    #[test]
     fn event_that_outran_its_write_is_told_after_it() {
         let events = [
             noticed("Deployment.apps", "web", "1"),

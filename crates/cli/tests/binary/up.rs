@@ -222,20 +222,27 @@ fn demo_tells_who_woke_whom_and_what_they_wrote() {
     let lines = Lines::of(process.stdout.take().expect("stdout is piped"));
     for part in [
         r#""event":"ready""#,
+        "command apply Deployment.apps default/stable",
         "event   Deployment.apps default/stable added",
         "wakes   deployment-controller for default/stable",
         "writes  deployment-controller: ReplicaSet.apps default/stable-",
         "writes  replicaset-controller: Pod default/stable-",
+        "writes  default-scheduler: binding to node-",
+        "writes  kubelet: Pod default/stable-",
     ] {
         let line = lines.next_where(|line| line.contains(part));
         assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok_and(|line| line.is_object()), "{line}");
     }
     let (code, out, err) = ended(&directory, &["trace", "deploy/stable"]);
+    let unknown = ended(&directory, &["trace", "deploy/unstable"]);
     process.kill().expect("it runs");
     process.wait().expect("it ends");
     assert_eq!((code, err.as_str()), (0, ""));
     let words = [" event   Deployment.apps default/stable added", " wakes ", " writes "];
     assert!(words.iter().all(|part| out.contains(part)) && !out.contains("Service"), "{out}");
+    let nothing =
+        "bellerophon: nothing is known of deploy/unstable in namespace default; name it as kubectl does, or wait for it with --follow\n";
+    assert_eq!(unknown, (1, String::new(), nothing.to_owned()));
 }
 
 #[test]
