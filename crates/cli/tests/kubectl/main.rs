@@ -10,6 +10,7 @@ mod driver; // a kubectl with a server
 mod explaining; // what there is and what it means
 mod nodes; // where pods run, and what becomes of them with their nodes
 mod objects; // create, read, change
+mod operators; // operators, installed and at work
 #[path = "../binary/running.rs"]
 mod running; // a server that lives as long as a test
 mod workloads; // pods by template: scale, roll out, wait
