@@ -97,7 +97,7 @@ mod tests {
         for recorded in &corpus.scenarios {
             *counts.entry(recorded.folder.as_str()).or_insert(0) += 1;
         }
-        assert_eq!(counts, BTreeMap::from([("clients", 10), ("crd", 134), ("crud", 141), ("kinds", 147), ("patch", 138), ("server", 124)]));
+        assert_eq!(counts, BTreeMap::from([("clients", 30), ("crd", 134), ("crud", 141), ("kinds", 147), ("patch", 138), ("server", 124)]));
     }
 
     #[test]

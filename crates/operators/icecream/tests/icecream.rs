@@ -41,9 +41,13 @@ fn rules() -> Vec<PolicyRule> {
 
 /// A cluster that knows ice cream, and the operator's account.
 async fn shop() -> (World, Account) {
-    let world = World::with_nodes(3).await;
+    shop_with(3, &rules()).await
+}
+
+async fn shop_with(nodes: usize, rules: &[PolicyRule]) -> (World, Account) {
+    let world = World::with_nodes(nodes).await;
     world.define((OPERATOR.definitions)()).await;
-    let account = world.account("icecream", &rules()).await;
+    let account = world.account("icecream", rules).await;
     (world, account)
 }
 
@@ -206,7 +210,7 @@ async fn every_right_is_used_and_none_is_missing() {
 
 /// A fresh world with an Icecream to be made true.
 async fn ordered() -> (World, Account) {
-    let (world, account) = shop().await;
+    let (world, account) = shop_with(1, &[rules(), lease_rights(&OPERATOR)].concat()).await;
     world.apply(icecream("example", "shop", 2)).await;
     (world, account)
 }
@@ -235,12 +239,5 @@ async fn no_fault_on_the_way_to_the_server_changes_the_end() {
 async fn second_copy_finishes_what_the_first_began() {
     let copies: [(&str, Run); 2] =
         [("one", |client, stop| compete(client, stop, "one")), ("two", |client, stop| compete(client, stop, "two"))];
-    let ordered = async || {
-        let world = World::with_nodes(3).await;
-        world.define((OPERATOR.definitions)()).await;
-        let account = world.account("icecream", &[rules(), lease_rights(&OPERATOR)].concat()).await;
-        world.apply(icecream("example", "shop", 2)).await;
-        (world, account)
-    };
     assert!(hands_over(copies, OPERATOR.name, ordered, served).await >= 2);
 }

@@ -28,7 +28,7 @@ fn rules() -> Vec<PolicyRule> {
 }
 
 async fn stable() -> (World, Account) {
-    let world = World::with_nodes(2).await;
+    let world = World::with_nodes(1).await;
     world.define((OPERATOR.definitions)()).await;
     let account = world.account("simple", &rules()).await;
     (world, account)
