@@ -4,10 +4,10 @@ use std::{
     env, fs,
     path::Path,
     process::{Command, Output},
-    time::Instant,
 };
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::running::{PATIENCE, Running};
 
