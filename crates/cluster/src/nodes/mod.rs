@@ -81,7 +81,7 @@ impl Nodes {
     /// There is no such node.
     pub fn boot_id(&self, node: &str) -> Result<Option<String>, UnknownNode> {
         let machine = self.machines.get(node).ok_or_else(|| UnknownNode(node.to_owned()))?;
-        Ok((machine.link == Link::Connected && machine.registered).then_some(machine.boot_id))
+        Ok((machine.is_heard() && machine.registered).then_some(machine.boot_id))
     }
 
     /// Reboots a node: its containers end, it is away for ten seconds, and comes back with another boot id.

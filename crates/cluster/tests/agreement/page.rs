@@ -44,8 +44,7 @@ fn page(outcomes: &[Outcome]) -> String {
          The real kube-controller-manager and kube-scheduler 1.36.4 played the scenarios in `crates/cluster/tests/agreement/scenarios` on a real\n\
          kube-apiserver, with the same simulated nodes, and every object they left was recorded at each point of rest (of a pod's status, phase and\n\
          conditions). Our loops play them on the embedded server. Names made by chance, times and addresses aside, **{equal} of {all}** scenarios end with the same objects.\n\
-         Events are not compared: ours are series of `events.k8s.io`, which keep the first message, where the controllers upstream still write one\n\
-         event for each message.\n\n\
+         Events are not compared.\n\n\
          | scenario | about | ends |\n|---|---|---|\n"
     );
     for Outcome { scenario, differences } in outcomes {
