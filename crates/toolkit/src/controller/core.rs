@@ -99,7 +99,7 @@ impl Core {
     }
 
     /// Gives a key back unread.
-    pub(super) fn put_back(&self, item: &Item<ObjectKey>, delay: Duration) {
+    pub(super) fn put_back(&self, item: &Item<'_, ObjectKey>, delay: Duration) {
         self.queue.put_back(item, delay, self.line(item.key()));
     }
 

@@ -39,7 +39,7 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
         }
     }
 
-    async fn handle(&self, item: Item<ObjectKey>, stop: &CancellationToken) {
+    async fn handle(&self, item: Item<'_, ObjectKey>, stop: &CancellationToken) {
         let now = Instant::now();
         if let Some(until) = self.core.held_until(item.key(), now) {
             tracing::debug!(controller = %self.core.name, object = %item.key(), "the cache is older than the last write, waiting for it");
@@ -66,7 +66,7 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
         .await;
     }
 
-    async fn call(&self, item: &Item<ObjectKey>, stop: &CancellationToken) -> ReconcileResult {
+    async fn call(&self, item: &Item<'_, ObjectKey>, stop: &CancellationToken) -> ReconcileResult {
         let (key, causes, attempt) = (item.key().clone(), item.causes().clone(), item.failures() + 1);
         self.core.trace.record(|| TraceEvent::Started {
             controller: self.core.name.clone(),
@@ -96,7 +96,7 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
     }
 
     /// Does what follows from the result, and names it as controller-runtime does.
-    fn follow_up(&self, item: &Item<ObjectKey>, result: ReconcileResult) -> &'static str {
+    fn follow_up(&self, item: &Item<'_, ObjectKey>, result: ReconcileResult) -> &'static str {
         let queue = &self.core.queue;
         match result {
             Ok(Outcome::Done) => {
@@ -123,7 +123,7 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
         }
     }
 
-    fn retry(&self, item: &Item<ObjectKey>) -> AddOpts {
+    fn retry(&self, item: &Item<'_, ObjectKey>) -> AddOpts {
         let cause = Cause {
             kind: self.kind.clone(),
             key: item.key().clone(),

@@ -145,7 +145,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
     }
 
     /// Has a key that a worker did nothing about come back after a delay, for the causes it came for.
-    pub(crate) fn put_back(&self, item: &Item<T>, delay: Duration, line: Line) {
+    pub(crate) fn put_back(&self, item: &Item<'_, T>, delay: Duration, line: Line) {
         self.0.shared.add(item.key().clone(), Add { delay, priority: item.priority(), line, causes: item.causes().clone() });
     }
 
@@ -173,12 +173,12 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
     }
 
     /// The next key, as soon as there is one; `None` once the queue is shut down and empty. Dropping the future loses nothing.
-    pub async fn get(&self) -> Option<Item<T>> {
+    pub async fn get(&self) -> Option<Item<'_, T>> {
         Some(self.item(self.0.shared.get().await?))
     }
 
     /// The next key if one is ready.
-    pub fn try_get(&self) -> Option<Item<T>> {
+    pub fn try_get(&self) -> Option<Item<'_, T>> {
         Some(self.item(self.0.shared.try_get()?))
     }
 
@@ -226,11 +226,11 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         move || queue.upgrade().map(|queue| Self(queue).stats())
     }
 
-    fn item(&self, taken: Taken<T>) -> Item<T> {
+    fn item(&self, taken: Taken<T>) -> Item<'_, T> {
         if let (Some(observer), Some(waited)) = (&self.0.observer, taken.waited) {
             observer.waited(waited);
         }
-        Item { queue: self.clone(), taken }
+        Item { queue: self, taken }
     }
 }
 
@@ -253,12 +253,12 @@ impl<T: Clone + Eq + Hash> fmt::Debug for WorkQueue<T> {
 }
 
 /// A key in the hands of one worker, until [`done`](Self::done) or dropped. No other worker gets the key meanwhile.
-pub struct Item<T: Clone + Eq + Hash> {
-    queue: WorkQueue<T>,
+pub struct Item<'q, T: Clone + Eq + Hash> {
+    queue: &'q WorkQueue<T>,
     taken: Taken<T>,
 }
 
-impl<T: Clone + Eq + Hash> Item<T> {
+impl<T: Clone + Eq + Hash> Item<'_, T> {
     /// The key.
     pub fn key(&self) -> &T {
         &self.taken.key
@@ -283,7 +283,7 @@ impl<T: Clone + Eq + Hash> Item<T> {
     pub fn done(self) {}
 }
 
-impl<T: Clone + Eq + Hash> Drop for Item<T> {
+impl<T: Clone + Eq + Hash> Drop for Item<'_, T> {
     fn drop(&mut self) {
         let worked = self.queue.0.shared.done(self.taken.slot);
         if let (Some(observer), Some(worked)) = (&self.queue.0.observer, worked) {

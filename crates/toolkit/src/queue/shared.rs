@@ -21,11 +21,20 @@ pub(super) struct Contents<T> {
     limiter: Limiter,
     /// Takers that found nothing. While there are none, nobody is notified.
     takers: usize,
+    /// The bell was rung for takers, and none has come since. Whoever comes passes it on if there is more than it takes.
+    rung: bool,
 }
 
 impl<T: Clone + Eq + Hash> Contents<T> {
     pub(super) fn new(measured: bool, limiter: Limiter) -> Self {
-        Self { state: State::new(measured), limiter, takers: 0 }
+        Self { state: State::new(measured), limiter, takers: 0, rung: false }
+    }
+
+    /// Whether the bell for takers is to be rung, once the lock is released: somebody waits, and nobody is on the way.
+    fn ring(&mut self) -> bool {
+        let ring = self.takers > 0 && !self.rung;
+        self.rung |= ring;
+        ring
     }
 }
 
@@ -48,7 +57,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     }
 
     pub(super) fn add(&self, key: T, add: Add) {
-        let notify = self.with(|contents| contents.state.add(key, add, Instant::now) && contents.takers > 0);
+        let notify = self.with(|contents| contents.state.add(key, add, Instant::now) && contents.ring());
         if notify {
             self.ready.notify_one();
         }
@@ -68,7 +77,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     pub(super) fn try_get(&self) -> Option<Taken<T>> {
         let (taken, more) = self.with(|contents| {
             let taken = contents.state.take(Instant::now)?;
-            Some((taken, contents.takers > 0 && contents.state.has_ready()))
+            Some((taken, contents.state.has_ready() && contents.ring()))
         })?;
         if more {
             self.ready.notify_one();
@@ -88,13 +97,19 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
                 return answer;
             }
             let due = self.with(|contents| contents.state.next_due());
-            match due {
+            let rung = match due {
                 Some(at) => tokio::select! {
                     biased;
-                    () = notified => {}
-                    () = sleep_until(at) => {}
+                    () = notified => true,
+                    () = sleep_until(at) => false,
                 },
-                None => notified.await,
+                None => {
+                    notified.await;
+                    true
+                }
+            };
+            if rung {
+                self.with(|contents| contents.rung = false);
             }
         }
     }
@@ -103,7 +118,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     pub(super) fn done(&self, slot: SlotIndex) -> Option<Duration> {
         let (notify, idle, worked) = self.with(|contents| {
             let (again, worked) = contents.state.done(slot, Instant::now);
-            (again && contents.takers > 0, contents.state.shutting_down && contents.state.is_idle(), worked)
+            (again && contents.ring(), contents.state.shutting_down && contents.state.is_idle(), worked)
         });
         if notify {
             self.ready.notify_one();
@@ -155,7 +170,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Drop for Taker<'_, T, L> {
     fn drop(&mut self) {
         let orphaned = self.0.with(|contents| {
             contents.takers -= 1;
-            contents.takers > 0 && contents.state.next_due().is_some()
+            contents.state.next_due().is_some() && contents.ring()
         });
         // It may have been the only one that waited for the next time. A key that is ready was handed on with the last one.
         if orphaned {

@@ -363,7 +363,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let (queue, mut model) = (WorkQueue::<u8>::default(), Model::default());
-            let mut held: Vec<Item<u8>> = Vec::new();
+            let mut held: Vec<Item<'_, u8>> = Vec::new();
             for step in history {
                 match step {
                     Step::Add(key) => {
