@@ -74,6 +74,14 @@ pub(crate) struct Event {
     pub(crate) previous: Option<Arc<Stored>>,
 }
 
+impl Event {
+    /// Bytes of objects that nothing but this event keeps, or nothing but later ones.
+    fn past_bytes(&self) -> usize {
+        let last = (self.change == Change::Deleted).then_some(&self.object);
+        self.previous.iter().chain(last).map(|stored| stored.encoded.bytes().len()).sum()
+    }
+}
+
 /// What a write finds, or else it fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {

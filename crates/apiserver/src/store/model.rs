@@ -83,7 +83,7 @@ fn key(index: usize) -> ObjectKey {
     ObjectKey::new(KEYS[index].0, KEYS[index].1)
 }
 
-fn draft(key: &ObjectKey, count: u64) -> Draft {
+fn draft(key: &ObjectKey, count: impl serde::Serialize) -> Draft {
     let object: Object = serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Thing", "metadata": {"name": key.name(), "namespace": key.namespace()}, "count": count,
     }))
@@ -305,4 +305,18 @@ async fn slow_watcher_is_cut_and_slows_nobody() {
     assert_eq!(told, EVENTS);
     assert_eq!(slow.ready().expect_err("its events are gone"), Lagged);
     assert_eq!(store.watch(&shelf, 0).err(), Some(Compacted { asked: 0, oldest: EVENTS - 100_000 }), "history has a length");
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_of_large_objects_is_shorter() {
+    let (store, shelf): (_, ShelfName) = (MemoryStore::new(), SHELVES[0].into());
+    let body = draft(&key(0), "x".repeat(4 << 20));
+    for revision in 1..=40 {
+        let expect = if revision == 1 { Expect::Absent } else { Expect::Version(revision - 1) };
+        let put = Some(Put { draft: body.clone(), facets: Facets::default(), schema: 0 });
+        store.commit(Write { shelf: shelf.clone(), key: key(0), expect, put }).await.expect("nobody else writes");
+    }
+    let Err(Compacted { oldest, .. }) = store.watch(&shelf, 1) else { panic!("it keeps 160 MB") };
+    assert!((5..15).contains(&oldest), "of 40 times 4 MB some 128 MB are kept, not what came up to {oldest}");
+    assert!(store.watch(&shelf, oldest).is_ok());
 }

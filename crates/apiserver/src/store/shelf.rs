@@ -21,6 +21,9 @@ const HISTORY_KEPT: Duration = Duration::from_secs(300);
 /// At most this many events are kept, however young: a watcher that is further behind is cut and lists again.
 const HISTORY_MAX_EVENTS: usize = 100_000;
 
+/// At most this many bytes of objects are kept that are no longer so, whatever their number. The last event always is.
+const HISTORY_MAX_BYTES: usize = 128 << 20;
+
 /// The objects of one resource.
 #[derive(Debug)]
 pub(super) struct Shelf {
@@ -30,6 +33,8 @@ pub(super) struct Shelf {
     per_namespace: HashMap<Box<str>, usize>,
     /// The newest events with the time of their write, oldest first, revisions growing. All are newer than `compacted`.
     history: VecDeque<(Instant, Arc<Event>)>,
+    /// Bytes of objects that `history` keeps and that are no longer so.
+    past_bytes: usize,
     /// How many events were dropped from the front of `history`: the position of its first event in the stream of all.
     dropped: u64,
     /// Nothing at or before this revision can be replayed; the state exactly at it can still be read.
@@ -47,6 +52,7 @@ impl Shelf {
             objects: BTreeMap::new(),
             per_namespace: HashMap::new(),
             history: VecDeque::new(),
+            past_bytes: 0,
             dropped: 0,
             compacted,
             bytes: 0,
@@ -82,8 +88,12 @@ impl Shelf {
                 self.bytes -= replaced.map_or(0, |s| s.encoded.bytes().len());
             }
         }
+        self.past_bytes += event.past_bytes();
         self.history.push_back((now, Arc::new(event)));
-        while self.history.len() > HISTORY_MAX_EVENTS || self.history.front().is_some_and(|(t, _)| now - *t > HISTORY_KEPT) {
+        while self.history.len() > HISTORY_MAX_EVENTS
+            || (self.past_bytes > HISTORY_MAX_BYTES && self.history.len() > 1)
+            || self.history.front().is_some_and(|(t, _)| now - *t > HISTORY_KEPT)
+        {
             self.drop_oldest();
         }
         debug_assert!(self.is_consistent());
@@ -100,6 +110,7 @@ impl Shelf {
     fn drop_oldest(&mut self) {
         if let Some((_, event)) = self.history.pop_front() {
             self.dropped += 1;
+            self.past_bytes -= event.past_bytes();
             self.compacted = self.compacted.max(event.revision);
         }
     }
