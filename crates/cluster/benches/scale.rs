@@ -21,6 +21,10 @@ use kube::{
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
+/// As in the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How long idle nodes are watched.
 const IDLE: Duration = Duration::from_secs(30);
 

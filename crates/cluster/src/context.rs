@@ -7,16 +7,17 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bellerophon::{
-    Controller, ControllerOptions, Entropy, EventRecorder, FactoryOptions, InformerOptions, Metrics, SharedInformer, SharedInformerFactory,
-    TraceBus, WallClock,
+    CacheForm, Controller, ControllerOptions, Entropy, EventRecorder, FactoryOptions, InformerOptions, Metrics, SharedInformer,
+    SharedInformerFactory, TraceBus, Transform, WallClock,
 };
 use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::component::Component;
+use crate::{component::Component, slim::slim};
 
 /// Why work in the background ended early.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -126,12 +127,18 @@ impl Context {
         self.informer_with(InformerOptions::default())
     }
 
-    /// The cache of some objects of a kind. Loops with the same selectors share it.
+    /// The cache of all pods, without what no loop reads.
+    pub(crate) fn pods(&self) -> SharedInformer<Pod> {
+        self.informer_with(InformerOptions { transform: Transform::by(slim), ..InformerOptions::default() })
+    }
+
+    /// The cache of some objects of a kind. Loops with the same selectors share it. Objects are kept decoded: loops read the same
+    /// ones at every turn, and some read all pods of an owner or all nodes at once.
     pub(crate) fn informer_with<K>(&self, options: InformerOptions<K>) -> SharedInformer<K>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
     {
-        let lease = self.factory.cluster_informer::<K>((), options);
+        let lease = self.factory.cluster_informer::<K>((), InformerOptions { cache: CacheForm::Decoded, ..options });
         let informer = SharedInformer::clone(&lease);
         self.keep(|kept| kept.leases.push(Box::new(lease)));
         informer

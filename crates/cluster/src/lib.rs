@@ -30,6 +30,7 @@ mod context; // what every loop is given
 mod evict; // how a pod is ended for the sake of others
 mod fit; // which nodes a pod asks for
 mod index; // how loops find what belongs together
+mod slim; // what loops read of pods
 mod tolerate; // which pods taints concern
 mod wake; // something changed, whatever it was
 

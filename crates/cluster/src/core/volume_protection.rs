@@ -29,7 +29,7 @@ struct Claims {
 
 /// The loop that protects claims, under its upstream name.
 pub(crate) fn claims(ctx: &Context) -> Loop {
-    let (claims, pods) = (ctx.informer::<PersistentVolumeClaim>(), ctx.informer::<Pod>());
+    let (claims, pods) = (ctx.informer::<PersistentVolumeClaim>(), ctx.pods());
     index::add(&pods, BY_CLAIM, |pod| claims_of(pod).iter().map(ObjectKey::to_string).collect());
     let protector = Arc::new(Claims { client: ctx.client(Component::ControllerManager), pods: pods.lister() });
     Controller::of(&claims)

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bellerophon::{
     Controller, Entropy, EventRecorder, EventType, Note, ObjectKey, Outcome, Predicate, ReconcileResult, Request, Trigger, WallClock,
 };
-use jiff::Timestamp;
+use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -27,6 +27,9 @@ use crate::context::Context;
 
 /// How many nodes are looked after at once.
 const WORKERS: usize = 8;
+
+/// How long a beat is, in milliseconds; a second is a whole number of them.
+const BEAT_MS: i64 = 500;
 
 /// Looks after the Node objects of all machines.
 pub(crate) struct Heartbeat {
@@ -178,7 +181,7 @@ impl Heartbeat {
         }
         // The first renewal spreads all nodes over the period, however many start at once.
         let early = if machine.renewed.is_none() { LEASE_EVERY.mul_f64(self.entropy.fraction()) } else { Duration::ZERO };
-        self.machines.change(&machine.name, |machine| machine.renewed = now.checked_sub(early).ok());
+        self.machines.change(&machine.name, |machine| machine.renewed = now.checked_sub(early).ok().map(beat));
         Ok(())
     }
 
@@ -189,6 +192,12 @@ impl Heartbeat {
     fn tell(&self, node: &Node, type_: EventType, reason: &str, note: String) {
         self.recorder.with_instance(node.name_any()).event(node, Note { type_, reason: reason.into(), action: reason.into(), note });
     }
+}
+
+/// The beat that a time belongs to. All nodes whose turn comes within one are served together, which wakes everyone who watches
+/// leases once and not thousands of times.
+fn beat(time: Timestamp) -> Timestamp {
+    time.round(TimestampRound::new().smallest(Unit::Millisecond).increment(BEAT_MS).mode(RoundMode::Floor)).unwrap_or(time)
 }
 
 /// When a machine has something to say even if nothing changes.

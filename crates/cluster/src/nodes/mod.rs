@@ -33,7 +33,7 @@ use crate::index;
 
 /// The loops of so many simulated nodes, in the order in which they start, and the way to operate those.
 pub(crate) fn kubelets(ctx: &Context, nodes: usize) -> (Vec<Loop>, Nodes) {
-    let pods = ctx.informer::<Pod>();
+    let pods = ctx.pods();
     index::by_node(&pods);
     let machines = Arc::new(Machines::new(nodes, ctx.entropy.clone(), ctx.awaited("nodes")));
     let recorder = ctx.recorder(Component::Kubelet, "kubelet");

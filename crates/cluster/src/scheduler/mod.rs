@@ -28,7 +28,7 @@ mod tests; // decisions on small clusters
 use std::sync::Arc;
 
 use bellerophon::{Entropy, HandlerHandle, HandlerOptions, Lister, SharedInformer};
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use tokio::task::{JoinError, JoinSet};
@@ -54,7 +54,7 @@ const DECISIONS_IN_A_ROW: usize = 8;
 pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
     let board = Arc::new(Board::default());
     let notices = Notices { board: board.clone(), trace: ctx.trace.clone() };
-    let pods = ctx.informer::<Pod>();
+    let pods = ctx.pods();
     let handles = vec![
         listen(&ctx.informer::<Namespace>(), &notices),
         listen(&ctx.informer::<Node>(), &notices),

@@ -79,6 +79,7 @@ impl<K: Resource + Send + Sync + 'static> Prepare<K> {
             Change::By { function, repack } => {
                 let (key, resource_version) = (Some(ObjectKey::of(&*received)), received.resource_version());
                 match catch_unwind(AssertUnwindSafe(|| function(&mut received.object))) {
+                    Ok(()) if self.form == CacheForm::Decoded => Ok(received.into_object().into()),
                     Ok(()) => Ok(repack(received.into_object())),
                     Err(_) => Err(Undecodable { key, resource_version, reason: "its transform panicked".into() }),
                 }

@@ -57,7 +57,7 @@ struct Sources {
 impl Sources {
     fn new(ctx: &Context) -> Self {
         let client = ctx.client(Component::ControllerManager);
-        let sources = Self { client, services: ctx.informer(), pods: ctx.informer(), nodes: ctx.informer() };
+        let sources = Self { client, services: ctx.informer(), pods: ctx.pods(), nodes: ctx.informer() };
         index::by_node(&sources.pods);
         sources
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellerophon::{
-    EventHandler, HandlerHandle, HandlerOptions, InformerLease, InformerOptions, SharedInformerFactory, Tombstone, Transform,
+    CacheForm, EventHandler, HandlerHandle, HandlerOptions, InformerLease, InformerOptions, SharedInformerFactory, Tombstone, Transform,
 };
 use kube::ResourceExt;
 use kube::core::{DynamicObject, PartialObjectMeta};
@@ -77,7 +77,7 @@ impl Monitors {
             object.labels_mut().clear();
             object.annotations_mut().clear();
         });
-        let options = InformerOptions { transform, ..InformerOptions::default() };
+        let options = InformerOptions { transform, cache: CacheForm::Decoded, ..InformerOptions::default() };
         let lease = self.factory.cluster_informer::<Metadata>(kind.resource.clone(), options);
         let teller = Teller { kind: kind.clone(), collector: collector.clone() };
         let handle = lease.add_handler(teller, HandlerOptions::default());

@@ -71,7 +71,7 @@ impl<R: Runtime> Kubelet<R> {
         let ours = machines.clone();
         let (client, clock, pods) = (ctx.client(Component::Kubelet), ctx.clock, Mutex::default());
         let kubelet = Arc::new(Self { machines, runtime, client, clock, recorder, pods });
-        let controller = Controller::of(&ctx.informer::<Pod>())
+        let controller = Controller::of(&ctx.pods())
             .with_options(ctx.options("kubelet", WORKERS))
             .with_predicate(Predicate::concerns(move |pod: &Pod| node_of(pod).is_some_and(|node| ours.contains(node))))
             .reconcile_with(move |request| kubelet.clone().reconcile(request));

@@ -59,7 +59,7 @@ struct Evictions {
 
 /// The controller that evicts pods from tainted nodes.
 pub(crate) fn controller(ctx: &Context) -> Controller {
-    let (nodes, pods) = (ctx.informer::<Node>(), ctx.informer::<Pod>());
+    let (nodes, pods) = (ctx.informer::<Node>(), ctx.pods());
     index::by_node(&pods);
     let evictions = Arc::new(Evictions {
         client: ctx.client(Component::ControllerManager),

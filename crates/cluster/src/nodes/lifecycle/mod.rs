@@ -59,7 +59,7 @@ pub(crate) struct Lifecycle {
 
 /// The controller that judges all nodes.
 pub(crate) fn controller(ctx: &Context) -> Controller {
-    let (nodes, pods, leases) = (ctx.informer::<Node>(), ctx.informer::<Pod>(), ctx.informer::<Lease>());
+    let (nodes, pods, leases) = (ctx.informer::<Node>(), ctx.pods(), ctx.informer::<Lease>());
     index::by_node(&pods);
     let heard = Heard::new(ctx.clock);
     leases.add_handler(heard.clone(), HandlerOptions::default());

@@ -86,7 +86,7 @@ fn is_out_of_service(node: &Node) -> bool {
 
 /// The loop that looks through all pods now and then.
 pub(crate) fn work(ctx: &Context) -> Loop {
-    let (pods, nodes) = (ctx.informer::<Pod>().lister(), ctx.informer::<Node>().lister());
+    let (pods, nodes) = (ctx.pods().lister(), ctx.informer::<Node>().lister());
     let (client, clock) = (ctx.client(Component::ControllerManager), ctx.clock);
     Loop::background("pod-garbage-collector", move |stop| async move {
         let mut tick = interval(EVERY);

@@ -43,7 +43,7 @@ const BURST: usize = 250;
 
 /// The loop of DaemonSets.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (sets, pods, nodes) = (ctx.informer::<DaemonSet>(), ctx.informer::<Pod>(), ctx.informer::<Node>());
+    let (sets, pods, nodes) = (ctx.informer::<DaemonSet>(), ctx.pods(), ctx.informer::<Node>());
     let revisions = ctx.informer::<ControllerRevision>();
     by_controller(&pods);
     by_orphanage(&pods);

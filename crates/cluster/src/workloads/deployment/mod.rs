@@ -39,7 +39,7 @@ const WORKERS: usize = 5;
 
 /// The loop of Deployments.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (deployments, sets, pods) = (ctx.informer::<Deployment>(), ctx.informer::<ReplicaSet>(), ctx.informer::<Pod>());
+    let (deployments, sets, pods) = (ctx.informer::<Deployment>(), ctx.informer::<ReplicaSet>(), ctx.pods());
     by_controller(&sets);
     by_orphanage(&sets);
     by_controller(&pods);

@@ -32,7 +32,7 @@ const SOURCE: &str = "controllermanager";
 
 /// The loop of PodDisruptionBudgets.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (budgets, pods) = (ctx.informer::<PodDisruptionBudget>(), ctx.informer::<Pod>());
+    let (budgets, pods) = (ctx.informer::<PodDisruptionBudget>(), ctx.pods());
     let client = ctx.client(Component::ControllerManager);
     let owners = Owners {
         client: client.clone(),

@@ -44,7 +44,7 @@ const TRACKED: &str = "tracked-by-job";
 
 /// The loop of Jobs.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (jobs, pods) = (ctx.informer::<Job>(), ctx.informer::<Pod>());
+    let (jobs, pods) = (ctx.informer::<Job>(), ctx.pods());
     by_controller(&pods);
     by_orphanage(&pods);
     index::add(&pods, TRACKED, |pod| tracked_by(pod).map(|key| key.to_string()).into_iter().collect());

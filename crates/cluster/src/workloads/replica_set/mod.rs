@@ -62,7 +62,7 @@ pub(crate) fn replication_controllers(ctx: &Context) -> Loop {
 }
 
 fn controller<S: Replicated>(ctx: &Context) -> Loop {
-    let (sets, pods) = (ctx.informer::<S>(), ctx.informer::<Pod>());
+    let (sets, pods) = (ctx.informer::<S>(), ctx.pods());
     by_controller(&sets);
     by_controller(&pods);
     by_orphanage(&pods);

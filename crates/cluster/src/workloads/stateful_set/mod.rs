@@ -40,7 +40,7 @@ const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
 /// The loop of StatefulSets.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (sets, pods, claims) = (ctx.informer::<StatefulSet>(), ctx.informer::<Pod>(), ctx.informer::<PersistentVolumeClaim>());
+    let (sets, pods, claims) = (ctx.informer::<StatefulSet>(), ctx.pods(), ctx.informer::<PersistentVolumeClaim>());
     let revisions = ctx.informer::<ControllerRevision>();
     by_controller(&pods);
     by_orphanage(&pods);
