@@ -1,5 +1,5 @@
 //! The choreography around one object: command → event → controller → command.
-//! In: what the loops of a cluster record, in order. Out: the lines that belong to the story of one object, or of all.
+//! In: what the loops of a cluster record, in order. Out: the lines that belong to the story of some objects, or of all.
 //! Holds: an event is told once, however many noticed it; memory is bounded, and what is forgotten is at worst told twice.
 
 use std::{
@@ -125,12 +125,12 @@ impl<T: Clone + Eq + Hash> Recent<T> {
 
 type Object = (Arc<str>, ObjectKey);
 
-/// Picks what belongs to the story of one object out of everything that happens.
+/// Picks what belongs to the story of some objects out of everything that happens.
 #[derive(Debug)]
 pub(crate) struct Story {
-    /// `None` for everything.
-    subject: Option<Subject>,
-    /// Objects that were written because of the subject.
+    /// Empty for everything.
+    subjects: Vec<Subject>,
+    /// Objects that were written because of a subject.
     related: Recent<Object>,
     /// Controllers that were woken by a related object, with the key they were woken for.
     woken: Recent<Object>,
@@ -143,8 +143,8 @@ pub(crate) struct Story {
 
 impl Story {
     /// The story of an object, or of everything.
-    pub(crate) fn of(subject: Option<Subject>) -> Self {
-        Self { subject, related: Recent::new(), woken: Recent::new(), told: Recent::new(), held: VecDeque::new() }
+    pub(crate) fn of(subjects: Vec<Subject>) -> Self {
+        Self { subjects, related: Recent::new(), woken: Recent::new(), told: Recent::new(), held: VecDeque::new() }
     }
 
     /// What there is to tell now that this happened.
@@ -163,7 +163,7 @@ impl Story {
     }
 
     fn hold(&mut self, event: &TraceEvent) {
-        if self.subject.is_some() && belongs_late(event) {
+        if !self.subjects.is_empty() && belongs_late(event) {
             self.held.push_back(event.clone());
             if self.held.len() > HELD_MAX {
                 self.held.pop_front();
@@ -211,7 +211,8 @@ impl Story {
     }
 
     fn belongs(&self, object: &Object) -> bool {
-        self.subject.as_ref().is_none_or(|subject| subject.is(&object.0, &object.1)) || self.related.contains(object)
+        let is_meant = self.subjects.is_empty() || self.subjects.iter().any(|subject| subject.is(&object.0, &object.1));
+        is_meant || self.related.contains(object)
     }
 }
 
@@ -259,7 +260,7 @@ mod tests {
     }
 
     fn told(subject: Option<&str>, events: &[TraceEvent]) -> Vec<String> {
-        let mut story = Story::of(subject.map(|text| Subject::parse(text, "default")));
+        let mut story = Story::of(subject.map(|text| Subject::parse(text, "default")).into_iter().collect());
         events.iter().flat_map(|event| story.tell(event)).map(|line| line.to_string().trim().to_owned()).collect()
     }
 

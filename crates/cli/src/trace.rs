@@ -102,7 +102,8 @@ impl Query {
     }
 
     fn story(&self) -> Story {
-        Story::of((!self.object.is_empty()).then(|| Subject::parse(&self.object, &self.namespace)))
+        let subject = (!self.object.is_empty()).then(|| Subject::parse(&self.object, &self.namespace));
+        Story::of(subject.into_iter().collect())
     }
 }
 

@@ -39,7 +39,6 @@ fn manifests_install_operators_whose_pods_run() {
 #[test]
 fn samples_come_true_in_a_whole_cluster() {
     Kubectl::each_in_cluster(|kubectl| {
-        kubectl.run("create namespace team-a");
         kubectl.run("apply -f icecream.yaml -f secsynch.yaml -f shero.yaml -f fruit.yaml");
         kubectl.run("wait --for=condition=Ready icecream/example-icecream sheroes/philonoe secsynch/shared-login --timeout=60s");
         kubectl.check(&[
