@@ -12,7 +12,7 @@ use clap::{
 use bellerophon_cluster::Level;
 use bellerophon_operator::Operator;
 
-use crate::{failure::Failure, kubeconfig::KubeconfigOptions, operators};
+use crate::{failure::Failure, kubeconfig::KubeconfigOptions, operators, reboot::RebootArguments};
 
 /// Write, run, test and watch Kubernetes controllers: a Kubernetes API on your laptop, with nothing else installed.
 #[derive(Debug, Parser)]
@@ -46,6 +46,9 @@ pub(crate) enum Command {
 
     /// Print what a cluster must be given so that operators can run there, as YAML
     Manifests(ManifestsArguments),
+
+    /// Look at reboots of nodes, and steer them
+    Reboot(RebootArguments),
 
     /// Print how an object came to be: which event woke which controller, and what it wrote then
     #[command(

@@ -5,9 +5,17 @@ use bellerophon_operator::Operator;
 
 use crate::failure::Failure;
 
-/// All of them, in the order in which help lists them.
-pub(crate) const ALL: [Operator; 4] =
-    [bellerophon_icecream::OPERATOR, bellerophon_secsynch::OPERATOR, bellerophon_simple::OPERATOR, bellerophon_fruit::OPERATOR];
+/// All that run once in a cluster, in the order in which help lists them.
+pub(crate) const ALL: [Operator; 5] = [
+    bellerophon_icecream::OPERATOR,
+    bellerophon_secsynch::OPERATOR,
+    bellerophon_simple::OPERATOR,
+    bellerophon_fruit::OPERATOR,
+    bellerophon_reboot::OPERATOR,
+];
+
+/// Those that run on nodes, and only where they are named.
+const ON_NODES: [Operator; 1] = [bellerophon_reboot::AGENT];
 
 /// The operators of a list such as `icecream,simple`; `all` are all, `none` is none.
 ///
@@ -19,7 +27,7 @@ pub(crate) fn named(list: &str) -> Result<Vec<Operator>, Failure> {
         let wanted: Vec<Operator> = match name {
             "all" => ALL.to_vec(),
             "none" => Vec::new(),
-            name => vec![*ALL.iter().find(|operator| operator.name == name).ok_or_else(|| unknown(name))?],
+            name => vec![*ALL.iter().chain(&ON_NODES).find(|operator| operator.name == name).ok_or_else(|| unknown(name))?],
         };
         for operator in wanted {
             if !found.iter().any(|known| known.name == operator.name) {
@@ -31,7 +39,7 @@ pub(crate) fn named(list: &str) -> Result<Vec<Operator>, Failure> {
 }
 
 fn unknown(name: &str) -> Failure {
-    let names: Vec<&str> = ALL.iter().map(|operator| operator.name).collect();
+    let names: Vec<&str> = ALL.iter().chain(&ON_NODES).map(|operator| operator.name).collect();
     Failure::Misused(format!("there is no operator {name:?}")).advising(&format!("name one or more of {}, or all", names.join(", ")))
 }
 
@@ -43,9 +51,12 @@ mod tests {
     fn lists_are_read_and_each_operator_comes_once() {
         let names = |list: &str| named(list).map(|found| found.iter().map(|operator| operator.name).collect::<Vec<_>>());
         assert_eq!(names("simple, icecream"), Ok(vec!["simple", "icecream"]));
-        assert_eq!(names("icecream,all"), Ok(vec!["icecream", "secsynch", "simple", "fruit"]));
+        assert_eq!(names("icecream,all"), Ok(vec!["icecream", "secsynch", "simple", "fruit", "reboot"]));
         assert_eq!(names("none"), Ok(vec![]));
         let Err(Failure::Misused(why)) = names("icecream,vanilla") else { panic!("there is no vanilla") };
-        assert_eq!(why, "there is no operator \"vanilla\"; name one or more of icecream, secsynch, simple, fruit, or all");
+        assert_eq!(
+            why,
+            "there is no operator \"vanilla\"; name one or more of icecream, secsynch, simple, fruit, reboot, reboot-agent, or all"
+        );
     }
 }

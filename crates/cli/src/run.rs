@@ -2,7 +2,7 @@
 //! In: names of operators and a cluster. Out: what they do there, until a signal comes.
 //! Holds: it installs nothing; what is missing is named with the command that adds it.
 
-use std::process;
+use std::{path::Path, process};
 
 use bellerophon::{LeaderOptions, ManagerError, ManagerOptions, SyncError, WallClock};
 use bellerophon_operator::{Operator, RunOptions, manager};
@@ -32,7 +32,7 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), Failure> {
         return Err(Failure::Misused(format!("nothing is called {unknown:?}")).advising(&format!("--allow takes: {}", switches.join(", "))));
     }
     let options = ManagerOptions { pages: arguments.metrics, clock: WallClock::system(), ..ManagerOptions::default() };
-    let config = config(arguments).await?;
+    let config = config(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
     let namespace = config.default_namespace.clone();
     let client = client(config, &options)?;
     let identity = identity();
@@ -65,14 +65,14 @@ fn identity() -> String {
 }
 
 /// Where the cluster is: as named, or as the environment says, inside a pod its own cluster.
-async fn config(arguments: &RunArguments) -> Result<Config, Failure> {
-    let options = KubeConfigOptions { context: arguments.context.clone(), ..KubeConfigOptions::default() };
+pub(crate) async fn config(file: Option<&Path>, context: Option<&str>) -> Result<Config, Failure> {
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let advice = "name a file with --kubeconfig";
-    if let Some(file) = &arguments.kubeconfig {
+    if let Some(file) = file {
         let read = Kubeconfig::read_from(file).map_err(|e| Failure::of(e).advising(advice))?;
         return Config::from_custom_kubeconfig(read, &options).await.map_err(Failure::of);
     }
-    if arguments.context.is_some() {
+    if context.is_some() {
         return Config::from_kubeconfig(&options).await.map_err(|e| Failure::of(e).advising(advice));
     }
     Config::infer().await.map_err(|e| Failure::of(e).advising(advice))

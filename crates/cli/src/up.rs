@@ -9,7 +9,8 @@ use std::{future::pending, io::stdout, net::SocketAddr};
 use bellerophon::{ManagerOptions, TraceBus, WallClock};
 use bellerophon_apiserver::ApiServer;
 use bellerophon_cluster::Cluster;
-use bellerophon_operator::{Operator, RunOptions, Running as Operators, define};
+use bellerophon_operator::{Operator, RunError, RunOptions, Running as Operators, controllers_of, define, manager_of};
+use bellerophon_reboot::{agents, simulated};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
@@ -73,7 +74,9 @@ impl Running {
         ready.tell(options.output, &mut stdout().lock()).map_err(Failure::caused_by("cannot write to stdout"))?;
         info!(?ready, "serving");
         let client = self.server.client();
-        let demo = async { if options.demo { demo::run(&client, &self.bus, self.clock, options.output).await } else { pending().await } };
+        let demo = async {
+            if options.demo { demo::run(&client, operators, &self.bus, self.clock, options.output).await } else { pending().await }
+        };
         let cluster_ended = async {
             match &mut self.cluster {
                 Some(cluster) => cluster.ended().await.map_err(Failure::of),
@@ -93,7 +96,8 @@ impl Running {
         }
     }
 
-    /// Defines the kinds of operators and waits until their caches are synced.
+    /// Defines the kinds of operators and waits until their caches are synced. Every simulated node has a reboot agent if there
+    /// is somebody to let it reboot.
     async fn start_operators(&mut self, wanted: &[Operator]) -> Result<(), Failure> {
         if wanted.is_empty() {
             return Ok(());
@@ -101,7 +105,18 @@ impl Running {
         define(&self.server.client(), wanted).await.map_err(Failure::of)?;
         let manager = ManagerOptions { clock: self.clock, ..ManagerOptions::default() };
         let options = RunOptions { trace: self.bus.clone(), manager, ..RunOptions::default() };
-        let running = Operators::start(self.server.client(), wanted, options).map_err(Failure::of)?;
+        let reboots = wanted.iter().any(|operator| operator.name == bellerophon_reboot::OPERATOR.name);
+        let nodes = self.cluster.as_ref().and_then(Cluster::nodes).filter(|_| reboots);
+        let manager = manager_of(self.server.client(), options, |setup| {
+            let mut controllers = controllers_of(wanted, setup)?;
+            if let Some(nodes) = nodes {
+                let (ask, tell) = (nodes.clone(), nodes.clone());
+                let machines = simulated(nodes.names(), move |node| ask.boot_id(node), move |node| tell.reboot(node));
+                controllers.extend(agents(setup, machines));
+            }
+            Ok(controllers)
+        });
+        let running = Operators::start(manager.map_err(RunError::Setup).map_err(Failure::of)?);
         self.operators.insert(running).ready().await.map_err(Failure::of)
     }
 

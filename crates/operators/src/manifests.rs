@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    Operator,
+    Operator, Place,
     rights::{lease_rights, rights_of},
 };
 
@@ -15,6 +15,8 @@ use crate::{
 pub struct Installation {
     /// The namespace of its pods.
     pub namespace: String,
+    /// The namespace of pods that reach into their node, which the rules of the other one forbid.
+    pub node_namespace: String,
     /// The image of the `bellerophon` binary.
     pub image: String,
     /// How many pods; one of them works, the others stand by.
@@ -23,7 +25,12 @@ pub struct Installation {
 
 impl Default for Installation {
     fn default() -> Self {
-        Self { namespace: "bellerophon-system".into(), image: concat!("bellerophon:", env!("CARGO_PKG_VERSION")).into(), replicas: 2 }
+        Self {
+            namespace: "bellerophon-system".into(),
+            node_namespace: "bellerophon-nodes".into(),
+            image: concat!("bellerophon:", env!("CARGO_PKG_VERSION")).into(),
+            replicas: 2,
+        }
     }
 }
 
@@ -38,13 +45,22 @@ pub fn manifests(operator: &Operator, installation: &Installation) -> Vec<Value>
     if (operator.rights)().is_empty() {
         return all;
     }
+    let allowed = if operator.place == Place::Anywhere { "restricted" } else { "privileged" };
     all.push(json!({
         "apiVersion": "v1", "kind": "Namespace",
-        "metadata": {"name": installation.namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+        "metadata": {"name": installation.of(operator), "labels": {"pod-security.kubernetes.io/enforce": allowed}},
     }));
     all.extend(account(operator, installation));
-    all.extend([deployment(operator, installation), service(operator, installation), monitor(operator, installation)]);
+    all.extend((operator.guards)());
+    all.extend([workload(operator, installation), service(operator, installation), monitor(operator, installation)]);
     all
+}
+
+impl Installation {
+    /// The namespace of an operator's pods.
+    fn of(&self, operator: &Operator) -> &str {
+        if operator.place == Place::Anywhere { &self.namespace } else { &self.node_namespace }
+    }
 }
 
 /// What pods of an operator are called and found by.
@@ -53,7 +69,7 @@ fn labels(operator: &Operator) -> Value {
 }
 
 fn metadata(operator: &Operator, installation: &Installation) -> Value {
-    json!({"name": operator.name, "namespace": installation.namespace, "labels": labels(operator)})
+    json!({"name": operator.name, "namespace": installation.of(operator), "labels": labels(operator)})
 }
 
 /// Roles for people: who may edit and view anything in a namespace may do so with the operator's kinds.
@@ -79,11 +95,9 @@ fn roles(operator: &Operator) -> Vec<Value> {
 /// The account of the pods, and what it may do.
 fn account(operator: &Operator, installation: &Installation) -> Vec<Value> {
     let name = format!("bellerophon-{}", operator.name);
-    let subjects = json!([{"kind": "ServiceAccount", "name": operator.name, "namespace": installation.namespace}]);
-    let (rules, lease) = (rights_of(operator), lease_rights(operator));
-    let mut role = metadata(operator, installation);
-    role["name"] = json!(format!("{}-leader", operator.name));
-    vec![
+    let subjects = json!([{"kind": "ServiceAccount", "name": operator.name, "namespace": installation.of(operator)}]);
+    let rules = rights_of(operator);
+    let mut all = vec![
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(operator, installation)}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name, "labels": labels(operator)}, "rules": rules}),
         json!({
@@ -91,21 +105,28 @@ fn account(operator: &Operator, installation: &Installation) -> Vec<Value> {
             "metadata": {"name": name, "labels": labels(operator)}, "subjects": subjects,
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
         }),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": role, "rules": lease}),
-        json!({
+    ];
+    if operator.place == Place::Anywhere {
+        let (lease, mut role) = (lease_rights(operator), metadata(operator, installation));
+        role["name"] = json!(format!("{}-leader", operator.name));
+        all.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": role, "rules": lease}));
+        all.push(json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": role, "subjects": subjects,
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["name"]},
-        }),
-    ]
+        }));
+    }
+    all
 }
 
-fn deployment(operator: &Operator, installation: &Installation) -> Value {
+/// The pods: a few anywhere, or one on every node.
+fn workload(operator: &Operator, installation: &Installation) -> Value {
     let probe = |path: &str| json!({"httpGet": {"path": path, "port": "pages"}, "periodSeconds": 10});
-    let container = json!({
+    let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    let mut container = json!({
         "name": "operator",
         "image": installation.image,
-        "args": ["run", operator.name, "--leader-elect", "--metrics", format!("0.0.0.0:{PAGES_PORT}"), "--log-format", "json"],
-        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "args": ["run", operator.name, "--metrics", format!("0.0.0.0:{PAGES_PORT}"), "--log-format", "json"],
+        "env": [field("POD_NAME", "metadata.name"), field("NODE_NAME", "spec.nodeName")],
         "ports": [{"name": "pages", "containerPort": PAGES_PORT}],
         "livenessProbe": probe("/healthz"),
         "readinessProbe": probe("/readyz"),
@@ -114,22 +135,35 @@ fn deployment(operator: &Operator, installation: &Installation) -> Value {
             "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
         },
     });
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata(operator, installation),
-        "spec": {
-            "replicas": installation.replicas,
-            "selector": {"matchLabels": labels(operator)},
-            "template": {
-                "metadata": {"labels": labels(operator)},
-                "spec": {
-                    "serviceAccountName": operator.name,
-                    "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
-                    "terminationGracePeriodSeconds": 40,
-                    "containers": [container],
-                },
-            },
-        },
-    })
+    let mut pod = json!({
+        "serviceAccountName": operator.name,
+        "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+        "terminationGracePeriodSeconds": 40,
+    });
+    let mut spec = json!({"selector": {"matchLabels": labels(operator)}});
+    let kind = match operator.place {
+        Place::Anywhere => {
+            container["args"].as_array_mut().expect("arguments").push(json!("--leader-elect"));
+            spec["replicas"] = json!(installation.replicas);
+            "Deployment"
+        }
+        Place::EveryNode(folders) => {
+            // What listens on a node's sockets obeys root alone; without any capability that is a name, not a power.
+            pod["securityContext"]["runAsNonRoot"] = json!(false);
+            pod["securityContext"]["runAsUser"] = json!(0);
+            pod["priorityClassName"] = json!("system-node-critical");
+            pod["tolerations"] = json!([{"operator": "Exists"}]);
+            let name = |folder: &str| folder.trim_matches('/').replace('/', "-");
+            let volume = |folder: &&str| json!({"name": name(folder), "hostPath": {"path": folder, "type": "Directory"}});
+            let mount = |folder: &&str| json!({"name": name(folder), "mountPath": folder, "readOnly": true});
+            pod["volumes"] = folders.iter().map(volume).collect();
+            container["volumeMounts"] = folders.iter().map(mount).collect();
+            "DaemonSet"
+        }
+    };
+    pod["containers"] = json!([container]);
+    spec["template"] = json!({"metadata": {"labels": labels(operator)}, "spec": pod});
+    json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata(operator, installation), "spec": spec})
 }
 
 fn service(operator: &Operator, installation: &Installation) -> Value {

@@ -8,8 +8,18 @@ use std::collections::BTreeSet;
 use bellerophon::{Controller, Manager, ManagerOptions, TraceBus};
 use k8s_openapi::{api::rbac::v1::PolicyRule, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition};
 use kube::Client;
+use serde_json::Value;
 
 use crate::setup::{Setup, SetupError};
+
+/// Where an operator's pods are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Anywhere; one of a few works, and the others stand by.
+    Anywhere,
+    /// On every node, with these folders of the node mounted. Such a program is never part of `all`.
+    EveryNode(&'static [&'static str]),
+}
 
 /// One operator.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +32,10 @@ pub struct Operator {
     pub definitions: fn() -> Vec<CustomResourceDefinition>,
     /// What it may do, in every namespace it watches: no wildcard, and nothing it does not do.
     pub rights: fn() -> Vec<PolicyRule>,
+    /// Objects that keep its account to what rights cannot say.
+    pub guards: fn() -> Vec<Value>,
+    /// Where its pods are.
+    pub place: Place,
     /// What it does only when told so at its start.
     pub switches: &'static [&'static str],
     /// Its controllers. Called once for each run.
@@ -64,10 +78,16 @@ impl Default for RunOptions {
 /// # Errors
 /// An operator cannot be set up.
 pub fn manager(client: Client, operators: &[Operator], options: RunOptions) -> Result<Manager, SetupError> {
-    manager_of(client, options, |setup| {
-        let made: Result<Vec<_>, _> = operators.iter().map(|operator| (operator.controllers)(setup)).collect();
-        Ok(made?.into_iter().flatten().collect())
-    })
+    manager_of(client, options, |setup| controllers_of(operators, setup))
+}
+
+/// The controllers of operators, for a manager that runs others beside them.
+///
+/// # Errors
+/// An operator cannot be set up.
+pub fn controllers_of(operators: &[Operator], setup: &Setup) -> Result<Vec<Controller>, SetupError> {
+    let made: Result<Vec<_>, _> = operators.iter().map(|operator| (operator.controllers)(setup)).collect();
+    Ok(made?.into_iter().flatten().collect())
 }
 
 /// A manager that runs what is made with one setup: the controllers of operators, or others beside them.

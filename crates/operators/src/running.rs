@@ -3,7 +3,7 @@
 //! In: operators, a client, options. Out: a handle that tells when their caches are synced and why they ended.
 //! Holds: dropping the handle ends them at once; stopping it ends them in order.
 
-use bellerophon::ManagerError;
+use bellerophon::{Manager, ManagerError};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, ResourceExt as _,
@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::{sync::oneshot, task::JoinError};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::{Operator, RunOptions, SetupError, manager};
+use crate::{Operator, SetupError};
 
 /// Who defines kinds.
 const DEFINER: &str = "bellerophon";
@@ -67,14 +67,11 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts operators whose kinds are defined.
-    ///
-    /// # Errors
-    /// An operator cannot be set up.
-    pub fn start(client: Client, operators: &[Operator], options: RunOptions) -> Result<Self, RunError> {
+    /// Starts what a manager runs. The kinds it needs are defined.
+    pub fn start(manager: Manager) -> Self {
         let (tell, synced) = oneshot::channel();
         // Background work starts when caches are synced and the lease is held.
-        let manager = manager(client, operators, options).map_err(RunError::Setup)?.background("start", |stop| async move {
+        let manager = manager.background("start", |stop| async move {
             // Nobody may be waiting.
             _ = tell.send(());
             stop.cancelled().await;
@@ -82,7 +79,7 @@ impl Running {
         });
         let stop = CancellationToken::new();
         let task = AbortOnDropHandle::new(tokio::spawn(manager.run(stop.clone())));
-        Ok(Self { stop, task: Some(task), synced: Some(synced) })
+        Self { stop, task: Some(task), synced: Some(synced) }
     }
 
     /// Waits until they work: caches synced, lease held.

@@ -6,7 +6,7 @@
 
 #![expect(unreachable_pub, reason = "the derived schema repeats its type inside of a function")]
 
-use bellerophon_operator::Operator;
+use bellerophon_operator::{Operator, Place};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, CustomResourceExt as _, KubeSchema};
 use schemars::JsonSchema;
@@ -18,6 +18,8 @@ pub const OPERATOR: Operator = Operator {
     summary: "Fruit is a typed data store: a kind without a controller",
     definitions: || vec![Fruit::crd()],
     rights: Vec::new,
+    guards: Vec::new,
+    place: Place::Anywhere,
     switches: &[],
     controllers: |_| Ok(Vec::new()),
 };

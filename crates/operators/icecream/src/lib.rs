@@ -18,7 +18,7 @@ use bellerophon::{
     Controller, EventRecorder, EventType, Failure, IndexError, Lister, Note, ObjectKey, Outcome, Predicate, ReconcileResult, Request,
     WallClock, controller_of,
 };
-use bellerophon_operator::{BY_CONTROLLER, Operator, Rights, Setup, SetupError, Step, allow};
+use bellerophon_operator::{BY_CONTROLLER, Operator, Place, Rights, Setup, SetupError, Step, allow};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
     core::v1::Pod,
@@ -44,6 +44,8 @@ pub const OPERATOR: Operator = Operator {
             allow(Rights::CACHE, "", "pods"),
         ]
     },
+    guards: Vec::new,
+    place: Place::Anywhere,
     switches: &[],
     controllers: |setup| Ok(vec![controller(setup)?]),
 };

@@ -24,6 +24,7 @@ pub mod people; // what somebody at a terminal asks
 #[expect(unreachable_pub, reason = "deriving validation rules makes a copy of the type that nobody can reach")]
 mod policy; // how pools reboot
 mod rules; // policies, read once
+mod simulated; // machines that are none
 mod state; // a Node, and every write of the protocol
 mod window; // when
 
@@ -33,13 +34,15 @@ pub use notes::{CORDONED, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, PAUSED, WAITI
 pub use policy::{
     Alerts, Blockers, ControlPlane, Drain, DrainMode, OnTimeout, Order, RebootPolicy, RebootPolicySpec, RebootPolicyStatus, UnmanagedPods,
 };
+pub use simulated::simulated;
 pub use window::{Day, Window};
 
 use std::sync::Arc;
 
-use bellerophon_operator::{Operator, Rights, SetupError, allow};
+use bellerophon_operator::{Operator, Place, Rights, SetupError, allow};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt as _;
+use serde_json::{Value, json};
 
 /// The group of its kinds.
 const GROUP: &str = "reboot.bellerophon.io";
@@ -58,6 +61,8 @@ pub const OPERATOR: Operator = Operator {
             allow(&["list"], "", "pods"),
         ]
     },
+    guards: Vec::new,
+    place: Place::Anywhere,
     switches: &[],
     controllers: |setup| Ok(vec![controller::controller(setup, std::env::var("NODE_NAME").ok())]),
 };
@@ -71,9 +76,45 @@ pub const AGENT: Operator = Operator {
         let ledger = PolicyRule { resource_names: Some(vec![LEDGER.into()]), ..allow(&["get"], GROUP, "rebootledgers") };
         vec![ledger, allow(&["list", "watch", "patch"], "", "nodes"), allow(&["list"], "", "pods"), allow(&["create"], "", "pods/eviction")]
     },
+    guards: || vec![own_node_policy(), own_node_binding()],
+    place: Place::EveryNode(&["/run/dbus"]),
     switches: &[],
     controllers: |setup| Ok(agents(setup, vec![from_environment()?])),
 };
+
+/// The name of the guard, and of its binding.
+const OWN_NODE: &str = "reboot-agent-own-node";
+
+/// Keeps every account called `reboot-agent` to the Node that its token was made for, and there to what the agent writes.
+fn own_node_policy() -> Value {
+    let account = "request.userInfo.username.startsWith('system:serviceaccount:') && request.userInfo.username.endsWith(':reboot-agent')";
+    let node = "authentication.kubernetes.io/node-name";
+    let own = format!("'{node}' in request.userInfo.extra && request.userInfo.extra['{node}'] == [request.name]");
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": OWN_NODE},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]},
+            ]},
+            "matchConditions": [{"name": "agents", "expression": account}],
+            "validations": [
+                {"expression": own, "message": "the reboot agent may change the Node it runs on, and no other"},
+                {"expression": "object.metadata.?labels == oldObject.metadata.?labels && object.spec.?taints == oldObject.spec.?taints",
+                 "message": "the reboot agent changes no labels and no taints"},
+            ],
+        },
+    })
+}
+
+fn own_node_binding() -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": OWN_NODE},
+        "spec": {"policyName": OWN_NODE, "validationActions": ["Deny"]},
+    })
+}
 
 /// The agent that the environment describes: `NODE_NAME`, `REBOOT_COMMAND` (the login manager unless set), `REBOOT_SENTINEL`.
 fn from_environment() -> Result<AgentOptions, SetupError> {

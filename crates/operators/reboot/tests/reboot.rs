@@ -185,8 +185,8 @@ async fn two_controllers_at_once_spend_no_slot_twice() {
 async fn crash_after_any_write_changes_nothing_in_the_end() {
     let world = async || {
         let rig = Rig::new(2).await;
-        let mut rules = rig::rules(&bellerophon_reboot::OPERATOR);
-        rules.extend(rig::rules(&bellerophon_reboot::AGENT));
+        let mut rules = bellerophon_operator::rights_of(&bellerophon_reboot::OPERATOR);
+        rules.extend(bellerophon_operator::rights_of(&bellerophon_reboot::AGENT));
         let account = rig.world.account("everything", &rules).await;
         request(&rig.world, None).await;
         (rig.world, account)

@@ -20,7 +20,7 @@ pub use crd::{ConflictPolicy, SecSynch, SecSynchSpec, SecSynchStatus, SyncFailur
 use std::sync::{Arc, Mutex};
 
 use bellerophon::{Controller, Lister, ObjectKey, Predicate};
-use bellerophon_operator::{Operator, Rights, Setup, SetupError, allow};
+use bellerophon_operator::{Operator, Place, Rights, Setup, SetupError, allow};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{CustomResourceExt as _, ResourceExt as _, core::PartialObjectMeta};
 
@@ -48,6 +48,8 @@ pub const OPERATOR: Operator = Operator {
             allow(Rights::CACHE, "", "namespaces"),
         ]
     },
+    guards: Vec::new,
+    place: Place::Anywhere,
     switches: &[WITHOUT_CONSENT, INTO_SYSTEM],
     controllers: |setup| Ok(vec![controller(setup)?]),
 };

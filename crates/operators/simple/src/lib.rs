@@ -11,7 +11,7 @@ pub use crd::{BellerophonSimple, BellerophonSimpleSpec, BellerophonSimpleStatus}
 use std::sync::Arc;
 
 use bellerophon::{Controller, EventRecorder, EventType, Failure, Lister, Note, Outcome, Predicate, ReconcileResult, Request, WallClock};
-use bellerophon_operator::{Operator, Rights, Setup, Step, allow};
+use bellerophon_operator::{Operator, Place, Rights, Setup, Step, allow};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
 use tracing::info;
@@ -31,6 +31,8 @@ pub const OPERATOR: Operator = Operator {
             allow(&["list", "watch", "create", "patch"], "apps", "deployments"),
         ]
     },
+    guards: Vec::new,
+    place: Place::Anywhere,
     switches: &[],
     controllers: |setup| Ok(vec![controller(setup)]),
 };

@@ -3,16 +3,15 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
 };
 
 use bellerophon::{Entropy, ManagerOptions};
 use bellerophon_cluster::Nodes;
-use bellerophon_operator::{Operator, RunOptions, allow, manager, manager_of};
-use bellerophon_reboot::{AGENT, AgentOptions, IN_PROGRESS, LAST, Machine, MachineError, NEEDED, NOW, OPERATOR, RebootLedger, agents};
+use bellerophon_operator::{RunOptions, manager, manager_of, rights_of};
+use bellerophon_reboot::{AGENT, IN_PROGRESS, LAST, NEEDED, NOW, OPERATOR, RebootLedger, agents, simulated};
 use bellerophon_testkit::{Account, World, until};
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, pin_mut};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node, policy::v1::PodDisruptionBudget, rbac::v1::PolicyRule};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node, policy::v1::PodDisruptionBudget};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{Patch, WatchEvent, WatchParams},
@@ -24,22 +23,6 @@ use tokio_util::sync::CancellationToken;
 thread_local! {
     /// The simulated nodes of the world that this test runs: what agents reboot. Tests run on one thread each.
     static NODES: RefCell<Option<Nodes>> = const { RefCell::new(None) };
-}
-
-/// A machine that `bellerophon up` simulates.
-struct Simulated {
-    nodes: Nodes,
-    name: String,
-}
-
-impl Machine for Simulated {
-    fn boot_id(&self) -> Result<Option<String>, MachineError> {
-        self.nodes.boot_id(&self.name).map_err(|error| MachineError::Refused(error.to_string()))
-    }
-
-    fn reboot(&self) -> BoxFuture<'_, Result<(), MachineError>> {
-        async { self.nodes.reboot(&self.name).map_err(|error| MachineError::Refused(error.to_string())) }.boxed()
-    }
 }
 
 /// A cluster that knows reboots, and the two accounts.
@@ -54,8 +37,8 @@ impl Rig {
         let world = World::with_nodes(nodes).await;
         world.define((OPERATOR.definitions)()).await;
         NODES.with_borrow_mut(|known| *known = world.cluster().nodes().cloned());
-        let controller = world.account("reboot", &rules(&OPERATOR)).await;
-        let agents = world.account("reboot-agent", &rules(&AGENT)).await;
+        let controller = world.account("reboot", &rights_of(&OPERATOR)).await;
+        let agents = world.account("reboot-agent", &rights_of(&AGENT)).await;
         Self { world, controller, agents }
     }
 
@@ -86,11 +69,6 @@ pub(crate) fn is_idle(node: &Node) -> bool {
     [NEEDED, NOW, IN_PROGRESS].iter().all(|note| !node.annotations().contains_key(*note))
 }
 
-/// The rights of a program, and those every one has.
-pub(crate) fn rules(operator: &Operator) -> Vec<PolicyRule> {
-    [(operator.rights)(), vec![allow(&["create", "patch"], "events.k8s.io", "events")]].concat()
-}
-
 fn options() -> RunOptions {
     RunOptions { manager: ManagerOptions { entropy: Entropy::seeded(3), ..Default::default() }, ..Default::default() }
 }
@@ -108,12 +86,8 @@ pub(crate) fn run(client: Client, stop: CancellationToken) -> BoxFuture<'static,
 pub(crate) fn run_agents(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
     let nodes = NODES.with_borrow(Clone::clone).expect("a world was made on this thread");
     async move {
-        let of = |name: String| AgentOptions {
-            machine: Arc::new(Simulated { nodes: nodes.clone(), name: name.clone() }),
-            node: name,
-            sentinel: None,
-        };
-        let each = nodes.names().into_iter().map(of).collect();
+        let (ask, tell) = (nodes.clone(), nodes.clone());
+        let each = simulated(nodes.names(), move |node| ask.boot_id(node), move |node| tell.reboot(node));
         let manager = manager_of(client, options(), |setup| Ok(agents(setup, each))).map_err(|error| error.to_string())?;
         manager.run(stop).await.map_err(|error| error.to_string())
     }
