@@ -27,8 +27,12 @@ const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// As many items as a rule may compare with each other: with more its definition is refused.
+const SQUARE_ITEMS: usize = 800;
 
 fn main() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -44,11 +48,18 @@ fn main() -> Result<(), Failure> {
 async fn measure() -> Result<String, Failure> {
     let server = ApiServer::builder().start().await?;
     let client = Client(server.service());
-    client.send(&prepared("POST", CONFIG_MAPS, JSON, json!({"metadata": {"name": "a"}, "data": {"k": "v"}}))).await?;
-    client.send(&prepared("POST", PODS, JSON, pod(1))).await?;
-    client
-        .send(&prepared("POST", DEFINITIONS, JSON, definition("squares", "self.items.all(a, self.items.all(b, a != b || a == b))")))
-        .await?;
+    let squares = definition("squares", SQUARE_ITEMS, "self.items.all(a, self.items.all(b, a != b || a == b))");
+    for (path, object) in [
+        (CONFIG_MAPS, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})),
+        (ACCOUNTS, json!({"metadata": {"name": "default"}})),
+        (PODS, pod(1)),
+        (DEFINITIONS, squares),
+    ] {
+        let status = client.send(&prepared("POST", path, JSON, object)).await?;
+        if status != 201 {
+            return Err(format!("what the bodies are about cannot be made: {path} answers {status}").into());
+        }
+    }
     let mut page = String::from("| body | size | answer | time | memory |\n|---|---|---|---|---|\n");
     for (name, request) in requests() {
         let size = request.body.len();
@@ -118,7 +129,7 @@ fn requests() -> Vec<(&'static str, Hostile)> {
         ("rule, a pattern that backtracks", format!("'{}!'.matches('{}$')", "a".repeat(10_000), "(a|a)*".repeat(20))),
         ("rule, a pattern that grows", "'a'.matches('((((a{100}){100}){100}){100})')".to_owned()),
     ];
-    all.extend(rules.map(|(name, rule)| (name, prepared("POST", DEFINITIONS, JSON, definition("rules", &rule)))));
+    all.extend(rules.map(|(name, rule)| (name, prepared("POST", DEFINITIONS, JSON, definition("rules", 100_000, &rule)))));
     all
 }
 
@@ -170,8 +181,8 @@ fn pod(containers: usize) -> Value {
     json!({"metadata": {"name": "p"}, "spec": {"containers": (0..containers).map(container).collect::<Vec<_>>()}})
 }
 
-fn definition(plural: &str, rule: &str) -> Value {
-    let items = json!({"type": "array", "maxItems": 100_000, "items": {"type": "integer"}, "x-kubernetes-validations": []});
+fn definition(plural: &str, items_max: usize, rule: &str) -> Value {
+    let items = json!({"type": "array", "maxItems": items_max, "items": {"type": "integer"}, "x-kubernetes-validations": []});
     schema_definition(plural, &json!({"type": "object", "properties": {"items": items}, "x-kubernetes-validations": [{"rule": rule}]}))
 }
 
@@ -190,7 +201,7 @@ fn nested_schema() -> Value {
 }
 
 fn squares() -> String {
-    json!({"apiVersion": "bench.example/v1", "kind": "squares", "metadata": {"name": "s"}, "items": (0..100_000).collect::<Vec<_>>()})
+    json!({"apiVersion": "bench.example/v1", "kind": "squares", "metadata": {"name": "s"}, "items": (0..SQUARE_ITEMS).collect::<Vec<_>>()})
         .to_string()
 }
 

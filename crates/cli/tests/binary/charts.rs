@@ -28,9 +28,9 @@ fn yaml(text: &str) -> Vec<Value> {
     documents.filter(|document| !document.trim().is_empty()).map(read).collect()
 }
 
-/// What `bellerophon manifests all` prints.
+/// What `bellerophon manifests` prints for everything there is.
 fn manifests() -> Vec<Value> {
-    let output = Command::new(env!("CARGO_BIN_EXE_bellerophon")).args(["manifests", "all"]).output().expect("the binary starts");
+    let output = Command::new(env!("CARGO_BIN_EXE_bellerophon")).args(["manifests", "all,reboot-agent"]).output().expect("the binary starts");
     yaml(&String::from_utf8(output.stdout).expect("text"))
 }
 
@@ -40,7 +40,7 @@ fn name(object: &Value) -> &str {
 
 /// The files of the charts that follow from the operators, by path.
 fn derived() -> BTreeMap<PathBuf, String> {
-    let (mut files, mut rights, mut roles) = (BTreeMap::new(), BTreeMap::new(), String::new());
+    let (mut files, mut rights, mut roles, mut guards) = (BTreeMap::new(), BTreeMap::new(), String::new(), Vec::new());
     let print = |value: &Value| serde_saphyr::to_string(value).expect("YAML");
     for object in manifests() {
         match object["kind"].as_str().expect("a kind") {
@@ -51,6 +51,12 @@ fn derived() -> BTreeMap<PathBuf, String> {
                 Some(operator) => _ = rights.insert(operator.to_owned(), object["rules"].clone()),
                 None => roles += &format!("---\n{}", print(&object)),
             },
+            "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => guards.push(print(&object)),
+            // The guards of an operator come before its pods.
+            "DaemonSet" => {
+                files.insert(PathBuf::from(format!("bellerophon/files/guards/{}.yaml", name(&object))), guards.join("---\n"));
+                guards.clear();
+            }
             _ => {}
         }
     }
@@ -153,6 +159,7 @@ fn helm_renders_what_the_server_accepts() {
             "--set",
             "operators.icecream.namespace=default,operators.simple.enabled=false,operators.secsynch.allow={secsynch-without-consent}",
         ],
+        vec!["--set", "operators.reboot.enabled=true,operators.reboot-agent.enabled=true,operators.reboot-agent.environment.REBOOT_COMMAND=/bin/true"],
         vec![
             "--set",
             "nodeSelector.disk=ssd,podAnnotations.a=b,podLabels.c=d,priorityClassName=system-cluster-critical,image.pullSecrets[0].name=x",

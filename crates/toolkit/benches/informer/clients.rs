@@ -45,6 +45,10 @@ const OUR_CONTROLLER: &str = "bellerophon controller";
 const KUBE_CONTROLLER: &str = "kube-runtime controller";
 pub(crate) const RECONCILES: [&str; 2] = [OUR_CONTROLLER, KUBE_CONTROLLER];
 
+/// Those of client-go, which are in `clientgo`.
+pub(crate) const GO_SYNCS: [&str; 2] = ["client-go", "client-go, managedFields dropped"];
+pub(crate) const GO_RECONCILES: [&str; 1] = ["client-go controller"];
+
 pub(crate) fn run(name: &str, kubeconfig: &str) -> Result<(), Failure> {
     let begun = Instant::now();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

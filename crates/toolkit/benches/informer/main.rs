@@ -1,7 +1,7 @@
 //! Caches and controllers, measured: `cargo bench -p bellerophon --bench informer`.
 //!
 //! A server is started as a process of its own and filled; each client is another process, so that its CPU and memory are
-//! its own. Clients of this toolkit and of kube-runtime take turns on the same server. Shapes without a server, after
+//! its own. Clients of this toolkit, of kube-runtime and, where Go is at hand, of client-go take turns on the same server. Shapes without a server, after
 //! client-go's own benchmarks, run in this process. Prints tables; a word after `--` picks one of them: `sync`,
 //! `reconcile`, `readers`, `updates`. `serve FILE` keeps a filled server running and writes its kubeconfig there, for other
 //! clients to be measured beside.
@@ -14,7 +14,7 @@ mod shapes; // caches without a server
 
 use std::time::Duration;
 
-use process::{Cost, Server, run_client};
+use process::{Cost, Go, Server, run_client};
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -31,13 +31,14 @@ fn main() -> Result<(), Failure> {
     }
     let wanted = |name: &str| words.is_empty() || words.contains(&name);
     if wanted("sync") || wanted("reconcile") {
-        let server = Server::start()?;
+        let (server, go) = (Server::start()?, Go::build());
         println!("{}\n", server.content);
         if wanted("sync") {
-            table("initial sync, 50,000 pods", &clients::SYNCS, &server, objects::PODS)?;
+            table("initial sync, 50,000 pods", &clients::SYNCS, &clients::GO_SYNCS, go.as_ref(), &server, objects::PODS)?;
         }
         if wanted("reconcile") {
-            table("10,000 config maps reconciled once, 4 workers", &clients::RECONCILES, &server, objects::CONFIG_MAPS)?;
+            let title = "10,000 config maps reconciled once, 4 workers";
+            table(title, &clients::RECONCILES, &clients::GO_RECONCILES, go.as_ref(), &server, objects::CONFIG_MAPS)?;
         }
     }
     if wanted("readers") {
@@ -49,17 +50,19 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs clients in turn, and prints the median of each.
-fn table(title: &str, clients: &[&str], server: &Server, objects: usize) -> Result<(), Failure> {
+/// Runs clients in turn, those of Go if it is there, and prints the median of each.
+fn table(title: &str, ours: &[&str], of_go: &[&str], go: Option<&Go>, server: &Server, objects: usize) -> Result<(), Failure> {
+    let of_go = of_go.iter().filter(|_| go.is_some()).map(|name| (*name, go));
+    let clients: Vec<(&str, Option<&Go>)> = ours.iter().map(|name| (*name, None)).chain(of_go).collect();
     println!("{title}\n");
     println!("| client | wall s | CPU s | peak MiB | settled MiB | bytes an object |\n|---|---|---|---|---|---|");
     let mut costs: Vec<Vec<Cost>> = clients.iter().map(|_| Vec::new()).collect();
     for _ in 0..ROUNDS {
-        for (client, costs) in clients.iter().zip(&mut costs) {
-            costs.push(run_client(client, &server.kubeconfig)?);
+        for ((client, go), costs) in clients.iter().zip(&mut costs) {
+            costs.push(run_client(client, *go, &server.kubeconfig)?);
         }
     }
-    for (client, costs) in clients.iter().zip(&costs) {
+    for ((client, _), costs) in clients.iter().zip(&costs) {
         println!("| {client} | {} |", Cost::row(costs, objects));
     }
     println!();

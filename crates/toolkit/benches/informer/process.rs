@@ -98,9 +98,36 @@ impl Cost {
     }
 }
 
-/// Runs one client to its end.
-pub(crate) fn run_client(name: &str, kubeconfig: &Path) -> Result<Cost, Failure> {
-    let output = Command::new(std::env::current_exe()?).args(["client", name]).arg(kubeconfig).stderr(Stdio::inherit()).output()?;
+/// Clients of Go, built once; gone with this value.
+pub(crate) struct Go {
+    program: PathBuf,
+}
+
+impl Go {
+    /// `None` where Go cannot build them.
+    pub(crate) fn build() -> Option<Self> {
+        let program = std::env::temp_dir().join(format!("bellerophon-bench-{}-clientgo", std::process::id()));
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/clientgo");
+        let built = Command::new("go").arg("build").arg("-o").arg(&program).arg(".").current_dir(folder).status();
+        built.is_ok_and(|status| status.success()).then_some(Self { program })
+    }
+}
+
+impl Drop for Go {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.program) {
+            eprintln!("the clients of Go are still there: {error}");
+        }
+    }
+}
+
+/// Runs one client to its end: one of Go's, or one of this program.
+pub(crate) fn run_client(name: &str, go: Option<&Go>, kubeconfig: &Path) -> Result<Cost, Failure> {
+    let program = match go {
+        Some(go) => go.program.clone(),
+        None => std::env::current_exe()?,
+    };
+    let output = Command::new(program).args(["client", name]).arg(kubeconfig).stderr(Stdio::inherit()).output()?;
     Cost::parse(&String::from_utf8(output.stdout)?)
 }
 
