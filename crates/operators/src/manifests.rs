@@ -72,7 +72,8 @@ fn metadata(operator: &Operator, installation: &Installation) -> Value {
     json!({"name": operator.name, "namespace": installation.of(operator), "labels": labels(operator)})
 }
 
-/// Roles for people: who may edit and view anything in a namespace may do so with the operator's kinds.
+/// Roles for people: who may edit and view anything in a namespace may do so with the operator's kinds. Kinds of no namespace
+/// are about the whole cluster: others than its administrators may view them.
 fn roles(operator: &Operator) -> Vec<Value> {
     let mut roles = Vec::new();
     for definition in (operator.definitions)() {
@@ -81,6 +82,9 @@ fn roles(operator: &Operator) -> Vec<Value> {
             ("edit", &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"][..]),
             ("view", &["get", "list", "watch"]),
         ] {
+            if role == "edit" && definition.spec.scope == "Cluster" {
+                continue;
+            }
             let aggregate = format!("rbac.authorization.k8s.io/aggregate-to-{role}");
             roles.push(json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",

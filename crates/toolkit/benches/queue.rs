@@ -28,9 +28,7 @@ fn main() {
     report("one at a time: add, get, done", peer("one at a time"), || (KEYS, one_at_a_time(&keys)));
     report("8 threads: 4 add, 4 get and done", peer("producers and consumers"), || (KEYS, producers_and_consumers(&keys)));
     report("8 threads: each add, get, done", peer("everyone"), || (KEYS, everyone(&keys)));
-    report("100 keys in a new queue (`BenchmarkQueue`)", peer("new queues"), || {
-        (KEYS, again(KEYS / 100, || one_at_a_time(&small[..100])))
-    });
+    report("100 keys in a new queue (`BenchmarkQueue`)", peer("new queues"), || (KEYS, again(KEYS / 100, || one_at_a_time(&small[..100]))));
     report("1,000 keys of three priorities in a new queue", None, || (KEYS, again(KEYS / 1000, || priorities(&small))));
     report("delayed at random, then all due", peer("delayed"), || (KEYS / 5, delayed(&keys[..KEYS / 5])));
 }

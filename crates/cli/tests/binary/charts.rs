@@ -30,7 +30,8 @@ fn yaml(text: &str) -> Vec<Value> {
 
 /// What `bellerophon manifests` prints for everything there is.
 fn manifests() -> Vec<Value> {
-    let output = Command::new(env!("CARGO_BIN_EXE_bellerophon")).args(["manifests", "all,reboot-agent"]).output().expect("the binary starts");
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_bellerophon")).args(["manifests", "all,reboot-agent"]).output().expect("the binary starts");
     yaml(&String::from_utf8(output.stdout).expect("text"))
 }
 
@@ -159,7 +160,10 @@ fn helm_renders_what_the_server_accepts() {
             "--set",
             "operators.icecream.namespace=default,operators.simple.enabled=false,operators.secsynch.allow={secsynch-without-consent}",
         ],
-        vec!["--set", "operators.reboot.enabled=true,operators.reboot-agent.enabled=true,operators.reboot-agent.environment.REBOOT_COMMAND=/bin/true"],
+        vec![
+            "--set",
+            "operators.reboot.enabled=true,operators.reboot-agent.enabled=true,operators.reboot-agent.environment.REBOOT_COMMAND=/bin/true",
+        ],
         vec![
             "--set",
             "nodeSelector.disk=ssd,podAnnotations.a=b,podLabels.c=d,priorityClassName=system-cluster-critical,image.pullSecrets[0].name=x",

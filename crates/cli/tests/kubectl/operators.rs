@@ -73,7 +73,8 @@ fn samples_come_true_in_a_whole_cluster() {
 /// What `bellerophon reboot LINE` prints.
 fn reboot(kubectl: &Kubectl, line: &str) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bellerophon"));
-    let output = command.args(["reboot", "--kubeconfig", kubectl.server.kubeconfig()]).args(line.split(' ')).output().expect("the binary starts");
+    let output =
+        command.args(["reboot", "--kubeconfig", kubectl.server.kubeconfig()]).args(line.split(' ')).output().expect("the binary starts");
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(said).expect("text"))
 }
@@ -98,6 +99,7 @@ fn marked_nodes_reboot_and_come_back_as_they_were() {
         let after = kubectl.run(boots);
         let changed: Vec<bool> = before.split(' ').zip(after.split(' ')).map(|(before, after)| before != after).collect();
         assert_eq!(changed, [true, true, false], "a paused node stays: {before} {after}");
+        kubectl.until("get rebootledgers -o jsonpath={.items[*].spec.grants[*].node}", "");
         let (_, table) = reboot(kubectl, "status");
         assert_in_order(&table, &["NODE STATE SLOT REASON FOR LAST", "node-1 Idle", "Done", "node-3 Waiting Paused"]);
         assert_eq!(reboot(kubectl, "release node-3"), (false, "bellerophon: node node-3 holds no slot\n".into()));

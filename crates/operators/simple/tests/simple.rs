@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bellerophon::is_condition_true;
-use bellerophon_operator::{RunOptions, manager, rights_of};
+use bellerophon::{LeaderOptions, ManagerOptions, is_condition_true};
+use bellerophon_operator::{RunOptions, lease_rights, manager, rights_of};
 use bellerophon_simple::{BellerophonSimple, OPERATOR};
-use bellerophon_testkit::{Account, Subject, World, survives_any_crash, survives_any_fault, until};
+use bellerophon_testkit::{Account, Run, Subject, World, hands_over, survives_any_crash, survives_any_fault, until};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod, rbac::v1::PolicyRule};
 use kube::{
@@ -15,12 +15,22 @@ use kube::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-fn run(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
+fn run_with(client: Client, stop: CancellationToken, leader: Option<LeaderOptions>) -> BoxFuture<'static, Result<(), String>> {
     async move {
-        let manager = manager(client, &[OPERATOR], RunOptions::default()).map_err(|error| error.to_string())?;
+        let options = RunOptions { manager: ManagerOptions { leader, ..Default::default() }, ..Default::default() };
+        let manager = manager(client, &[OPERATOR], options).map_err(|error| error.to_string())?;
         manager.run(stop).await.map_err(|error| error.to_string())
     }
     .boxed()
+}
+
+fn run(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
+    run_with(client, stop, None)
+}
+
+/// One of several copies.
+fn compete(client: Client, stop: CancellationToken, identity: &str) -> BoxFuture<'static, Result<(), String>> {
+    run_with(client, stop, Some(LeaderOptions::new("default", OPERATOR.name, identity)))
 }
 
 fn rules() -> Vec<PolicyRule> {
@@ -28,9 +38,13 @@ fn rules() -> Vec<PolicyRule> {
 }
 
 async fn stable() -> (World, Account) {
+    stable_with(&rules()).await
+}
+
+async fn stable_with(rules: &[PolicyRule]) -> (World, Account) {
     let world = World::with_nodes(1).await;
     world.define((OPERATOR.definitions)()).await;
-    let account = world.account("simple", &rules()).await;
+    let account = world.account("simple", rules).await;
     (world, account)
 }
 
@@ -78,7 +92,7 @@ async fn horse_is_known_to_every_pod_and_scale_reaches_them() {
 
 /// A fresh world with a hero to be made true.
 async fn saddled() -> (World, Account) {
-    let (world, account) = stable().await;
+    let (world, account) = stable_with(&[rules(), lease_rights(&OPERATOR)].concat()).await;
     world.apply(shero("pegasus", 2)).await;
     (world, account)
 }
@@ -98,4 +112,11 @@ async fn crash_after_any_write_changes_nothing_in_the_end() {
 #[tokio::test(start_paused = true)]
 async fn no_fault_on_the_way_to_the_server_changes_the_end() {
     survives_any_fault(run, saddled, riding).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_copy_finishes_what_the_first_began() {
+    let copies: [(&str, Run); 2] =
+        [("one", |client, stop| compete(client, stop, "one")), ("two", |client, stop| compete(client, stop, "two"))];
+    assert!(hands_over(copies, OPERATOR.name, saddled, riding).await >= 2);
 }
