@@ -223,6 +223,7 @@ fn demo_tells_who_woke_whom_and_what_they_wrote() {
     for part in [
         r#""event":"ready""#,
         "command apply Deployment.apps default/stable",
+        "command apply SecSynch.tutorial.study.dev default/shared-login",
         "event   Deployment.apps default/stable added",
         "wakes   deployment-controller for default/stable",
         "writes  deployment-controller: ReplicaSet.apps default/stable-",
