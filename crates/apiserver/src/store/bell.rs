@@ -1,8 +1,10 @@
-//! Bell: tells the readers of a shelf that there is more.
-//! In: one ring a write. Out: every listener woken once, however often it rang meanwhile.
-//! Holds: listeners are woken in the order in which they came to wait, so that a run with one seed can be repeated.
+//! Bells: tell the readers of a shelf that there is more.
+//! In: one ring a write, with the place of its event. Out: every listener to that part of the shelf woken once, however often it rang meanwhile.
+//! Holds: a write costs nothing to those who listen to other parts; listeners are woken in the order in which they came to wait, so that a run
+//! with one seed can be repeated.
 
 use std::{
+    collections::HashMap,
     pin::pin,
     sync::{
         Arc,
@@ -12,33 +14,100 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// What a write rings. Clones are the same bell.
+use super::{ObjectKey, Scope};
+
+/// The bells of one shelf: one for everything, and one for each namespace or object that somebody listens to.
+#[derive(Debug, Default)]
+pub(super) struct Bells {
+    everything: Bell,
+    /// By [`name_of`] the part.
+    parts: HashMap<Box<str>, Bell>,
+}
+
+/// What tells the bells of parts apart: `namespace/` or the path of an object.
+fn name_of(scope: &Scope) -> Option<Box<str>> {
+    match scope {
+        Scope::All => None,
+        Scope::Namespace(namespace) => Some(format!("{namespace}/").into()),
+        Scope::Object(key) => Some(key.path().into()),
+    }
+}
+
+impl Bells {
+    /// Counts an event for all it concerns, who are woken later, when the shelf can be read again.
+    pub(super) fn count(&self, key: &ObjectKey, position: u64) -> Rung {
+        let part = |name: &str| self.parts.get(name).cloned();
+        let (namespace, object) = match key.path().find('/') {
+            _ if self.parts.is_empty() => (None, None),
+            Some(slash) => (part(&key.path()[..=slash]), part(key.path())),
+            None => (None, part(key.path())),
+        };
+        let rung = Rung([Some(self.everything.clone()), namespace, object]);
+        rung.bells().for_each(|bell| bell.count(position));
+        rung
+    }
+
+    /// A listener to a part of the shelf who has not yet heard of its newest `unheard` events, the last of them at `last`.
+    pub(super) fn listen(&mut self, scope: &Scope, unheard: u64, last: u64) -> Listener {
+        let bell = match name_of(scope) {
+            None => &self.everything,
+            Some(name) => self.parts.entry(name).or_default(),
+        };
+        bell.listen(unheard, last)
+    }
+
+    /// Takes away the bell of a part to which nobody listens any more.
+    pub(super) fn clear(&mut self, scope: &Scope) {
+        if let Some(name) = name_of(scope)
+            && self.parts.get(&name).is_some_and(|bell| bell.listeners() == 0)
+        {
+            self.parts.remove(&name);
+        }
+    }
+}
+
+/// The bells that an event was counted on.
+#[derive(Debug)]
+pub(super) struct Rung([Option<Bell>; 3]);
+
+impl Rung {
+    fn bells(&self) -> impl Iterator<Item = &Bell> {
+        self.0.iter().flatten()
+    }
+
+    /// Wakes everybody who waits; those who do not will not wait the next time.
+    pub(super) fn wake(&self) {
+        self.bells().for_each(|bell| bell.0.waiting.notify_waiters());
+    }
+}
+
+/// What the events of one part ring. Clones are the same bell.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bell(Arc<Inner>);
+struct Bell(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// How often it rang.
+    /// How often it rang: once an event.
     rung: AtomicU64,
+    /// Where the last of these events is.
+    last: AtomicU64,
     listeners: AtomicUsize,
     waiting: Notify,
 }
 
 impl Bell {
-    /// Wakes everybody who waits; those who do not will not wait the next time.
-    pub(super) fn ring(&self) {
+    fn count(&self, position: u64) {
+        self.0.last.store(position, Ordering::SeqCst);
         self.0.rung.fetch_add(1, Ordering::SeqCst);
-        self.0.waiting.notify_waiters();
     }
 
-    /// A listener that hears of rings from now on.
-    pub(super) fn listen(&self) -> Listener {
+    fn listen(&self, unheard: u64, last: u64) -> Listener {
         self.0.listeners.fetch_add(1, Ordering::Relaxed);
-        Listener { heard: self.0.rung.load(Ordering::SeqCst), bell: self.clone() }
+        self.0.last.fetch_max(last, Ordering::SeqCst);
+        Listener { heard: self.0.rung.load(Ordering::SeqCst).wrapping_sub(unheard), bell: self.clone() }
     }
 
-    /// How many listen.
-    pub(super) fn listeners(&self) -> usize {
+    fn listeners(&self) -> usize {
         self.0.listeners.load(Ordering::Relaxed)
     }
 }
@@ -47,25 +116,38 @@ impl Bell {
 #[derive(Debug)]
 pub(super) struct Listener {
     bell: Bell,
-    /// How often it had rung when this listener looked last.
+    /// How often it had rung when this listener looked last; less than nothing for events from before the bell.
     heard: u64,
 }
 
 impl Listener {
-    /// Nothing that rang so far is news.
-    pub(super) fn catch_up(&mut self) {
-        self.heard = self.bell.0.rung.load(Ordering::SeqCst);
+    /// How many events it has not heard of. Exact while the shelf is locked for reading.
+    pub(super) fn unheard(&self) -> u64 {
+        self.bell.0.rung.load(Ordering::SeqCst).wrapping_sub(self.heard)
     }
 
-    /// Resolves when it rang since the listener caught up; for ever waiting if it never rings again.
-    pub(super) async fn rung(&mut self) {
+    /// Where the last event is.
+    pub(super) fn last(&self) -> u64 {
+        self.bell.0.last.load(Ordering::SeqCst)
+    }
+
+    /// So many more events are no news.
+    pub(super) fn hear(&mut self, events: u64) {
+        self.heard = self.heard.wrapping_add(events);
+    }
+
+    /// How many listen to the same part.
+    pub(super) fn listeners(&self) -> usize {
+        self.bell.listeners()
+    }
+
+    /// Resolves when there is news; for ever waiting if it never rings again.
+    pub(super) async fn news(&self) {
         loop {
             let mut notified = pin!(self.bell.0.waiting.notified());
             // Registered before looking, so that no ring falls in between.
             notified.as_mut().enable();
-            let rung = self.bell.0.rung.load(Ordering::SeqCst);
-            if rung != self.heard {
-                self.heard = rung;
+            if self.unheard() != 0 {
                 return;
             }
             notified.await;
@@ -81,45 +163,68 @@ impl Drop for Listener {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::{sync::Mutex, time::Duration};
 
     use super::*;
 
+    fn key() -> ObjectKey {
+        ObjectKey::new("a", "x")
+    }
+
+    async fn is_told(listener: &Listener) -> bool {
+        tokio::time::timeout(Duration::from_secs(1), listener.news()).await.is_ok()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn listeners_are_woken_in_the_order_they_waited() {
-        let (bell, woken) = (Bell::default(), Arc::new(Mutex::new(Vec::new())));
+        let (mut bells, woken) = (Bells::default(), Arc::new(Mutex::new(Vec::new())));
         let waiting: Vec<_> = (0..20)
             .map(|number| {
-                let (mut listener, woken) = (bell.listen(), woken.clone());
+                let (listener, woken) = (bells.listen(&Scope::All, 0, 0), woken.clone());
                 tokio::spawn(async move {
-                    listener.rung().await;
+                    listener.news().await;
                     woken.lock().expect("no test panicked").push(number);
                 })
             })
             .collect();
         tokio::task::yield_now().await;
-        assert_eq!(bell.listeners(), 20);
-        bell.ring();
+        assert_eq!(bells.everything.listeners(), 20);
+        bells.count(&key(), 1).wake();
         for task in waiting {
             task.await.expect("no test panicked");
         }
         assert_eq!(*woken.lock().expect("no test panicked"), (0..20).collect::<Vec<_>>());
-        assert_eq!(bell.listeners(), 0);
+        assert_eq!(bells.everything.listeners(), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn ring_is_heard_once_and_only_if_it_is_news() {
-        let bell = Bell::default();
-        bell.ring();
-        let mut listener = bell.listen();
-        let second = std::time::Duration::from_secs(1);
-        assert!(tokio::time::timeout(second, listener.rung()).await.is_err(), "it rang before");
-        bell.ring();
-        bell.ring();
-        listener.rung().await;
-        assert!(tokio::time::timeout(second, listener.rung()).await.is_err(), "both were heard");
-        bell.ring();
-        listener.catch_up();
-        assert!(tokio::time::timeout(second, listener.rung()).await.is_err(), "it caught up");
+    async fn events_are_news_until_they_are_heard() {
+        let mut bells = Bells::default();
+        bells.count(&key(), 0).wake();
+        let mut listener = bells.listen(&Scope::All, 0, 0);
+        assert!(!is_told(&listener).await, "it rang before");
+        bells.count(&key(), 1).wake();
+        bells.count(&key(), 2).wake();
+        assert!(is_told(&listener).await);
+        assert_eq!((listener.unheard(), listener.last()), (2, 2));
+        listener.hear(1);
+        assert!(is_told(&listener).await, "one is left");
+        listener.hear(1);
+        assert!(!is_told(&listener).await, "both were heard");
+        assert_eq!(bells.listen(&Scope::All, 2, 2).unheard(), 2, "who begins in the past has the past to hear of");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_concerns_a_part_is_news_to_its_listeners() {
+        let mut bells = Bells::default();
+        let scopes = [Scope::Namespace("a".into()), Scope::Object(key()), Scope::Object(ObjectKey::new("", "a")), Scope::All];
+        let listeners = scopes.each_ref().map(|scope| bells.listen(scope, 0, 0));
+        bells.count(&key(), 0).wake();
+        bells.count(&ObjectKey::new("a", "y"), 1).wake();
+        bells.count(&ObjectKey::new("", "a"), 2).wake();
+        assert_eq!(listeners.each_ref().map(Listener::unheard), [2, 1, 1, 3]);
+        drop(listeners);
+        scopes.iter().for_each(|scope| bells.clear(scope));
+        assert!(bells.parts.is_empty(), "nobody listens");
     }
 }

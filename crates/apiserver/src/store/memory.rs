@@ -11,8 +11,8 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    Change, Committing, Compacted, Event, Expect, Listing, ObjectKey, Put, Range, Refused, Revision, ShelfName, Store, StoreWatch, Stored,
-    Write, shelf::Shelf,
+    Change, Committing, Compacted, Event, Expect, Listing, ObjectKey, Put, Range, Refused, Revision, Scope, ShelfName, Store, StoreWatch,
+    Stored, Write, shelf::Shelf,
 };
 
 /// Objects and history in memory, gone with the process.
@@ -45,6 +45,12 @@ impl State {
         let compacted = self.compacted;
         self.shelves.entry(name.clone()).or_insert_with(|| Shelf::new(compacted))
     }
+
+    pub(super) fn unlisten(&mut self, shelf: &str, scope: &Scope) {
+        if let Some(shelf) = self.shelves.get_mut(shelf) {
+            shelf.unlisten(scope);
+        }
+    }
 }
 
 impl Shared {
@@ -53,7 +59,7 @@ impl Shared {
         f(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn write<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn write<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         f(&mut self.state.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -65,7 +71,7 @@ impl MemoryStore {
     }
 
     fn commit_now(&self, write: Write) -> Result<Arc<Stored>, Refused> {
-        let (stored, revision, bell) = self.shared.write(|state| {
+        let (stored, revision, rung) = self.shared.write(|state| {
             let revision = state.revision + 1;
             let shelf = state.shelf_mut(&write.shelf);
             let previous = shelf.get(&write.key).cloned();
@@ -79,12 +85,11 @@ impl MemoryStore {
             }
             let event = event_of(revision, write.key, write.put, previous).ok_or(Refused::Changed(None))?;
             let stored = event.object.clone();
-            shelf.apply(event);
-            let bell = shelf.bell();
+            let rung = shelf.apply(event);
             state.revision = revision;
-            Ok((stored, revision, bell))
+            Ok((stored, revision, rung))
         })?;
-        bell.ring();
+        rung.wake();
         self.shared.reached.send_replace(revision);
         Ok(stored)
     }
@@ -145,16 +150,12 @@ impl Store for MemoryStore {
         Box::pin(std::future::ready(self.commit_now(write)))
     }
 
-    fn watch(&self, shelf: &ShelfName, since: Revision) -> Result<StoreWatch, Compacted> {
-        if self.shared.read(|state| state.shelf(shelf).is_none()) {
-            self.shared.write(|state| {
-                state.shelf_mut(shelf);
-            });
-        }
-        self.shared.read(|state| {
-            let found = state.shelf(shelf).expect("a shelf is made above and never removed");
+    fn watch(&self, shelf: &ShelfName, scope: &Scope, since: Revision) -> Result<StoreWatch, Compacted> {
+        self.shared.write(|state| {
+            let found = state.shelf_mut(shelf);
             found.replayable(since)?;
-            Ok(StoreWatch::new(self.shared.clone(), shelf.clone(), found.position_after(since), found.listen()))
+            let (next, listener) = found.listen(scope, since);
+            Ok(StoreWatch::new(self.shared.clone(), shelf.clone(), scope.clone(), next, listener))
         })
     }
 

@@ -2,7 +2,7 @@
 //! In: compare-and-swap writes. Out: reads at any kept revision, and the one stream of events that all watchers of a resource share.
 //! Holds: one growing revision for the whole server; a reader sees a write completely or not at all; events come in revision order.
 
-mod bell; // tells readers that there is more
+mod bell; // tells readers of a part that there is more
 mod key;
 mod memory;
 #[cfg(test)]
@@ -189,11 +189,11 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Writes if the key holds what is expected. A deletion resolves to the last state with the revision of the deletion.
     fn commit(&self, write: Write) -> Committing<'_>;
 
-    /// The events of a shelf after a revision, past and future.
+    /// The events of a part of a shelf after a revision, past and future.
     ///
     /// # Errors
     /// The revision is older than the kept history.
-    fn watch(&self, shelf: &ShelfName, since: Revision) -> Result<StoreWatch, Compacted>;
+    fn watch(&self, shelf: &ShelfName, scope: &Scope, since: Revision) -> Result<StoreWatch, Compacted>;
 
     /// Resolves when the revision is reached.
     fn reached(&self, revision: Revision) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;

@@ -29,8 +29,8 @@ enum Step {
     PutStale { shelf: usize, key: usize },
     /// Reads a part of a shelf as it was so many revisions ago, whole and in pages of this size.
     List { shelf: usize, back: u64, scope: usize, page: usize },
-    /// Opens a watch from so many revisions ago.
-    Open { shelf: usize, back: u64 },
+    /// Opens a watch of a part of a shelf from so many revisions ago.
+    Open { shelf: usize, back: u64, scope: usize },
     /// Reads what a watch has to tell.
     Read { watch: usize },
     /// Closes a watch.
@@ -48,7 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (shelf.clone(), key.clone()).prop_map(|(shelf, key)| Step::Delete { shelf, key }),
         1 => (shelf.clone(), key).prop_map(|(shelf, key)| Step::PutStale { shelf, key }),
         4 => (shelf.clone(), 0..20u64, 0..4usize, 1..4usize).prop_map(|(shelf, back, scope, page)| Step::List { shelf, back, scope, page }),
-        2 => (shelf, 0..20u64).prop_map(|(shelf, back)| Step::Open { shelf, back }),
+        2 => (shelf, 0..20u64, 0..4usize).prop_map(|(shelf, back, scope)| Step::Open { shelf, back, scope }),
         4 => (0..8usize).prop_map(|watch| Step::Read { watch }),
         1 => (0..8usize).prop_map(|watch| Step::Close { watch }),
         1 => (0..20u64).prop_map(|back| Step::Compact { back }),
@@ -70,13 +70,30 @@ struct Seen {
     at: Instant,
 }
 
-/// A store, everything that was done to it, and its open watches: shelf, the revision they know, the watch itself.
+/// A store, everything that was done to it, and its open watches.
 struct World {
     store: MemoryStore,
     events: Vec<Seen>,
     /// The oldest revision each shelf can still show.
     oldest: [Revision; 2],
-    watches: Vec<(usize, Revision, StoreWatch)>,
+    watches: Vec<Open>,
+}
+
+/// A watch of a part of a shelf, and the revision it knows.
+struct Open {
+    shelf: usize,
+    scope: Scope,
+    since: Revision,
+    watch: StoreWatch,
+}
+
+fn scope(index: usize) -> Scope {
+    match index {
+        0 => Scope::All,
+        1 => Scope::Namespace("a".into()),
+        2 => Scope::Namespace("a-b".into()),
+        _ => Scope::Object(key(0)),
+    }
 }
 
 fn key(index: usize) -> ObjectKey {
@@ -122,7 +139,7 @@ impl World {
             Step::Delete { shelf, key: k } => self.write(shelf, key(k), false).await,
             Step::PutStale { shelf, key: k } => self.write_stale(shelf, key(k)).await,
             Step::List { shelf, back, scope, page } => self.list(shelf, self.back(back), scope, page),
-            Step::Open { shelf, back } => self.open(shelf, self.back(back)),
+            Step::Open { shelf, back, scope } => self.open(shelf, self.back(back), scope),
             Step::Read { watch } => self.read(watch),
             Step::Close { watch } => {
                 if !self.watches.is_empty() {
@@ -175,13 +192,8 @@ impl World {
         }
     }
 
-    fn list(&self, shelf: usize, at: Revision, scope: usize, page: usize) {
-        let scope = match scope {
-            0 => Scope::All,
-            1 => Scope::Namespace("a".into()),
-            2 => Scope::Namespace("a-b".into()),
-            _ => Scope::Object(key(0)),
-        };
+    fn list(&self, shelf: usize, at: Revision, part: usize, page: usize) {
+        let scope = scope(part);
         let whole = self.store.list(SHELVES[shelf], &Range::all_of(scope.clone()), Some(at));
         if at < self.oldest[shelf] {
             assert_eq!(whole.expect_err("it is forgotten"), Compacted { asked: at, oldest: self.oldest[shelf] });
@@ -207,11 +219,12 @@ impl World {
         assert_eq!(pages, shown(&whole.objects), "pages of {page}");
     }
 
-    fn open(&mut self, shelf: usize, since: Revision) {
-        match self.store.watch(&SHELVES[shelf].into(), since) {
+    fn open(&mut self, shelf: usize, since: Revision, part: usize) {
+        let scope = scope(part);
+        match self.store.watch(&SHELVES[shelf].into(), &scope, since) {
             Ok(watch) => {
                 assert!(since >= self.oldest[shelf], "a watch from {since} would miss events");
-                self.watches.push((shelf, since, watch));
+                self.watches.push(Open { shelf, scope, since, watch });
             }
             Err(gone) => assert_eq!((gone.asked, gone.oldest, since < self.oldest[shelf]), (since, self.oldest[shelf], true)),
         }
@@ -221,23 +234,24 @@ impl World {
         if self.watches.is_empty() {
             return;
         }
-        let index = index % self.watches.len();
-        let (shelf, since) = (self.watches[index].0, self.watches[index].1);
-        let wanted: Vec<&Seen> = self.events.iter().filter(|e| e.shelf == shelf && e.revision > since).collect();
-        let lost = wanted.iter().any(|e| e.revision <= self.oldest[shelf]);
-        match self.watches[index].2.ready() {
+        let (index, newest) = (index % self.watches.len(), self.revision());
+        let Open { shelf, scope, since, watch } = &mut self.watches[index];
+        let concerns = |e: &&Seen| e.shelf == *shelf && e.revision > *since && scope.contains(&e.key);
+        let wanted: Vec<&Seen> = self.events.iter().filter(concerns).collect();
+        let lost = wanted.iter().any(|e| e.revision <= self.oldest[*shelf]);
+        match watch.ready() {
             Err(Lagged) => {
-                assert!(lost, "a watch from {since} was cut for nothing");
+                assert!(lost, "a watch of {scope:?} from {since} was cut for nothing");
                 self.watches.swap_remove(index);
             }
             Ok((events, upto)) => {
-                assert!(!lost, "a watch from {since} misses events");
+                assert!(!lost, "a watch of {scope:?} from {since} misses events");
                 let told: Vec<_> = events.iter().map(|e| shown(e)).collect();
                 let wanted: Vec<_> =
                     wanted.iter().map(|e| (e.revision, e.change, e.key.clone(), e.bytes.clone(), e.previous.clone())).collect();
                 assert_eq!(told, wanted);
-                assert_eq!(upto, self.revision());
-                self.watches[index].1 = upto;
+                assert_eq!(upto, newest);
+                *since = upto;
             }
         }
     }
@@ -271,7 +285,7 @@ fn store_shows_what_was_done_to_it() {
             }
             for (shelf, at) in (0..=world.revision()).flat_map(|at| [(0, at), (1, at)]) {
                 world.list(shelf, at, 0, 2);
-                world.open(shelf, at);
+                (0..4).for_each(|part| world.open(shelf, at, part));
             }
             for watch in (0..world.watches.len()).rev() {
                 world.read(watch);
@@ -285,8 +299,8 @@ async fn slow_watcher_is_cut_and_slows_nobody() {
     const EVENTS: u64 = 100_300;
     let store = MemoryStore::new();
     let shelf: ShelfName = SHELVES[0].into();
-    let mut slow = store.watch(&shelf, 0).expect("nothing is forgotten yet");
-    let mut quick = store.watch(&shelf, 0).expect("nothing is forgotten yet");
+    let mut slow = store.watch(&shelf, &Scope::All, 0).expect("nothing is forgotten yet");
+    let mut quick = store.watch(&shelf, &Scope::All, 0).expect("nothing is forgotten yet");
     let mut told = 0;
     let body = draft(&key(0), 0);
     for revision in 1..=EVENTS {
@@ -304,7 +318,7 @@ async fn slow_watcher_is_cut_and_slows_nobody() {
     }
     assert_eq!(told, EVENTS);
     assert_eq!(slow.ready().expect_err("its events are gone"), Lagged);
-    assert_eq!(store.watch(&shelf, 0).err(), Some(Compacted { asked: 0, oldest: EVENTS - 100_000 }), "history has a length");
+    assert_eq!(store.watch(&shelf, &Scope::All, 0).err(), Some(Compacted { asked: 0, oldest: EVENTS - 100_000 }), "history has a length");
 }
 
 #[tokio::test(start_paused = true)]
@@ -316,7 +330,7 @@ async fn history_of_large_objects_is_shorter() {
         let put = Some(Put { draft: body.clone(), facets: Facets::default(), schema: 0 });
         store.commit(Write { shelf: shelf.clone(), key: key(0), expect, put }).await.expect("nobody else writes");
     }
-    let Err(Compacted { oldest, .. }) = store.watch(&shelf, 1) else { panic!("it keeps 160 MB") };
+    let Err(Compacted { oldest, .. }) = store.watch(&shelf, &Scope::All, 1) else { panic!("it keeps 160 MB") };
     assert!((5..15).contains(&oldest), "of 40 times 4 MB some 128 MB are kept, not what came up to {oldest}");
-    assert!(store.watch(&shelf, oldest).is_ok());
+    assert!(store.watch(&shelf, &Scope::All, oldest).is_ok());
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{
     Change, Compacted, Event, ObjectKey, Range, Revision, Scope, Stored,
-    bell::{Bell, Listener},
+    bell::{Bells, Listener, Rung},
 };
 
 /// Events younger than this are kept (Kubernetes promises 75 s; etcd compacts every 5 min).
@@ -42,7 +42,7 @@ pub(super) struct Shelf {
     /// Bytes of `objects`.
     bytes: usize,
     /// Tells watchers that there is more.
-    changed: Bell,
+    changed: Bells,
 }
 
 impl Shelf {
@@ -56,7 +56,7 @@ impl Shelf {
             dropped: 0,
             compacted,
             bytes: 0,
-            changed: Bell::default(),
+            changed: Bells::default(),
         }
     }
 
@@ -70,9 +70,10 @@ impl Shelf {
         (self.objects.len(), self.bytes)
     }
 
-    /// Takes a write that is known to be allowed.
-    pub(super) fn apply(&mut self, event: Event) {
+    /// Takes a write that is known to be allowed; who is told of it once the lock is released.
+    pub(super) fn apply(&mut self, event: Event) -> Rung {
         let now = Instant::now();
+        let rung = self.changed.count(&event.object.key, self.end());
         match event.change {
             Change::Deleted => {
                 let gone = self.objects.remove(event.object.key.path());
@@ -97,6 +98,7 @@ impl Shelf {
             self.drop_oldest();
         }
         debug_assert!(self.is_consistent());
+        rung
     }
 
     /// Forgets events up to a revision.
@@ -180,30 +182,44 @@ impl Shelf {
         if since < self.compacted { Err(Compacted { asked: since, oldest: self.compacted }) } else { Ok(()) }
     }
 
-    /// The position in the stream of all events of the first one after a revision.
-    pub(super) fn position_after(&self, since: Revision) -> u64 {
-        self.dropped + self.history.partition_point(|(_, e)| e.revision <= since) as u64
+    /// The position in the stream of all events of the next one that is written.
+    pub(super) fn end(&self) -> u64 {
+        self.dropped + self.history.len() as u64
     }
 
-    /// Up to `max` events from a position on; `None` when the first of them is no longer kept.
-    pub(super) fn events_from(&self, position: u64, max: usize) -> Option<Vec<Arc<Event>>> {
-        let skip = position.checked_sub(self.dropped)? as usize;
-        Some(self.history.range(skip.min(self.history.len())..).take(max).map(|(_, e)| e.clone()).collect())
+    /// Up to `max` events of a scope from a position on, and the position behind them; `None` when not all `wanted` events of that scope from
+    /// there on are kept.
+    pub(super) fn events_from(&self, position: u64, scope: &Scope, max: usize, wanted: u64) -> Option<(Vec<Arc<Event>>, u64)> {
+        let concerned = || self.places_from(position).filter(|(_, event)| scope.contains(&event.object.key));
+        if position < self.dropped && (concerned().count() as u64) < wanted {
+            return None;
+        }
+        let most = max.min(usize::try_from(wanted).unwrap_or(usize::MAX));
+        let mut next = position;
+        let events: Vec<_> = concerned().take(most).inspect(|(place, _)| next = place + 1).map(|(_, event)| event.clone()).collect();
+        Some((events, next))
     }
 
-    /// How many are told of new events.
-    pub(super) fn readers(&self) -> usize {
-        self.changed.listeners()
+    /// The kept events from a position on, each with its own.
+    fn places_from(&self, position: u64) -> impl Iterator<Item = (u64, &Arc<Event>)> {
+        let first = position.clamp(self.dropped, self.end());
+        let kept = self.history.range((first - self.dropped) as usize..);
+        (first..).zip(kept.map(|(_, event)| event))
     }
 
-    /// A way to be told of new events.
-    pub(super) fn listen(&self) -> Listener {
-        self.changed.listen()
+    /// A listener to a scope who knows everything up to a revision, and the position from which it has to look.
+    pub(super) fn listen(&mut self, scope: &Scope, since: Revision) -> (u64, Listener) {
+        let next = self.dropped + self.history.partition_point(|(_, e)| e.revision <= since) as u64;
+        let (mut unheard, mut last) = (0, 0);
+        for (place, _) in self.places_from(next).filter(|(_, event)| scope.contains(&event.object.key)) {
+            (unheard, last) = (unheard + 1, place);
+        }
+        (next, self.changed.listen(scope, unheard, last))
     }
 
-    /// A handle that tells watchers of new events; used after the lock is released.
-    pub(super) fn bell(&self) -> Bell {
-        self.changed.clone()
+    /// Says that one listener to a scope is gone.
+    pub(super) fn unlisten(&mut self, scope: &Scope) {
+        self.changed.clear(scope);
     }
 
     fn is_consistent(&self) -> bool {

@@ -1,9 +1,10 @@
-//! A reader's place in the events of one shelf.
-//! Holds: events come in order, each once; a reader that is slower than the kept history is told so and never slows anybody.
+//! A reader's place in the events of a part of one shelf.
+//! Holds: events come in order, each once; a reader that is slower than the kept history is told so and never slows anybody; events of other
+//! parts neither wake a reader nor cost it anything while it keeps up.
 
 use std::sync::Arc;
 
-use super::{Event, Revision, ShelfName, bell::Listener, memory::Shared, shelf::Shelf};
+use super::{Event, Revision, Scope, ShelfName, bell::Listener, memory::Shared};
 
 /// How many events one call hands out, so that a reader far behind does not hold the lock for long.
 const BATCH_MAX_EVENTS: usize = 256;
@@ -17,39 +18,57 @@ pub(crate) struct Lagged;
 pub(crate) struct StoreWatch {
     shared: Arc<Shared>,
     shelf: ShelfName,
-    /// The position of the next event to hand out, counted over all events the shelf ever had.
+    scope: Scope,
+    /// The position of the next event to look at, counted over all events the shelf ever had.
     next: u64,
-    changed: Listener,
+    listener: Option<Listener>,
 }
 
 impl StoreWatch {
-    pub(super) fn new(shared: Arc<Shared>, shelf: ShelfName, next: u64, changed: Listener) -> Self {
-        Self { shared, shelf, next, changed }
+    pub(super) fn new(shared: Arc<Shared>, shelf: ShelfName, scope: Scope, next: u64, listener: Listener) -> Self {
+        Self { shared, shelf, scope, next, listener: Some(listener) }
     }
 
     /// The events there are now, oldest first, and the revision up to which nothing else happened.
     ///
     /// # Errors
-    /// The next event is no longer kept.
+    /// An event it needs is no longer kept.
     pub(crate) fn ready(&mut self) -> Result<(Vec<Arc<Event>>, Revision), Lagged> {
-        self.changed.catch_up();
-        let (events, newest) = self.shared.read(|state| {
-            let events = state.shelf(&self.shelf).and_then(|shelf| shelf.events_from(self.next, BATCH_MAX_EVENTS));
-            (events, state.revision)
-        });
-        let events = events.ok_or(Lagged)?;
-        self.next += events.len() as u64;
+        let Some(listener) = &mut self.listener else { return Err(Lagged) };
+        let (scope, next) = (&self.scope, self.next);
+        let (events, next, newest) = self.shared.read(|state| {
+            let shelf = state.shelf(&self.shelf).ok_or(Lagged)?;
+            let unheard = listener.unheard();
+            let (events, next) = match unheard {
+                0 => (Vec::new(), shelf.end()),
+                // Its place is known: whatever else happened meanwhile need not be looked at.
+                1 => (shelf.events_from(listener.last(), scope, 1, unheard).ok_or(Lagged)?.0, shelf.end()),
+                _ => shelf.events_from(next, scope, BATCH_MAX_EVENTS, unheard).ok_or(Lagged)?,
+            };
+            Ok((events, next, state.revision))
+        })?;
+        listener.hear(events.len() as u64);
+        self.next = next;
         let upto = if events.len() == BATCH_MAX_EVENTS { events.last().map_or(newest, |e| e.revision) } else { newest };
         Ok((events, upto))
     }
 
-    /// How many readers the shelf has.
+    /// How many read the same part of the shelf.
     pub(crate) fn readers(&self) -> usize {
-        self.shared.read(|state| state.shelf(&self.shelf).map_or(0, Shelf::readers))
+        self.listener.as_ref().map_or(0, Listener::listeners)
     }
 
-    /// Resolves when there may be more events.
-    pub(crate) async fn changed(&mut self) {
-        self.changed.rung().await;
+    /// Resolves when there are more events.
+    pub(crate) async fn changed(&self) {
+        if let Some(listener) = &self.listener {
+            listener.news().await;
+        }
+    }
+}
+
+impl Drop for StoreWatch {
+    fn drop(&mut self) {
+        self.listener = None;
+        self.shared.write(|state| state.unlisten(&self.shelf, &self.scope));
     }
 }

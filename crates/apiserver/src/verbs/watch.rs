@@ -67,7 +67,6 @@ impl WatchItem {
 #[derive(Debug)]
 pub(crate) struct Watch {
     source: Option<StoreWatch>,
-    scope: Scope,
     selector: Selector,
     /// Known already and not yet handed out, in order.
     queue: VecDeque<WatchItem>,
@@ -101,10 +100,10 @@ pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Rep
         if options.bookmarks && options.send_initial_events == Some(true) {
             queue.push_back(WatchItem::Bookmark(listing.revision, true));
         }
-        (api.store.watch(&resource.shelf, listing.revision), listing.revision)
+        (api.store.watch(&resource.shelf, &scope, listing.revision), listing.revision)
     } else {
         let since = asked.filter(|r| *r > 0).unwrap_or_else(|| api.store.revision());
-        (api.store.watch(&resource.shelf, since), since)
+        (api.store.watch(&resource.shelf, &scope, since), since)
     };
     let source = match source {
         Ok(source) => Some(source),
@@ -122,7 +121,6 @@ pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Rep
     let ends = now + Duration::from_secs(seconds);
     Ok(Reply::ok(Content::Watch(Box::new(Watch {
         source,
-        scope,
         selector: options.selector.clone(),
         queue,
         bookmarks: options.bookmarks,
@@ -179,7 +177,7 @@ impl Watch {
             Err(lagged) => return Some(Err(lagged)),
         };
         let new = events.iter().filter(|e| e.revision > self.seen);
-        self.queue.extend(new.filter_map(|e| seen_through(e, &self.scope, &self.selector)));
+        self.queue.extend(new.filter_map(|e| seen_through(e, &self.selector)));
         self.seen = self.seen.max(upto);
         Some(Ok(!events.is_empty()))
     }
@@ -194,11 +192,8 @@ fn bookmark_after(now: Instant, ends: Instant) -> Instant {
     }
 }
 
-/// An event as a watcher of a part of the resource sees it; `None` when it does not concern it.
-fn seen_through(event: &Arc<Event>, scope: &Scope, selector: &Selector) -> Option<WatchItem> {
-    if !scope.contains(&event.object.key) {
-        return None;
-    }
+/// An event as it is seen through a selector; `None` when it is not.
+fn seen_through(event: &Arc<Event>, selector: &Selector) -> Option<WatchItem> {
     if selector.is_everything() {
         return Some(WatchItem::Shared(event.clone()));
     }
@@ -270,11 +265,11 @@ mod tests {
             before.iter().for_each(|(object, tier)| write(&store, *object, *tier));
             let since = store.revision();
             let mut held = selected(&store, &selector, since);
-            let mut watch = store.watch(&SHELF.into(), since).expect("nothing was forgotten");
+            let mut watch = store.watch(&SHELF.into(), &Scope::All, since).expect("nothing was forgotten");
             after.iter().for_each(|(object, tier)| write(&store, *object, *tier));
             let (events, _) = watch.ready().expect("the watch keeps up");
             for event in &events {
-                let (change, object) = match seen_through(event, &Scope::All, &selector) {
+                let (change, object) = match seen_through(event, &selector) {
                     None => continue,
                     Some(WatchItem::Shared(event)) => (event.change, event.object.clone()),
                     Some(WatchItem::Changed(change, object)) => (change, object),
