@@ -4,7 +4,10 @@
 use std::{io::Write, path::PathBuf};
 
 use bellerophon::WallClock;
-use bellerophon_reboot::people::{self, PeopleError, Row};
+use bellerophon_reboot::{
+    Prefix,
+    people::{People, PeopleError, Row},
+};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use kube::Client;
@@ -24,6 +27,14 @@ pub(crate) struct RebootArguments {
     /// The context in the kubeconfig; otherwise its current one
     #[arg(long, global = true, value_name = "NAME")]
     context: Option<String>,
+
+    /// What the annotations begin with, as controller and agents have it; otherwise REBOOT_PREFIX, or reboot.bellerophon.io
+    #[arg(long, global = true, value_name = "DOMAIN", value_parser = prefix)]
+    prefix: Option<Prefix>,
+}
+
+fn prefix(text: &str) -> Result<Prefix, String> {
+    Prefix::read(text).ok_or_else(|| "no DNS subdomain such as reboot.example.com".to_owned())
 }
 
 #[derive(Debug, Subcommand)]
@@ -67,32 +78,32 @@ enum What {
 pub(crate) async fn reboot(arguments: &RebootArguments, out: &mut impl Write) -> Result<(), Failure> {
     let config = run::config(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
     let client = Client::try_from(config).map_err(Failure::of)?;
-    let now = WallClock::system().now();
-    let (nodes, done) = match &arguments.what {
+    let prefix = arguments.prefix.clone().map_or_else(bellerophon_reboot::prefix, Ok).map_err(Failure::of)?;
+    let (people, now) = (People::new(client, prefix), WallClock::system().now());
+    match &arguments.what {
         What::Status { output } => {
-            let rows = people::status(&client).await.map_err(Failure::of)?;
-            return print(&rows, *output, now, out).map_err(Failure::caused_by("cannot write to stdout"));
+            let rows = people.status().await.map_err(Failure::of)?;
+            print(&rows, *output, now, out).map_err(Failure::caused_by("cannot write to stdout"))
         }
-        What::Request { nodes, .. } => (nodes, "waits for its reboot"),
-        What::Pause { nodes } => (nodes, "is paused"),
-        What::Resume { nodes } => (nodes, "may reboot again"),
-        What::Release { nodes } => (nodes, "has given back its slot"),
-    };
+        What::Request { nodes, reason } => each(nodes, "waits for its reboot", async |node| people.request(node, reason).await, out).await,
+        What::Pause { nodes } => each(nodes, "is paused", async |node| people.pause(node).await, out).await,
+        What::Resume { nodes } => each(nodes, "may reboot again", async |node| people.resume(node).await, out).await,
+        What::Release { nodes } => each(nodes, "has given back its slot", async |node| people.release(node, now).await, out).await,
+    }
+}
+
+/// Tells each of these nodes something, and says so.
+async fn each(
+    nodes: &[String],
+    done: &str,
+    tell: impl AsyncFn(&str) -> Result<(), PeopleError>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     for node in nodes {
-        tell(&client, &arguments.what, node, now).await.map_err(Failure::of)?;
+        tell(node).await.map_err(Failure::of)?;
         writeln!(out, "node {node} {done}").map_err(Failure::caused_by("cannot write to stdout"))?;
     }
     Ok(())
-}
-
-async fn tell(client: &Client, what: &What, node: &str, now: Timestamp) -> Result<(), PeopleError> {
-    match what {
-        What::Status { .. } => Ok(()),
-        What::Request { reason, .. } => people::request(client, node, reason).await,
-        What::Pause { .. } => people::pause(client, node).await,
-        What::Resume { .. } => people::resume(client, node).await,
-        What::Release { .. } => people::release(client, node, now).await,
-    }
 }
 
 /// A row as programs read it.

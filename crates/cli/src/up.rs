@@ -112,7 +112,7 @@ impl Running {
             if let Some(nodes) = nodes {
                 let (ask, tell) = (nodes.clone(), nodes.clone());
                 let machines = simulated(nodes.names(), move |node| ask.boot_id(node), move |node| tell.reboot(node));
-                controllers.extend(agents(setup, machines));
+                controllers.extend(agents(setup, &bellerophon_reboot::prefix()?, machines));
             }
             Ok(controllers)
         });

@@ -1,5 +1,7 @@
 //! A client with exactly the rights it was given, and a record of what it did.
 
+use std::time::Duration;
+
 use http::{HeaderValue, Request, header};
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
@@ -31,6 +33,11 @@ impl Account {
     /// Lets a fault happen from now on; `None` ends it.
     pub fn suffer(&self, fault: Option<Fault>) {
         self.weather.set(fault);
+    }
+
+    /// Cuts its watches, and lets nothing through for so long.
+    pub fn lose_server(&self, time: Duration) {
+        self.weather.lose_server(time);
     }
 
     /// Resolves when so many writes of this account have succeeded.

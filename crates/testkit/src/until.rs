@@ -1,7 +1,7 @@
 //! Waiting for a condition.
 //! Holds: nothing polls; a condition is looked at when a watch tells of a change.
 
-use std::{collections::BTreeMap, fmt::Debug, time::Duration};
+use std::{fmt::Debug, time::Duration};
 
 use bellerophon::ObjectKey;
 use futures_util::{StreamExt as _, pin_mut};
@@ -23,32 +23,40 @@ pub async fn until<K>(api: &Api<K>, wanted: &str, so: impl Fn(&[K]) -> bool) -> 
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let mut seen: BTreeMap<ObjectKey, K> = BTreeMap::new();
+    // In the order of their keys.
+    let mut seen: Vec<K> = Vec::new();
     let waiting = async {
         loop {
             let listed = api.list(&Default::default()).await.expect("a list");
             let version = listed.metadata.resource_version.unwrap_or_default();
-            seen = listed.items.into_iter().map(|object| (ObjectKey::of(&object), object)).collect();
-            if so(&seen.values().cloned().collect::<Vec<_>>()) {
+            seen = listed.items;
+            seen.sort_by_cached_key(ObjectKey::of);
+            if so(&seen) {
                 return;
             }
             let events = api.watch(&WatchParams::default(), &version).await.expect("a watch");
             pin_mut!(events);
             while let Some(Ok(event)) = events.next().await {
-                match event {
-                    WatchEvent::Added(object) | WatchEvent::Modified(object) => seen.insert(ObjectKey::of(&object), object),
-                    WatchEvent::Deleted(object) => seen.remove(&ObjectKey::of(&object)),
+                let (object, is_there) = match event {
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, true),
+                    WatchEvent::Deleted(object) => (object, false),
                     WatchEvent::Bookmark(_) => continue,
                     // Too old: list again.
                     WatchEvent::Error(_) => break,
                 };
-                if so(&seen.values().cloned().collect::<Vec<_>>()) {
+                match (seen.binary_search_by_key(&ObjectKey::of(&object), ObjectKey::of), is_there) {
+                    (Ok(place), true) => seen[place] = object,
+                    (Ok(place), false) => drop(seen.remove(place)),
+                    (Err(place), true) => seen.insert(place, object),
+                    (Err(_), false) => {}
+                }
+                if so(&seen) {
                     return;
                 }
             }
         }
     };
     let waited = timeout(PATIENCE, waiting).await;
-    assert!(waited.is_ok(), "{wanted}: not within an hour; there is {:#?}", seen.values().collect::<Vec<_>>());
-    seen.into_values().collect()
+    assert!(waited.is_ok(), "{wanted}: not within an hour; there is {seen:#?}");
+    seen
 }

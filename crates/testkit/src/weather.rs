@@ -97,6 +97,13 @@ impl Weather {
         }
     }
 
+    /// Nothing gets through for so long.
+    pub(crate) fn lose_server(&self, time: Duration) {
+        let mut state = self.state();
+        std::mem::take(&mut state.cut).cancel();
+        state.away_until = Some(Instant::now() + time);
+    }
+
     /// An answer of the server, as it reaches the account.
     pub(crate) fn answered(&self, asked: Option<&Seen>, answer: Response<Body>) -> Answer {
         let answer = answer.map(|body| body.map_err(BoxError::from));
@@ -108,10 +115,12 @@ impl Weather {
             (state.cut.clone(), state.fault == Some(Fault::StaleCache))
         };
         answer.map(|body| {
-            let lag = if late { LAG } else { Duration::ZERO };
-            let frames = body.into_data_stream().take_until(cut.cancelled_owned());
-            let frames = frames.map(move |frame| delayed(frame, lag)).buffered(FRAMES_MAX);
-            StreamBody::new(frames.map_ok(http_body::Frame::data)).boxed_unsync()
+            let frames = body.into_data_stream().map_ok(http_body::Frame::data).take_until(cut.cancelled_owned());
+            if late {
+                StreamBody::new(frames.map(delayed).buffered(FRAMES_MAX)).boxed_unsync()
+            } else {
+                StreamBody::new(frames).boxed_unsync()
+            }
         })
     }
 
@@ -120,8 +129,8 @@ impl Weather {
     }
 }
 
-async fn delayed<T>(value: T, lag: Duration) -> T {
-    sleep(lag).await;
+async fn delayed<T>(value: T) -> T {
+    sleep(LAG).await;
     value
 }
 

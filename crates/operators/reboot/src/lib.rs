@@ -29,10 +29,12 @@ mod state; // a Node, and every write of the protocol
 mod window; // when
 
 pub use agent::{AgentOptions, Command, Logind, Machine, MachineError, agents};
+pub use controller::controller;
 pub use ledger::{Change, Grant, LEDGER, RebootLedger, RebootLedgerSpec};
-pub use notes::{CORDONED, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, PAUSED, WAITING};
+pub use notes::{CORDONED, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, PAUSED, Prefix, WAITING};
 pub use policy::{
-    Alerts, Blockers, ControlPlane, Drain, DrainMode, OnTimeout, Order, RebootPolicy, RebootPolicySpec, RebootPolicyStatus, UnmanagedPods,
+    Alerts, Blockers, ControlPlane, Drain, DrainMode, NodeAlerts, OnTimeout, Order, RebootPolicy, RebootPolicySpec, RebootPolicyStatus,
+    Requests, UnmanagedPods,
 };
 pub use simulated::simulated;
 pub use window::{Day, Window};
@@ -64,7 +66,7 @@ pub const OPERATOR: Operator = Operator {
     guards: Vec::new,
     place: Place::Anywhere,
     switches: &[],
-    controllers: |setup| Ok(vec![controller::controller(setup, std::env::var("NODE_NAME").ok())]),
+    controllers: |setup| Ok(vec![controller(setup, prefix()?, std::env::var("NODE_NAME").ok())]),
 };
 
 /// The agent, for whoever runs it on a node.
@@ -79,7 +81,7 @@ pub const AGENT: Operator = Operator {
     guards: || vec![own_node_policy(), own_node_binding()],
     place: Place::EveryNode(&["/run/dbus"]),
     switches: &[],
-    controllers: |setup| Ok(agents(setup, vec![from_environment()?])),
+    controllers: |setup| Ok(agents(setup, &prefix()?, vec![from_environment()?])),
 };
 
 /// The name of the guard, and of its binding.
@@ -114,6 +116,15 @@ fn own_node_binding() -> Value {
         "metadata": {"name": OWN_NODE},
         "spec": {"policyName": OWN_NODE, "validationActions": ["Deny"]},
     })
+}
+
+/// The prefix that the environment names: `REBOOT_PREFIX`, or the usual one.
+///
+/// # Errors
+/// It is no prefix of annotations.
+pub fn prefix() -> Result<Prefix, SetupError> {
+    let Ok(text) = std::env::var("REBOOT_PREFIX") else { return Ok(Prefix::default()) };
+    Ok(Prefix::read(&text).ok_or_else(|| format!("REBOOT_PREFIX is {text:?}, which is no DNS subdomain such as reboot.example.com"))?)
 }
 
 /// The agent that the environment describes: `NODE_NAME`, `REBOOT_COMMAND` (the login manager unless set), `REBOOT_SENTINEL`.

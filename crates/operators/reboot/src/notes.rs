@@ -12,8 +12,10 @@
 //! | `last-reboot` | agent, controller | how the last grant ended: it never starts again |
 //! | `reboot-waiting` | controller, agent | why the node does not reboot yet, and since when it wants to |
 //! | `reboot-paused` | anybody | the node is not to reboot, whoever wants it to |
+//!
+//! All under one [`Prefix`]. The constants here have the usual one.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -36,6 +38,35 @@ pub const PAUSED: &str = "reboot.bellerophon.io/reboot-paused";
 
 /// All of them.
 pub(crate) const ALL: [&str; 7] = [NEEDED, NOW, IN_PROGRESS, CORDONED, LAST, WAITING, PAUSED];
+
+/// What the names of all annotations begin with: `reboot.bellerophon.io`, unless controller, agents and people agree on another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prefix(Arc<str>);
+
+/// The usual one.
+const USUAL: &str = "reboot.bellerophon.io";
+
+impl Default for Prefix {
+    fn default() -> Self {
+        Self(USUAL.into())
+    }
+}
+
+impl Prefix {
+    /// Reads a prefix as annotations have it: a DNS subdomain.
+    pub fn read(text: &str) -> Option<Self> {
+        let is_part = |part: &str| {
+            let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+            !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
+        };
+        (text.len() <= 253 && text.split('.').all(is_part)).then(|| Self(text.into()))
+    }
+
+    /// A note under this prefix.
+    pub fn key(&self, note: &str) -> String {
+        format!("{}{}", self.0, note.strip_prefix(USUAL).unwrap_or(note))
+    }
+}
 
 /// The longest note that is read; ours are shorter.
 const LENGTH_MAX: usize = 512;
@@ -291,9 +322,9 @@ pub(crate) fn boot_id_of(node: &Node) -> Option<String> {
 }
 
 /// Our notes on a Node.
-pub(crate) fn of(node: &Node) -> impl Iterator<Item = (&'static str, String)> {
+pub(crate) fn of(node: &Node, prefix: &Prefix) -> impl Iterator<Item = (&'static str, String)> {
     let found = node.annotations();
-    ALL.into_iter().filter_map(|name| found.get(name).map(|text| (name, text.clone())))
+    ALL.into_iter().filter_map(|name| found.get(&prefix.key(name)).map(|text| (name, text.clone())))
 }
 
 /// A time in whole seconds, as notes have it.
@@ -353,6 +384,15 @@ mod tests {
         for (reason, ..) in REASONS {
             let waiting = Waiting { reason, since: at(7) };
             assert_eq!(waiting.to_string().parse(), Ok(waiting));
+        }
+    }
+
+    #[test]
+    fn prefix_is_that_of_annotations() {
+        let other = Prefix::read("maintenance.example.com").expect("a prefix");
+        assert_eq!((other.key(NEEDED).as_str(), Prefix::default().key(NOW).as_str()), ("maintenance.example.com/reboot-needed", NOW));
+        for wrong in ["", "a/b", "A.com", ".com", "a..b", "-a", "a-", "a b", &"a".repeat(254)] {
+            assert_eq!(Prefix::read(wrong), None, "{wrong:?}");
         }
     }
 

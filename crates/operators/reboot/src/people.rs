@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::{
     controller::{is_conflict, is_gone},
     ledger::{LEDGER, RebootLedger},
-    notes::{Fate, NEEDED, PAUSED, Stage},
+    notes::{Fate, NEEDED, PAUSED, Prefix, Stage},
     state::{Edit, NodeState},
 };
 
@@ -59,14 +59,102 @@ pub struct Row {
     pub last: Option<(String, Timestamp)>,
 }
 
-/// How every node stands.
-///
-/// # Errors
-/// The server refuses.
-pub async fn status(client: &Client) -> Result<Vec<Row>, PeopleError> {
-    let ledger = ledgers(client).get_opt(LEDGER).await.or_else(|error| if is_gone(&error) { Ok(None) } else { Err(error) })?;
-    let nodes = nodes(client).list(&ListParams::default()).await?;
-    Ok(nodes.items.iter().map(|node| row(&NodeState::of(node), ledger.as_ref())).collect())
+/// Somebody who looks at reboots and steers them.
+pub struct People {
+    client: Client,
+    prefix: Prefix,
+}
+
+impl People {
+    /// Speaks to a cluster whose controller and agents use this prefix.
+    pub fn new(client: Client, prefix: Prefix) -> Self {
+        Self { client, prefix }
+    }
+
+    /// How every node stands.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn status(&self) -> Result<Vec<Row>, PeopleError> {
+        let ledger = self.ledgers().get_opt(LEDGER).await.or_else(|error| if is_gone(&error) { Ok(None) } else { Err(error) })?;
+        let nodes = self.nodes().list(&ListParams::default()).await?;
+        Ok(nodes.items.iter().map(|node| row(&self.read(node), ledger.as_ref())).collect())
+    }
+
+    /// Asks for a reboot.
+    ///
+    /// # Errors
+    /// There is no such node, or the server refuses.
+    pub async fn request(&self, node: &str, reason: &str) -> Result<(), PeopleError> {
+        self.annotate(node, NEEDED, Some(&crate::notes::reason(reason))).await
+    }
+
+    /// Keeps a node from rebooting. One that is at it goes on.
+    ///
+    /// # Errors
+    /// There is no such node, or the server refuses.
+    pub async fn pause(&self, node: &str) -> Result<(), PeopleError> {
+        self.annotate(node, PAUSED, Some("")).await
+    }
+
+    /// Lets a paused node reboot again.
+    ///
+    /// # Errors
+    /// There is no such node, or the server refuses.
+    pub async fn resume(&self, node: &str) -> Result<(), PeopleError> {
+        self.annotate(node, PAUSED, None).await
+    }
+
+    /// Ends a node's grant, whatever became of the node, and frees its slot. A machine that was told already may still reboot.
+    ///
+    /// # Errors
+    /// The node holds no slot, or the server refuses.
+    pub async fn release(&self, node: &str, now: Timestamp) -> Result<(), PeopleError> {
+        for tried in 0..TRIES_MAX {
+            let ledger = self.ledgers().get_opt(LEDGER).await?;
+            let grant = ledger.as_ref().and_then(|ledger| ledger.spec.grants.iter().find(|grant| grant.node == node).cloned());
+            let Some((mut ledger, grant)) = ledger.zip(grant) else {
+                // Once its Node says that it ended, the controller may be the one who frees it.
+                return if tried == 0 { Err(PeopleError::NoGrant(node.to_owned())) } else { Ok(()) };
+            };
+            let found = self.nodes().get_opt(node).await?.map(|node| self.read(&node)).filter(|found| found.uid == grant.node_uid);
+            if let Some((found, id)) = found.zip(grant.id())
+                && !found.has_ended(&id)
+            {
+                let patch = Edit::end(&found, &id, Fate::Released, "", now).patch(&found);
+                match self.nodes().patch(node, &PatchParams::default(), &Patch::Merge(patch)).await {
+                    Err(error) if is_conflict(&error) || is_gone(&error) => continue,
+                    written => _ = written?,
+                }
+            }
+            ledger.free(&grant.id, now);
+            match self.ledgers().replace(LEDGER, &PostParams::default(), &ledger).await {
+                Err(error) if is_conflict(&error) => continue,
+                written => return written.map(drop).map_err(PeopleError::from),
+            }
+        }
+        Err(PeopleError::Busy(node.to_owned()))
+    }
+
+    async fn annotate(&self, node: &str, note: &str, text: Option<&str>) -> Result<(), PeopleError> {
+        let patch = json!({"metadata": {"annotations": {self.prefix.key(note): text}}});
+        match self.nodes().patch(node, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(error) if is_gone(&error) => Err(PeopleError::NoNode(node.to_owned())),
+            written => written.map(drop).map_err(PeopleError::from),
+        }
+    }
+
+    fn read(&self, node: &Node) -> NodeState {
+        NodeState::of(node, &self.prefix)
+    }
+
+    fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    fn ledgers(&self) -> Api<RebootLedger> {
+        Api::all(self.client.clone())
+    }
 }
 
 fn row(node: &NodeState, ledger: Option<&RebootLedger>) -> Row {
@@ -90,72 +178,4 @@ fn row(node: &NodeState, ledger: Option<&RebootLedger>) -> Row {
         holds_slot: grant.is_some(),
         last: node.last().map(|last| (last.result.as_str().to_owned(), last.at)),
     }
-}
-
-/// Asks for a reboot.
-///
-/// # Errors
-/// There is no such node, or the server refuses.
-pub async fn request(client: &Client, node: &str, reason: &str) -> Result<(), PeopleError> {
-    annotate(client, node, NEEDED, Some(&crate::notes::reason(reason))).await
-}
-
-/// Keeps a node from rebooting. One that is at it goes on.
-///
-/// # Errors
-/// There is no such node, or the server refuses.
-pub async fn pause(client: &Client, node: &str) -> Result<(), PeopleError> {
-    annotate(client, node, PAUSED, Some("")).await
-}
-
-/// Lets a paused node reboot again.
-///
-/// # Errors
-/// There is no such node, or the server refuses.
-pub async fn resume(client: &Client, node: &str) -> Result<(), PeopleError> {
-    annotate(client, node, PAUSED, None).await
-}
-
-/// Ends a node's grant, whatever became of the node, and frees its slot. A machine that was told already may still reboot.
-///
-/// # Errors
-/// The node holds no slot, or the server refuses.
-pub async fn release(client: &Client, node: &str, now: Timestamp) -> Result<(), PeopleError> {
-    for _ in 0..TRIES_MAX {
-        let Some(mut ledger) = ledgers(client).get_opt(LEDGER).await? else { return Err(PeopleError::NoGrant(node.to_owned())) };
-        let grant = ledger.spec.grants.iter().find(|grant| grant.node == node).cloned();
-        let Some(grant) = grant else { return Err(PeopleError::NoGrant(node.to_owned())) };
-        let found = nodes(client).get_opt(node).await?.map(|node| NodeState::of(&node)).filter(|found| found.uid == grant.node_uid);
-        if let Some((found, id)) = found.zip(grant.id())
-            && !found.has_ended(&id)
-        {
-            let patch = Edit::end(&found, &id, Fate::Released, "", now).patch(&found);
-            match nodes(client).patch(node, &PatchParams::default(), &Patch::Merge(patch)).await {
-                Err(error) if is_conflict(&error) || is_gone(&error) => continue,
-                written => _ = written?,
-            }
-        }
-        ledger.free(&grant.id, now);
-        match ledgers(client).replace(LEDGER, &PostParams::default(), &ledger).await {
-            Err(error) if is_conflict(&error) => continue,
-            written => return written.map(drop).map_err(PeopleError::from),
-        }
-    }
-    Err(PeopleError::Busy(node.to_owned()))
-}
-
-async fn annotate(client: &Client, node: &str, note: &str, text: Option<&str>) -> Result<(), PeopleError> {
-    let patch = json!({"metadata": {"annotations": {note: text}}});
-    match nodes(client).patch(node, &PatchParams::default(), &Patch::Merge(patch)).await {
-        Err(error) if is_gone(&error) => Err(PeopleError::NoNode(node.to_owned())),
-        written => written.map(drop).map_err(PeopleError::from),
-    }
-}
-
-fn nodes(client: &Client) -> Api<Node> {
-    Api::all(client.clone())
-}
-
-fn ledgers(client: &Client) -> Api<RebootLedger> {
-    Api::all(client.clone())
 }

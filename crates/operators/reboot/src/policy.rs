@@ -81,6 +81,9 @@ pub struct RebootPolicySpec {
     /// When it is the turn of control-plane nodes.
     #[serde(default)]
     pub control_plane: ControlPlane,
+    /// What asks for reboots, besides annotations.
+    #[serde(default)]
+    pub requests: Requests,
     /// What holds nodes back.
     #[serde(default)]
     pub blockers: Blockers,
@@ -132,6 +135,7 @@ impl Default for RebootPolicySpec {
             failure_threshold: three(),
             order: Order::default(),
             control_plane: ControlPlane::default(),
+            requests: Requests::default(),
             blockers: Blockers::default(),
             drain: Drain::default(),
             paused: false,
@@ -160,6 +164,43 @@ pub enum ControlPlane {
     First,
     /// As any other.
     Any,
+}
+
+/// What asks for reboots, besides annotations.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Requests {
+    /// The nodes that this query names want to reboot; none unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alerts: Option<NodeAlerts>,
+}
+
+/// A question to Prometheus that nodes answer.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeAlerts {
+    /// Where Prometheus is, such as `http://prometheus.monitoring:9090`.
+    #[schemars(length(min = 1, max = 1024), pattern(r"^https?://"))]
+    pub url: String,
+    /// Each series of its result names a node; a Prometheus that does not answer names none.
+    #[schemars(length(min = 1, max = 4096))]
+    pub query: String,
+    /// The label with the name of the node; a port behind it is left out.
+    #[serde(default = "node")]
+    #[schemars(length(min = 1, max = 256))]
+    pub label: String,
+    /// How long after the end of its last reboot a node is not asked again: alerts go on for a while after their cause is gone.
+    #[serde(default = "an_hour")]
+    #[schemars(range(min = 60, max = 604_800))]
+    pub repeat_after_seconds: i64,
+}
+
+fn node() -> String {
+    "node".into()
+}
+
+fn an_hour() -> i64 {
+    3600
 }
 
 /// What holds nodes back.

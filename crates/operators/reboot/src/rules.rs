@@ -72,6 +72,11 @@ impl Rules {
         Self { policy, generation, spec, selector, hours, invalid }
     }
 
+    /// Whether Prometheus is asked who needs a reboot.
+    pub(crate) fn asks(&self) -> bool {
+        self.invalid.is_none() && self.spec.requests.alerts.is_some()
+    }
+
     pub(crate) fn selects(&self, node: &NodeState) -> bool {
         self.selector.matches(&node.labels)
     }

@@ -20,7 +20,8 @@ use serde_json::{Value, json};
 use crate::{
     ledger::Grant,
     notes::{
-        self, CORDONED, Ended, Fate, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, Order, PAUSED, Progress, Stage, Unreadable, WAITING, Waiting,
+        self, CORDONED, Ended, Fate, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, Order, PAUSED, Prefix, Progress, Stage, Unreadable, WAITING,
+        Waiting,
     },
 };
 
@@ -40,6 +41,8 @@ pub(crate) struct NodeState {
     /// Somebody deleted it.
     pub(crate) going: bool,
     pub(crate) notes: Notes,
+    /// Under which our notes are.
+    pub(crate) prefix: Prefix,
 }
 
 /// Our notes on a Node, each read once.
@@ -71,10 +74,10 @@ impl Notes {
 }
 
 impl NodeState {
-    pub(crate) fn of(node: &Node) -> Self {
+    pub(crate) fn of(node: &Node, prefix: &Prefix) -> Self {
         let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let mut notes = Notes::default();
-        notes::of(node).for_each(|(note, text)| notes.put(note, Some(text)));
+        notes::of(node, prefix).for_each(|(note, text)| notes.put(note, Some(text)));
         Self {
             name: node.name_any(),
             uid: node.uid().unwrap_or_default(),
@@ -85,11 +88,17 @@ impl NodeState {
             unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default(),
             going: node.metadata.deletion_timestamp.is_some(),
             notes,
+            prefix: prefix.clone(),
         }
     }
 
+    /// Whether one version of a Node means something else than another.
+    pub(crate) fn changed(old: &Node, new: &Node, prefix: &Prefix) -> bool {
+        Self::of(old, prefix).differs(&Self::of(new, prefix))
+    }
+
     /// Whether anything but the version differs.
-    pub(crate) fn differs(mut self, other: &Self) -> bool {
+    fn differs(mut self, other: &Self) -> bool {
         self.version.clone_from(&other.version);
         self != *other
     }
@@ -244,7 +253,8 @@ impl Edit {
 
     /// A merge patch that only the version it was made from takes.
     pub(crate) fn patch(&self, node: &NodeState) -> Value {
-        let mut patch = json!({"metadata": {"uid": node.uid, "resourceVersion": node.version, "annotations": self.notes}});
+        let notes: BTreeMap<String, &Option<String>> = self.notes.iter().map(|(note, text)| (node.prefix.key(note), text)).collect();
+        let mut patch = json!({"metadata": {"uid": node.uid, "resourceVersion": node.version, "annotations": notes}});
         if let Some(unschedulable) = self.unschedulable {
             // Absent is how a schedulable node reads.
             patch["spec"] = json!({"unschedulable": if unschedulable { json!(true) } else { Value::Null }});
@@ -267,6 +277,10 @@ mod tests {
                 "conditions": [{"type": "Ready", "status": "True"}]},
         }))
         .expect("a node")
+    }
+
+    fn read(node: &Node) -> NodeState {
+        NodeState::of(node, &Prefix::default())
     }
 
     fn merge(value: &mut Value, patch: &Value) {
@@ -293,7 +307,7 @@ mod tests {
         for unschedulable in [true, false] {
             for cut in 0..=notes.len() {
                 let before = node(unschedulable, &notes[..cut]);
-                let state = NodeState::of(&before);
+                let state = read(&before);
                 for edit in [
                     Edit::claim(&state, &id, "b-1", now),
                     Edit::commit(&progress),
@@ -304,7 +318,7 @@ mod tests {
                 ] {
                     let mut value = json!(before);
                     merge(&mut value, &edit.patch(&state));
-                    let patched = NodeState::of(&serde_json::from_value(value.clone()).expect("a node"));
+                    let patched = read(&serde_json::from_value(value.clone()).expect("a node"));
                     let mut edited = state.clone();
                     edited.apply(&edit);
                     assert_eq!(patched, edited, "{edit:?}");
@@ -318,7 +332,7 @@ mod tests {
     fn only_what_we_cordoned_is_uncordoned() {
         let id = GrantId::read("g-1").expect("an id");
         for (before, after) in [(false, false), (true, true)] {
-            let mut state = NodeState::of(&node(before, &[]));
+            let mut state = read(&node(before, &[]));
             state.apply(&Edit::claim(&state, &id, "b-1", Timestamp::UNIX_EPOCH));
             assert!(state.unschedulable);
             state.apply(&Edit::end(&state, &id, Fate::Done, "", Timestamp::UNIX_EPOCH));
@@ -330,15 +344,15 @@ mod tests {
     fn request_comes_back_when_its_grant_came_to_nothing() {
         let id = GrantId::read("g-1").expect("an id");
         let end = |state: &mut NodeState, fate| state.apply(&Edit::end(state, &id, fate, "kernel", Timestamp::UNIX_EPOCH));
-        let mut state = NodeState::of(&node(false, &[]));
+        let mut state = read(&node(false, &[]));
         end(&mut state, Fate::DrainTimedOut);
         assert_eq!((state.needed(), state.last().map(|last| last.failures)), (Some("kernel"), Some(1)));
         end(&mut state, Fate::NotClaimed);
         assert_eq!(state.last().map(|last| last.failures), Some(2));
-        let mut state = NodeState::of(&node(false, &[(NEEDED, "another")]));
+        let mut state = read(&node(false, &[(NEEDED, "another")]));
         end(&mut state, Fate::Expired);
         assert_eq!(state.needed(), Some("another"), "what was asked meanwhile stays");
-        let mut state = NodeState::of(&node(false, &[]));
+        let mut state = read(&node(false, &[]));
         end(&mut state, Fate::Done);
         assert_eq!((state.needed(), state.last().map(|last| last.failures)), (None, Some(0)));
     }

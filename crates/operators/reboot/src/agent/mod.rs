@@ -37,7 +37,7 @@ use self::{
 use crate::{
     controller::{is_conflict, is_gone},
     ledger::{Grant, LEDGER, RebootLedger},
-    notes::{Fate, GrantId, Progress, Reason, Waiting},
+    notes::{Fate, GrantId, Prefix, Progress, Reason, Waiting},
     state::{Edit, NodeState},
 };
 
@@ -67,16 +67,17 @@ pub struct AgentOptions {
 }
 
 /// The controllers of these agents, one for each node. Each watches its own Node and nothing else.
-pub fn agents(setup: &Setup, agents: Vec<AgentOptions>) -> Vec<Controller> {
+pub fn agents(setup: &Setup, prefix: &Prefix, agents: Vec<AgentOptions>) -> Vec<Controller> {
     let (events, options, figures) = (setup.recorder(crate::AGENT.name), setup.options(crate::AGENT.name), Figures::new());
     figures.register(&options.metrics);
     let controller = |agent: AgentOptions| {
         let fields = Some(format!("metadata.name={}", agent.node));
         let nodes = setup.cluster_informer_with::<Node>(InformerOptions { fields, ..InformerOptions::default() });
         let (client, clock, events, figures) = (setup.client.clone(), setup.clock, events.clone(), figures.clone());
-        let agent = Arc::new(Agent { client, clock, events, figures, options: agent });
+        let agent = Arc::new(Agent { client, clock, events, figures, prefix: prefix.clone(), options: agent });
+        let prefix = prefix.clone();
         Controller::of(&nodes)
-            .with_predicate(Predicate::changed(|old, new| NodeState::of(old).differs(&NodeState::of(new))))
+            .with_predicate(Predicate::changed(move |old, new| NodeState::changed(old, new, &prefix)))
             .with_options(ControllerOptions { workers: 1, ..options.clone() })
             .reconcile_with(move |request| agent.clone().reconcile(request))
     };
@@ -88,6 +89,7 @@ struct Agent {
     clock: WallClock,
     events: EventRecorder,
     figures: Figures,
+    prefix: Prefix,
     options: AgentOptions,
 }
 
@@ -103,7 +105,7 @@ impl Agent {
     async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
         let Some(object) = request.object.as_deref().filter(|_| request.key.name == self.options.node) else { return Ok(Outcome::Done) };
         let Some(boot) = self.options.machine.boot_id()? else { return Ok(Outcome::RequeueAfter(LOOK_EVERY)) };
-        let (nodes, mut node) = (Api::<Node>::all(self.client.clone()), NodeState::of(object));
+        let (nodes, mut node) = (Api::<Node>::all(self.client.clone()), NodeState::of(object, &self.prefix));
         for _ in 0..STEPS_MAX {
             let (edit, note) = match self.step(&node, &boot).await? {
                 Next::Stop(outcome) => return Ok(outcome),
@@ -119,7 +121,7 @@ impl Agent {
                 info!(node = node.name, reason = note.reason, "{}", note.note);
                 self.events.event(object, note);
             }
-            node = NodeState::of(&written);
+            node = NodeState::of(&written, &self.prefix);
         }
         Ok(Outcome::RequeueAfter(SOON))
     }

@@ -3,29 +3,20 @@
 //! In: rules with blockers, nodes that want to reboot. Out: nodes held by pods, policies held by alerts.
 //! Holds: nothing is asked unless a node of the policy waits; a Prometheus that does not answer holds.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::BTreeSet;
 
-use http_body_util::{BodyExt as _, Limited};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::LabelSelector};
-use kube::{Api, Client, Config, api::ListParams, client::Body, core::Selector};
-use serde::Deserialize;
-use tokio::time::timeout;
+use kube::{Api, Client, api::ListParams, core::Selector};
 use tracing::warn;
 
-use super::plan::{Held, Nodes};
+use super::{
+    plan::{Held, Nodes},
+    prometheus,
+};
 use crate::{policy::Alerts, rules::Rules};
 
 /// Pods a page.
 const PAGE: u32 = 500;
-
-/// How long Prometheus has to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How much of an answer is read.
-const ANSWER_MAX: usize = 1 << 20;
 
 /// Asks what the rules want to know.
 ///
@@ -69,10 +60,10 @@ async fn nodes_with(client: &Client, selector: &LabelSelector) -> Result<Option<
 
 /// Whether Prometheus answers, and with nothing.
 async fn is_quiet(alerts: &Alerts, policy: &str) -> bool {
-    let found = timeout(PATIENCE, query(alerts)).await.unwrap_or_else(|_| Err("it does not answer".into()));
-    match found {
+    match prometheus::ask(&alerts.url, &alerts.query).await {
         Ok(found) if found.is_empty() => true,
         Ok(found) => {
+            let found: Vec<&str> = found.iter().map(|series| series.get("alertname").map_or("a series", String::as_str)).collect();
             warn!(policy, alerts = ?found, "alerts hold reboots");
             false
         }
@@ -83,49 +74,18 @@ async fn is_quiet(alerts: &Alerts, policy: &str) -> bool {
     }
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    data: Data,
-}
-
-#[derive(Deserialize)]
-struct Data {
-    result: Vec<Series>,
-}
-
-#[derive(Deserialize)]
-struct Series {
-    #[serde(default)]
-    metric: BTreeMap<String, String>,
-}
-
-/// The names of what a query finds.
-async fn query(alerts: &Alerts) -> Result<Vec<String>, String> {
-    let url = alerts.url.parse().map_err(|_| "not a URL".to_owned())?;
-    // Any HTTP server can be asked by a client without credentials.
-    let client = Client::try_from(Config::new(url)).map_err(|error| error.to_string())?;
-    let request = http::Request::get(format!("/api/v1/query?query={}", escaped(&alerts.query))).body(Body::empty());
-    let answer = client.send(request.map_err(|error| error.to_string())?).await.map_err(|error| error.to_string())?;
-    if !answer.status().is_success() {
-        return Err(format!("it answers {}", answer.status()));
-    }
-    let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await.map_err(|error| error.to_string())?.to_bytes();
-    let answer: Answer = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
-    Ok(answer.data.result.into_iter().map(|mut series| series.metric.remove("alertname").unwrap_or_else(|| "a series".into())).collect())
-}
-
-/// A query as part of a URL.
-fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::prometheus::tests::{TWO, serve},
+        *,
+    };
 
-    #[test]
-    fn queries_are_escaped() {
-        assert_eq!(escaped(r#"ALERTS{alertstate="firing"} > 0"#), "ALERTS%7Balertstate%3D%22firing%22%7D%20%3E%200");
+    #[tokio::test]
+    async fn only_an_answer_without_a_result_lets_go() {
+        for (status, body, quiet) in [("200 OK", r#"{"data":{"result":[]}}"#, true), ("200 OK", TWO, false), ("404 Not Found", "", false)] {
+            let (url, _asked) = serve(status, body.into()).await;
+            assert_eq!(is_quiet(&Alerts { url, query: "up".into() }, "all").await, quiet, "{status} {body}");
+        }
     }
 }

@@ -3,10 +3,12 @@
 //! In: nodes, policies, the ledger. Out: grants, and one reason for every node that waits.
 //! Holds: see [`plan`](self::plan) for what is allowed, [`pass`] for the order of reads and writes.
 
+mod asked; // reboots that alerts ask for
 mod held; // what holds nodes back from outside
 mod metrics; // what a scrape tells
 mod pass; // one look at the cluster, and what follows
 pub(crate) mod plan; // who may reboot now
+mod prometheus; // one question, one answer
 mod report; // what policies say of their pools
 mod standing; // how one grant stands
 #[cfg(test)]
@@ -22,12 +24,14 @@ pub(crate) use self::pass::{is_conflict, is_gone};
 use self::{metrics::Figures, pass::Watchman};
 use crate::{
     ledger::{LEDGER, RebootLedger},
+    notes::Prefix,
     policy::RebootPolicy,
     state::NodeState,
 };
 
-/// The controller. Every change leads to one key, so that the whole cluster is looked at in one place, one pass at a time.
-pub(crate) fn controller(setup: &Setup, own_node: Option<String>) -> Controller {
+/// The controller, which lets its own node reboot last. Every change leads to one key, so that the whole cluster is looked at in one
+/// place, one pass at a time.
+pub fn controller(setup: &Setup, prefix: Prefix, own_node: Option<String>) -> Controller {
     let (ledgers, policies) = (setup.cluster_informer::<RebootLedger>(), setup.cluster_informer::<RebootPolicy>());
     let nodes = setup.cluster_informer::<Node>();
     let options = setup.options(crate::OPERATOR.name);
@@ -38,11 +42,12 @@ pub(crate) fn controller(setup: &Setup, own_node: Option<String>) -> Controller 
         nodes: nodes.lister(),
         policies: policies.lister(),
         own_node,
+        prefix: prefix.clone(),
         figures: Figures::register(&options.metrics),
         memory: Mutex::default(),
     });
     // A kubelet tells every few minutes that nothing changed.
-    let matters = Predicate::changed(|old: &Node, new: &Node| NodeState::of(old).differs(&NodeState::of(new)));
+    let matters = Predicate::changed(move |old: &Node, new: &Node| NodeState::changed(old, new, &prefix));
     Controller::of(&ledgers)
         .watches_if(&nodes, matters, |_| vec![ObjectKey::cluster(LEDGER)])
         .watches_if(&policies, Predicate::generation_changed(), |_| vec![ObjectKey::cluster(LEDGER)])

@@ -21,13 +21,14 @@ use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
 use super::{
-    held,
+    asked, held,
     metrics::Figures,
     plan::{Back, Deed, Nodes, Plan, Told, View, free, plan},
     report,
 };
 use crate::{
     ledger::{LEDGER, RebootLedger, RebootLedgerSpec},
+    notes::Prefix,
     policy::RebootPolicy,
     rules::Rules,
     state::NodeState,
@@ -42,6 +43,9 @@ const APART: Duration = Duration::from_secs(1);
 /// While anything is under way or waits, time alone may change the plan.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// How often Prometheus is asked which nodes need a reboot.
+const ASK_EVERY: Duration = Duration::from_secs(60);
+
 /// How soon to look again when somebody else was faster.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -54,6 +58,8 @@ pub(crate) struct Watchman {
     pub(crate) policies: Lister<RebootPolicy>,
     /// The node this controller runs on, if it knows.
     pub(crate) own_node: Option<String>,
+    /// Under which notes are written.
+    pub(crate) prefix: Prefix,
     pub(crate) figures: Figures,
     pub(crate) memory: Mutex<Memory>,
 }
@@ -65,6 +71,8 @@ pub(crate) struct Memory {
     nodes: Nodes,
     back: Back,
     last: Option<Instant>,
+    /// When Prometheus was last asked who needs a reboot.
+    asked: Option<Instant>,
 }
 
 impl Watchman {
@@ -78,6 +86,7 @@ impl Watchman {
         }
         self.memory().last = Some(Instant::now());
         let Some(ledger) = request.object.clone() else { return self.open(request.writes()).await };
+        self.take_requests(request.writes()).await?;
         let plan = self.look(&ledger).await?;
         self.apply(request.writes(), plan).await
     }
@@ -90,6 +99,19 @@ impl Watchman {
             Err(error) => return Err(error.into()),
         }
         Ok(Outcome::RequeueAfter(SOON))
+    }
+
+    /// Writes the requests of alerts. The nodes are looked at again when they have changed.
+    async fn take_requests(&self, writes: &Writes) -> Result<(), Failure> {
+        let rules = Rules::of_all(self.policies.list().iter().map(|policy| &**policy));
+        let asked = self.memory().asked;
+        if !rules.iter().any(Rules::asks) || asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
+            return Ok(());
+        }
+        self.memory().asked = Some(Instant::now());
+        let nodes = self.nodes();
+        let requests = asked::by_alerts(&rules, &nodes, self.clock.now()).await;
+        self.do_all(writes, &nodes, requests).await.map(drop)
     }
 
     /// Reads and plans.
@@ -115,7 +137,7 @@ impl Watchman {
             .await?;
         for (name, node) in fresh {
             match node {
-                Some(node) => _ = nodes.insert(name, Arc::new(NodeState::of(&node))),
+                Some(node) => _ = nodes.insert(name, Arc::new(NodeState::of(&node, &self.prefix))),
                 None => _ = nodes.remove(&name),
             }
         }
@@ -138,6 +160,7 @@ impl Watchman {
 
     async fn apply(&self, writes: &Writes, (nodes, plan): (Nodes, Plan)) -> ReconcileResult {
         let is_pending = plan.is_pending();
+        let asks = self.policies.list().iter().any(|policy| policy.spec.requests.alerts.is_some());
         let mut all_done = self.do_all(writes, &nodes, plan.deeds).await?;
         if let Some(wanted) = &plan.ledger {
             match self.ledgers().replace(LEDGER, &PostParams::default(), wanted).await {
@@ -154,6 +177,7 @@ impl Watchman {
         Ok(match (all_done, is_pending) {
             (false, _) => Outcome::RequeueAfter(SOON),
             (true, true) => Outcome::RequeueAfter(LOOK_EVERY),
+            (true, false) if asks => Outcome::RequeueAfter(ASK_EVERY),
             (true, false) => Outcome::Done,
         })
     }
@@ -192,6 +216,7 @@ impl Watchman {
                 self.figures.ended(fate);
                 (EventType::Warning, fate.as_str(), "TakeBack", format!("Node {} did not reboot, and its slot is free", node.name))
             }
+            Some(Told::Asked { why }) => (EventType::Normal, "RebootRequired", "Request", why),
             Some(Told::Waits { reason }) => {
                 (EventType::Normal, "RebootWaiting", "Wait", format!("{}: {}", reason.as_str(), reason.words()))
             }
@@ -212,7 +237,7 @@ impl Watchman {
         let read = |key: ObjectKey| {
             let version = self.nodes.resource_version_of(&key)?;
             let known = before.get(&key.name).filter(|known| known.version == version).cloned();
-            Some((key.name.clone(), known.or_else(|| self.nodes.get(&key).map(|node| Arc::new(NodeState::of(&node))))?))
+            Some((key.name.clone(), known.or_else(|| self.nodes.get(&key).map(|node| Arc::new(NodeState::of(&node, &self.prefix))))?))
         };
         let nodes: Nodes = self.nodes.keys().into_iter().filter_map(read).collect::<BTreeMap<_, _>>();
         self.memory().nodes.clone_from(&nodes);

@@ -69,6 +69,7 @@ pub(crate) enum Told {
     Granted { id: String },
     Ended { fate: notes::Fate },
     Waits { reason: Reason },
+    Asked { why: String },
 }
 
 /// What is known of a pool.

@@ -1,16 +1,17 @@
 //! A cluster with simulated nodes, the controller's account and that of the agents, and somebody who watches.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
 };
 
-use bellerophon::{Entropy, ManagerOptions};
+use bellerophon::{Entropy, ManagerOptions, WallClock};
 use bellerophon_cluster::Nodes;
 use bellerophon_operator::{RunOptions, manager, manager_of, rights_of};
-use bellerophon_reboot::{AGENT, IN_PROGRESS, LAST, NEEDED, NOW, OPERATOR, RebootLedger, agents, simulated};
+use bellerophon_reboot::{AGENT, IN_PROGRESS, NEEDED, NOW, OPERATOR, Prefix, RebootLedger, agents, simulated};
 use bellerophon_testkit::{Account, World, until};
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, pin_mut};
+use jiff::SignedDuration;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node, policy::v1::PodDisruptionBudget};
 use kube::{
     Api, Client, ResourceExt as _,
@@ -23,6 +24,23 @@ use tokio_util::sync::CancellationToken;
 thread_local! {
     /// The simulated nodes of the world that this test runs: what agents reboot. Tests run on one thread each.
     static NODES: RefCell<Option<Nodes>> = const { RefCell::new(None) };
+
+    /// Which nodes were told to reboot, in which of their boots.
+    static TOLD: RefCell<BTreeSet<(String, Option<String>)>> = const { RefCell::new(BTreeSet::new()) };
+
+    /// The clock of the agents, if it is another than the cluster's.
+    static CLOCK: Cell<Option<WallClock>> = const { Cell::new(None) };
+}
+
+/// In how many of its boots a node was told to reboot.
+pub(crate) fn told(node: &str) -> usize {
+    TOLD.with_borrow(|told| told.iter().filter(|(name, _)| name == node).count())
+}
+
+/// Agents that are started from now on have clocks that are so many seconds fast.
+pub(crate) fn set_clocks_off(seconds: i64) {
+    let now = WallClock::system().now() + SignedDuration::from_secs(seconds);
+    CLOCK.set(Some(WallClock::starting_at(now)));
 }
 
 /// A cluster that knows reboots, and the two accounts.
@@ -37,6 +55,7 @@ impl Rig {
         let world = World::with_nodes(nodes).await;
         world.define((OPERATOR.definitions)()).await;
         NODES.with_borrow_mut(|known| *known = world.cluster().nodes().cloned());
+        TOLD.with_borrow_mut(BTreeSet::clear);
         let controller = world.account("reboot", &rights_of(&OPERATOR)).await;
         let agents = world.account("reboot-agent", &rights_of(&AGENT)).await;
         Self { world, controller, agents }
@@ -69,7 +88,7 @@ pub(crate) fn is_idle(node: &Node) -> bool {
     [NEEDED, NOW, IN_PROGRESS].iter().all(|note| !node.annotations().contains_key(*note))
 }
 
-fn options() -> RunOptions {
+pub(crate) fn options() -> RunOptions {
     RunOptions { manager: ManagerOptions { entropy: Entropy::seeded(3), ..Default::default() }, ..Default::default() }
 }
 
@@ -82,13 +101,19 @@ pub(crate) fn run(client: Client, stop: CancellationToken) -> BoxFuture<'static,
     .boxed()
 }
 
+/// The simulated nodes of the world that this test made.
+pub(crate) fn simulated_nodes() -> Nodes {
+    NODES.with_borrow(Clone::clone).expect("a world was made on this thread")
+}
+
 /// An agent for each node.
 pub(crate) fn run_agents(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
-    let nodes = NODES.with_borrow(Clone::clone).expect("a world was made on this thread");
+    let nodes = simulated_nodes();
     async move {
         let (ask, tell) = (nodes.clone(), nodes.clone());
         let each = simulated(nodes.names(), move |node| ask.boot_id(node), move |node| tell.reboot(node));
-        let manager = manager_of(client, options(), |setup| Ok(agents(setup, each))).map_err(|error| error.to_string())?;
+        let manager =
+            manager_of(client, options(), |setup| Ok(agents(setup, &Prefix::default(), each))).map_err(|error| error.to_string())?;
         manager.run(stop).await.map_err(|error| error.to_string())
     }
     .boxed()
@@ -110,6 +135,12 @@ pub(crate) fn deployment(name: &str, replicas: i32) -> Value {
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
         "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}},
     })
+}
+
+/// A disruption budget for the pods of a deployment.
+pub(crate) fn budget(deployment: &str, mut spec: Value) -> Value {
+    spec["selector"] = json!({"matchLabels": {"app": deployment}});
+    json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": deployment}, "spec": spec})
 }
 
 /// Asks for a reboot of one node, or of all.
@@ -182,9 +213,13 @@ async fn watch_nodes(nodes: &Api<Node>, seen: &watch::Sender<Seen>, limit: usize
         let events = nodes.watch(&WatchParams::default(), &version).await.expect("a watch");
         pin_mut!(events);
         while let Some(Ok(event)) = events.next().await {
-            let (WatchEvent::Added(node) | WatchEvent::Modified(node)) = event else { continue };
+            let (WatchEvent::Added(node) | WatchEvent::Modified(node) | WatchEvent::Deleted(node)) = &event else { continue };
             version = node.resource_version().unwrap_or_default();
             let name = node.name_any();
+            if matches!(event, WatchEvent::Deleted(_)) {
+                away.remove(&name);
+                continue;
+            }
             let at_it = [NOW, IN_PROGRESS].iter().any(|note| node.annotations().contains_key(*note));
             // A node whose reboot was reported is away until its kubelet has told of it.
             if at_it {
@@ -193,13 +228,12 @@ async fn watch_nodes(nodes: &Api<Node>, seen: &watch::Sender<Seen>, limit: usize
                 away.remove(&name)
             };
             assert!(away.len() <= limit, "{away:?} are more than {limit}");
-            let boot = boot_of(&node);
+            let boot = boot_of(node);
             let booted = boots.insert(name, boot.clone()).is_some_and(|before| before != boot);
             seen.send_modify(|seen| {
                 seen.most_at_once = seen.most_at_once.max(away.len());
                 seen.reboots += usize::from(booted);
             });
-            debug_assert!(!booted || at_it || node.annotations().contains_key(LAST));
         }
     }
 }

@@ -1,8 +1,4 @@
-//! The Reboot operator on whole clusters, with exactly its rights, in virtual time.
-//!
-//! What is judged is what the cluster shows at every revision, from outside.
-
-mod rig; // a cluster, its controller and its agents
+//! What it promises, undisturbed and with one fault at a time.
 
 use std::time::Duration;
 
@@ -12,14 +8,14 @@ use k8s_openapi::api::core::v1::{Event, Node};
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use crate::rig::{Rig, Witness, annotate, boots, deployment, is_idle, policy, request, run};
+use crate::rig::{self, Rig, Witness, annotate, boots, budget, deployment, is_idle, policy, request, run};
 
 #[tokio::test(start_paused = true)]
 async fn marked_nodes_reboot_one_after_another_and_workloads_keep_their_budget() {
     let rig = Rig::new(4).await;
     rig.world.apply(policy(json!({"maxUnavailable": 1}))).await;
     rig.world.apply(deployment("web", 3)).await;
-    rig.world.apply(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"}, "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}})).await;
+    rig.world.apply(budget("web", json!({"minAvailable": 2}))).await;
     rig.until_available("web", 3).await;
     let before = boots(&rig.world).await;
     let witness = Witness::watch(&rig.world, 1);
@@ -65,7 +61,7 @@ async fn drain_names_the_budget_and_gives_the_slot_back() {
     let rig = Rig::new(2).await;
     rig.world.apply(policy(json!({"maxUnavailable": 1, "drain": {"timeoutSeconds": 60}}))).await;
     rig.world.apply(deployment("web", 1)).await;
-    rig.world.apply(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "stuck"}, "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}}})).await;
+    rig.world.apply(budget("web", json!({"maxUnavailable": 0}))).await;
     rig.until_available("web", 1).await;
     let (controller, agents) = (Subject::start(run, &rig.controller), Subject::start(rig::run_agents, &rig.agents));
     request(&rig.world, None).await;
@@ -83,7 +79,7 @@ async fn drain_names_the_budget_and_gives_the_slot_back() {
     rig.world.pass(Duration::from_secs(60)).await;
     let events = rig.world.all::<Event>().list(&Default::default()).await.expect("events").items;
     let named = |event: &Event| {
-        event.reason.as_deref() == Some("BlockedByPDB") && event.message.as_deref().is_some_and(|text| text.contains("budget stuck"))
+        event.reason.as_deref() == Some("BlockedByPDB") && event.message.as_deref().is_some_and(|text| text.contains("budget web"))
     };
     assert!(events.iter().any(named), "people are told which: {events:?}");
     controller.stop().await;
@@ -184,7 +180,7 @@ async fn two_controllers_at_once_spend_no_slot_twice() {
 #[tokio::test(start_paused = true)]
 async fn crash_after_any_write_changes_nothing_in_the_end() {
     let world = async || {
-        let rig = Rig::new(2).await;
+        let rig = Rig::new(1).await;
         let mut rules = bellerophon_operator::rights_of(&bellerophon_reboot::OPERATOR);
         rules.extend(bellerophon_operator::rights_of(&bellerophon_reboot::AGENT));
         let account = rig.world.account("everything", &rules).await;
@@ -193,7 +189,7 @@ async fn crash_after_any_write_changes_nothing_in_the_end() {
     };
     let settled = async |world: &World| {
         let ledgers = world.all::<RebootLedger>();
-        until(&world.all::<Node>(), "both have rebooted", |nodes| nodes.iter().all(is_idle)).await;
+        until(&world.all::<Node>(), "it has rebooted", |nodes| nodes.iter().all(is_idle)).await;
         until(&ledgers, "all slots are free", |ledgers| ledgers.iter().all(|ledger| ledger.spec.grants.is_empty())).await;
         let nodes = world.all::<Node>().list(&Default::default()).await.expect("nodes").items;
         let told = |node: &Node| {
@@ -204,5 +200,5 @@ async fn crash_after_any_write_changes_nothing_in_the_end() {
         format!("{:?}, {reboots} reboots", nodes.iter().map(told).collect::<Vec<_>>())
     };
     let crashes = survives_any_crash(rig::run_both, world, settled).await;
-    assert!(crashes >= 10, "a rollout of two nodes writes more than {crashes} times");
+    assert!(crashes >= 8, "a rollout of one node writes more than {crashes} times");
 }
