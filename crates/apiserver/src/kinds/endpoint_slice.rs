@@ -34,11 +34,6 @@ fn default(slice: &mut Object) {
             t.remove("topology.kubernetes.io/zone");
         });
     }
-    for list in ["endpoints", "ports"] {
-        if slice.body.is_empty_at(list) {
-            slice.body.insert(list.into(), Value::Null);
-        }
-    }
 }
 
 fn validate(slice: &Object, out: &mut Vec<FieldError>) {
@@ -161,8 +156,6 @@ mod tests {
         assert_eq!(wrong, [""; 0]);
         assert_eq!(slice.body["endpoints"], json!([{"addresses": ["192.0.2.10"], "conditions": {}}]));
         assert_eq!(slice.body["ports"], json!([{"name": "", "protocol": "TCP", "port": 8080}]));
-        let (empty, _) = create(&ENDPOINT_SLICE, json!({"addressType": "IPv4", "endpoints": []}));
-        assert_eq!((&empty.body["endpoints"], &empty.body["ports"]), (&Value::Null, &Value::Null));
     }
 
     #[test]

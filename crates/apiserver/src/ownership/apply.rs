@@ -212,6 +212,7 @@ impl Tracker<'_> {
         {
             *last = last_applied_text(config);
         }
+        self.settle(&mut object);
         object.meta.managed_fields.clear();
         // Times move only together with something else.
         let unchanged =
@@ -293,7 +294,7 @@ fn last_applied_text(config: &Value) -> String {
     format!("{config}\n")
 }
 
-fn without_times(entries: &[Value]) -> Vec<Value> {
+pub(super) fn without_times(entries: &[Value]) -> Vec<Value> {
     let strip = |entry: &Value| {
         let mut entry = entry.clone();
         if let Value::Object(map) = &mut entry {

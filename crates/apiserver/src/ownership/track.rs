@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Difference, Element, FieldSet, Filter, Node, Operation, Owner, cap_updaters, compare::Fates, read_owners, schema::Atom, write_owners,
+    Difference, Element, FieldSet, Filter, Node, Operation, Owner, apply::without_times, cap_updaters, compare::Fates, read_owners,
+    schema::Atom, write_owners,
 };
 use crate::{
     object::{Object, ObjectMeta, Time},
@@ -31,6 +32,7 @@ impl Tracker<'_> {
         let mut owners = self.owners_before(old, new);
         new.meta.managed_fields.clear();
         if owners.is_empty() && old.is_some() {
+            self.settle(new);
             return;
         }
         let owner = self.owner(&self.manager, Operation::Update);
@@ -41,7 +43,23 @@ impl Tracker<'_> {
             None => self.book(&mut owners, owner, &empty(self.resource), seen),
         }
         cap_updaters(&mut owners);
-        new.meta.managed_fields = write_owners(owners);
+        self.settle(new);
+        let owners = write_owners(owners);
+        // Times move only together with something else: a list that was sent empty and is stored as none is no change.
+        let unchanged = |old: &Object| old.body == new.body && metadata(&old.meta, &new.meta).is_none();
+        new.meta.managed_fields = match old {
+            Some(old) if unchanged(old) && without_times(&old.meta.managed_fields) == without_times(&owners) => {
+                old.meta.managed_fields.clone()
+            }
+            _ => owners,
+        };
+    }
+
+    /// Makes of a written object what storage can keep of it.
+    pub(super) fn settle(&self, object: &mut Object) {
+        if let Node::Struct(ty, _) = root(self.resource) {
+            types::settle(ty, &mut object.body);
+        }
     }
 
     /// The owners that the write starts from: those it sends, or else those the object had.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json, map::Entry};
 
 use super::{
     Field, Item, Shape, Type, base64,
-    normal::{Storage, fill, zero, zero_object},
+    normal::{fill, zero, zero_object},
     place::{Place, Step},
     quantity::Quantity,
     table::{SCHEMA, TYPES},
@@ -47,8 +47,7 @@ pub(crate) fn decode(ty: &'static Type, value: Value) -> Result<Decoded, String>
 /// # Errors
 /// A value of the wrong type, in the words of Go's decoder.
 pub(crate) fn decode_node(ty: &'static Type, root: Node<'_>) -> Result<Decoded, String> {
-    let storage = if ["CustomResourceDefinition", "APIService"].contains(&ty.name()) { Storage::Json } else { Storage::Protobuf };
-    let mut decoder = Decoder { storage, strict: Vec::new(), first_error: None, nested: None };
+    let mut decoder = Decoder { strict: Vec::new(), first_error: None, nested: None };
     let object = match root {
         Node::Null => zero_object(ty),
         Node::Object(members) => decoder.object(ty, members, None)?,
@@ -61,7 +60,6 @@ pub(crate) fn decode_node(ty: &'static Type, root: Node<'_>) -> Result<Decoded, 
 }
 
 struct Decoder {
-    storage: Storage,
     strict: Vec<String>,
     /// The first value of a wrong type; reading goes on behind it.
     first_error: Option<String>,
@@ -85,7 +83,7 @@ impl Decoder {
             let field = &ty.fields()[position];
             let place = Place::below(place, Step::Field(ty, field));
             if let Some(value) = self.field(field, node, &place)? {
-                match field.written(value, self.storage).filter(|_| place.parent.is_none() || !field.is_type_meta()) {
+                match field.written(value).filter(|_| place.parent.is_none() || !field.is_type_meta()) {
                     Some(value) => map.insert(field.name.to_owned(), value),
                     None => map.remove(field.name),
                 };

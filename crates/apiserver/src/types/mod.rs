@@ -23,7 +23,7 @@ pub(crate) use base64::{decode_or_empty as from_base64, encode as base64};
 pub(crate) use decode::{Decoded, decode, decode_node};
 pub(crate) use internal::{Internal, changes};
 pub(crate) use model::{Field, Item, ListKind, Patch, Shape, Type};
-pub(crate) use normal::complete;
+pub(crate) use normal::{complete, settle};
 #[cfg(test)]
 pub(crate) use promises::full_object;
 pub(crate) use published::{Published, Union};

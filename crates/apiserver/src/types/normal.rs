@@ -5,13 +5,6 @@ use serde_json::{Map, Value};
 
 use super::{Field, Item, Shape, Type, table::TYPES};
 
-/// What the server keeps objects in, which shows in what comes back.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Storage {
-    Protobuf,
-    Json,
-}
-
 impl Field {
     /// Whether it can be nil, and null says so.
     pub(super) const fn is_nillable(&self) -> bool {
@@ -33,10 +26,9 @@ impl Field {
     }
 
     /// The value as Go writes it, or `None` where it writes nothing.
-    pub(super) fn written(&self, value: Value, storage: Storage) -> Option<Value> {
+    pub(super) fn written(&self, value: Value) -> Option<Value> {
         if self.is_always_written() {
-            let empty = storage == Storage::Protobuf && !matches!(self.shape, Shape::One(_)) && is_empty(&value);
-            return Some(if empty { Value::Null } else { value });
+            return Some(value);
         }
         let absent = if self.pointer { value.is_null() } else { is_empty(&value) };
         (!absent).then_some(value)
@@ -71,6 +63,26 @@ pub(super) fn fill(ty: &'static Type, map: &mut Map<String, Value>) {
                 _ => Value::Null,
             };
             map.insert(field.name.to_owned(), zero);
+        }
+    }
+}
+
+/// Makes empty lists and maps none where storage cannot tell the two apart. Until then they are what a client sent, for its owners to see.
+pub(crate) fn settle(ty: &'static Type, map: &mut Map<String, Value>) {
+    // These are stored as JSON, which can.
+    if ["CustomResourceDefinition", "APIService"].contains(&ty.name()) {
+        return;
+    }
+    for (name, value) in map.iter_mut() {
+        let Some(field) = ty.field(name) else { continue };
+        match (&mut *value, field.shape.item().object()) {
+            (Value::Array(items), _) if items.is_empty() && field.is_always_written() => *value = Value::Null,
+            (Value::Array(items), Some(ty)) => items.iter_mut().filter_map(Value::as_object_mut).for_each(|map| settle(ty, map)),
+            (Value::Object(map), Some(ty)) if matches!(field.shape, Shape::One(_)) => settle(ty, map),
+            (Value::Object(map), _) if map.is_empty() && !matches!(field.shape, Shape::One(_)) && field.is_always_written() => {
+                *value = Value::Null;
+            }
+            _ => {}
         }
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Field, Item, Shape, Type, complete, decode, decode_node, find,
+    Field, Item, Shape, Type, complete, decode, decode_node, find, settle,
     table::{KINDS, SCHEMA, TYPES},
 };
 use crate::decode::{Media, parse};
@@ -76,7 +76,6 @@ fn objects_come_back_as_go_writes_them() {
         ("v1/ConfigMap", r#"{"data":{},"binaryData":null,"immutable":false}"#, json!({"metadata": {}, "immutable": false})),
         ("v1/ConfigMap", r#"{"data":{"a":""},"metadata":{"name":"","labels":{}}}"#, json!({"metadata": {}, "data": {"a": ""}})),
         ("v1/Pod", "{}", json!({"metadata": {}, "spec": {"containers": null}, "status": {}})),
-        ("rbac.authorization.k8s.io/v1/Role", r#"{"rules":[]}"#, json!({"metadata": {}, "rules": null})),
         ("v1/Secret", r#"{"data":{"a":null,"b":"YQ\n=="}}"#, json!({"metadata": {}, "data": {"a": "", "b": "YQ=="}})),
         (
             "apps/v1/Deployment",
@@ -104,6 +103,37 @@ fn objects_come_back_as_go_writes_them() {
     ];
     for (kind, body, expected) in cases {
         assert_eq!(read(kind, body), Ok((expected, Vec::new())), "{kind} {body}");
+    }
+}
+
+#[test]
+fn empty_list_is_none_once_it_is_stored() {
+    let terms = r#"{"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[]}}},"containers":[]}}"#;
+    for (group, kind, body, sent, kept) in [
+        ("rbac.authorization.k8s.io", "Role", r#"{"rules":[]}"#, json!([]), json!(null)),
+        ("", "Pod", terms, json!([]), json!(null)),
+        (
+            "apiextensions.k8s.io",
+            "CustomResourceDefinition",
+            r#"{"status":{"acceptedNames":{"plural":"","kind":""},"storedVersions":[]}}"#,
+            json!([]),
+            json!([]),
+        ),
+    ] {
+        let ty = find(group, "v1", kind).expect("a kind");
+        let at = |object: &Map<String, Value>| {
+            let place = [
+                "/rules",
+                "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms",
+                "/status/storedVersions",
+            ];
+            let object = Value::Object(object.clone());
+            place.iter().find_map(|place| object.pointer(place).cloned())
+        };
+        let mut object = decode(ty, serde_json::from_str(body).expect("JSON")).expect(body).object;
+        assert_eq!(at(&object), Some(sent), "{kind} as it was sent");
+        settle(ty, &mut object);
+        assert_eq!(at(&object), Some(kept), "{kind} as it is stored");
     }
 }
 

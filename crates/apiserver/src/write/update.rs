@@ -2,7 +2,7 @@
 
 use super::{ATTEMPTS_MAX, Written, generation_grows, meta, put_of};
 use crate::{
-    api::{Api, Claim},
+    api::Api,
     error::{ApiError, GroupKind},
     field::FieldError,
     http::query::parse_revision,
@@ -138,16 +138,16 @@ impl Api {
             };
             match self.store.commit(write).await {
                 Ok(_) if goes => {
-                    if let Some(_claim) = claim {
-                        Claim::keep(_claim)
+                    if let Some(claim) = claim {
+                        claim.keep();
                     }
                     self.after_write(resource, Some(&old), None).await;
                     resource.to_outer(&mut new);
                     return Ok(Updated { written: Written::Unstored(Box::new(new)), created: false, warnings });
                 }
                 Ok(stored) => {
-                    if let Some(_claim) = claim {
-                        Claim::keep(_claim)
+                    if let Some(claim) = claim {
+                        claim.keep();
                     }
                     self.after_write(resource, Some(&old), Some(&new)).await;
                     return Ok(Updated { written: Written::Stored(stored), created: false, warnings });
