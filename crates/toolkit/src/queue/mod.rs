@@ -5,6 +5,7 @@
 
 mod cause; // why a key is here
 mod limit; // how long a failed key waits
+mod places; // where the slot of a key is
 mod ready; // whose turn it is
 mod shared; // the lock, and those who wait
 mod slots; // what is known of each key
@@ -151,12 +152,12 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
 
     /// Starts the key's back-off afresh. What is queued stays queued.
     pub fn forget(&self, key: &T) {
-        self.0.shared.with(|contents| contents.state.forget(key));
+        self.0.shared.forget(key);
     }
 
     /// How often the key was added with a rate limit since it was last forgotten.
     pub fn num_requeues(&self, key: &T) -> u32 {
-        self.0.shared.with(|contents| contents.state.failures(key))
+        self.0.shared.failures(key)
     }
 
     /// How many keys are ready to be handed out.

@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::limit::Limiter;
-use super::slots::SlotIndex;
-use super::state::{Add, State, Taken};
+use super::slots::{Hashes, SlotIndex};
+use super::state::{Add, Done, State, Taken};
 use crate::locks::Locks;
 
 /// What the lock guards.
@@ -40,6 +40,7 @@ impl<T: Clone + Eq + Hash> Contents<T> {
 
 /// The contents and two bells.
 pub(super) struct Shared<T, L: Locks> {
+    hashes: Hashes,
     contents: L::Mutex<Contents<T>>,
     /// Wakes takers when a key is ready, an earlier time is asked for, or the queue shuts down.
     ready: Notify,
@@ -49,7 +50,7 @@ pub(super) struct Shared<T, L: Locks> {
 
 impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     pub(super) fn new(contents: Contents<T>) -> Self {
-        Self { contents: L::mutex(contents), ready: Notify::new(), idle: Notify::new() }
+        Self { hashes: Hashes::default(), contents: L::mutex(contents), ready: Notify::new(), idle: Notify::new() }
     }
 
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Contents<T>) -> R) -> R {
@@ -57,6 +58,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     }
 
     pub(super) fn add(&self, key: T, add: Add) {
+        let key = self.hashes.of(key);
         let notify = self.with(|contents| contents.state.add(key, add, Instant::now) && contents.ring());
         if notify {
             self.ready.notify_one();
@@ -65,6 +67,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
 
     /// Counts a failure of the key and says how long it has to wait for that.
     pub(super) fn count_failure(&self, key: &T) -> Duration {
+        let key = self.hashes.of(key.clone());
         self.with(|contents| {
             if contents.state.shutting_down {
                 return Duration::ZERO;
@@ -72,6 +75,18 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
             let failures = contents.state.count_failure(key);
             contents.limiter.delay(failures, Instant::now())
         })
+    }
+
+    /// Starts the key's back-off afresh.
+    pub(super) fn forget(&self, key: &T) {
+        let key = self.hashes.of(key);
+        self.with(|contents| contents.state.forget(key));
+    }
+
+    /// How often the key failed since it was last forgotten.
+    pub(super) fn failures(&self, key: &T) -> u32 {
+        let key = self.hashes.of(key);
+        self.with(|contents| contents.state.failures(key))
     }
 
     pub(super) fn try_get(&self) -> Option<Taken<T>> {
@@ -86,18 +101,19 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     }
 
     pub(super) async fn get(&self) -> Option<Taken<T>> {
-        if let Some(answer) = self.poll_once() {
-            return answer;
+        if let Some(taken) = self.try_get() {
+            return Some(taken);
         }
-        let _waiting = Taker::new(self);
+        let mut taker = Taker { shared: self, waits: false, woken: false };
         loop {
-            // Made before looking again: a bell that rings between looking and waiting is remembered.
+            // Made before looking: a bell that rings between looking and waiting is remembered.
             let notified = self.ready.notified();
-            if let Some(answer) = self.poll_once() {
-                return answer;
-            }
-            let due = self.with(|contents| contents.state.next_due());
-            let rung = match due {
+            let due = match taker.look() {
+                Look::Taken(taken) => return Some(taken),
+                Look::Over => return None,
+                Look::Wait(due) => due,
+            };
+            taker.woken = match due {
                 Some(at) => tokio::select! {
                     biased;
                     () = notified => true,
@@ -108,17 +124,14 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
                     true
                 }
             };
-            if rung {
-                self.with(|contents| contents.rung = false);
-            }
         }
     }
 
     /// Takes a key back and says how long the worker had it, in a queue that is measured.
     pub(super) fn done(&self, slot: SlotIndex) -> Option<Duration> {
-        let (notify, idle, worked) = self.with(|contents| {
-            let (again, worked) = contents.state.done(slot, Instant::now);
-            (again && contents.ring(), contents.state.shutting_down && contents.state.is_idle(), worked)
+        let (notify, idle, Done { worked, gone, .. }) = self.with(|contents| {
+            let done = contents.state.done(slot, Instant::now);
+            (done.again && contents.ring(), contents.state.shutting_down && contents.state.is_idle(), done)
         });
         if notify {
             self.ready.notify_one();
@@ -126,6 +139,8 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
         if idle {
             self.idle.notify_waiters();
         }
+        // Outside the lock: the last of a key may take long to go.
+        drop(gone);
         worked
     }
 
@@ -145,36 +160,61 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
             notified.await;
         }
     }
+}
 
-    /// A key, or that there will be none.
-    fn poll_once(&self) -> Option<Option<Taken<T>>> {
-        match self.try_get() {
-            Some(taken) => Some(Some(taken)),
-            None if self.with(|contents| contents.state.shutting_down) => Some(self.try_get()),
-            None => None,
-        }
-    }
+/// What one who wants a key finds.
+enum Look<T> {
+    Taken(Taken<T>),
+    /// There will be none any more.
+    Over,
+    /// Nothing yet; at this time there may be, if nobody rings before.
+    Wait(Option<Instant>),
 }
 
 /// One who waits for a key, counted for as long as it waits.
-struct Taker<'a, T: Clone + Eq + Hash, L: Locks>(&'a Shared<T, L>);
+struct Taker<'a, T: Clone + Eq + Hash, L: Locks> {
+    shared: &'a Shared<T, L>,
+    waits: bool,
+    /// The bell was rung for it, and it has not looked since.
+    woken: bool,
+}
 
-impl<'a, T: Clone + Eq + Hash, L: Locks> Taker<'a, T, L> {
-    fn new(shared: &'a Shared<T, L>) -> Self {
-        shared.with(|contents| contents.takers += 1);
-        Self(shared)
+impl<T: Clone + Eq + Hash, L: Locks> Taker<'_, T, L> {
+    /// Takes a key, or begins to wait, as one step.
+    fn look(&mut self) -> Look<T> {
+        let (look, ring) = self.shared.with(|contents| {
+            if std::mem::take(&mut self.woken) {
+                contents.rung = false;
+            }
+            let taken = contents.state.take(Instant::now);
+            if taken.is_none() && !contents.state.shutting_down {
+                contents.takers += usize::from(!std::mem::replace(&mut self.waits, true));
+                return (Look::Wait(contents.state.next_due()), false);
+            }
+            let ring = self.leave(contents) || (contents.state.has_ready() && contents.ring());
+            (taken.map_or(Look::Over, Look::Taken), ring)
+        });
+        if ring {
+            self.shared.ready.notify_one();
+        }
+        look
+    }
+
+    /// Waits no longer. It may have been the only one that waited for the next time: whether another is to be told.
+    fn leave(&mut self, contents: &mut Contents<T>) -> bool {
+        if !std::mem::take(&mut self.waits) {
+            return false;
+        }
+        contents.takers -= 1;
+        contents.state.next_due().is_some() && contents.ring()
     }
 }
 
 impl<T: Clone + Eq + Hash, L: Locks> Drop for Taker<'_, T, L> {
     fn drop(&mut self) {
-        let orphaned = self.0.with(|contents| {
-            contents.takers -= 1;
-            contents.state.next_due().is_some() && contents.ring()
-        });
-        // It may have been the only one that waited for the next time. A key that is ready was handed on with the last one.
-        if orphaned {
-            self.0.ready.notify_one();
+        // A key that is ready was handed on with the last one.
+        if self.waits && self.shared.with(|contents| self.leave(contents)) {
+            self.shared.ready.notify_one();
         }
     }
 }

@@ -7,11 +7,10 @@ use std::hash::{BuildHasher, Hash};
 use std::ops::{Index, IndexMut};
 
 use foldhash::fast::RandomState;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use tokio::time::Instant;
 
 use super::cause::Causes;
+use super::places::Places;
 use super::ready::{Line, Links, NONE, Priority};
 
 /// A place in the slab.
@@ -43,17 +42,21 @@ pub(super) struct Slot<T> {
     pub(super) causes: Causes,
 }
 
-/// A slot and enough of its key's hash to pass most others over, and to move it in the table, without looking there.
-#[derive(Clone, Copy, Debug)]
-struct Place {
+/// A key and its hash, which is made before anybody is kept waiting.
+#[derive(Clone, Debug)]
+pub(super) struct Hashed<T> {
+    pub(super) key: T,
     hash: u32,
-    slot: SlotIndex,
 }
 
-impl Place {
-    /// The table wants all 64 bits well mixed; 32 tell millions of keys apart.
-    fn wide(hash: u32) -> u64 {
-        u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+/// Makes the hashes of one queue.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hashes(RandomState);
+
+impl Hashes {
+    pub(super) fn of<T: Hash>(&self, key: T) -> Hashed<T> {
+        let hash = self.0.hash_one(&key);
+        Hashed { key, hash: (hash ^ (hash >> 32)) as u32 }
     }
 }
 
@@ -61,64 +64,56 @@ impl Place {
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     /// The place of each known key. Every slot in use is here exactly once.
-    table: HashTable<Place>,
+    places: Places,
     slab: Vec<Slot<T>>,
     /// The first free slot; each leads to the next.
     free: SlotIndex,
-    hasher: RandomState,
 }
 
-impl<T: Eq + Hash> Slots<T> {
+impl<T: Eq> Slots<T> {
     pub(super) fn new() -> Self {
-        Self { table: HashTable::new(), slab: Vec::new(), free: NONE, hasher: RandomState::default() }
+        Self { places: Places::default(), slab: Vec::new(), free: NONE }
     }
 
     /// How many keys are known.
     pub(super) fn len(&self) -> usize {
-        self.table.len()
+        self.places.len()
     }
 
-    pub(super) fn find(&self, key: &T) -> Option<SlotIndex> {
-        let hash = self.hash(key);
-        let same = |place: &Place| place.hash == hash && self.slab[place.slot as usize].key.as_ref() == Some(key);
-        self.table.find(Place::wide(hash), same).map(|place| place.slot)
+    pub(super) fn find(&self, Hashed { key, hash }: Hashed<&T>) -> Option<SlotIndex> {
+        self.places.find(hash, |slot| self.slab[slot as usize].key.as_ref() == Some(key))
     }
 
     /// The slot of a key, new or known.
-    pub(super) fn claim(&mut self, key: T) -> SlotIndex {
-        let hash = self.hash(&key);
-        let slab = &mut self.slab;
-        let same = |place: &Place| place.hash == hash && slab[place.slot as usize].key.as_ref() == Some(&key);
-        let vacant = match self.table.entry(Place::wide(hash), same, |place| Place::wide(place.hash)) {
-            Entry::Occupied(known) => return known.get().slot,
-            Entry::Vacant(vacant) => vacant,
-        };
+    pub(super) fn claim(&mut self, Hashed { key, hash }: Hashed<T>) -> SlotIndex {
+        if let Some(known) = self.find(Hashed { key: &key, hash }) {
+            return known;
+        }
         let slot = match self.free {
             NONE => {
-                slab.push(Slot::of(key, hash));
-                SlotIndex::try_from(slab.len() - 1).expect("fewer than 4 billion keys fit in memory")
+                self.slab.push(Slot::of(key, hash));
+                SlotIndex::try_from(self.slab.len() - 1).expect("fewer than 4 billion keys fit in memory")
             }
             free => {
-                let entry = &mut slab[free as usize];
+                let entry = &mut self.slab[free as usize];
                 self.free = entry.links.next;
                 (entry.key, entry.hash) = (Some(key), hash);
                 free
             }
         };
-        vacant.insert(Place { hash, slot });
+        self.places.insert(hash, slot);
         slot
     }
 
-    /// Gives a slot back of which nothing is left to know.
-    pub(super) fn release(&mut self, slot: SlotIndex) {
+    /// Gives a slot back of which nothing is left to know; the key is the caller's to drop.
+    pub(super) fn release(&mut self, slot: SlotIndex) -> Option<T> {
         let entry = &mut self.slab[slot as usize];
         debug_assert!(!entry.is_needed());
-        (entry.key, entry.causes) = (None, Causes::default());
+        entry.causes = Causes::default();
         entry.links.next = self.free;
         self.free = slot;
-        if let Ok(found) = self.table.find_entry(Place::wide(entry.hash), |place| place.slot == slot) {
-            found.remove();
-        }
+        self.places.remove(entry.hash, slot);
+        entry.key.take()
     }
 
     pub(super) fn as_mut_slice(&mut self) -> &mut [Slot<T>] {
@@ -128,11 +123,6 @@ impl<T: Eq + Hash> Slots<T> {
     /// Slots in use, in no order that means anything.
     pub(super) fn used(&self) -> impl Iterator<Item = &Slot<T>> {
         self.slab.iter().filter(|slot| slot.key.is_some())
-    }
-
-    fn hash(&self, key: &T) -> u32 {
-        let hash = self.hasher.hash_one(key);
-        (hash ^ (hash >> 32)) as u32
     }
 }
 
@@ -185,24 +175,29 @@ mod tests {
 
     #[test]
     fn slots_are_found_by_key_and_used_again() {
-        let mut slots = Slots::new();
-        let (a, b) = (slots.claim("a"), slots.claim("b"));
-        assert_eq!((slots.claim("a"), slots.find(&"b"), slots.find(&"c")), (a, Some(b), None));
-        slots.release(a);
-        assert_eq!((slots.find(&"a"), slots.claim("c"), slots.len()), (None, a, 2));
+        let (mut slots, hashes) = (Slots::new(), Hashes::default());
+        let (a, b) = (slots.claim(hashes.of("a")), slots.claim(hashes.of("b")));
+        let find = |slots: &Slots<&str>, key: &'static str| slots.find(hashes.of(&key));
+        assert_eq!((slots.claim(hashes.of("a")), find(&slots, "b"), find(&slots, "c")), (a, Some(b), None));
+        assert_eq!(slots.release(a), Some("a"));
+        assert_eq!((find(&slots, "a"), slots.claim(hashes.of("c")), slots.len()), (None, a, 2));
         slots.release(b);
         slots.release(a);
-        let again: std::collections::BTreeSet<_> = ["d", "e"].map(|key| slots.claim(key)).into();
+        let again: std::collections::BTreeSet<_> = ["d", "e"].map(|key| slots.claim(hashes.of(key))).into();
         assert_eq!((again, slots.used().count()), ([a, b].into(), 2));
     }
 
     /// Keys whose hashes share the 32 bits that are kept are told apart by the keys themselves.
     #[test]
     fn a_hundred_thousand_keys_each_have_their_slot() {
-        let mut slots = Slots::new();
-        let found: Vec<_> = (0..100_000u32).map(|key| slots.claim(key)).collect();
-        assert!((0..100_000).all(|key| slots.find(&key) == Some(found[key as usize])));
-        found.into_iter().step_by(2).for_each(|slot| slots.release(slot));
-        assert!((0..100_000).all(|key| slots.find(&key).is_some() == (key % 2 == 1)));
+        let (mut slots, hashes) = (Slots::new(), Hashes::default());
+        let found: Vec<_> = (0..100_000u32).map(|key| slots.claim(hashes.of(key))).collect();
+        assert!((0..100_000).all(|key| slots.find(hashes.of(&key)) == Some(found[key as usize])));
+        found.into_iter().step_by(2).for_each(|slot| _ = slots.release(slot));
+        assert!((0..100_000).all(|key| slots.find(hashes.of(&key)).is_some() == (key % 2 == 1)));
+        let mut alike = Slots::new();
+        let (one, two) = (alike.claim(Hashed { key: 1, hash: 7 }), alike.claim(Hashed { key: 2, hash: 7 }));
+        alike.release(one);
+        assert_eq!((alike.find(Hashed { key: &1, hash: 7 }), alike.find(Hashed { key: &2, hash: 7 })), (None, Some(two)));
     }
 }

@@ -7,14 +7,13 @@
 //! Pure: no lock, no clock, no waiting. `WorkQueue` adds those.
 
 use std::collections::BTreeMap;
-use std::hash::Hash;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::cause::Causes;
 use super::ready::{Line, Priority, Ready};
-use super::slots::{Slot, SlotIndex, Slots};
+use super::slots::{Hashed, Slot, SlotIndex, Slots};
 
 /// Stands for delays so long that the clock cannot tell: a hundred years.
 const DELAY_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -40,6 +39,17 @@ pub(super) struct Taken<T> {
     pub(super) waited: Option<Duration>,
 }
 
+/// What comes of a key that a worker gives back.
+#[derive(Debug)]
+pub(super) struct Done<T> {
+    /// It came back into the queue.
+    pub(super) again: bool,
+    /// How long the worker had it, in a queue that is measured.
+    pub(super) worked: Option<Duration>,
+    /// The key, if nothing is left to know of it.
+    pub(super) gone: Option<T>,
+}
+
 #[derive(Debug)]
 pub(super) struct State<T> {
     slots: Slots<T>,
@@ -55,7 +65,7 @@ pub(super) struct State<T> {
     measured: bool,
 }
 
-impl<T: Clone + Eq + Hash> State<T> {
+impl<T: Clone + Eq> State<T> {
     pub(super) fn new(measured: bool) -> Self {
         Self {
             slots: Slots::new(),
@@ -71,7 +81,7 @@ impl<T: Clone + Eq + Hash> State<T> {
     }
 
     /// Marks a key as needing work, now or after a delay. Ignored while shutting down. Says whether a taker may have something new to do.
-    pub(super) fn add(&mut self, key: T, add: Add, now: impl FnOnce() -> Instant) -> bool {
+    pub(super) fn add(&mut self, key: Hashed<T>, add: Add, now: impl FnOnce() -> Instant) -> bool {
         if self.shutting_down {
             return false;
         }
@@ -94,13 +104,13 @@ impl<T: Clone + Eq + Hash> State<T> {
     }
 
     /// How often the key was added with a rate limit since it was last forgotten.
-    pub(super) fn failures(&self, key: &T) -> u32 {
+    pub(super) fn failures(&self, key: Hashed<&T>) -> u32 {
         self.slots.find(key).map_or(0, |slot| self.slots[slot].failures)
     }
 
     /// Counts one more failure of the key and returns how many there were before.
-    pub(super) fn count_failure(&mut self, key: &T) -> u32 {
-        let slot = self.slots.claim(key.clone());
+    pub(super) fn count_failure(&mut self, key: Hashed<T>) -> u32 {
+        let slot = self.slots.claim(key);
         let failures = &mut self.slots[slot].failures;
         let before = *failures;
         *failures = failures.saturating_add(1);
@@ -108,7 +118,7 @@ impl<T: Clone + Eq + Hash> State<T> {
     }
 
     /// Starts the key's back-off afresh.
-    pub(super) fn forget(&mut self, key: &T) {
+    pub(super) fn forget(&mut self, key: Hashed<&T>) {
         if let Some(slot) = self.slots.find(key) {
             self.slots[slot].failures = 0;
             self.release_if_idle(slot);
@@ -140,8 +150,8 @@ impl<T: Clone + Eq + Hash> State<T> {
         Some(taken)
     }
 
-    /// Takes a key back from its worker. Says whether it came back into the queue, and how long the worker had it.
-    pub(super) fn done(&mut self, slot: SlotIndex, now: impl FnOnce() -> Instant) -> (bool, Option<Duration>) {
+    /// Takes a key back from its worker.
+    pub(super) fn done(&mut self, slot: SlotIndex, now: impl FnOnce() -> Instant) -> Done<T> {
         let now = self.measured.then(now);
         let entry = &mut self.slots[slot];
         entry.running = false;
@@ -149,13 +159,14 @@ impl<T: Clone + Eq + Hash> State<T> {
         entry.since = now;
         let (again, priority, line) = (entry.dirty, entry.priority, entry.line);
         self.running -= 1;
-        if again {
+        let gone = if again {
             self.ready.push(slot, priority, line, self.slots.as_mut_slice());
+            None
         } else {
-            self.release_if_idle(slot);
-        }
+            self.release_if_idle(slot)
+        };
         debug_assert!(self.is_consistent());
-        (again, worked)
+        Done { again, worked, gone }
     }
 
     /// Refuses further adds and forgets what waits for a time; what is ready is still handed out.
@@ -275,10 +286,9 @@ impl<T: Clone + Eq + Hash> State<T> {
         self.next_due() == Some(at)
     }
 
-    fn release_if_idle(&mut self, slot: SlotIndex) {
-        if !self.slots[slot].is_needed() {
-            self.slots.release(slot);
-        }
+    /// Forgets a key of which nothing is left to know; it is the caller's to drop.
+    fn release_if_idle(&mut self, slot: SlotIndex) -> Option<T> {
+        if self.slots[slot].is_needed() { None } else { self.slots.release(slot) }
     }
 
     /// Every relation written on the fields. Looks at small queues only, so that large tests stay fast.
