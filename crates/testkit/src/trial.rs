@@ -1,7 +1,7 @@
 //! The same story told under every fault, and its ends compared.
 //!
 //! In: how to run an operator, a world for it, and how to tell that it has settled. Out: a passed test, or what differs.
-//! Holds: every trial has a world of its own; after each, nothing may be written for 30 virtual minutes.
+//! Holds: every trial has a world of its own; after each, nothing may be written for ten virtual minutes.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
 const SETTLING: Duration = Duration::from_secs(5 * 60);
 
 /// How long nothing may be written then.
-const SILENCE: Duration = Duration::from_secs(30 * 60);
+const SILENCE: Duration = Duration::from_secs(10 * 60);
 
 /// How a trial ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ struct End {
 /// `world` makes a fresh world with an account and what the operator is to act on; `settled` waits for the wanted end and
 /// describes it. First the operator runs undisturbed; then, in a fresh world each, it is killed right after its first
 /// write, its second, and so on, and started again. Every end must equal the first, nothing may be made twice, and then
-/// nothing may be written for 30 virtual minutes. Returns how many crashes were tried.
+/// nothing may be written for ten virtual minutes. Returns how many crashes were tried.
 ///
 /// # Panics
 /// An end differs, or writes go on.
@@ -121,7 +121,7 @@ async fn ended(there: World, account: Account, subjects: Vec<Subject>, settled: 
     End { described, created }
 }
 
-/// Checks that nothing is written for 30 virtual minutes.
+/// Checks that nothing is written for ten virtual minutes.
 async fn silence(world: &World, account: &Account) {
     world.pass(SETTLING).await;
     let before = account.record.writes().len();
