@@ -155,6 +155,10 @@ pub(crate) struct ManifestsArguments {
     /// The image of this binary, where the cluster finds it
     #[arg(long, value_name = "IMAGE", default_value = concat!("bellerophon:", env!("CARGO_PKG_VERSION")))]
     pub(crate) image: String,
+
+    /// Also a ServiceMonitor, for clusters with the Prometheus operator
+    #[arg(long)]
+    pub(crate) service_monitor: bool,
 }
 
 /// A form for people or for programs.

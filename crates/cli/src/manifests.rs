@@ -13,7 +13,8 @@ use crate::{arguments::ManifestsArguments, failure::Failure, operators};
 /// # Errors
 /// A name that no operator has, or nobody can be told.
 pub(crate) fn print(arguments: &ManifestsArguments, out: &mut impl Write) -> Result<(), Failure> {
-    let installation = Installation { image: arguments.image.clone(), ..Installation::default() };
+    let installation =
+        Installation { image: arguments.image.clone(), service_monitor: arguments.service_monitor, ..Installation::default() };
     let mut printed: Vec<Value> = Vec::new();
     for operator in operators::named(&arguments.operators)? {
         for object in manifests(&operator, &installation) {

@@ -21,6 +21,8 @@ pub struct Installation {
     pub image: String,
     /// How many pods; one of them works, the others stand by.
     pub replicas: u32,
+    /// Whether there is a Prometheus operator that is to be told where metrics are.
+    pub service_monitor: bool,
 }
 
 impl Default for Installation {
@@ -30,6 +32,7 @@ impl Default for Installation {
             node_namespace: "bellerophon-nodes".into(),
             image: concat!("bellerophon:", env!("CARGO_PKG_VERSION")).into(),
             replicas: 2,
+            service_monitor: false,
         }
     }
 }
@@ -52,7 +55,8 @@ pub fn manifests(operator: &Operator, installation: &Installation) -> Vec<Value>
     }));
     all.extend(account(operator, installation));
     all.extend((operator.guards)());
-    all.extend([workload(operator, installation), service(operator, installation), monitor(operator, installation)]);
+    all.extend([workload(operator, installation), service(operator, installation)]);
+    all.extend(installation.service_monitor.then(|| monitor(operator, installation)));
     all
 }
 
