@@ -9,13 +9,11 @@ mod rig;
 
 use std::time::Duration;
 
-use bellerophon_reboot::RebootLedger;
 use bellerophon_testkit::{Record, Subject};
-use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::rig::{Rig, Witness, is_idle, policy, request, run};
+use crate::rig::{Rig, Witness, policy, request, run};
 
 const NODES: usize = 5000;
 
@@ -35,7 +33,8 @@ fn main() {
         let (witness, started, virtually) = (Witness::watch(&rig.world, limit), std::time::Instant::now(), Instant::now());
         let (controller, agents) = (Subject::start(run, &rig.controller), Subject::start(rig::run_agents, &rig.agents));
         request(&rig.world, None).await;
-        while !is_done(&rig).await {
+        // Thousands of nodes change too often to look at each change.
+        while !rig.is_idle().await {
             rig.world.pass(LOOK_EVERY).await;
         }
         let (took, virtual_time, seen) = (started.elapsed(), virtually.elapsed(), witness.end());
@@ -53,13 +52,6 @@ fn main() {
         agents.stop().await;
         rig.world.stop().await;
     });
-}
-
-/// Whether every node has what it asked for. Looked at now and then: thousands of nodes change too often to look at each change.
-async fn is_done(rig: &Rig) -> bool {
-    let nodes = rig.world.all::<Node>().list(&Default::default()).await.expect("nodes").items;
-    let ledgers = rig.world.all::<RebootLedger>().list(&Default::default()).await.expect("ledgers").items;
-    nodes.iter().all(is_idle) && ledgers.iter().all(|ledger| ledger.spec.grants.is_empty())
 }
 
 fn per_node(count: usize, nodes: usize) -> String {

@@ -38,9 +38,8 @@ pub(crate) fn told(node: &str) -> usize {
 }
 
 /// Agents that are started from now on have clocks that are so many seconds fast.
-pub(crate) fn set_clocks_off(seconds: i64) {
-    let now = WallClock::system().now() + SignedDuration::from_secs(seconds);
-    CLOCK.set(Some(WallClock::starting_at(now)));
+pub(crate) fn set_clocks_off(world: &World, seconds: i64) {
+    CLOCK.set(Some(WallClock::starting_at(world.clock.now() + SignedDuration::from_secs(seconds))));
 }
 
 /// A cluster that knows reboots, and the two accounts.
@@ -74,7 +73,14 @@ impl Rig {
         .await;
     }
 
-    /// Every node has what it asked for, and every slot is free.
+    /// Whether every node has what it asked for, and every slot is free.
+    pub(crate) async fn is_idle(&self) -> bool {
+        let nodes = self.world.all::<Node>().list(&Default::default()).await.expect("nodes").items;
+        let ledgers = self.world.all::<RebootLedger>().list(&Default::default()).await.expect("ledgers").items;
+        nodes.iter().all(is_idle) && ledgers.iter().all(|ledger| ledger.spec.grants.is_empty())
+    }
+
+    /// Waits until every node has what it asked for, and every slot is free.
     pub(crate) async fn until_idle(&self) {
         until(&self.world.all::<Node>(), "all that were asked have rebooted", |nodes| nodes.iter().all(is_idle)).await;
         until(&self.world.all::<RebootLedger>(), "all slots are free", |ledgers| {

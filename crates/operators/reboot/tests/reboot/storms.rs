@@ -20,6 +20,9 @@ const STORMS: u64 = 8;
 /// The most nodes that any policy of a storm lets reboot at once.
 const LIMIT: u64 = 2;
 
+/// How long a node that failed often waits before it tries again.
+const BACK_OFF_HOURS_MAX: usize = 6;
+
 #[test]
 #[expect(clippy::print_stdout, reason = "how many were tried is part of the result")]
 fn storms_break_no_promise() {
@@ -45,7 +48,7 @@ async fn storm(seed: u64) {
         let cordon = json!({"spec": {"unschedulable": true}});
         rig.world.all::<Node>().patch(node, &Default::default(), &Patch::Merge(&cordon)).await.expect("it is cordoned");
     }
-    rig::set_clocks_off(dice.below(7200) as i64 - 3600);
+    rig::set_clocks_off(&rig.world, dice.below(7200) as i64 - 3600);
     let witness = Witness::watch(&rig.world, LIMIT as usize);
     let mut controllers = vec![Subject::start(run, &rig.controller)];
     let mut agents = Subject::start(run_agents, &rig.agents);
@@ -82,9 +85,18 @@ async fn storm(seed: u64) {
         rig.world.pass(Duration::from_secs(dice.below(60))).await;
     }
 
+    // The sky clears, and clocks are set.
     rig.controller.suffer(None);
     rig.agents.suffer(None);
+    agents.kill().await;
+    rig::set_clocks_off(&rig.world, 0);
+    agents = Subject::start(run_agents, &rig.agents);
     names.iter().for_each(|node| rig.nodes().restore(node).expect("a node"));
+    for _ in 0..BACK_OFF_HOURS_MAX {
+        if !rig.is_idle().await {
+            rig.world.pass(Duration::from_secs(3600)).await;
+        }
+    }
     rig.until_idle().await;
     witness.end();
     for node in rig.world.all::<Node>().list(&Default::default()).await.expect("nodes").items {
