@@ -4,6 +4,8 @@
 //! Holds: one alert asks once: a node that waits, reboots or rebooted not long ago is left alone, however long its alert goes on; a Prometheus
 //! that does not answer asks for nothing.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use tracing::warn;
 
@@ -24,8 +26,9 @@ pub(crate) async fn by_alerts(rules: &[Rules], nodes: &Nodes, now: Timestamp) ->
         let Some(source) = rule.spec.requests.alerts.as_ref().filter(|_| rule.asks()) else { continue };
         match prometheus::ask(&source.url, &source.query).await {
             Ok(found) => {
+                let named = by_node(&found, &source.label);
                 let own = nodes.values().filter(|node| rules.iter().position(|rule| rule.selects(node)) == Some(place));
-                asked.extend(own.filter_map(|node| request(node, source, &found, now)));
+                asked.extend(own.filter_map(|node| request(node, source, named.get(node.name.as_str())?, now)));
             }
             Err(error) => warn!(policy = rule.policy, url = source.url, error, "Prometheus cannot be asked which nodes need a reboot"),
         }
@@ -33,14 +36,14 @@ pub(crate) async fn by_alerts(rules: &[Rules], nodes: &Nodes, now: Timestamp) ->
     asked
 }
 
-/// The request of a node that one of these series names.
-fn request(node: &NodeState, source: &NodeAlerts, found: &[Labels], now: Timestamp) -> Option<Deed> {
-    let names = |series: &&Labels| {
-        series
-            .get(&source.label)
-            .is_some_and(|value| *value == node.name || value.split_once(':').is_some_and(|(host, _)| host == node.name))
-    };
-    let series = found.iter().find(names)?;
+/// Series by the node that a label names, with or without a port.
+fn by_node<'a>(found: &'a [Labels], label: &str) -> BTreeMap<&'a str, &'a Labels> {
+    let host = |value: &'a str| value.split_once(':').map_or(value, |(host, _)| host);
+    found.iter().filter_map(|series| Some((host(series.get(label)?), series))).collect()
+}
+
+/// The request of a node that a series names.
+fn request(node: &NodeState, source: &NodeAlerts, series: &Labels, now: Timestamp) -> Option<Deed> {
     let is_at_it = node.needed().is_some() || node.has_order() || node.is_busy() || node.going;
     let repeat = SignedDuration::from_secs(source.repeat_after_seconds);
     let is_recent = node.last().is_some_and(|last| now.duration_since(last.at) < repeat);
