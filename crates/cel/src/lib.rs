@@ -48,7 +48,7 @@ pub use function::{Functions, Overload, Run};
 pub use pattern::Pattern;
 pub use price::{Price, Range};
 pub use run::Evaluation;
-pub use shape::{Field, ListOrder, Shape, ShapeKind, escape, unescape};
+pub use shape::{Field, ListOrder, Shape, ShapeKind, escape, is_identifier, unescape};
 pub use source::Issues;
 pub use types::Type;
 pub use value::{Key, List, Map, Opaque, Text, Value};

@@ -163,7 +163,14 @@ impl Shape {
     }
 }
 
-/// Words that cannot be field names in an expression.
+/// Whether a name can be that of a variable in an expression.
+#[must_use]
+pub fn is_identifier(name: &str) -> bool {
+    let starts = name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic());
+    starts && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric()) && !WORDS.contains(&name)
+}
+
+/// Words that cannot be names in an expression.
 const WORDS: [&str; 21] = [
     "true",
     "false",

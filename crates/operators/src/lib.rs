@@ -15,5 +15,5 @@ pub use deployment::{Rollout, Step};
 pub use manifests::{Installation, manifests};
 pub use operator::{Operator, Place, RunOptions, controllers_of, manager, manager_of};
 pub use rights::{Rights, allow, lease_rights, rights_of};
-pub use running::{RunError, Running, define};
+pub use running::{RunError, Running, define, run_until};
 pub use setup::{BY_CONTROLLER, Setup, SetupError};

@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::{sync::oneshot, task::JoinError};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::{Operator, SetupError};
+use crate::{Operator, RunOptions, SetupError, manager};
 
 /// Who defines kinds.
 const DEFINER: &str = "bellerophon";
@@ -55,6 +55,15 @@ pub async fn define(client: &Client, operators: &[Operator]) -> Result<(), RunEr
         applied.map_err(|source| RunError::Define { name: definition.name_any(), source: Box::new(source) })?;
     }
     Ok(())
+}
+
+/// Runs operators until they are told to stop. The kinds they need are defined.
+///
+/// # Errors
+/// They cannot be set up, or a part failed.
+pub async fn run_until(stop: CancellationToken, client: Client, operators: &[Operator], options: RunOptions) -> Result<(), RunError> {
+    let manager = manager(client, operators, options).map_err(RunError::Setup)?;
+    Ok(manager.run(stop).await?)
 }
 
 /// Operators at work.

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use bellerophon::{Entropy, LeaderOptions, ManagerOptions, is_condition_true};
 use bellerophon_icecream::{Icecream, OPERATOR};
-use bellerophon_operator::{RunOptions, lease_rights, manager, rights_of};
+use bellerophon_operator::{RunOptions, lease_rights, rights_of, run_until};
 use bellerophon_testkit::{Account, Run, Subject, World, hands_over, survives_any_crash, survives_any_fault, until};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod, events::v1::Event, rbac::v1::PolicyRule};
@@ -19,8 +19,7 @@ fn run_with(client: Client, stop: CancellationToken, leader: Option<LeaderOption
     async move {
         let manager_options = ManagerOptions { entropy: Entropy::seeded(3), leader, ..Default::default() };
         let options = RunOptions { manager: manager_options, ..Default::default() };
-        let manager = manager(client, &[OPERATOR], options).map_err(|error| error.to_string())?;
-        manager.run(stop).await.map_err(|error| error.to_string())
+        run_until(stop, client, &[OPERATOR], options).await.map_err(|error| error.to_string())
     }
     .boxed()
 }

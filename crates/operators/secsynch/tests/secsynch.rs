@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bellerophon::{LeaderOptions, ManagerOptions};
-use bellerophon_operator::{RunOptions, lease_rights, manager, rights_of};
+use bellerophon_operator::{RunOptions, lease_rights, rights_of, run_until};
 use bellerophon_secsynch::{ALLOW_TO, OPERATOR, OWNER_UID, SecSynch, SecSynchStatus};
 use bellerophon_testkit::{Account, Run, Subject, World, hands_over, survives_any_crash, survives_any_fault, until};
 use futures_util::{FutureExt as _, future::BoxFuture};
@@ -19,11 +19,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 fn run_with(client: Client, stop: CancellationToken, options: RunOptions) -> BoxFuture<'static, Result<(), String>> {
-    async move {
-        let manager = manager(client, &[OPERATOR], options).map_err(|error| error.to_string())?;
-        manager.run(stop).await.map_err(|error| error.to_string())
-    }
-    .boxed()
+    async move { run_until(stop, client, &[OPERATOR], options).await.map_err(|error| error.to_string()) }.boxed()
 }
 
 fn run(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {

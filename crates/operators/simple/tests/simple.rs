@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bellerophon::{LeaderOptions, ManagerOptions, is_condition_true};
-use bellerophon_operator::{RunOptions, lease_rights, manager, rights_of};
+use bellerophon_operator::{RunOptions, lease_rights, rights_of, run_until};
 use bellerophon_simple::{BellerophonSimple, OPERATOR};
 use bellerophon_testkit::{Account, Run, Subject, World, hands_over, survives_any_crash, survives_any_fault, until};
 use futures_util::{FutureExt as _, future::BoxFuture};
@@ -18,8 +18,7 @@ use tokio_util::sync::CancellationToken;
 fn run_with(client: Client, stop: CancellationToken, leader: Option<LeaderOptions>) -> BoxFuture<'static, Result<(), String>> {
     async move {
         let options = RunOptions { manager: ManagerOptions { leader, ..Default::default() }, ..Default::default() };
-        let manager = manager(client, &[OPERATOR], options).map_err(|error| error.to_string())?;
-        manager.run(stop).await.map_err(|error| error.to_string())
+        run_until(stop, client, &[OPERATOR], options).await.map_err(|error| error.to_string())
     }
     .boxed()
 }

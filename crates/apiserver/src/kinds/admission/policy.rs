@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use bellerophon_cel::is_identifier;
 use serde_json::Value;
 
 use super::rules;
@@ -106,34 +107,6 @@ fn head(policy: &Object, out: &mut Vec<FieldError>) {
         }
         rules::expression(&at.child("expression"), variable.text("expression"), "expression is not specified", out);
     }
-}
-
-fn is_identifier(name: &str) -> bool {
-    const RESERVED: &[&str] = &[
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
-    let starts = name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic());
-    starts && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric()) && !RESERVED.contains(&name)
 }
 
 fn param_kind(at: &Path, kind: &Value, out: &mut Vec<FieldError>) {

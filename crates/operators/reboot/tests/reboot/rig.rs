@@ -7,7 +7,7 @@ use std::{
 
 use bellerophon::{Entropy, ManagerOptions, WallClock};
 use bellerophon_cluster::Nodes;
-use bellerophon_operator::{RunOptions, manager, manager_of, rights_of};
+use bellerophon_operator::{RunOptions, manager_of, rights_of, run_until};
 use bellerophon_reboot::{AGENT, IN_PROGRESS, NEEDED, NOW, OPERATOR, Prefix, RebootLedger, agents, simulated};
 use bellerophon_testkit::{Account, World, until};
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, pin_mut};
@@ -100,11 +100,7 @@ pub(crate) fn options() -> RunOptions {
 
 /// The controller.
 pub(crate) fn run(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
-    async move {
-        let manager = manager(client, &[OPERATOR], options()).map_err(|error| error.to_string())?;
-        manager.run(stop).await.map_err(|error| error.to_string())
-    }
-    .boxed()
+    async move { run_until(stop, client, &[OPERATOR], options()).await.map_err(|error| error.to_string()) }.boxed()
 }
 
 /// The simulated nodes of the world that this test made.
