@@ -28,8 +28,9 @@ thread_local! {
     /// Which nodes were told to reboot, in which of their boots.
     static TOLD: RefCell<BTreeSet<(String, Option<String>)>> = const { RefCell::new(BTreeSet::new()) };
 
-    /// The clock of the agents, if it is another than the cluster's.
-    static CLOCK: Cell<Option<WallClock>> = const { Cell::new(None) };
+    /// The cluster's clock, and that of agents. A clock read from the system when a process starts would be behind by all the time that has
+    /// passed virtually.
+    static CLOCKS: Cell<Option<(WallClock, WallClock)>> = const { Cell::new(None) };
 }
 
 /// In how many of its boots a node was told to reboot.
@@ -39,7 +40,8 @@ pub(crate) fn told(node: &str) -> usize {
 
 /// Agents that are started from now on have clocks that are so many seconds fast.
 pub(crate) fn set_clocks_off(world: &World, seconds: i64) {
-    CLOCK.set(Some(WallClock::starting_at(world.clock.now() + SignedDuration::from_secs(seconds))));
+    let fast = WallClock::starting_at(world.clock.now() + SignedDuration::from_secs(seconds));
+    CLOCKS.set(Some((world.clock, fast)));
 }
 
 /// A cluster that knows reboots, and the two accounts.
@@ -55,6 +57,7 @@ impl Rig {
         world.define((OPERATOR.definitions)()).await;
         NODES.with_borrow_mut(|known| *known = world.cluster().nodes().cloned());
         TOLD.with_borrow_mut(BTreeSet::clear);
+        CLOCKS.set(Some((world.clock, world.clock)));
         let controller = world.account("reboot", &rights_of(&OPERATOR)).await;
         let agents = world.account("reboot-agent", &rights_of(&AGENT)).await;
         Self { world, controller, agents }
@@ -95,7 +98,11 @@ pub(crate) fn is_idle(node: &Node) -> bool {
 }
 
 pub(crate) fn options() -> RunOptions {
-    RunOptions { manager: ManagerOptions { entropy: Entropy::seeded(3), ..Default::default() }, ..Default::default() }
+    options_at(CLOCKS.get().expect("a world was made on this thread").0)
+}
+
+fn options_at(clock: WallClock) -> RunOptions {
+    RunOptions { manager: ManagerOptions { entropy: Entropy::seeded(3), clock, ..Default::default() }, ..Default::default() }
 }
 
 /// The controller.
@@ -110,12 +117,22 @@ pub(crate) fn simulated_nodes() -> Nodes {
 
 /// An agent for each node.
 pub(crate) fn run_agents(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
+    run_agents_under(Prefix::default(), client, stop)
+}
+
+/// An agent for each node that speaks under a prefix.
+pub(crate) fn run_agents_under(prefix: Prefix, client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
     let nodes = simulated_nodes();
     async move {
         let (ask, tell) = (nodes.clone(), nodes.clone());
-        let each = simulated(nodes.names(), move |node| ask.boot_id(node), move |node| tell.reboot(node));
-        let manager =
-            manager_of(client, options(), |setup| Ok(agents(setup, &Prefix::default(), each))).map_err(|error| error.to_string())?;
+        let reboot = move |node: &str| {
+            let boot = tell.boot_id(node)?;
+            TOLD.with_borrow_mut(|told| told.insert((node.to_owned(), boot)));
+            tell.reboot(node)
+        };
+        let each = simulated(nodes.names(), move |node| ask.boot_id(node), reboot);
+        let clock = CLOCKS.get().expect("a world was made on this thread").1;
+        let manager = manager_of(client, options_at(clock), |setup| Ok(agents(setup, &prefix, each))).map_err(|error| error.to_string())?;
         manager.run(stop).await.map_err(|error| error.to_string())
     }
     .boxed()

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
-use bellerophon_reboot::{CORDONED, IN_PROGRESS, LAST, LEDGER, NEEDED, NOW, RebootLedger, RebootPolicy, WAITING};
+use bellerophon_operator::manager_of;
+use bellerophon_reboot::{
+    CORDONED, IN_PROGRESS, LAST, LEDGER, NEEDED, NOW, Prefix, RebootLedger, RebootPolicy, WAITING, controller, people::People,
+};
 use bellerophon_testkit::{Subject, World, survives_any_crash, until};
+use futures_util::FutureExt as _;
 use k8s_openapi::api::core::v1::{Event, Node};
-use kube::ResourceExt as _;
+use kube::{Client, ResourceExt as _};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::rig::{self, Rig, Witness, annotate, boots, budget, deployment, is_idle, policy, request, run};
 
@@ -33,6 +38,36 @@ async fn marked_nodes_reboot_one_after_another_and_workloads_keep_their_budget()
     assert_eq!((seen.most_at_once, seen.reboots), (1, 4), "one at a time, once each");
     assert!(seen.least_healthy >= 2, "never below its budget: {}", seen.least_healthy);
     controller.stop().await;
+    agents.stop().await;
+    rig.world.stop().await;
+}
+
+fn prefix() -> Prefix {
+    Prefix::read("maintenance.example.com").expect("a prefix")
+}
+
+#[tokio::test(start_paused = true)]
+async fn controller_agents_and_people_agree_on_another_prefix() {
+    let rig = Rig::new(2).await;
+    let controls = |client: Client, stop: CancellationToken| {
+        let made = manager_of(client, rig::options(), |setup| Ok(vec![controller(setup, prefix(), None)])).expect("a manager");
+        async move { made.run(stop).await.map_err(|error| error.to_string()) }.boxed()
+    };
+    let running = Subject::start(controls, &rig.controller);
+    let agents = Subject::start(|client, stop| rig::run_agents_under(prefix(), client, stop), &rig.agents);
+    People::new(rig.world.client.clone(), prefix()).request("node-1", "kernel").await.expect("it is asked");
+    request(&rig.world, Some("node-2")).await;
+    let ended = prefix().key(LAST);
+    let nodes = until(&rig.world.all::<Node>(), "one reboots", |nodes| {
+        nodes[0].annotations().get(&ended).is_some_and(|text| text.contains("Done"))
+    })
+    .await;
+    assert_eq!(
+        nodes[1].annotations().keys().filter(|key| key.contains("reboot")).collect::<Vec<_>>(),
+        [NEEDED],
+        "the usual prefix means nothing"
+    );
+    running.stop().await;
     agents.stop().await;
     rig.world.stop().await;
 }
