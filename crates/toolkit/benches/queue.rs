@@ -1,67 +1,85 @@
 //! The work queue in the shapes of client-go's own benchmarks.
 //!
-//! Run: `cargo bench -p bellerophon --bench queue [-- PART OF A SHAPE]`. One row a shape: keys a second, best and median of five, and the
-//! processor time of a key over all threads, setting up included, which a busy machine changes less than the time that
-//! passes. The last columns are client-go's queue, best of five in the same run, where Go can build it, and how many times
-//! as fast this one is.
+//! Run: `cargo bench -p bellerophon --bench queue [-- PART OF A SHAPE]`. One row for each shape and kind of key: keys a second,
+//! best and median of five, and the processor time of a key over all threads, setting up included, which a busy machine
+//! changes less than the time that passes. The last columns are client-go's queue, best of five just before, where Go can
+//! build it, and how many times as fast this one is.
+//!
+//! Texts are what client-go's own benchmarks queue: copied without being counted, as Go copies strings. Object keys are what
+//! a controller queues; their peer is `types.NamespacedName`. The peers of tasks are goroutines, those of threads are
+//! goroutines that each have a thread.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a benchmark prints, and measures real time")]
 
-use std::collections::HashMap;
+use std::hash::Hash;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bellerophon::{AddOpts, Priority, WorkQueue};
+use bellerophon::{AddOpts, ObjectKey, Priority, WorkQueue};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use tokio::runtime::Builder;
+use tokio::task::consume_budget;
 
 const ROUNDS: usize = 5;
 const KEYS: usize = 1_000_000;
 
-type Keys = Vec<Arc<str>>;
+trait Key: Clone + Eq + Hash + Send + Sync + 'static {}
+impl<T: Clone + Eq + Hash + Send + Sync + 'static> Key for T {}
 
 fn main() {
-    let keys: Keys = (0..KEYS).map(|i| format!("namespace-{}/name-{i}", i % 100).into()).collect();
-    let small = keys[..1000].to_vec();
-    let peers = client_go();
-    let peer = |shape: &str| peers.get(shape).copied();
-    println!("| shape | M keys/s, best | median | processor ns a key | client-go, best | times |\n|---|---|---|---|---|---|");
-    report("full backlog: add all, then get and done all", peer("backlog"), || (KEYS, backlog(&keys)));
-    report("one at a time: add, get, done", peer("one at a time"), || (KEYS, one_at_a_time(&keys)));
-    report("8 threads: 4 add, 4 get and done", peer("producers and consumers"), || (KEYS, producers_and_consumers(&keys)));
-    report("8 threads: each add, get, done", peer("everyone"), || (KEYS, everyone(&keys)));
-    report("100 keys in a new queue (`BenchmarkQueue`)", peer("new queues"), || (KEYS, again(KEYS / 100, || one_at_a_time(&small[..100]))));
-    report("1,000 keys of three priorities in a new queue", None, || (KEYS, again(KEYS / 1000, || priorities(&small))));
-    report("delayed at random, then all due", peer("delayed"), || (KEYS / 5, delayed(&keys[..KEYS / 5])));
+    let client_go = client_go();
+    let texts: Vec<&str> = (0..KEYS).map(|i| &*format!("namespace-{}/name-{i}", i % 100).leak()).collect();
+    let objects: Vec<ObjectKey> = (0..KEYS).map(|i| ObjectKey::namespaced(format!("namespace-{}", i % 100), format!("name-{i}"))).collect();
+    println!("| shape | keys | M keys/s, best | median | processor ns a key | client-go, best | times |\n|---|---|---|---|---|---|---|");
+    // Leaked, so that they outlive every task.
+    shapes("texts", texts.leak(), client_go.as_deref());
+    shapes("object keys", objects.leak(), client_go.as_deref());
 }
 
-/// What client-go's queue does here, in millions of keys a second, by shape; nothing without Go.
-fn client_go() -> HashMap<String, f64> {
+/// Every shape with one kind of key.
+fn shapes<T: Key>(kind: &str, keys: &'static [T], client_go: Option<&Path>) {
+    let report = |shape: &str, count: usize, run: &dyn Fn() -> Duration| report(kind, shape, client_go, count, run);
+    let (few, delayed_keys) = (&keys[..1000], &keys[..KEYS / 5]);
+    report("full backlog: add all, then get and done all", KEYS, &|| backlog(keys));
+    report("one at a time: add, get, done", KEYS, &|| one_at_a_time(keys));
+    report("100 keys in a new queue (`BenchmarkQueue`)", KEYS, &|| again(KEYS / 100, || one_at_a_time(&few[..100])));
+    for (who, crew) in [("tasks", Crew::Tasks), ("threads", Crew::Threads)] {
+        report(&format!("8 {who}: each add, get, done"), KEYS, &|| everyone(crew, keys));
+        report(&format!("8 {who}: 4 add, 4 get and done"), KEYS, &|| producers_and_consumers(crew, keys));
+    }
+    report("1,000 keys of three priorities in a new queue", KEYS, &|| again(KEYS / 1000, || priorities(few)));
+    report("delayed at random, then all due", KEYS / 5, &|| delayed(delayed_keys));
+}
+
+/// client-go's queue, built; nothing without Go.
+fn client_go() -> Option<PathBuf> {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clientgo");
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/clientgo");
-    let ran = Command::new("go").args(["run", ".", "queue"]).current_dir(folder).output();
-    let printed = ran.map(|output| output.stdout).unwrap_or_default();
-    let read = |line: &str| line.split_once('\t').and_then(|(shape, rate)| Some((shape.to_owned(), rate.parse().ok()?)));
-    String::from_utf8_lossy(&printed).lines().filter_map(read).collect()
+    let built = Command::new("go").args(["build", "-o"]).arg(&program).arg(".").current_dir(folder).status();
+    built.is_ok_and(|status| status.success()).then_some(program)
 }
 
-/// Prints the row of a shape, given how many keys each run handles in what time.
-fn report(shape: &str, client_go: Option<f64>, mut run: impl FnMut() -> (usize, Duration)) {
+/// Prints the row of a shape whose runs each handle so many keys.
+fn report(kind: &str, shape: &str, client_go: Option<&Path>, keys: usize, run: &dyn Fn() -> Duration) {
     // Cargo adds a flag of its own.
     if std::env::args().skip(1).any(|word| !word.starts_with('-') && !shape.contains(&word)) {
         return;
     }
-    let (busy_before, mut keys) = (processor_time(), 0);
-    let mut rates: Vec<f64> = (0..ROUNDS)
-        .map(|_| {
-            let (handled, time) = run();
-            keys += handled;
-            handled as f64 / time.as_secs_f64() / 1e6
-        })
-        .collect();
-    let busy = processor_time().zip(busy_before).map(|(after, before)| (after - before).as_nanos() / keys as u128);
+    let peer = client_go.and_then(|program| {
+        let output = Command::new(program).args(["queue", kind, shape]).output().ok()?;
+        String::from_utf8(output.stdout).ok()?.trim().parse::<f64>().ok()
+    });
+    let busy_before = processor_time();
+    let mut rates: Vec<f64> = (0..ROUNDS).map(|_| keys as f64 / run().as_secs_f64() / 1e6).collect();
+    let busy = processor_time().zip(busy_before).map(|(after, before)| (after - before).as_nanos() / (ROUNDS * keys) as u128);
     rates.sort_by(f64::total_cmp);
     let busy = busy.map_or("—".to_owned(), |busy| busy.to_string());
     let best = rates[ROUNDS - 1];
-    let beside = client_go.map_or("— | —".to_owned(), |peer| format!("{peer:.1} | {:.1}", best / peer));
-    println!("| {shape} | {best:.1} | {:.1} | {busy} | {beside} |", rates[ROUNDS / 2]);
+    let beside = peer.map_or("— | —".to_owned(), |peer| format!("{peer:.1} | {:.1}", best / peer));
+    println!("| {shape} | {kind} | {best:.1} | {:.1} | {busy} | {beside} |", rates[ROUNDS / 2]);
 }
 
 /// The time of many short runs.
@@ -78,7 +96,7 @@ fn processor_time() -> Option<Duration> {
     Some(Duration::from_millis(10 * (ticks()? + ticks()?)))
 }
 
-fn backlog(keys: &Keys) -> Duration {
+fn backlog<T: Key>(keys: &[T]) -> Duration {
     let queue = WorkQueue::default();
     let start = Instant::now();
     keys.iter().for_each(|key| queue.add(key.clone()));
@@ -88,7 +106,7 @@ fn backlog(keys: &Keys) -> Duration {
     start.elapsed()
 }
 
-fn one_at_a_time(keys: &[Arc<str>]) -> Duration {
+fn one_at_a_time<T: Key>(keys: &[T]) -> Duration {
     let queue = WorkQueue::default();
     let start = Instant::now();
     for key in keys {
@@ -98,53 +116,74 @@ fn one_at_a_time(keys: &[Arc<str>]) -> Duration {
     start.elapsed()
 }
 
-fn producers_and_consumers(keys: &Keys) -> Duration {
-    let queue = WorkQueue::default();
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        let consumers: Vec<_> = (0..4).map(|_| scope.spawn(|| consume(&queue))).collect();
-        let producers: Vec<_> =
-            keys.chunks(KEYS / 4).map(|part| scope.spawn(|| part.iter().for_each(|key| queue.add(key.clone())))).collect();
-        producers.into_iter().for_each(|thread| thread.join().expect("adding does not fail"));
-        queue.shut_down();
-        let taken: usize = consumers.into_iter().map(|thread| thread.join().expect("taking does not fail")).sum();
-        assert_eq!(taken, KEYS);
-    });
-    start.elapsed()
+/// Who works on a queue at the same time.
+#[derive(Clone, Copy)]
+enum Crew {
+    /// A thread for each.
+    Threads,
+    /// A task for each, on as many threads as there are processors.
+    Tasks,
 }
 
-fn consume(queue: &WorkQueue<Arc<str>>) -> usize {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime for one thread");
-    runtime.block_on(async {
-        let mut taken = 0;
+impl Crew {
+    /// How long it takes until all work is done.
+    fn time(self, work: Vec<BoxFuture<'static, ()>>) -> Duration {
+        let runtime = |mut builder: Builder| builder.enable_time().build().expect("a runtime");
+        let tasks = runtime(Builder::new_multi_thread());
+        let start = Instant::now();
+        match self {
+            Self::Threads => std::thread::scope(|scope| {
+                work.into_iter().for_each(|work| _ = scope.spawn(move || runtime(Builder::new_current_thread()).block_on(work)));
+            }),
+            Self::Tasks => drop(tasks.block_on(join_all(work.into_iter().map(|work| tasks.spawn(work))))),
+        }
+        start.elapsed()
+    }
+}
+
+fn everyone<T: Key>(crew: Crew, keys: &'static [T]) -> Duration {
+    let queue = WorkQueue::default();
+    let add_and_take = async |queue: WorkQueue<T>, part: &[T]| {
+        for key in part {
+            queue.add(key.clone());
+            queue.get().await.expect("nobody shuts it down").done();
+            consume_budget().await;
+        }
+    };
+    let time = crew.time(keys.chunks(KEYS / 8).map(|part| add_and_take(queue.clone(), part).boxed()).collect());
+    assert_all_done(&queue);
+    time
+}
+
+fn producers_and_consumers<T: Key>(crew: Crew, keys: &'static [T]) -> Duration {
+    let (queue, adding) = (WorkQueue::default(), Arc::new(AtomicUsize::new(4)));
+    let take = async |queue: WorkQueue<T>| {
         while let Some(item) = queue.get().await {
             item.done();
-            taken += 1;
         }
-        taken
-    })
+    };
+    let add = async |queue: WorkQueue<T>, part: &[T], adding: Arc<AtomicUsize>| {
+        for key in part {
+            queue.add(key.clone());
+            consume_budget().await;
+        }
+        if adding.fetch_sub(1, Ordering::Relaxed) == 1 {
+            queue.shut_down();
+        }
+    };
+    let takers = (0..4).map(|_| take(queue.clone()).boxed());
+    let adders = keys.chunks(KEYS / 4).map(|part| add(queue.clone(), part, adding.clone()).boxed());
+    let time = crew.time(takers.chain(adders).collect());
+    assert_all_done(&queue);
+    time
 }
 
-fn everyone(keys: &Keys) -> Duration {
-    let queue = WorkQueue::default();
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        for part in keys.chunks(KEYS / 8) {
-            let queue = &queue;
-            scope.spawn(move || {
-                for key in part {
-                    queue.add(key.clone());
-                    if let Some(item) = queue.try_get() {
-                        item.done();
-                    }
-                }
-            });
-        }
-    });
-    start.elapsed()
+fn assert_all_done<T: Key>(queue: &WorkQueue<T>) {
+    let stats = queue.stats();
+    assert_eq!((stats.adds_total, queue.len(), stats.running), (KEYS as u64, 0, 0));
 }
 
-fn priorities(keys: &Keys) -> Duration {
+fn priorities<T: Key>(keys: &[T]) -> Duration {
     let queue = WorkQueue::default();
     let start = Instant::now();
     for (i, key) in keys.iter().enumerate() {
@@ -156,7 +195,7 @@ fn priorities(keys: &Keys) -> Duration {
     start.elapsed()
 }
 
-fn delayed(keys: &[Arc<str>]) -> Duration {
+fn delayed<T: Key>(keys: &[T]) -> Duration {
     let queue = WorkQueue::default();
     let start = Instant::now();
     for (i, key) in keys.iter().enumerate() {

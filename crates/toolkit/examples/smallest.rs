@@ -16,8 +16,8 @@ async fn greet(client: Client, request: Request<ConfigMap>) -> ReconcileResult {
         println!("{}: gone", request.key);
         return Ok(Outcome::Done);
     };
-    let maps = Api::namespaced(client, request.key.namespace.as_deref().unwrap_or("default"));
-    let greeting = format!("hello, {}", request.key.name);
+    let maps = Api::namespaced(client, request.key.namespace().unwrap_or("default"));
+    let greeting = format!("hello, {}", request.key.name());
     let greet = |map: &mut ConfigMap| _ = map.data.get_or_insert_default().insert("greeting".into(), greeting);
     let (_, done) = request.writes().create_or_patch(&maps, Some(map), ConfigMap::default(), greet).await?;
     println!("{}: {done:?}", request.key);

@@ -64,7 +64,7 @@ impl<D> Writes<D> {
                 metadata.remove(field);
             });
         }
-        let answer = api.patch(&key.name, &PatchParams::apply(self.controller()).force(), &Patch::Apply(&body)).await;
+        let answer = api.patch(key.name(), &PatchParams::apply(self.controller()).force(), &Patch::Apply(&body)).await;
         self.note("apply", key, answer)
     }
 
@@ -82,10 +82,10 @@ impl<D> Writes<D> {
         let body = serde_json::json!({
             "apiVersion": whole["apiVersion"],
             "kind": whole["kind"],
-            "metadata": { "name": key.name },
+            "metadata": { "name": key.name() },
             "status": whole["status"],
         });
-        let answer = api.patch_status(&key.name, &PatchParams::apply(self.controller()).force(), &Patch::Apply(&body)).await;
+        let answer = api.patch_status(key.name(), &PatchParams::apply(self.controller()).force(), &Patch::Apply(&body)).await;
         self.note(VERB, key, answer)
     }
 
@@ -117,7 +117,7 @@ impl<D> Writes<D> {
         let Some(mut patch) = difference(&json(current)?, &json(&changed)?) else { return Ok((current.clone(), Done::Unchanged)) };
         patch["metadata"]["resourceVersion"] = serde_json::json!(current.resource_version());
         let params = PatchParams { field_manager: Some(self.controller().into()), ..PatchParams::default() };
-        let answer = api.patch(&key.name, &params, &Patch::Merge(&patch)).await;
+        let answer = api.patch(key.name(), &params, &Patch::Merge(&patch)).await;
         Ok((self.note("patch", key, answer)?, Done::Patched))
     }
 
@@ -131,7 +131,7 @@ impl<D> Writes<D> {
     {
         let key = ObjectKey::of(object);
         let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
-        match api.delete(&key.name, &DeleteParams::default().preconditions(preconditions)).await {
+        match api.delete(key.name(), &DeleteParams::default().preconditions(preconditions)).await {
             Ok(answer) => {
                 // An object held by finalizers is still there, in a newer version; a status means it is gone.
                 answer.map_left(|held| self.wrote(&held)).map_right(|_| self.deleted::<W>(key));

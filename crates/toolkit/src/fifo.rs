@@ -203,8 +203,8 @@ mod tests {
 
     fn printed(batch: &Batch<ConfigMap>) -> String {
         let deltas = batch.deltas.iter().map(|delta| match delta {
-            Delta::Applied { key, object } => format!("+{}{}", key.name, object.resource_version().unwrap_or_default()),
-            Delta::Deleted { key, .. } => format!("-{}", key.name),
+            Delta::Applied { key, object } => format!("+{}{}", key.name(), object.resource_version().unwrap_or_default()),
+            Delta::Deleted { key, .. } => format!("-{}", key.name()),
         });
         format!("{}@{}", deltas.collect::<Vec<_>>().join(" "), batch.resource_version.as_deref().unwrap_or("?"))
     }
@@ -295,7 +295,7 @@ mod tests {
     }
 
     fn list(server: &BTreeMap<ObjectKey, u64>, version: u64) -> Change<ConfigMap> {
-        let objects = server.iter().map(|(key, version)| object(&key.name, *version)).collect();
+        let objects = server.iter().map(|(key, version)| object(key.name(), *version)).collect();
         Change::Replaced { objects, unreadable: Vec::new(), resource_version: version.to_string() }
     }
 

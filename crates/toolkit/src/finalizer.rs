@@ -83,7 +83,7 @@ impl<D> Writes<D> {
         let patch = json!({ "metadata": { "uid": object.uid(), "resourceVersion": object.resource_version(), "finalizers": finalizers } });
         let params = PatchParams { field_manager: Some(self.controller().into()), ..PatchParams::default() };
         let key = ObjectKey::of(object);
-        match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
+        match api.patch(key.name(), &params, &Patch::Merge(&patch)).await {
             Ok(answer) => {
                 match answer.meta().deletion_timestamp.is_some() && answer.finalizers().is_empty() {
                     // The last finalizer of a deleted object: the answer is its last version.

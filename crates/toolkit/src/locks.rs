@@ -2,12 +2,8 @@
 //! In: a value to guard. Out: guards.
 //! Holds: a panic while a lock is held does not lock out others; whoever guards a value keeps it consistent at every step.
 
-use std::{
-    ops::{Deref, DerefMut},
-    sync::{PoisonError, RwLock},
-};
-
-use parking_lot::Mutex;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, PoisonError, RwLock, TryLockError};
 
 /// A family of locks.
 pub(crate) trait Locks {
@@ -21,7 +17,11 @@ pub(crate) trait Locks {
     fn write<T>(lock: &Self::RwLock<T>) -> impl DerefMut<Target = T>;
 }
 
-/// The locks of the operating system. A mutex is held for nanoseconds only, so whoever finds it taken spins before it sleeps.
+/// How often whoever finds a mutex taken pauses before it asks again, and at last sleeps.
+const PAUSES: [u32; 2] = [128, 512];
+
+/// The locks of the operating system. A mutex is held for nanoseconds only and often wanted again by the same thread, so
+/// whoever finds it taken stays away for a few microseconds: asking at once takes the memory from the one who works with it.
 pub(crate) struct Os;
 
 impl Locks for Os {
@@ -33,7 +33,16 @@ impl Locks for Os {
     }
 
     fn lock<T>(mutex: &Mutex<T>) -> impl DerefMut<Target = T> {
-        mutex.lock()
+        let try_lock = || match mutex.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        let after = |pauses: u32| {
+            (0..pauses).for_each(|_| std::hint::spin_loop());
+            try_lock()
+        };
+        try_lock().or_else(|| PAUSES.into_iter().find_map(after)).unwrap_or_else(|| mutex.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn rw_lock<T>(guarded: T) -> RwLock<T> {

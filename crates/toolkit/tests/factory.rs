@@ -157,7 +157,7 @@ async fn informers_report_and_trace_as_their_factory_does() {
     let made = Api::<ConfigMap>::namespaced(client, "m").create(&PostParams::default(), &object).await.expect("it is created");
     until(|| early.lister().len() == 4).await;
     let told = trace.since(0).records.into_iter().find_map(|record| match &record.event {
-        TraceEvent::Cached { kind, key, resource_version, .. } => Some((kind.to_string(), key.name.clone(), resource_version.clone())),
+        TraceEvent::Cached { kind, key, resource_version, .. } => Some((kind.to_string(), key.name().to_owned(), resource_version.clone())),
         _ => None,
     });
     assert_eq!(told, Some(("ConfigMap".to_owned(), "b".to_owned(), made.resource_version())));

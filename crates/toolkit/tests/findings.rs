@@ -27,7 +27,7 @@ async fn server() -> ApiServer {
 fn noting(informer: &SharedInformer<ConfigMap>, story: &Story) -> Controller {
     let story = story.clone();
     Controller::of(informer).reconcile_with(move |request: Request<ConfigMap>| {
-        story.note(format!("{} {}", request.key.name, if request.object.is_some() { "there" } else { "gone" }));
+        story.note(format!("{} {}", request.key.name(), if request.object.is_some() { "there" } else { "gone" }));
         async { Ok(Outcome::Done) }
     })
 }
@@ -75,7 +75,7 @@ async fn forbidden_secondary_watch_does_not_slow_the_rest() {
     let (client, secrets) = (server.client(), SharedInformer::<Secret>::new(refused.clone(), (), InformerOptions::default()));
     let (maps, noted) = (maps(&client), story.clone());
     let controller = Controller::of(&maps).owns(&secrets).reconcile_with(move |request: Request<ConfigMap>| {
-        noted.note(request.key.name);
+        noted.note(request.key.name());
         async { Ok(Outcome::Done) }
     });
     create(&client, "one").await;

@@ -187,7 +187,7 @@ impl EventHandler<ConfigMap> for Log {
         self.push("~", &new.name_any());
     }
     fn on_delete(&self, last: Tombstone<ConfigMap>) {
-        self.push("-", &last.key.name);
+        self.push("-", last.key.name());
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn classes(ctx: &Context) -> Loop {
     index::add(&volumes, BY_CLASS, named_by_volume);
     let protector =
         Arc::new(Classes { client: ctx.client(Component::ControllerManager), claims: claims.lister(), volumes: volumes.lister() });
-    let keys = |names: Vec<String>| names.into_iter().map(|name| ObjectKey { namespace: None, name }).collect();
+    let keys = |names: Vec<String>| names.iter().map(ObjectKey::cluster).collect();
     Controller::of(&ctx.informer::<VolumeAttributesClass>())
         .watches(&claims, move |claim| keys(named_by_claim(claim)))
         .watches(&volumes, move |volume| keys(named_by_volume(volume)))
@@ -47,7 +47,7 @@ pub(crate) fn classes(ctx: &Context) -> Loop {
 impl Classes {
     async fn reconcile(self: Arc<Self>, request: Request<VolumeAttributesClass>) -> ReconcileResult {
         let Some(class) = &request.object else { return Ok(Outcome::Done) };
-        let name = &request.key.name;
+        let name = request.key.name();
         let used = self.claims.by_index(BY_CLASS, name).is_ok_and(|claims| !claims.is_empty())
             || self.volumes.by_index(BY_CLASS, name).is_ok_and(|volumes| !volumes.is_empty());
         let Some(patch) = change(&**class, CLASS_IN_USE, used) else { return Ok(Outcome::Done) };

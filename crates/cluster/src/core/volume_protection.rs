@@ -63,7 +63,7 @@ impl Claims {
         let going = claim.metadata.deletion_timestamp.is_some();
         let used = going && (self.is_used_by_known_pod(&request.key) || self.is_used(&request.key).await?);
         let Some(patch) = change(&**claim, CLAIM_IN_USE, used) else { return Ok(Outcome::Done) };
-        let api = Api::namespaced(self.client.clone(), request.key.namespace.as_deref().unwrap_or_default());
+        let api = Api::namespaced(self.client.clone(), request.key.namespace().unwrap_or_default());
         write(&api, &**claim, &patch, &request).await
     }
 
@@ -72,7 +72,7 @@ impl Claims {
     }
 
     async fn is_used(&self, claim: &ObjectKey) -> Result<bool, kube::Error> {
-        let api = Api::<Pod>::namespaced(self.client.clone(), claim.namespace.as_deref().unwrap_or_default());
+        let api = Api::<Pod>::namespaced(self.client.clone(), claim.namespace().unwrap_or_default());
         Ok(api.list(&ListParams::default()).await?.items.iter().any(|pod| claims_of(pod).contains(claim)))
     }
 }
@@ -112,7 +112,7 @@ fn claims_of(pod: &Pod) -> Vec<ObjectKey> {
         (None, None) => None,
     };
     let names = spec.volumes.iter().flatten().filter_map(claim);
-    names.map(|name| ObjectKey { namespace: pod.namespace(), name }).collect()
+    names.map(|name| ObjectKey::beside(pod, &name)).collect()
 }
 
 #[cfg(test)]

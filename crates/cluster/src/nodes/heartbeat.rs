@@ -70,7 +70,7 @@ impl Heartbeat {
     }
 
     async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
-        let name = &request.key.name;
+        let name = request.key.name();
         let now = self.clock.now();
         if let Some(node) = &request.object {
             self.obey(node, now);

@@ -263,8 +263,10 @@ impl Storage {
         let phase = match spec.claim_ref.as_ref().filter(|reference| reference.uid.is_some()) {
             None => "Available",
             Some(reference) => {
-                let key =
-                    ObjectKey::namespaced(reference.namespace.clone().unwrap_or_default(), reference.name.clone().unwrap_or_default());
+                let key = ObjectKey::namespaced(
+                    reference.namespace.as_deref().unwrap_or_default(),
+                    reference.name.as_deref().unwrap_or_default(),
+                );
                 let claimed = self.claims.get(&key).is_some_and(|claim| claim.metadata.uid == reference.uid);
                 if claimed { "Bound" } else { "Released" }
             }
@@ -272,7 +274,7 @@ impl Storage {
         let shown = volume.status.as_ref().and_then(|status| status.phase.as_deref());
         if shown != Some(phase) {
             let body = json!({ "metadata": { "uid": volume.metadata.uid }, "status": { "phase": phase } });
-            match self.volumes_api().patch_status(&request.key.name, &PatchParams::default(), &Patch::Merge(&body)).await {
+            match self.volumes_api().patch_status(request.key.name(), &PatchParams::default(), &Patch::Merge(&body)).await {
                 Ok(written) => request.writes().wrote(&written),
                 Err(error) if is_another(&error) => {}
                 Err(error) => return Err(error.into()),
@@ -283,7 +285,7 @@ impl Storage {
         if phase == "Released" && ours && spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete") {
             let preconditions = Some(Preconditions { uid: volume.uid(), resource_version: volume.resource_version() });
             let params = DeleteParams { preconditions, ..DeleteParams::default() };
-            match self.volumes_api().delete(&request.key.name, &params).await {
+            match self.volumes_api().delete(request.key.name(), &params).await {
                 Err(error) if !is_another(&error) => return Err(error.into()),
                 _ => {}
             }

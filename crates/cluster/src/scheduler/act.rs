@@ -50,11 +50,11 @@ impl Act {
         let info = &pending.info;
         let binding = json!({
             "apiVersion": "v1", "kind": "Binding",
-            "metadata": { "name": info.key.name, "namespace": info.key.namespace, "uid": info.uid },
+            "metadata": { "name": info.key.name(), "namespace": info.key.namespace(), "uid": info.uid },
             "target": { "apiVersion": "v1", "kind": "Node", "name": node },
         });
         let params = PostParams::default();
-        let bound = self.api(info).create_subresource::<_, IgnoredAny>("binding", &info.key.name, &params, &binding).await;
+        let bound = self.api(info).create_subresource::<_, IgnoredAny>("binding", info.key.name(), &params, &binding).await;
         match bound {
             Ok(_) => {
                 self.trace.record(|| TraceEvent::Called {
@@ -118,7 +118,7 @@ impl Act {
         if !keeps {
             body["status"]["nominatedNodeName"] = json!(nominated);
         }
-        match self.api(info).patch_status(&info.key.name, &PatchParams::default(), &Patch::Strategic(&body)).await {
+        match self.api(info).patch_status(info.key.name(), &PatchParams::default(), &Patch::Strategic(&body)).await {
             Ok(written) => {
                 self.trace.record(|| TraceEvent::Wrote {
                     controller: SCHEDULER.into(),

@@ -43,7 +43,7 @@ pub(crate) fn violations(pods: &[Arc<PodInfo>], budgets: &dyn Budgets) -> Vec<bo
 /// Whether a budget speaks of a pod that it does not count as disrupted already.
 fn covers(budget: &PodDisruptionBudget, pod: &PodInfo) -> bool {
     let disrupted = budget.status.as_ref().and_then(|status| status.disrupted_pods.as_ref());
-    if pod.labels.is_empty() || disrupted.is_some_and(|pods| pods.contains_key(&pod.key.name)) {
+    if pod.labels.is_empty() || disrupted.is_some_and(|pods| pods.contains_key(pod.key.name())) {
         return false;
     }
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());

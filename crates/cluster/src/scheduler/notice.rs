@@ -189,7 +189,7 @@ impl EventHandler<Node> for Notices {
 
     fn on_delete(&self, last: Tombstone<Node>) {
         self.board.change(|state| {
-            state.ledger.remove_node(&last.key.name);
+            state.ledger.remove_node(last.key.name());
             // Where there are fewer places, the others may be spread well enough.
             state.queue.happened(Refusal::SPREAD);
         });
@@ -207,8 +207,7 @@ impl EventHandler<Namespace> for Notices {
     }
 
     fn on_delete(&self, last: Tombstone<Namespace>) {
-        let ObjectKey { name, .. } = last.key;
-        self.board.change(|state| state.ledger.set_namespace(name, None));
+        self.board.change(|state| state.ledger.set_namespace(last.key.name().to_owned(), None));
     }
 }
 

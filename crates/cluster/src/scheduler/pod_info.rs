@@ -137,7 +137,7 @@ impl PodInfo {
     }
 
     pub(crate) fn namespace(&self) -> &str {
-        self.key.namespace.as_deref().unwrap_or_default()
+        self.key.namespace().unwrap_or_default()
     }
 
     pub(crate) fn candidate(&self) -> Candidate<'_> {

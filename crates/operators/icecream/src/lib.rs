@@ -107,7 +107,7 @@ impl Chain {
 /// The key of what controls an object, if that is of the kind `O`.
 fn owner_of<O: Resource<DynamicType = ()>, C: Resource>(child: &C) -> Option<ObjectKey> {
     let owner = controller_of(child).filter(|owner| owner.kind == O::kind(&()) && owner.api_version == O::api_version(&()))?;
-    Some(ObjectKey { namespace: child.meta().namespace.clone(), name: owner.name.clone() })
+    Some(ObjectKey::beside(child, &owner.name))
 }
 
 /// The node a pod was scheduled on.
@@ -154,7 +154,7 @@ impl Shop {
     }
 
     fn view<'a>(&self, icecream: &'a Icecream) -> Result<(View<'a>, Vec<Arc<Pod>>), IndexError> {
-        let key = ObjectKey { namespace: icecream.namespace(), name: icecream.spec.deployment_name.clone() };
+        let key = ObjectKey::beside(icecream, &icecream.spec.deployment_name);
         let owned = self.chain.deployments.by_index(BY_CONTROLLER, &icecream.uid().unwrap_or_default())?;
         let mut pods = Vec::new();
         for deployment in &owned {

@@ -103,7 +103,7 @@ impl Concerned {
         let mut concerned = secret.labels().get(OWNER_UID).map(|uid| found(BY_UID, uid)).unwrap_or_default();
         // Sources, and secrets that stand where a copy should.
         let namespace = secret.namespace().unwrap_or_default();
-        let place = self.namespaces.get(&ObjectKey { namespace: None, name: namespace.clone() });
+        let place = self.namespaces.get(&ObjectKey::cluster(&namespace));
         let is_meant = |synch: &SecSynch| place.as_ref().is_some_and(|place| could_mean(&synch.spec, place));
         concerned.extend(
             found(BY_SECRET, &secret.name_any()).into_iter().filter(|synch| synch.spec.source_namespace == namespace || is_meant(synch)),

@@ -138,7 +138,7 @@ impl Synchroniser {
 
     async fn apply(&self, request: &Request<SecSynch>, synch: &SecSynch) -> ReconcileResult {
         let (spec, uid) = (&synch.spec, synch.uid().unwrap_or_default());
-        let source_key = ObjectKey { namespace: Some(spec.source_namespace.clone()), name: spec.secret_name.clone() };
+        let source_key = ObjectKey::namespaced(&spec.source_namespace, &spec.secret_name);
         let cached = self.secrets.get(&source_key);
         let source = Api::<Secret>::namespaced(self.client.clone(), &spec.source_namespace).get_opt(&spec.secret_name).await;
         let source = source.map_err(Failure::retry)?.filter(|secret| secret.metadata.deletion_timestamp.is_none());
@@ -196,7 +196,7 @@ impl Synchroniser {
             return Fate::Superseded;
         }
         let name = &pass.synch.spec.secret_name;
-        let there = self.secrets.get(&ObjectKey { namespace: Some(namespace.to_owned()), name: name.clone() });
+        let there = self.secrets.get(&ObjectKey::namespaced(namespace, name));
         let there = there.as_ref().map(|there| &there.metadata);
         let secrets = Api::<Secret>::namespaced(self.client.clone(), namespace);
         match (decide(there, pass.mark.owner_uid, &pass.content.digest, pass.synch.spec.conflict_policy, verified), there) {
@@ -214,7 +214,7 @@ impl Synchroniser {
     fn is_superseded(&self, pass: &Pass<'_>) -> bool {
         let Some(now) = self.synches.get(&ObjectKey::of(pass.synch)) else { return true };
         let spec = &pass.synch.spec;
-        let source = self.secrets.get(&ObjectKey { namespace: Some(spec.source_namespace.clone()), name: spec.secret_name.clone() });
+        let source = self.secrets.get(&ObjectKey::namespaced(&spec.source_namespace, &spec.secret_name));
         now.metadata.generation != pass.synch.metadata.generation
             || source.and_then(|source| source.resource_version()) != pass.source_version
     }
@@ -273,7 +273,7 @@ impl Synchroniser {
                 Ok(answer) => {
                     answer
                         .map_left(|held| writes.wrote(&held))
-                        .map_right(|_| writes.deleted::<Secret>(ObjectKey { namespace: Some(namespace), name }));
+                        .map_right(|_| writes.deleted::<Secret>(ObjectKey::namespaced(namespace, name)));
                     Ok(())
                 }
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),

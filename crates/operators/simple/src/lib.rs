@@ -73,7 +73,7 @@ impl Stable {
             writes.apply_status(&Api::namespaced(self.client.clone(), &namespace), &told).await?;
         }
         if plan.step == Step::Taken {
-            let why = format!("Resource {:?} already exists and is not managed by BellerophonSimple", request.key.name);
+            let why = format!("Resource {:?} already exists and is not managed by BellerophonSimple", request.key.name());
             self.tell(&shero, EventType::Warning, "ErrResourceExists", why.clone());
             return Err(Failure::retry(why));
         }

@@ -1,6 +1,6 @@
 // client-go, measured beside this toolkit: the benchmarks of ../queue.rs and ../informer start it where Go can build it.
 //
-//	clientgo queue                     the work queue
+//	clientgo queue KEYS SHAPE          the work queue
 //	clientgo client NAME KUBECONFIG    a cache or a controller against a server
 package main
 
@@ -15,8 +15,8 @@ var begun = time.Now()
 func main() {
 	var err error
 	switch {
-	case len(os.Args) == 2 && os.Args[1] == "queue":
-		queues()
+	case len(os.Args) == 4 && os.Args[1] == "queue":
+		queue(os.Args[2], os.Args[3])
 	case len(os.Args) == 4 && os.Args[1] == "client":
 		err = client(os.Args[2], os.Args[3])
 	default:

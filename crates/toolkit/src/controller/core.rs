@@ -106,7 +106,7 @@ impl Core {
     fn line(&self, key: &ObjectKey) -> Line {
         match self.order {
             Order::FirstCome => Line::default(),
-            Order::ByNamespace => Line::of(key.namespace.as_deref()),
+            Order::ByNamespace => Line::of(key.namespace()),
         }
     }
 

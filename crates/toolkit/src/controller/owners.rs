@@ -47,16 +47,16 @@ where
         let references = child.meta().owner_references.iter().flatten();
         references
             .filter(|owner| owner.controller == Some(true) && owner.kind == self.kind.kind && group(&owner.api_version) == self.kind.group)
-            .map(|owner| self.key(child.meta().namespace.clone(), owner.name.clone()))
+            .map(|owner| self.key(child, &owner.name))
             .collect()
     }
 
-    fn key(&self, namespace: Option<String>, name: String) -> ObjectKey {
+    fn key(&self, child: &impl Resource, name: &str) -> ObjectKey {
         let cluster = ObjectKey::cluster(name);
         match &self.scope {
             Scope::Cluster => cluster,
             Scope::Cached(lister) if lister.get(&cluster).is_some() => cluster,
-            Scope::Namespace | Scope::Cached(_) => ObjectKey { namespace, name: cluster.name },
+            Scope::Namespace | Scope::Cached(_) => ObjectKey::beside(child, name),
         }
     }
 }

@@ -95,7 +95,7 @@ async fn settle() {
 }
 
 fn word(request: &Request<ConfigMap>) -> String {
-    format!("{} {}", request.key.name, if request.object.is_some() { "there" } else { "gone" })
+    format!("{} {}", request.key.name(), if request.object.is_some() { "there" } else { "gone" })
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +130,7 @@ async fn change_of_a_child_brings_its_owner() {
     let calls = world.calls.clone();
     let owner = world.create_map("owner").await;
     let controller = Controller::of(&world.maps).owns(&world.secrets).reconcile_with(move |request: Request<ConfigMap>| {
-        calls.push(format!("{} because {}", request.key.name, request.causes));
+        calls.push(format!("{} because {}", request.key.name(), request.causes));
         async { Ok(Outcome::Done) }
     });
     world.start(controller);
@@ -193,9 +193,9 @@ async fn each_answer_has_its_consequence() {
     };
     let metrics = options.metrics.clone();
     let controller = Controller::of(&world.maps).with_options(options).named("maps").reconcile_with(move |request: Request<ConfigMap>| {
-        calls.push(format!("{} {}", request.key.name, start.elapsed().as_secs()));
+        calls.push(format!("{} {}", request.key.name(), start.elapsed().as_secs()));
         async move {
-            match (&*request.key.name, request.attempt) {
+            match (request.key.name(), request.attempt) {
                 ("again", _) if start.elapsed() < Duration::from_secs(20) => Ok(Outcome::RequeueAfter(Duration::from_secs(10))),
                 ("broken", _) => Err(Failure::permanent("the spec makes no sense")),
                 ("failing", 1..=3) => Err(Failure::retry("not yet")),
@@ -245,7 +245,7 @@ async fn one_key_is_never_with_two_workers() {
             most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             sleep(Duration::from_secs(5)).await;
             running.fetch_sub(1, Ordering::SeqCst);
-            calls.push(request.key.name);
+            calls.push(request.key.name());
             Ok(Outcome::Done)
         }
     });
@@ -354,7 +354,8 @@ async fn trace_tells_why_and_what() {
             let Some(map) = &request.object else { return Ok(Outcome::Done) };
             if map.data.is_none() {
                 let maps = Api::<ConfigMap>::namespaced(client, "default");
-                let answer = maps.patch(&request.key.name, &PatchParams::default(), &Patch::Merge(json!({ "data": { "a": "b" } }))).await?;
+                let answer =
+                    maps.patch(request.key.name(), &PatchParams::default(), &Patch::Merge(json!({ "data": { "a": "b" } }))).await?;
                 request.writes().wrote(&answer);
             }
             Ok(Outcome::Done)

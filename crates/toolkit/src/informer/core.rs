@@ -273,7 +273,7 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
     /// The version of the collection up to which changes of this key are in the index.
     pub(crate) fn seen_up_to(&self, key: &ObjectKey) -> Option<String> {
         let distribution = self.distribution();
-        let feed = distribution.feeds.get(&key.namespace).or_else(|| distribution.feeds.get(&None))?;
+        let feed = distribution.feeds.get(&key.namespace().map(str::to_owned)).or_else(|| distribution.feeds.get(&None))?;
         feed.resource_version.clone()
     }
 

@@ -166,7 +166,7 @@ impl<K: Resource> Index<K> {
     pub(crate) fn in_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Cached<K>> {
         let first = ObjectKey::namespaced(namespace, "");
         let range = self.objects.range::<ObjectKey, _>(first..);
-        range.take_while(move |(key, _)| key.namespace.as_deref() == Some(namespace)).map(|(_, object)| object)
+        range.take_while(move |(key, _)| key.namespace() == Some(namespace)).map(|(_, object)| object)
     }
 
     /// The keys that a named index has under this value.

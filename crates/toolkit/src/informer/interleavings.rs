@@ -75,7 +75,7 @@ fn told(mailbox: &Mailbox<ConfigMap>) -> BTreeMap<String, Option<String>> {
     while let Some(notice) = mailbox.take() {
         let calls = notice.calls(&Warm::new(0));
         if let Some(last) = calls.delete {
-            assert!(believed.remove(&last.key.name).is_some(), "{} was never there", last.key);
+            assert!(believed.remove(last.key.name()).is_some(), "{} was never there", last.key);
         }
         if let Some((old, new)) = calls.update {
             assert_eq!(believed.insert(new.name_any(), new.resource_version()), Some(old.resource_version()));
@@ -126,7 +126,8 @@ fn handler_that_comes_at_any_moment_ends_with_what_is_there() {
             })
             .collect();
         writer.join().unwrap();
-        let there: BTreeMap<_, _> = cache.index().entries().map(|(key, object)| (key.name.clone(), object.resource_version())).collect();
+        let there: BTreeMap<_, _> =
+            cache.index().entries().map(|(key, object)| (key.name().to_owned(), object.resource_version())).collect();
         assert_eq!(slots.len(), 2);
         slots.iter().for_each(|slot| assert_eq!(told(&slot.mailbox), there));
     });
@@ -148,7 +149,7 @@ fn index_added_at_any_moment_agrees_with_the_objects() {
         adder.join().unwrap();
         let index = cache.index();
         for (value, wanted) in [("1", "a"), ("2", "b")] {
-            let found: Vec<_> = index.keys_by_index("version", value).expect("it was added").map(|key| key.name.clone()).collect();
+            let found: Vec<_> = index.keys_by_index("version", value).expect("it was added").map(|key| key.name()).collect();
             assert_eq!(found, [wanted]);
         }
     });

@@ -272,7 +272,7 @@ mod tests {
     }
 
     fn print(notice: Notice<u64>) -> String {
-        let key = notice.key.name.clone();
+        let key = notice.key.name().to_owned();
         let calls = notice.calls(&Warm::new(0));
         let delete = calls.delete.map(|last| format!("-{key}{}", last.object.expect("it was known")));
         let update = calls.update.map(|(old, new)| format!("{key}{old}>{new}"));

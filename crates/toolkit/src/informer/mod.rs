@@ -299,7 +299,7 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
             left.extend(feed.ended().await);
         }
         for scope in scopes.iter().filter(|scope| !feeds.contains_key(*scope)).collect::<Vec<_>>() {
-            let (known, others) = left.into_iter().partition(|key| scope.is_none() || key.namespace == *scope);
+            let (known, others) = left.into_iter().partition(|key| scope.is_none() || key.namespace() == scope.as_deref());
             left = others;
             feeds.insert(scope.clone(), self.feed(scope, known, stop));
         }

@@ -69,9 +69,9 @@ impl EventHandler<ConfigMap> for View {
 
     fn on_delete(&self, last: Tombstone<ConfigMap>) {
         let mut told = self.lock();
-        told.log.push(format!("-{}", last.key.name));
+        told.log.push(format!("-{}", last.key.name()));
         if told.objects.remove(&last.key).is_none() {
-            told.lies.push(format!("{} deleted without being there", last.key.name));
+            told.lies.push(format!("{} deleted without being there", last.key.name()));
         }
     }
 }

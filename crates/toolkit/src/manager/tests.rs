@@ -34,9 +34,9 @@ fn manager(server: &ApiServer, who: &'static str, options: ManagerOptions, calls
     let controller = Controller::of(&maps).with_options(of_controller).reconcile_with(move |request: Request<ConfigMap>| {
         let calls = calls.clone();
         async move {
-            calls.lock().unwrap().push(format!("{who} begins {}", request.key.name));
+            calls.lock().unwrap().push(format!("{who} begins {}", request.key.name()));
             sleep(takes).await;
-            calls.lock().unwrap().push(format!("{who} ends {}", request.key.name));
+            calls.lock().unwrap().push(format!("{who} ends {}", request.key.name()));
             Ok(Outcome::Done)
         }
     });

@@ -92,7 +92,8 @@ pub struct QueueStats {
 /// while a worker has it comes back when that worker is done, at the end of the line; adds never block and never fail.
 /// Beyond client-go: a key has at most one future, so an add absorbs a delayed one (the run it causes decides anew);
 /// priorities without starvation; every entry carries its merged [`Causes`]; a worker that panics or is dropped gives
-/// its key back. It knows keys and causes, never objects. Its size is bounded by the number of different keys.
+/// its key back. It knows keys and causes, never objects. Its size is bounded by the
+/// largest number of different keys it ever had to remember at once.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {

@@ -38,10 +38,6 @@ pub(super) struct Places {
 const SMALLEST: usize = 16;
 
 impl Places {
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
     /// The slot with this hash for which the test holds.
     pub(super) fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         self.look(hash, |place| place.hash() == hash && is_it(place.slot())).map(|at| self.places[at].slot())
@@ -136,7 +132,7 @@ mod tests {
                     }
                     _ => {}
                 }
-                prop_assert_eq!(places.len(), known.len());
+                prop_assert_eq!(places.len, known.len());
                 for slot in 0..24 {
                     prop_assert_eq!(places.find(hash(slot), |found| found == slot).is_some(), known.contains_key(&slot));
                 }

@@ -90,14 +90,16 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     }
 
     pub(super) fn try_get(&self) -> Option<Taken<T>> {
-        let (taken, more) = self.with(|contents| {
-            let taken = contents.state.take(Instant::now)?;
-            Some((taken, contents.state.has_ready() && contents.ring()))
-        })?;
+        let mut more = false;
+        let taken = self.with(|contents| {
+            let taken = contents.state.take(Instant::now);
+            more = taken.is_some() && contents.state.has_ready() && contents.ring();
+            taken
+        });
         if more {
             self.ready.notify_one();
         }
-        Some(taken)
+        taken
     }
 
     pub(super) async fn get(&self) -> Option<Taken<T>> {
@@ -129,9 +131,12 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
 
     /// Takes a key back and says how long the worker had it, in a queue that is measured.
     pub(super) fn done(&self, slot: SlotIndex) -> Option<Duration> {
-        let (notify, idle, Done { worked, gone, .. }) = self.with(|contents| {
+        let (mut notify, mut idle) = (false, false);
+        let Done { worked, .. } = self.with(|contents| {
             let done = contents.state.done(slot, Instant::now);
-            (done.again && contents.ring(), contents.state.shutting_down && contents.state.is_idle(), done)
+            notify = done.again && contents.ring();
+            idle = contents.state.shutting_down && contents.state.is_idle();
+            done
         });
         if notify {
             self.ready.notify_one();
@@ -139,8 +144,6 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
         if idle {
             self.idle.notify_waiters();
         }
-        // Outside the lock: the last of a key may take long to go.
-        drop(gone);
         worked
     }
 

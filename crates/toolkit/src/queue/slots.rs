@@ -1,7 +1,8 @@
 //! Slots: what is known of each key, found by the key.
 //!
 //! In: keys. Out: slots, by a small number that stays the same for as long as the key is known.
-//! Holds: a key has one slot; a slot that is given back is used again before the slab grows.
+//! Holds: a key has one slot; a slot that is given back is used again before the slab grows, by the same key if nobody else
+//! needed it meanwhile: most keys come back, and then nothing has to be looked up twice.
 
 use std::hash::{BuildHasher, Hash};
 use std::ops::{Index, IndexMut};
@@ -19,13 +20,13 @@ pub(super) type SlotIndex = u32;
 /// Everything the queue knows about one key.
 #[derive(Debug)]
 pub(super) struct Slot<T> {
-    /// `None` only while the slot is free.
-    pub(super) key: Option<T>,
-    /// The key's, so that the slot is found again when it is given back.
+    /// While the slot is idle, the key it was last used for.
+    pub(super) key: T,
+    /// The key's, so that its place is found when another key needs the slot.
     hash: u32,
     /// Rate-limited adds since the last forget.
     pub(super) failures: u32,
-    /// In a list of ready keys, or, by `next`, in the list of free slots.
+    /// In a list of ready keys, or in that of the idle slots.
     pub(super) links: Links,
     /// The priority of the next run.
     pub(super) priority: Priority,
@@ -35,6 +36,8 @@ pub(super) struct Slot<T> {
     pub(super) dirty: bool,
     /// With a worker.
     pub(super) running: bool,
+    /// Nothing is to be known of the key; linked in the list of idle slots.
+    idle: bool,
     /// When it will become dirty by itself; never set while `dirty`.
     pub(super) due: Option<(Instant, u64)>,
     /// When it became dirty, or was handed out; only in a queue that is measured.
@@ -63,57 +66,81 @@ impl Hashes {
 /// All slots.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
-    /// The place of each known key. Every slot in use is here exactly once.
+    /// The place of each key, idle or not. Every slot is here exactly once.
     places: Places,
     slab: Vec<Slot<T>>,
-    /// The first free slot; each leads to the next.
-    free: SlotIndex,
+    /// The slot that became idle last; each leads to the one before it.
+    idle: SlotIndex,
+    idle_len: usize,
 }
 
 impl<T: Eq> Slots<T> {
     pub(super) fn new() -> Self {
-        Self { places: Places::default(), slab: Vec::new(), free: NONE }
+        Self { places: Places::default(), slab: Vec::new(), idle: NONE, idle_len: 0 }
     }
 
     /// How many keys are known.
     pub(super) fn len(&self) -> usize {
-        self.places.len()
+        self.slab.len() - self.idle_len
     }
 
     pub(super) fn find(&self, Hashed { key, hash }: Hashed<&T>) -> Option<SlotIndex> {
-        self.places.find(hash, |slot| self.slab[slot as usize].key.as_ref() == Some(key))
+        self.place_of(key, hash).filter(|slot| !self[*slot].idle)
     }
 
-    /// The slot of a key, new or known.
+    /// The slot of a key, new or known. Something is to be known of it from now on.
     pub(super) fn claim(&mut self, Hashed { key, hash }: Hashed<T>) -> SlotIndex {
-        if let Some(known) = self.find(Hashed { key: &key, hash }) {
+        if let Some(known) = self.place_of(&key, hash) {
+            if self[known].idle {
+                self.wake(known);
+            }
             return known;
         }
-        let slot = match self.free {
-            NONE => {
-                self.slab.push(Slot::of(key, hash));
-                SlotIndex::try_from(self.slab.len() - 1).expect("fewer than 4 billion keys fit in memory")
-            }
-            free => {
-                let entry = &mut self.slab[free as usize];
-                self.free = entry.links.next;
-                (entry.key, entry.hash) = (Some(key), hash);
-                free
-            }
-        };
+        let slot = self.idle;
+        if slot != NONE {
+            self.wake(slot);
+            self.places.remove(self[slot].hash, slot);
+            let entry = &mut self[slot];
+            (entry.key, entry.hash) = (key, hash);
+            self.places.insert(hash, slot);
+            return slot;
+        }
+        let slot = SlotIndex::try_from(self.slab.len()).expect("fewer than 4 billion keys fit in memory");
+        self.slab.push(Slot::of(key, hash));
         self.places.insert(hash, slot);
         slot
     }
 
-    /// Gives a slot back of which nothing is left to know; the key is the caller's to drop.
-    pub(super) fn release(&mut self, slot: SlotIndex) -> Option<T> {
-        let entry = &mut self.slab[slot as usize];
-        debug_assert!(!entry.is_needed());
+    /// Gives a slot back of which nothing is left to know.
+    pub(super) fn release(&mut self, slot: SlotIndex) {
+        let next = std::mem::replace(&mut self.idle, slot);
+        if next != NONE {
+            self[next].links.previous = slot;
+        }
+        let entry = &mut self[slot];
+        debug_assert!(!entry.is_needed() && !entry.idle);
+        (entry.links.previous, entry.links.next) = (NONE, next);
+        entry.idle = true;
         entry.causes = Causes::default();
-        entry.links.next = self.free;
-        self.free = slot;
-        self.places.remove(entry.hash, slot);
-        entry.key.take()
+        self.idle_len += 1;
+    }
+
+    /// Takes a slot out of the list of idle ones.
+    fn wake(&mut self, slot: SlotIndex) {
+        let Links { previous, next, .. } = self[slot].links;
+        match previous {
+            NONE => self.idle = next,
+            previous => self[previous].links.next = next,
+        }
+        if next != NONE {
+            self[next].links.previous = previous;
+        }
+        self[slot].idle = false;
+        self.idle_len -= 1;
+    }
+
+    fn place_of(&self, key: &T, hash: u32) -> Option<SlotIndex> {
+        self.places.find(hash, |slot| self[slot].key == *key)
     }
 
     pub(super) fn as_mut_slice(&mut self) -> &mut [Slot<T>] {
@@ -122,7 +149,7 @@ impl<T: Eq> Slots<T> {
 
     /// Slots in use, in no order that means anything.
     pub(super) fn used(&self) -> impl Iterator<Item = &Slot<T>> {
-        self.slab.iter().filter(|slot| slot.key.is_some())
+        self.slab.iter().filter(|slot| !slot.idle)
     }
 }
 
@@ -143,7 +170,7 @@ impl<T> IndexMut<SlotIndex> for Slots<T> {
 impl<T> Slot<T> {
     fn of(key: T, hash: u32) -> Self {
         Self {
-            key: Some(key),
+            key,
             hash,
             failures: 0,
             links: Links::default(),
@@ -151,6 +178,7 @@ impl<T> Slot<T> {
             line: Line::default(),
             dirty: false,
             running: false,
+            idle: false,
             due: None,
             since: None,
             causes: Causes::default(),
@@ -179,10 +207,14 @@ mod tests {
         let (a, b) = (slots.claim(hashes.of("a")), slots.claim(hashes.of("b")));
         let find = |slots: &Slots<&str>, key: &'static str| slots.find(hashes.of(&key));
         assert_eq!((slots.claim(hashes.of("a")), find(&slots, "b"), find(&slots, "c")), (a, Some(b), None));
-        assert_eq!(slots.release(a), Some("a"));
-        assert_eq!((find(&slots, "a"), slots.claim(hashes.of("c")), slots.len()), (None, a, 2));
+        slots.release(a);
+        assert_eq!((find(&slots, "a"), slots.len()), (None, 1));
+        assert_eq!((slots.claim(hashes.of("c")), slots.len()), (a, 2));
         slots.release(b);
         slots.release(a);
+        assert_eq!((slots.claim(hashes.of("b")), slots.claim(hashes.of("c")), slots.len()), (b, a, 2), "each has its own again");
+        slots.release(a);
+        slots.release(b);
         let again: std::collections::BTreeSet<_> = ["d", "e"].map(|key| slots.claim(hashes.of(key))).into();
         assert_eq!((again, slots.used().count()), ([a, b].into(), 2));
     }
@@ -193,7 +225,7 @@ mod tests {
         let (mut slots, hashes) = (Slots::new(), Hashes::default());
         let found: Vec<_> = (0..100_000u32).map(|key| slots.claim(hashes.of(key))).collect();
         assert!((0..100_000).all(|key| slots.find(hashes.of(&key)) == Some(found[key as usize])));
-        found.into_iter().step_by(2).for_each(|slot| _ = slots.release(slot));
+        found.into_iter().step_by(2).for_each(|slot| slots.release(slot));
         assert!((0..100_000).all(|key| slots.find(hashes.of(&key)).is_some() == (key % 2 == 1)));
         let mut alike = Slots::new();
         let (one, two) = (alike.claim(Hashed { key: 1, hash: 7 }), alike.claim(Hashed { key: 2, hash: 7 }));

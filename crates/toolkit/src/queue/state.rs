@@ -41,13 +41,11 @@ pub(super) struct Taken<T> {
 
 /// What comes of a key that a worker gives back.
 #[derive(Debug)]
-pub(super) struct Done<T> {
+pub(super) struct Done {
     /// It came back into the queue.
     pub(super) again: bool,
     /// How long the worker had it, in a queue that is measured.
     pub(super) worked: Option<Duration>,
-    /// The key, if nothing is left to know of it.
-    pub(super) gone: Option<T>,
 }
 
 #[derive(Debug)]
@@ -139,7 +137,7 @@ impl<T: Clone + Eq> State<T> {
         entry.since = now;
         let taken = Taken {
             slot,
-            key: entry.key.clone().expect("a slot in use has a key"),
+            key: entry.key.clone(),
             priority: entry.priority,
             failures: entry.failures,
             causes: std::mem::take(&mut entry.causes),
@@ -151,7 +149,7 @@ impl<T: Clone + Eq> State<T> {
     }
 
     /// Takes a key back from its worker.
-    pub(super) fn done(&mut self, slot: SlotIndex, now: impl FnOnce() -> Instant) -> Done<T> {
+    pub(super) fn done(&mut self, slot: SlotIndex, now: impl FnOnce() -> Instant) -> Done {
         let now = self.measured.then(now);
         let entry = &mut self.slots[slot];
         entry.running = false;
@@ -159,14 +157,13 @@ impl<T: Clone + Eq> State<T> {
         entry.since = now;
         let (again, priority, line) = (entry.dirty, entry.priority, entry.line);
         self.running -= 1;
-        let gone = if again {
+        if again {
             self.ready.push(slot, priority, line, self.slots.as_mut_slice());
-            None
         } else {
-            self.release_if_idle(slot)
-        };
+            self.release_if_idle(slot);
+        }
         debug_assert!(self.is_consistent());
-        Done { again, worked, gone }
+        Done { again, worked }
     }
 
     /// Refuses further adds and forgets what waits for a time; what is ready is still handed out.
@@ -286,9 +283,11 @@ impl<T: Clone + Eq> State<T> {
         self.next_due() == Some(at)
     }
 
-    /// Forgets a key of which nothing is left to know; it is the caller's to drop.
-    fn release_if_idle(&mut self, slot: SlotIndex) -> Option<T> {
-        if self.slots[slot].is_needed() { None } else { self.slots.release(slot) }
+    /// Forgets a key of which nothing is left to know.
+    fn release_if_idle(&mut self, slot: SlotIndex) {
+        if !self.slots[slot].is_needed() {
+            self.slots.release(slot);
+        }
     }
 
     /// Every relation written on the fields. Looks at small queues only, so that large tests stay fast.

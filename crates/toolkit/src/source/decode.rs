@@ -46,7 +46,7 @@ struct Named {
 
 impl Named {
     fn key(&self) -> Option<ObjectKey> {
-        Some(ObjectKey { namespace: self.metadata.namespace.clone(), name: self.metadata.name.clone()? })
+        Some(ObjectKey::new(self.metadata.namespace.as_deref(), self.metadata.name.as_deref()?))
     }
 }
 

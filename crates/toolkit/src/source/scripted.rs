@@ -90,7 +90,7 @@ impl Scripted {
         self.write(|state| {
             let key = ObjectKey::namespaced(&*state.namespace, name);
             let mut object = state.objects.get(&key).cloned().unwrap_or_default();
-            object.metadata.namespace.clone_from(&key.namespace);
+            object.metadata.namespace = key.namespace().map(str::to_owned);
             object.metadata.name = Some(name.into());
             if object.metadata.uid.is_none() {
                 state.uids += 1;

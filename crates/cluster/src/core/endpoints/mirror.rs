@@ -42,7 +42,7 @@ pub(super) fn controller(ctx: &Context) -> Loop {
                 let mirrored = request.object.as_ref().filter(|endpoints| is_mirrored(endpoints, service.as_deref()));
                 let Some(endpoints) = mirrored else {
                     for slice in existing {
-                        let api = kube::Api::namespaced(client.clone(), request.key.namespace.as_deref().unwrap_or_default());
+                        let api = kube::Api::namespaced(client.clone(), request.key.namespace().unwrap_or_default());
                         request.writes().delete(&api, &*slice).await?;
                     }
                     return Ok(Outcome::Done);

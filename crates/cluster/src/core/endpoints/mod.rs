@@ -155,13 +155,12 @@ fn slices_of(ctx: &Context, manager: &str) -> SharedInformer<EndpointSlice> {
 }
 
 fn service_of(slice: &EndpointSlice) -> Option<ObjectKey> {
-    let name = slice.labels().get(SERVICE_NAME)?.clone();
-    Some(ObjectKey { namespace: slice.namespace(), name })
+    Some(ObjectKey::beside(slice, slice.labels().get(SERVICE_NAME)?))
 }
 
 /// Makes the changes: new slices first, so that no endpoint is missing in between.
 async fn write(client: &Client, service: &ObjectKey, changes: Changes, writes: &Writes) -> ReconcileResult {
-    let api = Api::<EndpointSlice>::namespaced(client.clone(), service.namespace.as_deref().unwrap_or_default());
+    let api = Api::<EndpointSlice>::namespaced(client.clone(), service.namespace().unwrap_or_default());
     for slice in &changes.create {
         match api.create(&PostParams::default(), slice).await {
             Ok(answer) => writes.wrote(&answer),
@@ -194,7 +193,7 @@ fn older(ctx: &Context) -> Loop {
         .reconcile_with(move |request: Request<Service>| {
             let (sources, known) = (sources.clone(), known.clone());
             async move {
-                let api = Api::<Endpoints>::namespaced(sources.client.clone(), request.key.namespace.as_deref().unwrap_or_default());
+                let api = Api::<Endpoints>::namespaced(sources.client.clone(), request.key.namespace().unwrap_or_default());
                 let existing = known.get(&request.key);
                 match (&request.object, existing) {
                     (None, Some(existing)) => forget(&api, &existing).await,

@@ -69,13 +69,13 @@ impl Collector {
     }
 
     async fn judge(&self, uid: &Uid, object: &Observed, below: Below) -> Result<(), Again> {
-        let api = object.kind.api(&self.client, object.key.namespace.as_deref());
+        let api = object.kind.api(&self.client, object.key.namespace());
         // If it is gone, its watch will tell.
         let Some(now) = self.latest(&api, uid, object).await? else { return Ok(()) };
         let mut verdicts = Vec::new();
         let mut unseen = false;
         for owner in now.owner_references.iter().flatten() {
-            match self.look_for(owner, object.key.namespace.as_deref()).await? {
+            match self.look_for(owner, object.key.namespace()).await? {
                 Found::Judged(verdict) => verdicts.push(verdict),
                 Found::Meaningless => return Ok(()),
             }
@@ -108,7 +108,7 @@ impl Collector {
         if kind.namespaced && namespace.is_none() {
             return Ok(Found::Meaningless);
         }
-        let named = Absent::named(owner, namespace.map(str::to_owned));
+        let named = Absent::named(owner, namespace);
         if self.absent().contains(&named) {
             return Ok(Found::Judged(Verdict::Dangling));
         }
@@ -125,12 +125,12 @@ impl Collector {
 
     /// The object as the server has it; `None` if it is gone, also when another one has its name.
     async fn latest(&self, api: &Api<DynamicObject>, uid: &Uid, object: &Observed) -> Result<Option<ObjectMeta>, Error> {
-        let found = api.get_metadata_opt(&object.key.name).await?;
+        let found = api.get_metadata_opt(object.key.name()).await?;
         Ok(found.map(|found| found.metadata).filter(|found| found.uid.as_deref() == Some(&**uid)))
     }
 
     async fn set_free(&self, uid: &Uid, object: &Observed, owner: &Uid) -> Result<(), Again> {
-        let api = object.kind.api(&self.client, object.key.namespace.as_deref());
+        let api = object.kind.api(&self.client, object.key.namespace());
         let Some(now) = self.latest(&api, uid, object).await? else { return Ok(()) };
         let left: Vec<_> = now.owner_references.iter().flatten().filter(|reference| *reference.uid != **owner).cloned().collect();
         if now.owner_references.as_ref().is_none_or(|owners| owners.len() == left.len()) {
@@ -151,7 +151,7 @@ impl Collector {
 
     /// Takes a finalizer of ours away.
     async fn release(&self, uid: &Uid, object: &Observed, finalizer: &str) -> Result<(), Again> {
-        let api = object.kind.api(&self.client, object.key.namespace.as_deref());
+        let api = object.kind.api(&self.client, object.key.namespace());
         let Some(now) = self.latest(&api, uid, object).await? else { return Ok(()) };
         let left: Vec<_> = now.finalizers.iter().flatten().filter(|name| *name != finalizer).collect();
         if now.finalizers.as_ref().is_none_or(|finalizers| finalizers.len() == left.len()) {
@@ -165,7 +165,7 @@ impl Collector {
         change["uid"] = json!(now.uid);
         change["resourceVersion"] = json!(now.resource_version);
         let body = json!({ "metadata": change });
-        match api.patch_metadata(&object.key.name, &PatchParams::default(), &Patch::Merge(&body)).await {
+        match api.patch_metadata(object.key.name(), &PatchParams::default(), &Patch::Merge(&body)).await {
             Ok(written) => self.wrote(object, written.metadata.resource_version),
             Err(Error::Api(status)) if status.code == 404 => {}
             Err(error) => return Err(error.into()),
@@ -183,14 +183,14 @@ impl Collector {
         let mut preconditions = Preconditions { uid: now.uid.clone(), resource_version: now.resource_version.clone() };
         for _ in 0..2 {
             let params = DeleteParams { propagation_policy: Some(propagation.clone()), ..DeleteParams::default() };
-            match api.delete(&object.key.name, &params.preconditions(preconditions.clone())).await {
+            match api.delete(object.key.name(), &params.preconditions(preconditions.clone())).await {
                 Ok(_) => {
                     self.wrote(object, None);
                     return Ok(());
                 }
                 Err(Error::Api(status)) if status.code == 404 => return Ok(()),
                 Err(Error::Api(status)) if status.code == 409 && preconditions.resource_version.is_some() => {
-                    let Some(changed) = api.get_metadata_opt(&object.key.name).await?.map(|found| found.metadata) else { return Ok(()) };
+                    let Some(changed) = api.get_metadata_opt(object.key.name()).await?.map(|found| found.metadata) else { return Ok(()) };
                     if changed.uid != now.uid || changed.owner_references != now.owner_references {
                         return Err(Error::Api(status).into());
                     }

@@ -60,8 +60,8 @@ pub(super) struct Observed {
 impl Observed {
     /// Whether a reference from an object in this namespace means this object, and not only its uid.
     fn is_meant_by(&self, reference: &OwnerReference, namespace: Option<&str>) -> bool {
-        let same_place = self.key.namespace.is_none() || self.key.namespace.as_deref() == namespace;
-        let named = reference.name == self.key.name && reference.kind == self.kind.resource.kind;
+        let same_place = self.key.namespace().is_none() || self.key.namespace() == namespace;
+        let named = reference.name == self.key.name() && reference.kind == self.kind.resource.kind;
         // A reference may name any version of the kind.
         let group = reference.api_version.split_once('/').map_or("", |(group, _)| group);
         same_place && named && group == self.kind.resource.group
@@ -69,7 +69,7 @@ impl Observed {
 
     /// Whether a reference from there names a namespace in which this object is not.
     fn is_elsewhere(&self, namespace: Option<&str>) -> bool {
-        self.key.namespace.is_some() && self.key.namespace.as_deref() != namespace
+        self.key.namespace().is_some() && self.key.namespace() != namespace
     }
 }
 
@@ -97,9 +97,9 @@ pub(super) struct Absent {
 
 impl Absent {
     /// The owner that a reference names, in a namespace or in none.
-    pub(super) fn named(reference: &OwnerReference, namespace: Option<String>) -> Self {
+    pub(super) fn named(reference: &OwnerReference, namespace: Option<&str>) -> Self {
         let OwnerReference { uid, api_version, kind, name, .. } = reference.clone();
-        Self { uid, api_version, kind, key: ObjectKey { namespace, name } }
+        Self { uid, api_version, kind, key: ObjectKey::new(namespace, &name) }
     }
 }
 
@@ -124,7 +124,7 @@ impl Graph {
     /// An object was added or changed.
     pub(super) fn applied(&mut self, kind: &Arc<Kind>, meta: &ObjectMeta) -> Vec<Next> {
         let Some(uid) = meta.uid.as_deref().map(Uid::from) else { return Vec::new() };
-        let key = ObjectKey { namespace: meta.namespace.clone(), name: meta.name.clone().unwrap_or_default() };
+        let key = ObjectKey::new(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
         let owners = meta.owner_references.clone().unwrap_or_default();
         let now = Observed { kind: kind.clone(), key, owners, deletion: Deletion::of(meta) };
         let was = self.objects.insert(uid.clone(), now.clone());
@@ -197,13 +197,13 @@ impl Graph {
     /// Whether the owner was seen, is the one that is meant, and does not wait for its dependents to go.
     fn is_solid(&self, object: &Observed, reference: &OwnerReference) -> bool {
         self.get(&reference.uid)
-            .is_some_and(|owner| owner.is_meant_by(reference, object.key.namespace.as_deref()) && owner.deletion != Deletion::Foreground)
+            .is_some_and(|owner| owner.is_meant_by(reference, object.key.namespace()) && owner.deletion != Deletion::Foreground)
     }
 
     /// An owner is seen for the first time: whoever named it otherwise than it is has to be looked at.
     fn greet(&self, uid: &Uid, owner: &Observed, next: &mut Vec<Next>) {
         for (dependent, object) in self.dependents_of(uid) {
-            let namespace = object.key.namespace.as_deref();
+            let namespace = object.key.namespace();
             for reference in object.owners.iter().filter(|reference| *reference.uid == **uid) {
                 if owner.is_elsewhere(namespace) {
                     next.push(Next::Report { dependent: dependent.clone(), reference: reference.clone() });
@@ -229,7 +229,7 @@ impl Graph {
         for reference in now.owners.iter().filter(|reference| !old.contains(reference)) {
             self.dependents.entry(reference.uid.as_str().into()).or_default().insert(uid.clone());
             doubtful |= !self.is_solid(now, reference);
-            let elsewhere = self.get(&reference.uid).is_some_and(|owner| owner.is_elsewhere(now.key.namespace.as_deref()));
+            let elsewhere = self.get(&reference.uid).is_some_and(|owner| owner.is_elsewhere(now.key.namespace()));
             if elsewhere && !old.iter().any(|old| old.uid == reference.uid) {
                 next.push(Next::Report { dependent: uid.clone(), reference: reference.clone() });
             }

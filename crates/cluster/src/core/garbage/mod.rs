@@ -188,7 +188,7 @@ impl Collector {
     /// Tells people that an object names an owner of another namespace, where owners cannot be.
     fn report(&self, dependent: &Uid, reference: &OwnerReference) {
         let Some(Observed { kind, key, .. }) = self.graph().get(dependent).cloned() else { return };
-        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let namespace = key.namespace().unwrap_or_default();
         let OwnerReference { api_version, kind: owner, name, uid, .. } = reference;
         let note = format!(
             "ownerRef [{api_version}/{owner}, namespace: {namespace}, name: {name}, uid: {uid}] does not exist in namespace {namespace:?}"
@@ -196,8 +196,8 @@ impl Collector {
         let about = ObjectReference {
             api_version: Some(kind.resource.api_version.clone()),
             kind: Some(kind.resource.kind.clone()),
-            namespace: key.namespace,
-            name: Some(key.name),
+            namespace: key.namespace().map(str::to_owned),
+            name: Some(key.name().to_owned()),
             uid: Some(dependent.to_string()),
             ..ObjectReference::default()
         };

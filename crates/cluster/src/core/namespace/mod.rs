@@ -51,7 +51,7 @@ impl Namespaces {
     async fn reconcile(self: Arc<Self>, request: Request<Namespace>) -> ReconcileResult {
         let Some(known) = &request.object else { return Ok(Outcome::Done) };
         let Some(deleted) = known.metadata.deletion_timestamp.as_ref().filter(|_| is_held(known)) else { return Ok(Outcome::Done) };
-        let findings = Content { client: &self.client, namespace: &request.key.name }.empty().await;
+        let findings = Content { client: &self.client, namespace: request.key.name() }.empty().await;
         self.tell(&request, known, &findings).await?;
         let going_for = Duration::try_from(self.clock.now().duration_since(deleted.0)).unwrap_or_default();
         match findings.step(going_for) {
@@ -69,7 +69,7 @@ impl Namespaces {
         let old = known.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
         let Some(conditions) = findings.conditions(old, self.clock.now()) else { return Ok(()) };
         let status = json!({ "metadata": { "uid": known.uid() }, "status": { "conditions": conditions } });
-        match self.api().patch_status(&request.key.name, &PatchParams::default(), &Patch::Merge(&status)).await {
+        match self.api().patch_status(request.key.name(), &PatchParams::default(), &Patch::Merge(&status)).await {
             Ok(answer) => request.writes().wrote(&answer),
             Err(error) if is_not_found(&error) => {}
             Err(error) => return Err(error),
@@ -79,7 +79,7 @@ impl Namespaces {
 
     /// Takes our finalizer off the namespace as it is now; what else holds it stays.
     async fn finalize(&self, request: &Request<Namespace>) -> ReconcileResult {
-        let Some(mut namespace) = self.api().get_opt(&request.key.name).await? else { return Ok(Outcome::Done) };
+        let Some(mut namespace) = self.api().get_opt(request.key.name()).await? else { return Ok(Outcome::Done) };
         if namespace.metadata.deletion_timestamp.is_none() || !is_held(&namespace) {
             return Ok(Outcome::Done);
         }
@@ -87,7 +87,7 @@ impl Namespaces {
             finalizers.retain(|finalizer| finalizer != FINALIZER);
         }
         let answer: Result<Namespace, _> =
-            self.api().replace_subresource("finalize", &request.key.name, &PostParams::default(), &namespace).await;
+            self.api().replace_subresource("finalize", request.key.name(), &PostParams::default(), &namespace).await;
         match answer {
             Ok(_) => Ok(Outcome::Done),
             Err(error) if is_not_found(&error) => Ok(Outcome::Done),

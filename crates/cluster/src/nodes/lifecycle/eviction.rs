@@ -83,12 +83,12 @@ impl Evictions {
     async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
         let taints = request.object.as_deref().map(no_execute).unwrap_or_default();
         if taints.is_empty() {
-            self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(&request.key.name);
+            self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(request.key.name());
             return Ok(Outcome::Done);
         }
         let now = self.clock.now();
-        let pods: Vec<_> = self.pods.by_index(index::BY_NODE, &request.key.name)?.into_iter().filter(|pod| is_there(pod)).collect();
-        let since = self.under_since(&request.key.name, &pods, &taints, now);
+        let pods: Vec<_> = self.pods.by_index(index::BY_NODE, request.key.name())?.into_iter().filter(|pod| is_there(pod)).collect();
+        let since = self.under_since(request.key.name(), &pods, &taints, now);
         let verdicts: Vec<_> = pods.into_iter().zip(since).map(|(pod, since)| (verdict(&pod, &taints, since), pod)).collect();
         let is_due = |verdict: &Verdict| matches!(verdict, Verdict::Leaves(at) if *at <= now);
         let due: Vec<_> = verdicts.iter().filter(|(verdict, _)| is_due(verdict)).map(|(_, pod)| pod.clone()).collect();

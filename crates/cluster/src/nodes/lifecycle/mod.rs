@@ -80,7 +80,7 @@ pub(crate) fn controller(ctx: &Context) -> Controller {
 impl Lifecycle {
     async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
         let Some(node) = request.object.as_deref() else {
-            self.heard.forget(&request.key.name);
+            self.heard.forget(request.key.name());
             return Ok(Outcome::Done);
         };
         let now = self.clock.now();

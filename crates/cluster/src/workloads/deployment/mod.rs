@@ -65,9 +65,9 @@ fn selector(deployment: &Deployment) -> Option<Selector> {
 
 /// The Deployment that waits for a pod to be gone before it makes new ones.
 fn awaiting(deployments: &Lister<Deployment>, sets: &Lister<ReplicaSet>, pod: &Pod) -> Vec<ObjectKey> {
-    let owner = |controller: &str| Some(ObjectKey::namespaced(pod.namespace()?, controller));
-    let set = controller_of(pod).and_then(|set| sets.get(&owner(&set.name)?));
-    let deployment = set.and_then(|set| deployments.get(&owner(&controller_of(&*set)?.name)?));
+    let owner = |controller: &str| ObjectKey::beside(pod, controller);
+    let set = controller_of(pod).and_then(|set| sets.get(&owner(&set.name)));
+    let deployment = set.and_then(|set| deployments.get(&owner(&controller_of(&*set)?.name)));
     let waits = deployment.filter(|deployment| deployment.spec.as_ref().is_some_and(is_recreate));
     waits.map(|deployment| ObjectKey::of(&*deployment)).into_iter().collect()
 }

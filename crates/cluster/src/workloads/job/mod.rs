@@ -72,7 +72,7 @@ fn selector(job: &Job) -> Option<Selector> {
 /// The Job that a tracked pod names as its controller, there or not.
 fn tracked_by(pod: &Pod) -> Option<ObjectKey> {
     let controller = controller_of(pod).filter(|owner| owner.kind == "Job" && is_tracked(pod))?;
-    Some(ObjectKey { namespace: pod.namespace(), name: controller.name.clone() })
+    Some(ObjectKey::beside(pod, &controller.name))
 }
 
 struct Jobs {

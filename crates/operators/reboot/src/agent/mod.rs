@@ -103,7 +103,7 @@ enum Next {
 
 impl Agent {
     async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
-        let Some(object) = request.object.as_deref().filter(|_| request.key.name == self.options.node) else { return Ok(Outcome::Done) };
+        let Some(object) = request.object.as_deref().filter(|_| request.key.name() == self.options.node) else { return Ok(Outcome::Done) };
         let Some(boot) = self.options.machine.boot_id()? else { return Ok(Outcome::RequeueAfter(LOOK_EVERY)) };
         let (nodes, mut node) = (Api::<Node>::all(self.client.clone()), NodeState::of(object, &self.prefix));
         for _ in 0..STEPS_MAX {

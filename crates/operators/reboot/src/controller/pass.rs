@@ -77,7 +77,7 @@ pub(crate) struct Memory {
 
 impl Watchman {
     pub(crate) async fn reconcile(self: Arc<Self>, request: Request<RebootLedger>) -> ReconcileResult {
-        if request.key.name != LEDGER {
+        if request.key.name() != LEDGER {
             return Ok(Outcome::Done);
         }
         let last = self.memory().last;
@@ -236,8 +236,8 @@ impl Watchman {
         let before = std::mem::take(&mut self.memory().nodes);
         let read = |key: ObjectKey| {
             let version = self.nodes.resource_version_of(&key)?;
-            let known = before.get(&key.name).filter(|known| known.version == version).cloned();
-            Some((key.name.clone(), known.or_else(|| self.nodes.get(&key).map(|node| Arc::new(NodeState::of(&node, &self.prefix))))?))
+            let known = before.get(key.name()).filter(|known| known.version == version).cloned();
+            Some((key.name().to_owned(), known.or_else(|| self.nodes.get(&key).map(|node| Arc::new(NodeState::of(&node, &self.prefix))))?))
         };
         let nodes: Nodes = self.nodes.keys().into_iter().filter_map(read).collect::<BTreeMap<_, _>>();
         self.memory().nodes.clone_from(&nodes);
