@@ -81,8 +81,8 @@ pub use key::ObjectKey;
 
 pub use factory::{FactoryNamespaces, FactoryOptions, InformerLease, SharedInformerFactory};
 pub use informer::{
-    AlreadyRun, CacheForm, EventHandler, HandlerHandle, HandlerOptions, IndexError, InformerOptions, InformerStats, Lister, Namespaces,
-    SharedInformer, SyncError, Tombstone, Transform,
+    AlreadyRun, CacheForm, EventHandler, HandlerHandle, HandlerOptions, IndexError, InformerOptions, InformerStats, KeyChange, Lister,
+    Namespaces, SharedInformer, SyncError, Tombstone, Transform,
 };
 pub use reflector::InitialList;
 pub use source::{

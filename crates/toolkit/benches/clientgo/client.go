@@ -47,14 +47,16 @@ func client(name, kubeconfig string) error {
 	defer cancel()
 	switch name {
 	case "client-go":
-		err = fill(ctx, factory, nil)
+		err = fill(ctx, factory, nil, false)
+	case "client-go, a handler told of every pod":
+		err = fill(ctx, factory, nil, true)
 	case "client-go, managedFields dropped":
 		err = fill(ctx, factory, func(object any) (any, error) {
 			if accessor, err := meta.Accessor(object); err == nil {
 				accessor.SetManagedFields(nil)
 			}
 			return object, nil
-		})
+		}, false)
 	case "client-go controller":
 		err = reconcile(ctx, factory)
 	default:
@@ -81,17 +83,29 @@ func client(name, kubeconfig string) error {
 	return nil
 }
 
-// fill caches with all pods.
-func fill(ctx context.Context, factory informers.SharedInformerFactory, transform cache.TransformFunc) error {
+// fill caches with all pods, and may tell a handler of each.
+func fill(ctx context.Context, factory informers.SharedInformerFactory, transform cache.TransformFunc, withHandler bool) error {
 	informer := factory.Core().V1().Pods().Informer()
 	if transform != nil {
 		if err := informer.SetTransform(transform); err != nil {
 			return err
 		}
 	}
+	told := atomic.Int64{}
+	synced := informer.HasSynced
+	if withHandler {
+		handle, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { told.Add(1) }})
+		if err != nil {
+			return err
+		}
+		synced = handle.HasSynced
+	}
 	factory.Start(ctx.Done())
-	for !informer.HasSynced() {
+	for !synced() {
 		time.Sleep(10 * time.Millisecond)
+	}
+	if withHandler && told.Load() != pods {
+		return fmt.Errorf("told of %d pods instead of %d", told.Load(), pods)
 	}
 	if found := len(informer.GetStore().ListKeys()); found != pods {
 		return fmt.Errorf("%d pods instead of %d", found, pods)

@@ -11,7 +11,8 @@ use std::{
 };
 
 use bellerophon::{
-    CacheForm, Controller, EventHandler, HandlerOptions, InformerOptions, Outcome, Request, SharedInformer, Tombstone, Transform,
+    CacheForm, Controller, EventHandler, HandlerHandle, HandlerOptions, InformerOptions, Outcome, Request, SharedInformer, Tombstone,
+    Transform,
 };
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -34,19 +35,20 @@ const REST: Duration = Duration::from_millis(500);
 
 const OURS: &str = "bellerophon";
 const OURS_TOLD: &str = "bellerophon, a handler told of every pod";
+const OURS_TOLD_KEYS: &str = "bellerophon, a handler told of every key";
 const OURS_DECODED: &str = "bellerophon, decoded";
 const OURS_WHOLE: &str = "bellerophon, managedFields kept";
 const KUBE_LIST: &str = "kube-runtime, paged list";
 const KUBE_STREAM: &str = "kube-runtime, streamed list";
 const KUBE_STRIPPED: &str = "kube-runtime, streamed list, managedFields dropped";
-pub(crate) const SYNCS: [&str; 7] = [OURS, OURS_TOLD, OURS_DECODED, OURS_WHOLE, KUBE_LIST, KUBE_STREAM, KUBE_STRIPPED];
+pub(crate) const SYNCS: [&str; 8] = [OURS, OURS_TOLD_KEYS, OURS_TOLD, OURS_DECODED, OURS_WHOLE, KUBE_LIST, KUBE_STREAM, KUBE_STRIPPED];
 
 const OUR_CONTROLLER: &str = "bellerophon controller";
 const KUBE_CONTROLLER: &str = "kube-runtime controller";
 pub(crate) const RECONCILES: [&str; 2] = [OUR_CONTROLLER, KUBE_CONTROLLER];
 
 /// Those of client-go, which are in `clientgo`.
-pub(crate) const GO_SYNCS: [&str; 2] = ["client-go", "client-go, managedFields dropped"];
+pub(crate) const GO_SYNCS: [&str; 3] = ["client-go", "client-go, a handler told of every pod", "client-go, managedFields dropped"];
 pub(crate) const GO_RECONCILES: [&str; 1] = ["client-go controller"];
 
 pub(crate) fn run(name: &str, kubeconfig: &str) -> Result<(), Failure> {
@@ -59,7 +61,13 @@ pub(crate) fn run(name: &str, kubeconfig: &str) -> Result<(), Failure> {
         let options = InformerOptions::default;
         match name {
             OURS => sync(client, options(), begun, start).await,
-            OURS_TOLD => told(client, begun, start).await,
+            OURS_TOLD => told(client, begun, start, |informer, count| informer.add_handler(count, HandlerOptions::default())).await,
+            OURS_TOLD_KEYS => {
+                let add = |informer: &SharedInformer<Pod>, Count(count): Count| {
+                    informer.add_key_handler(move |_| _ = count.fetch_add(1, Ordering::Relaxed), HandlerOptions::default())
+                };
+                told(client, begun, start, add).await
+            }
             OURS_DECODED => sync(client, InformerOptions { cache: CacheForm::Decoded, ..options() }, begun, start).await,
             OURS_WHOLE => sync(client, InformerOptions { transform: Transform::none(), ..options() }, begun, start).await,
             KUBE_LIST => reflect(client, watcher::Config::default(), ManagedFields::Kept, begun, start).await,
@@ -107,10 +115,15 @@ impl EventHandler<Pod> for Count {
     fn on_delete(&self, _: Tombstone<Pod>) {}
 }
 
-async fn told(client: Client, begun: Instant, start: u64) -> Result<(), Failure> {
+async fn told(
+    client: Client,
+    begun: Instant,
+    start: u64,
+    add: impl FnOnce(&SharedInformer<Pod>, Count) -> HandlerHandle,
+) -> Result<(), Failure> {
     let informer = SharedInformer::<Pod>::new(client, (), InformerOptions::default());
     let count = Count::default();
-    let handle = informer.add_handler(count.clone(), HandlerOptions::default());
+    let handle = add(&informer, count.clone());
     let running = tokio::spawn(async move { informer.run(CancellationToken::new()).await });
     handle.wait_for_sync().await?;
     expect(count.0.load(Ordering::Relaxed), PODS)?;

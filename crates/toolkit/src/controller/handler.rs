@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::core::Core;
 use super::predicate::{Predicate, same_version};
-use crate::{Cause, CauseEvent, EventHandler, ObjectKey, Priority, Tombstone};
+use crate::informer::Handler;
+use crate::{Cause, CauseEvent, EventHandler, KeyChange, ObjectKey, Priority, Tombstone};
 
 /// Finds keys for an object.
 pub(super) type Find<W> = Arc<dyn Fn(&W) -> Vec<ObjectKey> + Send + Sync>;
@@ -44,6 +45,24 @@ impl<W: Resource + 'static> Enqueue<W> {
 
     fn cause(&self, key: ObjectKey, resource_version: Option<String>, event: CauseEvent) -> Cause {
         Cause { kind: self.kind.clone(), key, resource_version, event, at: Instant::now() }
+    }
+
+    /// How the handler is to be called: without objects where every change concerns the object itself.
+    pub(super) fn into_handler(self) -> Handler<W>
+    where
+        W: Send + Sync,
+    {
+        match (&self.map, &self.predicate) {
+            (Map::Itself, None) => Handler::Keys(Box::new(move |change| self.on_key(change))),
+            _ => Handler::Objects(Box::new(self)),
+        }
+    }
+
+    fn on_key(&self, change: KeyChange<'_>) {
+        let cause = self.cause(change.key.clone(), change.resource_version, change.event);
+        self.core.noticed(&self.cache, &cause);
+        let nothing_new = change.in_initial_list || change.event == CauseEvent::Resync;
+        self.enqueue([change.key.clone()], if nothing_new { Priority::Low } else { Priority::Normal }, &cause);
     }
 
     fn enqueue(&self, keys: impl IntoIterator<Item = ObjectKey>, priority: Priority, cause: &Cause) {

@@ -217,7 +217,8 @@ where
         let cache = core.watch_cache(kind.clone(), lister.clone());
         let enqueue = Enqueue { core: core.clone(), kind: kind.clone(), cache, map: Map::Itself, predicate: self.predicate };
         let begun = CancellationToken::new();
-        let mut handles = vec![self.primary.add_handler_when(begun.clone(), enqueue, HandlerOptions { resync: options.resync })];
+        let mut handles =
+            vec![self.primary.add_handler_when(begun.clone(), enqueue.into_handler(), HandlerOptions { resync: options.resync })];
         handles.extend(self.wires.into_iter().map(|wire| wire(&core, &begun)));
         let worker = Arc::new(Worker {
             core: core.clone(),
@@ -239,7 +240,7 @@ where
             let kind = kind_name(informer.kind());
             let cache = core.watch_cache(kind.clone(), informer.lister());
             let enqueue = Enqueue { core: core.clone(), kind, cache, map, predicate };
-            informer.add_handler_when(begun.clone(), enqueue, HandlerOptions::default())
+            informer.add_handler_when(begun.clone(), enqueue.into_handler(), HandlerOptions::default())
         }));
         self
     }

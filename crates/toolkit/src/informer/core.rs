@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    handler::{EventHandler, HandlerHandle, HandlerOptions, Slot},
+    handler::{Handler, HandlerHandle, HandlerOptions, Slot},
     index::{Index, IndexError, IndexFn, Transition},
     mailbox::Mailbox,
     status::{Status, SyncError},
@@ -217,12 +217,7 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
     }
 
     /// Registers a handler; all that is cached is its initial list.
-    pub(crate) fn add_handler(
-        &self,
-        handler: Box<dyn EventHandler<K>>,
-        options: HandlerOptions,
-        begun: CancellationToken,
-    ) -> HandlerHandle {
+    pub(crate) fn add_handler(&self, handler: Handler<K>, options: HandlerOptions, begun: CancellationToken) -> HandlerHandle {
         let slot = Arc::new(Slot { handler, mailbox: Mailbox::new(), options, begun, removed: CancellationToken::new() });
         let handle = HandlerHandle {
             what: self.what.clone(),

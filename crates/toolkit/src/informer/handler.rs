@@ -22,7 +22,11 @@ use super::{
     mailbox::{Calls, Mailbox},
     status::{Status, SyncError},
 };
-use crate::{cached::Warm, key::ObjectKey};
+use crate::{
+    CauseEvent,
+    cached::{Cached, Warm},
+    key::ObjectKey,
+};
 use kube::Resource;
 
 /// Calls in a row before other tasks of the thread get their turn.
@@ -57,6 +61,26 @@ pub trait EventHandler<K>: Send + Sync {
     fn on_delete(&self, last: Tombstone<K>);
 }
 
+/// A change of an object, for whoever needs no more than its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyChange<'a> {
+    /// Which object.
+    pub key: &'a ObjectKey,
+    /// What happened: added, updated, deleted or resync.
+    pub event: CauseEvent,
+    /// Its version after the change; of a deleted object, the last known.
+    pub resource_version: Option<String>,
+    /// It was added before the handler began to listen.
+    pub in_initial_list: bool,
+}
+
+/// Who is called, and with what.
+pub(crate) enum Handler<K> {
+    Objects(Box<dyn EventHandler<K>>),
+    /// Objects are not decoded for it.
+    Keys(Box<dyn Fn(KeyChange<'_>) + Send + Sync>),
+}
+
 /// How a handler wants to be called.
 #[derive(Clone, Debug, Default)]
 pub struct HandlerOptions {
@@ -67,7 +91,7 @@ pub struct HandlerOptions {
 
 /// One handler and its mailbox.
 pub(crate) struct Slot<K> {
-    pub(crate) handler: Box<dyn EventHandler<K>>,
+    pub(crate) handler: Handler<K>,
     pub(crate) mailbox: Mailbox<K>,
     pub(crate) options: HandlerOptions,
     /// Cancelled once the handler may be called. Until then its mailbox keeps what is to be told.
@@ -115,7 +139,7 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
         while !self.removed.is_cancelled() {
             let Some(notice) = self.mailbox.take() else { return true };
             let (key, in_initial_list) = (notice.key.clone(), notice.in_initial_list);
-            if catch_unwind(AssertUnwindSafe(|| self.call(notice.calls(warm)))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| self.call(&key, notice.calls(), in_initial_list, warm))).is_err() {
                 tracing::error!(%key, "an event handler panicked; it goes on with the next object");
             }
             self.mailbox.told(in_initial_list);
@@ -127,15 +151,34 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
         false
     }
 
-    fn call(&self, calls: Calls<K>) {
-        if let Some(last) = calls.delete {
-            self.handler.on_delete(last);
-        }
-        if let Some((old, new)) = calls.update {
-            self.handler.on_update(&old, &new);
-        }
-        if let Some(object) = calls.add {
-            self.handler.on_add(&object, calls.in_initial_list);
+    fn call(&self, key: &ObjectKey, calls: Calls<K>, in_initial_list: bool, warm: &Warm<K>) {
+        let Calls { delete, update, add } = calls;
+        match &self.handler {
+            Handler::Objects(handler) => {
+                if let Some(last) = delete {
+                    handler.on_delete(Tombstone { key: key.clone(), object: Some(last.read(warm)) });
+                }
+                if let Some((old, new)) = update {
+                    handler.on_update(&old.read(warm), &new.read(warm));
+                }
+                if let Some(object) = add {
+                    handler.on_add(&object.read(warm), in_initial_list);
+                }
+            }
+            Handler::Keys(tell) => {
+                let tell = |event, object: Cached<K>, in_initial_list| {
+                    tell(KeyChange { key, event, resource_version: object.resource_version(), in_initial_list });
+                };
+                if let Some(last) = delete {
+                    tell(CauseEvent::Deleted, last, false);
+                }
+                if let Some((old, new)) = update {
+                    tell(if old.is_same_version(&new) { CauseEvent::Resync } else { CauseEvent::Updated }, new, false);
+                }
+                if let Some(object) = add {
+                    tell(CauseEvent::Added, object, in_initial_list);
+                }
+            }
         }
     }
 }

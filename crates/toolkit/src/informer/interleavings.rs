@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     core::{Core, Scope},
-    handler::{EventHandler, HandlerOptions, Tombstone},
+    handler::{Handler, HandlerOptions},
     mailbox::Mailbox,
 };
 use crate::{
-    cached::{Cached, Warm},
+    cached::Cached,
     fifo::{Batch, Delta},
     key::ObjectKey,
     locks::Interleaved,
@@ -61,27 +61,20 @@ fn versions(cache: &Cache) -> Vec<String> {
     cache.index().entries().filter_map(|(_, object)| object.resource_version()).collect()
 }
 
-struct Nobody;
-
-impl EventHandler<ConfigMap> for Nobody {
-    fn on_add(&self, _: &Arc<ConfigMap>, _: bool) {}
-    fn on_update(&self, _: &Arc<ConfigMap>, _: &Arc<ConfigMap>) {}
-    fn on_delete(&self, _: Tombstone<ConfigMap>) {}
-}
-
 /// What a handler believes once it was told everything. Panics if it was told nonsense.
 fn told(mailbox: &Mailbox<ConfigMap>) -> BTreeMap<String, Option<String>> {
     let mut believed = BTreeMap::new();
     while let Some(notice) = mailbox.take() {
-        let calls = notice.calls(&Warm::new(0));
-        if let Some(last) = calls.delete {
-            assert!(believed.remove(last.key.name()).is_some(), "{} was never there", last.key);
+        let name = notice.key.name().to_owned();
+        let calls = notice.calls();
+        if calls.delete.is_some() {
+            assert!(believed.remove(&name).is_some(), "{name} was never there");
         }
         if let Some((old, new)) = calls.update {
-            assert_eq!(believed.insert(new.name_any(), new.resource_version()), Some(old.resource_version()));
+            assert_eq!(believed.insert(name.clone(), new.resource_version()), Some(old.resource_version()));
         }
         if let Some(object) = calls.add {
-            assert_eq!(believed.insert(object.name_any(), object.resource_version()), None);
+            assert_eq!(believed.insert(name, object.resource_version()), None);
         }
     }
     believed
@@ -121,7 +114,7 @@ fn handler_that_comes_at_any_moment_ends_with_what_is_there() {
         };
         let slots: Vec<_> = (0..2)
             .flat_map(|_| {
-                cache.add_handler(Box::new(Nobody), HandlerOptions::default(), CancellationToken::new());
+                cache.add_handler(Handler::Keys(Box::new(|_| ())), HandlerOptions::default(), CancellationToken::new());
                 cache.unserved()
             })
             .collect();

@@ -20,11 +20,8 @@ use tokio::{
     time::{Duration, Instant},
 };
 
-use super::{handler::Tombstone, index::Transition};
-use crate::{
-    cached::{Cached, Warm},
-    key::ObjectKey,
-};
+use super::index::Transition;
+use crate::{cached::Cached, key::ObjectKey};
 
 /// Mailboxes up to this length are checked notice by notice in debug builds.
 const FULLY_CHECKED_MAX: usize = 64;
@@ -47,27 +44,20 @@ pub(crate) struct Notice<K> {
     since: Instant,
 }
 
-/// What to call, in this order.
+/// What to tell of an object, in this order.
 #[derive(Debug)]
 pub(crate) struct Calls<K> {
-    pub(crate) delete: Option<Tombstone<K>>,
-    pub(crate) update: Option<(Arc<K>, Arc<K>)>,
-    pub(crate) add: Option<Arc<K>>,
-    pub(crate) in_initial_list: bool,
+    pub(crate) delete: Option<Cached<K>>,
+    /// From the old to the new form.
+    pub(crate) update: Option<(Cached<K>, Cached<K>)>,
+    pub(crate) add: Option<Cached<K>>,
 }
 
 impl<K> Notice<K> {
-    /// Decodes what the handler is to see.
-    pub(crate) fn calls(self, warm: &Warm<K>) -> Calls<K> {
-        let in_initial_list = self.in_initial_list;
-        let read = |object: Option<Cached<K>>| object.map(|object| object.read(warm));
-        let none = Calls { delete: None, update: None, add: None, in_initial_list };
+    pub(crate) fn calls(self) -> Calls<K> {
         match (self.before, self.gone, self.after) {
-            (Some(old), None, Some(new)) => Calls { update: Some((old.read(warm), new.read(warm))), ..none },
-            (_, gone, add) => {
-                let delete = read(gone).map(|last| Tombstone { key: (*self.key).clone(), object: Some(last) });
-                Calls { delete, add: read(add), ..none }
-            }
+            (Some(old), None, Some(new)) => Calls { delete: None, update: Some((old, new)), add: None },
+            (_, delete, add) => Calls { delete, update: None, add },
         }
     }
 }
@@ -273,10 +263,10 @@ mod tests {
 
     fn print(notice: Notice<u64>) -> String {
         let key = notice.key.name().to_owned();
-        let calls = notice.calls(&Warm::new(0));
-        let delete = calls.delete.map(|last| format!("-{key}{}", last.object.expect("it was known")));
-        let update = calls.update.map(|(old, new)| format!("{key}{old}>{new}"));
-        let add = calls.add.map(|object| format!("+{key}{object}"));
+        let (calls, read) = (notice.calls(), |object: Cached<u64>| object.glance());
+        let delete = calls.delete.map(|last| format!("-{key}{}", read(last)));
+        let update = calls.update.map(|(old, new)| format!("{key}{}>{}", read(old), read(new)));
+        let add = calls.add.map(|object| format!("+{key}{}", read(object)));
         [delete, update, add].into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 

@@ -27,10 +27,9 @@ use serde::de::DeserializeOwned;
 use tokio::{sync::watch, task::JoinSet, time::Duration};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-pub(crate) use self::options::Change;
 pub use self::{
     core::InformerStats,
-    handler::{EventHandler, HandlerHandle, HandlerOptions, Tombstone},
+    handler::{EventHandler, HandlerHandle, HandlerOptions, KeyChange, Tombstone},
     index::IndexError,
     lister::Lister,
     options::{CacheForm, InformerOptions, Namespaces, Transform},
@@ -40,6 +39,7 @@ use self::{
     core::{Core, Scope},
     status::Status,
 };
+pub(crate) use self::{handler::Handler, options::Change};
 use crate::{
     clock::Entropy,
     controller::kind_name,
@@ -175,21 +175,29 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
     /// Adds a handler, before the start or at any time after. Objects that are cached already come first, as added in
     /// the initial list. It is called while the informer runs.
     pub fn add_handler(&self, handler: impl EventHandler<K> + 'static, options: HandlerOptions) -> HandlerHandle {
-        let begun = CancellationToken::new();
-        begun.cancel();
-        self.add_handler_when(begun, handler, options)
+        self.add_handler_when(at_once(), Handler::Objects(Box::new(handler)), options)
     }
 
-    /// The same, for a handler that is called only once `begun` is cancelled. What it has missed by then comes merged for
-    /// each object, and what came and went meanwhile not at all.
-    pub(crate) fn add_handler_when(
-        &self,
-        begun: CancellationToken,
-        handler: impl EventHandler<K> + 'static,
-        options: HandlerOptions,
-    ) -> HandlerHandle {
+    /// Adds a handler that is told which objects changed, and does not see them. All else is as for
+    /// [`add_handler`](Self::add_handler), and a [compact](CacheForm) cache need not decode anything for it.
+    ///
+    /// ```
+    /// use bellerophon::{HandlerOptions, SharedInformer, WorkQueue};
+    /// use k8s_openapi::api::core::v1::Pod;
+    ///
+    /// fn enqueue(pods: &SharedInformer<Pod>, queue: WorkQueue) {
+    ///     pods.add_key_handler(move |change| queue.add(change.key.clone()), HandlerOptions::default());
+    /// }
+    /// ```
+    pub fn add_key_handler(&self, handler: impl Fn(KeyChange<'_>) + Send + Sync + 'static, options: HandlerOptions) -> HandlerHandle {
+        self.add_handler_when(at_once(), Handler::Keys(Box::new(handler)), options)
+    }
+
+    /// Adds a handler that is called only once `begun` is cancelled. What it has missed by then comes merged for each
+    /// object, and what came and went meanwhile not at all.
+    pub(crate) fn add_handler_when(&self, begun: CancellationToken, handler: Handler<K>, options: HandlerOptions) -> HandlerHandle {
         let options = HandlerOptions { resync: options.resync.or(self.0.resync) };
-        self.0.core.add_handler(Box::new(handler), options, begun)
+        self.0.core.add_handler(handler, options, begun)
     }
 
     /// Adds an index by name, before the start or at any time after; cached objects are in it when this returns. The
@@ -337,4 +345,11 @@ impl Feed {
             KnownKeys::new()
         })
     }
+}
+
+/// A token for handlers that are called from the start.
+fn at_once() -> CancellationToken {
+    let begun = CancellationToken::new();
+    begun.cancel();
+    begun
 }

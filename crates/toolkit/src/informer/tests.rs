@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
+    CauseEvent,
     key::ObjectKey,
     source::{
         SourceError,
@@ -72,6 +73,37 @@ impl EventHandler<ConfigMap> for View {
         told.log.push(format!("-{}", last.key.name()));
         if told.objects.remove(&last.key).is_none() {
             told.lies.push(format!("{} deleted without being there", last.key.name()));
+        }
+    }
+}
+
+impl View {
+    /// The same for a handler that is told keys only.
+    fn on_key(&self, change: KeyChange<'_>) {
+        let mut told = self.lock();
+        let sign = match change.event {
+            CauseEvent::Added if change.in_initial_list => "*",
+            CauseEvent::Added => "+",
+            CauseEvent::Updated => "~",
+            CauseEvent::Resync => "=",
+            CauseEvent::Deleted => "-",
+            CauseEvent::Generic | CauseEvent::Retry => "?",
+        };
+        told.log.push(format!("{sign}{}", change.key.name()));
+        let version = change.resource_version.expect("cached objects have a version");
+        let (key, was) = (change.key.clone(), told.objects.remove(change.key));
+        let fits = match change.event {
+            CauseEvent::Added => was.is_none(),
+            CauseEvent::Updated => was.is_some_and(|was| was != version),
+            CauseEvent::Resync => was.as_ref() == Some(&version),
+            CauseEvent::Deleted => was.is_some(),
+            CauseEvent::Generic | CauseEvent::Retry => false,
+        };
+        if !fits {
+            told.lies.push(format!("{sign}{key} does not fit what was told before"));
+        }
+        if change.event != CauseEvent::Deleted {
+            told.objects.insert(key, version);
         }
     }
 }
@@ -279,6 +311,25 @@ async fn handler_is_reminded_at_its_own_pace() {
     sleep(Duration::from_secs(130)).await;
     assert_eq!(eager.log(), ["*a", "*b", "~a", "~b", "~a", "~b"]);
     assert_eq!(calm.log(), ["*a", "*b"]);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn handler_of_keys_is_told_what_happened_to_each() {
+    let server = server_with("ab");
+    let running = Running::on(&server).await;
+    let view = View::default();
+    let handler = view.clone();
+    let options = HandlerOptions { resync: Some(Duration::from_secs(60)) };
+    let handle = running.informer.add_key_handler(move |change| handler.on_key(change), options);
+    handle.wait_for_sync().await.expect("it is synced");
+    server.apply("a");
+    server.apply("c");
+    until(|| view.lock().objects == server.content()).await;
+    server.delete("b");
+    until(|| view.lock().objects == server.content()).await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(view.log(), ["*a", "*b", "~a", "+c", "-b", "=a", "=c"]);
     running.stop().await;
 }
 
@@ -524,12 +575,14 @@ async fn history(seed: u64) -> Vec<String> {
     server.chaos(Some(entropy.clone()));
     let initial_list = if entropy.below(4) == 0 { InitialList::Paged } else { InitialList::Streamed };
     let start = || {
-        let view = View::default();
+        let views = [View::default(), View::default()];
         let informer = informer(&server, InformerOptions { initial_list, page_size: 2, ..options(seed) });
-        informer.add_handler(view.clone(), HandlerOptions::default());
-        (Running::start(informer), view)
+        let [objects, keys] = views.clone();
+        informer.add_handler(objects, HandlerOptions::default());
+        informer.add_key_handler(move |change| keys.on_key(change), HandlerOptions::default());
+        (Running::start(informer), views)
     };
-    let (mut running, mut view) = start();
+    let (mut running, mut views) = start();
     for _ in 0..12 {
         let name = ["a", "b", "c", "d"][usize::try_from(entropy.below(4)).expect("small")];
         match entropy.below(16) {
@@ -546,7 +599,7 @@ async fn history(seed: u64) -> Vec<String> {
             }
             _ => {
                 running.stop().await;
-                (running, view) = start();
+                (running, views) = start();
             }
         }
         if entropy.below(2) == 0 {
@@ -554,8 +607,9 @@ async fn history(seed: u64) -> Vec<String> {
         }
     }
     server.chaos(None);
-    until(|| running.informer.has_synced() && running.cached() == server.content() && view.lock().objects == server.content()).await;
-    assert_eq!(view.lock().lies, [""; 0], "seed {seed}");
+    let is_told = |view: &View| view.lock().objects == server.content();
+    until(|| running.informer.has_synced() && running.cached() == server.content() && views.iter().all(is_told)).await;
+    views.iter().for_each(|view| assert_eq!(view.lock().lies, [""; 0], "seed {seed}"));
     running.stop().await;
     server.requests()
 }
