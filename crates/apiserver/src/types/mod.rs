@@ -27,7 +27,7 @@ pub(crate) use normal::{complete, settle};
 #[cfg(test)]
 pub(crate) use promises::full_object;
 pub(crate) use published::{Published, Union};
-pub(crate) use quantity::Quantity;
+pub(crate) use quantity::{Amount, Quantity};
 pub(crate) use read::{Expected, misnamed, read_options, read_typed};
 pub(crate) use written::{Opened, written};
 

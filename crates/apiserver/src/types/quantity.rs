@@ -24,11 +24,23 @@ enum Format {
     Exponent,
 }
 
-/// An amount of a resource, which prints as Kubernetes writes it.
+/// An amount of a resource, which prints in its canonical form.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Amount {
+    /// In billionths.
+    pub(crate) nanos: i128,
+    format: Format,
+}
+
+impl Amount {
+    /// None of it.
+    pub(crate) const ZERO: Self = Self { nanos: 0, format: Format::Decimal };
+}
+
+/// An amount as an object has it, which prints as Kubernetes writes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Quantity {
-    nanos: i128,
-    format: Format,
+    amount: Amount,
     /// The text it was read from, where that is canonical.
     text: Option<String>,
 }
@@ -46,22 +58,27 @@ impl Quantity {
         let kept = parts.is_canonical(suffix) || text == "0";
         let tiny = nanos > 0 && nanos < NANOS;
         let format = if cut && tiny { Format::Decimal } else { suffix.format };
-        Ok(Self { nanos: if parts.negative { -nanos } else { nanos }, format, text: kept.then(|| text.to_owned()) })
+        let amount = Amount { nanos: if parts.negative { -nanos } else { nanos }, format };
+        Ok(Self { amount, text: kept.then(|| text.to_owned()) })
     }
-}
 
-impl Quantity {
-    /// The amount in billionths.
-    pub(crate) fn nanos(&self) -> i128 {
-        self.nanos
+    /// How much it is, without the text.
+    pub(crate) fn amount(&self) -> Amount {
+        self.amount
     }
 }
 
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(text) = &self.text {
-            return f.write_str(text);
+        match &self.text {
+            Some(text) => f.write_str(text),
+            None => self.amount.fmt(f),
         }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nanos == 0 {
             return f.write_str("0");
         }

@@ -61,7 +61,7 @@ fn declare_quantities(f: &mut Functions) {
     use Type::{Bool, Double, Int, String};
     let (one, two) = ([quantity_type()], [quantity_type(), quantity_type()]);
     f.global("quantity", "string_to_quantity", &[String], quantity_type(), Price::Pass, |_, args| {
-        types::Quantity::parse(text(args, 0)?).map(|amount| Value::of(Quantity(amount.nanos()))).map_err(Failure::new)
+        types::Quantity::parse(text(args, 0)?).map(|amount| Value::of(Quantity(amount.amount().nanos))).map_err(Failure::new)
     });
     f.global("isQuantity", "is_quantity_string", &[String], Bool, Price::Pass, |_, args| {
         Ok(Value::Bool(types::Quantity::parse(text(args, 0)?).is_ok()))
