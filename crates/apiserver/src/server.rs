@@ -9,6 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::Stream;
+use jiff::Timestamp;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -46,11 +47,12 @@ pub enum StartError {
     Bootstrap(String),
 }
 
-/// Builds an [`ApiServer`]: what to listen on, and where randomness comes from.
+/// Builds an [`ApiServer`]: what to listen on, and where randomness and the time of day come from.
 #[derive(Debug, Default)]
 pub struct Builder {
     listen: Option<SocketAddr>,
     seed: Option<u64>,
+    start: Option<Timestamp>,
     limits: RequestLimits,
     pages: Vec<Page>,
 }
@@ -66,6 +68,12 @@ impl Builder {
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed: Some(seed), ..self }
+    }
+
+    /// Lets it be that time of day at the start, and not the one of this machine. The clock goes with tokio's.
+    #[must_use]
+    pub fn starting_at(self, start: Timestamp) -> Self {
+        Self { start: Some(start), ..self }
     }
 
     /// Works on so many requests at once.
@@ -94,7 +102,7 @@ impl Builder {
         let entropy = self.seed.map_or_else(Entropy::from_os, Entropy::seeded);
         let token = tls::admin_token(&entropy);
         let tokens = Tokens::with_key(&Tokens::generate_key()).map_err(|e| keys(&e))?;
-        let clock = Clock::starting_at(wall_clock());
+        let clock = Clock::starting_at(self.start.unwrap_or_else(wall_clock));
         let api = Arc::new(Api::new(Arc::new(MemoryStore::new()), clock, entropy));
         let server = Arc::new(Server::new(api.clone(), Authenticator::new(&token, tokens), self.limits, Site::with(self.pages)));
         let stop = server.site.stopping.clone();
@@ -142,8 +150,8 @@ async fn compact(api: Arc<Api>, stop: CancellationToken) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place where the clock is set to the wall clock")]
-fn wall_clock() -> jiff::Timestamp {
-    jiff::Timestamp::now()
+fn wall_clock() -> Timestamp {
+    Timestamp::now()
 }
 
 fn reachable(mut address: SocketAddr) -> SocketAddr {

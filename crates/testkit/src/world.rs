@@ -1,11 +1,12 @@
 //! A server and a cluster.
-//! Holds: everything random comes from one seed, so a failing test fails again.
+//! Holds: everything random comes from one seed, and every world begins at the same time of day, so a failing test fails again.
 
 use std::time::Duration;
 
 use bellerophon::WallClock;
 use bellerophon_apiserver::ApiServer;
 use bellerophon_cluster::{Cluster, Level};
+use jiff::Timestamp;
 use k8s_openapi::{NamespaceResourceScope, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
@@ -17,6 +18,9 @@ use serde_json::Value;
 
 /// The seed of every world.
 const SEED: u64 = 7;
+
+/// The time of day at which every world begins: noon of the first day of 2026, as seconds since 1970.
+const BEGINNING: i64 = 1_767_268_800;
 
 /// What clients of a world's server trust, as far as tests are concerned: every namespace has it in `kube-root-ca.crt`.
 pub const ROOT_CA: &str = "-----BEGIN CERTIFICATE-----\nnot really\n-----END CERTIFICATE-----\n";
@@ -40,8 +44,10 @@ impl World {
     /// # Panics
     /// The server does not start.
     pub async fn bare() -> Self {
-        let server = ApiServer::builder().seed(SEED).start().await.expect("the server starts");
-        Self { client: server.client(), clock: WallClock::system(), server, extent: None, cluster: None }
+        let beginning = Timestamp::from_second(BEGINNING).expect("a time in range");
+        let clock = WallClock::starting_at(beginning);
+        let server = ApiServer::builder().seed(SEED).starting_at(beginning).start().await.expect("the server starts");
+        Self { client: server.client(), clock, server, extent: None, cluster: None }
     }
 
     /// A cluster with so many nodes, ready.

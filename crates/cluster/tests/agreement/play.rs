@@ -172,17 +172,16 @@ impl Stage {
         }
     }
 
-    /// Waits until nothing changes any more.
+    /// Waits until nothing changes any more. Returns at once then: a little later it may be the next minute of a cron job.
     async fn rest(&self, at_least: Duration) {
         tokio::time::sleep(at_least).await;
-        let (mut before, mut since, mut waited) = (Vec::new(), Duration::ZERO, Duration::ZERO);
+        let (mut before, mut since, mut waited) = (self.versions().await, Duration::ZERO, Duration::ZERO);
         while since < REST {
             assert!(waited < PATIENCE, "this round comes to no rest");
-            let now = self.versions().await;
-            since = if now == before { since + LOOK_EVERY } else { Duration::ZERO };
-            before = now;
             tokio::time::sleep(LOOK_EVERY).await;
-            waited += LOOK_EVERY;
+            let now = self.versions().await;
+            (since, waited) = (if now == before { since + LOOK_EVERY } else { Duration::ZERO }, waited + LOOK_EVERY);
+            before = now;
         }
     }
 
