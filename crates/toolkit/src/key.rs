@@ -128,11 +128,24 @@ mod tests {
 
     #[test]
     fn a_key_says_the_namespace_and_the_name_it_was_made_of() {
+        let said = |namespace: Option<&str>, name: &str| {
+            let key = ObjectKey::new(namespace, name);
+            assert_eq!((key.namespace(), key.name()), (namespace, name));
+            assert_eq!(
+                (key.clone(), key.to_string()),
+                (ObjectKey::new(namespace, name), namespace.map_or(name.to_owned(), |n| format!("{n}/{name}")))
+            );
+        };
         for (namespace, name) in
             [(Some("team-a"), "web"), (None, "node-1"), (Some(""), "web"), (None, "a/b"), (Some("a/b"), "c"), (None, "")]
         {
-            let key = ObjectKey::new(namespace, name);
-            assert_eq!((key.namespace(), key.name()), (namespace, name));
+            said(namespace, name);
+        }
+        // Around the length from which on the text is kept elsewhere, and letters of several bytes.
+        for length in SHORT_MAX - 3..SHORT_MAX + 3 {
+            said(None, &"n".repeat(length));
+            said(Some("team-a"), &"n".repeat(length - 7));
+            said(Some(&"ä".repeat(length / 2)), "ö");
         }
     }
 

@@ -93,7 +93,8 @@ pub struct QueueStats {
 /// Beyond client-go: a key has at most one future, so an add absorbs a delayed one (the run it causes decides anew);
 /// priorities without starvation; every entry carries its merged [`Causes`]; a worker that panics or is dropped gives
 /// its key back. It knows keys and causes, never objects. Its size is bounded by the
-/// largest number of different keys it ever had to remember at once.
+/// largest number of different keys it ever had to remember at once; a key that is done with may stay in its room until
+/// another one needs that.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -102,7 +103,7 @@ pub struct QueueStats {
 /// let queue = WorkQueue::default();
 /// queue.add(ObjectKey::namespaced("team-a", "web"));
 /// let item = queue.get().await.expect("the queue is not shut down");
-/// assert_eq!(item.key().name, "web");
+/// assert_eq!(item.key().name(), "web");
 /// item.done();
 /// # }
 /// ```
