@@ -60,7 +60,7 @@ impl Subject {
             let plural = wanted.strip_suffix('s').is_some_and(|stem| stem == singular || wanted.strip_suffix("es") == Some(&singular));
             *wanted == singular || plural
         });
-        same_kind && key.name() == self.name && key.namespace().as_ref().is_none_or(|namespace| *namespace == self.namespace)
+        same_kind && key.name() == self.name && key.namespace().is_none_or(|namespace| namespace == self.namespace)
     }
 }
 

@@ -10,8 +10,10 @@
 //! goroutines that each have a thread.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a benchmark prints, and measures real time")]
 
+mod common; // client-go, and the processor time of this process
+
 use std::hash::Hash;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +32,7 @@ trait Key: Clone + Eq + Hash + Send + Sync + 'static {}
 impl<T: Clone + Eq + Hash + Send + Sync + 'static> Key for T {}
 
 fn main() {
-    let client_go = client_go();
+    let client_go = common::client_go();
     let texts: Vec<&str> = (0..KEYS).map(|i| &*format!("namespace-{}/name-{i}", i % 100).leak()).collect();
     let objects: Vec<ObjectKey> = (0..KEYS).map(|i| ObjectKey::namespaced(format!("namespace-{}", i % 100), format!("name-{i}"))).collect();
     println!("| shape | keys | M keys/s, best | median | processor ns a key | client-go, best | times |\n|---|---|---|---|---|---|---|");
@@ -54,14 +56,6 @@ fn shapes<T: Key>(kind: &str, keys: &'static [T], client_go: Option<&Path>) {
     report("delayed at random, then all due", KEYS / 5, &|| delayed(delayed_keys));
 }
 
-/// client-go's queue, built; nothing without Go.
-fn client_go() -> Option<PathBuf> {
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clientgo");
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/clientgo");
-    let built = Command::new("go").args(["build", "-o"]).arg(&program).arg(".").current_dir(folder).status();
-    built.is_ok_and(|status| status.success()).then_some(program)
-}
-
 /// Prints the row of a shape whose runs each handle so many keys.
 fn report(kind: &str, shape: &str, client_go: Option<&Path>, keys: usize, run: &dyn Fn() -> Duration) {
     // Cargo adds a flag of its own.
@@ -72,9 +66,9 @@ fn report(kind: &str, shape: &str, client_go: Option<&Path>, keys: usize, run: &
         let output = Command::new(program).args(["queue", kind, shape]).output().ok()?;
         String::from_utf8(output.stdout).ok()?.trim().parse::<f64>().ok()
     });
-    let busy_before = processor_time();
+    let busy_before = common::processor_time();
     let mut rates: Vec<f64> = (0..ROUNDS).map(|_| keys as f64 / run().as_secs_f64() / 1e6).collect();
-    let busy = processor_time().zip(busy_before).map(|(after, before)| (after - before).as_nanos() / (ROUNDS * keys) as u128);
+    let busy = common::processor_time().zip(busy_before).map(|(after, before)| (after - before).as_nanos() / (ROUNDS * keys) as u128);
     rates.sort_by(f64::total_cmp);
     let busy = busy.map_or("—".to_owned(), |busy| busy.to_string());
     let best = rates[ROUNDS - 1];
@@ -85,15 +79,6 @@ fn report(kind: &str, shape: &str, client_go: Option<&Path>, keys: usize, run: &
 /// The time of many short runs.
 fn again(times: usize, run: impl Fn() -> Duration) -> Duration {
     (0..times).map(|_| run()).sum()
-}
-
-/// What all threads of this process used so far, in hundredths of a second, where the system tells.
-fn processor_time() -> Option<Duration> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // User and system time are the 14th and 15th field; the second one is a name in brackets and may hold anything.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<u64>().ok();
-    Some(Duration::from_millis(10 * (ticks()? + ticks()?)))
 }
 
 fn backlog<T: Key>(keys: &[T]) -> Duration {
@@ -129,15 +114,21 @@ impl Crew {
     /// How long it takes until all work is done.
     fn time(self, work: Vec<BoxFuture<'static, ()>>) -> Duration {
         let runtime = |mut builder: Builder| builder.enable_time().build().expect("a runtime");
-        let tasks = runtime(Builder::new_multi_thread());
-        let start = Instant::now();
         match self {
-            Self::Threads => std::thread::scope(|scope| {
-                work.into_iter().for_each(|work| _ = scope.spawn(move || runtime(Builder::new_current_thread()).block_on(work)));
-            }),
-            Self::Tasks => drop(tasks.block_on(join_all(work.into_iter().map(|work| tasks.spawn(work))))),
+            Self::Threads => {
+                let start = Instant::now();
+                std::thread::scope(|scope| {
+                    work.into_iter().for_each(|work| _ = scope.spawn(move || runtime(Builder::new_current_thread()).block_on(work)));
+                });
+                start.elapsed()
+            }
+            Self::Tasks => {
+                let runtime = runtime(Builder::new_multi_thread());
+                let start = Instant::now();
+                runtime.block_on(join_all(work.into_iter().map(|work| runtime.spawn(work))));
+                start.elapsed()
+            }
         }
-        start.elapsed()
     }
 }
 

@@ -26,8 +26,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Failure,
+    common::processor_time,
     objects::{CONFIG_MAPS, PODS},
-    process::{Cost, cpu, memory},
+    process::{Cost, memory},
 };
 
 /// How long a client rests before its memory counts as settled.
@@ -82,9 +83,9 @@ pub(crate) fn run(name: &str, kubeconfig: &str) -> Result<(), Failure> {
 
 /// Takes the time, lets memory settle, and reports.
 async fn settle(begun: Instant, start: u64) -> Result<(), Failure> {
-    let (wall, cpu) = (begun.elapsed(), cpu()?);
+    let (wall, cpu) = (begun.elapsed(), processor_time().ok_or("the system does not tell the processor time")?);
     tokio::time::sleep(REST).await;
-    Cost::report(wall, cpu, start)
+    Cost::report(wall, cpu.as_secs_f64(), start)
 }
 
 fn expect(found: usize, wanted: usize) -> Result<(), Failure> {

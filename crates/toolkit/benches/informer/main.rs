@@ -7,14 +7,18 @@
 //! clients to be measured beside.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a benchmark prints, and measures real time")]
 
+#[path = "../common/mod.rs"]
+mod common; // client-go, and the processor time of this process
+
 mod clients; // what is measured, one a process
 mod objects; // what is cached
 mod process; // servers and clients as processes, and what they cost
 mod shapes; // caches without a server
 
+use std::path::Path;
 use std::time::Duration;
 
-use process::{Cost, Go, Server, run_client};
+use process::{Cost, Server, run_client};
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -31,14 +35,14 @@ fn main() -> Result<(), Failure> {
     }
     let wanted = |name: &str| words.is_empty() || words.contains(&name);
     if wanted("sync") || wanted("reconcile") {
-        let (server, go) = (Server::start()?, Go::build());
+        let (server, go) = (Server::start()?, common::client_go());
         println!("{}\n", server.content);
         if wanted("sync") {
-            table("initial sync, 50,000 pods", &clients::SYNCS, &clients::GO_SYNCS, go.as_ref(), &server, objects::PODS)?;
+            table("initial sync, 50,000 pods", &clients::SYNCS, &clients::GO_SYNCS, go.as_deref(), &server, objects::PODS)?;
         }
         if wanted("reconcile") {
             let title = "10,000 config maps reconciled once, 4 workers";
-            table(title, &clients::RECONCILES, &clients::GO_RECONCILES, go.as_ref(), &server, objects::CONFIG_MAPS)?;
+            table(title, &clients::RECONCILES, &clients::GO_RECONCILES, go.as_deref(), &server, objects::CONFIG_MAPS)?;
         }
     }
     if wanted("readers") {
@@ -51,9 +55,9 @@ fn main() -> Result<(), Failure> {
 }
 
 /// Runs clients in turn, those of Go if it is there, and prints the median of each.
-fn table(title: &str, ours: &[&str], of_go: &[&str], go: Option<&Go>, server: &Server, objects: usize) -> Result<(), Failure> {
+fn table(title: &str, ours: &[&str], of_go: &[&str], go: Option<&Path>, server: &Server, objects: usize) -> Result<(), Failure> {
     let of_go = of_go.iter().filter(|_| go.is_some()).map(|name| (*name, go));
-    let clients: Vec<(&str, Option<&Go>)> = ours.iter().map(|name| (*name, None)).chain(of_go).collect();
+    let clients: Vec<(&str, Option<&Path>)> = ours.iter().map(|name| (*name, None)).chain(of_go).collect();
     println!("{title}\n");
     println!("| client | wall s | CPU s | peak MiB | settled MiB | bytes an object |\n|---|---|---|---|---|---|");
     let mut costs: Vec<Vec<Cost>> = clients.iter().map(|_| Vec::new()).collect();

@@ -4,16 +4,12 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    str::FromStr,
     time::Duration,
 };
 
 use bellerophon_apiserver::ApiServer;
 
 use crate::{Failure, median, objects, seconds};
-
-/// Clock ticks a second in /proc, the same on every Linux there is.
-const TICKS: f64 = 100.0;
 
 /// A filled server in a process of its own, ended with this value.
 pub(crate) struct Server {
@@ -98,45 +94,14 @@ impl Cost {
     }
 }
 
-/// Clients of Go, built once; gone with this value.
-pub(crate) struct Go {
-    program: PathBuf,
-}
-
-impl Go {
-    /// `None` where Go cannot build them.
-    pub(crate) fn build() -> Option<Self> {
-        let program = std::env::temp_dir().join(format!("bellerophon-bench-{}-clientgo", std::process::id()));
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/clientgo");
-        let built = Command::new("go").arg("build").arg("-o").arg(&program).arg(".").current_dir(folder).status();
-        built.is_ok_and(|status| status.success()).then_some(Self { program })
-    }
-}
-
-impl Drop for Go {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.program) {
-            eprintln!("the clients of Go are still there: {error}");
-        }
-    }
-}
-
 /// Runs one client to its end: one of Go's, or one of this program.
-pub(crate) fn run_client(name: &str, go: Option<&Go>, kubeconfig: &Path) -> Result<Cost, Failure> {
+pub(crate) fn run_client(name: &str, go: Option<&Path>, kubeconfig: &Path) -> Result<Cost, Failure> {
     let program = match go {
-        Some(go) => go.program.clone(),
+        Some(go) => go.to_owned(),
         None => std::env::current_exe()?,
     };
     let output = Command::new(program).args(["client", name]).arg(kubeconfig).stderr(Stdio::inherit()).output()?;
     Cost::parse(&String::from_utf8(output.stdout)?)
-}
-
-/// CPU seconds of this process so far.
-pub(crate) fn cpu() -> Result<f64, Failure> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-    let ticks = |field: usize| f64::from_str(fields.get(field).copied().unwrap_or_default());
-    Ok((ticks(11)? + ticks(12)?) / TICKS)
 }
 
 /// KiB of this process, by its name in /proc.

@@ -65,8 +65,8 @@ impl Line {
 /// Where a slot is linked: its neighbours, and the list they make up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
-    pub(super) previous: u32,
-    pub(super) next: u32,
+    previous: u32,
+    next: u32,
     class: Priority,
     line: Line,
 }
@@ -77,11 +77,39 @@ impl Default for Links {
     }
 }
 
-/// One line of one priority; both ends are `NONE` or none is.
+/// Slots linked one after another; both ends are `NONE` or none is.
 #[derive(Clone, Copy, Debug)]
-struct List {
+pub(super) struct List {
     first: u32,
-    last: u32,
+    pub(super) last: u32,
+}
+
+impl List {
+    pub(super) const EMPTY: Self = Self { first: NONE, last: NONE };
+
+    /// Appends a slot that is in no list.
+    pub(super) fn append<S: AsMut<Links>>(&mut self, slot: u32, slots: &mut [S]) {
+        let links = slots[slot as usize].as_mut();
+        (links.previous, links.next) = (self.last, NONE);
+        match self.last {
+            NONE => self.first = slot,
+            last => slots[last as usize].as_mut().next = slot,
+        }
+        self.last = slot;
+    }
+
+    /// Takes out a slot, wherever it is in this list.
+    pub(super) fn unlink<S: AsMut<Links>>(&mut self, slot: u32, slots: &mut [S]) {
+        let Links { previous, next, .. } = *slots[slot as usize].as_mut();
+        match previous {
+            NONE => self.first = next,
+            previous => slots[previous as usize].as_mut().next = next,
+        }
+        match next {
+            NONE => self.last = previous,
+            next => slots[next as usize].as_mut().previous = previous,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -98,7 +126,7 @@ struct Class {
 
 impl Default for Class {
     fn default() -> Self {
-        Self { lines: [List { first: NONE, last: NONE }; LINES as usize], waiting: 0, next: 0, len: 0, overtaken: 0 }
+        Self { lines: [List::EMPTY; LINES as usize], waiting: 0, next: 0, len: 0, overtaken: 0 }
     }
 }
 
@@ -130,13 +158,9 @@ impl Ready {
     /// Appends a slot that is in no list.
     pub(super) fn push<S: AsMut<Links>>(&mut self, slot: u32, class: Priority, line: Line, slots: &mut [S]) {
         let waiting = &mut self.classes[class as usize];
-        let list = &mut waiting.lines[usize::from(line.0)];
-        *slots[slot as usize].as_mut() = Links { previous: list.last, next: NONE, class, line };
-        match list.last {
-            NONE => list.first = slot,
-            last => slots[last as usize].as_mut().next = slot,
-        }
-        list.last = slot;
+        let links = slots[slot as usize].as_mut();
+        (links.class, links.line) = (class, line);
+        waiting.lines[usize::from(line.0)].append(slot, slots);
         waiting.waiting |= 1 << line.0;
         waiting.len += 1;
         self.len += 1;
@@ -147,14 +171,7 @@ impl Ready {
         let links = *slots[slot as usize].as_mut();
         let class = &mut self.classes[links.class as usize];
         let list = &mut class.lines[usize::from(links.line.0)];
-        match links.previous {
-            NONE => list.first = links.next,
-            previous => slots[previous as usize].as_mut().next = links.next,
-        }
-        match links.next {
-            NONE => list.last = links.previous,
-            next => slots[next as usize].as_mut().previous = links.previous,
-        }
+        list.unlink(slot, slots);
         if list.first == NONE {
             class.waiting &= !(1 << links.line.0);
         }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::cause::Causes;
 use super::places::Places;
-use super::ready::{Line, Links, NONE, Priority};
+use super::ready::{Line, Links, List, NONE, Priority};
 
 /// A place in the slab.
 pub(super) type SlotIndex = u32;
@@ -69,14 +69,14 @@ pub(super) struct Slots<T> {
     /// The place of each key, idle or not. Every slot is here exactly once.
     places: Places,
     slab: Vec<Slot<T>>,
-    /// The slot that became idle last; each leads to the one before it.
-    idle: SlotIndex,
+    /// In the order in which they became so; the last one is the first to be used again.
+    idle: List,
     idle_len: usize,
 }
 
 impl<T: Eq> Slots<T> {
     pub(super) fn new() -> Self {
-        Self { places: Places::default(), slab: Vec::new(), idle: NONE, idle_len: 0 }
+        Self { places: Places::default(), slab: Vec::new(), idle: List::EMPTY, idle_len: 0 }
     }
 
     /// How many keys are known.
@@ -96,7 +96,7 @@ impl<T: Eq> Slots<T> {
             }
             return known;
         }
-        let slot = self.idle;
+        let slot = self.idle.last;
         if slot != NONE {
             self.wake(slot);
             self.places.remove(self[slot].hash, slot);
@@ -113,28 +113,17 @@ impl<T: Eq> Slots<T> {
 
     /// Gives a slot back of which nothing is left to know.
     pub(super) fn release(&mut self, slot: SlotIndex) {
-        let next = std::mem::replace(&mut self.idle, slot);
-        if next != NONE {
-            self[next].links.previous = slot;
-        }
         let entry = &mut self[slot];
         debug_assert!(!entry.is_needed() && !entry.idle);
-        (entry.links.previous, entry.links.next) = (NONE, next);
         entry.idle = true;
         entry.causes = Causes::default();
+        self.idle.append(slot, &mut self.slab);
         self.idle_len += 1;
     }
 
     /// Takes a slot out of the list of idle ones.
     fn wake(&mut self, slot: SlotIndex) {
-        let Links { previous, next, .. } = self[slot].links;
-        match previous {
-            NONE => self.idle = next,
-            previous => self[previous].links.next = next,
-        }
-        if next != NONE {
-            self[next].links.previous = previous;
-        }
+        self.idle.unlink(slot, &mut self.slab);
         self[slot].idle = false;
         self.idle_len -= 1;
     }
