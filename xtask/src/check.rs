@@ -30,7 +30,12 @@ pub fn select(names: &[String]) -> Result<Vec<Step>, String> {
     if names.is_empty() {
         return Ok(ALL.to_vec());
     }
-    let find = |name: &String| ALL.iter().copied().find(|step| step.name() == name).ok_or_else(|| format!("there is no step {name:?}"));
+    let find = |name: &String| {
+        ALL.iter()
+            .copied()
+            .find(|step| step.name() == name)
+            .ok_or_else(|| format!("there is no step {name:?}"))
+    };
     names.iter().map(find).collect()
 }
 
@@ -54,9 +59,24 @@ impl Step {
         match self {
             Self::Fmt => cargo(root, &["fmt", "--all", "--check"], &[]),
             Self::Tidy => tidy::tidy(root)?.into_result(),
-            Self::Clippy => cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
+            Self::Clippy => cargo(
+                root,
+                &[
+                    "clippy",
+                    "--workspace",
+                    "--all-targets",
+                    "--",
+                    "-D",
+                    "warnings",
+                ],
+                &[],
+            ),
             Self::Test => cargo(root, &["test", "--workspace"], &[]),
-            Self::Doc => cargo(root, &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
+            Self::Doc => cargo(
+                root,
+                &["doc", "--workspace", "--no-deps"],
+                &[("RUSTDOCFLAGS", "-D warnings")],
+            ),
         }
     }
 }
@@ -69,7 +89,13 @@ fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Resul
         .current_dir(root)
         .status()
         .map_err(|e| format!("cannot start `{line}`: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("`{line}` failed; run it alone to see only its output")) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!(
+            "`{line}` failed; run it alone to see only its output"
+        ))
+    }
 }
 
 #[cfg(test)]
@@ -79,7 +105,10 @@ mod tests {
     #[test]
     fn steps_are_selected_by_name() {
         assert_eq!(select(&[]).expect("no name means all"), ALL);
-        assert_eq!(select(&["doc".to_owned(), "fmt".to_owned()]).expect("both exist"), [Step::Doc, Step::Fmt]);
+        assert_eq!(
+            select(&["doc".to_owned(), "fmt".to_owned()]).expect("both exist"),
+            [Step::Doc, Step::Fmt]
+        );
         assert!(select(&["everything".to_owned()]).is_err());
     }
 }

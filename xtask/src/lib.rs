@@ -11,5 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// The root of the repository, wherever the task was started.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the repository").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask is a folder of the repository")
+        .to_path_buf()
 }

@@ -28,7 +28,12 @@ const TASKS: &[Task] = &[
         purpose: "all that CI runs, or the named steps of it: fmt, tidy, clippy, test, doc",
         run: run_check,
     },
-    Task { name: "tidy", arguments: "", purpose: "the rules a compiler does not check: module heads, layers, links, words", run: run_tidy },
+    Task {
+        name: "tidy",
+        arguments: "",
+        purpose: "the rules a compiler does not check: module heads, layers, links, words",
+        run: run_tidy,
+    },
     Task {
         name: "conformance",
         arguments: "[OPTION…]",
@@ -58,14 +63,26 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
         eprintln!("{}", usage());
         return Ok(());
     };
-    let task = TASKS.iter().find(|task| task.name == name).ok_or_else(|| Failure::Misused(format!("there is no task {name:?}")))?;
+    let task = TASKS
+        .iter()
+        .find(|task| task.name == name)
+        .ok_or_else(|| Failure::Misused(format!("there is no task {name:?}")))?;
     (task.run)(rest)
 }
 
 /// The tasks, a line each.
 pub fn usage() -> String {
-    let lines = TASKS.iter().map(|task| format!("  {:<26} {}", format!("{} {}", task.name, task.arguments), task.purpose));
-    format!("cargo xtask TASK\n\n{}", lines.collect::<Vec<_>>().join("\n"))
+    let lines = TASKS.iter().map(|task| {
+        format!(
+            "  {:<26} {}",
+            format!("{} {}", task.name, task.arguments),
+            task.purpose
+        )
+    });
+    format!(
+        "cargo xtask TASK\n\n{}",
+        lines.collect::<Vec<_>>().join("\n")
+    )
 }
 
 fn run_check(steps: &[String]) -> Result<(), Failure> {
@@ -79,7 +96,9 @@ fn run_check(steps: &[String]) -> Result<(), Failure> {
 
 fn run_tidy(arguments: &[String]) -> Result<(), Failure> {
     if let Some(surplus) = arguments.first() {
-        return Err(Failure::Misused(format!("tidy takes no argument, got {surplus:?}")));
+        return Err(Failure::Misused(format!(
+            "tidy takes no argument, got {surplus:?}"
+        )));
     }
     let report = tidy::tidy(&root()).map_err(Failure::Failed)?;
     for advice in &report.advice {
@@ -91,15 +110,25 @@ fn run_tidy(arguments: &[String]) -> Result<(), Failure> {
 /// Replaying needs TLS and the embedded server, so it is a binary of its own and this build stays small.
 fn run_conformance(arguments: &[String]) -> Result<(), Failure> {
     let status = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--package", "bellerophon-conformance", "--"])
+        .args([
+            "run",
+            "--quiet",
+            "--package",
+            "bellerophon-conformance",
+            "--",
+        ])
         .args(arguments)
         .current_dir(root())
         .status()
         .map_err(|e| Failure::Failed(format!("cannot start cargo: {e}")))?;
     match status.code() {
         Some(0) => Ok(()),
-        Some(2) => Err(Failure::Misused("conformance was called wrongly, see above".to_owned())),
-        _ => Err(Failure::Failed("conformance: the answers are not those on record, see above".to_owned())),
+        Some(2) => Err(Failure::Misused(
+            "conformance was called wrongly, see above".to_owned(),
+        )),
+        _ => Err(Failure::Failed(
+            "conformance: the answers are not those on record, see above".to_owned(),
+        )),
     }
 }
 
@@ -110,9 +139,17 @@ fn run_upstream(arguments: &[String]) -> Result<(), Failure> {
 
 fn run_types(arguments: &[String]) -> Result<(), Failure> {
     let [facts, go_facts, published] = arguments else {
-        return Err(Failure::Misused("types takes three files of facts".to_owned()));
+        return Err(Failure::Misused(
+            "types takes three files of facts".to_owned(),
+        ));
     };
-    types::generate(&root(), Path::new(facts), Path::new(go_facts), Path::new(published)).map_err(Failure::Failed)
+    types::generate(
+        &root(),
+        Path::new(facts),
+        Path::new(go_facts),
+        Path::new(published),
+    )
+    .map_err(Failure::Failed)
 }
 
 #[cfg(test)]
@@ -123,13 +160,21 @@ mod tests {
     fn usage_names_every_task() {
         let usage = usage();
         for task in TASKS {
-            assert!(usage.contains(task.name) && usage.contains(task.purpose), "{}", task.name);
+            assert!(
+                usage.contains(task.name) && usage.contains(task.purpose),
+                "{}",
+                task.name
+            );
         }
     }
 
     #[test]
     fn unknown_task_is_misuse() {
-        assert!(matches!(run(&["fly".to_owned()]), Err(Failure::Misused(why)) if why.contains("fly")));
-        assert!(matches!(run(&["check".to_owned(), "fly".to_owned()]), Err(Failure::Misused(why)) if why.contains("fly")));
+        assert!(
+            matches!(run(&["fly".to_owned()]), Err(Failure::Misused(why)) if why.contains("fly"))
+        );
+        assert!(
+            matches!(run(&["check".to_owned(), "fly".to_owned()]), Err(Failure::Misused(why)) if why.contains("fly"))
+        );
     }
 }

@@ -28,7 +28,12 @@ type Result<T> = std::result::Result<T, String>;
 ///
 /// # Errors
 /// A file that cannot be read or written, or facts that the table cannot express.
-pub fn generate(root: &Path, facts: &Path, go_facts: &Path, published: &Path) -> std::result::Result<(), String> {
+pub fn generate(
+    root: &Path,
+    facts: &Path,
+    go_facts: &Path,
+    published: &Path,
+) -> std::result::Result<(), String> {
     let table = Tables::new(&read(facts)?, &read(go_facts)?, &read(published)?)?.print()?;
     let path = root.join("crates/apiserver/src/types/table.rs");
     fs::write(&path, table).map_err(|e| format!("cannot write {}: {e}", path.display()))
@@ -55,14 +60,25 @@ impl<'a> Tables<'a> {
     fn new(facts: &'a Value, go_facts: &'a Value, published: &'a Value) -> Result<Self> {
         let definitions = object(&facts["definitions"], "definitions")?;
         let go = object(&go_facts["types"], "types of the Go facts")?;
-        let ids = definitions.keys().filter(|name| special(name).is_none()).enumerate().map(|(i, name)| (name.as_str(), i)).collect();
+        let ids = definitions
+            .keys()
+            .filter(|name| special(name).is_none())
+            .enumerate()
+            .map(|(i, name)| (name.as_str(), i))
+            .collect();
         Ok(Self {
             kubernetes: text(&facts["kubernetes"], "kubernetes")?,
             definitions,
             messages: object(&facts["proto_only"], "proto_only")?,
             go,
-            published: object(&published["definitions"], "definitions of the published document")?,
-            registered: list(&go_facts["kinds"], "kinds of the Go facts")?.iter().map(triple).collect::<Result<_>>()?,
+            published: object(
+                &published["definitions"],
+                "definitions of the published document",
+            )?,
+            registered: list(&go_facts["kinds"], "kinds of the Go facts")?
+                .iter()
+                .map(triple)
+                .collect::<Result<_>>()?,
             ids,
         })
     }
@@ -83,12 +99,18 @@ impl<'a> Tables<'a> {
             let rows = self.fields(name, definition)?;
             let go = format!("{}.{}", last_but_one(name), last(name));
             let atomic = definition["map"] == "atomic";
-            writeln!(types, "    t({go:?}, {count}, {}, {atomic}),", rows.len()).expect("a string takes all text");
+            writeln!(types, "    t({go:?}, {count}, {}, {atomic}),", rows.len())
+                .expect("a string takes all text");
             count += rows.len();
             rows.iter().for_each(|row| fields.push_str(row));
-            writeln!(order, "    {}", self.order(name, definition)?).expect("a string takes all text");
+            writeln!(order, "    {}", self.order(name, definition)?)
+                .expect("a string takes all text");
         }
-        let schema = self.ids.iter().find(|(name, _)| name.ends_with(".apiextensions.v1.JSONSchemaProps")).map(|(_, id)| *id);
+        let schema = self
+            .ids
+            .iter()
+            .find(|(name, _)| name.ends_with(".apiextensions.v1.JSONSchemaProps"))
+            .map(|(_, id)| *id);
         let schema = schema.ok_or("FACTS has no JSONSchemaProps")?;
         let (kinds, others) = self.kinds()?;
         let unions = self.unions()?;
@@ -116,19 +138,29 @@ impl<'a> Tables<'a> {
     fn kinds(&self) -> Result<(String, String)> {
         let mut served = BTreeMap::new();
         for (name, id) in &self.ids {
-            for gvk in self.definitions[*name]["gvk"].as_array().into_iter().flatten() {
+            for gvk in self.definitions[*name]["gvk"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
                 served.insert(triple(gvk)?, *id);
             }
         }
         let mut kinds = String::new();
         for ([group, version, kind], id) in &served {
-            writeln!(kinds, "    ({group:?}, {version:?}, {kind:?}, {id}),").expect("a string takes all text");
+            writeln!(kinds, "    ({group:?}, {version:?}, {kind:?}, {id}),")
+                .expect("a string takes all text");
         }
-        let mut others: Vec<_> = self.registered.iter().filter(|gvk| !served.contains_key(*gvk)).collect();
+        let mut others: Vec<_> = self
+            .registered
+            .iter()
+            .filter(|gvk| !served.contains_key(*gvk))
+            .collect();
         others.sort();
         let mut unserved = String::new();
         for [group, version, kind] in others {
-            writeln!(unserved, "    ({group:?}, {version:?}, {kind:?}),").expect("a string takes all text");
+            writeln!(unserved, "    ({group:?}, {version:?}, {kind:?}),")
+                .expect("a string takes all text");
         }
         Ok((kinds, unserved))
     }
@@ -136,15 +168,19 @@ impl<'a> Tables<'a> {
     fn unions(&self) -> Result<String> {
         let mut unions = String::new();
         for (name, id) in &self.ids {
-            let union = &self.published.get(*name).unwrap_or(&Value::Null)["x-kubernetes-unions"][0];
+            let union =
+                &self.published.get(*name).unwrap_or(&Value::Null)["x-kubernetes-unions"][0];
             if union.is_null() {
                 continue;
             }
             let members = object(&union["fields-to-discriminateBy"], "the fields of a union")?;
-            let members: Vec<(&str, &str)> =
-                members.iter().map(|(field, value)| Ok((field.as_str(), text(value, "a value of a union")?))).collect::<Result<_>>()?;
+            let members: Vec<(&str, &str)> = members
+                .iter()
+                .map(|(field, value)| Ok((field.as_str(), text(value, "a value of a union")?)))
+                .collect::<Result<_>>()?;
             let discriminator = union["discriminator"].as_str().unwrap_or_default();
-            writeln!(unions, "    ({id}, {discriminator:?}, &{members:?}),").expect("a string takes all text");
+            writeln!(unions, "    ({id}, {discriminator:?}, &{members:?}),")
+                .expect("a string takes all text");
         }
         Ok(unions)
     }
@@ -152,17 +188,35 @@ impl<'a> Tables<'a> {
     fn fields(&self, name: &str, definition: &Value) -> Result<Vec<String>> {
         let none = Map::new();
         let fields = definition["fields"].as_object().unwrap_or(&none);
-        let required: Vec<&str> = definition["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let required: Vec<&str> = definition["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         let rows = fields.iter().map(|(field, facts)| {
             let place = format!("{name}.{field}");
             // Types that only describe the server itself travel in no Go scheme; of them only what is required is always there.
-            let go = self.go.get(name).map_or(&Value::Null, |go| &go["fields"][field]);
+            let go = self
+                .go
+                .get(name)
+                .map_or(&Value::Null, |go| &go["fields"][field]);
             if go.is_null() && self.go.contains_key(name) {
                 return Err(format!("GO_FACTS lack {place}"));
             }
-            let mut row =
-                self.field(field, facts, go, definition, required.contains(&field.as_str())).map_err(|e| format!("{place}: {e}"))?;
-            if let Some(values) = self.values(name, field).map_err(|e| format!("{place}: {e}"))? {
+            let mut row = self
+                .field(
+                    field,
+                    facts,
+                    go,
+                    definition,
+                    required.contains(&field.as_str()),
+                )
+                .map_err(|e| format!("{place}: {e}"))?;
+            if let Some(values) = self
+                .values(name, field)
+                .map_err(|e| format!("{place}: {e}"))?
+            {
                 write!(row, ".one_of(&{values:?})").expect("a string takes all text");
             }
             row.push_str(",\n");
@@ -175,8 +229,14 @@ impl<'a> Tables<'a> {
     fn order(&self, name: &str, definition: &Value) -> Result<String> {
         let none = Map::new();
         let fields = definition["fields"].as_object().unwrap_or(&none);
-        let go: Vec<&str> =
-            self.go.get(name).and_then(|go| go["order"].as_array()).into_iter().flatten().filter_map(Value::as_str).collect();
+        let go: Vec<&str> = self
+            .go
+            .get(name)
+            .and_then(|go| go["order"].as_array())
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         let mut places: Vec<usize> = (0..fields.len()).collect();
         if self.go.contains_key(name) {
             let names: Vec<&String> = fields.keys().collect();
@@ -185,30 +245,56 @@ impl<'a> Tables<'a> {
             }
             places.sort_by_key(|place| go.iter().position(|field| *field == names[*place]));
         }
-        Ok(places.iter().map(|place| format!("{place},")).collect::<Vec<_>>().join(" "))
+        Ok(places
+            .iter()
+            .map(|place| format!("{place},"))
+            .collect::<Vec<_>>()
+            .join(" "))
     }
 
-    fn field(&self, name: &str, facts: &Value, go: &Value, owner: &Value, required: bool) -> Result<String> {
+    fn field(
+        &self,
+        name: &str,
+        facts: &Value,
+        go: &Value,
+        owner: &Value,
+        required: bool,
+    ) -> Result<String> {
         let shape = self.shape(&facts["type"])?;
-        let mut row = format!("    f({name:?}, {shape}, {:?})", go["go"].as_str().unwrap_or("string"));
+        let mut row = format!(
+            "    f({name:?}, {shape}, {:?})",
+            go["go"].as_str().unwrap_or("string")
+        );
         if let Some(elem) = go["elem"].as_str() {
             write!(row, ".of({elem:?})").expect("a string takes all text");
         }
         let omit = go["omit"].as_str().unwrap_or_default();
         let flags = [
             (go["ptr"] == true, ".pointer()"),
-            (omit.contains("omitempty") || go.is_null() && !required, ".omit_empty()"),
+            (
+                omit.contains("omitempty") || go.is_null() && !required,
+                ".omit_empty()",
+            ),
             (omit.contains("omitzero"), ".omit_zero()"),
             (required, ".required()"),
         ];
-        flags.iter().filter(|(set, _)| *set).for_each(|(_, call)| row.push_str(call));
-        let mut embedded: Vec<&str> = go["embed"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        flags
+            .iter()
+            .filter(|(set, _)| *set)
+            .for_each(|(_, call)| row.push_str(call));
+        let mut embedded: Vec<&str> = go["embed"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         if !embedded.is_empty() {
             write!(row, ".embedded({:?})", embedded.join(".")).expect("a string takes all text");
         }
         row.push_str(&merge(facts)?);
         if !go["default"].is_null() {
-            write!(row, ".default({:?})", go["default"].to_string()).expect("a string takes all text");
+            write!(row, ".default({:?})", go["default"].to_string())
+                .expect("a string takes all text");
         }
         // Protobuf has no place for the names of the kind but around the object.
         embedded.retain(|name| *name != "TypeMeta");
@@ -221,9 +307,19 @@ impl<'a> Tables<'a> {
 
     /// The values that a field is limited to, or those that each item of a list or map is.
     fn values(&self, name: &str, field: &str) -> Result<Option<Vec<&str>>> {
-        let Some(schema) = self.published.get(name).map(|definition| &definition["properties"][field]) else { return Ok(None) };
-        let limited = [schema, &schema["items"], &schema["additionalProperties"]].into_iter().find(|schema| schema["enum"].is_array());
-        let Some(limited) = limited else { return Ok(None) };
+        let Some(schema) = self
+            .published
+            .get(name)
+            .map(|definition| &definition["properties"][field])
+        else {
+            return Ok(None);
+        };
+        let limited = [schema, &schema["items"], &schema["additionalProperties"]]
+            .into_iter()
+            .find(|schema| schema["enum"].is_array());
+        let Some(limited) = limited else {
+            return Ok(None);
+        };
         list(&limited["enum"], "the values of a field")?
             .iter()
             .map(|value| text(value, "a value of a field"))
@@ -232,46 +328,82 @@ impl<'a> Tables<'a> {
     }
 
     /// The protobuf number of a field, and those of the inlined messages around it. 0 where there is none.
-    fn number(&self, name: &str, facts: &Value, owner: &Value, embedded: &[&str]) -> Result<(Vec<u64>, u64)> {
+    fn number(
+        &self,
+        name: &str,
+        facts: &Value,
+        owner: &Value,
+        embedded: &[&str],
+    ) -> Result<(Vec<u64>, u64)> {
         if let Some(number) = facts["n"].as_u64() {
             return Ok((Vec::new(), number));
         }
         let inlined = owner["proto_inlined"].as_object();
-        if let Some(number) = inlined.and_then(|inlined| inlined.get(&proto_name(name))).and_then(|f| f["n"].as_u64()) {
+        if let Some(number) = inlined
+            .and_then(|inlined| inlined.get(&proto_name(name)))
+            .and_then(|f| f["n"].as_u64())
+        {
             return Ok((Vec::new(), number));
         }
         let mut inside = Vec::new();
         let mut fields = vec![inlined];
         let mut message = owner["proto"].as_str().unwrap_or_default().to_owned();
         for step in embedded {
-            let outer =
-                fields.iter().flatten().flat_map(|fields| fields.values()).find(|f| f["t"].as_str().is_some_and(|t| last(t) == *step));
+            let outer = fields
+                .iter()
+                .flatten()
+                .flat_map(|fields| fields.values())
+                .find(|f| f["t"].as_str().is_some_and(|t| last(t) == *step));
             let outer = outer.ok_or_else(|| format!("no message holds {step}"))?;
             inside.push(outer["n"].as_u64().ok_or("a message without a number")?);
             let full = text(&outer["t"], "a message type")?;
-            message = if full.contains('.') { full.to_owned() } else { format!("{}.{full}", up(&message)) };
+            message = if full.contains('.') {
+                full.to_owned()
+            } else {
+                format!("{}.{full}", up(&message))
+            };
             fields = self.message(&message);
         }
         if embedded.is_empty() {
             return Ok((inside, 0));
         }
-        let number = fields.iter().flatten().find_map(|fields| fields.get(name)?["n"].as_u64());
-        Ok((inside, number.ok_or_else(|| format!("{message} has no field {name}"))?))
+        let number = fields
+            .iter()
+            .flatten()
+            .find_map(|fields| fields.get(name)?["n"].as_u64());
+        Ok((
+            inside,
+            number.ok_or_else(|| format!("{message} has no field {name}"))?,
+        ))
     }
 
     /// The fields of a protobuf message, wherever the facts keep them.
     fn message(&self, proto: &str) -> Vec<Option<&'a Map<String, Value>>> {
-        let definition = self.definitions.values().find(|d| d["proto"] == proto).unwrap_or(&Value::Null);
+        let definition = self
+            .definitions
+            .values()
+            .find(|d| d["proto"] == proto)
+            .unwrap_or(&Value::Null);
         let message = self.messages.get(proto).and_then(Value::as_object);
-        vec![message, definition["fields"].as_object(), definition["proto_inlined"].as_object()]
+        vec![
+            message,
+            definition["fields"].as_object(),
+            definition["proto_inlined"].as_object(),
+        ]
     }
 
     fn shape(&self, facts: &Value) -> Result<String> {
         match facts {
             Value::String(name) => Ok(format!("One({})", self.item(name)?)),
-            Value::Array(items) => Ok(format!("List({})", self.item(text(&items[0], "a list item")?)?)),
+            Value::Array(items) => Ok(format!(
+                "List({})",
+                self.item(text(&items[0], "a list item")?)?
+            )),
             Value::Object(map) => match &map["*"] {
-                Value::Array(items) => Ok(format!("MapOfLists({})", self.item(text(&items[0], "a list item")?)?)),
+                Value::Array(items) => Ok(format!(
+                    "MapOfLists({})",
+                    self.item(text(&items[0], "a list item")?)?
+                )),
                 value => Ok(format!("Map({})", self.item(text(value, "a map value")?)?)),
             },
             other => Err(format!("unknown type {other}")),
@@ -288,7 +420,13 @@ impl<'a> Tables<'a> {
             "string:byte" => "Bytes",
             name => match special(name) {
                 Some(item) => item,
-                None => return self.ids.get(name).map(|id| format!("Object({id})")).ok_or_else(|| format!("unknown type {name}")),
+                None => {
+                    return self
+                        .ids
+                        .get(name)
+                        .map(|id| format!("Object({id})"))
+                        .ok_or_else(|| format!("unknown type {name}"));
+                }
             },
         };
         Ok(scalar.to_owned())
@@ -306,20 +444,31 @@ fn special(name: &str) -> Option<&'static str> {
         "apimachinery.pkg.apis.meta.v1.FieldsV1" => "Owned",
         "apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON" => "Json",
         "apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool" => "SchemaOrBool",
-        "apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray" => "SchemaOrArray",
-        "apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray" => "SchemaOrStrings",
+        "apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray" => {
+            "SchemaOrArray"
+        }
+        "apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray" => {
+            "SchemaOrStrings"
+        }
         _ => return None,
     })
 }
 
 fn merge(facts: &Value) -> Result<String> {
     let mut row = String::new();
-    let keys: Vec<&str> = facts["keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let keys: Vec<&str> = facts["keys"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     match facts["list"].as_str() {
         None => {}
         Some("atomic") => row.push_str(".list(ListKind::Atomic)"),
         Some("set") => row.push_str(".list(ListKind::Set)"),
-        Some("map") => write!(row, ".list(ListKind::Map(&{keys:?}))").expect("a string takes all text"),
+        Some("map") => {
+            write!(row, ".list(ListKind::Map(&{keys:?}))").expect("a string takes all text")
+        }
         Some(other) => return Err(format!("unknown list kind {other}")),
     }
     match facts["map"].as_str() {
@@ -367,7 +516,9 @@ fn up(name: &str) -> &str {
 }
 
 fn object<'a>(value: &'a Value, what: &str) -> Result<&'a Map<String, Value>> {
-    value.as_object().ok_or_else(|| format!("{what} is no object"))
+    value
+        .as_object()
+        .ok_or_else(|| format!("{what} is no object"))
 }
 
 fn list<'a>(value: &'a Value, what: &str) -> Result<&'a Vec<Value>> {
@@ -379,7 +530,11 @@ fn text<'a>(value: &'a Value, what: &str) -> Result<&'a str> {
 }
 
 fn triple(value: &Value) -> Result<[&str; 3]> {
-    Ok([text(&value[0], "a group")?, text(&value[1], "a version")?, text(&value[2], "a kind")?])
+    Ok([
+        text(&value[0], "a group")?,
+        text(&value[1], "a version")?,
+        text(&value[2], "a kind")?,
+    ])
 }
 
 #[cfg(test)]
@@ -389,17 +544,21 @@ mod tests {
     use super::*;
 
     fn table(fields: Value, inlined: Value, go: Value) -> Result<String> {
-        let owner =
-            json!({"fields": fields, "proto": "k8s.io.api.x.v1.A", "proto_inlined": inlined, "required": ["a"], "gvk": [["x", "v1", "A"]]});
+        let owner = json!({"fields": fields, "proto": "k8s.io.api.x.v1.A", "proto_inlined": inlined, "required": ["a"], "gvk": [["x", "v1", "A"]]});
         let schema = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
         let facts = json!({
             "kubernetes": "1.36.4",
             "definitions": {"io.k8s.api.x.v1.A": owner, schema: {}},
             "proto_only": {"k8s.io.api.x.v1.Inner": {"b": {"n": 7}}},
         });
-        let order: Vec<&String> = go.as_object().into_iter().flatten().map(|(name, _)| name).rev().collect();
-        let go =
-            json!({"types": {"io.k8s.api.x.v1.A": {"fields": go, "order": order}}, "kinds": [["x", "v1", "A"], ["x", "v1beta1", "A"]]});
+        let order: Vec<&String> = go
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name)
+            .rev()
+            .collect();
+        let go = json!({"types": {"io.k8s.api.x.v1.A": {"fields": go, "order": order}}, "kinds": [["x", "v1", "A"], ["x", "v1beta1", "A"]]});
         let limited = json!({"definitions": {"io.k8s.api.x.v1.A": {
             "properties": {"a": {"items": {"enum": ["TCP", "UDP"]}}},
             "x-kubernetes-unions": [{"discriminator": "a", "fields-to-discriminateBy": {"b": "B"}}],
@@ -417,7 +576,8 @@ mod tests {
             "a": {"go": "[]v1.X", "elem": "v1.X", "omit": "omitempty", "default": "TCP"},
             "b": {"go": "v1.L", "ptr": true, "embed": ["Inner"]},
         });
-        let table = table(fields, json!({"inner": {"n": 2, "t": "Inner"}}), go).expect("good facts");
+        let table =
+            table(fields, json!({"inner": {"n": 2, "t": "Inner"}}), go).expect("good facts");
         let expected = [
             r#"f("a", List(Str), "[]v1.X").of("v1.X").omit_empty().required().list(ListKind::Map(&["k"])).patch(Patch::Merge, "k")"#,
             r#".default("\"TCP\"").number(&[], 3).one_of(&["TCP", "UDP"]),"#,
@@ -438,12 +598,25 @@ mod tests {
         let go = json!({"a": {"go": "string"}});
         for (field, why) in [
             (json!({"type": "no.such.Type"}), "unknown type"),
-            (json!({"type": "string", "list": "bag"}), "unknown list kind"),
-            (json!({"type": "string", "patch": "shred"}), "unknown patch strategy"),
+            (
+                json!({"type": "string", "list": "bag"}),
+                "unknown list kind",
+            ),
+            (
+                json!({"type": "string", "patch": "shred"}),
+                "unknown patch strategy",
+            ),
         ] {
             let error = table(json!({"a": field}), Value::Null, go.clone()).expect_err("bad facts");
-            assert!(error.contains(why) && error.contains("io.k8s.api.x.v1.A.a"), "{error}");
+            assert!(
+                error.contains(why) && error.contains("io.k8s.api.x.v1.A.a"),
+                "{error}"
+            );
         }
-        assert!(table(json!({"z": {"type": "string"}}), Value::Null, go).expect_err("no Go facts").contains("GO_FACTS lack"));
+        assert!(
+            table(json!({"z": {"type": "string"}}), Value::Null, go)
+                .expect_err("no Go facts")
+                .contains("GO_FACTS lack")
+        );
     }
 }

@@ -39,7 +39,11 @@ impl Options {
         let mut options = Self::default();
         let mut rest = arguments.iter();
         while let Some(name) = rest.next() {
-            let mut value = || rest.next().cloned().ok_or_else(|| format!("{name} wants a value"));
+            let mut value = || {
+                rest.next()
+                    .cloned()
+                    .ok_or_else(|| format!("{name} wants a value"))
+            };
             match name.as_str() {
                 "--kubeconfig" => options.kubeconfig = Some(value()?.into()),
                 "--kubectl" => options.kubectl = Some(value()?.into()),
@@ -54,7 +58,10 @@ impl Options {
             }
         }
         if options.write_docs && options.focus.is_some() {
-            return Err("the page tells of all tests: --write-docs and --focus do not go together".to_owned());
+            return Err(
+                "the page tells of all tests: --write-docs and --focus do not go together"
+                    .to_owned(),
+            );
         }
         Ok(options)
     }
@@ -74,9 +81,14 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     eprintln!("{}", report.summary());
     if options.write_docs {
         let page = root.join("docs/conformance-upstream.md");
-        fs::write(&page, report.page(&tests)).map_err(|e| format!("cannot write {}: {e}", page.display()))?;
+        fs::write(&page, report.page(&tests))
+            .map_err(|e| format!("cannot write {}: {e}", page.display()))?;
     }
-    if report.failed().next().is_some() { Err("upstream: not every test passed, see above".to_owned()) } else { Ok(()) }
+    if report.failed().next().is_some() {
+        Err("upstream: not every test passed, see above".to_owned())
+    } else {
+        Ok(())
+    }
 }
 
 /// Builds everything, runs the tests and tells where their report is.
@@ -88,7 +100,10 @@ fn run_anew(root: &Path, options: &Options, tests: &Tests) -> Result<PathBuf> {
         Some(_) => None,
         None => Some(Server::start(root, &folder)?),
     };
-    let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| folder.join("kubeconfig"));
+    let kubeconfig = options
+        .kubeconfig
+        .clone()
+        .unwrap_or_else(|| folder.join("kubeconfig"));
     run_suite(&folder, &kubeconfig, options, tests)?;
     drop(server);
     Ok(folder.join("report.json"))
@@ -108,11 +123,20 @@ fn build_suite(root: &Path, folder: &Path) -> Result<()> {
             output("conformance.test"),
             ".".to_owned(),
         ],
-        vec!["build".to_owned(), "-o".to_owned(), output("ginkgo"), "github.com/onsi/ginkgo/v2/ginkgo".to_owned()],
+        vec![
+            "build".to_owned(),
+            "-o".to_owned(),
+            output("ginkgo"),
+            "github.com/onsi/ginkgo/v2/ginkgo".to_owned(),
+        ],
     ];
     for arguments in steps {
         eprintln!("==> go {}", arguments.join(" "));
-        let status = Command::new("go").args(&arguments).current_dir(&sources).status().map_err(|e| format!("cannot start go: {e}"))?;
+        let status = Command::new("go")
+            .args(&arguments)
+            .current_dir(&sources)
+            .status()
+            .map_err(|e| format!("cannot start go: {e}"))?;
         if !status.success() {
             return Err(format!("go {} failed", arguments[0]));
         }
@@ -125,18 +149,37 @@ fn run_suite(folder: &Path, kubeconfig: &Path, options: &Options, tests: &Tests)
     let mut ginkgo = Command::new(folder.join("ginkgo"));
     ginkgo
         .current_dir(folder)
-        .args(["-p", "--no-color", "--keep-going", "--timeout=2h", "--json-report=report.json"])
-        .arg(format!("-procs={}", options.processes.as_deref().unwrap_or("4")))
+        .args([
+            "-p",
+            "--no-color",
+            "--keep-going",
+            "--timeout=2h",
+            "--json-report=report.json",
+        ])
+        .arg(format!(
+            "-procs={}",
+            options.processes.as_deref().unwrap_or("4")
+        ))
         .arg(format!("--focus=({focus}).*\\[Conformance\\]"))
         .arg(format!("--skip={}", tests.left_out()))
-        .args(["./conformance.test", "--", "--provider=skeleton", "--num-nodes=2", "--allowed-not-ready-nodes=-1", "--disable-log-dump"])
+        .args([
+            "./conformance.test",
+            "--",
+            "--provider=skeleton",
+            "--num-nodes=2",
+            "--allowed-not-ready-nodes=-1",
+            "--disable-log-dump",
+        ])
         .args(["--dump-logs-on-failure=false", "--minStartupPods=0"])
         .arg(format!("--kubeconfig={}", kubeconfig.display()));
     if let Some(kubectl) = &options.kubectl {
         ginkgo.arg(format!("--kubectl-path={}", kubectl.display()));
     }
     // Whether tests failed is in the report; only a suite that could not run at all leaves none.
-    ginkgo.status().map(drop).map_err(|e| format!("cannot start ginkgo: {e}"))
+    ginkgo
+        .status()
+        .map(drop)
+        .map_err(|e| format!("cannot start ginkgo: {e}"))
 }
 
 /// A server that ends with the task.
@@ -144,20 +187,42 @@ struct Server(Child);
 
 impl Server {
     fn start(root: &Path, folder: &Path) -> Result<Self> {
-        let cargo = Command::new(env!("CARGO")).args(["build", "--package", "bellerophon-cli"]).current_dir(root).status();
-        if !cargo.map_err(|e| format!("cannot start cargo: {e}"))?.success() {
+        let cargo = Command::new(env!("CARGO"))
+            .args(["build", "--package", "bellerophon-cli"])
+            .current_dir(root)
+            .status();
+        if !cargo
+            .map_err(|e| format!("cannot start cargo: {e}"))?
+            .success()
+        {
             return Err("the server does not build".to_owned());
         }
         let mut process = Command::new(root.join("target/debug/bellerophon"))
-            .args(["up", "--cluster", "full", "--nodes", "2", "--output", "json", "--kubeconfig"])
+            .args([
+                "up",
+                "--cluster",
+                "full",
+                "--nodes",
+                "2",
+                "--output",
+                "json",
+                "--kubeconfig",
+            ])
             .arg(folder.join("kubeconfig"))
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|e| format!("cannot start the server: {e}"))?;
         let stdout = process.stdout.take().ok_or("the server has no output")?;
         let server = Self(process);
-        let ready = BufReader::new(stdout).lines().map_while(std::result::Result::ok).any(|line| line.contains(r#""event":"ready""#));
-        if ready { Ok(server) } else { Err("the server ended before it was ready".to_owned()) }
+        let ready = BufReader::new(stdout)
+            .lines()
+            .map_while(std::result::Result::ok)
+            .any(|line| line.contains(r#""event":"ready""#));
+        if ready {
+            Ok(server)
+        } else {
+            Err("the server ended before it was ready".to_owned())
+        }
     }
 }
 
@@ -174,13 +239,26 @@ mod tests {
     use super::*;
 
     fn read(words: &[&str]) -> Result<Options> {
-        Options::read(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+        Options::read(
+            &words
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>(),
+        )
     }
 
     #[test]
     fn options_are_read_and_misuse_is_told() {
-        let all = read(&["--kubeconfig", "k", "--focus", "Watchers", "--procs", "2"]).expect("good options");
-        assert_eq!((all.kubeconfig, all.focus.as_deref(), all.processes.as_deref()), (Some("k".into()), Some("Watchers"), Some("2")));
+        let all = read(&["--kubeconfig", "k", "--focus", "Watchers", "--procs", "2"])
+            .expect("good options");
+        assert_eq!(
+            (
+                all.kubeconfig,
+                all.focus.as_deref(),
+                all.processes.as_deref()
+            ),
+            (Some("k".into()), Some("Watchers"), Some("2"))
+        );
         for (words, why) in [
             (&["--focus"][..], "wants a value"),
             (&["--fast"], "got \"--fast\""),

@@ -28,10 +28,25 @@ impl Tests {
     /// A file that has no such lists.
     pub fn read(path: &Path) -> Result<Self> {
         let file = read(path)?;
-        let texts = |value: &Value| value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>();
-        let group = |value: &Value| Some(Group { reason: value["reason"].as_str()?.to_owned(), tests: texts(&value["tests"])? });
-        let left_out = file["left_out"].as_array().and_then(|groups| groups.iter().map(group).collect::<Option<Vec<_>>>());
-        let tests = texts(&file["chosen"]).zip(left_out).map(|(chosen, left_out)| Self { chosen, left_out });
+        let texts = |value: &Value| {
+            value
+                .as_array()?
+                .iter()
+                .map(|text| text.as_str().map(str::to_owned))
+                .collect::<Option<Vec<_>>>()
+        };
+        let group = |value: &Value| {
+            Some(Group {
+                reason: value["reason"].as_str()?.to_owned(),
+                tests: texts(&value["tests"])?,
+            })
+        };
+        let left_out = file["left_out"]
+            .as_array()
+            .and_then(|groups| groups.iter().map(group).collect::<Option<Vec<_>>>());
+        let tests = texts(&file["chosen"])
+            .zip(left_out)
+            .map(|(chosen, left_out)| Self { chosen, left_out });
         tests.ok_or_else(|| format!("{} has no lists of tests", path.display()))
     }
 
@@ -42,7 +57,12 @@ impl Tests {
 
     /// One expression for all that are left out.
     pub fn left_out(&self) -> String {
-        self.left_out.iter().flat_map(|group| &group.tests).map(String::as_str).collect::<Vec<_>>().join("|")
+        self.left_out
+            .iter()
+            .flat_map(|group| &group.tests)
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join("|")
     }
 }
 
@@ -71,31 +91,57 @@ impl Report {
     /// A file that is no report, or a suite in which nothing ran.
     pub fn read(path: &Path) -> Result<Self> {
         let report = read(path)?;
-        let specs = report[0]["SpecReports"].as_array().ok_or_else(|| format!("{} is no report", path.display()))?;
+        let specs = report[0]["SpecReports"]
+            .as_array()
+            .ok_or_else(|| format!("{} is no report", path.display()))?;
         let its = || specs.iter().filter(|spec| spec["LeafNodeType"] == "It");
-        let tests: Vec<Test> =
-            its().filter(|spec| !["skipped", "pending"].iter().any(|state| spec["State"] == *state)).map(Test::of).collect();
+        let tests: Vec<Test> = its()
+            .filter(|spec| {
+                !["skipped", "pending"]
+                    .iter()
+                    .any(|state| spec["State"] == *state)
+            })
+            .map(Test::of)
+            .collect();
         if tests.is_empty() {
-            let broken = specs.iter().find(|spec| spec["State"] == "failed").map(|spec| spec["Failure"]["Message"].to_string());
+            let broken = specs
+                .iter()
+                .find(|spec| spec["State"] == "failed")
+                .map(|spec| spec["Failure"]["Message"].to_string());
             return Err(format!("no test ran: {}", broken.unwrap_or_default()));
         }
-        let skipped = its().filter(|spec| spec["State"] == "skipped" && name_of(spec).contains("[Conformance]")).count();
+        let skipped = its()
+            .filter(|spec| spec["State"] == "skipped" && name_of(spec).contains("[Conformance]"))
+            .count();
         Ok(Self { tests, skipped })
     }
 
     /// The tests that did not pass, by name.
     pub fn failed(&self) -> impl Iterator<Item = &str> {
-        self.tests.iter().filter(|test| !test.passed).map(|test| test.name.as_str())
+        self.tests
+            .iter()
+            .filter(|test| !test.passed)
+            .map(|test| test.name.as_str())
     }
 
     /// For the terminal.
     pub fn summary(&self) -> String {
         let mut text = String::new();
         for test in self.tests.iter().filter(|test| !test.passed) {
-            put(&mut text, format_args!("FAIL {}\n     {}\n", test.name, test.why));
+            put(
+                &mut text,
+                format_args!("FAIL {}\n     {}\n", test.name, test.why),
+            );
         }
         let passed = self.tests.iter().filter(|test| test.passed).count();
-        put(&mut text, format_args!("{passed} of {} passed; {} more are left out", self.tests.len(), self.skipped));
+        put(
+            &mut text,
+            format_args!(
+                "{passed} of {} passed; {} more are left out",
+                self.tests.len(),
+                self.skipped
+            ),
+        );
         text
     }
 
@@ -112,19 +158,32 @@ impl Report {
             put(&mut text, format_args!("| {group} | {passed} of {all} |\n"));
         }
         let passed = self.tests.iter().filter(|test| test.passed).count();
-        put(&mut text, format_args!("| **all** | {passed} of {} |\n", self.tests.len()));
+        put(
+            &mut text,
+            format_args!("| **all** | {passed} of {} |\n", self.tests.len()),
+        );
         let mut failed: Vec<&Test> = self.tests.iter().filter(|test| !test.passed).collect();
         failed.sort_by(|a, b| a.name.cmp(&b.name));
         if !failed.is_empty() {
             text.push_str("\n## Not passed\n\n");
-            failed.iter().for_each(|test| put(&mut text, format_args!("- {}: {}\n", test.name, test.why)));
+            failed
+                .iter()
+                .for_each(|test| put(&mut text, format_args!("- {}: {}\n", test.name, test.why)));
         }
         text.push_str("\n## Left out\n\nOf the areas above:\n\n");
         for group in &tests.left_out {
-            put(&mut text, format_args!("- {}: {}\n", group.reason, group.tests.join(", ")));
+            put(
+                &mut text,
+                format_args!("- {}: {}\n", group.reason, group.tests.join(", ")),
+            );
         }
-        put(&mut text, format_args!("\n{} conformance tests did not run: ", self.skipped));
-        text.push_str("these, and those of other areas that look into containers, networks or volumes.\n");
+        put(
+            &mut text,
+            format_args!("\n{} conformance tests did not run: ", self.skipped),
+        );
+        text.push_str(
+            "these, and those of other areas that look into containers, networks or volumes.\n",
+        );
         text
     }
 }
@@ -132,17 +191,37 @@ impl Report {
 impl Test {
     fn of(spec: &Value) -> Self {
         let name = name_of(spec);
-        let group = name.split(['[', ']']).find(|word| word.starts_with("sig-")).unwrap_or("other").to_owned();
-        let why = spec["Failure"]["Message"].as_str().unwrap_or_default().lines().next().unwrap_or_default();
+        let group = name
+            .split(['[', ']'])
+            .find(|word| word.starts_with("sig-"))
+            .unwrap_or("other")
+            .to_owned();
+        let why = spec["Failure"]["Message"]
+            .as_str()
+            .unwrap_or_default()
+            .lines()
+            .next()
+            .unwrap_or_default();
         let why: String = why.chars().take(200).collect();
         let name = name.replace(" [Conformance]", "");
-        Self { group, name, passed: spec["State"] == "passed", why }
+        Self {
+            group,
+            name,
+            passed: spec["State"] == "passed",
+            why,
+        }
     }
 }
 
 fn name_of(spec: &Value) -> String {
-    let above = spec["ContainerHierarchyTexts"].as_array().into_iter().flatten();
-    let words = above.chain([&spec["LeafNodeText"]]).filter_map(Value::as_str).filter(|word| !word.is_empty());
+    let above = spec["ContainerHierarchyTexts"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let words = above
+        .chain([&spec["LeafNodeText"]])
+        .filter_map(Value::as_str)
+        .filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ")
 }
 
@@ -187,7 +266,8 @@ mod tests {
             spec("sleep [Conformance]", "skipped", ""),
             spec("are no promise", "skipped", ""),
         ]}]);
-        let path = std::env::temp_dir().join(format!("upstream-report-{}.json", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("upstream-report-{}.json", std::process::id()));
         fs::write(&path, specs.to_string()).expect("a file can be written");
         let report = Report::read(&path).expect("a good report");
         drop(fs::remove_file(path));
@@ -197,10 +277,22 @@ mod tests {
     #[test]
     fn report_tells_what_failed_and_what_was_left_out() {
         let report = report();
-        assert_eq!(report.summary(), "FAIL [sig-x] Things break\n     first line\n1 of 2 passed; 1 more are left out");
-        let left_out = vec![Group { reason: "they sleep".into(), tests: vec!["sleep".into(), "doze".into()] }];
-        let tests = Tests { chosen: vec!["sig-x".into()], left_out };
-        assert_eq!((tests.chosen().as_str(), tests.left_out().as_str()), ("sig-x", "sleep|doze"));
+        assert_eq!(
+            report.summary(),
+            "FAIL [sig-x] Things break\n     first line\n1 of 2 passed; 1 more are left out"
+        );
+        let left_out = vec![Group {
+            reason: "they sleep".into(),
+            tests: vec!["sleep".into(), "doze".into()],
+        }];
+        let tests = Tests {
+            chosen: vec!["sig-x".into()],
+            left_out,
+        };
+        assert_eq!(
+            (tests.chosen().as_str(), tests.left_out().as_str()),
+            ("sig-x", "sleep|doze")
+        );
         let page = report.page(&tests);
         for part in [
             "| sig-x | 1 of 2 |",

@@ -35,11 +35,17 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const SQUARE_ITEMS: usize = 800;
 
 fn main() -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let page = runtime.block_on(measure())?;
     std::io::stdout().write_all(page.as_bytes())?;
     let arguments: Vec<String> = std::env::args().collect();
-    if let Some(file) = arguments.iter().position(|a| a == "--write").and_then(|i| arguments.get(i + 1)) {
+    if let Some(file) = arguments
+        .iter()
+        .position(|a| a == "--write")
+        .and_then(|i| arguments.get(i + 1))
+    {
         fs::write(file, page)?;
     }
     Ok(())
@@ -48,19 +54,30 @@ fn main() -> Result<(), Failure> {
 async fn measure() -> Result<String, Failure> {
     let server = ApiServer::builder().start().await?;
     let client = Client(server.service());
-    let squares = definition("squares", SQUARE_ITEMS, "self.items.all(a, self.items.all(b, a != b || a == b))");
+    let squares = definition(
+        "squares",
+        SQUARE_ITEMS,
+        "self.items.all(a, self.items.all(b, a != b || a == b))",
+    );
     for (path, object) in [
-        (CONFIG_MAPS, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})),
+        (
+            CONFIG_MAPS,
+            json!({"metadata": {"name": "a"}, "data": {"k": "v"}}),
+        ),
         (ACCOUNTS, json!({"metadata": {"name": "default"}})),
         (PODS, pod(1)),
         (DEFINITIONS, squares),
     ] {
         let status = client.send(&prepared("POST", path, JSON, object)).await?;
         if status != 201 {
-            return Err(format!("what the bodies are about cannot be made: {path} answers {status}").into());
+            return Err(format!(
+                "what the bodies are about cannot be made: {path} answers {status}"
+            )
+            .into());
         }
     }
-    let mut page = String::from("| body | size | answer | time | memory |\n|---|---|---|---|---|\n");
+    let mut page =
+        String::from("| body | size | answer | time | memory |\n|---|---|---|---|---|\n");
     for (name, request) in requests() {
         let size = request.body.len();
         let before = resident("VmRSS:")?;
@@ -69,7 +86,13 @@ async fn measure() -> Result<String, Failure> {
         let status = client.send(&request).await?;
         let spent = processor_time() - started;
         let risen = resident("VmHWM:")?.saturating_sub(before);
-        writeln!(page, "| {name} | {} | {status} | {} ms | {} |", kilobytes(size), spent.as_millis(), kilobytes(risen))?;
+        writeln!(
+            page,
+            "| {name} | {} | {status} | {} ms | {} |",
+            kilobytes(size),
+            spent.as_millis(),
+            kilobytes(risen)
+        )?;
     }
     server.shutdown().await;
     Ok(page)
@@ -87,8 +110,18 @@ fn prepared(method: &'static str, path: &str, content_type: &'static str, body: 
     raw(method, path, content_type, body.to_string())
 }
 
-fn raw(method: &'static str, path: &str, content_type: &'static str, body: impl Into<Bytes>) -> Hostile {
-    Hostile { method, path: path.to_owned(), content_type, body: body.into() }
+fn raw(
+    method: &'static str,
+    path: &str,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Hostile {
+    Hostile {
+        method,
+        path: path.to_owned(),
+        content_type,
+        body: body.into(),
+    }
 }
 
 /// As many pieces as fit between a head and a tail.
@@ -99,42 +132,136 @@ fn filled(head: &str, piece: &str, tail: &str) -> String {
 
 fn requests() -> Vec<(&'static str, Hostile)> {
     let post = |body: String| raw("POST", CONFIG_MAPS, JSON, body);
-    let change = |content_type, body: String| raw("PATCH", &format!("{CONFIG_MAPS}/a?fieldManager=bench"), content_type, body);
+    let change = |content_type, body: String| {
+        raw(
+            "PATCH",
+            &format!("{CONFIG_MAPS}/a?fieldManager=bench"),
+            content_type,
+            body,
+        )
+    };
     let mut all = vec![
         ("JSON, lists nested without end", post("[".repeat(BODY_MAX))),
-        ("JSON, maps nested without end", post(r#"{"a":"#.repeat(BODY_MAX / 5))),
-        ("JSON, a list of nothing", post(filled(r#"{"metadata":{"name":"x"},"data":["#, "0,", "]}"))),
-        ("JSON, unknown empty maps", post(filled(r#"{"metadata":{"name":"x"},"x":["#, "{},", "]}"))),
-        ("JSON, one key again and again", post(filled(r#"{"metadata":{"name":"x"},"data":{"k":"v""#, r#","k":"v""#, "}}"))),
+        (
+            "JSON, maps nested without end",
+            post(r#"{"a":"#.repeat(BODY_MAX / 5)),
+        ),
+        (
+            "JSON, a list of nothing",
+            post(filled(r#"{"metadata":{"name":"x"},"data":["#, "0,", "]}")),
+        ),
+        (
+            "JSON, unknown empty maps",
+            post(filled(r#"{"metadata":{"name":"x"},"x":["#, "{},", "]}")),
+        ),
+        (
+            "JSON, one key again and again",
+            post(filled(
+                r#"{"metadata":{"name":"x"},"data":{"k":"v""#,
+                r#","k":"v""#,
+                "}}",
+            )),
+        ),
         ("JSON, small keys", post(many_keys())),
-        ("YAML, aliases of aliases", raw("POST", CONFIG_MAPS, YAML, aliases())),
-        ("YAML, lists nested without end", raw("POST", CONFIG_MAPS, YAML, "- ".repeat(BODY_MAX / 2))),
-        ("YAML, flow lists nested without end", raw("POST", CONFIG_MAPS, YAML, "[".repeat(BODY_MAX))),
-        ("YAML, small keys", raw("POST", CONFIG_MAPS, YAML, many_keys())),
-        ("protobuf, an entry of a map again and again", raw("POST", CONFIG_MAPS, PROTOBUF, entries())),
-        ("JSON patch, a value copied into itself", change(JSON_PATCH, copies())),
-        ("JSON patch, as many operations as are taken", change(JSON_PATCH, operations())),
+        (
+            "YAML, aliases of aliases",
+            raw("POST", CONFIG_MAPS, YAML, aliases()),
+        ),
+        (
+            "YAML, lists nested without end",
+            raw("POST", CONFIG_MAPS, YAML, "- ".repeat(BODY_MAX / 2)),
+        ),
+        (
+            "YAML, flow lists nested without end",
+            raw("POST", CONFIG_MAPS, YAML, "[".repeat(BODY_MAX)),
+        ),
+        (
+            "YAML, small keys",
+            raw("POST", CONFIG_MAPS, YAML, many_keys()),
+        ),
+        (
+            "protobuf, an entry of a map again and again",
+            raw("POST", CONFIG_MAPS, PROTOBUF, entries()),
+        ),
+        (
+            "JSON patch, a value copied into itself",
+            change(JSON_PATCH, copies()),
+        ),
+        (
+            "JSON patch, as many operations as are taken",
+            change(JSON_PATCH, operations()),
+        ),
         ("merge patch, small keys", change(MERGE, many_keys())),
-        ("strategic merge patch, small keys", change(STRATEGIC, many_keys())),
+        (
+            "strategic merge patch, small keys",
+            change(STRATEGIC, many_keys()),
+        ),
         ("apply, small keys", change(APPLY, many_keys())),
-        ("update of a pod with 3,000 containers, refused with a diff", raw("PUT", &format!("{PODS}/p"), JSON, pod(3000).to_string())),
-        ("definition, schemas nested in schemas", prepared("POST", DEFINITIONS, JSON, nested_schema())),
-        ("object, every item against every item by a rule", raw("POST", "/apis/bench.example/v1/squares", JSON, squares())),
+        (
+            "update of a pod with 3,000 containers, refused with a diff",
+            raw("PUT", &format!("{PODS}/p"), JSON, pod(3000).to_string()),
+        ),
+        (
+            "definition, schemas nested in schemas",
+            prepared("POST", DEFINITIONS, JSON, nested_schema()),
+        ),
+        (
+            "object, every item against every item by a rule",
+            raw("POST", "/apis/bench.example/v1/squares", JSON, squares()),
+        ),
     ];
     let rules = [
         ("rule, brackets without end", "(".repeat(100_000)),
-        ("rule, operands without end", format!("{}true", "true && ".repeat(100_000))),
-        ("rule, a text that doubles", format!("{}size() > 0", "'x'".to_owned() + &".replace('x', 'xxxxxxxxxxxxxxxx')".repeat(40) + ".")),
-        ("rule, loops in loops", format!("{}true{}", "[1,2,3,4,5,6,7,8,9].all(x, ".repeat(12), ")".repeat(12))),
-        ("rule, a pattern that backtracks", format!("'{}!'.matches('{}$')", "a".repeat(10_000), "(a|a)*".repeat(20))),
-        ("rule, a pattern that grows", "'a'.matches('((((a{100}){100}){100}){100})')".to_owned()),
+        (
+            "rule, operands without end",
+            format!("{}true", "true && ".repeat(100_000)),
+        ),
+        (
+            "rule, a text that doubles",
+            format!(
+                "{}size() > 0",
+                "'x'".to_owned() + &".replace('x', 'xxxxxxxxxxxxxxxx')".repeat(40) + "."
+            ),
+        ),
+        (
+            "rule, loops in loops",
+            format!(
+                "{}true{}",
+                "[1,2,3,4,5,6,7,8,9].all(x, ".repeat(12),
+                ")".repeat(12)
+            ),
+        ),
+        (
+            "rule, a pattern that backtracks",
+            format!(
+                "'{}!'.matches('{}$')",
+                "a".repeat(10_000),
+                "(a|a)*".repeat(20)
+            ),
+        ),
+        (
+            "rule, a pattern that grows",
+            "'a'.matches('((((a{100}){100}){100}){100})')".to_owned(),
+        ),
     ];
-    all.extend(rules.map(|(name, rule)| (name, prepared("POST", DEFINITIONS, JSON, definition("rules", 100_000, &rule)))));
+    all.extend(rules.map(|(name, rule)| {
+        (
+            name,
+            prepared(
+                "POST",
+                DEFINITIONS,
+                JSON,
+                definition("rules", 100_000, &rule),
+            ),
+        )
+    }));
     all
 }
 
 fn many_keys() -> String {
-    let mut body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v""#.to_owned();
+    let mut body =
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v""#
+            .to_owned();
     for i in 0.. {
         if body.len() > BODY_MAX - 40 {
             break;
@@ -148,7 +275,12 @@ fn many_keys() -> String {
 fn aliases() -> String {
     let mut body = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for i in 1..10 {
-        writeln!(body, "a{i}: &a{i} [{}]", vec![format!("*a{}", i - 1); 9].join(", ")).expect("a string takes all text");
+        writeln!(
+            body,
+            "a{i}: &a{i} [{}]",
+            vec![format!("*a{}", i - 1); 9].join(", ")
+        )
+        .expect("a string takes all text");
     }
     body
 }
@@ -172,7 +304,8 @@ fn copies() -> String {
 }
 
 fn operations() -> String {
-    let add = |i: usize| json!({"op": "add", "path": format!("/data/key-{i}"), "value": "x".repeat(200)});
+    let add =
+        |i: usize| json!({"op": "add", "path": format!("/data/key-{i}"), "value": "x".repeat(200)});
     json!((0..10_000).map(add).collect::<Vec<_>>()).to_string()
 }
 
@@ -183,7 +316,10 @@ fn pod(containers: usize) -> Value {
 
 fn definition(plural: &str, items_max: usize, rule: &str) -> Value {
     let items = json!({"type": "array", "maxItems": items_max, "items": {"type": "integer"}, "x-kubernetes-validations": []});
-    schema_definition(plural, &json!({"type": "object", "properties": {"items": items}, "x-kubernetes-validations": [{"rule": rule}]}))
+    schema_definition(
+        plural,
+        &json!({"type": "object", "properties": {"items": items}, "x-kubernetes-validations": [{"rule": rule}]}),
+    )
 }
 
 fn schema_definition(plural: &str, schema: &Value) -> Value {
@@ -210,8 +346,15 @@ struct Client(ApiService);
 impl Client {
     /// The status of the answer, which is read to its end.
     async fn send(&self, hostile: &Hostile) -> Result<u16, Failure> {
-        let request = Request::builder().method(hostile.method).uri(&hostile.path).header("content-type", hostile.content_type);
-        let response = self.0.clone().oneshot(request.body(Full::new(hostile.body.clone()))?).await?;
+        let request = Request::builder()
+            .method(hostile.method)
+            .uri(&hostile.path)
+            .header("content-type", hostile.content_type);
+        let response = self
+            .0
+            .clone()
+            .oneshot(request.body(Full::new(hostile.body.clone()))?)
+            .await?;
         let status = response.status().as_u16();
         let mut body = response.into_body();
         while let Some(frame) = body.frame().await {
@@ -222,7 +365,11 @@ impl Client {
 }
 
 fn kilobytes(bytes: usize) -> String {
-    if bytes < 10 << 20 { format!("{} kB", bytes >> 10) } else { format!("{} MB", bytes >> 20) }
+    if bytes < 10 << 20 {
+        format!("{} kB", bytes >> 10)
+    } else {
+        format!("{} MB", bytes >> 20)
+    }
 }
 
 /// What the kernel counts the time of a process in: a hundredth of a second.
@@ -231,15 +378,25 @@ const TICK: Duration = Duration::from_millis(10);
 /// The time that processors spent on this process, for itself and in the kernel: fields 14 and 15 of its status.
 fn processor_time() -> Duration {
     let status = fs::read_to_string("/proc/self/stat").expect("the kernel tells of every process");
-    let (_, behind_name) = status.rsplit_once(')').expect("the name stands in brackets");
-    let ticks: u32 = behind_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u32>().expect("a number")).sum();
+    let (_, behind_name) = status
+        .rsplit_once(')')
+        .expect("the name stands in brackets");
+    let ticks: u32 = behind_name
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<u32>().expect("a number"))
+        .sum();
     TICK * ticks
 }
 
 /// What the process has in memory, or had at most since the kernel was asked to forget.
 fn resident(name: &str) -> Result<usize, Failure> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).ok_or("the kernel tells no memory")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .ok_or("the kernel tells no memory")?;
     let kilobytes: usize = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kilobytes * 1024)
 }

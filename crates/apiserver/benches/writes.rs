@@ -28,7 +28,9 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let rows = runtime.block_on(measure())?;
     let mut page = String::from("| measure | figure |\n|---|---|\n");
     for (name, figure) in rows {
@@ -36,7 +38,11 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     }
     std::io::stdout().write_all(page.as_bytes())?;
     let arguments: Vec<String> = std::env::args().collect();
-    if let Some(file) = arguments.iter().position(|a| a == "--write").and_then(|i| arguments.get(i + 1)) {
+    if let Some(file) = arguments
+        .iter()
+        .position(|a| a == "--write")
+        .and_then(|i| arguments.get(i + 1))
+    {
         fs::write(file, page)?;
     }
     Ok(())
@@ -62,30 +68,59 @@ async fn applies(client: &Client, rows: &mut Rows) {
     let same = deployment("applied", 0).to_string();
     client.ask("PATCH", &path, APPLY, same.clone().into()).await;
     rows.push(
-        rate("server-side apply of a Deployment, nothing new", async |_| client.ask("PATCH", &path, APPLY, same.clone().into()).await)
-            .await,
+        rate(
+            "server-side apply of a Deployment, nothing new",
+            async |_| client.ask("PATCH", &path, APPLY, same.clone().into()).await,
+        )
+        .await,
     );
     let changing = |i: usize| deployment("applied", i).to_string();
     rows.push(
-        rate("server-side apply of a Deployment, one field new", async |i| client.ask("PATCH", &path, APPLY, changing(i).into()).await)
-            .await,
+        rate(
+            "server-side apply of a Deployment, one field new",
+            async |i| client.ask("PATCH", &path, APPLY, changing(i).into()).await,
+        )
+        .await,
     );
     for keys in [10, 100, 1000] {
         let path = format!("{CONFIG_MAPS}/keys-{keys}?fieldManager=bench");
         let body = |i: usize| config_map(&format!("keys-{keys}"), keys, i).to_string();
         let name = format!("server-side apply of a ConfigMap with {keys} keys, one new");
-        rows.push(rate(&name, async |i| client.ask("PATCH", &path, APPLY, body(i).into()).await).await);
+        rows.push(
+            rate(&name, async |i| {
+                client.ask("PATCH", &path, APPLY, body(i).into()).await
+            })
+            .await,
+        );
     }
 }
 
 async fn patches(client: &Client, rows: &mut Rows) {
-    client.ask("POST", DEPLOYMENTS, JSON, deployment("patched", 0).to_string().into()).await;
+    client
+        .ask(
+            "POST",
+            DEPLOYMENTS,
+            JSON,
+            deployment("patched", 0).to_string().into(),
+        )
+        .await;
     let path = format!("{DEPLOYMENTS}/patched");
-    let image =
-        |i: usize| json!({"spec": {"template": {"spec": {"containers": [{"name": "main", "image": format!("app:{i}")}]}}}}).to_string();
-    rows.push(rate("strategic merge patch of an image", async |i| client.ask("PATCH", &path, STRATEGIC, image(i).into()).await).await);
+    let image = |i: usize| {
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "main", "image": format!("app:{i}")}]}}}}).to_string()
+    };
+    rows.push(
+        rate("strategic merge patch of an image", async |i| {
+            client.ask("PATCH", &path, STRATEGIC, image(i).into()).await
+        })
+        .await,
+    );
     let note = |i: usize| json!({"metadata": {"annotations": {"note": i.to_string()}}}).to_string();
-    rows.push(rate("merge patch of an annotation", async |i| client.ask("PATCH", &path, MERGE, note(i).into()).await).await);
+    rows.push(
+        rate("merge patch of an annotation", async |i| {
+            client.ask("PATCH", &path, MERGE, note(i).into()).await
+        })
+        .await,
+    );
 }
 
 /// The same Deployment as the server shows it, sent in both forms. A dry run stores nothing, so what differs is the reading.
@@ -93,26 +128,56 @@ async fn decoding(client: &Client, rows: &mut Rows) {
     let path = format!("{DEPLOYMENTS}?dryRun=All");
     let written = Bytes::from(deployment("sent", 0).to_string());
     for (name, content_type) in [("JSON", JSON), ("protobuf", PROTOBUF)] {
-        let body = client.answer("POST", &path, JSON, content_type, written.clone()).await;
-        let name = format!("create a Deployment from {name} ({} bytes), dry run", body.len());
-        rows.push(rate(&name, async |_| client.ask("POST", &path, content_type, body.clone()).await).await);
+        let body = client
+            .answer("POST", &path, JSON, content_type, written.clone())
+            .await;
+        let name = format!(
+            "create a Deployment from {name} ({} bytes), dry run",
+            body.len()
+        );
+        rows.push(
+            rate(&name, async |_| {
+                client.ask("POST", &path, content_type, body.clone()).await
+            })
+            .await,
+        );
     }
     let path = format!("{DEPLOYMENTS}/patched");
     for (name, accept) in [("JSON", JSON), ("protobuf", PROTOBUF)] {
         let name = format!("read a Deployment as {name}");
-        rows.push(rate(&name, async |_| drop(client.answer("GET", &path, JSON, accept, Bytes::new()).await)).await);
+        rows.push(
+            rate(&name, async |_| {
+                drop(
+                    client
+                        .answer("GET", &path, JSON, accept, Bytes::new())
+                        .await,
+                )
+            })
+            .await,
+        );
     }
 }
 
-async fn memory(client: &Client, rows: &mut Rows) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+async fn memory(
+    client: &Client,
+    rows: &mut Rows,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let before = resident_bytes()?;
     let mut bytes = 0;
     for i in 0..STORED {
         let body = Bytes::from(config_map(&format!("stored-{i}"), 10, i).to_string());
-        bytes = client.answer("POST", CONFIG_MAPS, JSON, JSON, body).await.len();
+        bytes = client
+            .answer("POST", CONFIG_MAPS, JSON, JSON, body)
+            .await
+            .len();
     }
     let each = resident_bytes()?.saturating_sub(before) / STORED;
-    rows.push((format!("memory of a stored ConfigMap of {bytes} bytes ({STORED} of them, history included)"), format!("{each} bytes")));
+    rows.push((
+        format!(
+            "memory of a stored ConfigMap of {bytes} bytes ({STORED} of them, history included)"
+        ),
+        format!("{each} bytes"),
+    ));
     Ok(())
 }
 
@@ -129,7 +194,9 @@ fn deployment(name: &str, i: usize) -> Value {
 }
 
 fn config_map(name: &str, keys: usize, i: usize) -> Value {
-    let mut data: serde_json::Map<String, Value> = (0..keys).map(|key| (format!("key-{key}"), "a value of some length".into())).collect();
+    let mut data: serde_json::Map<String, Value> = (0..keys)
+        .map(|key| (format!("key-{key}"), "a value of some length".into()))
+        .collect();
     data.insert("changing".into(), i.to_string().into());
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
 }
@@ -145,7 +212,14 @@ async fn rate(name: &str, mut something: impl AsyncFnMut(usize)) -> (String, Str
         }
     }
     let seconds = (processor_time() - started).as_secs_f64();
-    (name.to_owned(), format!("{:.0}/s ({:.0} µs)", count as f64 / seconds, seconds * 1e6 / count as f64))
+    (
+        name.to_owned(),
+        format!(
+            "{:.0}/s ({:.0} µs)",
+            count as f64 / seconds,
+            seconds * 1e6 / count as f64
+        ),
+    )
 }
 
 /// What the kernel counts the time of a process in: a hundredth of a second.
@@ -154,8 +228,15 @@ const TICK: Duration = Duration::from_millis(10);
 /// The time that processors spent on this process, for itself and in the kernel: fields 14 and 15 of its status.
 fn processor_time() -> Duration {
     let status = fs::read_to_string("/proc/self/stat").expect("the kernel tells of every process");
-    let (_, behind_name) = status.rsplit_once(')').expect("the name stands in brackets");
-    let ticks: u32 = behind_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u32>().expect("a number")).sum();
+    let (_, behind_name) = status
+        .rsplit_once(')')
+        .expect("the name stands in brackets");
+    let ticks: u32 = behind_name
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<u32>().expect("a number"))
+        .sum();
     TICK * ticks
 }
 
@@ -167,13 +248,38 @@ impl Client {
     }
 
     /// The body of the answer, which must be a good one.
-    async fn answer(&self, method: &str, path: &str, content_type: &str, accept: &str, body: Bytes) -> Bytes {
-        let request = Request::builder().method(method).uri(path).header("content-type", content_type).header("accept", accept);
+    async fn answer(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        accept: &str,
+        body: Bytes,
+    ) -> Bytes {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content_type)
+            .header("accept", accept);
         let request = request.body(Full::new(body)).expect("a sound request");
-        let response = self.0.clone().oneshot(request).await.expect("the server answers everything");
+        let response = self
+            .0
+            .clone()
+            .oneshot(request)
+            .await
+            .expect("the server answers everything");
         let status = response.status();
-        let body = response.into_body().collect().await.expect("a whole body").to_bytes();
-        assert!(matches!(status, StatusCode::OK | StatusCode::CREATED), "{method} {path}: {status} {}", String::from_utf8_lossy(&body));
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .expect("a whole body")
+            .to_bytes();
+        assert!(
+            matches!(status, StatusCode::OK | StatusCode::CREATED),
+            "{method} {path}: {status} {}",
+            String::from_utf8_lossy(&body)
+        );
         body
     }
 }
@@ -181,7 +287,10 @@ impl Client {
 /// What the process keeps in memory.
 fn resident_bytes() -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("the kernel tells no memory")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .ok_or("the kernel tells no memory")?;
     let kilobytes: usize = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kilobytes * 1024)
 }

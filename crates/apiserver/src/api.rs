@@ -53,7 +53,14 @@ impl Drop for Claim<'_> {
 impl Api {
     /// A server over this store.
     pub(crate) fn new(store: Arc<dyn Store>, clock: Clock, entropy: Entropy) -> Self {
-        Self { store, registry: Registry::default(), clock, entropy, addresses: Mutex::new(Addresses::new()), decoded: Decoded::default() }
+        Self {
+            store,
+            registry: Registry::default(),
+            clock,
+            entropy,
+            addresses: Mutex::new(Addresses::new()),
+            decoded: Decoded::default(),
+        }
     }
 
     /// Stores the objects a fresh cluster has, as they are.
@@ -63,14 +70,27 @@ impl Api {
     pub(crate) async fn bootstrap(&self, objects: Vec<Object>) -> Result<(), String> {
         let catalog = self.registry.catalog();
         for object in objects {
-            let (group, version) = object.api_version.split_once('/').unwrap_or(("", &object.api_version));
-            let resource = catalog.find_kind(group, version, &object.kind).ok_or_else(|| format!("no kind {}", object.kind))?;
+            let (group, version) = object
+                .api_version
+                .split_once('/')
+                .unwrap_or(("", &object.api_version));
+            let resource = catalog
+                .find_kind(group, version, &object.kind)
+                .ok_or_else(|| format!("no kind {}", object.kind))?;
             if resource.strategy.effect == Effect::Addresses {
                 self.with_addresses(|a| a.adopt(&object));
             }
             let key = ObjectKey::new(&object.meta.namespace, &object.meta.name);
-            let write = Write { shelf: resource.shelf.clone(), key, expect: Expect::Absent, put: Some(put_of(&resource, &object)) };
-            self.store.commit(write).await.map_err(|e| format!("{} {}: {e:?}", object.kind, object.meta.name))?;
+            let write = Write {
+                shelf: resource.shelf.clone(),
+                key,
+                expect: Expect::Absent,
+                put: Some(put_of(&resource, &object)),
+            };
+            self.store
+                .commit(write)
+                .await
+                .map_err(|e| format!("{} {}: {e:?}", object.kind, object.meta.name))?;
         }
         // History begins with the first write of a client.
         self.store.compact(self.store.revision());
@@ -81,17 +101,32 @@ impl Api {
     ///
     /// # Errors
     /// What is asked for is taken or does not exist.
-    pub(crate) fn claim(&self, resource: &Resource, new: &mut Object, old: Option<&Object>) -> Result<Claim<'_>, ApiError> {
+    pub(crate) fn claim(
+        &self,
+        resource: &Resource,
+        new: &mut Object,
+        old: Option<&Object>,
+    ) -> Result<Claim<'_>, ApiError> {
         let reservation = match (resource.strategy.effect, old) {
             (Effect::None | Effect::Definition | Effect::Instance, _) => None,
             (Effect::Addresses, None) => Some(self.with_addresses(|a| a.begin_create(new))?),
-            (Effect::Addresses, Some(old)) => Some(self.with_addresses(|a| a.begin_update(new, old))?),
+            (Effect::Addresses, Some(old)) => {
+                Some(self.with_addresses(|a| a.begin_update(new, old))?)
+            }
         };
-        Ok(Claim { api: self, reservation })
+        Ok(Claim {
+            api: self,
+            reservation,
+        })
     }
 
     /// What a write changes in the server itself; done when the write is answered.
-    pub(crate) async fn after_write(&self, resource: &Resource, old: Option<&Object>, new: Option<&Object>) {
+    pub(crate) async fn after_write(
+        &self,
+        resource: &Resource,
+        old: Option<&Object>,
+        new: Option<&Object>,
+    ) {
         match (resource.strategy.effect, old, new) {
             (Effect::Addresses, Some(gone), None) => self.with_addresses(|a| a.release(gone)),
             (Effect::Definition, Some(gone), None) => self.definition_gone(gone).await,
@@ -102,20 +137,36 @@ impl Api {
     }
 
     fn with_addresses<T>(&self, f: impl FnOnce(&mut Addresses) -> T) -> T {
-        f(&mut self.addresses.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self
+            .addresses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Lookup for Api {
     fn get(&self, source: Source, namespace: &str, name: &str) -> Option<Arc<Object>> {
-        let stored = self.store.get(&shelf_of(source), &ObjectKey::new(namespace, name))?;
+        let stored = self
+            .store
+            .get(&shelf_of(source), &ObjectKey::new(namespace, name))?;
         Some(self.decoded.of(source, &stored))
     }
 
     fn list(&self, source: Source, namespace: &str) -> Vec<Arc<Object>> {
-        let scope = if namespace.is_empty() { Scope::All } else { Scope::Namespace(namespace.to_owned()) };
-        let listing = self.store.list(&shelf_of(source), &Range::all_of(scope), None).expect("the newest state is always kept");
-        listing.objects.iter().map(|stored| self.decoded.of(source, stored)).collect()
+        let scope = if namespace.is_empty() {
+            Scope::All
+        } else {
+            Scope::Namespace(namespace.to_owned())
+        };
+        let listing = self
+            .store
+            .list(&shelf_of(source), &Range::all_of(scope), None)
+            .expect("the newest state is always kept");
+        listing
+            .objects
+            .iter()
+            .map(|stored| self.decoded.of(source, stored))
+            .collect()
     }
 }
 

@@ -21,13 +21,19 @@ impl Entropy {
     /// Seeded from the operating system; the seed is not kept.
     pub(crate) fn from_os() -> Self {
         let mut seed = [0; 32];
-        SystemRandom::new().fill(&mut seed).expect("the operating system has randomness to give");
-        Self { generator: Mutex::new(StdRng::from_seed(seed)) }
+        SystemRandom::new()
+            .fill(&mut seed)
+            .expect("the operating system has randomness to give");
+        Self {
+            generator: Mutex::new(StdRng::from_seed(seed)),
+        }
     }
 
     /// The sequence that belongs to `seed`. For replay only: whoever knows the seed knows every token.
     pub(crate) fn seeded(seed: u64) -> Self {
-        Self { generator: Mutex::new(StdRng::seed_from_u64(seed)) }
+        Self {
+            generator: Mutex::new(StdRng::seed_from_u64(seed)),
+        }
     }
 
     /// A random (version 4) UUID in lower case.
@@ -48,7 +54,11 @@ impl Entropy {
 
     /// `length` characters for the end of a generated name.
     pub(crate) fn suffix(&self, length: usize) -> String {
-        self.draw(|g| (0..length).map(|_| char::from(SUFFIX_ALPHABET[g.random_range(0..SUFFIX_ALPHABET.len())])).collect())
+        self.draw(|g| {
+            (0..length)
+                .map(|_| char::from(SUFFIX_ALPHABET[g.random_range(0..SUFFIX_ALPHABET.len())]))
+                .collect()
+        })
     }
 
     /// `length` bytes, fit for keys and tokens.
@@ -60,12 +70,21 @@ impl Entropy {
 
     /// A number below `bound`, each equally likely; 0 when the bound is 0.
     pub(crate) fn below(&self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.draw(|g| g.random_range(0..bound)) }
+        if bound == 0 {
+            0
+        } else {
+            self.draw(|g| g.random_range(0..bound))
+        }
     }
 
     fn draw<T>(&self, take: impl FnOnce(&mut StdRng) -> T) -> T {
         // A panic while drawing leaves a generator that is still a generator.
-        take(&mut self.generator.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        take(
+            &mut self
+                .generator
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner),
+        )
     }
 }
 
@@ -110,7 +129,12 @@ mod tests {
     #[test]
     fn suffix_and_numbers_stay_in_their_range() {
         let entropy = Entropy::seeded(2);
-        assert!(entropy.suffix(500).bytes().all(|c| SUFFIX_ALPHABET.contains(&c)));
+        assert!(
+            entropy
+                .suffix(500)
+                .bytes()
+                .all(|c| SUFFIX_ALPHABET.contains(&c))
+        );
         assert!((0..500).all(|_| entropy.below(3) < 3));
         assert_eq!((entropy.below(0), entropy.below(1)), (0, 0));
         assert_eq!((entropy.bytes(32).len(), entropy.suffix(0).len()), (32, 0));

@@ -17,7 +17,10 @@ pub(crate) struct GroupResource {
 impl GroupResource {
     /// Names a resource.
     pub(crate) fn new(group: impl Into<String>, resource: impl Into<String>) -> Self {
-        Self { group: group.into(), resource: resource.into() }
+        Self {
+            group: group.into(),
+            resource: resource.into(),
+        }
     }
 }
 
@@ -39,7 +42,10 @@ pub(crate) struct GroupKind {
 impl GroupKind {
     /// Names a kind.
     pub(crate) fn new(group: impl Into<String>, kind: impl Into<String>) -> Self {
-        Self { group: group.into(), kind: kind.into() }
+        Self {
+            group: group.into(),
+            kind: kind.into(),
+        }
     }
 }
 
@@ -76,11 +82,19 @@ pub(crate) enum ApiError {
     /// 401: no or wrong credentials.
     Unauthorized,
     /// 403 on an object: `configmaps "a" is forbidden: WHY`.
-    Forbidden { resource: GroupResource, name: String, why: String, causes: Vec<Cause> },
+    Forbidden {
+        resource: GroupResource,
+        name: String,
+        why: String,
+        causes: Vec<Cause>,
+    },
     /// 403 on a path that is no resource: `forbidden: WHY`.
     ForbiddenPath(String),
     /// 404: the object does not exist.
-    NotFound { resource: GroupResource, name: String },
+    NotFound {
+        resource: GroupResource,
+        name: String,
+    },
     /// 404: no such resource or subresource.
     NoSuchResource,
     /// 404 in plain text: no such path at all.
@@ -92,13 +106,24 @@ pub(crate) enum ApiError {
     /// 406 in words.
     NotAcceptableForm(String),
     /// 409: the name is taken. `deleting` is set while the holder of the name is going.
-    AlreadyExists { resource: GroupResource, name: String, deleting: bool },
+    AlreadyExists {
+        resource: GroupResource,
+        name: String,
+        deleting: bool,
+    },
     /// 409: the object changed meanwhile, or a precondition does not hold. `what` is `configmaps` or a kind.
-    Conflict { what: GroupResource, name: String, why: String },
+    Conflict {
+        what: GroupResource,
+        name: String,
+        why: String,
+    },
     /// 409 of a server-side apply, or another conflict that names no object.
     ApplyConflict { message: String, causes: Vec<Cause> },
     /// 410: history is gone. `message` says which.
-    Expired { message: String, next: Option<String> },
+    Expired {
+        message: String,
+        next: Option<String>,
+    },
     /// 413.
     TooLarge(String),
     /// 415 with the accepted media types.
@@ -106,11 +131,19 @@ pub(crate) enum ApiError {
     /// 415 without a list.
     UnsupportedPatchType,
     /// 422: fields are wrong.
-    Invalid { kind: GroupKind, name: String, errors: Vec<FieldError> },
+    Invalid {
+        kind: GroupKind,
+        name: String,
+        errors: Vec<FieldError>,
+    },
     /// 422 without causes: a patch that does not apply.
     Unprocessable(String),
     /// 429: a disruption budget or the server's own limits stand in the way.
-    TooManyRequests { message: String, retry_after_seconds: u32, causes: Vec<Cause> },
+    TooManyRequests {
+        message: String,
+        retry_after_seconds: u32,
+        causes: Vec<Cause>,
+    },
     /// 500 with reason `InternalError` and a cause.
     Internal(String),
     /// 500 without a reason, as Kubernetes answers errors it has no name for.
@@ -125,19 +158,44 @@ pub(crate) enum ApiError {
 
 impl ApiError {
     /// 403 without causes.
-    pub(crate) fn forbidden(resource: GroupResource, name: impl Into<String>, why: impl Into<String>) -> Self {
-        Self::Forbidden { resource, name: name.into(), why: why.into(), causes: Vec::new() }
+    pub(crate) fn forbidden(
+        resource: GroupResource,
+        name: impl Into<String>,
+        why: impl Into<String>,
+    ) -> Self {
+        Self::Forbidden {
+            resource,
+            name: name.into(),
+            why: why.into(),
+            causes: Vec::new(),
+        }
     }
 
     /// 409 for a stale resourceVersion.
     pub(crate) fn modified(what: GroupResource, name: impl Into<String>) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
-        Self::Conflict { what, name: name.into(), why: why.into() }
+        Self::Conflict {
+            what,
+            name: name.into(),
+            why: why.into(),
+        }
     }
 
     /// 422 for wrong fields of an object, or nothing when there are none.
-    pub(crate) fn from_fields(kind: GroupKind, name: &str, errors: Vec<FieldError>) -> Result<(), Self> {
-        if errors.is_empty() { Ok(()) } else { Err(Self::Invalid { kind, name: name.to_owned(), errors }) }
+    pub(crate) fn from_fields(
+        kind: GroupKind,
+        name: &str,
+        errors: Vec<FieldError>,
+    ) -> Result<(), Self> {
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(Self::Invalid {
+                kind,
+                name: name.to_owned(),
+                errors,
+            })
+        }
     }
 
     /// The HTTP status code.
@@ -148,7 +206,10 @@ impl ApiError {
     /// How long a client should wait before it tries again, where the answer says so.
     pub(crate) fn retry_after_seconds(&self) -> Option<u32> {
         match self {
-            Self::TooManyRequests { retry_after_seconds, .. } if *retry_after_seconds > 0 => Some(*retry_after_seconds),
+            Self::TooManyRequests {
+                retry_after_seconds,
+                ..
+            } if *retry_after_seconds > 0 => Some(*retry_after_seconds),
             Self::TooLargeRevision { .. } => Some(1),
             _ => None,
         }
@@ -156,7 +217,13 @@ impl ApiError {
 
     /// The `Status` object.
     pub(crate) fn to_status(&self) -> Value {
-        let Shape { code, reason, message, details, next } = self.shape();
+        let Shape {
+            code,
+            reason,
+            message,
+            details,
+            next,
+        } = self.shape();
         let mut metadata = Map::new();
         if let Some(next) = next {
             metadata.insert("continue".into(), next.into());
@@ -174,51 +241,116 @@ impl ApiError {
     }
 
     fn shape(&self) -> Shape {
-        let named = |resource: &GroupResource, name: &str| Some(details(name, &resource.group, &resource.resource, Vec::new()));
+        let named = |resource: &GroupResource, name: &str| {
+            Some(details(
+                name,
+                &resource.group,
+                &resource.resource,
+                Vec::new(),
+            ))
+        };
         match self {
             Self::BadRequest(message) => Shape::new(400, "BadRequest", message),
             Self::Unauthorized => Shape::new(401, "Unauthorized", "Unauthorized"),
-            Self::Forbidden { resource, name, why, causes } => {
-                let shown = if name.is_empty() { String::new() } else { format!(" {name:?}") };
-                Shape::new(403, "Forbidden", format!("{resource}{shown} is forbidden: {why}")).with(Some(details(
+            Self::Forbidden {
+                resource,
+                name,
+                why,
+                causes,
+            } => {
+                let shown = if name.is_empty() {
+                    String::new()
+                } else {
+                    format!(" {name:?}")
+                };
+                Shape::new(
+                    403,
+                    "Forbidden",
+                    format!("{resource}{shown} is forbidden: {why}"),
+                )
+                .with(Some(details(
                     name,
                     &resource.group,
                     &resource.resource,
                     causes.clone(),
                 )))
             }
-            Self::ForbiddenPath(why) => Shape::new(403, "Forbidden", format!("forbidden: {why}")).with(Some(Map::new())),
+            Self::ForbiddenPath(why) => {
+                Shape::new(403, "Forbidden", format!("forbidden: {why}")).with(Some(Map::new()))
+            }
             Self::NotFound { resource, name } => {
-                Shape::new(404, "NotFound", format!("{resource} {name:?} not found")).with(named(resource, name))
+                Shape::new(404, "NotFound", format!("{resource} {name:?} not found"))
+                    .with(named(resource, name))
             }
-            Self::NoSuchResource | Self::NoSuchPath => {
-                Shape::new(404, "NotFound", "the server could not find the requested resource").with(Some(Map::new()))
-            }
-            Self::MethodNotAllowed => {
-                Shape::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
-                    .with(Some(Map::new()))
-            }
-            Self::NotAcceptable(forms) => {
-                Shape::new(406, "NotAcceptable", format!("406: Not Acceptable\n\nAvailable representations: {}", forms.join(", ")))
-                    .with(Some(Map::new()))
-            }
+            Self::NoSuchResource | Self::NoSuchPath => Shape::new(
+                404,
+                "NotFound",
+                "the server could not find the requested resource",
+            )
+            .with(Some(Map::new())),
+            Self::MethodNotAllowed => Shape::new(
+                405,
+                "MethodNotAllowed",
+                "the server does not allow this method on the requested resource",
+            )
+            .with(Some(Map::new())),
+            Self::NotAcceptable(forms) => Shape::new(
+                406,
+                "NotAcceptable",
+                format!(
+                    "406: Not Acceptable\n\nAvailable representations: {}",
+                    forms.join(", ")
+                ),
+            )
+            .with(Some(Map::new())),
             Self::NotAcceptableForm(message) => Shape::new(406, "NotAcceptable", message),
-            Self::AlreadyExists { resource, name, deleting } => {
-                let head = if *deleting { "object is being deleted: " } else { "" };
-                Shape::new(409, "AlreadyExists", format!("{head}{resource} {name:?} already exists")).with(named(resource, name))
+            Self::AlreadyExists {
+                resource,
+                name,
+                deleting,
+            } => {
+                let head = if *deleting {
+                    "object is being deleted: "
+                } else {
+                    ""
+                };
+                Shape::new(
+                    409,
+                    "AlreadyExists",
+                    format!("{head}{resource} {name:?} already exists"),
+                )
+                .with(named(resource, name))
             }
-            Self::Conflict { what, name, why } => {
-                Shape::new(409, "Conflict", format!("Operation cannot be fulfilled on {what} {name:?}: {why}")).with(named(what, name))
+            Self::Conflict { what, name, why } => Shape::new(
+                409,
+                "Conflict",
+                format!("Operation cannot be fulfilled on {what} {name:?}: {why}"),
+            )
+            .with(named(what, name)),
+            Self::ApplyConflict { message, causes } => {
+                Shape::new(409, "Conflict", message).with(Some(details("", "", "", causes.clone())))
             }
-            Self::ApplyConflict { message, causes } => Shape::new(409, "Conflict", message).with(Some(details("", "", "", causes.clone()))),
-            Self::Expired { message, next } => Shape { next: next.clone(), ..Shape::new(410, "Expired", message) },
-            Self::TooLarge(message) => Shape::new(413, "RequestEntityTooLarge", format!("Request entity too large: {message}")),
+            Self::Expired { message, next } => Shape {
+                next: next.clone(),
+                ..Shape::new(410, "Expired", message)
+            },
+            Self::TooLarge(message) => Shape::new(
+                413,
+                "RequestEntityTooLarge",
+                format!("Request entity too large: {message}"),
+            ),
             Self::UnsupportedMediaType(accepted) => Shape::new(
                 415,
                 "UnsupportedMediaType",
-                format!("the body of the request was in an unknown format - accepted media types include: {}", accepted.join(", ")),
+                format!(
+                    "the body of the request was in an unknown format - accepted media types include: {}",
+                    accepted.join(", ")
+                ),
             ),
-            Self::UnsupportedPatchType => Shape::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with(Some(Map::new())),
+            Self::UnsupportedPatchType => {
+                Shape::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+                    .with(Some(Map::new()))
+            }
             Self::Invalid { kind, name, errors } => {
                 let mut joined: Vec<String> = Vec::new();
                 for error in errors {
@@ -227,42 +359,74 @@ impl ApiError {
                         joined.push(sentence);
                     }
                 }
-                let list = if joined.len() == 1 { joined[0].clone() } else { format!("[{}]", joined.join(", ")) };
+                let list = if joined.len() == 1 {
+                    joined[0].clone()
+                } else {
+                    format!("[{}]", joined.join(", "))
+                };
                 let causes = errors
                     .iter()
-                    .map(|e| Cause { reason: e.reason.name().into(), message: e.message.clone(), field: e.field.clone() })
+                    .map(|e| Cause {
+                        reason: e.reason.name().into(),
+                        message: e.message.clone(),
+                        field: e.field.clone(),
+                    })
                     .collect();
-                Shape::new(422, "Invalid", format!("{kind} {name:?} is invalid: {list}")).with(Some(details(
-                    name,
-                    &kind.group,
-                    &kind.kind,
-                    causes,
-                )))
+                Shape::new(
+                    422,
+                    "Invalid",
+                    format!("{kind} {name:?} is invalid: {list}"),
+                )
+                .with(Some(details(name, &kind.group, &kind.kind, causes)))
             }
-            Self::Unprocessable(message) => Shape::new(422, "Invalid", message).with(Some(Map::new())),
-            Self::TooManyRequests { message, retry_after_seconds, causes } => {
+            Self::Unprocessable(message) => {
+                Shape::new(422, "Invalid", message).with(Some(Map::new()))
+            }
+            Self::TooManyRequests {
+                message,
+                retry_after_seconds,
+                causes,
+            } => {
                 let mut details = details("", "", "", causes.clone());
                 if *retry_after_seconds > 0 {
                     details.insert("retryAfterSeconds".into(), (*retry_after_seconds).into());
                 }
                 Shape::new(429, "TooManyRequests", message).with(Some(details))
             }
-            Self::Internal(message) => Shape::new(500, "InternalError", format!("Internal error occurred: {message}")).with(Some(details(
+            Self::Internal(message) => Shape::new(
+                500,
+                "InternalError",
+                format!("Internal error occurred: {message}"),
+            )
+            .with(Some(details(
                 "",
                 "",
                 "",
-                vec![Cause { message: message.clone(), ..Cause::default() }],
+                vec![Cause {
+                    message: message.clone(),
+                    ..Cause::default()
+                }],
             ))),
             Self::Unnamed(message) => Shape::new(500, "", message),
             Self::Unavailable(message) => Shape::new(503, "ServiceUnavailable", message),
             Self::TooLargeRevision { asked, current } => {
-                let cause =
-                    Cause { reason: "ResourceVersionTooLarge".into(), message: "Too large resource version".into(), field: String::new() };
+                let cause = Cause {
+                    reason: "ResourceVersionTooLarge".into(),
+                    message: "Too large resource version".into(),
+                    field: String::new(),
+                };
                 let mut details = details("", "", "", vec![cause]);
                 details.insert("retryAfterSeconds".into(), 1.into());
-                Shape::new(504, "Timeout", format!("Timeout: Too large resource version: {asked}, current: {current}")).with(Some(details))
+                Shape::new(
+                    504,
+                    "Timeout",
+                    format!("Timeout: Too large resource version: {asked}, current: {current}"),
+                )
+                .with(Some(details))
             }
-            Self::Timeout(message) => Shape::new(504, "Timeout", format!("Timeout: {message}")).with(Some(Map::new())),
+            Self::Timeout(message) => {
+                Shape::new(504, "Timeout", format!("Timeout: {message}")).with(Some(Map::new()))
+            }
         }
     }
 }
@@ -278,7 +442,13 @@ struct Shape {
 
 impl Shape {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, next: None }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            next: None,
+        }
     }
 
     fn with(self, details: Option<Map<String, Value>>) -> Self {
@@ -287,7 +457,12 @@ impl Shape {
 }
 
 /// The details of a `Status`; what is empty is left out.
-pub(crate) fn details(name: &str, group: &str, kind: &str, causes: Vec<Cause>) -> Map<String, Value> {
+pub(crate) fn details(
+    name: &str,
+    group: &str,
+    kind: &str,
+    causes: Vec<Cause>,
+) -> Map<String, Value> {
     let mut map = Map::new();
     for (key, text) in [("name", name), ("group", group), ("kind", kind)] {
         if !text.is_empty() {
@@ -299,7 +474,11 @@ pub(crate) fn details(name: &str, group: &str, kind: &str, causes: Vec<Cause>) -
             .into_iter()
             .map(|c| {
                 let mut cause = Map::new();
-                for (key, text) in [("reason", c.reason), ("message", c.message), ("field", c.field)] {
+                for (key, text) in [
+                    ("reason", c.reason),
+                    ("message", c.message),
+                    ("field", c.field),
+                ] {
                     if !text.is_empty() {
                         cause.insert(key.into(), text.into());
                     }

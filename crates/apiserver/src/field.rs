@@ -23,21 +23,33 @@ enum Step<'a> {
 
 impl<'a> Path<'a> {
     /// The object itself; it prints as nothing.
-    pub(crate) const ROOT: Path<'static> = Path { parent: None, step: Step::Root };
+    pub(crate) const ROOT: Path<'static> = Path {
+        parent: None,
+        step: Step::Root,
+    };
 
     /// A field of the object, or a dotted path of fields: `spec.template`.
     pub(crate) const fn field(name: &'a str) -> Path<'a> {
-        Path { parent: None, step: Step::Field(name) }
+        Path {
+            parent: None,
+            step: Step::Field(name),
+        }
     }
 
     /// The field `name` below this place.
     pub(crate) const fn child(&'a self, name: &'a str) -> Path<'a> {
-        Path { parent: Some(self), step: Step::Field(name) }
+        Path {
+            parent: Some(self),
+            step: Step::Field(name),
+        }
     }
 
     /// The entry `key` of the map at this place: `labels[app]`.
     pub(crate) const fn key(&'a self, key: &'a str) -> Path<'a> {
-        Path { parent: Some(self), step: Step::Key(key) }
+        Path {
+            parent: Some(self),
+            step: Step::Key(key),
+        }
     }
 
     /// Whether this place is the object itself.
@@ -47,7 +59,10 @@ impl<'a> Path<'a> {
 
     /// The item at `index` of the list at this place: `containers[0]`.
     pub(crate) const fn index(&'a self, index: usize) -> Path<'a> {
-        Path { parent: Some(self), step: Step::Index(index) }
+        Path {
+            parent: Some(self),
+            step: Step::Index(index),
+        }
     }
 }
 
@@ -117,27 +132,47 @@ pub(crate) struct FieldError {
 
 impl FieldError {
     fn new(reason: Reason, field: impl fmt::Display, message: String) -> Self {
-        Self { reason, field: field.to_string(), message }
+        Self {
+            reason,
+            field: field.to_string(),
+            message,
+        }
     }
 
     /// `Required value: detail`.
     pub(crate) fn required(field: impl fmt::Display, detail: &str) -> Self {
-        Self::new(Reason::Required, field, with_detail("Required value".into(), detail))
+        Self::new(
+            Reason::Required,
+            field,
+            with_detail("Required value".into(), detail),
+        )
     }
 
     /// `Forbidden: detail`.
     pub(crate) fn forbidden(field: impl fmt::Display, detail: &str) -> Self {
-        Self::new(Reason::Forbidden, field, with_detail("Forbidden".into(), detail))
+        Self::new(
+            Reason::Forbidden,
+            field,
+            with_detail("Forbidden".into(), detail),
+        )
     }
 
     /// `Invalid value: VALUE: detail`.
     pub(crate) fn invalid(field: impl fmt::Display, value: impl Shown, detail: &str) -> Self {
-        Self::new(Reason::Invalid, field, with_detail(format!("Invalid value: {}", value.shown()), detail))
+        Self::new(
+            Reason::Invalid,
+            field,
+            with_detail(format!("Invalid value: {}", value.shown()), detail),
+        )
     }
 
     /// `Invalid value: detail`, for values too large to show.
     pub(crate) fn invalid_unshown(field: impl fmt::Display, detail: &str) -> Self {
-        Self::new(Reason::Invalid, field, with_detail("Invalid value".into(), detail))
+        Self::new(
+            Reason::Invalid,
+            field,
+            with_detail("Invalid value".into(), detail),
+        )
     }
 
     /// `Duplicate value`, for values too large to show.
@@ -152,21 +187,36 @@ impl FieldError {
 
     /// `Invalid value: VALUE: detail`, counted as a wrong type.
     pub(crate) fn type_invalid(field: impl fmt::Display, value: impl Shown, detail: &str) -> Self {
-        Self { reason: Reason::TypeInvalid, ..Self::invalid(field, value, detail) }
+        Self {
+            reason: Reason::TypeInvalid,
+            ..Self::invalid(field, value, detail)
+        }
     }
 
     /// `Duplicate value: VALUE`.
     pub(crate) fn duplicate(field: impl fmt::Display, value: impl Shown) -> Self {
-        Self::new(Reason::Duplicate, field, format!("Duplicate value: {}", value.shown()))
+        Self::new(
+            Reason::Duplicate,
+            field,
+            format!("Duplicate value: {}", value.shown()),
+        )
     }
 
     /// `Not found: VALUE`.
     pub(crate) fn not_found(field: impl fmt::Display, value: impl Shown) -> Self {
-        Self::new(Reason::NotFound, field, format!("Not found: {}", value.shown()))
+        Self::new(
+            Reason::NotFound,
+            field,
+            format!("Not found: {}", value.shown()),
+        )
     }
 
     /// `Unsupported value: VALUE: supported values: "A", "B"`.
-    pub(crate) fn not_supported(field: impl fmt::Display, value: impl Shown, supported: &[&str]) -> Self {
+    pub(crate) fn not_supported(
+        field: impl fmt::Display,
+        value: impl Shown,
+        supported: &[&str],
+    ) -> Self {
         let mut message = format!("Unsupported value: {}", value.shown());
         if !supported.is_empty() {
             let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
@@ -179,13 +229,21 @@ impl FieldError {
     /// `Too long: may not be more than N bytes`.
     pub(crate) fn too_long(field: impl fmt::Display, max_bytes: usize) -> Self {
         let unit = if max_bytes == 1 { "byte" } else { "bytes" };
-        Self::new(Reason::TooLong, field, format!("Too long: may not be more than {max_bytes} {unit}"))
+        Self::new(
+            Reason::TooLong,
+            field,
+            format!("Too long: may not be more than {max_bytes} {unit}"),
+        )
     }
 
     /// `Too many: N: must have at most MAX items`.
     pub(crate) fn too_many(field: impl fmt::Display, actual: usize, max: usize) -> Self {
         let unit = if max == 1 { "item" } else { "items" };
-        Self::new(Reason::TooMany, field, format!("Too many: {actual}: must have at most {max} {unit}"))
+        Self::new(
+            Reason::TooMany,
+            field,
+            format!("Too many: {actual}: must have at most {max} {unit}"),
+        )
     }
 }
 
@@ -196,7 +254,11 @@ impl fmt::Display for FieldError {
 }
 
 fn with_detail(head: String, detail: &str) -> String {
-    if detail.is_empty() { head } else { format!("{head}: {detail}") }
+    if detail.is_empty() {
+        head
+    } else {
+        format!("{head}: {detail}")
+    }
 }
 
 /// How a value is shown inside a message: strings quoted, numbers and booleans bare, the rest as JSON.
@@ -268,7 +330,9 @@ pub(crate) fn go_quote(s: &str) -> String {
             '\u{8}' => out.push_str("\\b"),
             '\u{c}' => out.push_str("\\f"),
             '\u{b}' => out.push_str("\\v"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
+                out.push_str(&format!("\\x{:02x}", c as u32))
+            }
             c => out.push(c),
         }
     }
@@ -286,14 +350,26 @@ mod tests {
         let ports = spec.child("ports");
         let first = ports.index(0);
         assert_eq!(first.child("name").to_string(), "spec.ports[0].name");
-        assert_eq!(Path::field("metadata").child("labels").key("a/b").to_string(), "metadata.labels[a/b]");
+        assert_eq!(
+            Path::field("metadata")
+                .child("labels")
+                .key("a/b")
+                .to_string(),
+            "metadata.labels[a/b]"
+        );
         assert_eq!(Path::ROOT.child("spec").to_string(), "spec");
     }
 
     #[test]
     fn message_shows_value_and_detail() {
         let e = FieldError::invalid("spec.replicas", -1i64, "must be greater than or equal to 0");
-        assert_eq!(e.to_string(), "spec.replicas: Invalid value: -1: must be greater than or equal to 0");
-        assert_eq!(FieldError::not_supported("x", "c", &["a", "b"]).message, "Unsupported value: \"c\": supported values: \"a\", \"b\"");
+        assert_eq!(
+            e.to_string(),
+            "spec.replicas: Invalid value: -1: must be greater than or equal to 0"
+        );
+        assert_eq!(
+            FieldError::not_supported("x", "c", &["a", "b"]).message,
+            "Unsupported value: \"c\": supported values: \"a\", \"b\""
+        );
     }
 }

@@ -16,7 +16,8 @@ use crate::{
 };
 
 /// The first line; a file that starts otherwise is somebody else's.
-const MARK: &str = "# Written by bellerophon: the keys of an administrator, made anew at every start.";
+const MARK: &str =
+    "# Written by bellerophon: the keys of an administrator, made anew at every start.";
 
 /// Everything a client needs.
 pub(crate) struct Kubeconfig<'a> {
@@ -80,11 +81,20 @@ impl Kubeconfig<'_> {
     /// # Errors
     /// When the path is taken by anything but a kubeconfig of ours, or cannot be written.
     pub(crate) fn write(&self, path: &Path, entropy: &Entropy) -> Result<(), KubeconfigError> {
-        let failed = |source| KubeconfigError::Io { path: path.to_owned(), source };
+        let failed = |source| KubeconfigError::Io {
+            path: path.to_owned(),
+            source,
+        };
         if let Some(what) = occupant(path).map_err(failed)? {
-            return Err(KubeconfigError::Occupied { path: path.to_owned(), what });
+            return Err(KubeconfigError::Occupied {
+                path: path.to_owned(),
+                what,
+            });
         }
-        let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = path
+            .parent()
+            .filter(|p| !p.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let is_new = !directory.exists();
         make_directory(directory).map_err(failed)?;
         let draft = directory.join(format!(".kubeconfig-{}", entropy.suffix(10)));
@@ -120,7 +130,10 @@ fn occupant(path: &Path) -> io::Result<Option<&'static str>> {
 #[cfg(unix)]
 fn make_directory(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
 }
 
 #[cfg(not(unix))]
@@ -148,8 +161,16 @@ mod tests {
     use super::*;
 
     fn write(path: &Path) -> Result<(), KubeconfigError> {
-        let identity = Identity { certificate_pem: "CERT".into(), key_pem: "KEY".into() };
-        let config = Kubeconfig { server: "https://127.0.0.1:6443", ca_pem: "CA", identity: &identity, token: "t" };
+        let identity = Identity {
+            certificate_pem: "CERT".into(),
+            key_pem: "KEY".into(),
+        };
+        let config = Kubeconfig {
+            server: "https://127.0.0.1:6443",
+            ca_pem: "CA",
+            identity: &identity,
+            token: "t",
+        };
         config.write(path, &Entropy::from_os())
     }
 
@@ -159,13 +180,26 @@ mod tests {
         let path = directory.path().join("new/kubeconfig");
         write(&path).expect("written");
         write(&path).expect("written again");
-        let read: Value = serde_saphyr::from_str(&fs::read_to_string(&path).expect("readable")).expect("YAML");
+        let read: Value =
+            serde_saphyr::from_str(&fs::read_to_string(&path).expect("readable")).expect("YAML");
         assert_eq!(read["current-context"], "bellerophon");
-        assert_eq!(read["clusters"][0]["cluster"]["server"], "https://127.0.0.1:6443");
-        assert_eq!(read["clusters"][0]["cluster"]["certificate-authority-data"], "Q0E=");
+        assert_eq!(
+            read["clusters"][0]["cluster"]["server"],
+            "https://127.0.0.1:6443"
+        );
+        assert_eq!(
+            read["clusters"][0]["cluster"]["certificate-authority-data"],
+            "Q0E="
+        );
         assert_eq!(read["users"][0]["name"], "admin");
         assert_eq!(read["users"][0]["user"]["token"], "t");
-        assert_eq!(fs::read_dir(directory.path().join("new")).expect("readable").count(), 1, "no draft is left");
+        assert_eq!(
+            fs::read_dir(directory.path().join("new"))
+                .expect("readable")
+                .count(),
+            1,
+            "no draft is left"
+        );
     }
 
     #[cfg(unix)]
@@ -176,7 +210,10 @@ mod tests {
         let path = directory.path().join("new/kubeconfig");
         write(&path).expect("written");
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
-        assert_eq!((mode(&path), mode(path.parent().expect("a directory"))), (0o600, 0o700));
+        assert_eq!(
+            (mode(&path), mode(path.parent().expect("a directory"))),
+            (0o600, 0o700)
+        );
     }
 
     #[test]

@@ -25,7 +25,11 @@ pub struct RequestLimits {
 
 impl Default for RequestLimits {
     fn default() -> Self {
-        Self { reads_max: 400, writes_max: 200, waiting_max: 4096 }
+        Self {
+            reads_max: 400,
+            writes_max: 200,
+            waiting_max: 4096,
+        }
     }
 }
 
@@ -49,12 +53,20 @@ impl Gate {
     pub(crate) fn new(running_max: usize, waiting_max: usize) -> Self {
         let running_max = running_max.clamp(1, Semaphore::MAX_PERMITS);
         let waiting_max = waiting_max.min(Semaphore::MAX_PERMITS);
-        Self { running_max, running: Semaphore::new(running_max), waiting_max, waiting: Semaphore::new(waiting_max) }
+        Self {
+            running_max,
+            running: Semaphore::new(running_max),
+            waiting_max,
+            waiting: Semaphore::new(waiting_max),
+        }
     }
 
     /// How many are behind the gate and before it.
     pub(crate) fn load(&self) -> Load {
-        Load { running: self.running_max - self.running.available_permits(), waiting: self.waiting_max - self.waiting.available_permits() }
+        Load {
+            running: self.running_max - self.running.available_permits(),
+            waiting: self.waiting_max - self.waiting.available_permits(),
+        }
     }
 
     /// A place, until what is returned is dropped.
@@ -66,13 +78,19 @@ impl Gate {
             return Ok(place);
         }
         let _waiting = self.waiting.try_acquire().map_err(|_| too_many())?;
-        let place = timeout_at(deadline, self.running.acquire()).await.map_err(|_| too_many())?;
+        let place = timeout_at(deadline, self.running.acquire())
+            .await
+            .map_err(|_| too_many())?;
         Ok(place.expect("the semaphore is never closed"))
     }
 }
 
 fn too_many() -> ApiError {
-    ApiError::TooManyRequests { message: "too many requests, please try again later".into(), retry_after_seconds: 1, causes: Vec::new() }
+    ApiError::TooManyRequests {
+        message: "too many requests, please try again later".into(),
+        retry_after_seconds: 1,
+        causes: Vec::new(),
+    }
 }
 
 #[cfg(test)]
@@ -86,7 +104,10 @@ mod tests {
         let gate = Gate::new(1, 1);
         let deadline = Instant::now() + Duration::from_secs(60);
         let first = gate.enter(deadline).await.expect("there is room");
-        assert!(gate.enter(deadline).await.is_err_and(|e| e == too_many()), "the first stays too long");
+        assert!(
+            gate.enter(deadline).await.is_err_and(|e| e == too_many()),
+            "the first stays too long"
+        );
         assert_eq!(Instant::now(), deadline);
         drop(first);
         assert!(gate.enter(deadline).await.is_ok(), "its place is free");

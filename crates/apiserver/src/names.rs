@@ -66,7 +66,11 @@ pub(crate) fn path_segment(name: &str) -> Vec<String> {
     if name == "." || name == ".." {
         return vec![format!("may not be '{name}'")];
     }
-    ["/", "%"].iter().filter(|c| name.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
+    ["/", "%"]
+        .iter()
+        .filter(|c| name.contains(**c))
+        .map(|c| format!("may not contain '{c}'"))
+        .collect()
 }
 
 /// What is wrong with a label or annotation key such as `example.com/name`; nothing when it is good.
@@ -79,7 +83,11 @@ pub(crate) fn qualified_name(key: &str) -> Vec<String> {
             if prefix.is_empty() {
                 wrong.push("prefix part must be non-empty".into());
             } else {
-                wrong.extend(dns_subdomain(prefix).into_iter().map(|w| format!("prefix part {w}")));
+                wrong.extend(
+                    dns_subdomain(prefix)
+                        .into_iter()
+                        .map(|w| format!("prefix part {w}")),
+                );
             }
             *name
         }
@@ -92,7 +100,9 @@ pub(crate) fn qualified_name(key: &str) -> Vec<String> {
     if name.is_empty() {
         wrong.push("name part must be non-empty".into());
     } else if name.len() > DNS_LABEL_MAX {
-        wrong.push(format!("name part must be no more than {DNS_LABEL_MAX} bytes"));
+        wrong.push(format!(
+            "name part must be no more than {DNS_LABEL_MAX} bytes"
+        ));
     }
     if !QUALIFIED_RE.is_match(name) {
         wrong.push(format!(
@@ -115,7 +125,11 @@ pub(crate) fn label_value(value: &str) -> Vec<String> {
 
 /// Kubernetes counts bytes everywhere; it says so for labels and calls them characters for names.
 fn too_long(text: &str, max: usize, unit: &str) -> Vec<String> {
-    if text.len() > max { vec![format!("must be no more than {max} {unit}")] } else { Vec::new() }
+    if text.len() > max {
+        vec![format!("must be no more than {max} {unit}")]
+    } else {
+        Vec::new()
+    }
 }
 
 #[cfg(test)]
@@ -131,6 +145,9 @@ mod tests {
         assert_eq!(qualified_name("").len(), 2);
         assert_eq!(qualified_name("/x"), ["prefix part must be non-empty"]);
         assert!(label_value("").is_empty() && !label_value("no spaces").is_empty());
-        assert_eq!(path_segment("a/b%"), ["may not contain '/'", "may not contain '%'"]);
+        assert_eq!(
+            path_segment("a/b%"),
+            ["may not contain '/'", "may not contain '%'"]
+        );
     }
 }

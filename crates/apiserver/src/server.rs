@@ -61,19 +61,28 @@ impl Builder {
     /// Also serves HTTPS on this address; port 0 takes a free one. Without it no socket is opened.
     #[must_use]
     pub fn listen(self, address: SocketAddr) -> Self {
-        Self { listen: Some(address), ..self }
+        Self {
+            listen: Some(address),
+            ..self
+        }
     }
 
     /// Makes uids, generated names and tokens repeatable.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
-        Self { seed: Some(seed), ..self }
+        Self {
+            seed: Some(seed),
+            ..self
+        }
     }
 
     /// Lets it be that time of day at the start, and not the one of this machine. The clock goes with tokio's.
     #[must_use]
     pub fn starting_at(self, start: Timestamp) -> Self {
-        Self { start: Some(start), ..self }
+        Self {
+            start: Some(start),
+            ..self
+        }
     }
 
     /// Works on so many requests at once.
@@ -85,7 +94,11 @@ impl Builder {
     /// Serves a page of one's own at a path that is no resource, to those who may `get` it. The page is given the query
     /// of the request, as it was sent, and answers with pieces of text. A path that the server has already stays its own.
     #[must_use]
-    pub fn page<S>(mut self, path: &'static str, page: impl Fn(&str) -> S + Send + Sync + 'static) -> Self
+    pub fn page<S>(
+        mut self,
+        path: &'static str,
+        page: impl Fn(&str) -> S + Send + Sync + 'static,
+    ) -> Self
     where
         S: Stream<Item = Bytes> + Send + 'static,
     {
@@ -104,36 +117,63 @@ impl Builder {
         let tokens = Tokens::with_key(&Tokens::generate_key()).map_err(|e| keys(&e))?;
         let clock = Clock::starting_at(self.start.unwrap_or_else(wall_clock));
         let api = Arc::new(Api::new(Arc::new(MemoryStore::new()), clock, entropy));
-        let server = Arc::new(Server::new(api.clone(), Authenticator::new(&token, tokens), self.limits, Site::with(self.pages)));
+        let server = Arc::new(Server::new(
+            api.clone(),
+            Authenticator::new(&token, tokens),
+            self.limits,
+            Site::with(self.pages),
+        ));
         let stop = server.site.stopping.clone();
         let bound = match self.listen {
             None => None,
             Some(address) => {
-                let certificates = Certificates::issue(&[address.ip()], api.clock.now()).map_err(|e| keys(&e))?;
+                let certificates =
+                    Certificates::issue(&[address.ip()], api.clock.now()).map_err(|e| keys(&e))?;
                 let config = certificates.server_config().map_err(|e| keys(&e))?;
                 let refused = |source| StartError::Listen { address, source };
-                let listener = Listener::bind(address, config, Limits::default()).await.map_err(refused)?;
+                let listener = Listener::bind(address, config, Limits::default())
+                    .await
+                    .map_err(refused)?;
                 let address = listener.local_addr().map_err(refused)?;
                 server.site.reached_at(address);
                 Some((listener, address, certificates))
             }
         };
-        let (address, port) = bound.as_ref().map_or((Ipv4Addr::LOCALHOST.into(), 443), |(_, a, _)| (a.ip(), a.port()));
+        let (address, port) = bound
+            .as_ref()
+            .map_or((Ipv4Addr::LOCALHOST.into(), 443), |(_, a, _)| {
+                (a.ip(), a.port())
+            });
         let params = bootstrap::Params {
-            ca_pem: bound.as_ref().map_or("", |(_, _, certificates)| &certificates.ca_pem),
+            ca_pem: bound
+                .as_ref()
+                .map_or("", |(_, _, certificates)| &certificates.ca_pem),
             address,
             port,
             hostname: "bellerophon",
             now: api.clock.now(),
             entropy: &api.entropy,
         };
-        api.bootstrap(bootstrap::objects(&params)).await.map_err(StartError::Bootstrap)?;
+        api.bootstrap(bootstrap::objects(&params))
+            .await
+            .map_err(StartError::Bootstrap)?;
         let socket = bound.map(|(listener, address, certificates)| {
-            let task = tokio::spawn(listener.serve(ApiService::new(server.clone(), None), stop.clone()));
-            Socket { address, certificates, task }
+            let task =
+                tokio::spawn(listener.serve(ApiService::new(server.clone(), None), stop.clone()));
+            Socket {
+                address,
+                certificates,
+                task,
+            }
         });
         let compaction = tokio::spawn(compact(api, stop.clone()));
-        Ok(ApiServer { server, stop, socket, compaction: Some(compaction), token })
+        Ok(ApiServer {
+            server,
+            stop,
+            socket,
+            compaction: Some(compaction),
+            token,
+        })
     }
 }
 
@@ -143,13 +183,20 @@ const COMPACTION_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// Forgets history, as the storage of a real cluster does: lists that are read page by page must not pin it for ever.
 async fn compact(api: Arc<Api>, stop: CancellationToken) {
     let mut seen = api.store.revision();
-    while stop.run_until_cancelled(tokio::time::sleep(COMPACTION_INTERVAL)).await.is_some() {
+    while stop
+        .run_until_cancelled(tokio::time::sleep(COMPACTION_INTERVAL))
+        .await
+        .is_some()
+    {
         let now = api.store.revision();
         api.store.compact(std::mem::replace(&mut seen, now));
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one place where the clock is set to the wall clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where the clock is set to the wall clock"
+)]
 fn wall_clock() -> Timestamp {
     Timestamp::now()
 }
@@ -191,7 +238,9 @@ pub struct ApiServer {
 
 impl std::fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ApiServer").field("url", &self.url()).finish_non_exhaustive()
+        f.debug_struct("ApiServer")
+            .field("url", &self.url())
+            .finish_non_exhaustive()
     }
 }
 
@@ -203,7 +252,11 @@ impl ApiServer {
 
     /// The server as a tower service, without a socket. Requests without credentials come from the administrator.
     pub fn service(&self) -> ApiService {
-        let admin = User { name: tls::ADMIN.into(), groups: vec!["system:masters".into()], ..User::default() };
+        let admin = User {
+            name: tls::ADMIN.into(),
+            groups: vec!["system:masters".into()],
+            ..User::default()
+        };
         ApiService::new(self.server.clone(), Some(admin.authenticated()))
     }
 
@@ -214,12 +267,16 @@ impl ApiServer {
 
     /// Where HTTPS is served; a server on every address of this machine is reached on loopback.
     pub fn url(&self) -> Option<String> {
-        self.socket.as_ref().map(|s| format!("https://{}", reachable(s.address)))
+        self.socket
+            .as_ref()
+            .map(|s| format!("https://{}", reachable(s.address)))
     }
 
     /// The certificate authority that clients of the socket trust, in PEM; `None` without a socket.
     pub fn root_ca(&self) -> Option<&str> {
-        self.socket.as_ref().map(|socket| socket.certificates.ca_pem.as_str())
+        self.socket
+            .as_ref()
+            .map(|socket| socket.certificates.ca_pem.as_str())
     }
 
     /// A kubeconfig for HTTPS as administrator; `None` without a socket. It holds secrets: keep it private.
@@ -232,13 +289,25 @@ impl ApiServer {
     ///
     /// # Errors
     /// The file cannot be written there.
-    pub fn write_kubeconfig(&self, path: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let (Some(socket), Some(url)) = (self.socket.as_ref(), self.url()) else { return Ok(()) };
-        Ok(self.config_of(socket, &url).write(path, &self.server.api.entropy)?)
+    pub fn write_kubeconfig(
+        &self,
+        path: &Path,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let (Some(socket), Some(url)) = (self.socket.as_ref(), self.url()) else {
+            return Ok(());
+        };
+        Ok(self
+            .config_of(socket, &url)
+            .write(path, &self.server.api.entropy)?)
     }
 
     fn config_of<'a>(&'a self, socket: &'a Socket, url: &'a str) -> Kubeconfig<'a> {
-        Kubeconfig { server: url, ca_pem: &socket.certificates.ca_pem, identity: &socket.certificates.admin, token: &self.token }
+        Kubeconfig {
+            server: url,
+            ca_pem: &socket.certificates.ca_pem,
+            identity: &socket.certificates.admin,
+            token: &self.token,
+        }
     }
 
     /// Stops taking requests, lets those under way end, and returns when the sockets are closed.

@@ -55,15 +55,33 @@ pub(crate) struct Server {
 
 impl Server {
     /// A server over this state.
-    pub(crate) fn new(api: Arc<Api>, authenticator: Authenticator, limits: RequestLimits, site: Site) -> Self {
-        let RequestLimits { reads_max, writes_max, waiting_max } = limits;
+    pub(crate) fn new(
+        api: Arc<Api>,
+        authenticator: Authenticator,
+        limits: RequestLimits,
+        site: Site,
+    ) -> Self {
+        let RequestLimits {
+            reads_max,
+            writes_max,
+            waiting_max,
+        } = limits;
         let gate = |running_max| Gate::new(running_max, waiting_max);
-        Self { api, authenticator, site, reads: gate(reads_max), writes: gate(writes_max) }
+        Self {
+            api,
+            authenticator,
+            site,
+            reads: gate(reads_max),
+            writes: gate(writes_max),
+        }
     }
 
     /// How busy the server is with reads and with writes.
     pub(crate) fn load(&self) -> [(&'static str, Load); 2] {
-        [("readOnly", self.reads.load()), ("mutating", self.writes.load())]
+        [
+            ("readOnly", self.reads.load()),
+            ("mutating", self.writes.load()),
+        ]
     }
 }
 
@@ -83,7 +101,10 @@ impl std::fmt::Debug for ApiService {
 
 impl ApiService {
     pub(crate) fn new(server: Arc<Server>, trusted: Option<User>) -> Self {
-        Self { server, trusted: trusted.map(Arc::new) }
+        Self {
+            server,
+            trusted: trusted.map(Arc::new),
+        }
     }
 }
 
@@ -121,7 +142,9 @@ impl ApiService {
         let format = error_format(&head.headers);
         let begun = Instant::now();
         let span = tracing::debug_span!("request", method = %head.method, path = head.uri.path(), user = Empty);
-        let outcome = caught(&head, self.respond(&head, body)).instrument(span.clone()).await;
+        let outcome = caught(&head, self.respond(&head, body))
+            .instrument(span.clone())
+            .await;
         let mut response = outcome.unwrap_or_else(|error| error_response(&error, format));
         let audit = self.server.api.entropy.uid();
         if let Ok(value) = HeaderValue::try_from(audit) {
@@ -131,7 +154,11 @@ impl ApiService {
         response
     }
 
-    async fn respond<B>(&self, head: &http::request::Parts, body: B) -> Result<Response<Body>, ApiError>
+    async fn respond<B>(
+        &self,
+        head: &http::request::Parts,
+        body: B,
+    ) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
@@ -143,31 +170,63 @@ impl ApiService {
         Span::current().record("user", user.name.as_str());
         match route {
             Route::Resource(path) => {
-                let user = self.allow(&auth::Question::of_resource(&head.method, &path, &query), &head.headers, user)?;
+                let user = self.allow(
+                    &auth::Question::of_resource(&head.method, &path, &query),
+                    &head.headers,
+                    user,
+                )?;
                 self.resource(path, head, query, body, user).await
             }
             Route::Discovery(asked) => {
-                self.allow(&auth::Question::of_path(&head.method, head.uri.path()), &head.headers, user)?;
-                self.server.site.discover(&self.server.api.registry.catalog(), &asked, head)
+                self.allow(
+                    &auth::Question::of_path(&head.method, head.uri.path()),
+                    &head.headers,
+                    user,
+                )?;
+                self.server
+                    .site
+                    .discover(&self.server.api.registry.catalog(), &asked, head)
             }
             Route::Other(path) => {
-                self.allow(&auth::Question::of_path(&head.method, head.uri.path()), &head.headers, user)?;
-                pages::answer(&self.server, &Visit { path: &path, query: &query, head })
+                self.allow(
+                    &auth::Question::of_path(&head.method, head.uri.path()),
+                    &head.headers,
+                    user,
+                )?;
+                pages::answer(
+                    &self.server,
+                    &Visit {
+                        path: &path,
+                        query: &query,
+                        head,
+                    },
+                )
             }
         }
     }
 
     fn who_asks(&self, head: &http::request::Parts) -> Result<User, ApiError> {
-        if let Some(user) = self.trusted.as_ref().filter(|_| !head.headers.contains_key(header::AUTHORIZATION)) {
+        if let Some(user) = self
+            .trusted
+            .as_ref()
+            .filter(|_| !head.headers.contains_key(header::AUTHORIZATION))
+        {
             return Ok(User::clone(user));
         }
         let api = &self.server.api;
         let peer = head.extensions.get::<PeerCertificate>();
-        self.server.authenticator.authenticate(&head.headers, peer, &**api, api.clock.now())
+        self.server
+            .authenticator
+            .authenticate(&head.headers, peer, &**api, api.clock.now())
     }
 
     /// Whether the user may make this request, under the name they act as.
-    fn allow(&self, question: &auth::Question, headers: &HeaderMap, user: User) -> Result<User, ApiError> {
+    fn allow(
+        &self,
+        question: &auth::Question,
+        headers: &HeaderMap,
+        user: User,
+    ) -> Result<User, ApiError> {
         let stored = &*self.server.api;
         let user = match auth::wanted_user(headers)? {
             Some(wanted) => auth::impersonate(&wanted, &question.by(&user), stored)?,
@@ -192,7 +251,13 @@ impl ApiService {
     {
         let found = find(&self.server.api, &path, &head.method)?;
         let subresource = found.part.as_ref().map_or("", |part| part.name);
-        let asked = Asked { resource: &found.resource, subresource, path: &path, head, query: &query };
+        let asked = Asked {
+            resource: &found.resource,
+            subresource,
+            path: &path,
+            head,
+            query: &query,
+        };
         let running = self.server.site.metrics.begin(&asked);
         let warnings = found.warnings.clone();
         let outcome = running.answered(self.run(found, path, head, query, body, user).await);
@@ -200,7 +265,8 @@ impl ApiService {
         if warnings.is_empty() {
             return outcome;
         }
-        let mut response = outcome.unwrap_or_else(|error| error_response(&error, error_format(&head.headers)));
+        let mut response =
+            outcome.unwrap_or_else(|error| error_response(&error, error_format(&head.headers)));
         add_warnings(response.headers_mut(), warnings);
         Ok(response)
     }
@@ -220,34 +286,55 @@ impl ApiService {
         B::Error: Into<BodyError>,
     {
         let api = &self.server.api;
-        let watch = path.watch || (found.part.is_none() && path.name.is_empty() && head.method == Method::GET && query.flag("watch"));
+        let watch = path.watch
+            || (found.part.is_none()
+                && path.name.is_empty()
+                && head.method == Method::GET
+                && query.flag("watch"));
         let custom = found.resource.items_name_kind();
         let streams = head.method == Method::GET && path.name.is_empty();
-        let verbs = found.part.as_ref().map_or(found.resource.verbs, |part| part.verbs);
+        let verbs = found
+            .part
+            .as_ref()
+            .map_or(found.resource.verbs, |part| part.verbs);
         let offer = match (watch, custom) {
             (false, false) if verbs == ["create"] => Offer::Unread,
             (true, custom) => Offer::Watch { custom },
             (false, true) => Offer::Custom { streams },
             (false, false) => Offer::BuiltIn { streams },
         };
-        let wanted = negotiate::wanted(negotiate::joined(&head.headers, &header::ACCEPT).as_deref(), offer)?;
+        let wanted = negotiate::wanted(
+            negotiate::joined(&head.headers, &header::ACCEPT).as_deref(),
+            offer,
+        )?;
         let shape = Shape {
             wanted,
             include: IncludeObject::parse(query.get("includeObject").unwrap_or_default())?,
-            gzip: negotiate::joined(&head.headers, &header::ACCEPT_ENCODING).is_some_and(|e| e.contains("gzip")),
+            gzip: negotiate::joined(&head.headers, &header::ACCEPT_ENCODING)
+                .is_some_and(|e| e.contains("gzip")),
             pretty: query.flag("pretty"),
         };
-        let gate = if head.method == Method::GET { &self.server.reads } else { &self.server.writes };
+        let gate = if head.method == Method::GET {
+            &self.server.reads
+        } else {
+            &self.server.writes
+        };
         let deadline = Instant::now() + REQUEST_TIMEOUT;
         let too_late = |_| ApiError::Timeout("the request did not finish in time".into());
         let _place = gate.enter(deadline).await?;
         let body = match head.method {
             Method::GET => Bytes::new(),
             // A client that sends its body slowly holds a place too, so this time counts.
-            _ => timeout_at(deadline, collect(body)).await.map_err(too_late)??,
+            _ => timeout_at(deadline, collect(body))
+                .await
+                .map_err(too_late)??,
         };
         let call = Call {
-            target: Target { resource: found.resource.clone(), namespace: path.namespace, name: path.name },
+            target: Target {
+                resource: found.resource.clone(),
+                namespace: path.namespace,
+                name: path.name,
+            },
             part: found.part,
             query,
             content_type: negotiate::joined(&head.headers, &header::CONTENT_TYPE),
@@ -256,18 +343,32 @@ impl ApiService {
             user_agent: negotiate::joined(&head.headers, &header::USER_AGENT).unwrap_or_default(),
             warnings: found.warnings,
         };
-        let running = verbs::dispatch(api, &self.server.authenticator, &head.method, &call, path.watch);
+        let running = verbs::dispatch(
+            api,
+            &self.server.authenticator,
+            &head.method,
+            &call,
+            path.watch,
+        );
         let reply = timeout_at(deadline, running).await.map_err(too_late)??;
         answer(api, &found.resource, reply, &shape)
     }
 }
 
 /// The outcome of a handler; a panic in it is the failure of this request alone.
-async fn caught<T>(head: &http::request::Parts, handler: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
-    AssertUnwindSafe(handler).catch_unwind().await.unwrap_or_else(|_| {
-        tracing::error!(method = %head.method, path = head.uri.path(), "a handler panicked");
-        Err(ApiError::Internal("the server could not finish this request; see its log".into()))
-    })
+async fn caught<T>(
+    head: &http::request::Parts,
+    handler: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
+    AssertUnwindSafe(handler)
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|_| {
+            tracing::error!(method = %head.method, path = head.uri.path(), "a handler panicked");
+            Err(ApiError::Internal(
+                "the server could not finish this request; see its log".into(),
+            ))
+        })
 }
 
 /// What a path leads to.
@@ -282,7 +383,10 @@ fn find(api: &Api, path: &ResourcePath, method: &Method) -> Result<Found, ApiErr
     let catalog = api.registry.catalog();
     let Some(resource) = catalog.find(&path.group, &path.version, &path.resource) else {
         return Err(
-            if path.group.is_empty() || catalog.has_built_in_group(&path.group) || catalog.has_version(&path.group, &path.version) {
+            if path.group.is_empty()
+                || catalog.has_built_in_group(&path.group)
+                || catalog.has_version(&path.group, &path.version)
+            {
                 ApiError::NoSuchResource
             } else {
                 ApiError::NoSuchPath
@@ -290,25 +394,51 @@ fn find(api: &Api, path: &ResourcePath, method: &Method) -> Result<Found, ApiErr
         );
     };
     // The generic handler of custom resources has words of its own for paths that lead nowhere.
-    let nowhere = || if resource.items_name_kind() { ApiError::NoSuchPath } else { ApiError::NoSuchResource };
-    let misplaced = if resource.namespaced { path.namespace.is_empty() && !path.name.is_empty() } else { !path.namespace.is_empty() };
+    let nowhere = || {
+        if resource.items_name_kind() {
+            ApiError::NoSuchPath
+        } else {
+            ApiError::NoSuchResource
+        }
+    };
+    let misplaced = if resource.namespaced {
+        path.namespace.is_empty() && !path.name.is_empty()
+    } else {
+        !path.namespace.is_empty()
+    };
     if misplaced {
         return Err(nowhere());
     }
     let part = match path.subresource.as_str() {
         "" => None,
-        name => Some(resource.part(name).cloned().ok_or_else(|| match resource.custom() {
-            Some(_) => ApiError::NotFound { resource: resource.group_resource(), name: path.name.clone() },
-            None => ApiError::NoSuchResource,
-        })?),
+        name => Some(
+            resource
+                .part(name)
+                .cloned()
+                .ok_or_else(|| match resource.custom() {
+                    Some(_) => ApiError::NotFound {
+                        resource: resource.group_resource(),
+                        name: path.name.clone(),
+                    },
+                    None => ApiError::NoSuchResource,
+                })?,
+        ),
     };
     let everywhere = resource.namespaced && path.namespace.is_empty();
     if everywhere && *method != Method::GET {
-        return Err(if resource.items_name_kind() { ApiError::NoSuchPath } else { ApiError::MethodNotAllowed });
+        return Err(if resource.items_name_kind() {
+            ApiError::NoSuchPath
+        } else {
+            ApiError::MethodNotAllowed
+        });
     }
     let warnings = Warnings::default();
     warnings.add(resource.warning.clone());
-    Ok(Found { resource, part, warnings })
+    Ok(Found {
+        resource,
+        part,
+        warnings,
+    })
 }
 
 /// Reads a body up to the limit.
@@ -319,8 +449,12 @@ where
 {
     match Limited::new(body, BODY_MAX_BYTES).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => Err(ApiError::TooLarge(format!("limit is {BODY_MAX_BYTES}"))),
-        Err(error) => Err(ApiError::BadRequest(format!("the body of the request could not be read: {error}"))),
+        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
+            Err(ApiError::TooLarge(format!("limit is {BODY_MAX_BYTES}")))
+        }
+        Err(error) => Err(ApiError::BadRequest(format!(
+            "the body of the request could not be read: {error}"
+        ))),
     }
 }
 
@@ -335,14 +469,37 @@ mod tests {
 
     #[tokio::test]
     async fn panic_in_a_handler_is_the_failure_of_one_request() {
-        let (head, ()) = Request::get("/api/v1/pods").body(()).expect("a request").into_parts();
-        let clumsy = async { if head.version == http::Version::HTTP_11 { panic!("clumsy") } else { Ok(()) } };
+        let (head, ()) = Request::get("/api/v1/pods")
+            .body(())
+            .expect("a request")
+            .into_parts();
+        let clumsy = async {
+            if head.version == http::Version::HTTP_11 {
+                panic!("clumsy")
+            } else {
+                Ok(())
+            }
+        };
         let error = caught(&head, clumsy).await.expect_err("it panicked");
         let response = error_response(&error, Format::Json);
         assert_eq!(response.status(), 500);
-        let status: serde_json::Value = serde_json::from_slice(response.body().bytes().expect("a whole body")).expect("JSON");
-        assert_eq!((status["kind"].as_str(), status["reason"].as_str()), (Some("Status"), Some("InternalError")));
-        assert!(!status["message"].as_str().unwrap_or_default().contains("clumsy"), "what went wrong inside stays inside");
-        assert_eq!(caught(&head, async { Ok(1) }).await, Ok(1), "the next one is served");
+        let status: serde_json::Value =
+            serde_json::from_slice(response.body().bytes().expect("a whole body")).expect("JSON");
+        assert_eq!(
+            (status["kind"].as_str(), status["reason"].as_str()),
+            (Some("Status"), Some("InternalError"))
+        );
+        assert!(
+            !status["message"]
+                .as_str()
+                .unwrap_or_default()
+                .contains("clumsy"),
+            "what went wrong inside stays inside"
+        );
+        assert_eq!(
+            caught(&head, async { Ok(1) }).await,
+            Ok(1),
+            "the next one is served"
+        );
     }
 }

@@ -6,7 +6,8 @@ use std::{fmt, net::IpAddr, sync::Arc};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::{
     RootCertStore, ServerConfig,
@@ -26,8 +27,13 @@ const LIFE_DAYS: i64 = 3650;
 const EARLY_DAYS: i64 = 1;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 /// The names under which pods of a cluster know its API server.
-const SERVER_NAMES: [&str; 5] =
-    ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
+const SERVER_NAMES: [&str; 5] = [
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
 /// 256 bits.
 const TOKEN_BYTES: usize = 32;
 
@@ -74,7 +80,10 @@ impl Certificates {
     pub(crate) fn issue(addresses: &[IpAddr], now: Time) -> Result<Self, TlsError> {
         let mut params = dated(&format!("bellerophon-ca@{}", now.as_second()), now);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
         let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
 
         let mut params = dated("bellerophon", now);
@@ -85,7 +94,9 @@ impl Certificates {
         let server = params.signed_by(&server_key, &ca)?;
 
         let mut params = dated(ADMIN, now);
-        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, "system:masters");
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let admin_key = KeyPair::generate()?;
@@ -93,7 +104,10 @@ impl Certificates {
 
         Ok(Self {
             ca_pem: ca.pem(),
-            admin: Identity { certificate_pem: admin.pem(), key_pem: admin_key.serialize_pem() },
+            admin: Identity {
+                certificate_pem: admin.pem(),
+                key_pem: admin_key.serialize_pem(),
+            },
             ca: ca.der().clone(),
             server: server.der().clone(),
             server_key: server_key.serialize_der().into(),
@@ -116,7 +130,10 @@ impl Certificates {
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|e| refused(&e))?
             .with_client_cert_verifier(clients)
-            .with_single_cert(vec![self.server.clone()], PrivateKeyDer::Pkcs8(self.server_key.clone_key()))
+            .with_single_cert(
+                vec![self.server.clone()],
+                PrivateKeyDer::Pkcs8(self.server_key.clone_key()),
+            )
             .map_err(|e| refused(&e))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
@@ -143,9 +160,17 @@ fn provider() -> Arc<CryptoProvider> {
 fn dated(name: &str, now: Time) -> CertificateParams {
     let day = |days: i64| {
         let text = now.plus_seconds(days * DAY_SECONDS).to_string();
-        let number = |range: std::ops::Range<usize>| text.get(range).and_then(|digits| digits.parse::<u16>().ok()).unwrap_or(1);
+        let number = |range: std::ops::Range<usize>| {
+            text.get(range)
+                .and_then(|digits| digits.parse::<u16>().ok())
+                .unwrap_or(1)
+        };
         let small = |n: u16| u8::try_from(n).unwrap_or(1);
-        rcgen::date_time_ymd(i32::from(number(0..4)), small(number(5..7)), small(number(8..10)))
+        rcgen::date_time_ymd(
+            i32::from(number(0..4)),
+            small(number(5..7)),
+            small(number(8..10)),
+        )
     };
     let mut params = CertificateParams::default();
     params.not_before = day(-EARLY_DAYS);
@@ -158,9 +183,19 @@ fn dated(name: &str, now: Time) -> CertificateParams {
 }
 
 fn server_names(addresses: &[IpAddr]) -> Result<Vec<SanType>, rcgen::Error> {
-    let mut names = SERVER_NAMES.into_iter().map(|name| name.try_into().map(SanType::DnsName)).collect::<Result<Vec<_>, _>>()?;
-    let loopback = [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1_u16])];
-    for address in loopback.iter().chain(addresses).filter(|a| !a.is_unspecified()) {
+    let mut names = SERVER_NAMES
+        .into_iter()
+        .map(|name| name.try_into().map(SanType::DnsName))
+        .collect::<Result<Vec<_>, _>>()?;
+    let loopback = [
+        IpAddr::from([127, 0, 0, 1]),
+        IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1_u16]),
+    ];
+    for address in loopback
+        .iter()
+        .chain(addresses)
+        .filter(|a| !a.is_unspecified())
+    {
         let name = SanType::IpAddress(*address);
         if !names.contains(&name) {
             names.push(name);
@@ -178,18 +213,38 @@ mod tests {
 
     fn certificates() -> Certificates {
         let now = Time::parse("2026-02-28T12:00:00Z").expect("a time");
-        Certificates::issue(&[IpAddr::from([10, 1, 2, 3]), IpAddr::from([0, 0, 0, 0])], now).expect("certificates")
+        Certificates::issue(
+            &[IpAddr::from([10, 1, 2, 3]), IpAddr::from([0, 0, 0, 0])],
+            now,
+        )
+        .expect("certificates")
     }
 
     #[test]
     fn server_certificate_covers_names_addresses_and_dates() {
         let made = certificates();
         let (_, certificate) = X509Certificate::from_der(&made.server).expect("a certificate");
-        let names = certificate.subject_alternative_name().expect("readable").expect("present").value.general_names.len();
+        let names = certificate
+            .subject_alternative_name()
+            .expect("readable")
+            .expect("present")
+            .value
+            .general_names
+            .len();
         assert_eq!(names, SERVER_NAMES.len() + 3);
         let validity = certificate.validity();
-        assert_eq!(validity.not_before.timestamp(), Time::parse("2026-02-27T00:00:00Z").expect("a time").as_second());
-        assert_eq!(validity.not_after.timestamp(), Time::parse("2036-02-26T00:00:00Z").expect("a time").as_second());
+        assert_eq!(
+            validity.not_before.timestamp(),
+            Time::parse("2026-02-27T00:00:00Z")
+                .expect("a time")
+                .as_second()
+        );
+        assert_eq!(
+            validity.not_after.timestamp(),
+            Time::parse("2036-02-26T00:00:00Z")
+                .expect("a time")
+                .as_second()
+        );
         assert!(made.server_config().is_ok());
     }
 
@@ -197,15 +252,27 @@ mod tests {
     fn admin_certificate_stands_for_admin() {
         let pem = certificates().admin.certificate_pem;
         let (_, parsed) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
-        let peer = format!("{:?}", PeerCertificate::from_der(&parsed.contents).expect("a user"));
-        assert!(peer.contains("\"admin\"") && peer.contains("\"system:masters\""), "{peer}");
+        let peer = format!(
+            "{:?}",
+            PeerCertificate::from_der(&parsed.contents).expect("a user")
+        );
+        assert!(
+            peer.contains("\"admin\"") && peer.contains("\"system:masters\""),
+            "{peer}"
+        );
     }
 
     #[test]
     fn secrets_are_not_printed() {
         let made = certificates();
-        assert_eq!(format!("{made:?} {:?}", made.admin), "Certificates { .. } Identity { .. }");
+        assert_eq!(
+            format!("{made:?} {:?}", made.admin),
+            "Certificates { .. } Identity { .. }"
+        );
         assert_eq!(admin_token(&Entropy::seeded(1)).len(), 43);
-        assert_ne!(admin_token(&Entropy::from_os()), admin_token(&Entropy::from_os()));
+        assert_ne!(
+            admin_token(&Entropy::from_os()),
+            admin_token(&Entropy::from_os())
+        );
     }
 }

@@ -17,12 +17,18 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/ns";
 
 impl Cluster {
     async fn start() -> Self {
-        let server = ApiServer::builder().start().await.expect("a server without a socket starts");
+        let server = ApiServer::builder()
+            .start()
+            .await
+            .expect("a server without a socket starts");
         let service = server.service();
         let cluster = Self { server, service };
         for (path, body) in [
             ("/api/v1/namespaces", json!({"metadata": {"name": "ns"}})),
-            ("/api/v1/namespaces/ns/serviceaccounts", json!({"metadata": {"name": "robot"}})),
+            (
+                "/api/v1/namespaces/ns/serviceaccounts",
+                json!({"metadata": {"name": "robot"}}),
+            ),
             (
                 &format!("{RBAC}/roles"),
                 json!({"metadata": {"name": "reader"}, "rules": [
@@ -41,12 +47,25 @@ impl Cluster {
         cluster
     }
 
-    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Value) -> (u16, Value) {
-        let mut request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Value,
+    ) -> (u16, Value) {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
         let response = self
             .service
             .clone()
@@ -54,14 +73,32 @@ impl Cluster {
             .await
             .expect("every request is answered");
         let status = response.status().as_u16();
-        let bytes = response.into_body().collect().await.expect("a whole answer").to_bytes();
-        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+        let bytes = response
+            .into_body()
+            .collect()
+            .await
+            .expect("a whole answer")
+            .to_bytes();
+        (
+            status,
+            serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+        )
     }
 
     async fn token(&self) -> String {
-        let (status, answer) = self.send("POST", "/api/v1/namespaces/ns/serviceaccounts/robot/token", &[], json!({"spec": {}})).await;
+        let (status, answer) = self
+            .send(
+                "POST",
+                "/api/v1/namespaces/ns/serviceaccounts/robot/token",
+                &[],
+                json!({"spec": {}}),
+            )
+            .await;
         assert_eq!(status, 201, "{answer}");
-        format!("Bearer {}", answer["status"]["token"].as_str().expect("a token"))
+        format!(
+            "Bearer {}",
+            answer["status"]["token"].as_str().expect("a token")
+        )
     }
 }
 
@@ -70,8 +107,21 @@ async fn token_allows_what_its_account_is_bound_to() {
     let cluster = Cluster::start().await;
     let token = cluster.token().await;
     let robot = [("authorization", token.as_str())];
-    assert_eq!(cluster.send("GET", "/api/v1/namespaces/ns/configmaps", &robot, Value::Null).await.0, 200);
-    let (status, refusal) = cluster.send("GET", "/api/v1/namespaces/ns/secrets", &robot, Value::Null).await;
+    assert_eq!(
+        cluster
+            .send(
+                "GET",
+                "/api/v1/namespaces/ns/configmaps",
+                &robot,
+                Value::Null
+            )
+            .await
+            .0,
+        200
+    );
+    let (status, refusal) = cluster
+        .send("GET", "/api/v1/namespaces/ns/secrets", &robot, Value::Null)
+        .await;
     assert_eq!(status, 403);
     assert_eq!(
         refusal["message"],
@@ -85,8 +135,30 @@ async fn token_dies_with_its_account() {
     let cluster = Cluster::start().await;
     let token = cluster.token().await;
     let robot = [("authorization", token.as_str())];
-    assert_eq!(cluster.send("DELETE", "/api/v1/namespaces/ns/serviceaccounts/robot", &[], Value::Null).await.0, 200);
-    assert_eq!(cluster.send("GET", "/api/v1/namespaces/ns/configmaps", &robot, Value::Null).await.0, 401);
+    assert_eq!(
+        cluster
+            .send(
+                "DELETE",
+                "/api/v1/namespaces/ns/serviceaccounts/robot",
+                &[],
+                Value::Null
+            )
+            .await
+            .0,
+        200
+    );
+    assert_eq!(
+        cluster
+            .send(
+                "GET",
+                "/api/v1/namespaces/ns/configmaps",
+                &robot,
+                Value::Null
+            )
+            .await
+            .0,
+        401
+    );
     cluster.server.shutdown().await;
 }
 
@@ -96,11 +168,34 @@ async fn nobody_grants_more_than_they_hold() {
     let token = cluster.token().await;
     let robot = [("authorization", token.as_str())];
     let role = |name: &str, resource: &str| json!({"metadata": {"name": name}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": [resource]}]});
-    assert_eq!(cluster.send("POST", &format!("{RBAC}/roles"), &robot, role("same", "configmaps")).await.0, 201);
-    let (status, refusal) = cluster.send("POST", &format!("{RBAC}/roles"), &robot, role("more", "secrets")).await;
+    assert_eq!(
+        cluster
+            .send(
+                "POST",
+                &format!("{RBAC}/roles"),
+                &robot,
+                role("same", "configmaps")
+            )
+            .await
+            .0,
+        201
+    );
+    let (status, refusal) = cluster
+        .send(
+            "POST",
+            &format!("{RBAC}/roles"),
+            &robot,
+            role("more", "secrets"),
+        )
+        .await;
     assert_eq!(status, 403);
     let message = refusal["message"].as_str().expect("text");
-    assert!(message.ends_with("not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"), "{message}");
+    assert!(
+        message.ends_with(
+            "not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"
+        ),
+        "{message}"
+    );
     cluster.server.shutdown().await;
 }
 
@@ -109,9 +204,30 @@ async fn administrator_acts_as_others_and_others_do_not() {
     let cluster = Cluster::start().await;
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let ann = ("impersonate-user", "ann");
-    let (status, review) = cluster.send("POST", path, &[ann, ("impersonate-group", "devs")], json!({})).await;
-    assert_eq!((status, &review["status"]["userInfo"]["groups"]), (201, &json!(["devs", "system:authenticated"])));
+    let (status, review) = cluster
+        .send(
+            "POST",
+            path,
+            &[ann, ("impersonate-group", "devs")],
+            json!({}),
+        )
+        .await;
+    assert_eq!(
+        (status, &review["status"]["userInfo"]["groups"]),
+        (201, &json!(["devs", "system:authenticated"]))
+    );
     let token = cluster.token().await;
-    assert_eq!(cluster.send("POST", path, &[("authorization", token.as_str()), ann], json!({})).await.0, 403);
+    assert_eq!(
+        cluster
+            .send(
+                "POST",
+                path,
+                &[("authorization", token.as_str()), ann],
+                json!({})
+            )
+            .await
+            .0,
+        403
+    );
     cluster.server.shutdown().await;
 }

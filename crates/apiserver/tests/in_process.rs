@@ -13,14 +13,32 @@ async fn object_lives_from_create_to_delete() -> Result<(), Box<dyn std::error::
     let server = ApiServer::builder().start().await?;
     let client = server.client();
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    namespaces.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": "team-a"}}))?).await?;
+    namespaces
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(json!({"metadata": {"name": "team-a"}}))?,
+        )
+        .await?;
 
     let maps: Api<ConfigMap> = Api::namespaced(client, "team-a");
-    let made =
-        maps.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"k": "1"}}))?).await?;
+    let made = maps
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"k": "1"}}))?,
+        )
+        .await?;
     assert!(made.metadata.uid.is_some() && made.metadata.resource_version.is_some());
-    let patched = maps.patch("a", &PatchParams::default(), &Patch::Merge(json!({"data": {"k": "2"}}))).await?;
-    assert_ne!(patched.metadata.resource_version, made.metadata.resource_version);
+    let patched = maps
+        .patch(
+            "a",
+            &PatchParams::default(),
+            &Patch::Merge(json!({"data": {"k": "2"}})),
+        )
+        .await?;
+    assert_ne!(
+        patched.metadata.resource_version,
+        made.metadata.resource_version
+    );
     assert_eq!(maps.list(&ListParams::default()).await?.items.len(), 1);
     maps.delete("a", &DeleteParams::default()).await?;
     assert!(maps.get_opt("a").await?.is_none());

@@ -15,31 +15,71 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> Self {
-        let server = ApiServer::builder().start().await.expect("a server without a socket starts");
+        let server = ApiServer::builder()
+            .start()
+            .await
+            .expect("a server without a socket starts");
         let service = server.service();
         let cluster = Self { server, service };
-        cluster.make("/api/v1/namespaces", json!({"metadata": {"name": "ns"}})).await;
+        cluster
+            .make("/api/v1/namespaces", json!({"metadata": {"name": "ns"}}))
+            .await;
         cluster
     }
 
     /// With the account that pods run as.
     async fn with_account(self) -> Self {
-        self.make("/api/v1/namespaces/ns/serviceaccounts", json!({"metadata": {"name": "default"}})).await;
+        self.make(
+            "/api/v1/namespaces/ns/serviceaccounts",
+            json!({"metadata": {"name": "default"}}),
+        )
+        .await;
         self
     }
 
-    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Value) -> (u16, Value) {
-        let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        let mut request = Request::builder().method(method).uri(path).header("content-type", media);
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Value,
+    ) -> (u16, Value) {
+        let media = if method == "PATCH" {
+            "application/merge-patch+json"
+        } else {
+            "application/json"
+        };
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", media);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
         let request = request.body(Full::<Bytes>::from(body)).expect("a request");
-        let response = self.service.clone().oneshot(request).await.expect("every request is answered");
+        let response = self
+            .service
+            .clone()
+            .oneshot(request)
+            .await
+            .expect("every request is answered");
         let status = response.status().as_u16();
-        let bytes = response.into_body().collect().await.expect("a whole answer").to_bytes();
-        (status, serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into_owned().into()))
+        let bytes = response
+            .into_body()
+            .collect()
+            .await
+            .expect("a whole answer")
+            .to_bytes();
+        (
+            status,
+            serde_json::from_slice(&bytes)
+                .unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into_owned().into()),
+        )
     }
 
     async fn make(&self, path: &str, body: Value) -> Value {
@@ -65,14 +105,29 @@ async fn pod_waits_a_moment_for_its_default_account() {
     let (status, answer) = cluster.send("POST", PODS, &[], pod("early", "")).await;
     assert_eq!(
         (status, &answer["message"]),
-        (403, &json!("pods \"early\" is forbidden: error looking up service account ns/default: serviceaccount \"default\" not found"))
+        (
+            403,
+            &json!(
+                "pods \"early\" is forbidden: error looking up service account ns/default: serviceaccount \"default\" not found"
+            )
+        )
     );
     let account = async {
         tokio::task::yield_now().await;
-        cluster.make("/api/v1/namespaces/ns/serviceaccounts", json!({"metadata": {"name": "default"}})).await
+        cluster
+            .make(
+                "/api/v1/namespaces/ns/serviceaccounts",
+                json!({"metadata": {"name": "default"}}),
+            )
+            .await
     };
-    let ((status, answer), _) = tokio::join!(cluster.send("POST", PODS, &[], pod("patient", "")), account);
-    assert_eq!((status, &answer["spec"]["serviceAccountName"]), (201, &json!("default")), "{answer}");
+    let ((status, answer), _) =
+        tokio::join!(cluster.send("POST", PODS, &[], pod("patient", "")), account);
+    assert_eq!(
+        (status, &answer["spec"]["serviceAccountName"]),
+        (201, &json!("default")),
+        "{answer}"
+    );
     cluster.server.shutdown().await;
 }
 
@@ -84,17 +139,47 @@ async fn server_without_containers_says_so() {
     let none = "node \"n1\" has no kubelet to ask, because this server runs no containers";
     for (path, status, said) in [
         ("idle/log", 200, json!("")),
-        ("idle/log?container=b", 400, json!("container b is not valid for pod idle")),
-        ("idle/exec?command=ls", 400, json!("pod idle does not have a host assigned")),
-        ("idle/portforward", 400, json!("pod idle does not have a host assigned")),
+        (
+            "idle/log?container=b",
+            400,
+            json!("container b is not valid for pod idle"),
+        ),
+        (
+            "idle/exec?command=ls",
+            400,
+            json!("pod idle does not have a host assigned"),
+        ),
+        (
+            "idle/portforward",
+            400,
+            json!("pod idle does not have a host assigned"),
+        ),
         ("idle/proxy", 400, json!("address not allowed")),
-        ("http:idle:80/proxy/metrics", 400, json!("address not allowed")),
-        ("placed/log", 503, json!(format!("no log for pod \"placed\": {none}"))),
-        ("placed/attach", 503, json!(format!("no attach for pod \"placed\": {none}"))),
+        (
+            "http:idle:80/proxy/metrics",
+            400,
+            json!("address not allowed"),
+        ),
+        (
+            "placed/log",
+            503,
+            json!(format!("no log for pod \"placed\": {none}")),
+        ),
+        (
+            "placed/attach",
+            503,
+            json!(format!("no attach for pod \"placed\": {none}")),
+        ),
         ("gone/log", 404, json!("pods \"gone\" not found")),
     ] {
-        let (code, answer) = cluster.send("GET", &format!("{PODS}/{path}"), &[], Value::Null).await;
-        assert_eq!((code, answer.get("message").unwrap_or(&answer)), (status, &said), "{path}");
+        let (code, answer) = cluster
+            .send("GET", &format!("{PODS}/{path}"), &[], Value::Null)
+            .await;
+        assert_eq!(
+            (code, answer.get("message").unwrap_or(&answer)),
+            (status, &said),
+            "{path}"
+        );
     }
     cluster.server.shutdown().await;
 }
@@ -106,25 +191,47 @@ async fn eviction_takes_one_disruption_and_a_dry_run_none() {
     cluster
         .make(budget, json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}}))
         .await;
-    let status =
-        json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}});
-    assert_eq!(cluster.send("PATCH", &format!("{budget}/b/status"), &[], status).await.0, 200);
+    let status = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}});
+    assert_eq!(
+        cluster
+            .send("PATCH", &format!("{budget}/b/status"), &[], status)
+            .await
+            .0,
+        200
+    );
     for name in ["one", "two"] {
         cluster.make(PODS, pod(name, "n1")).await;
         let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
-        assert_eq!(cluster.send("PATCH", &format!("{PODS}/{name}/status"), &[], running).await.0, 200);
+        assert_eq!(
+            cluster
+                .send("PATCH", &format!("{PODS}/{name}/status"), &[], running)
+                .await
+                .0,
+            200
+        );
     }
     let evict = async |name: &str, query: &str| {
-        let body = json!({"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": name}});
-        cluster.send("POST", &format!("{PODS}/{name}/eviction{query}"), &[], body).await.0
+        let body =
+            json!({"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": name}});
+        cluster
+            .send("POST", &format!("{PODS}/{name}/eviction{query}"), &[], body)
+            .await
+            .0
     };
-    let allowed = async || cluster.read(&format!("{budget}/b")).await["status"]["disruptionsAllowed"].clone();
-    assert_eq!((evict("one", "?dryRun=All").await, allowed().await), (201, json!(1)));
+    let allowed =
+        async || cluster.read(&format!("{budget}/b")).await["status"]["disruptionsAllowed"].clone();
+    assert_eq!(
+        (evict("one", "?dryRun=All").await, allowed().await),
+        (201, json!(1))
+    );
     assert_eq!((evict("one", "").await, allowed().await), (201, json!(0)));
     assert_eq!(evict("two", "").await, 429);
     let one = cluster.read(&format!("{PODS}/one")).await;
     assert!(one["metadata"]["deletionTimestamp"].is_string(), "{one}");
-    assert_eq!(one["status"]["conditions"][1]["reason"], "EvictionByEvictionAPI");
+    assert_eq!(
+        one["status"]["conditions"][1]["reason"],
+        "EvictionByEvictionAPI"
+    );
     cluster.server.shutdown().await;
 }
 
@@ -138,23 +245,45 @@ async fn classes_marked_default_are_taken() {
         .await;
     let controller = json!({"controller": "example.com/c"});
     let class = json!({"metadata": {"name": "edge", "annotations": default("ingressclass")}, "spec": controller});
-    cluster.make("/apis/networking.k8s.io/v1/ingressclasses", class).await;
+    cluster
+        .make("/apis/networking.k8s.io/v1/ingressclasses", class)
+        .await;
     let priorities = "/apis/scheduling.k8s.io/v1/priorityclasses";
-    cluster.make(priorities, json!({"metadata": {"name": "usual"}, "value": 7, "globalDefault": true})).await;
+    cluster
+        .make(
+            priorities,
+            json!({"metadata": {"name": "usual"}, "value": 7, "globalDefault": true}),
+        )
+        .await;
 
-    let claim =
-        json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
-    let claim = cluster.make("/api/v1/namespaces/ns/persistentvolumeclaims", claim).await;
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let claim = cluster
+        .make("/api/v1/namespaces/ns/persistentvolumeclaims", claim)
+        .await;
     assert_eq!(
-        (&claim["spec"]["storageClassName"], &claim["metadata"]["finalizers"]),
+        (
+            &claim["spec"]["storageClassName"],
+            &claim["metadata"]["finalizers"]
+        ),
         (&json!("fast"), &json!(["kubernetes.io/pvc-protection"]))
     );
     let backend = json!({"service": {"name": "a", "port": {"number": 80}}});
     let ingress = json!({"metadata": {"name": "i"}, "spec": {"defaultBackend": backend}});
-    let ingress = cluster.make("/apis/networking.k8s.io/v1/namespaces/ns/ingresses", ingress).await;
+    let ingress = cluster
+        .make(
+            "/apis/networking.k8s.io/v1/namespaces/ns/ingresses",
+            ingress,
+        )
+        .await;
     assert_eq!(ingress["spec"]["ingressClassName"], "edge");
     let made = cluster.make(PODS, pod("p", "")).await;
-    assert_eq!((&made["spec"]["priorityClassName"], &made["spec"]["priority"]), (&json!("usual"), &json!(7)));
+    assert_eq!(
+        (
+            &made["spec"]["priorityClassName"],
+            &made["spec"]["priority"]
+        ),
+        (&json!("usual"), &json!(7))
+    );
     let second = json!({"metadata": {"name": "second"}, "value": 8, "globalDefault": true});
     let (status, refusal) = cluster.send("POST", priorities, &[], second).await;
     assert_eq!(status, 403);
@@ -171,13 +300,25 @@ async fn stricter_namespace_refuses_new_pods_and_keeps_old_ones() {
     let mut host = pod("host", "");
     host["spec"]["hostPID"] = true.into();
     cluster.make(PODS, host.clone()).await;
-    let labels = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}});
-    assert_eq!(cluster.send("PATCH", "/api/v1/namespaces/ns", &[], labels).await.0, 200);
+    let labels =
+        json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}});
+    assert_eq!(
+        cluster
+            .send("PATCH", "/api/v1/namespaces/ns", &[], labels)
+            .await
+            .0,
+        200
+    );
     host["metadata"]["name"] = "again".into();
     let (status, refusal) = cluster.send("POST", PODS, &[], host).await;
     assert_eq!(
         (status, &refusal["message"]),
-        (403, &json!("pods \"again\" is forbidden: violates PodSecurity \"baseline:latest\": host namespaces (hostPID=true)"))
+        (
+            403,
+            &json!(
+                "pods \"again\" is forbidden: violates PodSecurity \"baseline:latest\": host namespaces (hostPID=true)"
+            )
+        )
     );
     assert_eq!(cluster.read(&format!("{PODS}/host")).await["kind"], "Pod");
     cluster.server.shutdown().await;
@@ -190,16 +331,47 @@ async fn scale_is_a_table_of_its_own() {
     let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "app"}]}});
     let deployments = "/apis/apps/v1/namespaces/ns/deployments";
     let spec = json!({"replicas": 3, "selector": {"matchLabels": labels}, "template": template});
-    cluster.make(deployments, json!({"metadata": {"name": "web"}, "spec": spec})).await;
+    cluster
+        .make(
+            deployments,
+            json!({"metadata": {"name": "web"}, "spec": spec}),
+        )
+        .await;
     let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
-    for (part, wanted) in
-        [("", "Name Ready Up-to-date Available"), ("/status", "Name Ready Up-to-date Available"), ("/scale", "Name Desired Available Age")]
-    {
-        let (_, answer) = cluster.send("GET", &format!("{deployments}/web{part}"), &table, Value::Null).await;
-        let names: Vec<&str> = answer["columnDefinitions"].as_array().expect("columns").iter().filter_map(|c| c["name"].as_str()).collect();
+    for (part, wanted) in [
+        ("", "Name Ready Up-to-date Available"),
+        ("/status", "Name Ready Up-to-date Available"),
+        ("/scale", "Name Desired Available Age"),
+    ] {
+        let (_, answer) = cluster
+            .send(
+                "GET",
+                &format!("{deployments}/web{part}"),
+                &table,
+                Value::Null,
+            )
+            .await;
+        let names: Vec<&str> = answer["columnDefinitions"]
+            .as_array()
+            .expect("columns")
+            .iter()
+            .filter_map(|c| c["name"].as_str())
+            .collect();
         assert!(names.join(" ").starts_with(wanted), "{part}: {names:?}");
     }
-    let (_, scale) = cluster.send("GET", &format!("{deployments}/web/scale"), &table, Value::Null).await;
-    assert_eq!(scale["rows"][0]["cells"].as_array().map(|cells| &cells[..3]), Some([json!("web"), json!(3), json!(0)].as_slice()));
+    let (_, scale) = cluster
+        .send(
+            "GET",
+            &format!("{deployments}/web/scale"),
+            &table,
+            Value::Null,
+        )
+        .await;
+    assert_eq!(
+        scale["rows"][0]["cells"]
+            .as_array()
+            .map(|cells| &cells[..3]),
+        Some([json!("web"), json!(3), json!(0)].as_slice())
+    );
     cluster.server.shutdown().await;
 }

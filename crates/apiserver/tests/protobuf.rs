@@ -40,7 +40,10 @@ fn varint(bytes: &mut &[u8]) -> u64 {
 
 /// The first field of bytes with this number on every step of a path.
 fn at<'a>(message: &'a [u8], path: &[u64]) -> &'a [u8] {
-    all(message, path).first().copied().unwrap_or_else(|| panic!("nothing at {path:?}"))
+    all(message, path)
+        .first()
+        .copied()
+        .unwrap_or_else(|| panic!("nothing at {path:?}"))
 }
 
 /// Every field of bytes with the last number of a path, below the first with each number before it.
@@ -65,7 +68,14 @@ fn all<'a>(message: &'a [u8], path: &[u64]) -> Vec<&'a [u8]> {
             wire => panic!("wire type {wire} is not used here"),
         }
     }
-    if rest.is_empty() { found } else { found.first().map(|message| all(message, rest)).unwrap_or_default() }
+    if rest.is_empty() {
+        found
+    } else {
+        found
+            .first()
+            .map(|message| all(message, rest))
+            .unwrap_or_default()
+    }
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -75,7 +85,9 @@ fn text(bytes: &[u8]) -> &str {
 /// A message in its envelope: four magic bytes, then its kind and itself.
 fn sealed(api_version: &str, kind: &str, message: &[u8]) -> Bytes {
     let type_meta = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
-    [b"k8s\0".to_vec(), field(1, &type_meta), field(2, message)].concat().into()
+    [b"k8s\0".to_vec(), field(1, &type_meta), field(2, message)]
+        .concat()
+        .into()
 }
 
 /// The kind of what is in an envelope, and the message.
@@ -88,12 +100,20 @@ fn opened(bytes: &[u8]) -> (&str, &[u8]) {
 fn config_map(name: &str, version: &str, value: &str) -> Bytes {
     let metadata = [field(1, name.as_bytes()), field(6, version.as_bytes())].concat();
     let data = [field(1, b"k"), field(2, value.as_bytes())].concat();
-    sealed("v1", "ConfigMap", &[field(1, &metadata), field(2, &data)].concat())
+    sealed(
+        "v1",
+        "ConfigMap",
+        &[field(1, &metadata), field(2, &data)].concat(),
+    )
 }
 
 /// Name, version and value of a ConfigMap.
 fn shown(message: &[u8]) -> (&str, &str, &str) {
-    (text(at(message, &[1, 1])), text(at(message, &[1, 6])), text(at(message, &[2, 2])))
+    (
+        text(at(message, &[1, 1])),
+        text(at(message, &[1, 6])),
+        text(at(message, &[2, 2])),
+    )
 }
 
 struct Client(ApiService);
@@ -106,17 +126,43 @@ impl Client {
         body: Bytes,
     ) -> http::Response<impl http_body::Body<Data = Bytes, Error: std::fmt::Debug>> {
         let (method, path) = ask.split_once(' ').expect("a method and a path");
-        let request = Request::builder().method(method).uri(path).header("content-type", types[0]).header("accept", types[1]);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", types[0])
+            .header("accept", types[1]);
         let request = request.body(Full::new(body)).expect("a sound request");
-        self.0.clone().oneshot(request).await.expect("the server answers everything")
+        self.0
+            .clone()
+            .oneshot(request)
+            .await
+            .expect("the server answers everything")
     }
 
     /// Status, content type and body. `types` are those of the request and of the answer.
-    async fn ask(&self, ask: &str, types: [&str; 2], body: impl Into<Bytes>) -> (u16, String, Bytes) {
+    async fn ask(
+        &self,
+        ask: &str,
+        types: [&str; 2],
+        body: impl Into<Bytes>,
+    ) -> (u16, String, Bytes) {
         let response = self.send(ask, types, body.into()).await;
-        let type_ = response.headers().get("content-type").map(|v| v.to_str().expect("text").to_owned()).unwrap_or_default();
+        let type_ = response
+            .headers()
+            .get("content-type")
+            .map(|v| v.to_str().expect("text").to_owned())
+            .unwrap_or_default();
         let status = response.status().as_u16();
-        (status, type_, response.into_body().collect().await.expect("a whole body").to_bytes())
+        (
+            status,
+            type_,
+            response
+                .into_body()
+                .collect()
+                .await
+                .expect("a whole body")
+                .to_bytes(),
+        )
     }
 
     /// Asks in protobuf for protobuf.
@@ -128,7 +174,10 @@ impl Client {
 }
 
 async fn started() -> (ApiServer, Client) {
-    let server = ApiServer::builder().start().await.expect("the server starts");
+    let server = ApiServer::builder()
+        .start()
+        .await
+        .expect("the server starts");
     let client = Client(server.service());
     (server, client)
 }
@@ -136,36 +185,70 @@ async fn started() -> (ApiServer, Client) {
 #[tokio::test]
 async fn object_lives_from_create_to_delete() {
     let (server, client) = started().await;
-    let (status, made) = client.binary(&format!("POST {MAPS}"), config_map("a", "", "1")).await;
+    let (status, made) = client
+        .binary(&format!("POST {MAPS}"), config_map("a", "", "1"))
+        .await;
     let (kind, message) = opened(&made);
     let (name, first, value) = shown(message);
     assert_eq!((status, kind, name, value), (201, "ConfigMap", "a", "1"));
     assert!(!at(message, &[1, 5]).is_empty(), "it has a uid");
 
-    let (status, changed) = client.binary(&format!("PUT {MAPS}/a"), config_map("a", first, "2")).await;
+    let (status, changed) = client
+        .binary(&format!("PUT {MAPS}/a"), config_map("a", first, "2"))
+        .await;
     assert_eq!((status, shown(opened(&changed).1).2), (200, "2"));
-    let (status, stale) = client.binary(&format!("PUT {MAPS}/a"), config_map("a", first, "3")).await;
+    let (status, stale) = client
+        .binary(&format!("PUT {MAPS}/a"), config_map("a", first, "3"))
+        .await;
     let (kind, refusal) = opened(&stale);
-    assert_eq!((status, kind, text(at(refusal, &[4]))), (409, "Status", "Conflict"));
+    assert_eq!(
+        (status, kind, text(at(refusal, &[4]))),
+        (409, "Status", "Conflict")
+    );
 
     let patch = Bytes::from_static(br#"{"data":{"k":"4"}}"#);
-    for type_ in ["application/merge-patch+json", "application/strategic-merge-patch+json"] {
-        let (status, _, patched) = client.ask(&format!("PATCH {MAPS}/a"), [type_, PROTOBUF], patch.clone()).await;
+    for type_ in [
+        "application/merge-patch+json",
+        "application/strategic-merge-patch+json",
+    ] {
+        let (status, _, patched) = client
+            .ask(&format!("PATCH {MAPS}/a"), [type_, PROTOBUF], patch.clone())
+            .await;
         assert_eq!((status, shown(opened(&patched).1).2), (200, "4"), "{type_}");
     }
     let applied = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: '5'}\n";
     let ask = format!("PATCH {MAPS}/a?fieldManager=m&force=true");
-    let (status, _, applied) = client.ask(&ask, ["application/apply-patch+yaml", PROTOBUF], applied).await;
+    let (status, _, applied) = client
+        .ask(&ask, ["application/apply-patch+yaml", PROTOBUF], applied)
+        .await;
     assert_eq!((status, shown(opened(&applied).1).2), (200, "5"));
 
     // DeleteOptions: preconditions are field 2, their resourceVersion field 2.
-    let wrong = sealed("v1", "DeleteOptions", &field(2, &field(2, first.as_bytes())));
-    assert_eq!(client.binary(&format!("DELETE {MAPS}/a"), wrong).await.0, 409);
-    let (status, gone) = client.binary(&format!("DELETE {MAPS}/a"), sealed("v1", "DeleteOptions", b"")).await;
+    let wrong = sealed(
+        "v1",
+        "DeleteOptions",
+        &field(2, &field(2, first.as_bytes())),
+    );
+    assert_eq!(
+        client.binary(&format!("DELETE {MAPS}/a"), wrong).await.0,
+        409
+    );
+    let (status, gone) = client
+        .binary(
+            &format!("DELETE {MAPS}/a"),
+            sealed("v1", "DeleteOptions", b""),
+        )
+        .await;
     let (kind, message) = opened(&gone);
-    assert_eq!((status, kind, text(at(message, &[2]))), (200, "Status", "Success"));
+    assert_eq!(
+        (status, kind, text(at(message, &[2]))),
+        (200, "Status", "Success")
+    );
     let (status, missing) = client.binary(&format!("GET {MAPS}/a"), Bytes::new()).await;
-    assert_eq!((status, text(at(opened(&missing).1, &[4]))), (404, "NotFound"));
+    assert_eq!(
+        (status, text(at(opened(&missing).1, &[4]))),
+        (404, "NotFound")
+    );
     server.shutdown().await;
 }
 
@@ -173,12 +256,24 @@ async fn object_lives_from_create_to_delete() {
 async fn lists_hold_the_messages_of_their_objects() {
     let (server, client) = started().await;
     for name in ["a", "b", "c"] {
-        client.binary(&format!("POST {MAPS}"), config_map(name, "", "1")).await;
+        client
+            .binary(&format!("POST {MAPS}"), config_map(name, "", "1"))
+            .await;
     }
-    let names = |list: &[u8]| all(list, &[2]).into_iter().map(|item| shown(item).0.to_owned()).collect::<Vec<_>>();
-    let (status, page) = client.binary(&format!("GET {MAPS}?limit=2"), Bytes::new()).await;
+    let names = |list: &[u8]| {
+        all(list, &[2])
+            .into_iter()
+            .map(|item| shown(item).0.to_owned())
+            .collect::<Vec<_>>()
+    };
+    let (status, page) = client
+        .binary(&format!("GET {MAPS}?limit=2"), Bytes::new())
+        .await;
     let (kind, list) = opened(&page);
-    assert_eq!((status, kind, names(list)), (200, "ConfigMapList", vec!["a".to_owned(), "b".to_owned()]));
+    assert_eq!(
+        (status, kind, names(list)),
+        (200, "ConfigMapList", vec!["a".to_owned(), "b".to_owned()])
+    );
     let next = format!("GET {MAPS}?limit=2&continue={}", text(at(list, &[1, 3])));
     let (_, page) = client.binary(&next, Bytes::new()).await;
     assert_eq!(names(opened(&page).1), ["c"]);
@@ -190,7 +285,10 @@ fn frame(bytes: &mut Bytes) -> Option<(String, Vec<u8>)> {
     let length = u32::from_be_bytes(bytes.get(..4)?.try_into().expect("four bytes")) as usize;
     let frame = bytes.get(4..4 + length)?.to_vec();
     *bytes = bytes.slice(4 + length..);
-    Some((text(at(&frame, &[1])).to_owned(), at(&frame, &[2, 1]).to_vec()))
+    Some((
+        text(at(&frame, &[1])).to_owned(),
+        at(&frame, &[2, 1]).to_vec(),
+    ))
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,19 +298,40 @@ async fn watch_frames_hold_events_in_order() {
     let watch = format!("GET {MAPS}?watch=1&allowWatchBookmarks=true&timeoutSeconds=90");
     let response = client.send(&watch, [JSON, &stream], Bytes::new()).await;
     assert_eq!(response.headers()["content-type"], stream.as_str());
-    let (_, made) = client.binary(&format!("POST {MAPS}"), config_map("a", "", "1")).await;
-    client.binary(&format!("PUT {MAPS}/a"), config_map("a", shown(opened(&made).1).1, "2")).await;
-    client.binary(&format!("DELETE {MAPS}/a"), Bytes::new()).await;
-    let mut bytes = response.into_body().collect().await.expect("the watch ends by itself").to_bytes();
+    let (_, made) = client
+        .binary(&format!("POST {MAPS}"), config_map("a", "", "1"))
+        .await;
+    client
+        .binary(
+            &format!("PUT {MAPS}/a"),
+            config_map("a", shown(opened(&made).1).1, "2"),
+        )
+        .await;
+    client
+        .binary(&format!("DELETE {MAPS}/a"), Bytes::new())
+        .await;
+    let mut bytes = response
+        .into_body()
+        .collect()
+        .await
+        .expect("the watch ends by itself")
+        .to_bytes();
     let mut events = Vec::new();
     while let Some((type_, object)) = frame(&mut bytes) {
         let (kind, message) = opened(&object);
         assert_eq!(kind, "ConfigMap");
-        events.push(if type_ == "BOOKMARK" { type_ } else { format!("{type_} {}", shown(message).2) });
+        events.push(if type_ == "BOOKMARK" {
+            type_
+        } else {
+            format!("{type_} {}", shown(message).2)
+        });
     }
     assert!(bytes.is_empty(), "frames are whole");
     assert_eq!(events[..3], ["ADDED 1", "MODIFIED 2", "DELETED 2"]);
-    assert!(events[3..].iter().all(|event| event == "BOOKMARK") && events.len() > 3, "{events:?}");
+    assert!(
+        events[3..].iter().all(|event| event == "BOOKMARK") && events.len() > 3,
+        "{events:?}"
+    );
     server.shutdown().await;
 }
 
@@ -223,12 +342,23 @@ async fn both_forms_store_the_same_object() {
         "containers": [{"name": "c", "image": "i:1", "resources": {"requests": {"cpu": "1500m"}}, "ports": [{"containerPort": 80}],
             "livenessProbe": {"httpGet": {"path": "/", "port": "web"}, "periodSeconds": 7}}],
         "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}], "automountServiceAccountToken": false}});
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-    client.ask("POST /api/v1/namespaces/default/serviceaccounts", [JSON, JSON], account.to_string()).await;
-    let (dry, wet) = ("POST /api/v1/namespaces/default/pods?dryRun=All", "POST /api/v1/namespaces/default/pods");
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    client
+        .ask(
+            "POST /api/v1/namespaces/default/serviceaccounts",
+            [JSON, JSON],
+            account.to_string(),
+        )
+        .await;
+    let (dry, wet) = (
+        "POST /api/v1/namespaces/default/pods?dryRun=All",
+        "POST /api/v1/namespaces/default/pods",
+    );
     let (status, _, message) = client.ask(dry, [JSON, PROTOBUF], pod.to_string()).await;
     assert_eq!(status, 201, "{}", String::from_utf8_lossy(&message));
-    let spec_of = |bytes: Bytes| serde_json::from_slice::<Value>(&bytes).expect("JSON")["spec"].clone();
+    let spec_of =
+        |bytes: Bytes| serde_json::from_slice::<Value>(&bytes).expect("JSON")["spec"].clone();
     let (_, _, from_json) = client.ask(dry, [JSON, JSON], pod.to_string()).await;
     let (status, _, from_protobuf) = client.ask(wet, [PROTOBUF, JSON], message).await;
     assert_eq!(status, 201, "{}", String::from_utf8_lossy(&from_protobuf));
@@ -246,20 +376,56 @@ async fn what_cannot_be_read_is_refused() {
         ("nothing", Bytes::new()),
         ("another kind", sealed("v1", "Secret", b"")),
         ("an unknown kind", sealed("v9", "Nonsense", b"")),
-        ("a length beyond the end", sealed("v1", "ConfigMap", b"\x0a\xff\xff\xff\xff\x0f")),
-        ("a number without an end", sealed("v1", "ConfigMap", &[0xff; 11])),
+        (
+            "a length beyond the end",
+            sealed("v1", "ConfigMap", b"\x0a\xff\xff\xff\xff\x0f"),
+        ),
+        (
+            "a number without an end",
+            sealed("v1", "ConfigMap", &[0xff; 11]),
+        ),
     ] {
-        assert_eq!(client.binary(&format!("POST {MAPS}"), body).await.0, 400, "{what}");
+        assert_eq!(
+            client.binary(&format!("POST {MAPS}"), body).await.0,
+            400,
+            "{what}"
+        );
     }
     let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "knobs.example.dev"},
         "spec": {"group": "example.dev", "scope": "Namespaced", "names": {"plural": "knobs", "kind": "Knob"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
     let ask = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    assert_eq!(client.ask(ask, [JSON, JSON], definition.to_string()).await.0, 201);
+    assert_eq!(
+        client
+            .ask(ask, [JSON, JSON], definition.to_string())
+            .await
+            .0,
+        201
+    );
     let knobs = "/apis/example.dev/v1/namespaces/default/knobs";
-    let (status, _, _) = client.ask(&format!("POST {knobs}"), [PROTOBUF, JSON], sealed("example.dev/v1", "Knob", b"")).await;
-    assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE.as_u16(), "custom resources have no numbers for their fields");
-    let (status, type_, _) = client.ask(&format!("GET {knobs}"), [JSON, &format!("{PROTOBUF},{JSON}")], Bytes::new()).await;
-    assert_eq!((status, type_.as_str()), (200, JSON), "what has no protobuf form comes in the next form that is accepted");
+    let (status, _, _) = client
+        .ask(
+            &format!("POST {knobs}"),
+            [PROTOBUF, JSON],
+            sealed("example.dev/v1", "Knob", b""),
+        )
+        .await;
+    assert_eq!(
+        status,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE.as_u16(),
+        "custom resources have no numbers for their fields"
+    );
+    let (status, type_, _) = client
+        .ask(
+            &format!("GET {knobs}"),
+            [JSON, &format!("{PROTOBUF},{JSON}")],
+            Bytes::new(),
+        )
+        .await;
+    assert_eq!(
+        (status, type_.as_str()),
+        (200, JSON),
+        "what has no protobuf form comes in the next form that is accepted"
+    );
     server.shutdown().await;
 }

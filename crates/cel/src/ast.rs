@@ -135,14 +135,27 @@ impl Expr {
         match &self.kind {
             Kind::Literal(_) | Kind::Ident(_) | Kind::Message(_) => {}
             Kind::Select(select) => select.operand.walk(visit),
-            Kind::Call(call) => call.target.as_deref().into_iter().chain(&call.args).for_each(|e| e.walk(visit)),
+            Kind::Call(call) => call
+                .target
+                .as_deref()
+                .into_iter()
+                .chain(&call.args)
+                .for_each(|e| e.walk(visit)),
             Kind::List(items) => items.iter().for_each(|item| item.value.walk(visit)),
             Kind::Map(entries) => entries.iter().for_each(|entry| {
                 entry.key.walk(visit);
                 entry.value.walk(visit);
             }),
             Kind::Fold(fold) => {
-                [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result].into_iter().for_each(|e| e.walk(visit));
+                [
+                    &fold.range,
+                    &fold.init,
+                    &fold.condition,
+                    &fold.step,
+                    &fold.result,
+                ]
+                .into_iter()
+                .for_each(|e| e.walk(visit));
             }
         }
     }
@@ -151,7 +164,11 @@ impl Expr {
     pub(crate) fn qualified_name(&self) -> Option<String> {
         match &self.kind {
             Kind::Ident(name) => Some(name.clone()),
-            Kind::Select(select) if !select.test => Some(format!("{}.{}", select.operand.qualified_name()?, select.field)),
+            Kind::Select(select) if !select.test => Some(format!(
+                "{}.{}",
+                select.operand.qualified_name()?,
+                select.field
+            )),
             _ => None,
         }
     }

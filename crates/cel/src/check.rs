@@ -37,7 +37,11 @@ pub(crate) enum Meaning {
     /// A declared variable or a type, by its full name.
     Name(String),
     /// The function, and its overloads that fit.
-    Function { name: &'static str, overloads: Vec<&'static str>, has_target: bool },
+    Function {
+        name: &'static str,
+        overloads: Vec<&'static str>,
+        has_target: bool,
+    },
 }
 
 impl Checked {
@@ -65,12 +69,20 @@ pub(crate) fn check(parsed: Parsed, environment: &Environment) -> Result<Checked
         free: 0,
     };
     checker.check(&parsed.expr);
-    let Checker { issues, mut notes, substitutions, .. } = checker;
+    let Checker {
+        issues,
+        mut notes,
+        substitutions,
+        ..
+    } = checker;
     if !issues.is_empty() {
         return Err(issues);
     }
     for note in &mut notes {
-        note.ty = note.ty.as_ref().map(|t| substitutions.apply(t, Free::BecomeDyn));
+        note.ty = note
+            .ty
+            .as_ref()
+            .map(|t| substitutions.apply(t, Free::BecomeDyn));
     }
     Ok(Checked { parsed, notes })
 }
@@ -97,7 +109,10 @@ impl Checker<'_> {
     }
 
     fn get(&self, expr: &Expr) -> Type {
-        self.notes[expr.id as usize].ty.clone().unwrap_or(Type::Error)
+        self.notes[expr.id as usize]
+            .ty
+            .clone()
+            .unwrap_or(Type::Error)
     }
 
     fn fresh(&mut self) -> Type {
@@ -106,11 +121,17 @@ impl Checker<'_> {
     }
 
     fn mismatch(&mut self, id: Id, expected: &Type, found: &Type) {
-        self.report(id, format!("expected type '{expected}' but found '{found}'"));
+        self.report(
+            id,
+            format!("expected type '{expected}' but found '{found}'"),
+        );
     }
 
     fn undeclared(&mut self, id: Id, name: &str) {
-        self.report(id, format!("undeclared reference to '{name}' (in container '')"));
+        self.report(
+            id,
+            format!("undeclared reference to '{name}' (in container '')"),
+        );
         self.set(id, Type::Error);
     }
 
@@ -129,7 +150,11 @@ impl Checker<'_> {
                 }
                 self.check(&select.operand);
                 let found = self.field(expr.id, &select.operand, &select.field);
-                let ty = if select.test { Type::Bool } else { self.substitutions.apply(&found, Free::Stay) };
+                let ty = if select.test {
+                    Type::Bool
+                } else {
+                    self.substitutions.apply(&found, Free::Stay)
+                };
                 self.set(expr.id, ty);
             }
             Kind::Call(call) => self.call(expr, call),
@@ -165,8 +190,15 @@ impl Checker<'_> {
     /// Notes what `name` refers to, if anything.
     fn resolve(&mut self, id: Id, name: &str) -> bool {
         let full = name.strip_prefix('.').unwrap_or(name);
-        let local = self.scopes.iter().rev().find(|(variable, _)| variable == name).map(|(_, ty)| ty.clone());
-        let Some(ty) = local.or_else(|| self.environment.name(full)) else { return false };
+        let local = self
+            .scopes
+            .iter()
+            .rev()
+            .find(|(variable, _)| variable == name)
+            .map(|(_, ty)| ty.clone());
+        let Some(ty) = local.or_else(|| self.environment.name(full)) else {
+            return false;
+        };
         self.notes[id as usize].meaning = Meaning::Name(full.to_owned());
         self.set(id, ty);
         true
@@ -191,12 +223,19 @@ impl Checker<'_> {
             }
             other => {
                 if !other.is_dyn_or_error() {
-                    self.report(id, format!("type '{other}' does not support field selection"));
+                    self.report(
+                        id,
+                        format!("type '{other}' does not support field selection"),
+                    );
                 }
                 Type::Dyn
             }
         };
-        if operand.unwrapped().is_some() { Type::optional(found) } else { found }
+        if operand.unwrapped().is_some() {
+            Type::optional(found)
+        } else {
+            found
+        }
     }
 
     fn call(&mut self, expr: &Expr, call: &Call) {
@@ -207,39 +246,69 @@ impl Checker<'_> {
         let Some(target) = &call.target else {
             let name = call.function.strip_prefix('.').unwrap_or(&call.function);
             return match self.environment.functions().find(name) {
-                Some((name, overloads)) => self.overload(expr.id, name, overloads, None, &call.args),
+                Some((name, overloads)) => {
+                    self.overload(expr.id, name, overloads, None, &call.args)
+                }
                 None => self.undeclared(expr.id, &call.function),
             };
         };
         // `a.b.c()` is either the function `a.b.c`, or `c` of `a.b`.
         if let Some(prefix) = target.qualified_name() {
-            let full = format!("{}.{}", prefix.strip_prefix('.').unwrap_or(&prefix), call.function);
+            let full = format!(
+                "{}.{}",
+                prefix.strip_prefix('.').unwrap_or(&prefix),
+                call.function
+            );
             if let Some((name, overloads)) = self.environment.functions().find(&full) {
                 return self.overload(expr.id, name, overloads, None, &call.args);
             }
         }
         self.check(target);
         match self.environment.functions().find(&call.function) {
-            Some((name, overloads)) => self.overload(expr.id, name, overloads, Some(target), &call.args),
+            Some((name, overloads)) => {
+                self.overload(expr.id, name, overloads, Some(target), &call.args)
+            }
             None => self.undeclared(expr.id, &call.function),
         }
     }
 
     fn optional_select(&mut self, id: Id, call: &Call) {
-        let [operand, field] = call.args.as_slice() else { return };
+        let [operand, field] = call.args.as_slice() else {
+            return;
+        };
         self.check(operand);
-        let Kind::Literal(Literal::String(name)) = &field.kind else { return };
+        let Kind::Literal(Literal::String(name)) = &field.kind else {
+            return;
+        };
         let found = self.field(id, operand, name);
-        let ty = if found.unwrapped().is_some() && self.get(operand).unwrapped().is_some() { found } else { Type::optional(found) };
+        let ty = if found.unwrapped().is_some() && self.get(operand).unwrapped().is_some() {
+            found
+        } else {
+            Type::optional(found)
+        };
         let ty = self.substitutions.apply(&ty, Free::Stay);
         self.set(id, ty);
         self.set(field.id, Type::String);
-        self.notes[id as usize].meaning =
-            Meaning::Function { name: operator::OPTIONAL_SELECT, overloads: vec!["select_optional_field"], has_target: false };
+        self.notes[id as usize].meaning = Meaning::Function {
+            name: operator::OPTIONAL_SELECT,
+            overloads: vec!["select_optional_field"],
+            has_target: false,
+        };
     }
 
-    fn overload(&mut self, id: Id, name: &'static str, overloads: &[Overload], target: Option<&Expr>, args: &[Expr]) {
-        let types: Vec<Type> = target.into_iter().chain(args).map(|arg| self.get(arg)).collect();
+    fn overload(
+        &mut self,
+        id: Id,
+        name: &'static str,
+        overloads: &[Overload],
+        target: Option<&Expr>,
+        args: &[Expr],
+    ) {
+        let types: Vec<Type> = target
+            .into_iter()
+            .chain(args)
+            .map(|arg| self.get(arg))
+            .collect();
         if matches!(name, operator::AND | operator::OR) {
             return self.logic(id, name, overloads, args, &types);
         }
@@ -260,22 +329,39 @@ impl Checker<'_> {
         match result {
             Some(ty) => {
                 self.set(id, ty);
-                self.notes[id as usize].meaning = Meaning::Function { name, overloads: fitting, has_target: target.is_some() };
+                self.notes[id as usize].meaning = Meaning::Function {
+                    name,
+                    overloads: fitting,
+                    has_target: target.is_some(),
+                };
             }
             None => {
-                let shown: Vec<String> = types.iter().map(|t| self.substitutions.apply(t, Free::BecomeDyn).to_string()).collect();
+                let shown: Vec<String> = types
+                    .iter()
+                    .map(|t| self.substitutions.apply(t, Free::BecomeDyn).to_string())
+                    .collect();
                 let signature = match target {
                     Some(_) => format!("{}.({})", shown[0], shown[1..].join(", ")),
                     None => format!("({})", shown.join(", ")),
                 };
-                self.report(id, format!("found no matching overload for '{name}' applied to '{signature}'"));
+                self.report(
+                    id,
+                    format!("found no matching overload for '{name}' applied to '{signature}'"),
+                );
                 self.set(id, Type::Error);
             }
         }
     }
 
     /// Each term is told by itself.
-    fn logic(&mut self, id: Id, name: &'static str, overloads: &[Overload], args: &[Expr], types: &[Type]) {
+    fn logic(
+        &mut self,
+        id: Id,
+        name: &'static str,
+        overloads: &[Overload],
+        args: &[Expr],
+        types: &[Type],
+    ) {
         let mut fits = true;
         for (arg, ty) in args.iter().zip(types) {
             if !self.substitutions.assign(ty, &Type::Bool) {
@@ -285,7 +371,11 @@ impl Checker<'_> {
         }
         self.set(id, if fits { Type::Bool } else { Type::Error });
         let overloads = overloads.iter().map(|o| o.id).collect();
-        self.notes[id as usize].meaning = Meaning::Function { name, overloads, has_target: false };
+        self.notes[id as usize].meaning = Meaning::Function {
+            name,
+            overloads,
+            has_target: false,
+        };
     }
 
     /// The signature of an overload with type parameters of its own.
@@ -293,13 +383,21 @@ impl Checker<'_> {
         let mut fresh = Substitutions::default();
         for name in ["A", "B", "T", "U", "K", "V"] {
             let param = Type::param(name);
-            if overload.params.iter().chain([&overload.result]).any(|t| mentions(t, &param)) {
+            if overload
+                .params
+                .iter()
+                .chain([&overload.result])
+                .any(|t| mentions(t, &param))
+            {
                 let own = self.fresh();
                 fresh.assign(&own, &param);
             }
         }
         let apply = |t: &Type| fresh.apply(t, Free::Stay);
-        (overload.params.iter().map(apply).collect(), apply(&overload.result))
+        (
+            overload.params.iter().map(apply).collect(),
+            apply(&overload.result),
+        )
     }
 
     /// The type of an item or entry, without the optional around it.
@@ -341,15 +439,19 @@ impl Checker<'_> {
                 (Type::Dyn, Type::Dyn)
             }
             other => {
-                let message = format!("expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)");
+                let message = format!(
+                    "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                );
                 self.report(fold.range.id, message);
                 (Type::Error, Type::Error)
             }
         };
         let outside = self.scopes.len();
-        self.scopes.push((fold.accumulator.clone(), accumulator.clone()));
+        self.scopes
+            .push((fold.accumulator.clone(), accumulator.clone()));
         self.scopes.push((fold.var.clone(), var));
-        self.scopes.extend(fold.var2.clone().map(|name| (name, var2)));
+        self.scopes
+            .extend(fold.var2.clone().map(|name| (name, var2)));
         self.check(&fold.condition);
         self.demand(&fold.condition, &Type::Bool);
         self.check(&fold.step);
@@ -357,7 +459,9 @@ impl Checker<'_> {
         self.scopes.truncate(outside + 1);
         self.check(&fold.result);
         self.scopes.truncate(outside);
-        let ty = self.substitutions.apply(&self.get(&fold.result), Free::Stay);
+        let ty = self
+            .substitutions
+            .apply(&self.get(&fold.result), Free::Stay);
         self.set(id, ty);
     }
 

@@ -60,7 +60,11 @@ impl Environment {
     /// The functions of the language and of Kubernetes, and no variables.
     #[must_use]
     pub fn kubernetes() -> Self {
-        Self { functions: BASE.clone(), variables: Vec::new(), data: Vec::new() }
+        Self {
+            functions: BASE.clone(),
+            variables: Vec::new(),
+            data: Vec::new(),
+        }
     }
 
     /// Adds functions to those of Kubernetes.
@@ -73,7 +77,10 @@ impl Environment {
     /// Declares a variable of any type. Objects inside are known only if [`Environment::with_data`] declared them.
     #[must_use]
     pub fn with_variable(mut self, name: &str, ty: Type) -> Self {
-        self.variables.push(Variable { name: name.to_owned(), ty });
+        self.variables.push(Variable {
+            name: name.to_owned(),
+            ty,
+        });
         self
     }
 
@@ -90,7 +97,11 @@ impl Environment {
     /// # Errors
     /// What is wrong with it, as kube-apiserver tells it.
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
-        let no_room = || Err(CompileError::Plan("no stack for an expression so deep".into()));
+        let no_room = || {
+            Err(CompileError::Plan(
+                "no stack for an expression so deep".into(),
+            ))
+        };
         room::with_room(room::depth_max(text), || self.compile_here(text)).unwrap_or_else(no_room)
     }
 
@@ -99,7 +110,12 @@ impl Environment {
         literals::check(&checked)?;
         let output = checked.type_of(checked.parsed.expr.id).clone();
         let plan = plan::plan(&checked, self).map_err(CompileError::Plan)?;
-        Ok(Program { output, cost: estimate::estimate(&checked, self), depth: checked.parsed.depth, plan })
+        Ok(Program {
+            output,
+            cost: estimate::estimate(&checked, self),
+            depth: checked.parsed.depth,
+            plan,
+        })
     }
 
     pub(crate) fn functions(&self) -> &Functions {
@@ -112,9 +128,17 @@ impl Environment {
 
     /// The type of a variable, or of the name of a type.
     pub(crate) fn name(&self, name: &str) -> Option<Type> {
-        let variable = self.variables.iter().find(|v| v.name == name).map(|v| v.ty.clone());
+        let variable = self
+            .variables
+            .iter()
+            .find(|v| v.name == name)
+            .map(|v| v.ty.clone());
         let object = || self.object(name).map(Shape::type_of);
-        variable.or_else(|| named_type(name).or_else(object).map(|t| Type::Type(Some(Arc::new(t)))))
+        variable.or_else(|| {
+            named_type(name)
+                .or_else(object)
+                .map(|t| Type::Type(Some(Arc::new(t))))
+        })
     }
 
     /// Which variable a name is.
@@ -134,12 +158,17 @@ impl Environment {
     }
 
     pub(crate) fn field(&self, object: &str, field: &str) -> Option<Type> {
-        self.object(object)?.visible_field(field).map(Shape::type_of)
+        self.object(object)?
+            .visible_field(field)
+            .map(Shape::type_of)
     }
 
     pub(crate) fn price(&self, function: &str, overload: &str) -> Price {
         let (_, overloads) = self.functions.find(function).expect("the checker found it");
-        overloads.iter().find(|o| o.id == overload).map_or(Price::Unit, |o| o.price)
+        overloads
+            .iter()
+            .find(|o| o.id == overload)
+            .map_or(Price::Unit, |o| o.price)
     }
 }
 
@@ -148,7 +177,11 @@ impl Environment {
 /// # Errors
 /// What is wrong with its grammar, as kube-apiserver tells it.
 pub fn check_grammar(text: &str) -> Result<(), CompileError> {
-    let no_room = || Err(CompileError::Plan("no stack for an expression so deep".into()));
+    let no_room = || {
+        Err(CompileError::Plan(
+            "no stack for an expression so deep".into(),
+        ))
+    };
     let read = || parser::parse(text).map(drop).map_err(CompileError::from);
     room::with_room(room::depth_max(text), read).unwrap_or_else(no_room)
 }

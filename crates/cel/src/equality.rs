@@ -24,9 +24,10 @@ pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>) -> Result<bool, Failure> {
     Ok(match (a, b) {
         (Value::Null, _) | (_, Value::Null) => matches!((a, b), (Value::Null, Value::Null)),
         (Value::Bool(a), Value::Bool(b)) => a == b,
-        (Value::Int(_) | Value::Uint(_) | Value::Double(_), Value::Int(_) | Value::Uint(_) | Value::Double(_)) => {
-            compare(a, b) == Some(Ordering::Equal)
-        }
+        (
+            Value::Int(_) | Value::Uint(_) | Value::Double(_),
+            Value::Int(_) | Value::Uint(_) | Value::Double(_),
+        ) => compare(a, b) == Some(Ordering::Equal),
         (Value::String(a), Value::String(b)) => **a == **b,
         (Value::Bytes(a), Value::Bytes(b)) => a == b,
         (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
@@ -36,14 +37,18 @@ pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>) -> Result<bool, Failure> {
             (Some(a), Some(b)) => return equal(a, b),
             (a, b) => a.is_none() && b.is_none(),
         },
-        (Value::Opaque(a), Value::Opaque(b)) => return a.equals(&**b).ok_or_else(Failure::no_such_overload),
+        (Value::Opaque(a), Value::Opaque(b)) => {
+            return a.equals(&**b).ok_or_else(Failure::no_such_overload);
+        }
         (Value::List(List::Data(a)), Value::List(b)) => return data_list(a, b),
         (Value::List(a), Value::List(b)) => return item_by_item(a, b),
         (Value::Map(Map::Data(a)), Value::Map(b)) => return data_map(a, b),
         (Value::Map(a), Value::Map(b)) => return maps(a, b),
         (Value::Hidden(a), Value::Hidden(b)) => a == b,
         // Data demands its own kind; other values are just different.
-        (Value::List(List::Data(_)) | Value::Map(Map::Data(_)) | Value::Opaque(_), _) => return Err(Failure::no_such_overload()),
+        (Value::List(List::Data(_)) | Value::Map(Map::Data(_)) | Value::Opaque(_), _) => {
+            return Err(Failure::no_such_overload());
+        }
         _ => false,
     })
 }
@@ -76,10 +81,19 @@ fn data_list(a: &DataList<'_>, b: &List<'_>) -> Result<bool, Failure> {
             Ok(true)
         }
         ListOrder::Keyed(keys) => {
-            let List::Data(b) = b else { return item_by_item(&List::Data(*a), b) };
-            let places: HashMap<String, usize> = a.items.iter().enumerate().map(|(i, item)| (key_text(item, keys), i)).collect();
+            let List::Data(b) = b else {
+                return item_by_item(&List::Data(*a), b);
+            };
+            let places: HashMap<String, usize> = a
+                .items
+                .iter()
+                .enumerate()
+                .map(|(i, item)| (key_text(item, keys), i))
+                .collect();
             for (i, item) in b.items.iter().enumerate() {
-                let Some(at) = places.get(&key_text(item, keys)) else { return Ok(false) };
+                let Some(at) = places.get(&key_text(item, keys)) else {
+                    return Ok(false);
+                };
                 if !equal(&a.get(*at)?, &b.get(i)?)? {
                     return Ok(false);
                 }
@@ -105,7 +119,10 @@ pub(crate) fn scalar(value: &Value<'_>) -> Option<String> {
 
 /// The values of the keys of an item of a keyed list.
 pub(crate) fn key_text(item: &Json, keys: &[String]) -> String {
-    let values: Vec<&Json> = keys.iter().map(|key| item.get(key).unwrap_or(&Json::Null)).collect();
+    let values: Vec<&Json> = keys
+        .iter()
+        .map(|key| item.get(key).unwrap_or(&Json::Null))
+        .collect();
     serde_json::to_string(&values).expect("JSON can be written")
 }
 
@@ -116,7 +133,9 @@ fn data_map(a: &DataMap<'_>, b: &Map<'_>) -> Result<bool, Failure> {
     for (name, json) in a.entries {
         if a.shape_of(name).is_none() {
             // Fields that are not declared are compared as they are.
-            let Map::Data(b) = b else { return Err(Failure::no_such_overload()) };
+            let Map::Data(b) = b else {
+                return Err(Failure::no_such_overload());
+            };
             if b.entries.get(name).is_some_and(|other| other != json) {
                 return Ok(false);
             }

@@ -49,7 +49,11 @@ struct Entries {
 
 impl Entries {
     fn or(self, other: Self) -> Self {
-        Self { is_list: self.is_list, key: self.key.or(other.key), value: self.value.or(other.value) }
+        Self {
+            is_list: self.is_list,
+            key: self.key.or(other.key),
+            value: self.value.or(other.value),
+        }
     }
 }
 
@@ -77,7 +81,9 @@ impl<'a> Estimator<'a> {
         match &expr.kind {
             Kind::Literal(_) | Kind::Message(_) => Range::ZERO,
             Kind::Ident(name) => {
-                let place = self.local(name).map_or_else(|| self.variable(), |local| local.place);
+                let place = self
+                    .local(name)
+                    .map_or_else(|| self.variable(), |local| local.place);
                 self.places.insert(expr.id, place);
                 Range::exactly(1)
             }
@@ -90,29 +96,62 @@ impl<'a> Estimator<'a> {
                 if select.test {
                     return operand;
                 }
-                self.places.insert(expr.id, self.step(self.place(&select.operand), &select.field));
-                let selects = matches!(self.checked.type_of(select.operand.id), Type::Map(_) | Type::Object(_) | Type::Param(_));
+                self.places.insert(
+                    expr.id,
+                    self.step(self.place(&select.operand), &select.field),
+                );
+                let selects = matches!(
+                    self.checked.type_of(select.operand.id),
+                    Type::Map(_) | Type::Object(_) | Type::Param(_)
+                );
                 operand.plus(Range::exactly(u64::from(selects)))
             }
             Kind::Call(call) => self.call(expr, call),
             Kind::List(items) => {
                 let mut sum = Range::exactly(price::LIST);
-                let mut size = if items.is_empty() { Range::ZERO } else { Range::NOTHING };
+                let mut size = if items.is_empty() {
+                    Range::ZERO
+                } else {
+                    Range::NOTHING
+                };
                 for item in items {
                     sum = sum.plus(self.cost(&item.value));
                     size = size.or(self.size_or_unknown(&item.value));
                 }
-                self.entries.insert(expr.id, Entries { is_list: true, key: Range::exactly(1), value: size });
+                self.entries.insert(
+                    expr.id,
+                    Entries {
+                        is_list: true,
+                        key: Range::exactly(1),
+                        value: size,
+                    },
+                );
                 sum
             }
             Kind::Map(entries) => {
                 let mut sum = Range::exactly(price::MAP);
-                let mut sizes = if entries.is_empty() { (Range::ZERO, Range::ZERO) } else { (Range::NOTHING, Range::NOTHING) };
+                let mut sizes = if entries.is_empty() {
+                    (Range::ZERO, Range::ZERO)
+                } else {
+                    (Range::NOTHING, Range::NOTHING)
+                };
                 for entry in entries {
-                    sum = sum.plus(self.cost(&entry.key)).plus(self.cost(&entry.value));
-                    sizes = (sizes.0.or(self.size_or_unknown(&entry.key)), sizes.1.or(self.size_or_unknown(&entry.value)));
+                    sum = sum
+                        .plus(self.cost(&entry.key))
+                        .plus(self.cost(&entry.value));
+                    sizes = (
+                        sizes.0.or(self.size_or_unknown(&entry.key)),
+                        sizes.1.or(self.size_or_unknown(&entry.value)),
+                    );
                 }
-                self.entries.insert(expr.id, Entries { is_list: false, key: sizes.0, value: sizes.1 });
+                self.entries.insert(
+                    expr.id,
+                    Entries {
+                        is_list: false,
+                        key: sizes.0,
+                        value: sizes.1,
+                    },
+                );
                 sum
             }
             Kind::Fold(fold) if fold.is_binding() => self.binding(expr.id, fold),
@@ -149,14 +188,19 @@ impl<'a> Estimator<'a> {
             (ShapeKind::List { item, .. }, "@items" | "@values") => Place::At(item),
             (ShapeKind::Map(value), "@items" | "@values") => Place::At(value),
             (ShapeKind::Map(_), "@keys") => Place::Key,
-            (ShapeKind::Object { .. }, field) => shape.visible_field(field).map_or(Place::Lost, Place::At),
+            (ShapeKind::Object { .. }, field) => {
+                shape.visible_field(field).map_or(Place::Lost, Place::At)
+            }
             _ => Place::Lost,
         }
     }
 
     fn size_at(place: Place<'_>) -> Option<Range> {
         match place {
-            Place::At(shape) => Some(Range { min: 0, max: shape.size_max }),
+            Place::At(shape) => Some(Range {
+                min: 0,
+                max: shape.size_max,
+            }),
             Place::Key => Some(Range::ZERO),
             Place::Nowhere | Place::Lost => None,
         }
@@ -195,10 +239,13 @@ impl<'a> Estimator<'a> {
     }
 
     fn entries_of(&self, expr: &Expr) -> Option<Entries> {
-        self.entries.get(&expr.id).copied().or_else(|| match &expr.kind {
-            Kind::Ident(name) => self.local(name).and_then(|local| local.entries),
-            _ => None,
-        })
+        self.entries
+            .get(&expr.id)
+            .copied()
+            .or_else(|| match &expr.kind {
+                Kind::Ident(name) => self.local(name).and_then(|local| local.entries),
+                _ => None,
+            })
     }
 
     fn note(&mut self, id: Id, size: Option<Range>, entries: Option<Entries>) {
@@ -207,9 +254,18 @@ impl<'a> Estimator<'a> {
     }
 
     fn call(&mut self, expr: &Expr, call: &Call) -> Range {
-        let Meaning::Function { name, overloads, has_target } = self.checked.meaning(expr.id) else { return Range::ZERO };
+        let Meaning::Function {
+            name,
+            overloads,
+            has_target,
+        } = self.checked.meaning(expr.id)
+        else {
+            return Range::ZERO;
+        };
         if *name == "dyn" {
-            let [arg] = call.args.as_slice() else { return Range::ZERO };
+            let [arg] = call.args.as_slice() else {
+                return Range::ZERO;
+            };
             let cost = self.cost(arg).plus(Range::exactly(1));
             let (size, entries) = (self.size(arg), self.entries_of(arg));
             self.note(expr.id, size, entries);
@@ -226,21 +282,39 @@ impl<'a> Estimator<'a> {
             let one = match *name {
                 operator::AND | operator::OR => {
                     let (left, right) = (costs[0], costs[1]);
-                    Estimate { cost: Range { min: left.min, max: left.plus(right).max }, size: None }
+                    Estimate {
+                        cost: Range {
+                            min: left.min,
+                            max: left.plus(right).max,
+                        },
+                        size: None,
+                    }
                 }
                 operator::CONDITIONAL => {
-                    let entries = self.entries_of(args[1]).zip(self.entries_of(args[2])).map(|(a, b)| a.or(b));
+                    let entries = self
+                        .entries_of(args[1])
+                        .zip(self.entries_of(args[2]))
+                        .map(|(a, b)| a.or(b));
                     self.note(expr.id, None, entries);
-                    Estimate { cost: costs[0].plus(costs[1].or(costs[2])), size: Some(infos[1].size.or(infos[2].size)) }
+                    Estimate {
+                        cost: costs[0].plus(costs[1].or(costs[2])),
+                        size: Some(infos[1].size.or(infos[2].size)),
+                    }
                 }
                 _ => {
                     let price = self.price(name, id, &args);
                     if matches!(price, Price::Concat | Price::Append) {
-                        let entries = self.entries_of(args[0]).zip(self.entries_of(args[1])).map(|(a, b)| a.or(b));
+                        let entries = self
+                            .entries_of(args[0])
+                            .zip(self.entries_of(args[1]))
+                            .map(|(a, b)| a.or(b));
                         self.note(expr.id, None, entries);
                     }
                     let estimate = price.estimate(&infos);
-                    Estimate { cost: estimate.cost.plus(all), ..estimate }
+                    Estimate {
+                        cost: estimate.cost.plus(all),
+                        ..estimate
+                    }
                 }
             };
             cost = cost.or(one.cost);
@@ -250,8 +324,13 @@ impl<'a> Estimator<'a> {
             };
             if let "index_list" | "index_map" = *id {
                 size = self.entries_of(args[0]).map(|entries| entries.value);
-                let step = if *id == "index_list" { "@items" } else { "@values" };
-                self.places.insert(expr.id, self.step(self.place(args[0]), step));
+                let step = if *id == "index_list" {
+                    "@items"
+                } else {
+                    "@values"
+                };
+                self.places
+                    .insert(expr.id, self.step(self.place(args[0]), step));
             }
             if size.is_none() {
                 size = self.size(expr);
@@ -265,7 +344,8 @@ impl<'a> Estimator<'a> {
     fn price(&self, name: &str, overload: &str, args: &[&Expr]) -> Price {
         let price = self.environment.price(name, overload);
         let opaque = matches!(args, [a, _] if name == operator::EQUALS && is_cheap(self.checked.type_of(a.id)));
-        let same = matches!(args, [a, b] if self.checked.type_of(a.id) == self.checked.type_of(b.id));
+        let same =
+            matches!(args, [a, b] if self.checked.type_of(a.id) == self.checked.type_of(b.id));
         if opaque && same { Price::Unit } else { price }
     }
 
@@ -274,8 +354,15 @@ impl<'a> Estimator<'a> {
         let item = match self.checked.type_of(expr.id) {
             Type::List(item) => {
                 let place = self.place(expr);
-                let at = if matches!(place, Place::Nowhere) { Place::Nowhere } else { self.step(place, "@items") };
-                Some(((**item).clone(), Self::size_at(at).unwrap_or(Range::UNKNOWN)))
+                let at = if matches!(place, Place::Nowhere) {
+                    Place::Nowhere
+                } else {
+                    self.step(place, "@items")
+                };
+                Some((
+                    (**item).clone(),
+                    Self::size_at(at).unwrap_or(Range::UNKNOWN),
+                ))
             }
             _ => None,
         };
@@ -312,17 +399,30 @@ impl<'a> Estimator<'a> {
 
     fn bind(&mut self, name: &str, value: &Expr) {
         let (place, size, entries) = (self.place(value), self.size(value), self.entries_of(value));
-        self.locals.push(Local { name: name.to_owned(), place, size, entries });
+        self.locals.push(Local {
+            name: name.to_owned(),
+            place,
+            size,
+            entries,
+        });
     }
 
     fn loop_variables(&mut self, fold: &Fold) {
         let entries = self.entries_of(&fold.range);
-        let is_list = entries.map_or_else(|| matches!(self.checked.type_of(fold.range.id), Type::List(_)), |entries| entries.is_list);
+        let is_list = entries.map_or_else(
+            || matches!(self.checked.type_of(fold.range.id), Type::List(_)),
+            |entries| entries.is_list,
+        );
         let place = self.place(&fold.range);
         let (key, value) = (entries.map(|e| e.key), entries.map(|e| e.value));
         let mut push = |name: &str, step: &str, size| {
             let place = self.step(place, step);
-            self.locals.push(Local { name: name.to_owned(), place, size, entries: None });
+            self.locals.push(Local {
+                name: name.to_owned(),
+                place,
+                size,
+                entries: None,
+            });
         };
         let item = if is_list { "@items" } else { "@values" };
         match &fold.var2 {
@@ -348,12 +448,22 @@ impl<'a> Estimator<'a> {
 
 fn is_scalar(t: &Type) -> bool {
     match t {
-        Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint => true,
+        Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint => {
+            true
+        }
         other => other.unwrapped().is_some_and(is_scalar),
     }
 }
 
 /// Values of Kubernetes' own types are compared at the cost of one.
 fn is_cheap(t: &Type) -> bool {
-    matches!(t.name(), "net.IP" | "net.CIDR" | "kubernetes.Quantity" | "kubernetes.Semver" | "kubernetes.URL" | "kubernetes.NamedFormat")
+    matches!(
+        t.name(),
+        "net.IP"
+            | "net.CIDR"
+            | "kubernetes.Quantity"
+            | "kubernetes.Semver"
+            | "kubernetes.URL"
+            | "kubernetes.NamedFormat"
+    )
 }

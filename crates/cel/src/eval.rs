@@ -21,7 +21,10 @@ impl Failure {
     /// A failure that `||` and `&&` may make up for.
     #[must_use]
     pub fn new(message: impl Into<Cow<'static, str>>) -> Self {
-        Self { message: message.into(), is_final: false }
+        Self {
+            message: message.into(),
+            is_final: false,
+        }
     }
 
     pub(crate) fn no_such_overload() -> Self {
@@ -29,7 +32,10 @@ impl Failure {
     }
 
     pub(crate) fn limit() -> Self {
-        Self { message: "operation cancelled: actual cost limit exceeded".into(), is_final: true }
+        Self {
+            message: "operation cancelled: actual cost limit exceeded".into(),
+            is_final: true,
+        }
     }
 
     /// Whether the evaluation was stopped because it reached its limit.
@@ -57,7 +63,11 @@ pub struct Meter {
 
 impl Meter {
     pub(crate) fn new(limit: u64) -> Self {
-        Self { cost: 0, limit, bytes: 0 }
+        Self {
+            cost: 0,
+            limit,
+            bytes: 0,
+        }
     }
 
     pub(crate) fn cost(&self) -> u64 {
@@ -67,12 +77,20 @@ impl Meter {
     /// Counts a cost.
     pub(crate) fn charge(&mut self, cost: u64) -> Result<(), Failure> {
         self.cost = self.cost.saturating_add(cost);
-        if self.cost > self.limit { Err(Failure::limit()) } else { Ok(()) }
+        if self.cost > self.limit {
+            Err(Failure::limit())
+        } else {
+            Ok(())
+        }
     }
 
     /// Refuses work that could not be paid for; what is affordable is charged once it is done.
     pub(crate) fn afford(&mut self, cost: u64) -> Result<(), Failure> {
-        if self.cost.saturating_add(cost) > self.limit { self.charge(cost) } else { Ok(()) }
+        if self.cost.saturating_add(cost) > self.limit {
+            self.charge(cost)
+        } else {
+            Ok(())
+        }
     }
 
     /// Counts memory that is about to be taken.
@@ -81,7 +99,11 @@ impl Meter {
     /// It would be more than an evaluation may take. Kubernetes has no such limit, but no useful expression comes near it.
     pub fn allocate(&mut self, bytes: usize) -> Result<(), Failure> {
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes > BYTES_MAX { Err(Failure::limit()) } else { Ok(()) }
+        if self.bytes > BYTES_MAX {
+            Err(Failure::limit())
+        } else {
+            Ok(())
+        }
     }
 
     /// Counts the memory of so many values that are about to be made.

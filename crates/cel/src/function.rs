@@ -39,13 +39,49 @@ pub struct Functions {
 
 impl Functions {
     /// Declares `name(params…) -> result`.
-    pub fn global(&mut self, name: &'static str, id: &'static str, params: &[Type], result: Type, price: Price, run: Run) {
-        self.declare(name, Overload { id, member: false, params: params.to_vec(), result, price, run });
+    pub fn global(
+        &mut self,
+        name: &'static str,
+        id: &'static str,
+        params: &[Type],
+        result: Type,
+        price: Price,
+        run: Run,
+    ) {
+        self.declare(
+            name,
+            Overload {
+                id,
+                member: false,
+                params: params.to_vec(),
+                result,
+                price,
+                run,
+            },
+        );
     }
 
     /// Declares `params[0].name(params[1]…) -> result`.
-    pub fn member(&mut self, name: &'static str, id: &'static str, params: &[Type], result: Type, price: Price, run: Run) {
-        self.declare(name, Overload { id, member: true, params: params.to_vec(), result, price, run });
+    pub fn member(
+        &mut self,
+        name: &'static str,
+        id: &'static str,
+        params: &[Type],
+        result: Type,
+        price: Price,
+        run: Run,
+    ) {
+        self.declare(
+            name,
+            Overload {
+                id,
+                member: true,
+                params: params.to_vec(),
+                result,
+                price,
+                run,
+            },
+        );
     }
 
     fn declare(&mut self, name: &'static str, overload: Overload) {
@@ -53,6 +89,8 @@ impl Functions {
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<(&'static str, &[Overload])> {
-        self.by_name.get_key_value(name).map(|(name, overloads)| (*name, overloads.as_slice()))
+        self.by_name
+            .get_key_value(name)
+            .map(|(name, overloads)| (*name, overloads.as_slice()))
     }
 }

@@ -29,34 +29,55 @@ pub(crate) struct Lexeme {
 }
 
 /// Longest first, so that the first match is the right one. The words among them are no identifiers.
-const SIGNS: [&str; 24] =
-    ["==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":", "+", "*", "/", "%"];
+const SIGNS: [&str; 24] = [
+    "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!",
+    "?", ":", "+", "*", "/", "%",
+];
 const WORDS: [&str; 4] = ["in", "true", "false", "null"];
 
 /// Splits a text into tokens; what fits none is reported and skipped.
 pub(crate) fn tokens(text: &str, issues: &mut Issues) -> Vec<Lexeme> {
     let chars: Vec<char> = text.chars().collect();
-    let mut lexer = Lexer { chars: &chars, at: 0 };
+    let mut lexer = Lexer {
+        chars: &chars,
+        at: 0,
+    };
     let mut found = Vec::new();
     while lexer.skip_blanks() {
         let begin = lexer.at;
-        let lexeme = |token, end: usize| Lexeme { token, text: chars[begin..end].iter().collect(), at: offset(begin) };
+        let lexeme = |token, end: usize| Lexeme {
+            token,
+            text: chars[begin..end].iter().collect(),
+            at: offset(begin),
+        };
         match lexer.token() {
             Ok(token) => found.push(lexeme(token, lexer.at)),
             Err(end) => {
                 let text: String = chars[begin..end].iter().collect();
-                issues.report(Some(offset(begin)), format!("Syntax error: token recognition error at: '{}'", escaped(&text)));
+                issues.report(
+                    Some(offset(begin)),
+                    format!(
+                        "Syntax error: token recognition error at: '{}'",
+                        escaped(&text)
+                    ),
+                );
                 lexer.at = end;
             }
         }
     }
-    found.push(Lexeme { token: Token::End, text: "<EOF>".into(), at: offset(chars.len()) });
+    found.push(Lexeme {
+        token: Token::End,
+        text: "<EOF>".into(),
+        at: offset(chars.len()),
+    });
     found
 }
 
 /// Line breaks would tear the message apart.
 fn escaped(text: &str) -> String {
-    text.replace('\t', "\\t").replace('\n', "\\n").replace('\r', "\\r")
+    text.replace('\t', "\\t")
+        .replace('\n', "\\n")
+        .replace('\r', "\\r")
 }
 
 fn offset(at: usize) -> Offset {
@@ -94,19 +115,30 @@ impl Lexer<'_> {
         if let Some(token) = self.text_literal()? {
             return Ok(token);
         }
-        let Some(first) = self.peek(0) else { return Ok(Token::End) };
+        let Some(first) = self.peek(0) else {
+            return Ok(Token::End);
+        };
         if first.is_ascii_alphabetic() || first == '_' {
             self.skip_while(|c| c.is_ascii_alphanumeric() || c == '_');
             let text: String = self.chars[begin..self.at].iter().collect();
-            return Ok(WORDS.iter().find(|word| **word == text).map_or(Token::Identifier, |word| Token::Sign(word)));
+            return Ok(WORDS
+                .iter()
+                .find(|word| **word == text)
+                .map_or(Token::Identifier, |word| Token::Sign(word)));
         }
-        if first.is_ascii_digit() || (first == '.' && self.peek(1).is_some_and(|c| c.is_ascii_digit())) {
+        if first.is_ascii_digit()
+            || (first == '.' && self.peek(1).is_some_and(|c| c.is_ascii_digit()))
+        {
             return Ok(self.number());
         }
         if first == '`' {
             return self.escaped_identifier();
         }
-        let sign = SIGNS.iter().find(|sign| sign.chars().enumerate().all(|(i, c)| self.peek(i) == Some(c)));
+        let sign = SIGNS.iter().find(|sign| {
+            sign.chars()
+                .enumerate()
+                .all(|(i, c)| self.peek(i) == Some(c))
+        });
         match sign {
             Some(sign) => {
                 self.at += sign.len();
@@ -126,7 +158,10 @@ impl Lexer<'_> {
 
     fn number(&mut self) -> Token {
         let digits = |c: char| c.is_ascii_digit();
-        if self.peek(0) == Some('0') && self.peek(1) == Some('x') && self.peek(2).is_some_and(|c| c.is_ascii_hexdigit()) {
+        if self.peek(0) == Some('0')
+            && self.peek(1) == Some('x')
+            && self.peek(2).is_some_and(|c| c.is_ascii_hexdigit())
+        {
             self.at += 2;
             self.skip_while(|c| c.is_ascii_hexdigit());
             return self.uint_or_int();
@@ -146,7 +181,11 @@ impl Lexer<'_> {
                 token = Token::Float;
             }
         }
-        if token == Token::Int { self.uint_or_int() } else { token }
+        if token == Token::Int {
+            self.uint_or_int()
+        } else {
+            token
+        }
     }
 
     fn uint_or_int(&mut self) -> Token {
@@ -176,7 +215,9 @@ impl Lexer<'_> {
         let bytes = matches!(self.peek(0), Some('b' | 'B'));
         let raw = matches!(self.peek(usize::from(bytes)), Some('r' | 'R'));
         let prefix = usize::from(bytes) + usize::from(raw);
-        let Some(quote @ ('"' | '\'')) = self.peek(prefix) else { return Ok(None) };
+        let Some(quote @ ('"' | '\'')) = self.peek(prefix) else {
+            return Ok(None);
+        };
         let open = begin + prefix;
         let tripled = (0..3).all(|i| self.chars.get(open + i) == Some(&quote));
         if tripled && let Some(end) = end_of_triple(self.chars, open + 3, quote, raw) {
@@ -219,7 +260,9 @@ fn end_of_triple(chars: &[char], mut at: usize, quote: char, raw: bool) -> Optio
 }
 
 fn end_of_escape(chars: &[char], at: usize) -> Result<usize, usize> {
-    let fits = |n: usize, ok: fn(char) -> bool| match (0..n).find(|i| !chars.get(at + 2 + i).copied().is_some_and(ok)) {
+    let fits = |n: usize, ok: fn(char) -> bool| match (0..n)
+        .find(|i| !chars.get(at + 2 + i).copied().is_some_and(ok))
+    {
         None => Ok(at + 2 + n),
         Some(wrong) => Err((at + 3 + wrong).min(chars.len())),
     };

@@ -8,7 +8,8 @@ use crate::{
 };
 
 /// Makes the tree for a call.
-pub(crate) type Expand = for<'a, 'p> fn(&mut Maker<'a, 'p>, Option<Expr>, Vec<Expr>) -> Result<Expr, Stop>;
+pub(crate) type Expand =
+    for<'a, 'p> fn(&mut Maker<'a, 'p>, Option<Expr>, Vec<Expr>) -> Result<Expr, Stop>;
 
 /// The macro for a call, if it is that of one.
 pub(crate) fn find(function: &str, has_target: bool, args: usize) -> Option<Expand> {
@@ -16,17 +17,33 @@ pub(crate) fn find(function: &str, has_target: bool, args: usize) -> Option<Expa
         return (function == "has" && args == 1).then_some(has as Expand);
     }
     Some(match (function, args) {
-        ("all", 2) => |make, range, args| quantifier(make, Quantifier::All, range, args, Variables::One),
-        ("exists", 2) => |make, range, args| quantifier(make, Quantifier::Exists, range, args, Variables::One),
-        ("exists_one", 2) => |make, range, args| quantifier(make, Quantifier::One, range, args, Variables::One),
-        ("all", 3) => |make, range, args| quantifier(make, Quantifier::All, range, args, Variables::Two),
-        ("exists", 3) => |make, range, args| quantifier(make, Quantifier::Exists, range, args, Variables::Two),
-        ("exists_one" | "existsOne", 3) => |make, range, args| quantifier(make, Quantifier::One, range, args, Variables::Two),
+        ("all", 2) => {
+            |make, range, args| quantifier(make, Quantifier::All, range, args, Variables::One)
+        }
+        ("exists", 2) => {
+            |make, range, args| quantifier(make, Quantifier::Exists, range, args, Variables::One)
+        }
+        ("exists_one", 2) => {
+            |make, range, args| quantifier(make, Quantifier::One, range, args, Variables::One)
+        }
+        ("all", 3) => {
+            |make, range, args| quantifier(make, Quantifier::All, range, args, Variables::Two)
+        }
+        ("exists", 3) => {
+            |make, range, args| quantifier(make, Quantifier::Exists, range, args, Variables::Two)
+        }
+        ("exists_one" | "existsOne", 3) => {
+            |make, range, args| quantifier(make, Quantifier::One, range, args, Variables::Two)
+        }
         ("map", 2 | 3) => map,
         ("filter", 2) => filter,
-        ("transformList", 3 | 4) => |make, range, args| transform(make, Transform::List, range, args),
+        ("transformList", 3 | 4) => {
+            |make, range, args| transform(make, Transform::List, range, args)
+        }
         ("transformMap", 3 | 4) => |make, range, args| transform(make, Transform::Map, range, args),
-        ("transformMapEntry", 3 | 4) => |make, range, args| transform(make, Transform::Entry, range, args),
+        ("transformMapEntry", 3 | 4) => {
+            |make, range, args| transform(make, Transform::Entry, range, args)
+        }
         ("optMap", 2) => |make, target, args| with_value(make, target, args, Wrap::Yes),
         ("optFlatMap", 2) => |make, target, args| with_value(make, target, args, Wrap::No),
         ("sortBy", 2) => sort_by,
@@ -77,7 +94,10 @@ fn is_accumulator(name: &str) -> bool {
 fn has(make: &mut Maker<'_, '_>, _: Option<Expr>, args: Vec<Expr>) -> Result<Expr, Stop> {
     let [argument] = <[Expr; 1]>::try_from(args).expect("found by its number of arguments");
     match argument.kind {
-        Kind::Select(select) if !select.test => make.make(Kind::Select(Select { test: true, ..select })),
+        Kind::Select(select) if !select.test => make.make(Kind::Select(Select {
+            test: true,
+            ..select
+        })),
         _ => make.refuse(&argument, "invalid argument to has() macro"),
     }
 }
@@ -90,10 +110,29 @@ struct Parts {
     result: Expr,
 }
 
-fn fold(make: &mut Maker<'_, '_>, range: Option<Expr>, (var, var2): (String, Option<String>), parts: Parts) -> Result<Expr, Stop> {
+fn fold(
+    make: &mut Maker<'_, '_>,
+    range: Option<Expr>,
+    (var, var2): (String, Option<String>),
+    parts: Parts,
+) -> Result<Expr, Stop> {
     let range = range.expect("found by having a target");
-    let Parts { init, condition, step, result } = parts;
-    make.make(Kind::Fold(Box::new(Fold { range, var, var2, accumulator: ACCUMULATOR.into(), init, condition, step, result })))
+    let Parts {
+        init,
+        condition,
+        step,
+        result,
+    } = parts;
+    make.make(Kind::Fold(Box::new(Fold {
+        range,
+        var,
+        var2,
+        accumulator: ACCUMULATOR.into(),
+        init,
+        condition,
+        step,
+        result,
+    })))
 }
 
 /// The names of the loop variables among the first arguments, which are taken away.
@@ -104,13 +143,19 @@ fn variables(
     no_name: &str,
 ) -> Result<Result<(String, Option<String>), Expr>, Stop> {
     let first = args.remove(0);
-    let Some(name) = name_of(&first) else { return Ok(Err(make.refuse(&first, no_name)?)) };
+    let Some(name) = name_of(&first) else {
+        return Ok(Err(make.refuse(&first, no_name)?));
+    };
     let mut names = (name.to_owned(), None);
     if count == Variables::Two {
         let second = args.remove(0);
-        let Some(name) = name_of(&second) else { return Ok(Err(make.refuse(&second, no_name)?)) };
+        let Some(name) = name_of(&second) else {
+            return Ok(Err(make.refuse(&second, no_name)?));
+        };
         if name == names.0 {
-            return Ok(Err(make.refuse(&second, format!("duplicate variable name: {name}"))?));
+            return Ok(Err(
+                make.refuse(&second, format!("duplicate variable name: {name}"))?
+            ));
         }
         if is_accumulator(name) {
             return Ok(Err(make.refuse(&second, OVERWRITES)?));
@@ -153,7 +198,10 @@ fn quantifier(
             }
         }
         Quantifier::One => {
-            let (one, single) = (make.literal(Literal::Int(1))?, make.literal(Literal::Int(1))?);
+            let (one, single) = (
+                make.literal(Literal::Int(1))?,
+                make.literal(Literal::Int(1))?,
+            );
             let more = make.call(operator::ADD, vec![so_far, one])?;
             let counted = make.accumulator()?;
             Parts {
@@ -176,7 +224,12 @@ fn append(make: &mut Maker<'_, '_>, value: Expr, filter: Option<Expr>) -> Result
     gather(make, init, longer, filter)
 }
 
-fn gather(make: &mut Maker<'_, '_>, init: Expr, longer: Expr, filter: Option<Expr>) -> Result<Parts, Stop> {
+fn gather(
+    make: &mut Maker<'_, '_>,
+    init: Expr,
+    longer: Expr,
+    filter: Option<Expr>,
+) -> Result<Parts, Stop> {
     let step = match filter {
         None => longer,
         Some(filter) => {
@@ -184,11 +237,21 @@ fn gather(make: &mut Maker<'_, '_>, init: Expr, longer: Expr, filter: Option<Exp
             make.call(operator::CONDITIONAL, vec![filter, longer, same])?
         }
     };
-    Ok(Parts { init, condition: make.literal(Literal::Bool(true))?, step, result: make.accumulator()? })
+    Ok(Parts {
+        init,
+        condition: make.literal(Literal::Bool(true))?,
+        step,
+        result: make.accumulator()?,
+    })
 }
 
 fn map(make: &mut Maker<'_, '_>, range: Option<Expr>, mut args: Vec<Expr>) -> Result<Expr, Stop> {
-    let names = match variables(make, &mut args, Variables::One, "argument is not an identifier")? {
+    let names = match variables(
+        make,
+        &mut args,
+        Variables::One,
+        "argument is not an identifier",
+    )? {
         Ok(names) => names,
         Err(refused) => return Ok(refused),
     };
@@ -197,9 +260,18 @@ fn map(make: &mut Maker<'_, '_>, range: Option<Expr>, mut args: Vec<Expr>) -> Re
     fold(make, range, names, parts)
 }
 
-fn filter(make: &mut Maker<'_, '_>, range: Option<Expr>, mut args: Vec<Expr>) -> Result<Expr, Stop> {
+fn filter(
+    make: &mut Maker<'_, '_>,
+    range: Option<Expr>,
+    mut args: Vec<Expr>,
+) -> Result<Expr, Stop> {
     let item = args[0].clone();
-    let names = match variables(make, &mut args, Variables::One, "argument is not an identifier")? {
+    let names = match variables(
+        make,
+        &mut args,
+        Variables::One,
+        "argument is not an identifier",
+    )? {
         Ok(names) => names,
         Err(refused) => return Ok(refused),
     };
@@ -207,8 +279,18 @@ fn filter(make: &mut Maker<'_, '_>, range: Option<Expr>, mut args: Vec<Expr>) ->
     fold(make, range, names, parts)
 }
 
-fn transform(make: &mut Maker<'_, '_>, kind: Transform, range: Option<Expr>, mut args: Vec<Expr>) -> Result<Expr, Stop> {
-    let names = match variables(make, &mut args, Variables::Two, "argument must be a simple name")? {
+fn transform(
+    make: &mut Maker<'_, '_>,
+    kind: Transform,
+    range: Option<Expr>,
+    mut args: Vec<Expr>,
+) -> Result<Expr, Stop> {
+    let names = match variables(
+        make,
+        &mut args,
+        Variables::Two,
+        "argument must be a simple name",
+    )? {
         Ok(names) => names,
         Err(refused) => return Ok(refused),
     };
@@ -235,19 +317,46 @@ fn bind(make: &mut Maker<'_, '_>, name: &str, value: Expr, result: Expr) -> Resu
     let condition = make.literal(Literal::Bool(false))?;
     let step = make.ident(name)?;
     let (var, accumulator) = ("#unused".to_owned(), name.to_owned());
-    make.make(Kind::Fold(Box::new(Fold { range, var, var2: None, accumulator, init: value, condition, step, result })))
+    make.make(Kind::Fold(Box::new(Fold {
+        range,
+        var,
+        var2: None,
+        accumulator,
+        init: value,
+        condition,
+        step,
+        result,
+    })))
 }
 
 /// `target.hasValue() ? …target.value()… : optional.none()`.
-fn with_value(make: &mut Maker<'_, '_>, target: Option<Expr>, mut args: Vec<Expr>, wrap: Wrap) -> Result<Expr, Stop> {
+fn with_value(
+    make: &mut Maker<'_, '_>,
+    target: Option<Expr>,
+    mut args: Vec<Expr>,
+    wrap: Wrap,
+) -> Result<Expr, Stop> {
     let target = target.expect("found by having a target");
     let Some(name) = name_of(&args[0]).map(str::to_owned) else {
-        let function = if wrap == Wrap::Yes { "optMap" } else { "optFlatMap" };
-        return make.refuse(&args[0], format!("{function}() variable name must be a simple identifier"));
+        let function = if wrap == Wrap::Yes {
+            "optMap"
+        } else {
+            "optFlatMap"
+        };
+        return make.refuse(
+            &args[0],
+            format!("{function}() variable name must be a simple identifier"),
+        );
     };
     let result = args.pop().expect("found by its number of arguments");
     let again = make.copy(&target)?;
-    let member = |function: &str, target| Kind::Call(Call { function: function.into(), target: Some(Box::new(target)), args: Vec::new() });
+    let member = |function: &str, target| {
+        Kind::Call(Call {
+            function: function.into(),
+            target: Some(Box::new(target)),
+            args: Vec::new(),
+        })
+    };
     let test = make.make(member("hasValue", target))?;
     let value = make.make(member("value", again))?;
     let mut bound = bind(make, &name, value, result)?;
@@ -262,13 +371,19 @@ fn with_value(make: &mut Maker<'_, '_>, target: Option<Expr>, mut args: Vec<Expr
 fn sort_by(make: &mut Maker<'_, '_>, target: Option<Expr>, args: Vec<Expr>) -> Result<Expr, Stop> {
     const INPUT: &str = "@__sortBy_input__";
     let target = target.expect("found by having a target");
-    if matches!(target.kind, Kind::Literal(_) | Kind::Map(_) | Kind::Message(_)) {
+    if matches!(
+        target.kind,
+        Kind::Literal(_) | Kind::Map(_) | Kind::Message(_)
+    ) {
         return make.refuse(&target, "sortBy can only be applied to a list, identifier, comprehension, call or select expression");
     }
     let input = make.ident(INPUT)?;
     let keys = map(make, Some(input), args)?;
     let input = make.ident(INPUT)?;
-    let sorted =
-        make.make(Kind::Call(Call { function: "@sortByAssociatedKeys".into(), target: Some(Box::new(input)), args: vec![keys] }))?;
+    let sorted = make.make(Kind::Call(Call {
+        function: "@sortByAssociatedKeys".into(),
+        target: Some(Box::new(input)),
+        args: vec![keys],
+    }))?;
     bind(make, INPUT, target, sorted)
 }

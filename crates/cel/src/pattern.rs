@@ -35,7 +35,9 @@ impl Pattern {
     /// Whether the pattern is found in `text`; a broken pattern is found nowhere.
     #[must_use]
     pub fn is_match(&self, text: &str) -> bool {
-        self.compiled.as_ref().is_ok_and(|regex| regex.is_match(text))
+        self.compiled
+            .as_ref()
+            .is_ok_and(|regex| regex.is_match(text))
     }
 }
 
@@ -50,7 +52,10 @@ pub(crate) fn compile(source: &str) -> Result<Regex, String> {
 /// Like [`compile`], for a pattern that may take only so much memory.
 pub(crate) fn compile_within(source: &str, bytes_max: usize) -> Result<Regex, String> {
     let translated = Translation::of(source).map_err(|e| format!("error parsing regexp: {e}"))?;
-    RegexBuilder::new(&translated).size_limit(bytes_max).build().map_err(|e| format!("error parsing regexp: {}", in_go(source, &e)))
+    RegexBuilder::new(&translated)
+        .size_limit(bytes_max)
+        .build()
+        .map_err(|e| format!("error parsing regexp: {}", in_go(source, &e)))
 }
 
 /// The error as Go words it, as far as the two engines draw the same line.
@@ -62,19 +67,33 @@ fn in_go(source: &str, error: &regex::Error) -> String {
         ("unopened group", "unexpected )"),
         ("look-around", "invalid or unsupported Perl syntax"),
         ("flag", "invalid or unsupported Perl syntax"),
-        ("invalid character class range", "invalid character class range"),
-        ("Unicode property not found", "invalid character class range"),
+        (
+            "invalid character class range",
+            "invalid character class range",
+        ),
+        (
+            "Unicode property not found",
+            "invalid character class range",
+        ),
         ("capture group name", "invalid named capture"),
         ("exceeds size limit", "expression too large"),
     ];
     let quoted = |at: &str| format!("`{at}`");
     if text.contains("repetition operator missing expression") {
-        let operator = source.find(['*', '+', '?', '{']).map_or("", |at| &source[at..=at]);
-        return format!("missing argument to repetition operator: {}", quoted(operator));
+        let operator = source
+            .find(['*', '+', '?', '{'])
+            .map_or("", |at| &source[at..=at]);
+        return format!(
+            "missing argument to repetition operator: {}",
+            quoted(operator)
+        );
     }
     match known.iter().find(|(ours, _)| text.contains(ours)) {
         Some((_, "missing closing ]")) => {
-            format!("missing closing ]: {}", quoted(source.rfind('[').map_or(source, |at| &source[at..])))
+            format!(
+                "missing closing ]: {}",
+                quoted(source.rfind('[').map_or(source, |at| &source[at..]))
+            )
         }
         Some((_, go)) => format!("{go}: {}", quoted(source)),
         None => format!("invalid or unsupported Perl syntax: {}", quoted(source)),
@@ -92,7 +111,12 @@ struct Translation<'a> {
 
 impl<'a> Translation<'a> {
     fn of(source: &'a str) -> Result<String, String> {
-        let mut t = Self { source, at: 0, out: String::with_capacity(source.len() + 8), in_class: false };
+        let mut t = Self {
+            source,
+            at: 0,
+            out: String::with_capacity(source.len() + 8),
+            in_class: false,
+        };
         while let Some(c) = t.next() {
             match c {
                 '\\' => t.escape()?,
@@ -149,7 +173,9 @@ impl<'a> Translation<'a> {
     }
 
     fn escape(&mut self) -> Result<(), String> {
-        let Some(c) = self.next() else { return Err("trailing backslash at end of expression: ``".into()) };
+        let Some(c) = self.next() else {
+            return Err("trailing backslash at end of expression: ``".into());
+        };
         match c {
             'd' => self.ascii("0-9", false),
             'D' => self.ascii("0-9", true),
@@ -162,7 +188,9 @@ impl<'a> Translation<'a> {
             '<' | '>' => self.out.push(c),
             'a' | 'f' | 'n' | 'r' | 't' | 'v' | 'x' | 'p' | 'P' => self.out.extend(['\\', c]),
             'A' | 'z' | 'B' if !self.in_class => self.out.extend(['\\', c]),
-            c if c.is_ascii_alphanumeric() => return Err(format!("invalid escape sequence: `\\{c}`")),
+            c if c.is_ascii_alphanumeric() => {
+                return Err(format!("invalid escape sequence: `\\{c}`"));
+            }
             c => {
                 if c.is_ascii() {
                     self.out.push('\\');
@@ -192,14 +220,19 @@ impl<'a> Translation<'a> {
 
     /// `{n,m}`, or a plain brace when it is no repetition.
     fn repeat(&mut self) -> Result<(), String> {
-        let bounds = self.rest().split_once('}').map(|(inside, _)| inside).filter(|i| is_repetition(i));
+        let bounds = self
+            .rest()
+            .split_once('}')
+            .map(|(inside, _)| inside)
+            .filter(|i| is_repetition(i));
         let Some(inside) = bounds else {
             self.out.push_str("\\{");
             return Ok(());
         };
         let too_many = |n: &str| !n.is_empty() && n.parse::<u32>().map_or(true, |n| n > REPEAT_MAX);
         let (low, high) = inside.split_once(',').unwrap_or((inside, ""));
-        let reversed = matches!((low.parse::<u32>(), high.parse::<u32>()), (Ok(low), Ok(high)) if low > high);
+        let reversed =
+            matches!((low.parse::<u32>(), high.parse::<u32>()), (Ok(low), Ok(high)) if low > high);
         if too_many(low) || too_many(high) || reversed {
             return Err(format!("invalid repeat count: `{{{inside}}}`"));
         }
@@ -256,9 +289,18 @@ mod tests {
             ("a{2,1}", "invalid repeat count: `{2,1}`"),
             ("a\\", "trailing backslash at end of expression: ``"),
         ] {
-            assert_eq!(Pattern::new(pattern.into()).problem(), Some(format!("error parsing regexp: {problem}").as_str()), "{pattern}");
+            assert_eq!(
+                Pattern::new(pattern.into()).problem(),
+                Some(format!("error parsing regexp: {problem}").as_str()),
+                "{pattern}"
+            );
         }
         assert!(Pattern::new("(?=a)".into()).problem().is_some());
-        assert!(Pattern::new("((a{900}){900}){900}".into()).problem().is_some(), "a huge program is refused");
+        assert!(
+            Pattern::new("((a{900}){900}){900}".into())
+                .problem()
+                .is_some(),
+            "a huge program is refused"
+        );
     }
 }

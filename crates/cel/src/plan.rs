@@ -102,17 +102,33 @@ pub(crate) struct Fold {
 #[derive(Clone, Debug)]
 pub(crate) enum Gather {
     /// A value that every round replaces.
-    Reduce { init: Node, condition: Node, step: Node, result: Node },
+    Reduce {
+        init: Node,
+        condition: Node,
+        step: Node,
+        result: Node,
+    },
     /// A list that grows.
     List { filter: Option<Node>, value: Node },
     /// A map that grows by the loop variable and a value, or by the entries of a map.
-    Map { filter: Option<Node>, key: bool, value: Node },
+    Map {
+        filter: Option<Node>,
+        key: bool,
+        value: Node,
+    },
 }
 
 impl Node {
     /// Whether it names a part of a variable or value. Cost rules treat these differently.
     pub(crate) fn is_attribute(&self) -> bool {
-        matches!(self, Self::Variable(_) | Self::Local(_) | Self::Select { .. } | Self::Index { .. } | Self::Conditional(_))
+        matches!(
+            self,
+            Self::Variable(_)
+                | Self::Local(_)
+                | Self::Select { .. }
+                | Self::Index { .. }
+                | Self::Conditional(_)
+        )
     }
 }
 
@@ -134,9 +150,17 @@ impl Plan {
 /// # Errors
 /// Why no program can be made of the expression.
 pub(crate) fn plan(checked: &Checked, environment: &Environment) -> Result<Plan, String> {
-    let mut planner = Planner { checked, environment, locals: Vec::new(), used: BTreeSet::new() };
+    let mut planner = Planner {
+        checked,
+        environment,
+        locals: Vec::new(),
+        used: BTreeSet::new(),
+    };
     let root = planner.node(&checked.parsed.expr)?;
-    Ok(Plan { root: Arc::new(root), used: Arc::new(planner.used) })
+    Ok(Plan {
+        root: Arc::new(root),
+        used: Arc::new(planner.used),
+    })
 }
 
 struct Planner<'a> {
@@ -156,19 +180,38 @@ impl Planner<'_> {
                 if let Meaning::Name(name) = self.checked.meaning(expr.id) {
                     return self.name(expr, name);
                 }
-                let (operand, field) = (Box::new(self.node(&select.operand)?), select.field.as_str().into());
-                if select.test { Node::Test { operand, field } } else { Node::Select { operand, field, optional: false } }
+                let (operand, field) = (
+                    Box::new(self.node(&select.operand)?),
+                    select.field.as_str().into(),
+                );
+                if select.test {
+                    Node::Test { operand, field }
+                } else {
+                    Node::Select {
+                        operand,
+                        field,
+                        optional: false,
+                    }
+                }
             }
             Kind::Call(call) => self.call(expr, call)?,
             Kind::List(items) => {
-                let items: Vec<(Node, bool)> =
-                    items.iter().map(|item| Ok((self.node(&item.value)?, item.optional))).collect::<Result<_, String>>()?;
+                let items: Vec<(Node, bool)> = items
+                    .iter()
+                    .map(|item| Ok((self.node(&item.value)?, item.optional)))
+                    .collect::<Result<_, String>>()?;
                 constant_list(&items).map_or(Node::List(items), Node::Constant)
             }
             Kind::Map(entries) => {
                 let entries: Vec<(Node, Node, bool)> = entries
                     .iter()
-                    .map(|entry| Ok((self.node(&entry.key)?, self.node(&entry.value)?, entry.optional)))
+                    .map(|entry| {
+                        Ok((
+                            self.node(&entry.key)?,
+                            self.node(&entry.value)?,
+                            entry.optional,
+                        ))
+                    })
                     .collect::<Result<_, String>>()?;
                 constant_map(&entries).map_or(Node::Map(entries), Node::Constant)
             }
@@ -202,11 +245,20 @@ impl Planner<'_> {
     }
 
     fn call(&mut self, expr: &Expr, call: &Call) -> Result<Node, String> {
-        let Meaning::Function { name, overloads, has_target } = self.checked.meaning(expr.id) else {
+        let Meaning::Function {
+            name,
+            overloads,
+            has_target,
+        } = self.checked.meaning(expr.id)
+        else {
             return Err(format!("no such overload: {}", call.function));
         };
         let target = call.target.as_deref().filter(|_| *has_target);
-        let mut args: Vec<Node> = target.into_iter().chain(&call.args).map(|arg| self.node(arg)).collect::<Result<_, _>>()?;
+        let mut args: Vec<Node> = target
+            .into_iter()
+            .chain(&call.args)
+            .map(|arg| self.node(arg))
+            .collect::<Result<_, _>>()?;
         let optional = matches!(*name, operator::OPTIONAL_INDEX | operator::OPTIONAL_SELECT);
         match (*name, args.len()) {
             (operator::AND, 2) => return Ok(Node::And(pair(&mut args))),
@@ -217,23 +269,46 @@ impl Planner<'_> {
                 return Ok(Node::Conditional(Box::new([condition, yes, no])));
             }
             (operator::EQUALS | operator::NOT_EQUALS, 2) => {
-                return Ok(Node::Equal { sides: pair(&mut args), negated: *name == operator::NOT_EQUALS });
+                return Ok(Node::Equal {
+                    sides: pair(&mut args),
+                    negated: *name == operator::NOT_EQUALS,
+                });
             }
-            ("or" | "orValue", 2) => return Ok(Node::Otherwise { sides: pair(&mut args), unwrap: *name == "orValue" }),
-            (operator::NOT_STRICTLY_FALSE, 1) => return Ok(Node::NotStrictlyFalse(Box::new(args.remove(0)))),
+            ("or" | "orValue", 2) => {
+                return Ok(Node::Otherwise {
+                    sides: pair(&mut args),
+                    unwrap: *name == "orValue",
+                });
+            }
+            (operator::NOT_STRICTLY_FALSE, 1) => {
+                return Ok(Node::NotStrictlyFalse(Box::new(args.remove(0))));
+            }
             (operator::INDEX | operator::OPTIONAL_INDEX | operator::OPTIONAL_SELECT, 2) => {
                 let [operand, index] = *pair(&mut args);
-                if let (operator::OPTIONAL_SELECT, Node::Constant(Value::String(field))) = (*name, &index) {
-                    return Ok(Node::Select { operand: Box::new(operand), field: (**field).into(), optional });
+                if let (operator::OPTIONAL_SELECT, Node::Constant(Value::String(field))) =
+                    (*name, &index)
+                {
+                    return Ok(Node::Select {
+                        operand: Box::new(operand),
+                        field: (**field).into(),
+                        optional,
+                    });
                 }
-                return Ok(Node::Index { operand: Box::new(operand), index: Box::new(index), optional });
+                return Ok(Node::Index {
+                    operand: Box::new(operand),
+                    index: Box::new(index),
+                    optional,
+                });
             }
             (operator::IN, 2) if matches!(overloads.as_slice(), ["in_list"]) => {
                 if let Some(set) = constant_set(&args[1]) {
                     if set.is_empty() {
                         return Ok(Node::Constant(Value::Bool(false)));
                     }
-                    return Ok(Node::Member { value: Box::new(args.remove(0)), set: Arc::new(set) });
+                    return Ok(Node::Member {
+                        value: Box::new(args.remove(0)),
+                        set: Arc::new(set),
+                    });
                 }
             }
             _ => {}
@@ -241,23 +316,50 @@ impl Planner<'_> {
         self.invocation(name, overloads, args)
     }
 
-    fn invocation(&self, name: &'static str, fitting: &[&'static str], args: Vec<Node>) -> Result<Node, String> {
-        let (_, all) = self.environment.functions().find(name).expect("the checker found it");
-        let overloads: Vec<Overload> = all.iter().filter(|o| fitting.contains(&o.id)).cloned().collect();
+    fn invocation(
+        &self,
+        name: &'static str,
+        fitting: &[&'static str],
+        args: Vec<Node>,
+    ) -> Result<Node, String> {
+        let (_, all) = self
+            .environment
+            .functions()
+            .find(name)
+            .expect("the checker found it");
+        let overloads: Vec<Overload> = all
+            .iter()
+            .filter(|o| fitting.contains(&o.id))
+            .cloned()
+            .collect();
         let pattern = match (name, args.get(1)) {
-            ("matches" | "find" | "findAll", Some(Node::Constant(Value::String(source)))) => Some(Arc::new(regex::compile(source)?)),
+            ("matches" | "find" | "findAll", Some(Node::Constant(Value::String(source)))) => {
+                Some(Arc::new(regex::compile(source)?))
+            }
             _ => None,
         };
         if let (true, [Node::Constant(value)]) = (is_conversion(name), args.as_slice()) {
-            let fits = overloads.iter().find(|o| crate::run::accepts(&o.params[0], value));
-            let computed = fits.map(|o| (o.run)(&mut Meter::new(u64::MAX), std::slice::from_ref(value)));
+            let fits = overloads
+                .iter()
+                .find(|o| crate::run::accepts(&o.params[0], value));
+            let computed =
+                fits.map(|o| (o.run)(&mut Meter::new(u64::MAX), std::slice::from_ref(value)));
             match computed {
                 Some(Ok(value)) => return Ok(Node::Constant(value)),
                 Some(Err(failure)) => return Err(failure.to_string()),
-                None => return Err(crate::run::no_such_overload(name, std::slice::from_ref(value)).to_string()),
+                None => {
+                    return Err(
+                        crate::run::no_such_overload(name, std::slice::from_ref(value)).to_string(),
+                    );
+                }
             }
         }
-        Ok(Node::Call(Box::new(Invocation { name, overloads, args, pattern })))
+        Ok(Node::Call(Box::new(Invocation {
+            name,
+            overloads,
+            args,
+            pattern,
+        })))
     }
 
     fn fold(&mut self, fold: &ast::Fold) -> Result<Node, String> {
@@ -265,13 +367,28 @@ impl Planner<'_> {
         let two = fold.var2.is_some();
         let outside = self.locals.len();
         let gather = match growth(fold) {
-            Some(Growth { filter, args, is_map }) => {
+            Some(Growth {
+                filter,
+                args,
+                is_map,
+            }) => {
                 // The accumulator cannot be named by what the expression says, so it needs no place.
                 self.locals.push(fold.var.clone());
                 self.locals.extend(fold.var2.clone());
                 let filter = filter.map(|filter| self.node(filter)).transpose()?;
-                let value = self.node(args.last().expect("a growing list or map grows by something"))?;
-                if is_map { Gather::Map { filter, key: args.len() == 2, value } } else { Gather::List { filter, value } }
+                let value = self.node(
+                    args.last()
+                        .expect("a growing list or map grows by something"),
+                )?;
+                if is_map {
+                    Gather::Map {
+                        filter,
+                        key: args.len() == 2,
+                        value,
+                    }
+                } else {
+                    Gather::List { filter, value }
+                }
             }
             None => {
                 let init = self.node(&fold.init)?;
@@ -280,7 +397,12 @@ impl Planner<'_> {
                 self.locals.extend(fold.var2.clone());
                 let (condition, step) = (self.node(&fold.condition)?, self.node(&fold.step)?);
                 self.locals.truncate(outside + 1);
-                Gather::Reduce { init, condition, step, result: self.node(&fold.result)? }
+                Gather::Reduce {
+                    init,
+                    condition,
+                    step,
+                    result: self.node(&fold.result)?,
+                }
             }
         };
         self.locals.truncate(outside);
@@ -298,20 +420,34 @@ struct Growth<'a> {
 
 /// The loops of `map`, `filter` and the like: `accumulator + [value]`, perhaps under a condition.
 fn growth(fold: &ast::Fold) -> Option<Growth<'_>> {
-    if fold.accumulator != ast::ACCUMULATOR || !matches!(fold.init.kind, Kind::List(_) | Kind::Map(_)) {
+    if fold.accumulator != ast::ACCUMULATOR
+        || !matches!(fold.init.kind, Kind::List(_) | Kind::Map(_))
+    {
         return None;
     }
     let (filter, step) = match &fold.step.kind {
-        Kind::Call(Call { function, args, .. }) if function == operator::CONDITIONAL => (Some(&args[0]), &args[1]),
+        Kind::Call(Call { function, args, .. }) if function == operator::CONDITIONAL => {
+            (Some(&args[0]), &args[1])
+        }
         _ => (None, &fold.step),
     };
-    let Kind::Call(Call { function, args, .. }) = &step.kind else { return None };
+    let Kind::Call(Call { function, args, .. }) = &step.kind else {
+        return None;
+    };
     match function.as_str() {
         operator::ADD => match &args[1].kind {
-            Kind::List(items) => Some(Growth { filter, args: vec![&items.first()?.value], is_map: false }),
+            Kind::List(items) => Some(Growth {
+                filter,
+                args: vec![&items.first()?.value],
+                is_map: false,
+            }),
             _ => None,
         },
-        operator::MAP_INSERT => Some(Growth { filter, args: args[1..].iter().collect(), is_map: true }),
+        operator::MAP_INSERT => Some(Growth {
+            filter,
+            args: args[1..].iter().collect(),
+            is_map: true,
+        }),
         _ => None,
     }
 }
@@ -323,7 +459,19 @@ fn pair(args: &mut Vec<Node>) -> Box<[Node; 2]> {
 }
 
 fn is_conversion(name: &str) -> bool {
-    matches!(name, "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "type" | "uint")
+    matches!(
+        name,
+        "bool"
+            | "bytes"
+            | "double"
+            | "duration"
+            | "dyn"
+            | "int"
+            | "string"
+            | "timestamp"
+            | "type"
+            | "uint"
+    )
 }
 
 fn constant(literal: &Literal) -> Value<'static> {
@@ -343,20 +491,38 @@ fn constant_list(items: &[(Node, bool)]) -> Option<Value<'static>> {
         Node::Constant(value) if !optional => Some(value.clone()),
         _ => None,
     };
-    items.iter().map(value).collect::<Option<Vec<_>>>().map(Value::list)
+    items
+        .iter()
+        .map(value)
+        .collect::<Option<Vec<_>>>()
+        .map(Value::list)
 }
 
 fn constant_map(entries: &[(Node, Node, bool)]) -> Option<Value<'static>> {
     let entry = |(key, value, optional): &(Node, Node, bool)| match (key, value) {
-        (Node::Constant(key), Node::Constant(value)) if !optional => Some((key.key()?, value.clone())),
+        (Node::Constant(key), Node::Constant(value)) if !optional => {
+            Some((key.key()?, value.clone()))
+        }
         _ => None,
     };
-    entries.iter().map(entry).collect::<Option<_>>().map(|entries| Value::Map(Map::Made(Arc::new(entries))))
+    entries
+        .iter()
+        .map(entry)
+        .collect::<Option<_>>()
+        .map(|entries| Value::Map(Map::Made(Arc::new(entries))))
 }
 
 /// The items of a constant list, if all of them can be keys.
 fn constant_set(list: &Node) -> Option<BTreeSet<Key<'static>>> {
-    let Node::Constant(Value::List(list)) = list else { return None };
-    let key = |value: Value<'static>| value.key().filter(|_| !matches!(value.type_of(), Type::Double));
-    (0..list.len()).map(|i| list.get(i).ok().and_then(key)).collect()
+    let Node::Constant(Value::List(list)) = list else {
+        return None;
+    };
+    let key = |value: Value<'static>| {
+        value
+            .key()
+            .filter(|_| !matches!(value.type_of(), Type::Double))
+    };
+    (0..list.len())
+        .map(|i| list.get(i).ok().and_then(key))
+        .collect()
 }

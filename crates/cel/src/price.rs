@@ -28,35 +28,57 @@ pub struct Range {
 
 impl Range {
     pub(crate) const ZERO: Self = Self::exactly(0);
-    pub(crate) const UNKNOWN: Self = Self { min: 0, max: u64::MAX };
+    pub(crate) const UNKNOWN: Self = Self {
+        min: 0,
+        max: u64::MAX,
+    };
     /// What [`Range::or`] starts from.
-    pub(crate) const NOTHING: Self = Self { min: u64::MAX, max: 0 };
+    pub(crate) const NOTHING: Self = Self {
+        min: u64::MAX,
+        max: 0,
+    };
 
     pub(crate) const fn exactly(n: u64) -> Self {
         Self { min: n, max: n }
     }
 
     pub(crate) const fn plus(self, other: Self) -> Self {
-        Self { min: self.min.saturating_add(other.min), max: self.max.saturating_add(other.max) }
+        Self {
+            min: self.min.saturating_add(other.min),
+            max: self.max.saturating_add(other.max),
+        }
     }
 
     pub(crate) const fn times(self, other: Self) -> Self {
-        Self { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
+        Self {
+            min: self.min.saturating_mul(other.min),
+            max: self.max.saturating_mul(other.max),
+        }
     }
 
     pub(crate) fn by(self, factor: f64) -> Self {
-        Self { min: scaled(self.min, factor), max: scaled(self.max, factor) }
+        Self {
+            min: scaled(self.min, factor),
+            max: scaled(self.max, factor),
+        }
     }
 
     pub(crate) fn or(self, other: Self) -> Self {
-        Self { min: self.min.min(other.min), max: self.max.max(other.max) }
+        Self {
+            min: self.min.min(other.min),
+            max: self.max.max(other.max),
+        }
     }
 }
 
 /// A number times a factor, rounded up, as far as it goes.
 fn scaled(n: u64, factor: f64) -> u64 {
     let product = (n as f64 * factor).ceil();
-    if product >= u64::MAX as f64 { u64::MAX } else { product as u64 }
+    if product >= u64::MAX as f64 {
+        u64::MAX
+    } else {
+        product as u64
+    }
 }
 
 /// What pricing knows of an argument.
@@ -158,7 +180,10 @@ impl Price {
         let size = |i: usize| args.get(i).map_or(Range::UNKNOWN, |arg| arg.size);
         let int = |i: usize| args.get(i).and_then(|arg| arg.int);
         let only = |cost| Estimate { cost, size: None };
-        let sized = |cost, size| Estimate { cost, size: Some(size) };
+        let sized = |cost, size| Estimate {
+            cost,
+            size: Some(size),
+        };
         let first = size(0);
         match self {
             Self::Unit => only(Range::exactly(1)),
@@ -166,21 +191,61 @@ impl Price {
             Self::PassAlong => sized(first.by(PASS), first),
             Self::TwoPasses => only(first.by(2.0 * PASS)),
             Self::Affix => only(size(1).by(PASS)),
-            Self::ToBytes => sized(first.by(PASS), Range { min: first.min, max: first.max.wrapping_mul(4) }),
-            Self::ToText => sized(first.by(PASS), Range { min: first.min / 4, max: first.max }),
-            Self::Quote => sized(first.by(PASS), Range { min: first.min.wrapping_add(2), max: first.max.wrapping_mul(2).wrapping_add(2) }),
+            Self::ToBytes => sized(
+                first.by(PASS),
+                Range {
+                    min: first.min,
+                    max: first.max.wrapping_mul(4),
+                },
+            ),
+            Self::ToText => sized(
+                first.by(PASS),
+                Range {
+                    min: first.min / 4,
+                    max: first.max,
+                },
+            ),
+            Self::Quote => sized(
+                first.by(PASS),
+                Range {
+                    min: first.min.wrapping_add(2),
+                    max: first.max.wrapping_mul(2).wrapping_add(2),
+                },
+            ),
             Self::InList => only(size(1)),
             Self::Compare => {
                 let max = smaller(first.max, size(1).max);
-                only(Range { min: u64::from(max > 0), max }.by(PASS))
+                only(
+                    Range {
+                        min: u64::from(max > 0),
+                        max,
+                    }
+                    .by(PASS),
+                )
             }
             Self::Concat => sized(first.plus(size(1)).by(PASS), first.plus(size(1))),
             Self::Append => sized(Range::exactly(1), first.plus(size(1))),
-            Self::Match => only(first.plus(Range::exactly(1)).by(PASS).times(size(1).by(REGEX))),
+            Self::Match => only(
+                first
+                    .plus(Range::exactly(1))
+                    .by(PASS)
+                    .times(size(1).by(REGEX)),
+            ),
             Self::Contains => only(first.by(PASS).times(size(1).by(PASS))),
-            Self::Find => sized(first.plus(Range::exactly(1)).by(PASS).times(size(1).by(REGEX)), Range { min: 0, max: first.max }),
+            Self::Find => sized(
+                first
+                    .plus(Range::exactly(1))
+                    .by(PASS)
+                    .times(size(1).by(REGEX)),
+                Range {
+                    min: 0,
+                    max: first.max,
+                },
+            ),
             Self::EveryItem => only(match args.first().and_then(|arg| arg.item.as_ref()) {
-                Some((Type::String | Type::Bytes, item)) => first.times(Range::exactly(1).plus(item.by(PASS))),
+                Some((Type::String | Type::Bytes, item)) => {
+                    first.times(Range::exactly(1).plus(item.by(PASS)))
+                }
                 Some(_) => first,
                 None => first.by(PASS),
             }),
@@ -190,16 +255,28 @@ impl Price {
                 sized(first.by(2.0 * PASS), Range { min: 0, max })
             }
             Self::Join => {
-                let mut length = args.first().and_then(|arg| arg.item.as_ref()).map_or(Range::ZERO, |(_, item)| first.times(*item));
+                let mut length = args
+                    .first()
+                    .and_then(|arg| arg.item.as_ref())
+                    .map_or(Range::ZERO, |(_, item)| first.times(*item));
                 if args.len() > 1 {
-                    let gaps = Range { min: first.min.saturating_sub(1), max: first.max.saturating_sub(1) };
+                    let gaps = Range {
+                        min: first.min.saturating_sub(1),
+                        max: first.max.saturating_sub(1),
+                    };
                     length = length.plus(size(1).times(gaps));
                 }
                 sized(length.by(PASS), length)
             }
-            Self::HoldsAddress { text } => only(ADDRESS.plus(ADDRESS).by(PASS).plus(parsing(text, size(1)))),
+            Self::HoldsAddress { text } => {
+                only(ADDRESS.plus(ADDRESS).by(PASS).plus(parsing(text, size(1))))
+            }
             Self::HoldsNetwork { text } => {
-                let compared = ADDRESS.plus(ADDRESS).by(PASS).plus(ADDRESS.by(PASS)).plus(Range::exactly(1));
+                let compared = ADDRESS
+                    .plus(ADDRESS)
+                    .by(PASS)
+                    .plus(ADDRESS.by(PASS))
+                    .plus(Range::exactly(1));
                 only(compared.plus(parsing(text, size(1))))
             }
             Self::Validate => only(size(1).by(PASS).by(FORMAT_REGEX_MAX * REGEX)),
@@ -208,14 +285,26 @@ impl Price {
                 let end = int(2).map_or(first.max, |n| u64::try_from(n).unwrap_or(0));
                 listed(1.0, Range::exactly(end.wrapping_sub(begin)))
             }
-            Self::Count => listed(1.0, Range::exactly(int(0).map_or(u64::MAX, |n| u64::try_from(n).unwrap_or(0)))),
+            Self::Count => listed(
+                1.0,
+                Range::exactly(int(0).map_or(u64::MAX, |n| u64::try_from(n).unwrap_or(0))),
+            ),
             Self::Reorder => listed(1.0, first),
             Self::Flatten => {
-                let depth = if args.len() > 1 { int(1).map_or(u64::MAX, |n| u64::try_from(n).unwrap_or(0)) } else { 1 };
+                let depth = if args.len() > 1 {
+                    int(1).map_or(u64::MAX, |n| u64::try_from(n).unwrap_or(0))
+                } else {
+                    1
+                };
                 listed(depth as f64, first)
             }
             Self::AllPairs { of, texts } => listed(pair_factor(texts), size(of).times(size(of))),
-            Self::Sets(times) => only(first.times(size(1)).by(f64::from(times)).plus(Range::exactly(1))),
+            Self::Sets(times) => only(
+                first
+                    .times(size(1))
+                    .by(f64::from(times))
+                    .plus(Range::exactly(1)),
+            ),
         }
     }
 
@@ -242,11 +331,17 @@ impl Price {
         let size = |i: usize| args.get(i).map_or(1, Value::size);
         let pass = |n: u64, factor: f64| (n as f64 * factor).ceil() as u64;
         // Go turns a negative number into a huge one.
-        let listed = |n: u64, factor: f64| ((n as f64 * factor) as i128 as u64).wrapping_add(1 + LIST);
+        let listed =
+            |n: u64, factor: f64| ((n as f64 * factor) as i128 as u64).wrapping_add(1 + LIST);
         let pattern = || pass(1 + size(0), PASS) * pass(size(1), REGEX);
         match self {
             Self::Unit | Self::Append => 1,
-            Self::Pass | Self::PassAlong | Self::Affix | Self::ToBytes | Self::ToText | Self::Quote => pass(size(0), PASS),
+            Self::Pass
+            | Self::PassAlong
+            | Self::Affix
+            | Self::ToBytes
+            | Self::ToText
+            | Self::Quote => pass(size(0), PASS),
             Self::TwoPasses | Self::Replace | Self::Split => pass(size(0), 2.0 * PASS),
             Self::InList => size(1),
             Self::Compare => pass(smaller(size(0), size(1)), PASS),
@@ -255,10 +350,19 @@ impl Price {
             Self::Contains => pass(size(0), PASS) * pass(size(1), PASS),
             Self::EveryItem => args.first().map_or(0, Value::traversal_cost),
             Self::Join => pass(result.size(), 2.0 * PASS),
-            Self::HoldsAddress { text } => pass(2 * size(0), PASS) + if text { pass(size(1), PASS) } else { 0 },
-            Self::HoldsNetwork { text } => pass(2 * size(0), PASS) + pass(size(0), PASS) + 1 + if text { pass(size(1), PASS) } else { 0 },
+            Self::HoldsAddress { text } => {
+                pass(2 * size(0), PASS) + if text { pass(size(1), PASS) } else { 0 }
+            }
+            Self::HoldsNetwork { text } => {
+                pass(2 * size(0), PASS)
+                    + pass(size(0), PASS)
+                    + 1
+                    + if text { pass(size(1), PASS) } else { 0 }
+            }
             Self::Validate => {
-                let regex = args.first().map_or(0, |format| format.opaque().map_or(0, |o| o.regex_size()));
+                let regex = args
+                    .first()
+                    .map_or(0, |format| format.opaque().map_or(0, |o| o.regex_size()));
                 pass(1 + size(1), PASS) * pass(regex, REGEX)
             }
             Self::Slice | Self::Count | Self::Reorder => listed(result.size(), 1.0),
@@ -269,9 +373,10 @@ impl Price {
                 };
                 listed(size(0), depth)
             }
-            Self::AllPairs { of, .. } => {
-                listed(size(of).saturating_mul(size(of)), pair_factor(args.get(of).is_some_and(Value::lists_texts)))
-            }
+            Self::AllPairs { of, .. } => listed(
+                size(of).saturating_mul(size(of)),
+                pair_factor(args.get(of).is_some_and(Value::lists_texts)),
+            ),
             Self::Sets(times) => 1 + size(0).saturating_mul(size(1)).saturating_mul(times.into()),
         }
     }
@@ -283,7 +388,10 @@ fn pair_factor(texts: bool) -> f64 {
 }
 
 fn listed(factor: f64, size: Range) -> Estimate {
-    Estimate { cost: size.by(factor).plus(Range::exactly(1 + LIST)), size: Some(size) }
+    Estimate {
+        cost: size.by(factor).plus(Range::exactly(1 + LIST)),
+        size: Some(size),
+    }
 }
 
 fn parsing(text: bool, size: Range) -> Range {

@@ -15,12 +15,22 @@ pub(crate) fn with_room<T: Send>(depth: usize, work: impl FnOnce() -> T + Send) 
         return Some(work());
     }
     thread::scope(|scope| {
-        let thread = thread::Builder::new().name("deep expression".into()).stack_size(STACK_BYTES).spawn_scoped(scope, work).ok()?;
-        Some(thread.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked)))
+        let thread = thread::Builder::new()
+            .name("deep expression".into())
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, work)
+            .ok()?;
+        Some(
+            thread
+                .join()
+                .unwrap_or_else(|panicked| panic::resume_unwind(panicked)),
+        )
     })
 }
 
 /// At most how deep the tree of a text is: as many levels as it has characters that can begin one.
 pub(crate) fn depth_max(text: &str) -> usize {
-    text.bytes().filter(|b| b"([{?.+-*/%<>=!&|".contains(b)).count()
+    text.bytes()
+        .filter(|b| b"([{?.+-*/%<>=!&|".contains(b))
+        .count()
 }

@@ -84,7 +84,11 @@ impl Shape {
     /// A shape without a size.
     #[must_use]
     pub fn of(kind: ShapeKind) -> Self {
-        Self { kind, nullable: false, size_max: 0 }
+        Self {
+            kind,
+            nullable: false,
+            size_max: 0,
+        }
     }
 
     /// Whether expressions can name what stands here.
@@ -140,10 +144,13 @@ impl Shape {
 
     /// The visible field of an object that expressions call `escaped`.
     pub(crate) fn visible_field(&self, escaped: &str) -> Option<&Shape> {
-        let ShapeKind::Object { fields, .. } = &self.kind else { return None };
+        let ShapeKind::Object { fields, .. } = &self.kind else {
+            return None;
+        };
         let real = unescape(escaped)?;
         // A field whose name is a reserved word is found by that word as well.
-        let is_it = |field: &&Field| field.escaped.as_deref() == Some(escaped) || WORDS.contains(&escaped);
+        let is_it =
+            |field: &&Field| field.escaped.as_deref() == Some(escaped) || WORDS.contains(&escaped);
         let field = fields.get(&real).filter(is_it)?;
         field.shape.is_visible().then_some(&field.shape)
     }
@@ -231,7 +238,10 @@ pub fn unescape(escaped: &str) -> Option<String> {
     while let Some(open) = rest.find("__") {
         let after = &rest[open + 2..];
         // The next pair of underscores closes the escape, if something without underscores stands between.
-        let Some(close) = after.find('_').filter(|at| *at > 0 && after[*at..].starts_with("__")) else {
+        let Some(close) = after
+            .find('_')
+            .filter(|at| *at > 0 && after[*at..].starts_with("__"))
+        else {
             let step = if after.starts_with('_') { 1 } else { 2 };
             out.push_str(&rest[..open + step]);
             rest = &rest[open + step..];

@@ -30,12 +30,19 @@ pub struct Issues {
 
 impl Issues {
     pub(crate) fn new(source: Source) -> Self {
-        Self { source, found: Vec::new(), left_out: 0 }
+        Self {
+            source,
+            found: Vec::new(),
+            left_out: 0,
+        }
     }
 
     pub(crate) fn report(&mut self, at: Option<Offset>, message: impl Into<String>) {
         if self.found.len() < ISSUES_MAX {
-            self.found.push(Issue { at, message: message.into() });
+            self.found.push(Issue {
+                at,
+                message: message.into(),
+            });
         } else {
             self.left_out += 1;
         }
@@ -50,7 +57,11 @@ impl fmt::Display for Issues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut found: Vec<&Issue> = self.found.iter().collect();
         // Problems of the whole expression come first, as if they stood before its first line.
-        found.sort_by_key(|issue| issue.at.map_or((0, 0), |at| self.source.line_and_column(at)));
+        found.sort_by_key(|issue| {
+            issue
+                .at
+                .map_or((0, 0), |at| self.source.line_and_column(at))
+        });
         for (i, issue) in found.iter().enumerate() {
             if i > 0 {
                 f.write_str("\n")?;
@@ -74,14 +85,20 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn new(text: &str) -> Self {
-        Self { text: text.to_owned() }
+        Self {
+            text: text.to_owned(),
+        }
     }
 
     /// The line, counted from one, and the column, counted from zero.
     fn line_and_column(&self, at: Offset) -> (usize, usize) {
         let mut place = (1, 0);
         for c in self.text.chars().take(at as usize) {
-            place = if c == '\n' { (place.0 + 1, 0) } else { (place.0, place.1 + 1) };
+            place = if c == '\n' {
+                (place.0 + 1, 0)
+            } else {
+                (place.0, place.1 + 1)
+            };
         }
         place
     }
@@ -101,7 +118,11 @@ impl Source {
         for c in text.chars().take(column) {
             f.write_str(if is_wide(c) { "．" } else { "." })?;
         }
-        f.write_str(if text.chars().nth(column).is_some_and(is_wide) { "＾" } else { "^" })
+        f.write_str(if text.chars().nth(column).is_some_and(is_wide) {
+            "＾"
+        } else {
+            "^"
+        })
     }
 }
 
@@ -125,6 +146,10 @@ mod tests {
     fn only_the_first_hundred_problems_are_shown() {
         let mut issues = Issues::new(Source::new("x"));
         (0..150).for_each(|_| issues.report(Some(0), "bad"));
-        assert!(issues.to_string().ends_with("\n50 more errors were truncated"));
+        assert!(
+            issues
+                .to_string()
+                .ends_with("\n50 more errors were truncated")
+        );
     }
 }

@@ -52,7 +52,12 @@ fn body(literal: &str) -> (String, bool) {
     let literal = literal.replace("\r\n", "\n").replace('\r', "\n");
     let raw = literal.starts_with(['r', 'R']);
     let quoted = if raw { &literal[1..] } else { literal.as_str() };
-    let quotes = if quoted.len() >= 6 && (quoted.starts_with("'''") || quoted.starts_with("\"\"\"")) { 3 } else { 1 };
+    let quotes = if quoted.len() >= 6 && (quoted.starts_with("'''") || quoted.starts_with("\"\"\""))
+    {
+        3
+    } else {
+        1
+    };
     (quoted[quotes..quoted.len() - quotes].to_owned(), raw)
 }
 
@@ -67,7 +72,15 @@ fn escape(text: &str) -> Result<(Code, &str), &'static str> {
     const WRONG: &str = "unable to unescape string";
     let mut chars = text.chars();
     let first = chars.next().ok_or(WRONG)?;
-    let plain = |value: char| Ok((Code { value: value.into(), is_unicode: false }, &text[1..]));
+    let plain = |value: char| {
+        Ok((
+            Code {
+                value: value.into(),
+                is_unicode: false,
+            },
+            &text[1..],
+        ))
+    };
     let number = |from: usize, digits: usize, radix: u32, is_unicode: bool| {
         let digits = text.get(from..from + digits).ok_or(WRONG)?;
         let value = u32::from_str_radix(digits, radix).map_err(|_| WRONG)?;

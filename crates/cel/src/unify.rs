@@ -69,12 +69,21 @@ impl Substitutions {
         }
         match (a, b) {
             (Type::Null, other) | (other, Type::Null) => {
-                matches!(other, Type::Null | Type::Opaque(..) | Type::Object(_) | Type::Duration | Type::Timestamp)
+                matches!(
+                    other,
+                    Type::Null
+                        | Type::Opaque(..)
+                        | Type::Object(_)
+                        | Type::Duration
+                        | Type::Timestamp
+                )
             }
             (Type::Type(_), Type::Type(_)) => true,
             (Type::List(a), Type::List(b)) => self.fits(a, b),
             (Type::Map(a), Type::Map(b)) => self.fits(&a.0, &b.0) && self.fits(&a.1, &b.1),
-            (Type::Opaque(a, a_params), Type::Opaque(b, b_params)) => a == b && self.lists(a_params, b_params),
+            (Type::Opaque(a, a_params), Type::Opaque(b, b_params)) => {
+                a == b && self.lists(a_params, b_params)
+            }
             _ => a == b,
         }
     }
@@ -129,7 +138,10 @@ impl Substitutions {
             Type::List(item) => Type::list(self.apply(item, free)),
             Type::Map(entry) => Type::map(self.apply(&entry.0, free), self.apply(&entry.1, free)),
             Type::Type(Some(of)) => Type::Type(Some(Arc::new(self.apply(of, free)))),
-            Type::Opaque(name, params) => Type::Opaque(name.clone(), params.iter().map(|p| self.apply(p, free)).collect()),
+            Type::Opaque(name, params) => Type::Opaque(
+                name.clone(),
+                params.iter().map(|p| self.apply(p, free)).collect(),
+            ),
             _ => t.clone(),
         }
     }
@@ -162,10 +174,17 @@ fn says_less_or_same(a: &Type, b: &Type) -> bool {
     match (a, b) {
         (_, Type::Dyn | Type::Param(_)) => false,
         (Type::List(a), Type::List(b)) => says_less_or_same(a, b),
-        (Type::Map(a), Type::Map(b)) => says_less_or_same(&a.0, &b.0) && says_less_or_same(&a.1, &b.1),
+        (Type::Map(a), Type::Map(b)) => {
+            says_less_or_same(&a.0, &b.0) && says_less_or_same(&a.1, &b.1)
+        }
         (Type::Type(_), Type::Type(_)) => true,
         (Type::Opaque(a, a_params), Type::Opaque(b, b_params)) => {
-            a == b && a_params.len() == b_params.len() && a_params.iter().zip(b_params.iter()).all(|(a, b)| says_less_or_same(a, b))
+            a == b
+                && a_params.len() == b_params.len()
+                && a_params
+                    .iter()
+                    .zip(b_params.iter())
+                    .all(|(a, b)| says_less_or_same(a, b))
         }
         _ => a == b,
     }

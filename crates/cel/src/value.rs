@@ -232,10 +232,21 @@ impl<'a> Value<'a> {
         match self {
             Self::String(text) => (text.len() as f64 * 0.1) as u64,
             Self::Bytes(bytes) => (bytes.len() as f64 * 0.1) as u64,
-            Self::List(list) => (0..list.len()).map(|i| list.get(i).map_or(1, |item| item.traversal_cost())).sum(),
-            Self::Map(map) => {
-                map.keys().iter().map(|key| key.traversal_cost() + map.find(key).ok().flatten().map_or(1, |v| v.traversal_cost())).sum()
-            }
+            Self::List(list) => (0..list.len())
+                .map(|i| list.get(i).map_or(1, |item| item.traversal_cost()))
+                .sum(),
+            Self::Map(map) => map
+                .keys()
+                .iter()
+                .map(|key| {
+                    key.traversal_cost()
+                        + map
+                            .find(key)
+                            .ok()
+                            .flatten()
+                            .map_or(1, |v| v.traversal_cost())
+                })
+                .sum(),
             _ => 1,
         }
     }
@@ -249,10 +260,19 @@ impl<'a> Value<'a> {
     pub(crate) fn key(&self) -> Option<Key<'a>> {
         Some(match self {
             Self::Bool(b) => Key::Bool(*b),
-            Self::Int(n) => Key::Number { value: (*n).into(), unsigned: false },
-            Self::Uint(n) => Key::Number { value: (*n).into(), unsigned: true },
+            Self::Int(n) => Key::Number {
+                value: (*n).into(),
+                unsigned: false,
+            },
+            Self::Uint(n) => Key::Number {
+                value: (*n).into(),
+                unsigned: true,
+            },
             // A double finds the whole number it is equal to.
-            Self::Double(d) if d.fract() == 0.0 && d.abs() < 9.3e18 => Key::Number { value: *d as i128, unsigned: false },
+            Self::Double(d) if d.fract() == 0.0 && d.abs() < 9.3e18 => Key::Number {
+                value: *d as i128,
+                unsigned: false,
+            },
             Self::String(text) => Key::String(text.clone()),
             _ => return None,
         })
@@ -263,8 +283,14 @@ impl<'a> Key<'a> {
     pub(crate) fn value(&self) -> Value<'a> {
         match self {
             Self::Bool(b) => Value::Bool(*b),
-            Self::Number { value, unsigned: true } => Value::Uint(u64::try_from(*value).unwrap_or(u64::MAX)),
-            Self::Number { value, unsigned: false } => Value::Int(i64::try_from(*value).unwrap_or(i64::MAX)),
+            Self::Number {
+                value,
+                unsigned: true,
+            } => Value::Uint(u64::try_from(*value).unwrap_or(u64::MAX)),
+            Self::Number {
+                value,
+                unsigned: false,
+            } => Value::Int(i64::try_from(*value).unwrap_or(i64::MAX)),
             Self::String(text) => Value::String(text.clone()),
         }
     }
@@ -293,7 +319,10 @@ impl<'a> List<'a> {
     pub fn get(&self, at: usize) -> Result<Value<'a>, crate::eval::Failure> {
         match self {
             Self::Data(list) => list.get(at),
-            Self::Made(items) => items.get(at).cloned().ok_or_else(|| crate::eval::Failure::new(format!("index out of bounds: {at}"))),
+            Self::Made(items) => items
+                .get(at)
+                .cloned()
+                .ok_or_else(|| crate::eval::Failure::new(format!("index out of bounds: {at}"))),
         }
     }
 }

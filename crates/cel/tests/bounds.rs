@@ -8,7 +8,9 @@ use serde_json::json;
 const LIMIT: u64 = 1_000_000;
 
 fn environment() -> Environment {
-    Environment::kubernetes().with_variable("l", Type::list(Type::Int)).with_variable("s", Type::String)
+    Environment::kubernetes()
+        .with_variable("l", Type::list(Type::Int))
+        .with_variable("s", Type::String)
 }
 
 fn refusal(text: &str) -> String {
@@ -30,22 +32,58 @@ fn stopped(text: &str) {
 
 #[test]
 fn text_nesting_and_nodes_are_bounded() {
-    let nested = |open: &str, close: &str, n: usize| format!("{}1{}", open.repeat(n), close.repeat(n));
+    let nested =
+        |open: &str, close: &str, n: usize| format!("{}1{}", open.repeat(n), close.repeat(n));
     for (text, problem) in [
-        ("a".repeat(100_001), "expression code point size exceeds limit: size: 100001, limit 100000"),
-        (nested("(", ")", 300), "expression recursion limit exceeded: 250"),
-        (nested("[", "]", 300), "expression recursion limit exceeded: 250"),
-        (nested("{1:", "}", 300), "expression recursion limit exceeded: 250"),
-        (nested("size(", ")", 300), "expression recursion limit exceeded: 250"),
-        (nested("(1 + ", ")", 125), "expression recursion limit exceeded: 250"),
+        (
+            "a".repeat(100_001),
+            "expression code point size exceeds limit: size: 100001, limit 100000",
+        ),
+        (
+            nested("(", ")", 300),
+            "expression recursion limit exceeded: 250",
+        ),
+        (
+            nested("[", "]", 300),
+            "expression recursion limit exceeded: 250",
+        ),
+        (
+            nested("{1:", "}", 300),
+            "expression recursion limit exceeded: 250",
+        ),
+        (
+            nested("size(", ")", 300),
+            "expression recursion limit exceeded: 250",
+        ),
+        (
+            nested("(1 + ", ")", 125),
+            "expression recursion limit exceeded: 250",
+        ),
         (vec!["1"; 252].join(" + "), "max recursion depth exceeded"),
-        (format!("l{}", "[0]".repeat(251)), "max recursion depth exceeded"),
-        (format!("s{}", ".trim()".repeat(251)), "max recursion depth exceeded"),
-        (nested("l.all(x, ", ")", 250), "expression recursion limit exceeded: 250"),
+        (
+            format!("l{}", "[0]".repeat(251)),
+            "max recursion depth exceeded",
+        ),
+        (
+            format!("s{}", ".trim()".repeat(251)),
+            "max recursion depth exceeded",
+        ),
+        (
+            nested("l.all(x, ", ")", 250),
+            "expression recursion limit exceeded: 250",
+        ),
         // Every step of this copies the one before it: thirty of them would be a thousand million nodes.
-        (format!("optional.of(1){}.hasValue()", ".optMap(x, x)".repeat(30)), "expression size exceeds limit: 200000 nodes"),
+        (
+            format!("optional.of(1){}.hasValue()", ".optMap(x, x)".repeat(30)),
+            "expression size exceeds limit: 200000 nodes",
+        ),
     ] {
-        assert_eq!(refusal(&text), format!("ERROR: <input>:-1:0: {problem}"), "{}", &text[..60.min(text.len())]);
+        assert_eq!(
+            refusal(&text),
+            format!("ERROR: <input>:-1:0: {problem}"),
+            "{}",
+            &text[..60.min(text.len())]
+        );
     }
 }
 
@@ -64,12 +102,22 @@ fn deepest_expressions_need_little_stack() {
             vec!["1"; 250].join(" + "),
             format!("{}l.size(){}", "dyn(".repeat(249), ")".repeat(249)),
         ] {
-            let program = environment().compile(&text).unwrap_or_else(|e| panic!("{}: {e:?}", &text[..40]));
+            let program = environment()
+                .compile(&text)
+                .unwrap_or_else(|e| panic!("{}: {e:?}", &text[..40]));
             let ones = Value::list(vec![Value::Int(1)]);
-            program.evaluate(&[ones, Value::text("")], LIMIT).value.expect("it has a value");
+            program
+                .evaluate(&[ones, Value::text("")], LIMIT)
+                .value
+                .expect("it has a value");
         }
     };
-    std::thread::Builder::new().stack_size(1 << 20).spawn(run).expect("a thread").join().expect("the stack suffices");
+    std::thread::Builder::new()
+        .stack_size(1 << 20)
+        .spawn(run)
+        .expect("a thread")
+        .join()
+        .expect("the stack suffices");
 }
 
 #[test]
@@ -119,25 +167,53 @@ fn limit_cannot_be_argued_away() {
         format!("optional.of({endless}).hasValue()"),
     ] {
         let program = environment().compile(&text).expect("it compiles");
-        let evaluation = program.evaluate(&[Value::list(vec![Value::Int(1)]), Value::text("")], LIMIT);
+        let evaluation =
+            program.evaluate(&[Value::list(vec![Value::Int(1)]), Value::text("")], LIMIT);
         let skipped = text.starts_with("true ||") || text.starts_with("false &&");
-        assert_eq!(evaluation.value.is_err_and(|failure| failure.is_limit()), !skipped, "{text}");
+        assert_eq!(
+            evaluation.value.is_err_and(|failure| failure.is_limit()),
+            !skipped,
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn data_that_misses_its_shape_is_an_error() {
-    let shape = Arc::new(Shape::of(ShapeKind::Map(Box::new(Shape::of(ShapeKind::Int)))));
-    let environment = Environment::kubernetes().with_variable("self", shape.type_of()).with_data(shape.clone());
-    let program = environment.compile("self.all(k, self[k] > 0)").expect("it compiles");
+    let shape = Arc::new(Shape::of(ShapeKind::Map(Box::new(Shape::of(
+        ShapeKind::Int,
+    )))));
+    let environment = Environment::kubernetes()
+        .with_variable("self", shape.type_of())
+        .with_data(shape.clone());
+    let program = environment
+        .compile("self.all(k, self[k] > 0)")
+        .expect("it compiles");
     for (data, failure) in [
         (json!({"a": 1}), None),
-        (json!({"a": "x"}), Some("invalid data, expected int, got string")),
-        (json!({"a": null}), Some("invalid data, got null for schema with nullable=false")),
-        (json!({"a": 1.5}), Some("invalid data, expected int, got float64")),
+        (
+            json!({"a": "x"}),
+            Some("invalid data, expected int, got string"),
+        ),
+        (
+            json!({"a": null}),
+            Some("invalid data, got null for schema with nullable=false"),
+        ),
+        (
+            json!({"a": 1.5}),
+            Some("invalid data, expected int, got float64"),
+        ),
     ] {
         let evaluation = program.evaluate(&[view(&data, &shape).expect("it is a map")], LIMIT);
-        assert_eq!(evaluation.value.err().map(|failure| failure.to_string()).as_deref(), failure, "{data}");
+        assert_eq!(
+            evaluation
+                .value
+                .err()
+                .map(|failure| failure.to_string())
+                .as_deref(),
+            failure,
+            "{data}"
+        );
     }
     assert!(view(&json!([]), &shape).is_err());
 }

@@ -4,14 +4,20 @@
 
 use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
-use bellerophon_cel::{CompileError, Environment, Field, ListOrder, Shape, ShapeKind, Type, Value, escape, view};
+use bellerophon_cel::{
+    CompileError, Environment, Field, ListOrder, Shape, ShapeKind, Type, Value, escape, view,
+};
 use serde_json::{Value as Json, json};
 
 /// What the largest request can hold, as Kubernetes counts it.
 const REQUEST: u64 = 3 << 20;
 
 fn sized(kind: ShapeKind, size_max: u64) -> Shape {
-    Shape { kind, nullable: false, size_max }
+    Shape {
+        kind,
+        nullable: false,
+        size_max,
+    }
 }
 
 fn of(kind: ShapeKind) -> Shape {
@@ -23,12 +29,29 @@ fn string() -> Shape {
 }
 
 fn object_of(fields: Vec<(&str, Shape)>) -> Shape {
-    let field = |(name, shape): (&str, Shape)| (name.to_owned(), Field { escaped: escape(name), shape });
-    of(ShapeKind::Object { name: "object".into(), fields: fields.into_iter().map(field).collect::<BTreeMap<_, _>>() })
+    let field = |(name, shape): (&str, Shape)| {
+        (
+            name.to_owned(),
+            Field {
+                escaped: escape(name),
+                shape,
+            },
+        )
+    };
+    of(ShapeKind::Object {
+        name: "object".into(),
+        fields: fields.into_iter().map(field).collect::<BTreeMap<_, _>>(),
+    })
 }
 
 fn list_of(item: Shape, order: ListOrder, max: u64) -> Shape {
-    sized(ShapeKind::List { item: Box::new(item), order }, max)
+    sized(
+        ShapeKind::List {
+            item: Box::new(item),
+            order,
+        },
+        max,
+    )
 }
 
 /// The schema the corpus was recorded with.
@@ -44,24 +67,52 @@ fn thing() -> Shape {
         ("e", sized(ShapeKind::String, 3)),
         ("l", list_of(string(), ListOrder::Atomic, (REQUEST - 2) / 3)),
         ("ln", list_of(of(ShapeKind::Int), ListOrder::Atomic, 5)),
-        ("ls", list_of(sized(ShapeKind::String, 20), ListOrder::Atomic, 10)),
+        (
+            "ls",
+            list_of(sized(ShapeKind::String, 20), ListOrder::Atomic, 10),
+        ),
         ("set", list_of(string(), ListOrder::Set, 10)),
-        ("keyed", list_of(keyed, ListOrder::Keyed(vec!["k".into()]), (REQUEST - 2) / 10)),
-        ("m", sized(ShapeKind::Map(Box::new(of(ShapeKind::Int))), (REQUEST - 2) / 7)),
-        ("mm", sized(ShapeKind::Map(Box::new(sized(ShapeKind::String, 32))), 4)),
+        (
+            "keyed",
+            list_of(
+                keyed,
+                ListOrder::Keyed(vec!["k".into()]),
+                (REQUEST - 2) / 10,
+            ),
+        ),
+        (
+            "m",
+            sized(
+                ShapeKind::Map(Box::new(of(ShapeKind::Int))),
+                (REQUEST - 2) / 7,
+            ),
+        ),
+        (
+            "mm",
+            sized(ShapeKind::Map(Box::new(sized(ShapeKind::String, 32))), 4),
+        ),
         ("o", object_of(vec![("a", string()), ("deep", deep)])),
         ("t", sized(ShapeKind::DateTime, 32)),
         ("day", sized(ShapeKind::Date, 12)),
         ("dur", sized(ShapeKind::Duration, 32)),
         ("by", sized(ShapeKind::Bytes, REQUEST - 2)),
         ("ios", sized(ShapeKind::IntOrString, REQUEST - 2)),
-        ("nul", Shape { nullable: true, ..string() }),
+        (
+            "nul",
+            Shape {
+                nullable: true,
+                ..string()
+            },
+        ),
         ("any", object_of(Vec::new())),
         ("unk", of(ShapeKind::Hidden)),
         ("a-b.c", string()),
         ("namespace", string()),
         ("__x", of(ShapeKind::Int)),
-        ("listunk", list_of(of(ShapeKind::Hidden), ListOrder::Atomic, 1)),
+        (
+            "listunk",
+            list_of(of(ShapeKind::Hidden), ListOrder::Atomic, 1),
+        ),
     ])
     .named("selfType1")
 }
@@ -83,12 +134,23 @@ fn show(value: &Value<'_>) -> String {
         Value::Bool(b) => b.to_string(),
         Value::Int(n) => n.to_string(),
         Value::Uint(n) => format!("{n}u"),
-        Value::Double(d) if d.is_infinite() => format!("double({}Inf)", if *d > 0.0 { '+' } else { '-' }),
-        Value::Double(d) => format!("double({})", if *d == 1e25 { "1e+25".into() } else { d.to_string() }),
+        Value::Double(d) if d.is_infinite() => {
+            format!("double({}Inf)", if *d > 0.0 { '+' } else { '-' })
+        }
+        Value::Double(d) => format!(
+            "double({})",
+            if *d == 1e25 {
+                "1e+25".into()
+            } else {
+                d.to_string()
+            }
+        ),
         Value::String(text) => serde_json::to_string(&**text).expect("a string"),
         Value::Bytes(bytes) => {
             let mut hex = String::new();
-            bytes.iter().for_each(|b| write!(hex, "{b:02x}").expect("a string grows"));
+            bytes
+                .iter()
+                .for_each(|b| write!(hex, "{b:02x}").expect("a string grows"));
             format!("bytes({hex})")
         }
         Value::Duration(nanos) => format!("duration({nanos})"),
@@ -97,7 +159,9 @@ fn show(value: &Value<'_>) -> String {
         Value::Optional(None) => "optional.none".into(),
         Value::Optional(Some(value)) => format!("optional({})", show(value)),
         Value::List(list) => {
-            let items: Vec<String> = (0..list.len()).map(|i| show(&list.get(i).expect("sound data"))).collect();
+            let items: Vec<String> = (0..list.len())
+                .map(|i| show(&list.get(i).expect("sound data")))
+                .collect();
             format!("[{}]", items.join(", "))
         }
         Value::Map(_) => "map".into(),
@@ -113,8 +177,7 @@ fn run(environment: &Environment, expression: &str, data: &Value<'_>) -> Json {
         Err(CompileError::Plan(problem)) => return json!({"plan": problem}),
     };
     let evaluation = program.evaluate(&[data.clone(), Value::Optional(None)], 1_000_000);
-    let mut out =
-        json!({"type": program.output().to_string(), "estimate": [program.cost().min, program.cost().max], "cost": evaluation.cost});
+    let mut out = json!({"type": program.output().to_string(), "estimate": [program.cost().min, program.cost().max], "cost": evaluation.cost});
     match evaluation.value {
         Ok(value) => out["value"] = show(&value).into(),
         Err(failure) => out["failure"] = failure.to_string().into(),
@@ -131,7 +194,8 @@ fn expressions_mean_what_they_mean_to_kubernetes() {
         .with_data(shape.clone());
     let object = object();
     let data = view(&object, &shape).expect("sound data");
-    let corpus: Vec<Json> = serde_json::from_str(include_str!("corpus.json")).expect("the corpus is JSON");
+    let corpus: Vec<Json> =
+        serde_json::from_str(include_str!("corpus.json")).expect("the corpus is JSON");
     assert!(corpus.len() > 300, "the corpus is there");
     let mut wrong = String::new();
     let mut count = 0;
@@ -142,7 +206,8 @@ fn expressions_mean_what_they_mean_to_kubernetes() {
         expected.as_object_mut().expect("an object").remove("expr");
         if found != expected {
             count += 1;
-            writeln!(wrong, "{expression}\n  want {expected}\n  got  {found}").expect("a string grows");
+            writeln!(wrong, "{expression}\n  want {expected}\n  got  {found}")
+                .expect("a string grows");
         }
     }
     assert!(count == 0, "{count} of {} differ:\n{wrong}", corpus.len());

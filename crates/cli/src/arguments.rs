@@ -37,11 +37,15 @@ pub(crate) enum Command {
     Up(UpOptions),
 
     /// Print a kubeconfig that speaks for a service account
-    #[command(after_help = "It holds a secret: `(umask 077; bellerophon kubeconfig --service-account default/robot > robot.yaml)`.")]
+    #[command(
+        after_help = "It holds a secret: `(umask 077; bellerophon kubeconfig --service-account default/robot > robot.yaml)`."
+    )]
     Kubeconfig(KubeconfigOptions),
 
     /// Run operators on any cluster, until Ctrl-C
-    #[command(after_help = "It installs nothing: what a cluster lacks is named with the command that adds it.")]
+    #[command(
+        after_help = "It installs nothing: what a cluster lacks is named with the command that adds it."
+    )]
     Run(RunArguments),
 
     /// Print what a cluster must be given so that operators can run there, as YAML
@@ -189,14 +193,16 @@ impl UpOptions {
     /// Nodes are asked for where nothing could run on them.
     pub(crate) fn cluster(&self) -> Result<Option<(Level, usize)>, Failure> {
         match (self.cluster, self.nodes) {
-            (Acting::None, _) if self.demo => {
-                Err(Failure::Misused("--demo needs a cluster that does something".to_owned()).advising("leave out --cluster none"))
-            }
+            (Acting::None, _) if self.demo => Err(Failure::Misused(
+                "--demo needs a cluster that does something".to_owned(),
+            )
+            .advising("leave out --cluster none")),
             (Acting::Full, nodes) => Ok(Some((Level::Full, nodes.unwrap_or(NODES).into()))),
             (Acting::Core, None) => Ok(Some((Level::Core, 0))),
             (Acting::None, None) => Ok(None),
             (Acting::Core | Acting::None, Some(_)) => {
-                Err(Failure::Misused("--nodes needs --cluster full".to_owned()).advising("see `bellerophon up --help`"))
+                Err(Failure::Misused("--nodes needs --cluster full".to_owned())
+                    .advising("see `bellerophon up --help`"))
             }
         }
     }
@@ -206,7 +212,11 @@ impl UpOptions {
     /// # Errors
     /// A name that no operator has.
     pub(crate) fn operators(&self) -> Result<Vec<Operator>, Failure> {
-        let unless_said = if self.cluster == Acting::Full { "all" } else { "none" };
+        let unless_said = if self.cluster == Acting::Full {
+            "all"
+        } else {
+            "none"
+        };
         operators::named(self.operators.as_deref().unwrap_or(unless_said))
     }
 }
@@ -229,22 +239,34 @@ fn in_one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let explained = text.split("\n\nUsage:").next().unwrap_or_default();
     let explained = explained.strip_prefix("error: ").unwrap_or(explained);
-    let parts: Vec<&str> = explained.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let parts: Vec<&str> = explained
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
     parts.join(" ")
 }
 
 fn workers(text: &str) -> Result<usize, &'static str> {
-    text.parse().ok().filter(|workers| (1..=1000).contains(workers)).ok_or("not a number from 1 to 1000")
+    text.parse()
+        .ok()
+        .filter(|workers| (1..=1000).contains(workers))
+        .ok_or("not a number from 1 to 1000")
 }
 
 /// Names of objects and kinds need no escaping in a path.
 fn object(text: &str) -> Result<String, &'static str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-./:".contains(c);
-    if !text.is_empty() && text.chars().all(plain) { Ok(text.to_owned()) } else { Err("not a name, such as web or deployment/web") }
+    if !text.is_empty() && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("not a name, such as web or deployment/web")
+    }
 }
 
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse().map_err(|_| "not an IP address and a port, such as 127.0.0.1:6443 or [::1]:0")
+    text.parse()
+        .map_err(|_| "not an IP address and a port, such as 127.0.0.1:6443 or [::1]:0")
 }
 
 #[cfg(test)]
@@ -264,7 +286,10 @@ mod tests {
         let cases: &[(&[&str], Wanted)] = &[
             (&[], Ok(Some((Level::Full, 3)))),
             (&["--nodes", "0"], Ok(Some((Level::Full, 0)))),
-            (&["--cluster", "full", "--nodes", "5000"], Ok(Some((Level::Full, 5000)))),
+            (
+                &["--cluster", "full", "--nodes", "5000"],
+                Ok(Some((Level::Full, 5000))),
+            ),
             (&["--cluster", "core"], Ok(Some((Level::Core, 0)))),
             (&["--cluster", "none"], Ok(None)),
             (&["--cluster", "core", "--nodes", "1"], Err(())),
@@ -272,8 +297,11 @@ mod tests {
             (&["--cluster", "none", "--demo"], Err(())),
         ];
         for (line, wanted) in cases {
-            let read = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat()).expect("a command line");
-            let Command::Up(options) = read.command else { panic!("another command") };
+            let read = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat())
+                .expect("a command line");
+            let Command::Up(options) = read.command else {
+                panic!("another command")
+            };
             assert_eq!(options.cluster().map_err(|_| ()), *wanted, "{line:?}");
         }
     }
@@ -285,13 +313,23 @@ mod tests {
             (&["--operators", "none"], Some(0)),
             (&["--operators", "icecream"], Some(1)),
             (&["--cluster", "core"], Some(0)),
-            (&["--cluster", "none", "--operators", "fruit,secsynch"], Some(2)),
+            (
+                &["--cluster", "none", "--operators", "fruit,secsynch"],
+                Some(2),
+            ),
             (&["--operators", "vanilla"], None),
         ];
         for (line, wanted) in cases {
-            let read = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat()).expect("a command line");
-            let Command::Up(options) = read.command else { panic!("another command") };
-            assert_eq!(options.operators().ok().map(|found| found.len()), *wanted, "{line:?}");
+            let read = Arguments::try_parse_from([&["bellerophon", "up"], *line].concat())
+                .expect("a command line");
+            let Command::Up(options) = read.command else {
+                panic!("another command")
+            };
+            assert_eq!(
+                options.operators().ok().map(|found| found.len()),
+                *wanted,
+                "{line:?}"
+            );
         }
     }
 
@@ -299,13 +337,22 @@ mod tests {
     fn misuse_is_told_in_one_line() {
         let cases: &[(&[&str], &str)] = &[
             (&["up", "--nodes", "-3"], "unexpected argument '-3' found"),
-            (&["up", "--nodes", "many"], "invalid value 'many' for '--nodes <N>': invalid digit found in string"),
-            (&["up", "--cluster", "half"], "invalid value 'half' for '--cluster <WHAT>' [possible values: full, core, none]"),
+            (
+                &["up", "--nodes", "many"],
+                "invalid value 'many' for '--nodes <N>': invalid digit found in string",
+            ),
+            (
+                &["up", "--cluster", "half"],
+                "invalid value 'half' for '--cluster <WHAT>' [possible values: full, core, none]",
+            ),
             (
                 &["up", "--listen", "here"],
                 "invalid value 'here' for '--listen <IP:PORT>': not an IP address and a port, such as 127.0.0.1:6443 or [::1]:0",
             ),
-            (&["trace", "a b"], "invalid value 'a b' for '<OBJECT>': not a name, such as web or deployment/web"),
+            (
+                &["trace", "a b"],
+                "invalid value 'a b' for '<OBJECT>': not a name, such as web or deployment/web",
+            ),
             (&["down"], "unrecognized subcommand 'down'"),
             (
                 &["kubeconfig", "--service-account", "robot"],
@@ -313,9 +360,13 @@ mod tests {
             ),
         ];
         for (line, wanted) in cases {
-            let error = Arguments::try_parse_from([&["bellerophon"], *line].concat()).expect_err("misuse");
+            let error =
+                Arguments::try_parse_from([&["bellerophon"], *line].concat()).expect_err("misuse");
             let told = in_one_line(&error);
-            assert!(told.starts_with(wanted) && !told.contains('\n'), "{line:?}: {told}");
+            assert!(
+                told.starts_with(wanted) && !told.contains('\n'),
+                "{line:?}: {told}"
+            );
         }
     }
 }

@@ -27,12 +27,18 @@ struct Sample {
 const SAMPLES: [Sample; 5] = [
     Sample {
         operator: None,
-        objects: &[("Service default/stable", "/api/v1/namespaces/default/services/stable")],
+        objects: &[(
+            "Service default/stable",
+            "/api/v1/namespaces/default/services/stable",
+        )],
         text: include_str!("../../../samples/service.yaml"),
     },
     Sample {
         operator: None,
-        objects: &[("Deployment.apps default/stable", "/apis/apps/v1/namespaces/default/deployments/stable")],
+        objects: &[(
+            "Deployment.apps default/stable",
+            "/apis/apps/v1/namespaces/default/deployments/stable",
+        )],
         text: include_str!("../../../samples/deployment.yaml"),
     },
     Sample {
@@ -55,7 +61,10 @@ const SAMPLES: [Sample; 5] = [
         operator: Some("secsynch"),
         objects: &[
             ("Namespace team-a", "/api/v1/namespaces/team-a"),
-            ("Secret default/shared-login", "/api/v1/namespaces/default/secrets/shared-login"),
+            (
+                "Secret default/shared-login",
+                "/api/v1/namespaces/default/secrets/shared-login",
+            ),
             (
                 "SecSynch.tutorial.study.dev default/shared-login",
                 "/apis/tutorial.study.dev/v1alpha1/namespaces/default/secsynches/shared-login",
@@ -69,24 +78,42 @@ const SAMPLES: [Sample; 5] = [
 ///
 /// # Errors
 /// The server refuses a sample, or nobody can be told.
-pub(crate) async fn run(client: &Client, operators: &[Operator], bus: &TraceBus, clock: WallClock, form: Form) -> Result<(), Failure> {
+pub(crate) async fn run(
+    client: &Client,
+    operators: &[Operator],
+    bus: &TraceBus,
+    clock: WallClock,
+    form: Form,
+) -> Result<(), Failure> {
     let mut reader = bus.subscribe();
     let runs = |name: &str| operators.iter().any(|operator| operator.name == name);
     let mut subjects = Vec::new();
-    for sample in SAMPLES.iter().filter(|sample| sample.operator.is_none_or(runs)) {
+    for sample in SAMPLES
+        .iter()
+        .filter(|sample| sample.operator.is_none_or(runs))
+    {
         for ((what, path), document) in sample.objects.iter().zip(sample.text.split("\n---\n")) {
             let command = Line::Command(format!("apply {what}, as kubectl apply would"));
             tell(form, [trace::timed(clock.now(), &command)])?;
             apply(client, path, document).await?;
             let (kind, name) = what.split_once(' ').unwrap_or_default();
-            let (kind, name) = (kind.split('.').next().unwrap_or_default(), name.rsplit('/').next().unwrap_or_default());
+            let (kind, name) = (
+                kind.split('.').next().unwrap_or_default(),
+                name.rsplit('/').next().unwrap_or_default(),
+            );
             subjects.push(Subject::parse(&format!("{kind}/{name}"), "default"));
         }
     }
     let mut story = Story::of(subjects);
     loop {
         let batch = reader.next().await;
-        tell(form, batch.records.iter().flat_map(|record| trace::lines(&mut story, record, clock)))?;
+        tell(
+            form,
+            batch
+                .records
+                .iter()
+                .flat_map(|record| trace::lines(&mut story, record, clock)),
+        )?;
     }
 }
 
@@ -96,8 +123,11 @@ fn tell(form: Form, lines: impl IntoIterator<Item = String>) -> Result<(), Failu
         Form::Text => writeln!(out, "{text}"),
         Form::Json => writeln!(out, "{}", json!({ "event": "trace", "text": text })),
     };
-    let told = lines.into_iter().try_for_each(|text| write(text.trim_end()));
-    told.and_then(|()| out.flush()).map_err(Failure::caused_by("cannot write to stdout"))
+    let told = lines
+        .into_iter()
+        .try_for_each(|text| write(text.trim_end()));
+    told.and_then(|()| out.flush())
+        .map_err(Failure::caused_by("cannot write to stdout"))
 }
 
 async fn apply(client: &Client, path: &str, sample: &str) -> Result<(), Failure> {
@@ -105,6 +135,11 @@ async fn apply(client: &Client, path: &str, sample: &str) -> Result<(), Failure>
         .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
         .body(sample.as_bytes().to_vec())
         .expect("a path and a body make a request");
-    client.request_text(request).await.map_err(Failure::caused_by(&format!("cannot apply the sample at {path}")))?;
+    client
+        .request_text(request)
+        .await
+        .map_err(Failure::caused_by(&format!(
+            "cannot apply the sample at {path}"
+        )))?;
     Ok(())
 }

@@ -86,10 +86,23 @@ mod tests {
     fn cause_is_told_once() {
         let gone = |text| Unread(io::Error::other("gone"), text);
         let cases = [
-            (Failure::of(gone("cannot read team-a")), "cannot read team-a: gone"),
-            (Failure::of(gone("cannot read team-a: gone; go")), "cannot read team-a: gone; go"),
-            (Failure::caused_by("cannot start")(gone("no team-a")), "cannot start: no team-a: gone"),
-            (Failure::caused_by("cannot start")(io::Error::other("no\nmemory")).advising("buy some"), "cannot start: no memory; buy some"),
+            (
+                Failure::of(gone("cannot read team-a")),
+                "cannot read team-a: gone",
+            ),
+            (
+                Failure::of(gone("cannot read team-a: gone; go")),
+                "cannot read team-a: gone; go",
+            ),
+            (
+                Failure::caused_by("cannot start")(gone("no team-a")),
+                "cannot start: no team-a: gone",
+            ),
+            (
+                Failure::caused_by("cannot start")(io::Error::other("no\nmemory"))
+                    .advising("buy some"),
+                "cannot start: no memory; buy some",
+            ),
         ];
         for (failure, wanted) in cases {
             assert_eq!(failure, Failure::Failed(wanted.to_owned()));

@@ -54,8 +54,13 @@ impl FromStr for Account {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once('/') {
-            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            Some((namespace, name))
+                if !namespace.is_empty() && !name.is_empty() && !name.contains('/') =>
+            {
+                Ok(Self {
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                })
             }
             _ => Err("not a namespace and a name, such as default/robot"),
         }
@@ -69,7 +74,8 @@ impl fmt::Display for Account {
 }
 
 fn duration(text: &str) -> Result<SignedDuration, &'static str> {
-    text.parse().map_err(|_| "not a length of time, such as 30m or 24h")
+    text.parse()
+        .map_err(|_| "not a length of time, such as 30m or 24h")
 }
 
 /// Prints the kubeconfig.
@@ -77,27 +83,64 @@ fn duration(text: &str) -> Result<SignedDuration, &'static str> {
 /// # Errors
 /// The kubeconfig cannot be read, the server cannot be reached, or it refuses the token.
 pub(crate) async fn print(options: &KubeconfigOptions) -> Result<(), Failure> {
-    let KubeconfigOptions { service_account: account, kubeconfig: path, .. } = options;
+    let KubeconfigOptions {
+        service_account: account,
+        kubeconfig: path,
+        ..
+    } = options;
     let unusable = |cause| {
-        let failure = Failure::caused_by(&format!("cannot use kubeconfig {}", path.display()))(cause);
-        failure.advising("start a server with `bellerophon up`, or name another file with --kubeconfig")
+        let failure =
+            Failure::caused_by(&format!("cannot use kubeconfig {}", path.display()))(cause);
+        failure.advising(
+            "start a server with `bellerophon up`, or name another file with --kubeconfig",
+        )
     };
     let asked_with = Kubeconfig::read_from(path).map_err(unusable)?;
-    let chosen = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
-    let config = Config::from_custom_kubeconfig(asked_with.clone(), &chosen).await.map_err(unusable)?;
+    let chosen = KubeConfigOptions {
+        context: options.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let config = Config::from_custom_kubeconfig(asked_with.clone(), &chosen)
+        .await
+        .map_err(unusable)?;
     let client = Client::try_from(config).map_err(Failure::caused_by("cannot make a client"))?;
-    let token = token(client, account, options.duration).await.map_err(|error| refused(error, account))?;
-    let token = token.ok_or_else(|| Failure::Failed(format!("the server has no token for service account {account}")))?;
-    let context = chosen.context.or_else(|| asked_with.current_context.clone()).unwrap_or_default();
-    let text = serde_saphyr::to_string(&of_account(asked_with, &context, account, token)).map_err(Failure::of)?;
-    stdout().lock().write_all(text.as_bytes()).map_err(Failure::caused_by("cannot write to stdout"))
+    let token = token(client, account, options.duration)
+        .await
+        .map_err(|error| refused(error, account))?;
+    let token = token.ok_or_else(|| {
+        Failure::Failed(format!(
+            "the server has no token for service account {account}"
+        ))
+    })?;
+    let context = chosen
+        .context
+        .or_else(|| asked_with.current_context.clone())
+        .unwrap_or_default();
+    let text = serde_saphyr::to_string(&of_account(asked_with, &context, account, token))
+        .map_err(Failure::of)?;
+    stdout()
+        .lock()
+        .write_all(text.as_bytes())
+        .map_err(Failure::caused_by("cannot write to stdout"))
 }
 
-async fn token(client: Client, account: &Account, duration: SignedDuration) -> kube::Result<Option<String>> {
-    let spec = TokenRequestSpec { expiration_seconds: Some(duration.as_secs()), ..TokenRequestSpec::default() };
-    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+async fn token(
+    client: Client,
+    account: &Account,
+    duration: SignedDuration,
+) -> kube::Result<Option<String>> {
+    let spec = TokenRequestSpec {
+        expiration_seconds: Some(duration.as_secs()),
+        ..TokenRequestSpec::default()
+    };
+    let request = TokenRequest {
+        spec: Some(spec),
+        ..TokenRequest::default()
+    };
     let accounts: Api<ServiceAccount> = Api::namespaced(client, &account.namespace);
-    let answer = accounts.create_token_request(&account.name, &PostParams::default(), &request).await?;
+    let answer = accounts
+        .create_token_request(&account.name, &PostParams::default(), &request)
+        .await?;
     Ok(answer.status.and_then(|status| status.token))
 }
 
@@ -106,31 +149,68 @@ fn refused(error: kube::Error, account: &Account) -> Failure {
     let step = format!("cannot get a token for service account {account}");
     let Account { namespace, name } = account;
     match error {
-        kube::Error::Api(status) => Failure::caused_by(&step)(status.message).advising(&match status.code {
-            404 => format!("create it with `kubectl create serviceaccount --namespace {namespace} {name}`"),
-            422 => "choose another --duration".to_owned(),
-            _ => "use a kubeconfig that may create tokens for it".to_owned(),
-        }),
-        other => Failure::caused_by(&step)(other).advising("is the server of this kubeconfig running?"),
+        kube::Error::Api(status) => {
+            Failure::caused_by(&step)(status.message).advising(&match status.code {
+                404 => format!(
+                    "create it with `kubectl create serviceaccount --namespace {namespace} {name}`"
+                ),
+                422 => "choose another --duration".to_owned(),
+                _ => "use a kubeconfig that may create tokens for it".to_owned(),
+            })
+        }
+        other => {
+            Failure::caused_by(&step)(other).advising("is the server of this kubeconfig running?")
+        }
     }
 }
 
 /// The cluster of a context, with the account as its only user.
-fn of_account(asked_with: Kubeconfig, context: &str, account: &Account, token: String) -> Kubeconfig {
+fn of_account(
+    asked_with: Kubeconfig,
+    context: &str,
+    account: &Account,
+    token: String,
+) -> Kubeconfig {
     let Account { namespace, name } = account;
-    let named = asked_with.contexts.into_iter().find(|known| known.name == context);
-    let cluster = named.and_then(|named| named.context).map(|context| context.cluster).unwrap_or_default();
+    let named = asked_with
+        .contexts
+        .into_iter()
+        .find(|known| known.name == context);
+    let cluster = named
+        .and_then(|named| named.context)
+        .map(|context| context.cluster)
+        .unwrap_or_default();
     let user = format!("system:serviceaccount:{namespace}:{name}");
-    let context = Context { cluster: cluster.clone(), user: Some(user.clone()), namespace: Some(namespace.clone()), ..Context::default() };
+    let context = Context {
+        cluster: cluster.clone(),
+        user: Some(user.clone()),
+        namespace: Some(namespace.clone()),
+        ..Context::default()
+    };
     let context_name = format!("{account}@{cluster}");
-    let credentials = AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
+    let credentials = AuthInfo {
+        token: Some(token.into()),
+        ..AuthInfo::default()
+    };
     Kubeconfig {
         api_version: Some("v1".to_owned()),
         kind: Some("Config".to_owned()),
-        clusters: asked_with.clusters.into_iter().filter(|known| known.name == cluster).collect(),
-        auth_infos: vec![NamedAuthInfo { name: user, auth_info: Some(credentials), ..NamedAuthInfo::default() }],
+        clusters: asked_with
+            .clusters
+            .into_iter()
+            .filter(|known| known.name == cluster)
+            .collect(),
+        auth_infos: vec![NamedAuthInfo {
+            name: user,
+            auth_info: Some(credentials),
+            ..NamedAuthInfo::default()
+        }],
         current_context: Some(context_name.clone()),
-        contexts: vec![NamedContext { name: context_name, context: Some(context), ..NamedContext::default() }],
+        contexts: vec![NamedContext {
+            name: context_name,
+            context: Some(context),
+            ..NamedContext::default()
+        }],
         ..Kubeconfig::default()
     }
 }
@@ -141,7 +221,10 @@ mod tests {
 
     #[test]
     fn account_is_a_namespace_and_a_name() {
-        let robot = Account { namespace: "team-a".to_owned(), name: "robot".to_owned() };
+        let robot = Account {
+            namespace: "team-a".to_owned(),
+            name: "robot".to_owned(),
+        };
         assert_eq!("team-a/robot".parse(), Ok(robot));
         for wrong in ["robot", "/robot", "team-a/", "team-a/robot/x", ""] {
             assert!(wrong.parse::<Account>().is_err(), "{wrong}");
@@ -163,9 +246,18 @@ mod tests {
             - {name: here, context: {cluster: one, user: admin}}
             - {name: there, context: {cluster: two, user: admin}}
         ";
-        let account = Account { namespace: "team-a".to_owned(), name: "robot".to_owned() };
+        let account = Account {
+            namespace: "team-a".to_owned(),
+            name: "robot".to_owned(),
+        };
         let asked_with = Kubeconfig::from_yaml(administrator).expect("a kubeconfig");
-        let text = serde_saphyr::to_string(&of_account(asked_with, "here", &account, "fresh".to_owned())).expect("written");
+        let text = serde_saphyr::to_string(&of_account(
+            asked_with,
+            "here",
+            &account,
+            "fresh".to_owned(),
+        ))
+        .expect("written");
         for (wanted, there) in [
             ("https://127.0.0.1:1", true),
             ("Q0E=", true),
@@ -180,6 +272,13 @@ mod tests {
             assert_eq!(text.contains(wanted), there, "{wanted} in\n{text}");
         }
         let read = Kubeconfig::from_yaml(&text).expect("a kubeconfig");
-        assert_eq!((read.clusters.len(), read.auth_infos.len(), read.contexts.len()), (1, 1, 1));
+        assert_eq!(
+            (
+                read.clusters.len(),
+                read.auth_infos.len(),
+                read.contexts.len()
+            ),
+            (1, 1, 1)
+        );
     }
 }

@@ -19,7 +19,10 @@ const VARIABLE: &str = "RUST_LOG";
 /// # Errors
 /// `RUST_LOG` is not a list of filters.
 pub(crate) fn begin(verbose: u8, form: Form) -> Result<(), Failure> {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter(verbose)?).with_writer(stderr).with_ansi(in_colour());
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter(verbose)?)
+        .with_writer(stderr)
+        .with_ansi(in_colour());
     match form {
         Form::Text => builder.init(),
         Form::Json => builder.json().flatten_event(true).init(),
@@ -30,8 +33,13 @@ pub(crate) fn begin(verbose: u8, form: Form) -> Result<(), Failure> {
 fn filter(verbose: u8) -> Result<EnvFilter, Failure> {
     match env::var(VARIABLE) {
         Ok(text) if !text.is_empty() => {
-            let misused = |e| Failure::Misused(format!("{VARIABLE}={text:?} is not a list of log filters: {e}"));
-            EnvFilter::try_new(&text).map_err(|e| misused(e).advising("write it as in `info,bellerophon=debug`"))
+            let misused = |e| {
+                Failure::Misused(format!(
+                    "{VARIABLE}={text:?} is not a list of log filters: {e}"
+                ))
+            };
+            EnvFilter::try_new(&text)
+                .map_err(|e| misused(e).advising("write it as in `info,bellerophon=debug`"))
         }
         _ => Ok(EnvFilter::new(level(verbose))),
     }

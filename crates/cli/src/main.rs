@@ -44,8 +44,12 @@ fn run(arguments: Arguments, started: Instant) -> Result<(), Failure> {
         Command::Up(options) => runtime.block_on(up::up(&options, started)),
         Command::Kubeconfig(options) => runtime.block_on(kubeconfig::print(&options)),
         Command::Run(arguments) => runtime.block_on(run::run(&arguments)),
-        Command::Manifests(arguments) => manifests::print(&arguments, &mut std::io::stdout().lock()),
-        Command::Reboot(arguments) => runtime.block_on(reboot::reboot(&arguments, &mut std::io::stdout().lock())),
+        Command::Manifests(arguments) => {
+            manifests::print(&arguments, &mut std::io::stdout().lock())
+        }
+        Command::Reboot(arguments) => {
+            runtime.block_on(reboot::reboot(&arguments, &mut std::io::stdout().lock()))
+        }
         Command::Trace(options) => runtime.block_on(trace::trace(&options)),
     }
 }

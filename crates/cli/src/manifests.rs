@@ -13,8 +13,11 @@ use crate::{arguments::ManifestsArguments, failure::Failure, operators};
 /// # Errors
 /// A name that no operator has, or nobody can be told.
 pub(crate) fn print(arguments: &ManifestsArguments, out: &mut impl Write) -> Result<(), Failure> {
-    let installation =
-        Installation { image: arguments.image.clone(), service_monitor: arguments.service_monitor, ..Installation::default() };
+    let installation = Installation {
+        image: arguments.image.clone(),
+        service_monitor: arguments.service_monitor,
+        ..Installation::default()
+    };
     let mut printed: Vec<Value> = Vec::new();
     for operator in operators::named(&arguments.operators)? {
         for object in manifests(&operator, &installation) {
@@ -28,5 +31,6 @@ pub(crate) fn print(arguments: &ManifestsArguments, out: &mut impl Write) -> Res
         let text = serde_saphyr::to_string(object).map_err(Failure::of)?;
         write!(out, "---\n{text}").map_err(Failure::caused_by("cannot write to stdout"))?;
     }
-    out.flush().map_err(Failure::caused_by("cannot write to stdout"))
+    out.flush()
+        .map_err(Failure::caused_by("cannot write to stdout"))
 }

@@ -27,7 +27,12 @@ pub(crate) fn named(list: &str) -> Result<Vec<Operator>, Failure> {
         let wanted: Vec<Operator> = match name {
             "all" => ALL.to_vec(),
             "none" => Vec::new(),
-            name => vec![*ALL.iter().chain(&ON_NODES).find(|operator| operator.name == name).ok_or_else(|| unknown(name))?],
+            name => vec![
+                *ALL.iter()
+                    .chain(&ON_NODES)
+                    .find(|operator| operator.name == name)
+                    .ok_or_else(|| unknown(name))?,
+            ],
         };
         for operator in wanted {
             if !found.iter().any(|known| known.name == operator.name) {
@@ -39,8 +44,13 @@ pub(crate) fn named(list: &str) -> Result<Vec<Operator>, Failure> {
 }
 
 fn unknown(name: &str) -> Failure {
-    let names: Vec<&str> = ALL.iter().chain(&ON_NODES).map(|operator| operator.name).collect();
-    Failure::Misused(format!("there is no operator {name:?}")).advising(&format!("name one or more of {}, or all", names.join(", ")))
+    let names: Vec<&str> = ALL
+        .iter()
+        .chain(&ON_NODES)
+        .map(|operator| operator.name)
+        .collect();
+    Failure::Misused(format!("there is no operator {name:?}"))
+        .advising(&format!("name one or more of {}, or all", names.join(", ")))
 }
 
 #[cfg(test)]
@@ -49,11 +59,23 @@ mod tests {
 
     #[test]
     fn lists_are_read_and_each_operator_comes_once() {
-        let names = |list: &str| named(list).map(|found| found.iter().map(|operator| operator.name).collect::<Vec<_>>());
+        let names = |list: &str| {
+            named(list).map(|found| {
+                found
+                    .iter()
+                    .map(|operator| operator.name)
+                    .collect::<Vec<_>>()
+            })
+        };
         assert_eq!(names("simple, icecream"), Ok(vec!["simple", "icecream"]));
-        assert_eq!(names("icecream,all"), Ok(vec!["icecream", "secsynch", "simple", "fruit", "reboot"]));
+        assert_eq!(
+            names("icecream,all"),
+            Ok(vec!["icecream", "secsynch", "simple", "fruit", "reboot"])
+        );
         assert_eq!(names("none"), Ok(vec![]));
-        let Err(Failure::Misused(why)) = names("icecream,vanilla") else { panic!("there is no vanilla") };
+        let Err(Failure::Misused(why)) = names("icecream,vanilla") else {
+            panic!("there is no vanilla")
+        };
         assert_eq!(
             why,
             "there is no operator \"vanilla\"; name one or more of icecream, secsynch, simple, fruit, reboot, reboot-agent, or all"

@@ -32,7 +32,12 @@ impl Ready {
     /// The working directory is gone.
     pub(crate) fn new(url: String, kubeconfig: &Path, started: Instant) -> io::Result<Self> {
         let kubeconfig = path::absolute(kubeconfig)?.display().to_string();
-        Ok(Self { server: url, kubeconfig, dashboard: None, startup_ms: started.elapsed().as_millis() })
+        Ok(Self {
+            server: url,
+            kubeconfig,
+            dashboard: None,
+            startup_ms: started.elapsed().as_millis(),
+        })
     }
 
     /// Writes them and passes them on at once.
@@ -51,14 +56,22 @@ impl Ready {
         writeln!(out, "ready in {} ms; Ctrl-C stops", self.startup_ms)?;
         writeln!(out, "  server      {}", self.server)?;
         writeln!(out, "  kubeconfig  {}", self.kubeconfig)?;
-        writeln!(out, "  kubectl --kubeconfig {} get namespaces", quoted(&self.kubeconfig))
+        writeln!(
+            out,
+            "  kubectl --kubeconfig {} get namespaces",
+            quoted(&self.kubeconfig)
+        )
     }
 }
 
 /// A word as a shell reads it back.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
-    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 #[cfg(test)]
@@ -68,7 +81,12 @@ mod tests {
     use super::*;
 
     fn told(form: Form, kubeconfig: &str) -> String {
-        let ready = Ready { server: "https://127.0.0.1:1".into(), kubeconfig: kubeconfig.into(), dashboard: None, startup_ms: 5 };
+        let ready = Ready {
+            server: "https://127.0.0.1:1".into(),
+            kubeconfig: kubeconfig.into(),
+            dashboard: None,
+            startup_ms: 5,
+        };
         let mut out = Vec::new();
         ready.tell(form, &mut out).expect("memory takes it");
         String::from_utf8(out).expect("text")
@@ -86,8 +104,19 @@ mod tests {
 
     #[test]
     fn last_line_can_be_copied_to_a_shell() {
-        let last = |kubeconfig| told(Form::Text, kubeconfig).lines().last().map(|line| line.trim().to_owned());
-        assert_eq!(last("/a/kubeconfig").as_deref(), Some("kubectl --kubeconfig /a/kubeconfig get namespaces"));
-        assert_eq!(last("/my it's").as_deref(), Some(r"kubectl --kubeconfig '/my it'\''s' get namespaces"));
+        let last = |kubeconfig| {
+            told(Form::Text, kubeconfig)
+                .lines()
+                .last()
+                .map(|line| line.trim().to_owned())
+        };
+        assert_eq!(
+            last("/a/kubeconfig").as_deref(),
+            Some("kubectl --kubeconfig /a/kubeconfig get namespaces")
+        );
+        assert_eq!(
+            last("/my it's").as_deref(),
+            Some(r"kubectl --kubeconfig '/my it'\''s' get namespaces")
+        );
     }
 }

@@ -64,7 +64,9 @@ enum What {
         nodes: Vec<String>,
     },
     /// Free the slots of nodes, whatever became of them
-    #[command(after_help = "Look at the node first: a machine that was told already may still reboot.")]
+    #[command(
+        after_help = "Look at the node first: a machine that was told already may still reboot."
+    )]
     Release {
         #[arg(value_name = "NODE", required = true)]
         nodes: Vec<String>,
@@ -75,20 +77,63 @@ enum What {
 ///
 /// # Errors
 /// The cluster cannot be reached, there is no such node, or it holds no slot.
-pub(crate) async fn reboot(arguments: &RebootArguments, out: &mut impl Write) -> Result<(), Failure> {
-    let config = run::config(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
+pub(crate) async fn reboot(
+    arguments: &RebootArguments,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let config = run::config(
+        arguments.kubeconfig.as_deref(),
+        arguments.context.as_deref(),
+    )
+    .await?;
     let client = Client::try_from(config).map_err(Failure::of)?;
-    let prefix = arguments.prefix.clone().map_or_else(bellerophon_reboot::prefix, Ok).map_err(Failure::of)?;
+    let prefix = arguments
+        .prefix
+        .clone()
+        .map_or_else(bellerophon_reboot::prefix, Ok)
+        .map_err(Failure::of)?;
     let (people, now) = (People::new(client, prefix), WallClock::system().now());
     match &arguments.what {
         What::Status { output } => {
             let rows = people.status().await.map_err(Failure::of)?;
             print(&rows, *output, now, out).map_err(Failure::caused_by("cannot write to stdout"))
         }
-        What::Request { nodes, reason } => each(nodes, "waits for its reboot", async |node| people.request(node, reason).await, out).await,
-        What::Pause { nodes } => each(nodes, "is paused", async |node| people.pause(node).await, out).await,
-        What::Resume { nodes } => each(nodes, "may reboot again", async |node| people.resume(node).await, out).await,
-        What::Release { nodes } => each(nodes, "has given back its slot", async |node| people.release(node, now).await, out).await,
+        What::Request { nodes, reason } => {
+            each(
+                nodes,
+                "waits for its reboot",
+                async |node| people.request(node, reason).await,
+                out,
+            )
+            .await
+        }
+        What::Pause { nodes } => {
+            each(
+                nodes,
+                "is paused",
+                async |node| people.pause(node).await,
+                out,
+            )
+            .await
+        }
+        What::Resume { nodes } => {
+            each(
+                nodes,
+                "may reboot again",
+                async |node| people.resume(node).await,
+                out,
+            )
+            .await
+        }
+        What::Release { nodes } => {
+            each(
+                nodes,
+                "has given back its slot",
+                async |node| people.release(node, now).await,
+                out,
+            )
+            .await
+        }
     }
 }
 
@@ -101,7 +146,8 @@ async fn each(
 ) -> Result<(), Failure> {
     for node in nodes {
         tell(node).await.map_err(Failure::of)?;
-        writeln!(out, "node {node} {done}").map_err(Failure::caused_by("cannot write to stdout"))?;
+        writeln!(out, "node {node} {done}")
+            .map_err(Failure::caused_by("cannot write to stdout"))?;
     }
     Ok(())
 }
@@ -121,22 +167,52 @@ struct Line<'a> {
 
 fn print(rows: &[Row], form: Form, now: Timestamp, out: &mut impl Write) -> std::io::Result<()> {
     if form == Form::Text {
-        writeln!(out, "{:<32} {:<10} {:<5} {:<20} {:>8}  LAST", "NODE", "STATE", "SLOT", "REASON", "FOR")?;
+        writeln!(
+            out,
+            "{:<32} {:<10} {:<5} {:<20} {:>8}  LAST",
+            "NODE", "STATE", "SLOT", "REASON", "FOR"
+        )?;
     }
     for row in rows {
-        let Row { node, state, reason, since, paused, holds_slot, last } = row;
+        let Row {
+            node,
+            state,
+            reason,
+            since,
+            paused,
+            holds_slot,
+            last,
+        } = row;
         if form == Form::Json {
             let last = last.as_ref().map(|(last, _)| last.as_str());
-            let line =
-                Line { node, state, reason, since: since.map(|since| since.to_string()), paused: *paused, holds_slot: *holds_slot, last };
+            let line = Line {
+                node,
+                state,
+                reason,
+                since: since.map(|since| since.to_string()),
+                paused: *paused,
+                holds_slot: *holds_slot,
+                last,
+            };
             writeln!(out, "{}", serde_json::to_string(&line)?)?;
             continue;
         }
         let age = |time: Timestamp| format!("{}s", now.duration_since(time).as_secs().max(0));
-        let last = last.as_ref().map(|(last, at)| format!("{last} {} ago", age(*at))).unwrap_or_default();
-        let state = if *paused && *state == "Idle" { "Paused" } else { state };
+        let last = last
+            .as_ref()
+            .map(|(last, at)| format!("{last} {} ago", age(*at)))
+            .unwrap_or_default();
+        let state = if *paused && *state == "Idle" {
+            "Paused"
+        } else {
+            state
+        };
         let slot = if *holds_slot { "yes" } else { "" };
-        writeln!(out, "{node:<32} {state:<10} {slot:<5} {reason:<20} {:>8}  {last}", since.map(age).unwrap_or_default())?;
+        writeln!(
+            out,
+            "{node:<32} {state:<10} {slot:<5} {reason:<20} {:>8}  {last}",
+            since.map(age).unwrap_or_default()
+        )?;
     }
     out.flush()
 }
@@ -163,9 +239,24 @@ mod tests {
             String::from_utf8(out).expect("text")
         };
         let text = told(Form::Text);
-        let words: Vec<&str> = text.lines().last().expect("a row").split_whitespace().collect();
-        assert_eq!(words, ["a", "Waiting", "NoSlot", "65s", "Done", "60s", "ago"]);
+        let words: Vec<&str> = text
+            .lines()
+            .last()
+            .expect("a row")
+            .split_whitespace()
+            .collect();
+        assert_eq!(
+            words,
+            ["a", "Waiting", "NoSlot", "65s", "Done", "60s", "ago"]
+        );
         let line: serde_json::Value = serde_json::from_str(&told(Form::Json)).expect("a line");
-        assert_eq!((line["node"].as_str(), line["reason"].as_str(), line["holdsSlot"].as_bool()), (Some("a"), Some("NoSlot"), Some(false)));
+        assert_eq!(
+            (
+                line["node"].as_str(),
+                line["reason"].as_str(),
+                line["holdsSlot"].as_bool()
+            ),
+            (Some("a"), Some("NoSlot"), Some(false))
+        );
     }
 }

@@ -21,22 +21,48 @@ use crate::{arguments::RunArguments, failure::Failure, operators};
 /// The cluster cannot be reached, or lacks what an operator needs.
 pub(crate) async fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let wanted = operators::named(&arguments.operators)?;
-    let idle: Vec<&str> = wanted.iter().filter(|operator| (operator.rights)().is_empty()).map(|operator| operator.name).collect();
+    let idle: Vec<&str> = wanted
+        .iter()
+        .filter(|operator| (operator.rights)().is_empty())
+        .map(|operator| operator.name)
+        .collect();
     if idle.len() == wanted.len() {
-        return Err(Failure::Misused(format!("there is nothing to run in {:?}", arguments.operators))
-            .advising("it only defines kinds: see `bellerophon manifests`"));
+        return Err(Failure::Misused(format!(
+            "there is nothing to run in {:?}",
+            arguments.operators
+        ))
+        .advising("it only defines kinds: see `bellerophon manifests`"));
     }
-    let known = |switch: &str| wanted.iter().any(|operator| operator.switches.contains(&switch));
+    let known = |switch: &str| {
+        wanted
+            .iter()
+            .any(|operator| operator.switches.contains(&switch))
+    };
     if let Some(unknown) = arguments.switches.iter().find(|switch| !known(switch)) {
-        let switches: Vec<&str> = wanted.iter().flat_map(|operator| operator.switches).copied().collect();
-        return Err(Failure::Misused(format!("nothing is called {unknown:?}")).advising(&format!("--allow takes: {}", switches.join(", "))));
+        let switches: Vec<&str> = wanted
+            .iter()
+            .flat_map(|operator| operator.switches)
+            .copied()
+            .collect();
+        return Err(Failure::Misused(format!("nothing is called {unknown:?}"))
+            .advising(&format!("--allow takes: {}", switches.join(", "))));
     }
-    let options = ManagerOptions { pages: arguments.metrics, clock: WallClock::system(), ..ManagerOptions::default() };
-    let config = config(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
+    let options = ManagerOptions {
+        pages: arguments.metrics,
+        clock: WallClock::system(),
+        ..ManagerOptions::default()
+    };
+    let config = config(
+        arguments.kubeconfig.as_deref(),
+        arguments.context.as_deref(),
+    )
+    .await?;
     let namespace = config.default_namespace.clone();
     let client = client(config, &options)?;
     let identity = identity();
-    let leader = arguments.leader_elect.then(|| LeaderOptions::new(namespace, lease(&wanted), &identity));
+    let leader = arguments
+        .leader_elect
+        .then(|| LeaderOptions::new(namespace, lease(&wanted), &identity));
     let options = RunOptions {
         namespace: arguments.namespace.clone(),
         workers: arguments.workers,
@@ -55,27 +81,47 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), Failure> {
 
 /// The lease that copies of this process compete for.
 fn lease(operators: &[Operator]) -> String {
-    operators.iter().map(|operator| operator.name).collect::<Vec<_>>().join("-")
+    operators
+        .iter()
+        .map(|operator| operator.name)
+        .collect::<Vec<_>>()
+        .join("-")
 }
 
 /// Who this process is: the pod, or the process on this host.
 fn identity() -> String {
-    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
-    std::env::var("POD_NAME").unwrap_or_else(|_| format!("{}-{}", host().unwrap_or_else(|_| "bellerophon".into()), process::id()))
+    let host =
+        || std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
+    std::env::var("POD_NAME").unwrap_or_else(|_| {
+        format!(
+            "{}-{}",
+            host().unwrap_or_else(|_| "bellerophon".into()),
+            process::id()
+        )
+    })
 }
 
 /// Where the cluster is: as named, or as the environment says, inside a pod its own cluster.
 pub(crate) async fn config(file: Option<&Path>, context: Option<&str>) -> Result<Config, Failure> {
-    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let options = KubeConfigOptions {
+        context: context.map(str::to_owned),
+        ..KubeConfigOptions::default()
+    };
     let advice = "name a file with --kubeconfig";
     if let Some(file) = file {
         let read = Kubeconfig::read_from(file).map_err(|e| Failure::of(e).advising(advice))?;
-        return Config::from_custom_kubeconfig(read, &options).await.map_err(Failure::of);
+        return Config::from_custom_kubeconfig(read, &options)
+            .await
+            .map_err(Failure::of);
     }
     if context.is_some() {
-        return Config::from_kubeconfig(&options).await.map_err(|e| Failure::of(e).advising(advice));
+        return Config::from_kubeconfig(&options)
+            .await
+            .map_err(|e| Failure::of(e).advising(advice));
     }
-    Config::infer().await.map_err(|e| Failure::of(e).advising(advice))
+    Config::infer()
+        .await
+        .map_err(|e| Failure::of(e).advising(advice))
 }
 
 /// A client whose requests are counted.
@@ -88,8 +134,12 @@ fn client(config: Config, options: &ManagerOptions) -> Result<Client, Failure> {
 fn explain(error: ManagerError, names: &[&str]) -> Failure {
     let names = names.join(",");
     let mend = match sync_error(&error) {
-        Some(SyncError::NoSuchKind { .. }) => format!("bellerophon manifests {names} --crds-only | kubectl apply -f -"),
-        Some(SyncError::Forbidden { .. }) => format!("bellerophon manifests {names} | kubectl apply -f -"),
+        Some(SyncError::NoSuchKind { .. }) => {
+            format!("bellerophon manifests {names} --crds-only | kubectl apply -f -")
+        }
+        Some(SyncError::Forbidden { .. }) => {
+            format!("bellerophon manifests {names} | kubectl apply -f -")
+        }
         _ => return Failure::of(error),
     };
     Failure::of(error).advising(&mend)

@@ -49,18 +49,33 @@ impl Subject {
             Some((kind, name)) => (Some(kind.to_lowercase()), name),
             None => (None, text),
         };
-        let long = |kind: String| SHORT.iter().find(|(short, _)| *short == kind).map_or(kind, |(_, long)| (*long).to_owned());
-        Self { kind: kind.map(long), name: name.to_owned(), namespace: namespace.to_owned() }
+        let long = |kind: String| {
+            SHORT
+                .iter()
+                .find(|(short, _)| *short == kind)
+                .map_or(kind, |(_, long)| (*long).to_owned())
+        };
+        Self {
+            kind: kind.map(long),
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+        }
     }
 
     /// Whether an object is meant. Kinds are recorded as `Deployment.apps`.
     fn is(&self, kind: &str, key: &ObjectKey) -> bool {
         let singular = kind.split('.').next().unwrap_or_default().to_lowercase();
         let same_kind = self.kind.as_ref().is_none_or(|wanted| {
-            let plural = wanted.strip_suffix('s').is_some_and(|stem| stem == singular || wanted.strip_suffix("es") == Some(&singular));
+            let plural = wanted.strip_suffix('s').is_some_and(|stem| {
+                stem == singular || wanted.strip_suffix("es") == Some(&singular)
+            });
             *wanted == singular || plural
         });
-        same_kind && key.name() == self.name && key.namespace().is_none_or(|namespace| namespace == self.namespace)
+        same_kind
+            && key.name() == self.name
+            && key
+                .namespace()
+                .is_none_or(|namespace| namespace == self.namespace)
     }
 }
 
@@ -101,7 +116,10 @@ struct Recent<T> {
 
 impl<T: Clone + Eq + Hash> Recent<T> {
     fn new() -> Self {
-        Self { known: HashSet::new(), order: VecDeque::new() }
+        Self {
+            known: HashSet::new(),
+            order: VecDeque::new(),
+        }
     }
 
     /// Whether it is new.
@@ -144,7 +162,13 @@ pub(crate) struct Story {
 impl Story {
     /// The story of an object, or of everything.
     pub(crate) fn of(subjects: Vec<Subject>) -> Self {
-        Self { subjects, related: Recent::new(), woken: Recent::new(), told: Recent::new(), held: VecDeque::new() }
+        Self {
+            subjects,
+            related: Recent::new(),
+            woken: Recent::new(),
+            told: Recent::new(),
+            held: VecDeque::new(),
+        }
     }
 
     /// What there is to tell now that this happened.
@@ -172,46 +196,107 @@ impl Story {
     }
 
     fn line(&mut self, event: &TraceEvent) -> Option<Line> {
-        let at = |version: &Option<String>| version.as_ref().map_or(String::new(), |version| format!(" at {version}"));
+        let at = |version: &Option<String>| {
+            version
+                .as_ref()
+                .map_or(String::new(), |version| format!(" at {version}"))
+        };
         match event {
-            TraceEvent::Noticed { kind, key, resource_version, event } => {
+            TraceEvent::Noticed {
+                kind,
+                key,
+                resource_version,
+                event,
+            } => {
                 let object = (kind.clone(), key.clone());
-                let new = self.belongs(&object) && self.told.insert((object, resource_version.clone()));
-                new.then(|| Line::Event(format!("{kind} {key} {}{}", event.as_str(), at(resource_version))))
+                let new =
+                    self.belongs(&object) && self.told.insert((object, resource_version.clone()));
+                new.then(|| {
+                    Line::Event(format!(
+                        "{kind} {key} {}{}",
+                        event.as_str(),
+                        at(resource_version)
+                    ))
+                })
             }
-            TraceEvent::Enqueued { controller, key, because_kind, because_key, because_version } => {
+            TraceEvent::Enqueued {
+                controller,
+                key,
+                because_kind,
+                because_key,
+                because_version,
+            } => {
                 let belongs = self.belongs(&(because_kind.clone(), because_key.clone()));
                 let new = belongs && self.woken.insert((controller.clone(), key.clone()));
                 let because = || format!("{because_kind} {because_key}{}", at(because_version));
-                new.then(|| Line::Wakes(format!("{controller} for {key}, because of {}", because())))
+                new.then(|| {
+                    Line::Wakes(format!("{controller} for {key}, because of {}", because()))
+                })
             }
-            TraceEvent::Wrote { controller, reconciling, kind, key, resource_version } => {
+            TraceEvent::Wrote {
+                controller,
+                reconciling,
+                kind,
+                key,
+                resource_version,
+            } => {
                 let object = (kind.clone(), key.clone());
-                if !self.woken.contains(&(controller.clone(), reconciling.clone())) && !self.belongs(&object) {
+                if !self
+                    .woken
+                    .contains(&(controller.clone(), reconciling.clone()))
+                    && !self.belongs(&object)
+                {
                     return None;
                 }
                 self.related.insert(object);
-                let what = if resource_version.is_some() { "" } else { "deletion of " };
-                Some(Line::Writes(format!("{controller}: {what}{kind} {key}{}", at(resource_version))))
+                let what = if resource_version.is_some() {
+                    ""
+                } else {
+                    "deletion of "
+                };
+                Some(Line::Writes(format!(
+                    "{controller}: {what}{kind} {key}{}",
+                    at(resource_version)
+                )))
             }
-            TraceEvent::Called { controller, reconciling, kind, key, what } => {
-                let woken = self.woken.contains(&(controller.clone(), reconciling.clone()));
+            TraceEvent::Called {
+                controller,
+                reconciling,
+                kind,
+                key,
+                what,
+            } => {
+                let woken = self
+                    .woken
+                    .contains(&(controller.clone(), reconciling.clone()));
                 let belongs = woken || self.belongs(&(kind.clone(), key.clone()));
                 belongs.then(|| Line::Writes(format!("{controller}: {what} of {kind} {key}")))
             }
             // A cache is told before the controllers, and of what concerns none of them.
-            TraceEvent::Listed { .. } | TraceEvent::Cached { .. } | TraceEvent::Started { .. } => None,
-            TraceEvent::Ended { controller, key, result, took } => {
+            TraceEvent::Listed { .. } | TraceEvent::Cached { .. } | TraceEvent::Started { .. } => {
+                None
+            }
+            TraceEvent::Ended {
+                controller,
+                key,
+                result,
+                took,
+            } => {
                 let woken = (controller.clone(), key.clone());
                 let belongs = self.woken.contains(&woken);
                 self.woken.forget(&woken);
-                (belongs && *result == "error").then(|| Line::Fails(format!("{controller} for {key} after {took:?}")))
+                (belongs && *result == "error")
+                    .then(|| Line::Fails(format!("{controller} for {key} after {took:?}")))
             }
         }
     }
 
     fn belongs(&self, object: &Object) -> bool {
-        let is_meant = self.subjects.is_empty() || self.subjects.iter().any(|subject| subject.is(&object.0, &object.1));
+        let is_meant = self.subjects.is_empty()
+            || self
+                .subjects
+                .iter()
+                .any(|subject| subject.is(&object.0, &object.1));
         is_meant || self.related.contains(object)
     }
 }
@@ -219,7 +304,10 @@ impl Story {
 /// Whether it can turn out to belong to a story after it happened.
 fn belongs_late(event: &TraceEvent) -> bool {
     use TraceEvent::{Called, Enqueued, Noticed, Wrote};
-    matches!(event, Noticed { .. } | Enqueued { .. } | Wrote { .. } | Called { .. })
+    matches!(
+        event,
+        Noticed { .. } | Enqueued { .. } | Wrote { .. } | Called { .. }
+    )
 }
 
 impl<T: Clone + Eq + Hash> Recent<T> {
@@ -242,26 +330,63 @@ mod tests {
     }
 
     fn noticed(kind: &str, name: &str, version: &str) -> TraceEvent {
-        TraceEvent::Noticed { kind: kind.into(), key: key(name), resource_version: Some(version.into()), event: CauseEvent::Added }
+        TraceEvent::Noticed {
+            kind: kind.into(),
+            key: key(name),
+            resource_version: Some(version.into()),
+            event: CauseEvent::Added,
+        }
     }
 
     fn enqueued(controller: &str, name: &str, because: (&str, &str)) -> TraceEvent {
         let (because_kind, because_key) = (because.0.into(), key(because.1));
-        TraceEvent::Enqueued { controller: controller.into(), key: key(name), because_kind, because_key, because_version: None }
+        TraceEvent::Enqueued {
+            controller: controller.into(),
+            key: key(name),
+            because_kind,
+            because_key,
+            because_version: None,
+        }
     }
 
-    fn wrote(controller: &str, for_: &str, kind: &str, name: &str, version: Option<&str>) -> TraceEvent {
+    fn wrote(
+        controller: &str,
+        for_: &str,
+        kind: &str,
+        name: &str,
+        version: Option<&str>,
+    ) -> TraceEvent {
         let resource_version = version.map(str::to_owned);
-        TraceEvent::Wrote { controller: controller.into(), reconciling: key(for_), kind: kind.into(), key: key(name), resource_version }
+        TraceEvent::Wrote {
+            controller: controller.into(),
+            reconciling: key(for_),
+            kind: kind.into(),
+            key: key(name),
+            resource_version,
+        }
     }
 
     fn ended(controller: &str, name: &str, result: &'static str) -> TraceEvent {
-        TraceEvent::Ended { controller: controller.into(), key: key(name), result, took: Duration::from_millis(2) }
+        TraceEvent::Ended {
+            controller: controller.into(),
+            key: key(name),
+            result,
+            took: Duration::from_millis(2),
+        }
     }
 
     fn told(subject: Option<&str>, events: &[TraceEvent]) -> Vec<String> {
-        let mut story = Story::of(subject.map(|text| Subject::parse(text, "default")).into_iter().collect());
-        events.iter().flat_map(|event| story.tell(event)).map(|line| line.to_string().trim().to_owned()).collect()
+        let mut story = Story::of(
+            subject
+                .map(|text| Subject::parse(text, "default"))
+                .into_iter()
+                .collect(),
+        );
+        events
+            .iter()
+            .flat_map(|event| story.tell(event))
+            .map(|line| line.to_string().trim().to_owned())
+            .collect()
     }
 
     #[test]
@@ -272,7 +397,13 @@ mod tests {
             noticed("Deployment.apps", "other", "2"),
             enqueued("deployment", "web", ("Deployment.apps", "web")),
             enqueued("deployment", "other", ("Deployment.apps", "other")),
-            wrote("deployment", "other", "ReplicaSet.apps", "other-1", Some("3")),
+            wrote(
+                "deployment",
+                "other",
+                "ReplicaSet.apps",
+                "other-1",
+                Some("3"),
+            ),
             wrote("deployment", "web", "ReplicaSet.apps", "web-1", Some("4")),
             ended("deployment", "web", "success"),
             noticed("ReplicaSet.apps", "web-1", "4"),
@@ -310,7 +441,10 @@ mod tests {
         let events = [noticed("Pod", "web", "1"), called("web"), called("other")];
         assert_eq!(
             told(Some("pod/web"), &events),
-            ["event   Pod default/web added at 1", "writes  scheduler: binding to node-1 of Pod default/web"]
+            [
+                "event   Pod default/web added at 1",
+                "writes  scheduler: binding to node-1 of Pod default/web"
+            ]
         );
     }
 
@@ -326,7 +460,10 @@ mod tests {
         ];
         let story = told(Some("deployment/web"), &events);
         assert_eq!(story.len(), events.len(), "{story:#?}");
-        assert_eq!(story[2], "writes  deployment: ReplicaSet.apps default/web-1 at 2");
+        assert_eq!(
+            story[2],
+            "writes  deployment: ReplicaSet.apps default/web-1 at 2"
+        );
         assert_eq!(story[5], "writes  replicaset: Pod default/web-1-a at 3");
     }
 
@@ -344,10 +481,20 @@ mod tests {
             ("pod/other", "Pod", false),
         ];
         for (text, kind, wanted) in cases {
-            assert_eq!(Subject::parse(text, "default").is(kind, &key("web")), wanted, "{text} of {kind}");
+            assert_eq!(
+                Subject::parse(text, "default").is(kind, &key("web")),
+                wanted,
+                "{text} of {kind}"
+            );
         }
-        assert!(!Subject::parse("pod/web", "team-a").is("Pod", &key("web")), "elsewhere");
-        assert!(Subject::parse("node/n", "default").is("Node", &ObjectKey::cluster("n")), "cluster-scoped");
+        assert!(
+            !Subject::parse("pod/web", "team-a").is("Pod", &key("web")),
+            "elsewhere"
+        );
+        assert!(
+            Subject::parse("node/n", "default").is("Node", &ObjectKey::cluster("n")),
+            "cluster-scoped"
+        );
     }
 
     #[test]

@@ -40,8 +40,14 @@ const GAP: char = '…';
 pub(crate) async fn trace(options: &TraceOptions) -> Result<(), Failure> {
     let mut signals = Signals::listen().map_err(Failure::caused_by("cannot listen for signals"))?;
     let (client, namespace) = connect(&options.kubeconfig, options.namespace.as_deref()).await?;
-    let query = Query { object: options.object.clone(), namespace: namespace.clone(), follow: options.follow };
-    let request = http::Request::get(query.path()).body(Vec::new()).map_err(Failure::caused_by("cannot ask for it"))?;
+    let query = Query {
+        object: options.object.clone(),
+        namespace: namespace.clone(),
+        follow: options.follow,
+    };
+    let request = http::Request::get(query.path())
+        .body(Vec::new())
+        .map_err(Failure::caused_by("cannot ask for it"))?;
     let told = client.request_stream(request).await.map_err(|error| {
         let advice = "only a cluster started by `bellerophon up` tells how it came to be";
         Failure::caused_by(&format!("cannot trace {}", options.object))(error).advising(advice)
@@ -61,8 +67,13 @@ pub(crate) async fn trace(options: &TraceOptions) -> Result<(), Failure> {
         }
     }
     if silent {
-        let why = format!("nothing is known of {} in namespace {namespace}", options.object);
-        return Err(Failure::Failed(why).advising("name it as kubectl does, or wait for it with --follow"));
+        let why = format!(
+            "nothing is known of {} in namespace {namespace}",
+            options.object
+        );
+        return Err(
+            Failure::Failed(why).advising("name it as kubectl does, or wait for it with --follow")
+        );
     }
     Ok(())
 }
@@ -73,7 +84,9 @@ async fn connect(kubeconfig: &Path, namespace: Option<&str>) -> Result<(Client, 
             .advising("name another file with --kubeconfig")
     };
     let read = Kubeconfig::read_from(kubeconfig).map_err(failed)?;
-    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.map_err(failed)?;
+    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+        .await
+        .map_err(failed)?;
     let namespace = namespace.map_or_else(|| config.default_namespace.clone(), str::to_owned);
     Ok((Client::try_from(config).map_err(Failure::of)?, namespace))
 }
@@ -88,12 +101,19 @@ struct Query {
 
 impl Query {
     fn path(&self) -> String {
-        format!("{PATH}?object={}&namespace={}&follow={}", self.object, self.namespace, self.follow)
+        format!(
+            "{PATH}?object={}&namespace={}&follow={}",
+            self.object, self.namespace, self.follow
+        )
     }
 
     fn read(query: &str) -> Self {
-        let value =
-            |key: &str| query.split('&').find_map(|pair| pair.split_once('=').filter(|(name, _)| *name == key)).map(|(_, value)| value);
+        let value = |key: &str| {
+            query
+                .split('&')
+                .find_map(|pair| pair.split_once('=').filter(|(name, _)| *name == key))
+                .map(|(_, value)| value)
+        };
         Self {
             object: value("object").unwrap_or_default().to_owned(),
             namespace: value("namespace").unwrap_or("default").to_owned(),
@@ -102,13 +122,17 @@ impl Query {
     }
 
     fn story(&self) -> Story {
-        let subject = (!self.object.is_empty()).then(|| Subject::parse(&self.object, &self.namespace));
+        let subject =
+            (!self.object.is_empty()).then(|| Subject::parse(&self.object, &self.namespace));
         Story::of(subject.into_iter().collect())
     }
 }
 
 /// The page: what is remembered, then what happens if somebody wants to follow.
-pub(crate) fn page(bus: TraceBus, clock: WallClock) -> impl Fn(&str) -> std::pin::Pin<Box<dyn Stream<Item = Bytes> + Send>> + Send + Sync {
+pub(crate) fn page(
+    bus: TraceBus,
+    clock: WallClock,
+) -> impl Fn(&str) -> std::pin::Pin<Box<dyn Stream<Item = Bytes> + Send>> + Send + Sync {
     move |query| {
         let query = Query::read(query);
         let mut story = query.story();
@@ -116,8 +140,15 @@ pub(crate) fn page(bus: TraceBus, clock: WallClock) -> impl Fn(&str) -> std::pin
         let (reader, past) = (bus.subscribe(), bus.snapshot());
         let told = past.last().map_or(0, |record| record.sequence);
         let forgotten = past.first().map_or(0, |record| record.sequence - 1);
-        let mut text = if forgotten > 0 { format!("{GAP} {forgotten} earlier records are forgotten\n") } else { String::new() };
-        text.extend(past.iter().flat_map(|record| lines(&mut story, record, clock)));
+        let mut text = if forgotten > 0 {
+            format!("{GAP} {forgotten} earlier records are forgotten\n")
+        } else {
+            String::new()
+        };
+        text.extend(
+            past.iter()
+                .flat_map(|record| lines(&mut story, record, clock)),
+        );
         let past = stream::iter([Bytes::from(text)]);
         if !query.follow {
             return Box::pin(past);
@@ -139,7 +170,11 @@ pub(crate) fn page(bus: TraceBus, clock: WallClock) -> impl Fn(&str) -> std::pin
 /// What a record has to say to a story, a line each.
 pub(crate) fn lines(story: &mut Story, record: &TraceRecord, clock: WallClock) -> Vec<String> {
     let time = clock.at(record.at);
-    story.tell(&record.event).iter().map(|line| timed(time, line)).collect()
+    story
+        .tell(&record.event)
+        .iter()
+        .map(|line| timed(time, line))
+        .collect()
 }
 
 /// A line and when that was.
@@ -154,10 +189,21 @@ mod tests {
     #[test]
     fn query_is_read_as_it_was_written() {
         for follow in [false, true] {
-            let query = Query { object: "deployment/web".into(), namespace: "team-a".into(), follow };
+            let query = Query {
+                object: "deployment/web".into(),
+                namespace: "team-a".into(),
+                follow,
+            };
             let path = query.path();
             assert_eq!(Query::read(path.split_once('?').expect("a query").1), query);
         }
-        assert_eq!(Query::read(""), Query { object: String::new(), namespace: "default".into(), follow: false });
+        assert_eq!(
+            Query::read(""),
+            Query {
+                object: String::new(),
+                namespace: "default".into(),
+                follow: false
+            }
+        );
     }
 }

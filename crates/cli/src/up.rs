@@ -9,7 +9,9 @@ use std::{future::pending, io::stdout, net::SocketAddr};
 use bellerophon::{ManagerOptions, TraceBus, WallClock};
 use bellerophon_apiserver::ApiServer;
 use bellerophon_cluster::Cluster;
-use bellerophon_operator::{Operator, RunError, RunOptions, Running as Operators, controllers_of, define, manager_of};
+use bellerophon_operator::{
+    Operator, RunError, RunOptions, Running as Operators, controllers_of, define, manager_of,
+};
 use bellerophon_reboot::{agents, simulated};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
@@ -51,18 +53,39 @@ impl Running {
         let wanted = options.cluster()?;
         let (bus, clock) = (TraceBus::new(trace::RECORDS_MAX), WallClock::system());
         let builder = ApiServer::builder().listen(options.listen);
-        let builder = if wanted.is_some() { builder.page(trace::PATH, trace::page(bus.clone(), clock)) } else { builder };
+        let builder = if wanted.is_some() {
+            builder.page(trace::PATH, trace::page(bus.clone(), clock))
+        } else {
+            builder
+        };
         let server = builder.start().await.map_err(Failure::of)?;
         warn_of_exposure(options.listen);
         let cluster = wanted.map(|(level, nodes)| {
-            let builder = Cluster::builder(server.client()).level(level).nodes(nodes).clock(clock).trace(bus.clone());
-            builder.root_ca(server.root_ca().unwrap_or_default()).start()
+            let builder = Cluster::builder(server.client())
+                .level(level)
+                .nodes(nodes)
+                .clock(clock)
+                .trace(bus.clone());
+            builder
+                .root_ca(server.root_ca().unwrap_or_default())
+                .start()
         });
-        Ok(Self { server, cluster, operators: None, bus, clock })
+        Ok(Self {
+            server,
+            cluster,
+            operators: None,
+            bus,
+            clock,
+        })
     }
 
     /// Says when all is ready; returns only if something fails.
-    async fn serve(&mut self, options: &UpOptions, operators: &[Operator], started: Instant) -> Result<(), Failure> {
+    async fn serve(
+        &mut self,
+        options: &UpOptions,
+        operators: &[Operator],
+        started: Instant,
+    ) -> Result<(), Failure> {
         let written = self.server.write_kubeconfig(&options.kubeconfig);
         written.map_err(|e| Failure::of(e).advising("name another file with --kubeconfig"))?;
         if let Some(cluster) = &mut self.cluster {
@@ -70,12 +93,19 @@ impl Running {
         }
         self.start_operators(operators).await?;
         let url = self.server.url().expect("the server was given an address");
-        let ready = Ready::new(url, &options.kubeconfig, started).map_err(Failure::caused_by("cannot name the kubeconfig"))?;
-        ready.tell(options.output, &mut stdout().lock()).map_err(Failure::caused_by("cannot write to stdout"))?;
+        let ready = Ready::new(url, &options.kubeconfig, started)
+            .map_err(Failure::caused_by("cannot name the kubeconfig"))?;
+        ready
+            .tell(options.output, &mut stdout().lock())
+            .map_err(Failure::caused_by("cannot write to stdout"))?;
         info!(?ready, "serving");
         let client = self.server.client();
         let demo = async {
-            if options.demo { demo::run(&client, operators, &self.bus, self.clock, options.output).await } else { pending().await }
+            if options.demo {
+                demo::run(&client, operators, &self.bus, self.clock, options.output).await
+            } else {
+                pending().await
+            }
         };
         let cluster_ended = async {
             match &mut self.cluster {
@@ -102,22 +132,45 @@ impl Running {
         if wanted.is_empty() {
             return Ok(());
         }
-        define(&self.server.client(), wanted).await.map_err(Failure::of)?;
-        let manager = ManagerOptions { clock: self.clock, ..ManagerOptions::default() };
-        let options = RunOptions { trace: self.bus.clone(), manager, ..RunOptions::default() };
-        let reboots = wanted.iter().any(|operator| operator.name == bellerophon_reboot::OPERATOR.name);
-        let nodes = self.cluster.as_ref().and_then(Cluster::nodes).filter(|_| reboots);
+        define(&self.server.client(), wanted)
+            .await
+            .map_err(Failure::of)?;
+        let manager = ManagerOptions {
+            clock: self.clock,
+            ..ManagerOptions::default()
+        };
+        let options = RunOptions {
+            trace: self.bus.clone(),
+            manager,
+            ..RunOptions::default()
+        };
+        let reboots = wanted
+            .iter()
+            .any(|operator| operator.name == bellerophon_reboot::OPERATOR.name);
+        let nodes = self
+            .cluster
+            .as_ref()
+            .and_then(Cluster::nodes)
+            .filter(|_| reboots);
         let manager = manager_of(self.server.client(), options, |setup| {
             let mut controllers = controllers_of(wanted, setup)?;
             if let Some(nodes) = nodes {
                 let (ask, tell) = (nodes.clone(), nodes.clone());
-                let machines = simulated(nodes.names(), move |node| ask.boot_id(node), move |node| tell.reboot(node));
+                let machines = simulated(
+                    nodes.names(),
+                    move |node| ask.boot_id(node),
+                    move |node| tell.reboot(node),
+                );
                 controllers.extend(agents(setup, &bellerophon_reboot::prefix()?, machines));
             }
             Ok(controllers)
         });
         let running = Operators::start(manager.map_err(RunError::Setup).map_err(Failure::of)?);
-        self.operators.insert(running).ready().await.map_err(Failure::of)
+        self.operators
+            .insert(running)
+            .ready()
+            .await
+            .map_err(Failure::of)
     }
 
     async fn stop(self) {

@@ -6,7 +6,11 @@
 //!
 //! Out: the table of docs/benchmarks.md on stdout; on stderr how far it is. Processor time stands beside every time, because
 //! a busy machine changes it little.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its figures")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a benchmark prints its figures"
+)]
 
 use std::{error::Error, time::Duration};
 
@@ -34,10 +38,19 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().collect();
     let number = |name: &str, default: usize| {
         let at = arguments.iter().position(|argument| argument == name);
-        at.and_then(|at| arguments.get(at + 1)).and_then(|value| value.parse().ok()).unwrap_or(default)
+        at.and_then(|at| arguments.get(at + 1))
+            .and_then(|value| value.parse().ok())
+            .unwrap_or(default)
     };
-    let (nodes, pods, idle) = (number("--nodes", 1000), number("--pods", 30_000), number("--idle", 5000));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let (nodes, pods, idle) = (
+        number("--nodes", 1000),
+        number("--pods", 30_000),
+        number("--idle", 5000),
+    );
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     println!("| measure | figure |\n|---|---|");
     if pods > 0 {
         runtime.block_on(deploy(nodes, pods))?;
@@ -52,10 +65,15 @@ async fn start(nodes: usize) -> Result<(ApiServer, Client, Cluster), Failure> {
     let server = ApiServer::builder().seed(1).start().await?;
     let client = server.client();
     let (began, before) = (Instant::now(), processor_time()?);
-    let mut cluster = Cluster::builder(client.clone()).nodes(nodes).seed(1).start();
+    let mut cluster = Cluster::builder(client.clone())
+        .nodes(nodes)
+        .seed(1)
+        .start();
     cluster.ready().await?;
     let (took, used) = (began.elapsed().as_secs_f64(), processor_time()? - before);
-    println!("| {nodes} nodes, from start to all Ready | {took:.1} s ({used:.1} s of processor time) |");
+    println!(
+        "| {nodes} nodes, from start to all Ready | {took:.1} s ({used:.1} s of processor time) |"
+    );
     Ok((server, client, cluster))
 }
 
@@ -78,16 +96,32 @@ async fn deploy(nodes: usize, pods: usize) -> Result<(), Failure> {
     });
     let deployments = Api::<Deployment>::namespaced(client, "default");
     let (began, before) = (Instant::now(), processor_time()?);
-    deployments.patch("web", &PatchParams::apply("bench"), &Patch::Apply(&deployment)).await?;
+    deployments
+        .patch(
+            "web",
+            &PatchParams::apply("bench"),
+            &Patch::Apply(&deployment),
+        )
+        .await?;
     let mut shown = 0;
     let events = deployments.watch(&WatchParams::default(), "0").await?;
     pin_mut!(events);
     while let Some(event) = events.next().await {
-        let (WatchEvent::Added(web) | WatchEvent::Modified(web)) = event? else { continue };
-        let ready = usize::try_from(web.status.and_then(|status| status.ready_replicas).unwrap_or(0))?;
+        let (WatchEvent::Added(web) | WatchEvent::Modified(web)) = event? else {
+            continue;
+        };
+        let ready = usize::try_from(
+            web.status
+                .and_then(|status| status.ready_replicas)
+                .unwrap_or(0),
+        )?;
         if ready >= shown + pods / 10 {
             shown = ready;
-            eprintln!("{ready:>7} pods Ready after {:.1} s, {} MB", began.elapsed().as_secs_f64(), memory()? / 1024);
+            eprintln!(
+                "{ready:>7} pods Ready after {:.1} s, {} MB",
+                began.elapsed().as_secs_f64(),
+                memory()? / 1024
+            );
         }
         if ready == pods {
             break;
@@ -98,7 +132,10 @@ async fn deploy(nodes: usize, pods: usize) -> Result<(), Failure> {
     println!(
         "| {pods} pods of one Deployment on {nodes} nodes, from apply to all Ready | {took:.1} s, {rate:.0} pods/s ({used:.1} s of processor time) |"
     );
-    println!("| memory of the whole process at most | {} MB |", memory()? / 1024);
+    println!(
+        "| memory of the whole process at most | {} MB |",
+        memory()? / 1024
+    );
     cluster.stop().await?;
     server.shutdown().await;
     Ok(())
@@ -112,7 +149,10 @@ async fn rest(nodes: usize) -> Result<(), Failure> {
     let (began, before) = (Instant::now(), processor_time()?);
     sleep(IDLE).await;
     let share = (processor_time()? - before) / began.elapsed().as_secs_f64();
-    println!("| {nodes} idle nodes with heartbeats | {:.1} % of one core |", share * 100.0);
+    println!(
+        "| {nodes} idle nodes with heartbeats | {:.1} % of one core |",
+        share * 100.0
+    );
     cluster.stop().await?;
     server.shutdown().await;
     Ok(())
@@ -121,8 +161,18 @@ async fn rest(nodes: usize) -> Result<(), Failure> {
 /// Seconds that this process had a processor so far.
 fn processor_time() -> Result<f64, Failure> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks: f64 = fields.get(11..13).into_iter().flatten().filter_map(|field| field.parse::<f64>().ok()).sum();
+    let fields: Vec<_> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let ticks: f64 = fields
+        .get(11..13)
+        .into_iter()
+        .flatten()
+        .filter_map(|field| field.parse::<f64>().ok())
+        .sum();
     // Linux counts in hundredths.
     Ok(ticks / 100.0)
 }
@@ -130,6 +180,9 @@ fn processor_time() -> Result<f64, Failure> {
 /// The most memory this process ever had, in kilobytes.
 fn memory() -> Result<u64, Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc/self/status")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .ok_or("no VmHWM in /proc/self/status")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }

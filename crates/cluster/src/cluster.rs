@@ -5,7 +5,10 @@
 
 use std::fmt;
 
-use bellerophon::{Entropy, Manager, ManagerError, ManagerOptions, Metrics, SharedInformerFactory, SyncError, TraceBus, WallClock};
+use bellerophon::{
+    Entropy, Manager, ManagerError, ManagerOptions, Metrics, SharedInformerFactory, SyncError,
+    TraceBus, WallClock,
+};
 use kube::Client;
 use thiserror::Error;
 use tokio::{sync::watch, task::JoinError};
@@ -73,7 +76,10 @@ impl Builder {
 
     /// What clients of the server trust, in PEM: every namespace gets it as config map `kube-root-ca.crt`.
     pub fn root_ca(self, pem: impl Into<String>) -> Self {
-        Self { root_ca: pem.into(), ..self }
+        Self {
+            root_ca: pem.into(),
+            ..self
+        }
     }
 
     /// The time of day that is written into objects; this machine's unless said.
@@ -83,7 +89,10 @@ impl Builder {
 
     /// Makes every random choice repeatable: names, ties, jitter.
     pub fn seed(self, seed: u64) -> Self {
-        Self { entropy: Entropy::seeded(seed), ..self }
+        Self {
+            entropy: Entropy::seeded(seed),
+            ..self
+        }
     }
 
     /// Where loops report what they noticed, why they acted and what they wrote.
@@ -125,11 +134,19 @@ impl Builder {
         }
         let kept = ctx.take_kept();
         loops.extend(kept.writers);
-        let options = ManagerOptions { metrics: self.metrics, entropy: self.entropy, clock: self.clock, ..ManagerOptions::default() };
-        let manager = loops.into_iter().fold(Manager::new(self.client, options).factory(&ctx.factory), |manager, one| match one {
-            Loop::Controller(controller) => manager.controller(controller),
-            Loop::Background { name, work } => manager.background(name, work),
-        });
+        let options = ManagerOptions {
+            metrics: self.metrics,
+            entropy: self.entropy,
+            clock: self.clock,
+            ..ManagerOptions::default()
+        };
+        let manager = loops.into_iter().fold(
+            Manager::new(self.client, options).factory(&ctx.factory),
+            |manager, one| match one {
+                Loop::Controller(controller) => manager.controller(controller),
+                Loop::Background { name, work } => manager.background(name, work),
+            },
+        );
         let (stop, factory, leases) = (CancellationToken::new(), ctx.factory, kept.leases);
         let task = AbortOnDropHandle::new(tokio::spawn({
             let stop = stop.clone();
@@ -139,13 +156,22 @@ impl Builder {
                 ended
             }
         }));
-        Cluster { stop, task: Some(task), factory, nodes, awaited: kept.awaited }
+        Cluster {
+            stop,
+            task: Some(task),
+            factory,
+            nodes,
+            awaited: kept.awaited,
+        }
     }
 }
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("level", &self.level).field("nodes", &self.nodes).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("level", &self.level)
+            .field("nodes", &self.nodes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -185,7 +211,9 @@ impl Cluster {
         let all = async {
             factory.wait_for_sync().await?;
             for (name, mut so) in awaited {
-                so.wait_for(|so| *so).await.map_err(|_| ClusterError::Stopped)?;
+                so.wait_for(|so| *so)
+                    .await
+                    .map_err(|_| ClusterError::Stopped)?;
                 tracing::debug!(name, "ready");
             }
             Ok(())
@@ -207,7 +235,9 @@ impl Cluster {
     /// # Errors
     /// Why they ended; told once.
     pub async fn ended(&mut self) -> Result<(), ClusterError> {
-        let Some(task) = &mut self.task else { return Ok(()) };
+        let Some(task) = &mut self.task else {
+            return Ok(());
+        };
         let ended = task.await;
         self.task = None;
         Ok(ended??)
@@ -225,6 +255,8 @@ impl Cluster {
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("caches", &self.factory).finish_non_exhaustive()
+        f.debug_struct("Cluster")
+            .field("caches", &self.factory)
+            .finish_non_exhaustive()
     }
 }

@@ -37,8 +37,14 @@ impl Component {
 
     fn user_agent(self) -> HeaderValue {
         HeaderValue::from_static(match self {
-            Self::ControllerManager => concat!("kube-controller-manager/", env!("CARGO_PKG_VERSION"), " bellerophon"),
-            Self::Scheduler => concat!("kube-scheduler/", env!("CARGO_PKG_VERSION"), " bellerophon"),
+            Self::ControllerManager => concat!(
+                "kube-controller-manager/",
+                env!("CARGO_PKG_VERSION"),
+                " bellerophon"
+            ),
+            Self::Scheduler => {
+                concat!("kube-scheduler/", env!("CARGO_PKG_VERSION"), " bellerophon")
+            }
             Self::Kubelet => concat!("kubelet/", env!("CARGO_PKG_VERSION"), " bellerophon"),
         })
     }
@@ -50,9 +56,16 @@ mod tests {
 
     #[test]
     fn user_agent_begins_with_the_name() {
-        for component in [Component::ControllerManager, Component::Scheduler, Component::Kubelet] {
+        for component in [
+            Component::ControllerManager,
+            Component::Scheduler,
+            Component::Kubelet,
+        ] {
             let agent = component.user_agent();
-            assert_eq!(agent.to_str().unwrap().split('/').next(), Some(component.name()));
+            assert_eq!(
+                agent.to_str().unwrap().split('/').next(),
+                Some(component.name())
+            );
         }
     }
 }

@@ -7,8 +7,9 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bellerophon::{
-    CacheForm, Controller, ControllerOptions, Entropy, EventRecorder, FactoryOptions, InformerOptions, Metrics, SharedInformer,
-    SharedInformerFactory, TraceBus, Transform, WallClock,
+    CacheForm, Controller, ControllerOptions, Entropy, EventRecorder, FactoryOptions,
+    InformerOptions, Metrics, SharedInformer, SharedInformerFactory, TraceBus, Transform,
+    WallClock,
 };
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
@@ -23,7 +24,8 @@ use crate::{component::Component, slim::slim};
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Work that runs until its token is cancelled.
-pub(crate) type Work = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), BoxError>> + Send>;
+pub(crate) type Work =
+    Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), BoxError>> + Send>;
 
 /// One loop of the cluster.
 pub(crate) enum Loop {
@@ -35,11 +37,17 @@ pub(crate) enum Loop {
 
 impl Loop {
     /// A loop that is more than keys and reconciles.
-    pub(crate) fn background<F>(name: &'static str, work: impl FnOnce(CancellationToken) -> F + Send + 'static) -> Self
+    pub(crate) fn background<F>(
+        name: &'static str,
+        work: impl FnOnce(CancellationToken) -> F + Send + 'static,
+    ) -> Self
     where
         F: Future<Output = Result<(), BoxError>> + Send + 'static,
     {
-        Self::Background { name, work: Box::new(move |stop| Box::pin(work(stop))) }
+        Self::Background {
+            name,
+            work: Box::new(move |stop| Box::pin(work(stop))),
+        }
     }
 }
 
@@ -92,9 +100,19 @@ pub(crate) struct Settings {
 
 impl Context {
     pub(crate) fn new(settings: Settings) -> Self {
-        let Settings { client, clock, entropy, trace, metrics, root_ca } = settings;
+        let Settings {
+            client,
+            clock,
+            entropy,
+            trace,
+            metrics,
+            root_ca,
+        } = settings;
         let controller_manager = Component::ControllerManager.client(&client);
-        let options = FactoryOptions { entropy: entropy.clone(), ..FactoryOptions::default() };
+        let options = FactoryOptions {
+            entropy: entropy.clone(),
+            ..FactoryOptions::default()
+        };
         Self {
             factory: SharedInformerFactory::new(controller_manager.clone(), options),
             clock,
@@ -129,7 +147,10 @@ impl Context {
 
     /// The cache of all pods, without what no loop reads.
     pub(crate) fn pods(&self) -> SharedInformer<Pod> {
-        self.informer_with(InformerOptions { transform: Transform::by(slim), ..InformerOptions::default() })
+        self.informer_with(InformerOptions {
+            transform: Transform::by(slim),
+            ..InformerOptions::default()
+        })
     }
 
     /// The cache of some objects of a kind. Loops with the same selectors share it. Objects are kept decoded: loops read the same
@@ -138,7 +159,13 @@ impl Context {
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
     {
-        let lease = self.factory.cluster_informer::<K>((), InformerOptions { cache: CacheForm::Decoded, ..options });
+        let lease = self.factory.cluster_informer::<K>(
+            (),
+            InformerOptions {
+                cache: CacheForm::Decoded,
+                ..options
+            },
+        );
         let informer = SharedInformer::clone(&lease);
         self.keep(|kept| kept.leases.push(Box::new(lease)));
         informer
@@ -146,7 +173,13 @@ impl Context {
 
     /// Tells people what a loop does, under the name users know it by, such as `replicaset-controller`.
     pub(crate) fn recorder(&self, component: Component, source: &'static str) -> EventRecorder {
-        let (recorder, writer) = EventRecorder::new(self.client(component), source, component.name(), self.clock, self.entropy.clone());
+        let (recorder, writer) = EventRecorder::new(
+            self.client(component),
+            source,
+            component.name(),
+            self.clock,
+            self.entropy.clone(),
+        );
         let write = Loop::background(source, |stop| async move {
             writer.run(stop).await;
             Ok(())

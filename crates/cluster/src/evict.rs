@@ -29,19 +29,47 @@ impl Eviction {
     ///
     /// # Errors
     /// The server refuses.
-    pub(crate) async fn apply(&self, client: &Client, clock: WallClock, pod: &Pod) -> Result<(), kube::Error> {
-        let pods = Api::<Pod>::namespaced(client.clone(), pod.metadata.namespace.as_deref().unwrap_or("default"));
+    pub(crate) async fn apply(
+        &self,
+        client: &Client,
+        clock: WallClock,
+        pod: &Pod,
+    ) -> Result<(), kube::Error> {
+        let pods = Api::<Pod>::namespaced(
+            client.clone(),
+            pod.metadata.namespace.as_deref().unwrap_or("default"),
+        );
         if let Some(status) = self.status(pod, clock) {
             let body = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
-            match pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(&body)).await {
+            match pods
+                .patch_status(
+                    &pod.name_any(),
+                    &PatchParams::default(),
+                    &Patch::Strategic(&body),
+                )
+                .await
+            {
                 Ok(_) => {}
                 Err(error) if is_another(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        let preconditions = Some(Preconditions { uid: pod.uid(), resource_version: None });
+        let preconditions = Some(Preconditions {
+            uid: pod.uid(),
+            resource_version: None,
+        });
         let grace_period_seconds = self.at_once.then_some(0);
-        match pods.delete(&pod.name_any(), &DeleteParams { grace_period_seconds, preconditions, ..DeleteParams::default() }).await {
+        match pods
+            .delete(
+                &pod.name_any(),
+                &DeleteParams {
+                    grace_period_seconds,
+                    preconditions,
+                    ..DeleteParams::default()
+                },
+            )
+            .await
+        {
             Err(error) if !is_another(&error) => Err(error),
             _ => Ok(()),
         }
@@ -54,10 +82,11 @@ impl Eviction {
         let fails = self.fails && !matches!(phase, Some("Succeeded" | "Failed"));
         let says = |reason: &str| {
             let conditions = known.and_then(|status| status.conditions.as_ref());
-            conditions
-                .into_iter()
-                .flatten()
-                .any(|c| c.type_ == DISRUPTION_TARGET && c.status == "True" && c.reason.as_deref() == Some(reason))
+            conditions.into_iter().flatten().any(|c| {
+                c.type_ == DISRUPTION_TARGET
+                    && c.status == "True"
+                    && c.reason.as_deref() == Some(reason)
+            })
         };
         let because = self.because.as_ref().filter(|(reason, _)| !says(reason));
         if !fails && because.is_none() {
@@ -73,9 +102,16 @@ impl Eviction {
                 "lastTransitionTime": Time(clock.now()), "observedGeneration": pod.metadata.generation,
             }]);
             // Behind what the pod says of itself.
-            let others = known.and_then(|status| status.conditions.as_ref()).into_iter().flatten().map(|c| &*c.type_);
-            let order = others.filter(|type_| *type_ != DISRUPTION_TARGET).chain([DISRUPTION_TARGET]);
-            status["$setElementOrder/conditions"] = order.map(|type_| json!({ "type": type_ })).collect();
+            let others = known
+                .and_then(|status| status.conditions.as_ref())
+                .into_iter()
+                .flatten()
+                .map(|c| &*c.type_);
+            let order = others
+                .filter(|type_| *type_ != DISRUPTION_TARGET)
+                .chain([DISRUPTION_TARGET]);
+            status["$setElementOrder/conditions"] =
+                order.map(|type_| json!({ "type": type_ })).collect();
         }
         Some(status)
     }

@@ -10,27 +10,62 @@ use kube::ResourceExt;
 /// Whether the node selector and the required node affinity of a pod admit a node.
 pub(crate) fn selects(spec: &PodSpec, node: &Node) -> bool {
     let labels = node.labels();
-    let selected = spec.node_selector.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-    let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    selected && required.is_none_or(|required| required.node_selector_terms.iter().any(|term| term_matches(term, node)))
+    let selected = spec
+        .node_selector
+        .iter()
+        .flatten()
+        .all(|(key, value)| labels.get(key) == Some(value));
+    let affinity = spec
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.node_affinity.as_ref());
+    let required = affinity.and_then(|affinity| {
+        affinity
+            .required_during_scheduling_ignored_during_execution
+            .as_ref()
+    });
+    selected
+        && required.is_none_or(|required| {
+            required
+                .node_selector_terms
+                .iter()
+                .any(|term| term_matches(term, node))
+        })
 }
 
 /// Whether one term of a node selector admits a node.
 pub(crate) fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let (expressions, fields) = (term.match_expressions.iter().flatten(), term.match_fields.iter().flatten());
+    let (expressions, fields) = (
+        term.match_expressions.iter().flatten(),
+        term.match_fields.iter().flatten(),
+    );
     let asks = expressions.clone().next().is_some() || fields.clone().next().is_some();
     let label = |key: &str| node.labels().get(key).map(String::as_str);
     // The name is the one field there is.
-    let field = |key: &str| if key == "metadata.name" { node.metadata.name.as_deref() } else { None };
-    asks && expressions.into_iter().all(|it| requirement_holds(it, label(&it.key)))
-        && fields.into_iter().all(|it| requirement_holds(it, field(&it.key)))
+    let field = |key: &str| {
+        if key == "metadata.name" {
+            node.metadata.name.as_deref()
+        } else {
+            None
+        }
+    };
+    asks && expressions
+        .into_iter()
+        .all(|it| requirement_holds(it, label(&it.key)))
+        && fields
+            .into_iter()
+            .all(|it| requirement_holds(it, field(&it.key)))
 }
 
 fn requirement_holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
     let listed = value.is_some_and(|value| values.iter().any(|known| known == value));
-    let numbers = || Some((value?.parse::<i64>().ok()?, values.first()?.parse::<i64>().ok()?));
+    let numbers = || {
+        Some((
+            value?.parse::<i64>().ok()?,
+            values.first()?.parse::<i64>().ok()?,
+        ))
+    };
     match requirement.operator.as_str() {
         "In" => listed,
         "NotIn" => !listed,
@@ -50,17 +85,29 @@ mod tests {
 
     #[test]
     fn node_is_selected_by_labels_and_name() {
-        let node: Node = serde_json::from_value(json!({ "metadata": { "name": "n1", "labels": { "disk": "ssd", "cpus": "8" } } })).unwrap();
+        let node: Node = serde_json::from_value(
+            json!({ "metadata": { "name": "n1", "labels": { "disk": "ssd", "cpus": "8" } } }),
+        )
+        .unwrap();
         let affinity = |term: Value| json!({ "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term] } } } });
         let expression = |key: &str, operator: &str, values: &[&str]| {
-            affinity(json!({ "matchExpressions": [{ "key": key, "operator": operator, "values": values }] }))
+            affinity(
+                json!({ "matchExpressions": [{ "key": key, "operator": operator, "values": values }] }),
+            )
         };
-        let name = |values: &[&str]| affinity(json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": values }] }));
+        let name = |values: &[&str]| {
+            affinity(
+                json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": values }] }),
+            )
+        };
         for (spec, selected) in [
             (json!({}), true),
             (json!({ "nodeSelector": { "disk": "ssd" } }), true),
             (json!({ "nodeSelector": { "disk": "hdd" } }), false),
-            (json!({ "nodeSelector": { "disk": "ssd", "zone": "a" } }), false),
+            (
+                json!({ "nodeSelector": { "disk": "ssd", "zone": "a" } }),
+                false,
+            ),
             (expression("disk", "In", &["hdd", "ssd"]), true),
             (expression("disk", "NotIn", &["hdd"]), true),
             (expression("zone", "NotIn", &["a"]), true),
@@ -75,7 +122,11 @@ mod tests {
         ] {
             let mut whole = spec.clone();
             whole["containers"] = json!([]);
-            assert_eq!(selects(&serde_json::from_value(whole).unwrap(), &node), selected, "{spec}");
+            assert_eq!(
+                selects(&serde_json::from_value(whole).unwrap(), &node),
+                selected,
+                "{spec}"
+            );
         }
     }
 }

@@ -16,13 +16,23 @@ pub(crate) const BY_NODE: &str = "node-name";
 pub(crate) fn by_controller<K: Resource + Send + Sync + 'static>(informer: &SharedInformer<K>) {
     add(informer, BY_CONTROLLER, |object| {
         let owners = object.meta().owner_references.iter().flatten();
-        owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect()
+        owners
+            .filter(|owner| owner.controller == Some(true))
+            .map(|owner| owner.uid.clone())
+            .collect()
     });
 }
 
 /// Lets pods be found by [`BY_NODE`].
 pub(crate) fn by_node(pods: &SharedInformer<Pod>) {
-    add(pods, BY_NODE, |pod| vec![pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default()]);
+    add(pods, BY_NODE, |pod| {
+        vec![
+            pod.spec
+                .as_ref()
+                .and_then(|spec| spec.node_name.clone())
+                .unwrap_or_default(),
+        ]
+    });
 }
 
 /// Adds an index unless another loop did. Equal names mean equal functions.

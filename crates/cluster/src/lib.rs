@@ -22,7 +22,13 @@
 //! # }
 //! ```
 
-#![cfg_attr(test, expect(clippy::type_complexity, reason = "tables of cases say what they hold where they stand"))]
+#![cfg_attr(
+    test,
+    expect(
+        clippy::type_complexity,
+        reason = "tables of cases say what they hold where they stand"
+    )
+)]
 
 mod cluster; // starting and stopping all of it
 mod component; // who the loops are to the server

@@ -13,7 +13,10 @@ pub(crate) fn slim(pod: &mut Pod) {
             volumes.retain(is_claim);
         }
         spec.volumes = spec.volumes.take().filter(|volumes| !volumes.is_empty());
-        spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()).for_each(slim_container);
+        spec.containers
+            .iter_mut()
+            .chain(spec.init_containers.iter_mut().flatten())
+            .for_each(slim_container);
         shrink(&mut spec.volumes);
         shrink(&mut spec.tolerations);
     }
@@ -54,7 +57,10 @@ mod tests {
         let claim = json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}});
         let own = json!({"name": "scratch", "ephemeral": {}});
         let token = json!({"name": "token", "projected": {"sources": []}});
-        let mut slimmed = pod(json!([token, claim, own]), json!([{"name": "token", "mountPath": "/t"}]));
+        let mut slimmed = pod(
+            json!([token, claim, own]),
+            json!([{"name": "token", "mountPath": "/t"}]),
+        );
         slim(&mut slimmed);
         assert_eq!(slimmed, pod(json!([claim, own]), json!(null)));
         let mut slimmed = pod(json!([token]), json!(null));

@@ -13,13 +13,23 @@ pub(crate) const NO_EXECUTE: &str = "NoExecute";
 pub(crate) const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// The first of the tolerations that bears a taint.
-pub(crate) fn tolerating<'a>(tolerations: &'a [Toleration], taint: &Taint) -> Option<&'a Toleration> {
-    tolerations.iter().find(|toleration| tolerates(toleration, taint))
+pub(crate) fn tolerating<'a>(
+    tolerations: &'a [Toleration],
+    taint: &Taint,
+) -> Option<&'a Toleration> {
+    tolerations
+        .iter()
+        .find(|toleration| tolerates(toleration, taint))
 }
 
 /// Whether a toleration bears a taint. An absent effect bears all, an absent key every key.
 pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let set = |field: &'_ Option<String>| field.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
+    let set = |field: &'_ Option<String>| {
+        field
+            .as_deref()
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+    };
     let effect = toleration.effect.as_deref().unwrap_or_default();
     let key = toleration.key.as_deref().unwrap_or_default();
     if (!effect.is_empty() && effect != taint.effect) || (!key.is_empty() && key != taint.key) {
@@ -41,19 +51,44 @@ mod tests {
         let taint = |text: &str| {
             let (rest, effect) = text.split_once(':').unwrap();
             let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
-            Taint { key: key.into(), value: Some(value.into()), effect: effect.into(), time_added: None }
+            Taint {
+                key: key.into(),
+                value: Some(value.into()),
+                effect: effect.into(),
+                time_added: None,
+            }
         };
         for (toleration, against, bears) in [
-            (r#"{"key": "a", "operator": "Exists"}"#, "a=1:NoSchedule", true),
-            (r#"{"key": "a", "operator": "Exists", "effect": "NoExecute"}"#, "a=1:NoSchedule", false),
+            (
+                r#"{"key": "a", "operator": "Exists"}"#,
+                "a=1:NoSchedule",
+                true,
+            ),
+            (
+                r#"{"key": "a", "operator": "Exists", "effect": "NoExecute"}"#,
+                "a=1:NoSchedule",
+                false,
+            ),
             (r#"{"key": "a", "value": "1"}"#, "a=1:NoExecute", true),
-            (r#"{"key": "a", "operator": "Equal", "value": "2"}"#, "a=1:NoExecute", false),
+            (
+                r#"{"key": "a", "operator": "Equal", "value": "2"}"#,
+                "a=1:NoExecute",
+                false,
+            ),
             (r#"{"key": "a", "operator": "Equal"}"#, "a:NoExecute", true),
-            (r#"{"key": "b", "operator": "Exists"}"#, "a:NoExecute", false),
+            (
+                r#"{"key": "b", "operator": "Exists"}"#,
+                "a:NoExecute",
+                false,
+            ),
             (r#"{"operator": "Exists"}"#, "a=1:NoExecute", true),
             (r#"{}"#, "a=1:NoExecute", false),
         ] {
-            assert_eq!(tolerates(&serde_json::from_str(toleration).unwrap(), &taint(against)), bears, "{toleration} {against}");
+            assert_eq!(
+                tolerates(&serde_json::from_str(toleration).unwrap(), &taint(against)),
+                bears,
+                "{toleration} {against}"
+            );
         }
     }
 }

@@ -44,7 +44,10 @@ pub struct Verdict {
 }
 
 /// Where a new failure goes by itself: what fails only for `managedFields` needs no look.
-const OWNERSHIP: (&str, &str) = ("field ownership", "All is equal but `managedFields`: who last set which field.");
+const OWNERSHIP: (&str, &str) = (
+    "field ownership",
+    "All is equal but `managedFields`: who last set which field.",
+);
 
 /// Where any other new failure goes until somebody has looked at it.
 const UNSORTED: (&str, &str) = ("not sorted yet", "Nobody has looked at these yet.");
@@ -69,14 +72,35 @@ impl Awaited {
     }
 
     /// Holds results against the list. `titles` are all scenarios there are, run or not.
-    pub fn judge<'a>(&self, results: &Results, titles: impl Iterator<Item = String> + 'a) -> Verdict {
-        let awaited: BTreeSet<&str> = self.groups.iter().flat_map(|group| &group.scenarios).map(String::as_str).collect();
+    pub fn judge<'a>(
+        &self,
+        results: &Results,
+        titles: impl Iterator<Item = String> + 'a,
+    ) -> Verdict {
+        let awaited: BTreeSet<&str> = self
+            .groups
+            .iter()
+            .flat_map(|group| &group.scenarios)
+            .map(String::as_str)
+            .collect();
         let titles: BTreeSet<String> = titles.collect();
-        let surprises = results.failed().filter(|outcome| !awaited.contains(outcome.title.as_str()));
+        let surprises = results
+            .failed()
+            .filter(|outcome| !awaited.contains(outcome.title.as_str()));
         Verdict {
-            surprises: surprises.map(|outcome| (outcome.title.clone(), outcome.differences[0].clone())).collect(),
-            arrived: results.passed().filter(|title| awaited.contains(title)).map(str::to_owned).collect(),
-            unknown: awaited.iter().filter(|title| !titles.contains(**title)).map(|title| (*title).to_owned()).collect(),
+            surprises: surprises
+                .map(|outcome| (outcome.title.clone(), outcome.differences[0].clone()))
+                .collect(),
+            arrived: results
+                .passed()
+                .filter(|title| awaited.contains(title))
+                .map(str::to_owned)
+                .collect(),
+            unknown: awaited
+                .iter()
+                .filter(|title| !titles.contains(**title))
+                .map(|title| (*title).to_owned())
+                .collect(),
         }
     }
 
@@ -84,19 +108,29 @@ impl Awaited {
     /// goes there, and what else newly fails goes to a group to be sorted by hand.
     #[must_use]
     pub fn following(&self, results: &Results) -> Self {
-        let mut failing: BTreeMap<&str, &Outcome> = results.failed().map(|outcome| (outcome.title.as_str(), outcome)).collect();
+        let mut failing: BTreeMap<&str, &Outcome> = results
+            .failed()
+            .map(|outcome| (outcome.title.as_str(), outcome))
+            .collect();
         let mut groups = self.groups.clone();
         for group in &mut groups {
             let about_ownership = group.group == OWNERSHIP.0;
-            let still_fits =
-                |title: &String| failing.get(title.as_str()).is_some_and(|outcome| outcome.without_ownership.is_empty() == about_ownership);
+            let still_fits = |title: &String| {
+                failing
+                    .get(title.as_str())
+                    .is_some_and(|outcome| outcome.without_ownership.is_empty() == about_ownership)
+            };
             group.scenarios.retain(still_fits);
             for title in &group.scenarios {
                 failing.remove(title.as_str());
             }
         }
         for (title, outcome) in failing {
-            let home = if outcome.without_ownership.is_empty() { OWNERSHIP } else { UNSORTED };
+            let home = if outcome.without_ownership.is_empty() {
+                OWNERSHIP
+            } else {
+                UNSORTED
+            };
             scenarios_of(&mut groups, home).push(title.to_owned());
         }
         groups.iter_mut().for_each(|group| group.scenarios.sort());
@@ -106,11 +140,21 @@ impl Awaited {
 }
 
 /// The scenarios of a group, which is added if it is not there.
-fn scenarios_of<'a>(groups: &'a mut Vec<Group>, (name, reason): (&str, &str)) -> &'a mut Vec<String> {
-    let place = groups.iter().position(|group| group.group == name).unwrap_or_else(|| {
-        groups.push(Group { group: name.to_owned(), reason: reason.to_owned(), scenarios: Vec::new() });
-        groups.len() - 1
-    });
+fn scenarios_of<'a>(
+    groups: &'a mut Vec<Group>,
+    (name, reason): (&str, &str),
+) -> &'a mut Vec<String> {
+    let place = groups
+        .iter()
+        .position(|group| group.group == name)
+        .unwrap_or_else(|| {
+            groups.push(Group {
+                group: name.to_owned(),
+                reason: reason.to_owned(),
+                scenarios: Vec::new(),
+            });
+            groups.len() - 1
+        });
     &mut groups[place].scenarios
 }
 
@@ -137,7 +181,10 @@ impl fmt::Display for Verdict {
             )?;
         }
         for title in &self.unknown {
-            writeln!(f, "LOST {title}\n     awaited.json names it, but no recording does; take it out")?;
+            writeln!(
+                f,
+                "LOST {title}\n     awaited.json names it, but no recording does; take it out"
+            )?;
         }
         Ok(())
     }
@@ -157,7 +204,13 @@ mod tests {
 
     fn results(outcomes: &[(&str, Fate)]) -> Results {
         let outcome = |(title, fate): &(&str, Fate)| {
-            let unless = |passes: bool| if passes { Vec::new() } else { vec!["step 1 status: expected 200, got 500".to_owned()] };
+            let unless = |passes: bool| {
+                if passes {
+                    Vec::new()
+                } else {
+                    vec!["step 1 status: expected 200, got 500".to_owned()]
+                }
+            };
             Outcome {
                 folder: "a".to_owned(),
                 title: (*title).to_owned(),
@@ -165,28 +218,50 @@ mod tests {
                 without_ownership: unless(*fate != Fails),
             }
         };
-        Results { outcomes: outcomes.iter().map(outcome).collect() }
+        Results {
+            outcomes: outcomes.iter().map(outcome).collect(),
+        }
     }
 
     fn awaited(groups: &[(&str, &[&str])]) -> Awaited {
         let group = |(group, scenarios): &(&str, &[&str])| Group {
             group: (*group).to_owned(),
-            reason: [OWNERSHIP, UNSORTED].iter().find(|(name, _)| name == group).map_or("Because.", |(_, reason)| reason).to_owned(),
+            reason: [OWNERSHIP, UNSORTED]
+                .iter()
+                .find(|(name, _)| name == group)
+                .map_or("Because.", |(_, reason)| reason)
+                .to_owned(),
             scenarios: scenarios.iter().map(|title| (*title).to_owned()).collect(),
         };
-        Awaited { groups: groups.iter().map(group).collect() }
+        Awaited {
+            groups: groups.iter().map(group).collect(),
+        }
     }
 
     #[test]
     fn list_neither_hides_failures_nor_rots() {
         let list = awaited(&[("x", &["known failure", "mended", "renamed"])]);
-        let results = results(&[("known failure", Fails), ("mended", Passes), ("new failure", Fails), ("fine", Passes)]);
+        let results = results(&[
+            ("known failure", Fails),
+            ("mended", Passes),
+            ("new failure", Fails),
+            ("fine", Passes),
+        ]);
         let titles = ["known failure", "mended", "new failure", "fine"].map(str::to_owned);
         let verdict = list.judge(&results, titles.into_iter());
-        assert_eq!(verdict.surprises, [("new failure".to_owned(), "step 1 status: expected 200, got 500".to_owned())]);
+        assert_eq!(
+            verdict.surprises,
+            [(
+                "new failure".to_owned(),
+                "step 1 status: expected 200, got 500".to_owned()
+            )]
+        );
         assert_eq!(
             (verdict.arrived.as_slice(), verdict.unknown.as_slice()),
-            (["mended".to_owned()].as_slice(), ["renamed".to_owned()].as_slice())
+            (
+                ["mended".to_owned()].as_slice(),
+                ["renamed".to_owned()].as_slice()
+            )
         );
         assert!(!verdict.is_as_known());
     }
@@ -194,10 +269,25 @@ mod tests {
     #[test]
     fn rewritten_list_fits_and_keeps_its_groups() {
         let list = awaited(&[("x", &["a", "b", "e"]), ("y", &["c"])]);
-        let results = results(&[("a", Fails), ("b", Passes), ("c", Passes), ("d", Fails), ("e", Unowned)]);
+        let results = results(&[
+            ("a", Fails),
+            ("b", Passes),
+            ("c", Passes),
+            ("d", Fails),
+            ("e", Unowned),
+        ]);
         let next = list.following(&results);
-        assert_eq!(next, awaited(&[("x", &["a"]), (UNSORTED.0, &["d"]), (OWNERSHIP.0, &["e"])]));
-        assert!(next.judge(&results, ["a", "b", "c", "d", "e"].map(str::to_owned).into_iter()).is_as_known());
+        assert_eq!(
+            next,
+            awaited(&[("x", &["a"]), (UNSORTED.0, &["d"]), (OWNERSHIP.0, &["e"])])
+        );
+        assert!(
+            next.judge(
+                &results,
+                ["a", "b", "c", "d", "e"].map(str::to_owned).into_iter()
+            )
+            .is_as_known()
+        );
         assert_eq!(next.following(&results), next);
     }
 }

@@ -24,12 +24,17 @@ fn counted(comparison: &Comparison, mut answer: Json) -> Json {
     if let (Some(only), Json::Map(map)) = (&comparison.only, &mut answer)
         && let Some(body @ Json::Map(_)) = map.get_mut("body")
     {
-        let kept: IndexMap<String, Json> = only.iter().map(|path| (path.clone(), body.at(path).cloned().unwrap_or_else(absent))).collect();
+        let kept: IndexMap<String, Json> = only
+            .iter()
+            .map(|path| (path.clone(), body.at(path).cloned().unwrap_or_else(absent)))
+            .collect();
         *body = Json::Map(kept);
     }
     let mut ignored: Vec<&String> = comparison.ignore.iter().collect();
     // From the last place of a list to the first, so that leaving one out does not move the next.
-    ignored.sort_by_cached_key(|path| std::cmp::Reverse(path.split('.').map(place).collect::<Vec<_>>()));
+    ignored.sort_by_cached_key(|path| {
+        std::cmp::Reverse(path.split('.').map(place).collect::<Vec<_>>())
+    });
     for path in ignored {
         answer.leave_out(path);
     }
@@ -52,7 +57,10 @@ fn differences(want: &Json, got: &Json, path: &str, found: &mut Vec<String>) {
         (Json::Map(a), Json::Map(b)) => {
             let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
             for key in keys {
-                let (a, b) = (a.get(key).cloned().unwrap_or_else(absent), b.get(key).cloned().unwrap_or_else(absent));
+                let (a, b) = (
+                    a.get(key).cloned().unwrap_or_else(absent),
+                    b.get(key).cloned().unwrap_or_else(absent),
+                );
                 differences(&a, &b, &format!("{path}.{key}"), found);
             }
         }
@@ -62,7 +70,12 @@ fn differences(want: &Json, got: &Json, path: &str, found: &mut Vec<String>) {
             }
         }
         (a, b) if a == b => {}
-        (a, b) => found.push(format!("{}: expected {}, got {}", path.trim_start_matches('.'), shown(a), shown(b))),
+        (a, b) => found.push(format!(
+            "{}: expected {}, got {}",
+            path.trim_start_matches('.'),
+            shown(a),
+            shown(b)
+        )),
     }
 }
 
@@ -79,41 +92,124 @@ mod tests {
     }
 
     fn check(want: &str, got: &str, only: Option<&[&str]>, ignore: &[&str], found: &[&str]) {
-        let owned = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<String>>();
-        let comparison = Comparison { expect: json(want), only: only.map(owned), ignore: owned(ignore) };
-        assert_eq!(compare(&comparison, &json(got), &["skipped".to_owned()]), found, "{want} against {got}");
+        let owned = |paths: &[&str]| {
+            paths
+                .iter()
+                .map(|path| (*path).to_owned())
+                .collect::<Vec<String>>()
+        };
+        let comparison = Comparison {
+            expect: json(want),
+            only: only.map(owned),
+            ignore: owned(ignore),
+        };
+        assert_eq!(
+            compare(&comparison, &json(got), &["skipped".to_owned()]),
+            found,
+            "{want} against {got}"
+        );
     }
 
     #[test]
     fn differences_name_their_place() {
-        check(r#"{"status":200,"body":{"a":[1,{"b":2}]}}"#, r#"{"status":200,"body":{"a":[1,{"b":2}]}}"#, None, &[], &[]);
-        check(r#"{"status":200}"#, r#"{"status":404}"#, None, &[], &["status: expected 200, got 404"]);
-        check(r#"{"body":{"a":[1,{"b":2}]}}"#, r#"{"body":{"a":[1,{"b":"x"}]}}"#, None, &[], &["body.a.1.b: expected 2, got \"x\""]);
-        check(r#"{"body":{"a":[1]}}"#, r#"{"body":{"a":[1,2]}}"#, None, &[], &["body.a: expected [1], got [1, 2]"]);
+        check(
+            r#"{"status":200,"body":{"a":[1,{"b":2}]}}"#,
+            r#"{"status":200,"body":{"a":[1,{"b":2}]}}"#,
+            None,
+            &[],
+            &[],
+        );
+        check(
+            r#"{"status":200}"#,
+            r#"{"status":404}"#,
+            None,
+            &[],
+            &["status: expected 200, got 404"],
+        );
+        check(
+            r#"{"body":{"a":[1,{"b":2}]}}"#,
+            r#"{"body":{"a":[1,{"b":"x"}]}}"#,
+            None,
+            &[],
+            &["body.a.1.b: expected 2, got \"x\""],
+        );
+        check(
+            r#"{"body":{"a":[1]}}"#,
+            r#"{"body":{"a":[1,2]}}"#,
+            None,
+            &[],
+            &["body.a: expected [1], got [1, 2]"],
+        );
         check(
             r#"{"body":{"a":1}}"#,
             r#"{"body":{"b":1}}"#,
             None,
             &[],
-            &["body.a: expected 1, got \"<absent>\"", "body.b: expected \"<absent>\", got 1"],
+            &[
+                "body.a: expected 1, got \"<absent>\"",
+                "body.b: expected \"<absent>\", got 1",
+            ],
         );
     }
 
     #[test]
     fn only_what_counts_is_compared() {
-        check(r#"{"headers":{"vary":"a"},"body":{"skipped":1}}"#, r#"{"headers":{"vary":"b"},"body":{"skipped":2}}"#, None, &[], &[]);
-        check(r#"{"body":{"a":1,"b":2}}"#, r#"{"body":{"a":1,"b":3}}"#, Some(&["a"]), &[], &[]);
-        check(r#"{"body":{"a":1}}"#, r#"{"body":{}}"#, Some(&["a"]), &[], &["body.a: expected 1, got \"<absent>\""]);
-        check(r#"{"body":"text"}"#, r#"{"body":"other"}"#, Some(&["a"]), &[], &["body: expected \"text\", got \"other\""]);
-        check(r#"{"body":{"l":[0,1,2,3]}}"#, r#"{"body":{"l":[9,1,8,3]}}"#, None, &["body.l.0", "body.l.2"], &[]);
-        check(r#"{"events":[1,2,3,4,5,6,7,8,9,10,11]}"#, r#"{"events":[1,2,0,4,5,6,7,8,9,10,0]}"#, None, &["events.2", "events.10"], &[]);
+        check(
+            r#"{"headers":{"vary":"a"},"body":{"skipped":1}}"#,
+            r#"{"headers":{"vary":"b"},"body":{"skipped":2}}"#,
+            None,
+            &[],
+            &[],
+        );
+        check(
+            r#"{"body":{"a":1,"b":2}}"#,
+            r#"{"body":{"a":1,"b":3}}"#,
+            Some(&["a"]),
+            &[],
+            &[],
+        );
+        check(
+            r#"{"body":{"a":1}}"#,
+            r#"{"body":{}}"#,
+            Some(&["a"]),
+            &[],
+            &["body.a: expected 1, got \"<absent>\""],
+        );
+        check(
+            r#"{"body":"text"}"#,
+            r#"{"body":"other"}"#,
+            Some(&["a"]),
+            &[],
+            &["body: expected \"text\", got \"other\""],
+        );
+        check(
+            r#"{"body":{"l":[0,1,2,3]}}"#,
+            r#"{"body":{"l":[9,1,8,3]}}"#,
+            None,
+            &["body.l.0", "body.l.2"],
+            &[],
+        );
+        check(
+            r#"{"events":[1,2,3,4,5,6,7,8,9,10,11]}"#,
+            r#"{"events":[1,2,0,4,5,6,7,8,9,10,0]}"#,
+            None,
+            &["events.2", "events.10"],
+            &[],
+        );
     }
 
     #[test]
     fn long_texts_are_cut() {
         let long = format!(r#"{{"body":"{}"}}"#, "x".repeat(1000));
-        let comparison = Comparison { expect: json(&long), only: None, ignore: Vec::new() };
+        let comparison = Comparison {
+            expect: json(&long),
+            only: None,
+            ignore: Vec::new(),
+        };
         let found = compare(&comparison, &json(r#"{"body":""}"#), &[]);
-        assert_eq!(found[0].len(), "body: expected , got \"\"".len() + SHOWN_CHARS);
+        assert_eq!(
+            found[0].len(),
+            "body: expected , got \"\"".len() + SHOWN_CHARS
+        );
     }
 }

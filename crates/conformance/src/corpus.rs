@@ -50,18 +50,43 @@ impl Corpus {
     /// A recording that cannot be read, or two scenarios of one name in a file.
     pub fn read(root: &Path) -> io::Result<Self> {
         let mut scenarios: Vec<Recorded> = Vec::new();
-        let files =
-            sorted(root)?.into_iter().filter(|folder| folder.is_dir()).map(|folder| sorted(&folder)).collect::<io::Result<Vec<_>>>()?;
-        for (number, path) in files.into_iter().flatten().filter(|path| path.extension().is_some_and(|e| e == "json")).enumerate() {
-            let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()));
-            let read: Vec<Scenario> = serde_json::from_slice(&fs::read(&path)?).map_err(|e| wrong(e.to_string()))?;
+        let files = sorted(root)?
+            .into_iter()
+            .filter(|folder| folder.is_dir())
+            .map(|folder| sorted(&folder))
+            .collect::<io::Result<Vec<_>>>()?;
+        for (number, path) in files
+            .into_iter()
+            .flatten()
+            .filter(|path| path.extension().is_some_and(|e| e == "json"))
+            .enumerate()
+        {
+            let wrong = |why: String| {
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("{}: {why}", path.display()),
+                )
+            };
+            let read: Vec<Scenario> =
+                serde_json::from_slice(&fs::read(&path)?).map_err(|e| wrong(e.to_string()))?;
             let (folder, file) = (named(path.parent().unwrap_or(root)), named(&path));
             let first = scenarios.len();
             for (index, scenario) in read.into_iter().enumerate() {
-                if scenarios[first..].iter().any(|other| other.scenario.name == scenario.name) {
-                    return Err(wrong(format!("two scenarios are named {:?}; rename one", scenario.name)));
+                if scenarios[first..]
+                    .iter()
+                    .any(|other| other.scenario.name == scenario.name)
+                {
+                    return Err(wrong(format!(
+                        "two scenarios are named {:?}; rename one",
+                        scenario.name
+                    )));
                 }
-                scenarios.push(Recorded { folder: folder.clone(), file: file.clone(), place: (number, index), scenario });
+                scenarios.push(Recorded {
+                    folder: folder.clone(),
+                    file: file.clone(),
+                    place: (number, index),
+                    scenario,
+                });
             }
         }
         Ok(Self { scenarios })
@@ -76,13 +101,17 @@ impl Corpus {
 }
 
 fn sorted(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    let mut paths = fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<Vec<_>>>()?;
     paths.sort();
     Ok(paths)
 }
 
 fn named(path: &Path) -> String {
-    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    path.file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -97,15 +126,32 @@ mod tests {
         for recorded in &corpus.scenarios {
             *counts.entry(recorded.folder.as_str()).or_insert(0) += 1;
         }
-        assert_eq!(counts, BTreeMap::from([("clients", 30), ("crd", 134), ("crud", 141), ("kinds", 147), ("patch", 138), ("server", 124)]));
+        assert_eq!(
+            counts,
+            BTreeMap::from([
+                ("clients", 30),
+                ("crd", 134),
+                ("crud", 141),
+                ("kinds", 147),
+                ("patch", 138),
+                ("server", 124)
+            ])
+        );
     }
 
     #[test]
     fn one_name_twice_in_a_file_is_refused() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         fs::create_dir(folder.path().join("a")).expect("a folder can be made");
-        fs::write(folder.path().join("a/x.json"), r#"[{"name":"n","steps":[]},{"name":"n","steps":[]}]"#).expect("a file can be written");
+        fs::write(
+            folder.path().join("a/x.json"),
+            r#"[{"name":"n","steps":[]},{"name":"n","steps":[]}]"#,
+        )
+        .expect("a file can be written");
         let error = Corpus::read(folder.path()).expect_err("the name is there twice");
-        assert!(error.to_string().contains("two scenarios are named \"n\""), "{error}");
+        assert!(
+            error.to_string().contains("two scenarios are named \"n\""),
+            "{error}"
+        );
     }
 }

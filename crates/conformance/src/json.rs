@@ -44,7 +44,12 @@ impl Json {
 
     /// An object with these entries.
     pub(crate) fn map<const N: usize>(entries: [(&str, Json); N]) -> Self {
-        Self::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+        Self::Map(
+            entries
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
+        )
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&Json> {
@@ -86,8 +91,12 @@ impl Json {
             return self.remove(head);
         }
         match self {
-            Self::Map(map) if head == "*" => map.values_mut().for_each(|value| value.leave_out(rest)),
-            Self::List(list) if head == "*" => list.iter_mut().for_each(|value| value.leave_out(rest)),
+            Self::Map(map) if head == "*" => {
+                map.values_mut().for_each(|value| value.leave_out(rest))
+            }
+            Self::List(list) if head == "*" => {
+                list.iter_mut().for_each(|value| value.leave_out(rest))
+            }
             value => {
                 if let Some(value) = value.at_mut(head) {
                     value.leave_out(rest);
@@ -117,9 +126,14 @@ impl Json {
         match self {
             Self::Map(map) => {
                 let kept = map.into_iter().filter(|(key, _)| !keys.contains(key));
-                Self::Map(kept.map(|(key, value)| (key, value.without(keys))).collect())
+                Self::Map(
+                    kept.map(|(key, value)| (key, value.without(keys)))
+                        .collect(),
+                )
             }
-            Self::List(list) => Self::List(list.into_iter().map(|value| value.without(keys)).collect()),
+            Self::List(list) => {
+                Self::List(list.into_iter().map(|value| value.without(keys)).collect())
+            }
             value => value,
         }
     }
@@ -128,7 +142,10 @@ impl Json {
     pub(crate) fn sorted(&self) -> Self {
         match self {
             Self::Map(map) => {
-                let mut map: IndexMap<String, Json> = map.iter().map(|(key, value)| (key.clone(), value.sorted())).collect();
+                let mut map: IndexMap<String, Json> = map
+                    .iter()
+                    .map(|(key, value)| (key.clone(), value.sorted()))
+                    .collect();
                 map.sort_unstable_keys();
                 Self::Map(map)
             }
@@ -154,7 +171,9 @@ impl PartialEq for Json {
         match (self, other) {
             (Self::Null, Self::Null) => true,
             (Self::Bool(a), Self::Bool(b)) => a == b,
-            (Self::Number(a), Self::Number(b)) => a == b || (a.is_f64() != b.is_f64() && order(a, b) == Some(Ordering::Equal)),
+            (Self::Number(a), Self::Number(b)) => {
+                a == b || (a.is_f64() != b.is_f64() && order(a, b) == Some(Ordering::Equal))
+            }
             (Self::Text(a), Self::Text(b)) => a == b,
             (Self::List(a), Self::List(b)) => a == b,
             (Self::Map(a), Self::Map(b)) => a == b,
@@ -207,7 +226,10 @@ fn quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
             '\u{8}' => f.write_str("\\b")?,
             '\u{c}' => f.write_str("\\f")?,
             ' '..='~' => fmt::Write::write_char(f, c)?,
-            c => c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(f, "\\u{unit:04x}"))?,
+            c => c
+                .encode_utf16(&mut [0; 2])
+                .iter()
+                .try_for_each(|unit| write!(f, "\\u{unit:04x}"))?,
         }
     }
     f.write_str("\"")
@@ -245,7 +267,9 @@ impl<'de> Visitor<'de> for JsonVisitor {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Json, E> {
-        Number::from_f64(value).map(Json::Number).ok_or_else(|| E::custom("not a JSON number"))
+        Number::from_f64(value)
+            .map(Json::Number)
+            .ok_or_else(|| E::custom("not a JSON number"))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Json, E> {
@@ -284,9 +308,15 @@ mod tests {
     #[test]
     fn order_and_text_survive_reading_and_printing() {
         let cases = [
-            (r#"{"b":1,"a":[true,null,-2,1.5]}"#, r#"{"b": 1, "a": [true, null, -2, 1.5]}"#),
+            (
+                r#"{"b":1,"a":[true,null,-2,1.5]}"#,
+                r#"{"b": 1, "a": [true, null, -2, 1.5]}"#,
+            ),
             (r#"{"a":1,"b":2,"a":3}"#, r#"{"a": 3, "b": 2}"#),
-            ("\"é😀\\n\\\"\\\\\\u007f\"", r#""\u00e9\ud83d\ude00\n\"\\\u007f""#),
+            (
+                "\"é😀\\n\\\"\\\\\\u007f\"",
+                r#""\u00e9\ud83d\ude00\n\"\\\u007f""#,
+            ),
             ("[]", "[]"),
             ("{}", "{}"),
         ];
@@ -320,8 +350,14 @@ mod tests {
         let cases = [
             ("a.0", r#"{"a":[{"b":3}],"d":{"x":1,"y":{"b":1}}}"#),
             ("a.*.b", r#"{"a":[{"c":2},{}],"d":{"x":1,"y":{"b":1}}}"#),
-            ("d.*.b", r#"{"a":[{"b":1,"c":2},{"b":3}],"d":{"x":1,"y":{}}}"#),
-            ("nothing.here", r#"{"a":[{"b":1,"c":2},{"b":3}],"d":{"x":1,"y":{"b":1}}}"#),
+            (
+                "d.*.b",
+                r#"{"a":[{"b":1,"c":2},{"b":3}],"d":{"x":1,"y":{}}}"#,
+            ),
+            (
+                "nothing.here",
+                r#"{"a":[{"b":1,"c":2},{"b":3}],"d":{"x":1,"y":{"b":1}}}"#,
+            ),
             ("a", r#"{"d":{"x":1,"y":{"b":1}}}"#),
         ];
         for (path, left) in cases {
@@ -329,6 +365,9 @@ mod tests {
             value.leave_out(path);
             assert_eq!(value, json(left), "{path}");
         }
-        assert_eq!(value.without(&["b".to_owned()]), json(r#"{"a":[{"c":2},{}],"d":{"x":1,"y":{}}}"#));
+        assert_eq!(
+            value.without(&["b".to_owned()]),
+            json(r#"{"a":[{"c":2},{}],"d":{"x":1,"y":{}}}"#)
+        );
     }
 }

@@ -12,7 +12,8 @@ use std::{
 };
 
 use bellerophon_conformance::{
-    Awaited, Corpus, Detail, Https, Options, Recorded, Results, document, failures, page, replay, replay_embedded, summary,
+    Awaited, Corpus, Detail, Https, Options, Recorded, Results, document, failures, page, replay,
+    replay_embedded, summary,
 };
 use clap::Parser;
 
@@ -48,7 +49,11 @@ struct Arguments {
 impl Arguments {
     fn wants(&self, recorded: &Recorded) -> bool {
         let in_folder = self.folder.is_empty() || self.folder.contains(&recorded.folder);
-        in_folder && self.only.as_ref().is_none_or(|text| recorded.scenario.name.contains(text))
+        in_folder
+            && self
+                .only
+                .as_ref()
+                .is_none_or(|text| recorded.scenario.name.contains(text))
     }
 }
 
@@ -72,11 +77,24 @@ async fn main() -> ExitCode {
 /// Whether a server that somebody else runs differs in nothing.
 async fn foreign(kubeconfig: &Path, arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let corpus = Corpus::of_repository()?.filtered(|recorded| arguments.wants(recorded));
-    let text = fs::read_to_string(kubeconfig).map_err(|e| format!("cannot read {}: {e}", kubeconfig.display()))?;
-    let options = Options { without: arguments.without.clone(), ..Options::foreign(stamp()) };
+    let text = fs::read_to_string(kubeconfig)
+        .map_err(|e| format!("cannot read {}: {e}", kubeconfig.display()))?;
+    let options = Options {
+        without: arguments.without.clone(),
+        ..Options::foreign(stamp())
+    };
     let results = replay(&corpus, Arc::new(Https::new(&text)?), &options).await;
-    let detail = if arguments.diff { Detail::All } else { Detail::First };
-    write!(stdout(), "{}{}", failures(&results, detail), summary(&results))?;
+    let detail = if arguments.diff {
+        Detail::All
+    } else {
+        Detail::First
+    };
+    write!(
+        stdout(),
+        "{}{}",
+        failures(&results, detail),
+        summary(&results)
+    )?;
     Ok(results.failed().next().is_none())
 }
 
@@ -84,12 +102,19 @@ async fn foreign(kubeconfig: &Path, arguments: &Arguments) -> Result<bool, Box<d
 async fn embedded(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let all = Corpus::of_repository()?;
     let corpus = all.clone().filtered(|recorded| arguments.wants(recorded));
-    let options = Options { without: arguments.without.clone(), ..Options::nearby() };
+    let options = Options {
+        without: arguments.without.clone(),
+        ..Options::nearby()
+    };
     let both = replay_embedded(&corpus, &options).await?;
     let results = &both.https;
     let awaited = known(results, arguments)?;
     let verdict = awaited.judge(results, all.scenarios.iter().map(Recorded::title));
-    let details = if arguments.diff { failures(results, Detail::All) } else { verdict.to_string() };
+    let details = if arguments.diff {
+        failures(results, Detail::All)
+    } else {
+        verdict.to_string()
+    };
     write!(stdout(), "{details}{}", summary(results))?;
     let disagreements = both.disagreements();
     for line in &disagreements {
@@ -112,8 +137,13 @@ fn known(results: &Results, arguments: &Arguments) -> Result<Awaited, Box<dyn Er
 }
 
 /// A word that no earlier run on the same server had.
-#[expect(clippy::disallowed_methods, reason = "a foreign server outlives this process, so only the wall clock tells runs apart")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a foreign server outlives this process, so only the wall clock tells runs apart"
+)]
 fn stamp() -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     format!("{:x}", since.as_millis() % 0xFFFF_FFFF)
 }

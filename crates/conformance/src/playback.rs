@@ -22,8 +22,10 @@ use crate::{
 
 const ID: &str = "5e1f7e57q1q2";
 
-static NAMED: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"<(rv|uid|token|ip|port|gen|volume|time|jwt|list|age)(\d*)>").expect("the pattern is sound"));
+static NAMED: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"<(rv|uid|token|ip|port|gen|volume|time|jwt|list|age)(\d*)>")
+        .expect("the pattern is sound")
+});
 
 struct Playback {
     /// Answers still to give, the next one last.
@@ -34,7 +36,10 @@ impl Playback {
     fn of(scenario: &Scenario) -> Self {
         let mut answers = Vec::new();
         if !scenario.no_namespace {
-            answers.extend([Json::map([("status", Json::number(201))]), Json::map([("status", Json::number(201))])]);
+            answers.extend([
+                Json::map([("status", Json::number(201))]),
+                Json::map([("status", Json::number(201))]),
+            ]);
         }
         let mut watches = HashMap::new();
         for step in &scenario.steps {
@@ -46,14 +51,18 @@ impl Playback {
                     answers.push(answer);
                 }
                 Action::Collect { name, .. } => {
-                    if let (Json::Map(opened), Some(events)) = (&mut answers[watches[name]], answer.get("events")) {
+                    if let (Json::Map(opened), Some(events)) =
+                        (&mut answers[watches[name]], answer.get("events"))
+                    {
                         opened.insert("events".to_owned(), events.clone());
                     }
                 }
             }
         }
         answers.reverse();
-        Self { answers: Mutex::new(answers) }
+        Self {
+            answers: Mutex::new(answers),
+        }
     }
 }
 
@@ -63,17 +72,35 @@ impl Transport for Playback {
     }
 
     async fn send(&self, _: Request<Bytes>) -> Result<Reply, TransportError> {
-        let answer = self.answers.lock().expect("nothing panics while it holds the lock").pop();
-        answer.map(|answer| reply(&answer)).ok_or_else(|| TransportError("more was asked than recorded".to_owned()))
+        let answer = self
+            .answers
+            .lock()
+            .expect("nothing panics while it holds the lock")
+            .pop();
+        answer
+            .map(|answer| reply(&answer))
+            .ok_or_else(|| TransportError("more was asked than recorded".to_owned()))
     }
 }
 
 fn reply(answer: &Json) -> Reply {
-    let mut response = Response::builder().status(answer.get("status").map(Json::spoken).expect("an answer has a status").as_str());
+    let mut response = Response::builder().status(
+        answer
+            .get("status")
+            .map(Json::spoken)
+            .expect("an answer has a status")
+            .as_str(),
+    );
     if let Some(Json::Map(headers)) = answer.get("headers") {
         for (name, value) in headers {
             for value in value.spoken().split(" | ") {
-                response = response.header(name, value.chars().map(|c| u32::from(c) as u8).collect::<Vec<u8>>());
+                response = response.header(
+                    name,
+                    value
+                        .chars()
+                        .map(|c| u32::from(c) as u8)
+                        .collect::<Vec<u8>>(),
+                );
             }
         }
     }
@@ -83,7 +110,13 @@ fn reply(answer: &Json) -> Reply {
         (_, Some(Json::Null) | None) => String::new(),
         (_, Some(body)) => body.to_string(),
     };
-    response.body(Full::from(body).map_err(|never| match never {}).boxed_unsync()).expect("what was recorded can be said")
+    response
+        .body(
+            Full::from(body)
+                .map_err(|never| match never {})
+                .boxed_unsync(),
+        )
+        .expect("what was recorded can be said")
 }
 
 /// The `generateName` behind each generated name.
@@ -91,7 +124,9 @@ fn generators(scenario: &Scenario) -> HashMap<String, String> {
     fn look(json: &Json, found: &mut HashMap<String, String>) {
         match json {
             Json::Map(map) => {
-                if let (Some(Json::Text(base)), Some(Json::Text(name))) = (map.get("generateName"), map.get("name")) {
+                if let (Some(Json::Text(base)), Some(Json::Text(name))) =
+                    (map.get("generateName"), map.get("name"))
+                {
                     found.insert(name.clone(), base.clone());
                 }
                 map.values().for_each(|value| look(value, found));
@@ -101,18 +136,31 @@ fn generators(scenario: &Scenario) -> HashMap<String, String> {
         }
     }
     let mut found = HashMap::new();
-    scenario.steps.iter().for_each(|step| look(&step.comparison.expect, &mut found));
+    scenario
+        .steps
+        .iter()
+        .for_each(|step| look(&step.comparison.expect, &mut found));
     found
 }
 
 /// The answer with a value in place of every name.
 fn unnamed(json: &Json, key: &str, generators: &HashMap<String, String>) -> Json {
     match json {
-        Json::Map(map) => Json::Map(map.iter().map(|(key, value)| (valued(key, generators), unnamed(value, key, generators))).collect()),
-        Json::List(list) => Json::List(list.iter().map(|value| unnamed(value, key, generators)).collect()),
-        Json::Text(text) if matches!(key, "nodePort" | "healthCheckNodePort") => {
-            Json::number(valued(text, generators).parse::<u64>().expect("a port is a number"))
-        }
+        Json::Map(map) => Json::Map(
+            map.iter()
+                .map(|(key, value)| (valued(key, generators), unnamed(value, key, generators)))
+                .collect(),
+        ),
+        Json::List(list) => Json::List(
+            list.iter()
+                .map(|value| unnamed(value, key, generators))
+                .collect(),
+        ),
+        Json::Text(text) if matches!(key, "nodePort" | "healthCheckNodePort") => Json::number(
+            valued(text, generators)
+                .parse::<u64>()
+                .expect("a port is a number"),
+        ),
         Json::Text(text) => Json::Text(valued(text, generators)),
         value => value.clone(),
     }
@@ -127,7 +175,10 @@ fn valued(text: &str, generators: &HashMap<String, String>) -> String {
             "token" => format!("next-{number}"),
             "ip" => format!("10.0.9.{number}"),
             "port" => format!("{}", 30_000 + number),
-            "gen" => format!("{}x{number:04}", generators.get(&found[0]).map_or("", String::as_str)),
+            "gen" => format!(
+                "{}x{number:04}",
+                generators.get(&found[0]).map_or("", String::as_str)
+            ),
             "volume" => format!("kube-api-access-x{number:04}"),
             "time" => "2026-01-02T03:04:05Z".to_owned(),
             "jwt" => "eyJh.eyJi.c".to_owned(),
@@ -135,18 +186,28 @@ fn valued(text: &str, generators: &HashMap<String, String>) -> String {
             _ => "99999".to_owned(),
         }
     };
-    NAMED.replace_all(text, value).replace("{ns}", &format!("v{ID}")).replace("{id}", ID)
+    NAMED
+        .replace_all(text, value)
+        .replace("{ns}", &format!("v{ID}"))
+        .replace("{id}", ID)
 }
 
 /// Whether all of its answers are recorded in full: names depend on everything that was said before.
 fn is_whole(scenario: &Scenario) -> bool {
-    scenario.steps.iter().all(|step| step.comparison.only.is_none() && !step.comparison.ignore.iter().any(|path| path == "body"))
+    scenario.steps.iter().all(|step| {
+        step.comparison.only.is_none() && !step.comparison.ignore.iter().any(|path| path == "body")
+    })
 }
 
 #[tokio::test(start_paused = true)]
 async fn recording_played_back_passes() {
-    let corpus = Corpus::of_repository().expect("the recordings are sound").filtered(|recorded| is_whole(&recorded.scenario));
-    assert!(corpus.scenarios.len() > 500, "most scenarios are recorded in full");
+    let corpus = Corpus::of_repository()
+        .expect("the recordings are sound")
+        .filtered(|recorded| is_whole(&recorded.scenario));
+    assert!(
+        corpus.scenarios.len() > 500,
+        "most scenarios are recorded in full"
+    );
     let mut found = Vec::new();
     for recorded in &corpus.scenarios {
         let scenario = &recorded.scenario;
@@ -154,12 +215,19 @@ async fn recording_played_back_passes() {
             Ok(answers) => {
                 for (step, answer) in scenario.steps.iter().zip(&answers) {
                     found.extend(
-                        compare(&step.comparison, answer, &[]).into_iter().map(|difference| format!("{}: {difference}", recorded.title())),
+                        compare(&step.comparison, answer, &[])
+                            .into_iter()
+                            .map(|difference| format!("{}: {difference}", recorded.title())),
                     );
                 }
             }
             Err(error) => found.push(format!("{}: {error}", recorded.title())),
         }
     }
-    assert!(found.is_empty(), "{} differences:\n{}", found.len(), found.join("\n"));
+    assert!(
+        found.is_empty(),
+        "{} differences:\n{}",
+        found.len(),
+        found.join("\n")
+    );
 }

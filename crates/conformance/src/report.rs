@@ -44,12 +44,28 @@ pub fn failures(results: &Results, detail: Detail) -> String {
 pub fn summary(results: &Results) -> String {
     let mut text = String::new();
     for (folder, tally) in results.by_folder() {
-        put(&mut text, format_args!("{folder:<8} {} of {}\n", tally.passed, tally.total));
+        put(
+            &mut text,
+            format_args!("{folder:<8} {} of {}\n", tally.passed, tally.total),
+        );
     }
     let tally = results.tally();
-    put(&mut text, format_args!("{} passed, {} failed", tally.passed, tally.total - tally.passed));
+    put(
+        &mut text,
+        format_args!(
+            "{} passed, {} failed",
+            tally.passed,
+            tally.total - tally.passed
+        ),
+    );
     if tally.without_ownership > tally.passed {
-        put(&mut text, format_args!(" ({} passed without managedFields)", tally.without_ownership));
+        put(
+            &mut text,
+            format_args!(
+                " ({} passed without managedFields)",
+                tally.without_ownership
+            ),
+        );
     }
     text.push('\n');
     text
@@ -64,15 +80,33 @@ pub fn page() -> PathBuf {
 pub fn document(results: &Results, awaited: &Awaited) -> String {
     let mut text = String::from(HEAD);
     let row = |text: &mut String, name: &str, tally: Tally| {
-        put(text, format_args!("| {name} | {} of {} | {} of {} |\n", tally.passed, tally.total, tally.without_ownership, tally.total));
+        put(
+            text,
+            format_args!(
+                "| {name} | {} of {} | {} of {} |\n",
+                tally.passed, tally.total, tally.without_ownership, tally.total
+            ),
+        );
     };
     for (folder, tally) in results.by_folder() {
         row(&mut text, folder, tally);
     }
     row(&mut text, "**all**", results.tally());
-    text.push_str(if awaited.groups.is_empty() { "\nNo difference is known.\n" } else { AWAITED });
+    text.push_str(if awaited.groups.is_empty() {
+        "\nNo difference is known.\n"
+    } else {
+        AWAITED
+    });
     for group in &awaited.groups {
-        put(&mut text, format_args!("\n### {} ({})\n\n{}\n\n", capital(&group.group), group.scenarios.len(), group.reason));
+        put(
+            &mut text,
+            format_args!(
+                "\n### {} ({})\n\n{}\n\n",
+                capital(&group.group),
+                group.scenarios.len(),
+                group.reason
+            ),
+        );
         for title in &group.scenarios {
             put(&mut text, format_args!("- {title}\n"));
         }
@@ -105,7 +139,9 @@ A scenario below that starts to pass fails the tests until it is taken off the l
 
 fn capital(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+    chars.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(chars).collect()
+    })
 }
 
 fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {

@@ -86,10 +86,22 @@ pub(crate) async fn run<T: Transport>(
 ) -> Result<Vec<Json>, TransportError> {
     let namespace = format!("v{id}");
     let (values, names) = (Values::new(&namespace, id), Names::new(&namespace, id));
-    let mut run = Run { transport, options, values, names, watches: HashMap::new() };
+    let mut run = Run {
+        transport,
+        options,
+        values,
+        names,
+        watches: HashMap::new(),
+    };
     if !scenario.no_namespace {
-        run.set_up("/api/v1/namespaces", "Namespace", &namespace).await?;
-        run.set_up(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), "ServiceAccount", "default").await?;
+        run.set_up("/api/v1/namespaces", "Namespace", &namespace)
+            .await?;
+        run.set_up(
+            &format!("/api/v1/namespaces/{namespace}/serviceaccounts"),
+            "ServiceAccount",
+            "default",
+        )
+        .await?;
     }
     let mut answers = Vec::with_capacity(scenario.steps.len());
     for step in &scenario.steps {
@@ -101,37 +113,71 @@ pub(crate) async fn run<T: Transport>(
 impl<T: Transport> Run<'_, T> {
     async fn set_up(&self, path: &str, kind: &str, name: &str) -> Result<(), TransportError> {
         let metadata = Json::map([("name", Json::text(name))]);
-        let object = Json::map([("apiVersion", Json::text("v1")), ("kind", Json::text(kind)), ("metadata", metadata)]);
-        let headers = Headers::from([("Content-Type".to_owned(), Some("application/json".to_owned()))]);
-        let (status, ..) = whole(self.send("POST", path, &headers, Bytes::from(object.to_string()))).await?;
+        let object = Json::map([
+            ("apiVersion", Json::text("v1")),
+            ("kind", Json::text(kind)),
+            ("metadata", metadata),
+        ]);
+        let headers = Headers::from([(
+            "Content-Type".to_owned(),
+            Some("application/json".to_owned()),
+        )]);
+        let (status, ..) =
+            whole(self.send("POST", path, &headers, Bytes::from(object.to_string()))).await?;
         match status {
             StatusCode::CREATED | StatusCode::CONFLICT => Ok(()),
-            status => Err(TransportError(format!("setting up: POST {path} gave {}", status.as_u16()))),
+            status => Err(TransportError(format!(
+                "setting up: POST {path} gave {}",
+                status.as_u16()
+            ))),
         }
     }
 
     async fn step(&mut self, step: &Step) -> Result<Json, TransportError> {
         let fill = |value: &Option<String>| value.as_deref().map(|text| self.values.fill(text));
-        let headers: Headers = step.headers.iter().map(|(name, value)| (self.values.fill(name), fill(value))).collect();
+        let headers: Headers = step
+            .headers
+            .iter()
+            .map(|(name, value)| (self.values.fill(name), fill(value)))
+            .collect();
         match &step.action {
             Action::Ask(ask) => self.ask(ask, headers).await,
             Action::Watch { name, path } => {
                 let path = self.values.fill_path(path);
-                let reply = timeout(ANSWER_MAX, self.send("GET", &path, &headers, Bytes::new())).await.map_err(|_| silent())??;
+                let reply = timeout(ANSWER_MAX, self.send("GET", &path, &headers, Bytes::new()))
+                    .await
+                    .map_err(|_| silent())??;
                 let watch = Watch::start(reply);
                 let answer = opened(watch.status);
                 self.watches.insert(name.clone(), watch);
                 Ok(answer)
             }
-            Action::Collect { name, events, seconds, ended } => {
-                let patience = Patience { events: Duration::from_secs_f64(*seconds), settle: self.options.settle };
+            Action::Collect {
+                name,
+                events,
+                seconds,
+                ended,
+            } => {
+                let patience = Patience {
+                    events: Duration::from_secs_f64(*seconds),
+                    settle: self.options.settle,
+                };
                 self.collect(name, *events, patience, *ended).await
             }
         }
     }
 
-    async fn collect(&mut self, name: &str, events: usize, patience: Patience, tell_end: bool) -> Result<Json, TransportError> {
-        let watch = self.watches.get_mut(name).ok_or_else(|| TransportError(format!("the scenario opened no watch {name:?}")))?;
+    async fn collect(
+        &mut self,
+        name: &str,
+        events: usize,
+        patience: Patience,
+        tell_end: bool,
+    ) -> Result<Json, TransportError> {
+        let watch = self
+            .watches
+            .get_mut(name)
+            .ok_or_else(|| TransportError(format!("the scenario opened no watch {name:?}")))?;
         let (events, ended) = watch.collect(events, patience).await;
         let mut answer = collected(watch.status, events, &mut self.names);
         if let (true, Json::Map(map)) = (tell_end, &mut answer) {
@@ -144,15 +190,23 @@ impl<T: Transport> Run<'_, T> {
         let path = self.values.fill_path(&ask.path);
         let body = self.body(ask)?;
         if body.is_some() {
-            headers.entry("Content-Type".to_owned()).or_insert_with(|| Some(ask.content_type.clone()));
+            headers
+                .entry("Content-Type".to_owned())
+                .or_insert_with(|| Some(ask.content_type.clone()));
         }
         let body = body.unwrap_or_default();
         let deadline = Instant::now() + self.options.poll_max;
         let (status, raw, kept, got) = loop {
-            let (status, raw, bytes) = whole(self.send(&ask.method, &path, &headers, body.clone())).await?;
+            let (status, raw, bytes) =
+                whole(self.send(&ask.method, &path, &headers, body.clone())).await?;
             // Every attempt is named, so that a name does not depend on how many there were.
             let (kept, got) = (headers_of(&raw, &mut self.names), body_of(&bytes));
-            if ask.repeat_until.as_ref().is_none_or(|until| is_met(until, &got)) || Instant::now() > deadline {
+            if ask
+                .repeat_until
+                .as_ref()
+                .is_none_or(|until| is_met(until, &got))
+                || Instant::now() > deadline
+            {
                 break (status, raw, kept, got);
             }
             sleep(self.options.poll).await;
@@ -161,20 +215,30 @@ impl<T: Transport> Run<'_, T> {
             self.values.save(name, got.at(path).cloned());
         }
         for (name, header) in &ask.save_header {
-            let value = raw.get(header).map(|value| Json::text(String::from_utf8_lossy(value.as_bytes())));
+            let value = raw
+                .get(header)
+                .map(|value| Json::text(String::from_utf8_lossy(value.as_bytes())));
             self.values.save(name, value);
         }
         Ok(answer(status, kept, got, &mut self.names))
     }
 
     fn body(&self, ask: &Ask) -> Result<Option<Bytes>, TransportError> {
-        let Some(body) = &ask.body else { return Ok(None) };
+        let Some(body) = &ask.body else {
+            return Ok(None);
+        };
         let mut body = self.values.fill_json(body);
         if let Some(big) = &ask.big {
             let (parent, leaf) = big.path.rsplit_once('.').unwrap_or(("", &big.path));
-            let place = if parent.is_empty() { Some(&mut body) } else { body.at_mut(parent) };
+            let place = if parent.is_empty() {
+                Some(&mut body)
+            } else {
+                body.at_mut(parent)
+            };
             let Some(Json::Map(map)) = place else {
-                return Err(TransportError(format!("the body has no object at {parent:?} to make big")));
+                return Err(TransportError(format!(
+                    "the body has no object at {parent:?} to make big"
+                )));
             };
             map.insert(leaf.to_owned(), Json::Text("x".repeat(big.bytes)));
         }
@@ -185,32 +249,56 @@ impl<T: Transport> Run<'_, T> {
     }
 
     /// Sends a request; a header of the scenario replaces the usual one, and null leaves it out.
-    async fn send(&self, method: &str, path: &str, headers: &Headers, body: Bytes) -> Result<Reply, TransportError> {
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &Headers,
+        body: Bytes,
+    ) -> Result<Reply, TransportError> {
         let mut all = Headers::from([
             ("Accept".to_owned(), Some("application/json".to_owned())),
             ("Accept-Encoding".to_owned(), Some("identity".to_owned())),
             ("User-Agent".to_owned(), Some("replay/1".to_owned())),
-            ("Authorization".to_owned(), self.transport.token().map(|token| format!("Bearer {token}"))),
+            (
+                "Authorization".to_owned(),
+                self.transport
+                    .token()
+                    .map(|token| format!("Bearer {token}")),
+            ),
         ]);
         all.extend(headers.clone());
-        let unsendable = |e: http::Error| TransportError::new(&format!("cannot make a request {method} {path}"), e);
+        let unsendable = |e: http::Error| {
+            TransportError::new(&format!("cannot make a request {method} {path}"), e)
+        };
         let mut request = Request::builder()
             .method(Method::from_bytes(method.as_bytes()).map_err(|e| unsendable(e.into()))?)
             .uri(path)
             .body(body)
             .map_err(unsendable)?;
-        for (name, value) in all.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+        for (name, value) in all
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+        {
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|e| unsendable(e.into()))?;
-            request.headers_mut().append(name, HeaderValue::from_bytes(value.as_bytes()).map_err(|e| unsendable(e.into()))?);
+            request.headers_mut().append(
+                name,
+                HeaderValue::from_bytes(value.as_bytes()).map_err(|e| unsendable(e.into()))?,
+            );
         }
         // A service in this process sees no connection, so the host that a connection would add is said here.
-        request.headers_mut().entry(header::HOST).or_insert(HeaderValue::from_static("localhost"));
+        request
+            .headers_mut()
+            .entry(header::HOST)
+            .or_insert(HeaderValue::from_static("localhost"));
         self.transport.send(request).await
     }
 }
 
 /// An answer with all of its body.
-async fn whole(reply: impl Future<Output = Result<Reply, TransportError>>) -> Result<(StatusCode, HeaderMap, Bytes), TransportError> {
+async fn whole(
+    reply: impl Future<Output = Result<Reply, TransportError>>,
+) -> Result<(StatusCode, HeaderMap, Bytes), TransportError> {
     let collected = async {
         let (head, body) = reply.await?.into_parts();
         Ok((head.status, head.headers, body.collect().await?.to_bytes()))

@@ -53,7 +53,12 @@ pub(crate) enum Action {
     /// A watch that is read in the background under this name.
     Watch { name: String, path: String },
     /// What the watch of this name has seen.
-    Collect { name: String, events: usize, seconds: f64, ended: bool },
+    Collect {
+        name: String,
+        events: usize,
+        seconds: f64,
+        ended: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -124,13 +129,17 @@ impl TryFrom<Written> for Step {
     type Error = String;
 
     fn try_from(step: Written) -> Result<Self, String> {
-        let path = step.path.ok_or_else(|| "a step that asks needs a path".to_owned());
+        let path = step
+            .path
+            .ok_or_else(|| "a step that asks needs a path".to_owned());
         let action = match (step.method, step.watch, step.collect) {
             (Some(method), None, None) => Action::Ask(Box::new(Ask {
                 method,
                 path: path?,
                 body: step.body,
-                content_type: step.content_type.unwrap_or_else(|| "application/json".to_owned()),
+                content_type: step
+                    .content_type
+                    .unwrap_or_else(|| "application/json".to_owned()),
                 big: step.big,
                 repeat_until: step.repeat_until,
                 save: step.save,
@@ -145,8 +154,16 @@ impl TryFrom<Written> for Step {
             },
             _ => return Err("a step has exactly one of `do`, `watch` and `collect`".to_owned()),
         };
-        let comparison = Comparison { expect: step.expect, only: step.only, ignore: step.ignore };
-        Ok(Self { action, headers: step.headers, comparison })
+        let comparison = Comparison {
+            expect: step.expect,
+            only: step.only,
+            ignore: step.ignore,
+        };
+        Ok(Self {
+            action,
+            headers: step.headers,
+            comparison,
+        })
     }
 }
 
@@ -163,14 +180,18 @@ const SHARED: &[&str] = &[
 impl Scenario {
     /// Whether it asks something without credentials, which a service in this process may take for its administrator.
     pub fn is_anonymous(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step.headers.get("Authorization"), Some(None)))
+        self.steps
+            .iter()
+            .any(|step| matches!(step.headers.get("Authorization"), Some(None)))
     }
 
     /// How far it reaches, judged by the paths it asks.
     pub fn reach(&self) -> Reach {
         let alone = self.steps.iter().any(|step| match &step.action {
             // What is created carries the scenario's word in its body, even where the path has none.
-            Action::Ask(ask) => is_shared(&ask.path) || (ask.method != "POST" && is_common(&ask.path)),
+            Action::Ask(ask) => {
+                is_shared(&ask.path) || (ask.method != "POST" && is_common(&ask.path))
+            }
             Action::Watch { path, .. } => is_shared(path) || is_common(path),
             Action::Collect { .. } => false,
         });
@@ -221,11 +242,22 @@ mod tests {
             ("GET", "/api/v1/nodes", Reach::Cluster),
             ("GET", "/apis", Reach::Cluster),
             ("DELETE", "/api/v1/namespaces/default", Reach::Cluster),
-            ("POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", Reach::Cluster),
-            ("POST", "/apis/storage.k8s.io/v1/storageclasses", Reach::Cluster),
+            (
+                "POST",
+                "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+                Reach::Cluster,
+            ),
+            (
+                "POST",
+                "/apis/storage.k8s.io/v1/storageclasses",
+                Reach::Cluster,
+            ),
         ];
         for (method, path, reach) in cases {
-            let scenario = scenario(&format!(r#"{{"do":"{method}","path":"{path}","expect":{{}}}}"#)).expect("the step is sound");
+            let scenario = scenario(&format!(
+                r#"{{"do":"{method}","path":"{path}","expect":{{}}}}"#
+            ))
+            .expect("the step is sound");
             assert_eq!(scenario.reach(), reach, "{method} {path}");
         }
     }

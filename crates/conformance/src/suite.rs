@@ -72,7 +72,10 @@ impl Results {
 
     /// The titles of those that passed.
     pub fn passed(&self) -> impl Iterator<Item = &str> {
-        self.outcomes.iter().filter(|outcome| outcome.passed()).map(|outcome| outcome.title.as_str())
+        self.outcomes
+            .iter()
+            .filter(|outcome| outcome.passed())
+            .map(|outcome| outcome.title.as_str())
     }
 
     /// Those that did not pass.
@@ -95,8 +98,15 @@ const OWNERSHIP: &str = "managedFields";
 /// Replays every scenario of the corpus.
 ///
 /// Scenarios that keep to their own names run at the same time, as many as the options allow; the others follow one by one.
-pub async fn replay<T: Transport>(corpus: &Corpus, transport: Arc<T>, options: &Options) -> Results {
-    let (own, alone): (Vec<_>, Vec<_>) = corpus.scenarios.iter().partition(|recorded| recorded.scenario.reach() == Reach::Own);
+pub async fn replay<T: Transport>(
+    corpus: &Corpus,
+    transport: Arc<T>,
+    options: &Options,
+) -> Results {
+    let (own, alone): (Vec<_>, Vec<_>) = corpus
+        .scenarios
+        .iter()
+        .partition(|recorded| recorded.scenario.reach() == Reach::Own);
     let options = Arc::new(options.clone());
     let mut outcomes = Vec::with_capacity(corpus.scenarios.len());
     let mut running = JoinSet::new();
@@ -106,7 +116,11 @@ pub async fn replay<T: Transport>(corpus: &Corpus, transport: Arc<T>, options: &
             if running.len() >= at_once {
                 outcomes.extend(finished(&mut running).await);
             }
-            running.spawn(outcome(recorded.clone(), transport.clone(), options.clone()));
+            running.spawn(outcome(
+                recorded.clone(),
+                transport.clone(),
+                options.clone(),
+            ));
         }
         while let Some(outcome) = finished(&mut running).await {
             outcomes.push(outcome);
@@ -117,27 +131,43 @@ pub async fn replay<T: Transport>(corpus: &Corpus, transport: Arc<T>, options: &
 }
 
 async fn finished(running: &mut JoinSet<Outcome>) -> Option<Outcome> {
-    running.join_next().await.map(|ended| ended.expect("a scenario catches its panics and is not cancelled"))
+    running
+        .join_next()
+        .await
+        .map(|ended| ended.expect("a scenario catches its panics and is not cancelled"))
 }
 
-async fn outcome<T: Transport>(recorded: Recorded, transport: Arc<T>, options: Arc<Options>) -> Outcome {
+async fn outcome<T: Transport>(
+    recorded: Recorded,
+    transport: Arc<T>,
+    options: Arc<Options>,
+) -> Outcome {
     let (file, index) = recorded.place;
     let id = format!("{}q{file}q{index}", options.stamp);
-    let answers = AssertUnwindSafe(run(transport.as_ref(), &recorded.scenario, &id, &options)).catch_unwind().await;
+    let answers = AssertUnwindSafe(run(transport.as_ref(), &recorded.scenario, &id, &options))
+        .catch_unwind()
+        .await;
     let differing = |without: &[String]| match &answers {
         Ok(Ok(answers)) => {
             let steps = recorded.scenario.steps.iter().zip(answers).enumerate();
             steps
                 .flat_map(|(place, (step, answer))| {
                     let found = compare(&step.comparison, answer, without);
-                    found.into_iter().map(move |difference| format!("step {} {difference}", place + 1))
+                    found
+                        .into_iter()
+                        .map(move |difference| format!("step {} {difference}", place + 1))
                 })
                 .collect()
         }
         Ok(Err(error)) => vec![error.to_string()],
         Err(_) => vec!["the server panicked".to_owned()],
     };
-    let unowned: Vec<String> = options.without.iter().cloned().chain([OWNERSHIP.to_owned()]).collect();
+    let unowned: Vec<String> = options
+        .without
+        .iter()
+        .cloned()
+        .chain([OWNERSHIP.to_owned()])
+        .collect();
     Outcome {
         folder: recorded.folder.clone(),
         title: recorded.title(),

@@ -8,7 +8,8 @@ use regex::{Captures, Regex};
 
 use crate::json::Json;
 
-static NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\{(\w+)\}").expect("the pattern is sound"));
+static NAME: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"\{(\w+)\}").expect("the pattern is sound"));
 
 /// The values of one scenario so far, by name.
 pub(crate) struct Values(IndexMap<String, Json>);
@@ -16,16 +17,26 @@ pub(crate) struct Values(IndexMap<String, Json>);
 impl Values {
     /// The values every scenario starts with.
     pub(crate) fn new(namespace: &str, id: &str) -> Self {
-        Self(IndexMap::from([("ns".to_owned(), Json::text(namespace)), ("id".to_owned(), Json::text(id))]))
+        Self(IndexMap::from([
+            ("ns".to_owned(), Json::text(namespace)),
+            ("id".to_owned(), Json::text(id)),
+        ]))
     }
 
     /// Keeps a value for later steps; one that was not there is visibly missing.
     pub(crate) fn save(&mut self, name: &str, value: Option<Json>) {
-        self.0.insert(name.to_owned(), value.unwrap_or_else(|| Json::text("<missing>")));
+        self.0.insert(
+            name.to_owned(),
+            value.unwrap_or_else(|| Json::text("<missing>")),
+        );
     }
 
     pub(crate) fn fill(&self, text: &str) -> String {
-        let value = |found: &Captures<'_>| self.0.get(&found[1]).map_or_else(|| found[0].to_owned(), Json::spoken);
+        let value = |found: &Captures<'_>| {
+            self.0
+                .get(&found[1])
+                .map_or_else(|| found[0].to_owned(), Json::spoken)
+        };
         NAME.replace_all(text, value).into_owned()
     }
 
@@ -33,8 +44,14 @@ impl Values {
     pub(crate) fn fill_json(&self, json: &Json) -> Json {
         match json {
             Json::Text(text) => Json::Text(self.fill(text)),
-            Json::List(list) => Json::List(list.iter().map(|value| self.fill_json(value)).collect()),
-            Json::Map(map) => Json::Map(map.iter().map(|(key, value)| (self.fill(key), self.fill_json(value))).collect()),
+            Json::List(list) => {
+                Json::List(list.iter().map(|value| self.fill_json(value)).collect())
+            }
+            Json::Map(map) => Json::Map(
+                map.iter()
+                    .map(|(key, value)| (self.fill(key), self.fill_json(value)))
+                    .collect(),
+            ),
             value => value.clone(),
         }
     }

@@ -47,13 +47,22 @@ impl Watch {
         let status = reply.status();
         let (sender, seen) = channel(Seen::default());
         let reader = tokio::spawn(read(reply, sender)).abort_handle();
-        Self { status, seen, reader }
+        Self {
+            status,
+            seen,
+            reader,
+        }
     }
 
     /// Waits for `count` events or the end of the stream, then for surplus events; gives all so far, and whether the stream ended.
     pub(crate) async fn collect(&mut self, count: usize, patience: Patience) -> (Vec<Json>, bool) {
         // An elapsed wait is no failure: what is missing shows in the comparison.
-        let _ = timeout(patience.events, self.seen.wait_for(|seen| seen.events.len() >= count || seen.ended)).await;
+        let _ = timeout(
+            patience.events,
+            self.seen
+                .wait_for(|seen| seen.events.len() >= count || seen.ended),
+        )
+        .await;
         let _ = timeout(patience.settle, self.seen.wait_for(|seen| seen.ended)).await;
         let seen = self.seen.borrow();
         (seen.events.clone(), seen.ended)
@@ -87,7 +96,9 @@ fn keep(seen: &Sender<Seen>, line: &[u8]) -> bool {
     if line.trim_ascii().is_empty() {
         return true;
     }
-    let Ok(event) = Json::parse(line) else { return false };
+    let Ok(event) = Json::parse(line) else {
+        return false;
+    };
     seen.send_modify(|seen| seen.events.push(event));
     seen.borrow().events.len() < EVENTS_MAX
 }

@@ -7,7 +7,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bellerophon_conformance::{Corpus, Detail, InProcess, Options, Results, failures, replay, summary};
+use bellerophon_conformance::{
+    Corpus, Detail, InProcess, Options, Results, failures, replay, summary,
+};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
@@ -24,30 +26,57 @@ struct Store {
 
 fn answer(store: &Mutex<Store>, request: &Request<Full<Bytes>>, body: &[u8]) -> Response<Body> {
     let say = |status: StatusCode, text: String| {
-        let body = Full::from(text).map_err(|never| match never {}).boxed_unsync();
-        Response::builder().status(status).header("content-type", "application/json").body(body).expect("the answer is sound")
+        let body = Full::from(text)
+            .map_err(|never| match never {})
+            .boxed_unsync();
+        Response::builder()
+            .status(status)
+            .header("content-type", "application/json")
+            .body(body)
+            .expect("the answer is sound")
     };
-    let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default());
+    let (path, query) = (
+        request.uri().path().to_owned(),
+        request.uri().query().unwrap_or_default(),
+    );
     assert!(!path.ends_with("/panic"), "asked for");
     if query.contains("watch") {
-        let events = [r#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}}}"#, "\n{\"type\":", "\"DELETED\"}\n"];
-        let frames = events.map(|event| Ok::<_, Infallible>(http_body::Frame::data(Bytes::from(event))));
-        let body = StreamBody::new(futures_util::StreamExt::chain(futures_util::stream::iter(frames), futures_util::stream::pending()));
+        let events = [
+            r#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}}}"#,
+            "\n{\"type\":",
+            "\"DELETED\"}\n",
+        ];
+        let frames =
+            events.map(|event| Ok::<_, Infallible>(http_body::Frame::data(Bytes::from(event))));
+        let body = StreamBody::new(futures_util::StreamExt::chain(
+            futures_util::stream::iter(frames),
+            futures_util::stream::pending(),
+        ));
         return Response::new(body.boxed_unsync());
     }
-    let mut store = store.lock().expect("nothing panics while it holds the lock");
+    let mut store = store
+        .lock()
+        .expect("nothing panics while it holds the lock");
     store.revision += 1;
     let revision = store.revision;
     match request.method().as_str() {
         "POST" => {
-            store.objects.insert(path, String::from_utf8_lossy(body).into_owned());
+            store
+                .objects
+                .insert(path, String::from_utf8_lossy(body).into_owned());
             say(
                 StatusCode::CREATED,
-                format!(r#"{{"metadata":{{"resourceVersion":"{revision}"}},"agent":{:?}}}"#, request.headers()["user-agent"]),
+                format!(
+                    r#"{{"metadata":{{"resourceVersion":"{revision}"}},"agent":{:?}}}"#,
+                    request.headers()["user-agent"]
+                ),
             )
         }
         _ => match store.objects.get(&path) {
-            Some(object) => say(StatusCode::OK, format!(r#"{{"body":{object},"metadata":{{"resourceVersion":"{revision}"}}}}"#)),
+            Some(object) => say(
+                StatusCode::OK,
+                format!(r#"{{"body":{object},"metadata":{{"resourceVersion":"{revision}"}}}}"#),
+            ),
             None => say(StatusCode::NOT_FOUND, "not found".to_owned()),
         },
     }
@@ -56,18 +85,33 @@ fn answer(store: &Mutex<Store>, request: &Request<Full<Bytes>>, body: &[u8]) -> 
 async fn results_of(scenarios: &str, without: &[&str]) -> Results {
     let folder = tempfile::tempdir().expect("a folder can be made");
     fs::create_dir(folder.path().join("own")).expect("a folder can be made");
-    fs::write(folder.path().join("own/all.json"), format!("[{scenarios}]")).expect("a file can be written");
+    fs::write(folder.path().join("own/all.json"), format!("[{scenarios}]"))
+        .expect("a file can be written");
     let corpus = Corpus::read(folder.path()).expect("the scenarios are sound");
     let store = Arc::new(Mutex::new(Store::default()));
     let service = service_fn(move |request: Request<Full<Bytes>>| {
         let store = store.clone();
         async move {
-            let body = request.body().clone().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+            let body = request
+                .body()
+                .clone()
+                .collect()
+                .await
+                .map(|body| body.to_bytes())
+                .unwrap_or_default();
             Ok::<_, Infallible>(answer(&store, &request, &body))
         }
     });
     let without: Vec<String> = without.iter().map(|key| (*key).to_owned()).collect();
-    replay(&corpus, Arc::new(InProcess::new(service)), &Options { without, ..Options::nearby() }).await
+    replay(
+        &corpus,
+        Arc::new(InProcess::new(service)),
+        &Options {
+            without,
+            ..Options::nearby()
+        },
+    )
+    .await
 }
 
 async fn check(steps: &str, differences: &[&str]) {
@@ -101,21 +145,26 @@ async fn differences_name_step_and_place() {
 #[tokio::test]
 async fn surplus_events_of_a_watch_are_seen() {
     let watch = r#"{"watch":"w","path":"/x/{ns}?watch=1","expect":{"status":200}}"#;
-    let both = r#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"<rv1>"}}},{"type":"DELETED"}"#;
+    let both =
+        r#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"<rv1>"}}},{"type":"DELETED"}"#;
     check(&format!(r#"{watch},{{"collect":"w","events":2,"ended":true,"expect":{{"status":200,"events":[{both}],"ended":false}}}}"#), &[])
         .await;
-    let expected_none = format!(r#"{watch},{{"collect":"w","events":0,"expect":{{"status":200,"events":[]}}}}"#);
-    let found =
-        r#"step 2 events: expected [], got [{"type": "ADDED", "object": {"metadata": {"resourceVersion": "<rv1>"}}}, {"type": "DELETED"}]"#;
+    let expected_none =
+        format!(r#"{watch},{{"collect":"w","events":0,"expect":{{"status":200,"events":[]}}}}"#);
+    let found = r#"step 2 events: expected [], got [{"type": "ADDED", "object": {"metadata": {"resourceVersion": "<rv1>"}}}, {"type": "DELETED"}]"#;
     check(&expected_none, &[found]).await;
 }
 
 #[tokio::test]
 async fn panicking_server_fails_only_its_scenario() {
     let good = r#"{"name":"good","steps":[{"do":"GET","path":"/absent","only":[],"ignore":["headers"],"expect":{"status":404,"body":"not found"}}]}"#;
-    let bad = r#"{"name":"bad","no_namespace":true,"steps":[{"do":"GET","path":"/panic","expect":{}}]}"#;
+    let bad =
+        r#"{"name":"bad","no_namespace":true,"steps":[{"do":"GET","path":"/panic","expect":{}}]}"#;
     let results = results_of(&format!("{good},{bad}"), &[]).await;
-    assert_eq!(failures(&results, Detail::First), "FAIL own/all.json: bad\n     the server panicked\n");
+    assert_eq!(
+        failures(&results, Detail::First),
+        "FAIL own/all.json: bad\n     the server panicked\n"
+    );
     assert_eq!(summary(&results), "own      1 of 2\n1 passed, 1 failed\n");
 }
 
@@ -123,7 +172,13 @@ async fn panicking_server_fails_only_its_scenario() {
 async fn keys_left_out_are_not_compared() {
     let scenario = r#"{"name":"n","steps":[{"do":"POST","path":"/x","body":{},"expect":{"status":201,"body":{"agent":"replay/1"}}}]}"#;
     assert!(results_of(scenario, &[]).await.failed().next().is_some());
-    assert!(results_of(scenario, &["headers", "metadata"]).await.failed().next().is_none());
+    assert!(
+        results_of(scenario, &["headers", "metadata"])
+            .await
+            .failed()
+            .next()
+            .is_none()
+    );
 }
 
 #[tokio::test]

@@ -37,11 +37,15 @@ impl Step {
 /// Whether one value holds everything that the other says. Lists correspond item by item.
 fn covers(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
-        (Value::Object(found), Value::Object(wanted)) => {
-            wanted.iter().all(|(name, wanted)| found.get(name).is_some_and(|found| covers(found, wanted)))
-        }
+        (Value::Object(found), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(name, wanted)| found.get(name).is_some_and(|found| covers(found, wanted))),
         (Value::Array(found), Value::Array(wanted)) => {
-            found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| covers(found, wanted))
+            found.len() == wanted.len()
+                && found
+                    .iter()
+                    .zip(wanted)
+                    .all(|(found, wanted)| covers(found, wanted))
         }
         _ => found == wanted,
     }
@@ -58,19 +62,50 @@ impl Rollout<'_> {
     }
 
     /// Sets `Ready` (all wanted pods are available) and `Progressing` (pods are being replaced).
-    pub fn set_conditions(self, taken: bool, generation: Option<i64>, conditions: &mut Vec<Condition>, now: Timestamp) {
-        for (type_, (holds, reason, message)) in [("Ready", self.ready(taken)), ("Progressing", self.progressing())] {
-            let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
-            set_condition(conditions, &SetCondition { type_, status, reason, message: &message, observed_generation: generation }, now);
+    pub fn set_conditions(
+        self,
+        taken: bool,
+        generation: Option<i64>,
+        conditions: &mut Vec<Condition>,
+        now: Timestamp,
+    ) {
+        for (type_, (holds, reason, message)) in [
+            ("Ready", self.ready(taken)),
+            ("Progressing", self.progressing()),
+        ] {
+            let status = if holds {
+                ConditionStatus::True
+            } else {
+                ConditionStatus::False
+            };
+            set_condition(
+                conditions,
+                &SetCondition {
+                    type_,
+                    status,
+                    reason,
+                    message: &message,
+                    observed_generation: generation,
+                },
+                now,
+            );
         }
     }
 
     fn ready(self, taken: bool) -> (bool, &'static str, String) {
         if taken {
-            return (false, "ErrResourceExists", "a Deployment of this name exists and is not managed by this object".into());
+            return (
+                false,
+                "ErrResourceExists",
+                "a Deployment of this name exists and is not managed by this object".into(),
+            );
         }
         if self.0.is_none() {
-            return (false, "NoDeployment", "the Deployment is being created".into());
+            return (
+                false,
+                "NoDeployment",
+                "the Deployment is being created".into(),
+            );
         }
         let (available, wanted) = (self.available(), self.wanted());
         let message = format!("{available} of {wanted} pods are available");
@@ -82,23 +117,36 @@ impl Rollout<'_> {
 
     fn progressing(self) -> (bool, &'static str, String) {
         let updated = self.count(|status| status.updated_replicas);
-        match self.is_observed() && updated >= self.wanted() && self.count(|status| status.replicas) == updated {
+        match self.is_observed()
+            && updated >= self.wanted()
+            && self.count(|status| status.replicas) == updated
+        {
             true => (false, "RolledOut", "all pods are of the wanted kind".into()),
             false => (true, "RollingOut", "pods are being replaced".into()),
         }
     }
 
     fn wanted(self) -> i32 {
-        self.0.and_then(|found| found.spec.as_ref()?.replicas).unwrap_or(1)
+        self.0
+            .and_then(|found| found.spec.as_ref()?.replicas)
+            .unwrap_or(1)
     }
 
     fn count(self, of: fn(&DeploymentStatus) -> Option<i32>) -> i32 {
-        self.0.and_then(|found| of(found.status.as_ref()?)).unwrap_or_default()
+        self.0
+            .and_then(|found| of(found.status.as_ref()?))
+            .unwrap_or_default()
     }
 
     /// Whether the Deployment's controller has seen its spec.
     fn is_observed(self) -> bool {
-        self.0.is_some_and(|found| found.status.as_ref().and_then(|status| status.observed_generation) >= found.metadata.generation)
+        self.0.is_some_and(|found| {
+            found
+                .status
+                .as_ref()
+                .and_then(|status| status.observed_generation)
+                >= found.metadata.generation
+        })
     }
 }
 
@@ -125,7 +173,9 @@ mod tests {
 
     fn lay_over(value: &mut Value, change: &Value) {
         match change {
-            Value::Object(fields) => fields.iter().for_each(|(name, change)| lay_over(&mut value[name], change)),
+            Value::Object(fields) => fields
+                .iter()
+                .for_each(|(name, change)| lay_over(&mut value[name], change)),
             _ => *value = change.clone(),
         }
     }
@@ -137,27 +187,63 @@ mod tests {
         for (what, change, step) in [
             ("as wanted", json!({}), Step::Keep),
             ("replicas", json!({"spec": {"replicas": 5}}), apply()),
-            ("image", json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i:old"}]}}}}), apply()),
+            (
+                "image",
+                json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i:old"}]}}}}),
+                apply(),
+            ),
             (
                 "second container",
                 json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i:1"}, {"name": "d"}]}}}}),
                 apply(),
             ),
-            ("a label of ours", json!({"metadata": {"labels": {"app": "other"}}}), apply()),
-            ("pod labels", json!({"spec": {"template": {"metadata": {"labels": {"app": "other"}}}}}), apply()),
-            ("a label of others", json!({"metadata": {"labels": {"team": "x"}}}), Step::Keep),
-            ("an annotation", json!({"metadata": {"annotations": {"deployment.kubernetes.io/revision": "1"}}}), Step::Keep),
-            ("defaults", json!({"spec": {"progressDeadlineSeconds": 600}}), Step::Keep),
+            (
+                "a label of ours",
+                json!({"metadata": {"labels": {"app": "other"}}}),
+                apply(),
+            ),
+            (
+                "pod labels",
+                json!({"spec": {"template": {"metadata": {"labels": {"app": "other"}}}}}),
+                apply(),
+            ),
+            (
+                "a label of others",
+                json!({"metadata": {"labels": {"team": "x"}}}),
+                Step::Keep,
+            ),
+            (
+                "an annotation",
+                json!({"metadata": {"annotations": {"deployment.kubernetes.io/revision": "1"}}}),
+                Step::Keep,
+            ),
+            (
+                "defaults",
+                json!({"spec": {"progressDeadlineSeconds": 600}}),
+                Step::Keep,
+            ),
         ] {
-            assert_eq!(Step::decide(Some(&found(&change)), wanted()), step, "{what}");
+            assert_eq!(
+                Step::decide(Some(&found(&change)), wanted()),
+                step,
+                "{what}"
+            );
         }
     }
 
     #[test]
     fn deployment_of_others_is_never_touched() {
         let owner = |uid: &str, controller: bool| json!({"metadata": {"ownerReferences": [{"apiVersion": "example.dev/v1", "kind": "Shop", "name": "a", "uid": uid, "controller": controller}]}});
-        for stranger in [json!({"metadata": {"ownerReferences": []}}), owner("older", true), owner("u1", false)] {
-            assert_eq!(Step::decide(Some(&found(&stranger)), wanted()), Step::Taken, "{stranger}");
+        for stranger in [
+            json!({"metadata": {"ownerReferences": []}}),
+            owner("older", true),
+            owner("u1", false),
+        ] {
+            assert_eq!(
+                Step::decide(Some(&found(&stranger)), wanted()),
+                Step::Taken,
+                "{stranger}"
+            );
         }
     }
 
@@ -172,9 +258,21 @@ mod tests {
             ("done", counts(1, 3, 3, 3), "True", "False"),
         ] {
             let (mut conditions, found) = (Vec::new(), found(&change));
-            Rollout(Some(&found)).set_conditions(false, Some(1), &mut conditions, Timestamp::UNIX_EPOCH);
-            let told: Vec<_> = conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str())).collect();
-            assert_eq!(told, [("Ready", ready), ("Progressing", progressing)], "{what}");
+            Rollout(Some(&found)).set_conditions(
+                false,
+                Some(1),
+                &mut conditions,
+                Timestamp::UNIX_EPOCH,
+            );
+            let told: Vec<_> = conditions
+                .iter()
+                .map(|c| (c.type_.as_str(), c.status.as_str()))
+                .collect();
+            assert_eq!(
+                told,
+                [("Ready", ready), ("Progressing", progressing)],
+                "{what}"
+            );
         }
     }
 }

@@ -43,27 +43,45 @@ const PAGES_PORT: u16 = 8080;
 /// Everything an operator needs in a cluster: its kinds, roles for people, and, if it does anything, its namespace, its
 /// account and rights, its pods and their metrics.
 pub fn manifests(operator: &Operator, installation: &Installation) -> Vec<Value> {
-    let mut all: Vec<Value> = (operator.definitions)().iter().map(|definition| json!(definition)).collect();
+    let mut all: Vec<Value> = (operator.definitions)()
+        .iter()
+        .map(|definition| json!(definition))
+        .collect();
     all.extend(roles(operator));
     if (operator.rights)().is_empty() {
         return all;
     }
-    let allowed = if operator.place == Place::Anywhere { "restricted" } else { "privileged" };
+    let allowed = if operator.place == Place::Anywhere {
+        "restricted"
+    } else {
+        "privileged"
+    };
     all.push(json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": installation.of(operator), "labels": {"pod-security.kubernetes.io/enforce": allowed}},
     }));
     all.extend(account(operator, installation));
     all.extend((operator.guards)());
-    all.extend([workload(operator, installation), service(operator, installation)]);
-    all.extend(installation.service_monitor.then(|| monitor(operator, installation)));
+    all.extend([
+        workload(operator, installation),
+        service(operator, installation),
+    ]);
+    all.extend(
+        installation
+            .service_monitor
+            .then(|| monitor(operator, installation)),
+    );
     all
 }
 
 impl Installation {
     /// The namespace of an operator's pods.
     fn of(&self, operator: &Operator) -> &str {
-        if operator.place == Place::Anywhere { &self.namespace } else { &self.node_namespace }
+        if operator.place == Place::Anywhere {
+            &self.namespace
+        } else {
+            &self.node_namespace
+        }
     }
 }
 
@@ -83,7 +101,19 @@ fn roles(operator: &Operator) -> Vec<Value> {
     for definition in (operator.definitions)() {
         let (group, plural) = (&definition.spec.group, &definition.spec.names.plural);
         for (role, verbs) in [
-            ("edit", &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"][..]),
+            (
+                "edit",
+                &[
+                    "create",
+                    "delete",
+                    "deletecollection",
+                    "get",
+                    "list",
+                    "patch",
+                    "update",
+                    "watch",
+                ][..],
+            ),
             ("view", &["get", "list", "watch"]),
         ] {
             if role == "edit" && definition.spec.scope == "Cluster" {
@@ -128,7 +158,8 @@ fn account(operator: &Operator, installation: &Installation) -> Vec<Value> {
 
 /// The pods: a few anywhere, or one on every node.
 fn workload(operator: &Operator, installation: &Installation) -> Value {
-    let probe = |path: &str| json!({"httpGet": {"path": path, "port": "pages"}, "periodSeconds": 10});
+    let probe =
+        |path: &str| json!({"httpGet": {"path": path, "port": "pages"}, "periodSeconds": 10});
     let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
     let mut container = json!({
         "name": "operator",
@@ -151,7 +182,10 @@ fn workload(operator: &Operator, installation: &Installation) -> Value {
     let mut spec = json!({"selector": {"matchLabels": labels(operator)}});
     let kind = match operator.place {
         Place::Anywhere => {
-            container["args"].as_array_mut().expect("arguments").push(json!("--leader-elect"));
+            container["args"]
+                .as_array_mut()
+                .expect("arguments")
+                .push(json!("--leader-elect"));
             spec["replicas"] = json!(installation.replicas);
             "Deployment"
         }

@@ -6,7 +6,10 @@
 use std::collections::BTreeSet;
 
 use bellerophon::{Controller, Manager, ManagerOptions, TraceBus};
-use k8s_openapi::{api::rbac::v1::PolicyRule, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition};
+use k8s_openapi::{
+    api::rbac::v1::PolicyRule,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::Client;
 use serde_json::Value;
 
@@ -77,7 +80,11 @@ impl Default for RunOptions {
 ///
 /// # Errors
 /// An operator cannot be set up.
-pub fn manager(client: Client, operators: &[Operator], options: RunOptions) -> Result<Manager, SetupError> {
+pub fn manager(
+    client: Client,
+    operators: &[Operator],
+    options: RunOptions,
+) -> Result<Manager, SetupError> {
     manager_of(client, options, |setup| controllers_of(operators, setup))
 }
 
@@ -85,8 +92,14 @@ pub fn manager(client: Client, operators: &[Operator], options: RunOptions) -> R
 ///
 /// # Errors
 /// An operator cannot be set up.
-pub fn controllers_of(operators: &[Operator], setup: &Setup) -> Result<Vec<Controller>, SetupError> {
-    let made: Result<Vec<_>, _> = operators.iter().map(|operator| (operator.controllers)(setup)).collect();
+pub fn controllers_of(
+    operators: &[Operator],
+    setup: &Setup,
+) -> Result<Vec<Controller>, SetupError> {
+    let made: Result<Vec<_>, _> = operators
+        .iter()
+        .map(|operator| (operator.controllers)(setup))
+        .collect();
     Ok(made?.into_iter().flatten().collect())
 }
 

@@ -15,7 +15,13 @@ impl Rights {
 
 /// A rule that allows these verbs on one kind of resource; subresources are named `resource/part`.
 pub fn allow(verbs: &[&str], group: &str, resource: &str) -> PolicyRule {
-    debug_assert!([group, resource].iter().chain(verbs).all(|word| !word.contains('*')), "rules have no wildcards");
+    debug_assert!(
+        [group, resource]
+            .iter()
+            .chain(verbs)
+            .all(|word| !word.contains('*')),
+        "rules have no wildcards"
+    );
     PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
         resources: Some(vec![resource.to_owned()]),
@@ -34,5 +40,11 @@ pub fn rights_of(operator: &Operator) -> Vec<PolicyRule> {
 /// What a copy of an operator may do where its lease is: hold that one, and make it the first time.
 pub fn lease_rights(operator: &Operator) -> Vec<PolicyRule> {
     let leases = |verbs: &[&str]| allow(verbs, "coordination.k8s.io", "leases");
-    vec![leases(&["create"]), PolicyRule { resource_names: Some(vec![operator.name.to_owned()]), ..leases(&["get", "update"]) }]
+    vec![
+        leases(&["create"]),
+        PolicyRule {
+            resource_names: Some(vec![operator.name.to_owned()]),
+            ..leases(&["get", "update"])
+        },
+    ]
 }

@@ -50,9 +50,17 @@ pub enum RunError {
 pub async fn define(client: &Client, operators: &[Operator]) -> Result<(), RunError> {
     let api = Api::<CustomResourceDefinition>::all(client.clone());
     let params = PatchParams::apply(DEFINER).force();
-    for definition in operators.iter().flat_map(|operator| (operator.definitions)()) {
-        let applied = api.patch(&definition.name_any(), &params, &Patch::Apply(&definition)).await;
-        applied.map_err(|source| RunError::Define { name: definition.name_any(), source: Box::new(source) })?;
+    for definition in operators
+        .iter()
+        .flat_map(|operator| (operator.definitions)())
+    {
+        let applied = api
+            .patch(&definition.name_any(), &params, &Patch::Apply(&definition))
+            .await;
+        applied.map_err(|source| RunError::Define {
+            name: definition.name_any(),
+            source: Box::new(source),
+        })?;
     }
     Ok(())
 }
@@ -61,7 +69,12 @@ pub async fn define(client: &Client, operators: &[Operator]) -> Result<(), RunEr
 ///
 /// # Errors
 /// They cannot be set up, or a part failed.
-pub async fn run_until(stop: CancellationToken, client: Client, operators: &[Operator], options: RunOptions) -> Result<(), RunError> {
+pub async fn run_until(
+    stop: CancellationToken,
+    client: Client,
+    operators: &[Operator],
+    options: RunOptions,
+) -> Result<(), RunError> {
     let manager = manager(client, operators, options).map_err(RunError::Setup)?;
     Ok(manager.run(stop).await?)
 }
@@ -88,7 +101,11 @@ impl Running {
         });
         let stop = CancellationToken::new();
         let task = AbortOnDropHandle::new(tokio::spawn(manager.run(stop.clone())));
-        Self { stop, task: Some(task), synced: Some(synced) }
+        Self {
+            stop,
+            task: Some(task),
+            synced: Some(synced),
+        }
     }
 
     /// Waits until they work: caches synced, lease held.
@@ -111,7 +128,9 @@ impl Running {
     /// # Errors
     /// Why they ended; told once.
     pub async fn ended(&mut self) -> Result<(), RunError> {
-        let Some(task) = &mut self.task else { return Ok(()) };
+        let Some(task) = &mut self.task else {
+            return Ok(());
+        };
         let ended = task.await;
         self.task = None;
         Ok(ended??)
@@ -129,6 +148,8 @@ impl Running {
 
 impl std::fmt::Debug for Running {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Running").field("ended", &self.task.is_none()).finish_non_exhaustive()
+        f.debug_struct("Running")
+            .field("ended", &self.task.is_none())
+            .finish_non_exhaustive()
     }
 }

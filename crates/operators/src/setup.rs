@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use bellerophon::{
-    ControllerOptions, EventRecorder, EventWriter, FactoryNamespaces, FactoryOptions, IndexError, InformerOptions, Manager, SharedInformer,
-    SharedInformerFactory, WallClock, controller_of,
+    ControllerOptions, EventRecorder, EventWriter, FactoryNamespaces, FactoryOptions, IndexError,
+    InformerOptions, Manager, SharedInformer, SharedInformerFactory, WallClock, controller_of,
 };
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
@@ -44,12 +44,20 @@ struct Kept {
 impl Setup {
     pub(crate) fn new(client: Client, options: &RunOptions) -> Self {
         let namespaces = options.namespace.iter().cloned().collect();
-        let namespaces = if options.namespace.is_some() { FactoryNamespaces::Named(namespaces) } else { FactoryNamespaces::All };
+        let namespaces = if options.namespace.is_some() {
+            FactoryNamespaces::Named(namespaces)
+        } else {
+            FactoryNamespaces::All
+        };
         let entropy = options.manager.entropy.clone();
         Self {
             factory: SharedInformerFactory::new(
                 client.clone(),
-                FactoryOptions { namespaces, entropy: entropy.clone(), trace: options.trace.clone() },
+                FactoryOptions {
+                    namespaces,
+                    entropy: entropy.clone(),
+                    trace: options.trace.clone(),
+                },
             ),
             client,
             clock: options.manager.clock,
@@ -94,8 +102,16 @@ impl Setup {
     ///
     /// # Errors
     /// The index cannot be added.
-    pub fn index_by_controller<K: Resource + Send + Sync + 'static>(&self, informer: &SharedInformer<K>) -> Result<(), SetupError> {
-        let uid = |object: &K| controller_of(object).map(|owner| owner.uid.clone()).into_iter().collect();
+    pub fn index_by_controller<K: Resource + Send + Sync + 'static>(
+        &self,
+        informer: &SharedInformer<K>,
+    ) -> Result<(), SetupError> {
+        let uid = |object: &K| {
+            controller_of(object)
+                .map(|owner| owner.uid.clone())
+                .into_iter()
+                .collect()
+        };
         match informer.add_index(BY_CONTROLLER, uid) {
             Ok(()) | Err(IndexError::Exists(_)) => Ok(()),
             Err(error) => Err(error.into()),
@@ -105,7 +121,13 @@ impl Setup {
     /// Tells people what a controller does.
     pub fn recorder(&self, controller: &str) -> EventRecorder {
         let entropy = self.options.entropy.clone();
-        let (recorder, writer) = EventRecorder::new(self.client.clone(), controller, &self.identity, self.clock, entropy);
+        let (recorder, writer) = EventRecorder::new(
+            self.client.clone(),
+            controller,
+            &self.identity,
+            self.clock,
+            entropy,
+        );
         self.kept().writers.push((controller.to_owned(), writer));
         recorder
     }
@@ -117,18 +139,26 @@ impl Setup {
 
     /// The settings of a controller of that name.
     pub fn options(&self, name: &str) -> ControllerOptions {
-        ControllerOptions { name: Some(name.to_owned()), ..self.options.clone() }
+        ControllerOptions {
+            name: Some(name.to_owned()),
+            ..self.options.clone()
+        }
     }
 
     /// Gives the manager what else has to run, and what has to live as long as it.
     pub(crate) fn finish(self, manager: Manager) -> Manager {
-        let Kept { leases, writers } = self.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let manager = writers.into_iter().fold(manager, |manager, (controller, writer)| {
-            manager.background(format!("events of {controller}"), |stop| async move {
-                writer.run(stop).await;
-                Ok(())
-            })
-        });
+        let Kept { leases, writers } = self
+            .kept
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let manager = writers
+            .into_iter()
+            .fold(manager, |manager, (controller, writer)| {
+                manager.background(format!("events of {controller}"), |stop| async move {
+                    writer.run(stop).await;
+                    Ok(())
+                })
+            });
         manager.background("caches", |stop| async move {
             stop.cancelled().await;
             drop(leases);
@@ -136,7 +166,10 @@ impl Setup {
         })
     }
 
-    fn keep<K: Send + Sync + 'static>(&self, lease: bellerophon::InformerLease<K>) -> SharedInformer<K>
+    fn keep<K: Send + Sync + 'static>(
+        &self,
+        lease: bellerophon::InformerLease<K>,
+    ) -> SharedInformer<K>
     where
         SharedInformer<K>: Clone,
     {

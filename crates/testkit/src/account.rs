@@ -54,7 +54,10 @@ impl World {
     /// # Panics
     /// The server refuses to make it.
     pub async fn account(&self, name: &str, rules: &[PolicyRule]) -> Account {
-        self.apply(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})).await;
+        self.apply(
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}),
+        )
+        .await;
         let rbac = "rbac.authorization.k8s.io";
         self.apply(json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})).await;
         self.apply(json!({
@@ -64,7 +67,10 @@ impl World {
         }))
         .await;
         let request = TokenRequest {
-            spec: Some(TokenRequestSpec { expiration_seconds: Some(24 * 3600), ..Default::default() }),
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(24 * 3600),
+                ..Default::default()
+            }),
             ..Default::default()
         };
         let accounts = self.within::<ServiceAccount>("default");
@@ -86,15 +92,21 @@ impl World {
         let weather = Weather::default();
         let (noted, met) = (record.clone(), weather.clone());
         let service = service_fn(move |mut request: Request<Body>| {
-            let (inner, noted, count, weather) = (inner.clone(), noted.clone(), count.clone(), met.clone());
-            request.headers_mut().insert(header::AUTHORIZATION, bearer.clone());
+            let (inner, noted, count, weather) =
+                (inner.clone(), noted.clone(), count.clone(), met.clone());
+            request
+                .headers_mut()
+                .insert(header::AUTHORIZATION, bearer.clone());
             async move {
                 let seen = Seen::of(&request);
                 if let Some(fault) = weather.meet(seen.as_ref()) {
                     return fault;
                 }
                 let answer = weather.answered(seen.as_ref(), inner.send(request).await?);
-                if let Some(seen) = seen.map(|seen| Seen { code: answer.status().as_u16(), ..seen }) {
+                if let Some(seen) = seen.map(|seen| Seen {
+                    code: answer.status().as_u16(),
+                    ..seen
+                }) {
                     if seen.counts() && answer.status().is_success() {
                         weather.wrote();
                         count.send_modify(|written| *written += 1);
@@ -104,6 +116,11 @@ impl World {
                 Ok::<_, tower::BoxError>(answer)
             }
         });
-        Account { client: Client::new(service, "default"), record, written, weather }
+        Account {
+            client: Client::new(service, "default"),
+            record,
+            written,
+            weather,
+        }
     }
 }

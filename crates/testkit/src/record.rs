@@ -44,14 +44,23 @@ impl Seen {
 
     /// Reads a request; `None` for paths that lead to no resource.
     pub(crate) fn of<B>(request: &Request<B>) -> Option<Self> {
-        let parts: Vec<&str> = request.uri().path().split('/').filter(|part| !part.is_empty()).collect();
+        let parts: Vec<&str> = request
+            .uri()
+            .path()
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .collect();
         let (group, rest) = match parts.as_slice() {
             ["api", _, rest @ ..] => ("", rest),
             ["apis", group, _, rest @ ..] => (*group, rest),
             _ => return None,
         };
         let (namespace, rest) = match rest {
-            ["namespaces", namespace, rest @ ..] if !rest.is_empty() && !matches!(rest, ["status" | "finalize"]) => (*namespace, rest),
+            ["namespaces", namespace, rest @ ..]
+                if !rest.is_empty() && !matches!(rest, ["status" | "finalize"]) =>
+            {
+                (*namespace, rest)
+            }
             _ => ("", rest),
         };
         let (resource, name, part) = match rest {
@@ -60,7 +69,11 @@ impl Seen {
             [resource, name, part, ..] => (*resource, *name, *part),
             [] => return None,
         };
-        let watches = request.uri().query().is_some_and(|query| query.split('&').any(|q| matches!(q, "watch=true" | "watch=1" | "watch")));
+        let watches = request.uri().query().is_some_and(|query| {
+            query
+                .split('&')
+                .any(|q| matches!(q, "watch=true" | "watch=1" | "watch"))
+        });
         let verb = match *request.method() {
             Method::GET if watches => "watch",
             Method::GET if name.is_empty() => "list",
@@ -72,14 +85,32 @@ impl Seen {
             Method::DELETE => "delete",
             _ => return None,
         };
-        let resource = if part.is_empty() { resource.to_owned() } else { format!("{resource}/{part}") };
-        Some(Self { verb, group: group.to_owned(), resource, namespace: namespace.to_owned(), name: name.to_owned(), code: 0 })
+        let resource = if part.is_empty() {
+            resource.to_owned()
+        } else {
+            format!("{resource}/{part}")
+        };
+        Some(Self {
+            verb,
+            group: group.to_owned(),
+            resource,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            code: 0,
+        })
     }
 }
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { verb, group, resource, namespace, name, code } = self;
+        let Self {
+            verb,
+            group,
+            resource,
+            namespace,
+            name,
+            code,
+        } = self;
         write!(f, "{verb} {group}/{resource} {namespace}/{name}: {code}")
     }
 }
@@ -90,12 +121,18 @@ pub struct Record(Arc<Mutex<Vec<Seen>>>);
 
 impl Record {
     pub(crate) fn note(&self, seen: Seen) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(seen);
     }
 
     /// All requests so far.
     pub fn all(&self) -> Vec<Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Writes so far, refused ones too. Leases and events, which every operator writes, do not count.
@@ -105,7 +142,10 @@ impl Record {
 
     /// Requests that the client had no right to make.
     pub fn forbidden(&self) -> Vec<Seen> {
-        self.all().into_iter().filter(|seen| seen.code == 403).collect()
+        self.all()
+            .into_iter()
+            .filter(|seen| seen.code == 403)
+            .collect()
     }
 
     /// Rights that were never used, as `verb group/resource`. A watch needs the right to list as well: it streams the list
@@ -119,10 +159,14 @@ impl Record {
                     for verb in &rule.verbs {
                         let is_use = |seen: &Seen| match verb.as_str() {
                             "list" => matches!(seen.verb, "list" | "watch"),
-                            "create" => seen.verb == "create" || (seen.verb == "patch" && seen.code == 201),
+                            "create" => {
+                                seen.verb == "create" || (seen.verb == "patch" && seen.code == 201)
+                            }
                             verb => seen.verb == verb,
                         };
-                        let used = all.iter().any(|seen| is_use(seen) && seen.group == *group && seen.resource == *resource);
+                        let used = all.iter().any(|seen| {
+                            is_use(seen) && seen.group == *group && seen.resource == *resource
+                        });
                         if !used {
                             unused.push(format!("{verb} {group}/{resource}"));
                         }
@@ -141,18 +185,48 @@ mod tests {
     #[test]
     fn requests_read_as_rights() {
         for (method, uri, expected) in [
-            ("GET", "/api/v1/namespaces/a/pods?watch=true", "watch /pods a/: 0"),
-            ("GET", "/apis/apps/v1/deployments?limit=5", "list apps/deployments /: 0"),
-            ("PATCH", "/apis/apps/v1/namespaces/a/deployments/d/status", "patch apps/deployments/status a/d: 0"),
-            ("POST", "/api/v1/namespaces/a/pods/p/eviction", "create /pods/eviction a/p: 0"),
-            ("PUT", "/api/v1/namespaces/a/finalize", "update /namespaces/finalize /a: 0"),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods?watch=true",
+                "watch /pods a/: 0",
+            ),
+            (
+                "GET",
+                "/apis/apps/v1/deployments?limit=5",
+                "list apps/deployments /: 0",
+            ),
+            (
+                "PATCH",
+                "/apis/apps/v1/namespaces/a/deployments/d/status",
+                "patch apps/deployments/status a/d: 0",
+            ),
+            (
+                "POST",
+                "/api/v1/namespaces/a/pods/p/eviction",
+                "create /pods/eviction a/p: 0",
+            ),
+            (
+                "PUT",
+                "/api/v1/namespaces/a/finalize",
+                "update /namespaces/finalize /a: 0",
+            ),
             ("GET", "/api/v1/namespaces/a", "get /namespaces /a: 0"),
             ("DELETE", "/api/v1/nodes", "deletecollection /nodes /: 0"),
         ] {
-            let request = Request::builder().method(method).uri(uri).body(()).expect("a request");
-            assert_eq!(Seen::of(&request).map(|seen| seen.to_string()).as_deref(), Some(expected));
+            let request = Request::builder()
+                .method(method)
+                .uri(uri)
+                .body(())
+                .expect("a request");
+            assert_eq!(
+                Seen::of(&request).map(|seen| seen.to_string()).as_deref(),
+                Some(expected)
+            );
         }
-        let request = Request::builder().uri("/version").body(()).expect("a request");
+        let request = Request::builder()
+            .uri("/version")
+            .body(())
+            .expect("a request");
         assert_eq!(Seen::of(&request), None);
     }
 }

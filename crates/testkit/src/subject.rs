@@ -20,7 +20,10 @@ impl Subject {
     pub fn start(run: Run, account: &Account) -> Self {
         let stop = CancellationToken::new();
         let task: JoinHandle<_> = tokio::spawn(run(account.client.clone(), stop.clone()));
-        Self { stop, task: AbortOnDropHandle::new(task) }
+        Self {
+            stop,
+            task: AbortOnDropHandle::new(task),
+        }
     }
 
     /// Stops it in order.
@@ -29,7 +32,10 @@ impl Subject {
     /// It failed.
     pub async fn stop(self) {
         self.stop.cancel();
-        self.task.await.expect("it does not panic").expect("it ends well");
+        self.task
+            .await
+            .expect("it does not panic")
+            .expect("it ends well");
     }
 
     /// Ends it at once, as a power cut does.

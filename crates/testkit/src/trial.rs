@@ -38,7 +38,11 @@ struct End {
 ///
 /// # Panics
 /// An end differs, or writes go on.
-pub async fn survives_any_crash(run: Run, world: impl AsyncFn() -> (World, Account), settled: impl AsyncFn(&World) -> String) -> usize {
+pub async fn survives_any_crash(
+    run: Run,
+    world: impl AsyncFn() -> (World, Account),
+    settled: impl AsyncFn(&World) -> String,
+) -> usize {
     let (wanted, writes) = undisturbed(run, &world, &settled).await;
     for crash in 1..=writes {
         let (there, account) = world().await;
@@ -46,7 +50,11 @@ pub async fn survives_any_crash(run: Run, world: impl AsyncFn() -> (World, Accou
         account.wrote(crash).await;
         first.kill().await;
         let second = Subject::start(run, &account);
-        assert_eq!(ended(there, account, vec![second], &settled).await, wanted, "killed after write {crash}, it ends otherwise");
+        assert_eq!(
+            ended(there, account, vec![second], &settled).await,
+            wanted,
+            "killed after write {crash}, it ends otherwise"
+        );
     }
     writes
 }
@@ -57,13 +65,21 @@ pub async fn survives_any_crash(run: Run, world: impl AsyncFn() -> (World, Accou
 ///
 /// # Panics
 /// An end differs, or writes go on.
-pub async fn survives_any_fault(run: Run, world: impl AsyncFn() -> (World, Account), settled: impl AsyncFn(&World) -> String) {
+pub async fn survives_any_fault(
+    run: Run,
+    world: impl AsyncFn() -> (World, Account),
+    settled: impl AsyncFn(&World) -> String,
+) {
     let (wanted, _) = undisturbed(run, &world, &settled).await;
     for fault in Fault::ALL {
         let (there, account) = world().await;
         account.suffer(Some(fault));
         let subject = Subject::start(run, &account);
-        assert_eq!(ended(there, account, vec![subject], &settled).await, wanted, "with {fault:?} it ends otherwise");
+        assert_eq!(
+            ended(there, account, vec![subject], &settled).await,
+            wanted,
+            "with {fault:?} it ends otherwise"
+        );
     }
 }
 
@@ -83,20 +99,41 @@ pub async fn hands_over(
     let (wanted, writes) = undisturbed(copies[0].1, &world, &settled).await;
     for crash in 1..=writes {
         let (there, account) = world().await;
-        let mut running: Vec<_> = copies.iter().map(|(name, run)| (*name, Subject::start(*run, &account))).collect();
+        let mut running: Vec<_> = copies
+            .iter()
+            .map(|(name, run)| (*name, Subject::start(*run, &account)))
+            .collect();
         account.wrote(crash).await;
-        let held = there.within::<Lease>("default").get(lease).await.expect("a lease");
-        let holder = held.spec.and_then(|spec| spec.holder_identity).expect("a holder");
-        let leader = running.iter().position(|(name, _)| *name == holder).expect("the holder is one of them");
+        let held = there
+            .within::<Lease>("default")
+            .get(lease)
+            .await
+            .expect("a lease");
+        let holder = held
+            .spec
+            .and_then(|spec| spec.holder_identity)
+            .expect("a holder");
+        let leader = running
+            .iter()
+            .position(|(name, _)| *name == holder)
+            .expect("the holder is one of them");
         running.swap_remove(leader).1.kill().await;
         let left = running.into_iter().map(|(_, subject)| subject).collect();
-        assert_eq!(ended(there, account, left, &settled).await, wanted, "taken over after write {crash}, it ends otherwise");
+        assert_eq!(
+            ended(there, account, left, &settled).await,
+            wanted,
+            "taken over after write {crash}, it ends otherwise"
+        );
     }
     writes
 }
 
 /// How it ends when nothing happens, and after how many writes.
-async fn undisturbed(run: Run, world: &impl AsyncFn() -> (World, Account), settled: &impl AsyncFn(&World) -> String) -> (End, usize) {
+async fn undisturbed(
+    run: Run,
+    world: &impl AsyncFn() -> (World, Account),
+    settled: &impl AsyncFn(&World) -> String,
+) -> (End, usize) {
     let (there, account) = world().await;
     let (subject, written) = (Subject::start(run, &account), account.written.clone());
     let end = ended(there, account, vec![subject], settled).await;
@@ -105,7 +142,12 @@ async fn undisturbed(run: Run, world: &impl AsyncFn() -> (World, Account), settl
 }
 
 /// Waits for the end, checks that it lasts, and stops everything.
-async fn ended(there: World, account: Account, subjects: Vec<Subject>, settled: &impl AsyncFn(&World) -> String) -> End {
+async fn ended(
+    there: World,
+    account: Account,
+    subjects: Vec<Subject>,
+    settled: &impl AsyncFn(&World) -> String,
+) -> End {
     let described = settled(&there).await;
     silence(&there, &account).await;
     let forbidden = account.record.forbidden();
@@ -127,5 +169,10 @@ async fn silence(world: &World, account: &Account) {
     let before = account.record.writes().len();
     world.pass(SILENCE).await;
     let writes = account.record.writes();
-    assert_eq!(writes.len(), before, "it goes on writing: {:?}", &writes[before..]);
+    assert_eq!(
+        writes.len(),
+        before,
+        "it goes on writing: {:?}",
+        &writes[before..]
+    );
 }

@@ -34,7 +34,10 @@ where
             if so(&seen) {
                 return;
             }
-            let events = api.watch(&WatchParams::default(), &version).await.expect("a watch");
+            let events = api
+                .watch(&WatchParams::default(), &version)
+                .await
+                .expect("a watch");
             pin_mut!(events);
             while let Some(Ok(event)) = events.next().await {
                 let (object, is_there) = match event {
@@ -44,7 +47,10 @@ where
                     // Too old: list again.
                     WatchEvent::Error(_) => break,
                 };
-                match (seen.binary_search_by_key(&ObjectKey::of(&object), ObjectKey::of), is_there) {
+                match (
+                    seen.binary_search_by_key(&ObjectKey::of(&object), ObjectKey::of),
+                    is_there,
+                ) {
                     (Ok(place), true) => seen[place] = object,
                     (Ok(place), false) => drop(seen.remove(place)),
                     (Err(place), true) => seen.insert(place, object),
@@ -57,6 +63,9 @@ where
         }
     };
     let waited = timeout(PATIENCE, waiting).await;
-    assert!(waited.is_ok(), "{wanted}: not within an hour; there is {seen:#?}");
+    assert!(
+        waited.is_ok(),
+        "{wanted}: not within an hour; there is {seen:#?}"
+    );
     seen
 }

@@ -39,7 +39,12 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::StaleCache, Self::WatchLoss, Self::Conflicts, Self::Restarts];
+    pub const ALL: [Self; 4] = [
+        Self::StaleCache,
+        Self::WatchLoss,
+        Self::Conflicts,
+        Self::Restarts,
+    ];
 }
 
 /// How late events are with [`Fault::StaleCache`]: longer than a controller takes to decide, shorter than it waits for its own write.
@@ -68,7 +73,10 @@ struct State {
 
 impl Weather {
     pub(crate) fn set(&self, fault: Option<Fault>) {
-        *self.state() = State { fault, ..State::default() };
+        *self.state() = State {
+            fault,
+            ..State::default()
+        };
     }
 
     /// Whether a request gets through; otherwise what its sender sees.
@@ -77,8 +85,13 @@ impl Weather {
         if state.away_until.is_some_and(|until| Instant::now() < until) {
             return Some(Err("connection refused".into()));
         }
-        let asked = asked.filter(|asked| state.fault == Some(Fault::Conflicts) && matches!(asked.verb, "update" | "patch"))?;
-        let change = format!("{} {}/{} {}/{}", asked.verb, asked.group, asked.resource, asked.namespace, asked.name);
+        let asked = asked.filter(|asked| {
+            state.fault == Some(Fault::Conflicts) && matches!(asked.verb, "update" | "patch")
+        })?;
+        let change = format!(
+            "{} {}/{} {}/{}",
+            asked.verb, asked.group, asked.resource, asked.namespace, asked.name
+        );
         let had_its_turn = state.refused.remove(&change);
         (!had_its_turn).then(|| {
             state.refused.insert(change);
@@ -115,7 +128,10 @@ impl Weather {
             (state.cut.clone(), state.fault == Some(Fault::StaleCache))
         };
         answer.map(|body| {
-            let frames = body.into_data_stream().map_ok(http_body::Frame::data).take_until(cut.cancelled_owned());
+            let frames = body
+                .into_data_stream()
+                .map_ok(http_body::Frame::data)
+                .take_until(cut.cancelled_owned());
             if late {
                 StreamBody::new(frames.map(delayed).buffered(FRAMES_MAX)).boxed_unsync()
             } else {

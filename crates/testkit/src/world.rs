@@ -7,7 +7,10 @@ use bellerophon::WallClock;
 use bellerophon_apiserver::ApiServer;
 use bellerophon_cluster::{Cluster, Level};
 use jiff::Timestamp;
-use k8s_openapi::{NamespaceResourceScope, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{DynamicObject, Patch, PatchParams},
@@ -46,8 +49,19 @@ impl World {
     pub async fn bare() -> Self {
         let beginning = Timestamp::from_second(BEGINNING).expect("a time in range");
         let clock = WallClock::starting_at(beginning);
-        let server = ApiServer::builder().seed(SEED).starting_at(beginning).start().await.expect("the server starts");
-        Self { client: server.client(), clock, server, extent: None, cluster: None }
+        let server = ApiServer::builder()
+            .seed(SEED)
+            .starting_at(beginning)
+            .start()
+            .await
+            .expect("the server starts");
+        Self {
+            client: server.client(),
+            clock,
+            server,
+            extent: None,
+            cluster: None,
+        }
     }
 
     /// A cluster with so many nodes, ready.
@@ -77,7 +91,9 @@ impl World {
     /// # Panics
     /// There is none, or it is paused.
     pub fn cluster(&self) -> &Cluster {
-        self.cluster.as_ref().expect("this world has a cluster that runs")
+        self.cluster
+            .as_ref()
+            .expect("this world has a cluster that runs")
     }
 
     /// Stops every loop of the cluster in order and starts them again, as an upgrade of the control plane does.
@@ -94,7 +110,12 @@ impl World {
     /// # Panics
     /// No cluster runs, or a loop failed.
     pub async fn pause(&mut self) {
-        self.cluster.take().expect("this world has a cluster that runs").stop().await.expect("the loops end");
+        self.cluster
+            .take()
+            .expect("this world has a cluster that runs")
+            .stop()
+            .await
+            .expect("the loops end");
     }
 
     /// Ends every loop of the cluster at once, wherever it is, as a power cut does; the server goes on.
@@ -102,7 +123,11 @@ impl World {
     /// # Panics
     /// No cluster runs.
     pub fn crash(&mut self) {
-        drop(self.cluster.take().expect("this world has a cluster that runs"));
+        drop(
+            self.cluster
+                .take()
+                .expect("this world has a cluster that runs"),
+        );
     }
 
     /// Starts the loops of a cluster that was paused or crashed, and waits until they are ready.
@@ -111,8 +136,17 @@ impl World {
     /// The world is a bare one, or the cluster does not get ready.
     pub async fn resume(&mut self) {
         let (level, nodes) = self.extent.expect("this world has a cluster");
-        let builder = Cluster::builder(self.client.clone()).level(level).nodes(nodes).root_ca(ROOT_CA).seed(SEED).clock(self.clock);
-        self.cluster.insert(builder.start()).ready().await.expect("the cluster gets ready");
+        let builder = Cluster::builder(self.client.clone())
+            .level(level)
+            .nodes(nodes)
+            .root_ca(ROOT_CA)
+            .seed(SEED)
+            .clock(self.clock);
+        self.cluster
+            .insert(builder.start())
+            .ready()
+            .await
+            .expect("the cluster gets ready");
     }
 
     /// Stops everything in order.
@@ -132,7 +166,10 @@ impl World {
     /// The server refuses.
     pub async fn define(&self, definitions: impl IntoIterator<Item = CustomResourceDefinition>) {
         for definition in definitions {
-            let made = self.all::<CustomResourceDefinition>().create(&Default::default(), &definition).await;
+            let made = self
+                .all::<CustomResourceDefinition>()
+                .create(&Default::default(), &definition)
+                .await;
             made.unwrap_or_else(|error| panic!("cannot define {}: {error}", definition.name_any()));
         }
     }
@@ -142,9 +179,16 @@ impl World {
     /// # Panics
     /// The server refuses.
     pub async fn apply(&self, object: Value) -> DynamicObject {
-        let name = object["metadata"]["name"].as_str().expect("a name").to_owned();
+        let name = object["metadata"]["name"]
+            .as_str()
+            .expect("a name")
+            .to_owned();
         let params = PatchParams::apply("test").force();
-        let applied = self.api_of(&object).await.patch(&name, &params, &Patch::Apply(&object)).await;
+        let applied = self
+            .api_of(&object)
+            .await
+            .patch(&name, &params, &Patch::Apply(&object))
+            .await;
         applied.unwrap_or_else(|error| panic!("cannot apply {object}: {error}"))
     }
 
@@ -153,18 +197,34 @@ impl World {
     /// # Panics
     /// The server refuses.
     pub async fn delete(&self, object: Value) {
-        let name = object["metadata"]["name"].as_str().expect("a name").to_owned();
-        let deleted = self.api_of(&object).await.delete(&name, &Default::default()).await;
+        let name = object["metadata"]["name"]
+            .as_str()
+            .expect("a name")
+            .to_owned();
+        let deleted = self
+            .api_of(&object)
+            .await
+            .delete(&name, &Default::default())
+            .await;
         deleted.unwrap_or_else(|error| panic!("cannot delete {object}: {error}"));
     }
 
     async fn api_of(&self, object: &Value) -> Api<DynamicObject> {
-        let text = |field: &str| object[field].as_str().unwrap_or_else(|| panic!("{field} of {object}")).to_owned();
+        let text = |field: &str| {
+            object[field]
+                .as_str()
+                .unwrap_or_else(|| panic!("{field} of {object}"))
+                .to_owned()
+        };
         let api_version = text("apiVersion");
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let kind = GroupVersionKind::gvk(group, version, &text("kind"));
-        let (resource, capabilities) = pinned_kind(&self.client, &kind).await.unwrap_or_else(|error| panic!("{kind:?}: {error}"));
-        let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
+        let (resource, capabilities) = pinned_kind(&self.client, &kind)
+            .await
+            .unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+        let namespace = object["metadata"]["namespace"]
+            .as_str()
+            .unwrap_or("default");
         match capabilities.scope {
             Scope::Cluster => Api::all_with(self.client.clone(), &resource),
             Scope::Namespaced => Api::namespaced_with(self.client.clone(), namespace, &resource),

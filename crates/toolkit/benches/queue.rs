@@ -8,7 +8,11 @@
 //! Texts are what client-go's own benchmarks queue: copied without being counted, as Go copies strings. Object keys are what
 //! a controller queues; their peer is `types.NamespacedName`. The peers of tasks are goroutines, those of threads are
 //! goroutines that each have a thread.
-#![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a benchmark prints, and measures real time")]
+#![expect(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a benchmark prints, and measures real time"
+)]
 
 mod common; // client-go, and the processor time of this process
 
@@ -33,9 +37,15 @@ impl<T: Clone + Eq + Hash + Send + Sync + 'static> Key for T {}
 
 fn main() {
     let client_go = common::client_go();
-    let texts: Vec<&str> = (0..KEYS).map(|i| &*format!("namespace-{}/name-{i}", i % 100).leak()).collect();
-    let objects: Vec<ObjectKey> = (0..KEYS).map(|i| ObjectKey::namespaced(format!("namespace-{}", i % 100), format!("name-{i}"))).collect();
-    println!("| shape | keys | M keys/s, best | median | processor ns a key | client-go, best | times |\n|---|---|---|---|---|---|---|");
+    let texts: Vec<&str> = (0..KEYS)
+        .map(|i| &*format!("namespace-{}/name-{i}", i % 100).leak())
+        .collect();
+    let objects: Vec<ObjectKey> = (0..KEYS)
+        .map(|i| ObjectKey::namespaced(format!("namespace-{}", i % 100), format!("name-{i}")))
+        .collect();
+    println!(
+        "| shape | keys | M keys/s, best | median | processor ns a key | client-go, best | times |\n|---|---|---|---|---|---|---|"
+    );
     // Leaked, so that they outlive every task.
     shapes("texts", texts.leak(), client_go.as_deref());
     shapes("object keys", objects.leak(), client_go.as_deref());
@@ -43,37 +53,82 @@ fn main() {
 
 /// Every shape with one kind of key.
 fn shapes<T: Key>(kind: &str, keys: &'static [T], client_go: Option<&Path>) {
-    let report = |shape: &str, count: usize, run: &dyn Fn() -> Duration| report(kind, shape, client_go, count, run);
+    let report = |shape: &str, count: usize, run: &dyn Fn() -> Duration| {
+        report(kind, shape, client_go, count, run)
+    };
     let (few, delayed_keys) = (&keys[..1000], &keys[..KEYS / 5]);
-    report("full backlog: add all, then get and done all", KEYS, &|| backlog(keys));
-    report("one at a time: add, get, done", KEYS, &|| one_at_a_time(keys));
-    report("100 keys in a new queue (`BenchmarkQueue`)", KEYS, &|| again(KEYS / 100, || one_at_a_time(&few[..100])));
+    report(
+        "full backlog: add all, then get and done all",
+        KEYS,
+        &|| backlog(keys),
+    );
+    report("one at a time: add, get, done", KEYS, &|| {
+        one_at_a_time(keys)
+    });
+    report("100 keys in a new queue (`BenchmarkQueue`)", KEYS, &|| {
+        again(KEYS / 100, || one_at_a_time(&few[..100]))
+    });
     for (who, crew) in [("tasks", Crew::Tasks), ("threads", Crew::Threads)] {
-        report(&format!("8 {who}: each add, get, done"), KEYS, &|| everyone(crew, keys));
-        report(&format!("8 {who}: 4 add, 4 get and done"), KEYS, &|| producers_and_consumers(crew, keys));
+        report(&format!("8 {who}: each add, get, done"), KEYS, &|| {
+            everyone(crew, keys)
+        });
+        report(&format!("8 {who}: 4 add, 4 get and done"), KEYS, &|| {
+            producers_and_consumers(crew, keys)
+        });
     }
-    report("1,000 keys of three priorities in a new queue", KEYS, &|| again(KEYS / 1000, || priorities(few)));
-    report("delayed at random, then all due", KEYS / 5, &|| delayed(delayed_keys));
+    report(
+        "1,000 keys of three priorities in a new queue",
+        KEYS,
+        &|| again(KEYS / 1000, || priorities(few)),
+    );
+    report("delayed at random, then all due", KEYS / 5, &|| {
+        delayed(delayed_keys)
+    });
 }
 
 /// Prints the row of a shape whose runs each handle so many keys.
-fn report(kind: &str, shape: &str, client_go: Option<&Path>, keys: usize, run: &dyn Fn() -> Duration) {
+fn report(
+    kind: &str,
+    shape: &str,
+    client_go: Option<&Path>,
+    keys: usize,
+    run: &dyn Fn() -> Duration,
+) {
     // Cargo adds a flag of its own.
-    if std::env::args().skip(1).any(|word| !word.starts_with('-') && !shape.contains(&word)) {
+    if std::env::args()
+        .skip(1)
+        .any(|word| !word.starts_with('-') && !shape.contains(&word))
+    {
         return;
     }
     let peer = client_go.and_then(|program| {
-        let output = Command::new(program).args(["queue", kind, shape]).output().ok()?;
-        String::from_utf8(output.stdout).ok()?.trim().parse::<f64>().ok()
+        let output = Command::new(program)
+            .args(["queue", kind, shape])
+            .output()
+            .ok()?;
+        String::from_utf8(output.stdout)
+            .ok()?
+            .trim()
+            .parse::<f64>()
+            .ok()
     });
     let busy_before = common::processor_time();
-    let mut rates: Vec<f64> = (0..ROUNDS).map(|_| keys as f64 / run().as_secs_f64() / 1e6).collect();
-    let busy = common::processor_time().zip(busy_before).map(|(after, before)| (after - before).as_nanos() / (ROUNDS * keys) as u128);
+    let mut rates: Vec<f64> = (0..ROUNDS)
+        .map(|_| keys as f64 / run().as_secs_f64() / 1e6)
+        .collect();
+    let busy = common::processor_time()
+        .zip(busy_before)
+        .map(|(after, before)| (after - before).as_nanos() / (ROUNDS * keys) as u128);
     rates.sort_by(f64::total_cmp);
     let busy = busy.map_or("—".to_owned(), |busy| busy.to_string());
     let best = rates[ROUNDS - 1];
-    let beside = peer.map_or("— | —".to_owned(), |peer| format!("{peer:.1} | {:.1}", best / peer));
-    println!("| {shape} | {kind} | {best:.1} | {:.1} | {busy} | {beside} |", rates[ROUNDS / 2]);
+    let beside = peer.map_or("— | —".to_owned(), |peer| {
+        format!("{peer:.1} | {:.1}", best / peer)
+    });
+    println!(
+        "| {shape} | {kind} | {best:.1} | {:.1} | {busy} | {beside} |",
+        rates[ROUNDS / 2]
+    );
 }
 
 /// The time of many short runs.
@@ -118,7 +173,10 @@ impl Crew {
             Self::Threads => {
                 let start = Instant::now();
                 std::thread::scope(|scope| {
-                    work.into_iter().for_each(|work| _ = scope.spawn(move || runtime(Builder::new_current_thread()).block_on(work)));
+                    work.into_iter().for_each(|work| {
+                        _ = scope
+                            .spawn(move || runtime(Builder::new_current_thread()).block_on(work))
+                    });
                 });
                 start.elapsed()
             }
@@ -141,7 +199,11 @@ fn everyone<T: Key>(crew: Crew, keys: &'static [T]) -> Duration {
             consume_budget().await;
         }
     };
-    let time = crew.time(keys.chunks(KEYS / 8).map(|part| add_and_take(queue.clone(), part).boxed()).collect());
+    let time = crew.time(
+        keys.chunks(KEYS / 8)
+            .map(|part| add_and_take(queue.clone(), part).boxed())
+            .collect(),
+    );
     assert_all_done(&queue);
     time
 }
@@ -163,7 +225,9 @@ fn producers_and_consumers<T: Key>(crew: Crew, keys: &'static [T]) -> Duration {
         }
     };
     let takers = (0..4).map(|_| take(queue.clone()).boxed());
-    let adders = keys.chunks(KEYS / 4).map(|part| add(queue.clone(), part, adding.clone()).boxed());
+    let adders = keys
+        .chunks(KEYS / 4)
+        .map(|part| add(queue.clone(), part, adding.clone()).boxed());
     let time = crew.time(takers.chain(adders).collect());
     assert_all_done(&queue);
     time
@@ -171,14 +235,23 @@ fn producers_and_consumers<T: Key>(crew: Crew, keys: &'static [T]) -> Duration {
 
 fn assert_all_done<T: Key>(queue: &WorkQueue<T>) {
     let stats = queue.stats();
-    assert_eq!((stats.adds_total, queue.len(), stats.running), (KEYS as u64, 0, 0));
+    assert_eq!(
+        (stats.adds_total, queue.len(), stats.running),
+        (KEYS as u64, 0, 0)
+    );
 }
 
 fn priorities<T: Key>(keys: &[T]) -> Duration {
     let queue = WorkQueue::default();
     let start = Instant::now();
     for (i, key) in keys.iter().enumerate() {
-        queue.add_with_opts(key.clone(), AddOpts { priority: Priority::ALL[i % 3], ..AddOpts::default() });
+        queue.add_with_opts(
+            key.clone(),
+            AddOpts {
+                priority: Priority::ALL[i % 3],
+                ..AddOpts::default()
+            },
+        );
     }
     while let Some(item) = queue.try_get() {
         item.done();
@@ -190,7 +263,10 @@ fn delayed<T: Key>(keys: &[T]) -> Duration {
     let queue = WorkQueue::default();
     let start = Instant::now();
     for (i, key) in keys.iter().enumerate() {
-        queue.add_after(key.clone(), Duration::from_nanos(1 + (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) % 1_000_000));
+        queue.add_after(
+            key.clone(),
+            Duration::from_nanos(1 + (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) % 1_000_000),
+        );
     }
     let mut taken = 0;
     while taken < keys.len() {

@@ -57,14 +57,33 @@ impl<D> Writes<D> {
         W: Resource<DynamicType = D> + Clone + Debug + Serialize + DeserializeOwned,
     {
         let key = ObjectKey::of(object);
-        let mut body = self.json(object).map_err(|error| self.failed::<W>("apply", key.clone(), error))?;
+        let mut body = self
+            .json(object)
+            .map_err(|error| self.failed::<W>("apply", key.clone(), error))?;
         // Fields the server keeps are refused, or would be fought over.
-        if let Some(metadata) = body.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
-            ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"].into_iter().for_each(|field| {
+        if let Some(metadata) = body
+            .get_mut("metadata")
+            .and_then(serde_json::Value::as_object_mut)
+        {
+            [
+                "managedFields",
+                "resourceVersion",
+                "uid",
+                "creationTimestamp",
+                "generation",
+            ]
+            .into_iter()
+            .for_each(|field| {
                 metadata.remove(field);
             });
         }
-        let answer = api.patch(key.name(), &PatchParams::apply(self.controller()).force(), &Patch::Apply(&body)).await;
+        let answer = api
+            .patch(
+                key.name(),
+                &PatchParams::apply(self.controller()).force(),
+                &Patch::Apply(&body),
+            )
+            .await;
         self.note("apply", key, answer)
     }
 
@@ -78,14 +97,22 @@ impl<D> Writes<D> {
     {
         const VERB: &str = "apply the status of";
         let key = ObjectKey::of(object);
-        let whole = self.json(object).map_err(|error| self.failed::<W>(VERB, key.clone(), error))?;
+        let whole = self
+            .json(object)
+            .map_err(|error| self.failed::<W>(VERB, key.clone(), error))?;
         let body = serde_json::json!({
             "apiVersion": whole["apiVersion"],
             "kind": whole["kind"],
             "metadata": { "name": key.name() },
             "status": whole["status"],
         });
-        let answer = api.patch_status(key.name(), &PatchParams::apply(self.controller()).force(), &Patch::Apply(&body)).await;
+        let answer = api
+            .patch_status(
+                key.name(),
+                &PatchParams::apply(self.controller()).force(),
+                &Patch::Apply(&body),
+            )
+            .await;
         self.note(VERB, key, answer)
     }
 
@@ -108,15 +135,31 @@ impl<D> Writes<D> {
         let key = ObjectKey::of(current.unwrap_or(&wanted));
         let Some(current) = current else {
             change(&mut wanted);
-            let answer = api.create(&PostParams { field_manager: Some(self.controller().into()), ..PostParams::default() }, &wanted).await;
+            let answer = api
+                .create(
+                    &PostParams {
+                        field_manager: Some(self.controller().into()),
+                        ..PostParams::default()
+                    },
+                    &wanted,
+                )
+                .await;
             return Ok((self.note("create", key, answer)?, Done::Created));
         };
         let mut changed = current.clone();
         change(&mut changed);
-        let json = |object: &W| self.json(object).map_err(|error| self.failed::<W>("patch", key.clone(), error));
-        let Some(mut patch) = difference(&json(current)?, &json(&changed)?) else { return Ok((current.clone(), Done::Unchanged)) };
+        let json = |object: &W| {
+            self.json(object)
+                .map_err(|error| self.failed::<W>("patch", key.clone(), error))
+        };
+        let Some(mut patch) = difference(&json(current)?, &json(&changed)?) else {
+            return Ok((current.clone(), Done::Unchanged));
+        };
         patch["metadata"]["resourceVersion"] = serde_json::json!(current.resource_version());
-        let params = PatchParams { field_manager: Some(self.controller().into()), ..PatchParams::default() };
+        let params = PatchParams {
+            field_manager: Some(self.controller().into()),
+            ..PatchParams::default()
+        };
         let answer = api.patch(key.name(), &params, &Patch::Merge(&patch)).await;
         Ok((self.note("patch", key, answer)?, Done::Patched))
     }
@@ -130,11 +173,22 @@ impl<D> Writes<D> {
         W: Resource<DynamicType = D> + Clone + Debug + DeserializeOwned,
     {
         let key = ObjectKey::of(object);
-        let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
-        match api.delete(key.name(), &DeleteParams::default().preconditions(preconditions)).await {
+        let preconditions = Preconditions {
+            uid: object.uid(),
+            resource_version: object.resource_version(),
+        };
+        match api
+            .delete(
+                key.name(),
+                &DeleteParams::default().preconditions(preconditions),
+            )
+            .await
+        {
             Ok(answer) => {
                 // An object held by finalizers is still there, in a newer version; a status means it is gone.
-                answer.map_left(|held| self.wrote(&held)).map_right(|_| self.deleted::<W>(key));
+                answer
+                    .map_left(|held| self.wrote(&held))
+                    .map_right(|_| self.deleted::<W>(key));
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -142,7 +196,12 @@ impl<D> Writes<D> {
         }
     }
 
-    pub(crate) fn note<W>(&self, verb: &'static str, key: ObjectKey, answer: Result<W, kube::Error>) -> Result<W, WriteError>
+    pub(crate) fn note<W>(
+        &self,
+        verb: &'static str,
+        key: ObjectKey,
+        answer: Result<W, kube::Error>,
+    ) -> Result<W, WriteError>
     where
         W: Resource<DynamicType = D>,
     {
@@ -151,12 +210,25 @@ impl<D> Writes<D> {
         Ok(answer)
     }
 
-    pub(crate) fn failed<W: Resource<DynamicType = D>>(&self, verb: &'static str, key: ObjectKey, source: kube::Error) -> WriteError {
-        WriteError { verb, kind: W::kind(&self.kind).into_owned(), key, source: Box::new(source) }
+    pub(crate) fn failed<W: Resource<DynamicType = D>>(
+        &self,
+        verb: &'static str,
+        key: ObjectKey,
+        source: kube::Error,
+    ) -> WriteError {
+        WriteError {
+            verb,
+            kind: W::kind(&self.kind).into_owned(),
+            key,
+            source: Box::new(source),
+        }
     }
 
     /// An object as JSON, with its kind.
-    fn json<W: Resource<DynamicType = D> + Serialize>(&self, object: &W) -> Result<serde_json::Value, kube::Error> {
+    fn json<W: Resource<DynamicType = D> + Serialize>(
+        &self,
+        object: &W,
+    ) -> Result<serde_json::Value, kube::Error> {
         let mut body = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
         body["apiVersion"] = W::api_version(&self.kind).into();
         body["kind"] = W::kind(&self.kind).into();
@@ -172,7 +244,10 @@ pub fn difference(from: &serde_json::Value, to: &serde_json::Value) -> Option<se
     match (from, to) {
         _ if from == to => None,
         (Value::Object(from), Value::Object(to)) => {
-            let gone = from.keys().filter(|key| !to.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+            let gone = from
+                .keys()
+                .filter(|key| !to.contains_key(*key))
+                .map(|key| (key.clone(), Value::Null));
             let new = to.iter().filter_map(|(key, value)| match from.get(key) {
                 Some(known) => difference(known, value).map(|patch| (key.clone(), patch)),
                 None => Some((key.clone(), value.clone())),
@@ -194,9 +269,21 @@ mod tests {
         for (from, to, patch) in [
             (json!({"a": 1}), json!({"a": 1}), None),
             (json!({"a": 1}), json!({"a": 2}), Some(json!({"a": 2}))),
-            (json!({"a": 1, "b": {"c": 1, "d": 2}}), json!({"a": 1, "b": {"c": 1}}), Some(json!({"b": {"d": null}}))),
-            (json!({"a": [1, 2]}), json!({"a": [1]}), Some(json!({"a": [1]}))),
-            (json!({}), json!({"a": {"b": 1}}), Some(json!({"a": {"b": 1}}))),
+            (
+                json!({"a": 1, "b": {"c": 1, "d": 2}}),
+                json!({"a": 1, "b": {"c": 1}}),
+                Some(json!({"b": {"d": null}})),
+            ),
+            (
+                json!({"a": [1, 2]}),
+                json!({"a": [1]}),
+                Some(json!({"a": [1]})),
+            ),
+            (
+                json!({}),
+                json!({"a": {"b": 1}}),
+                Some(json!({"a": {"b": 1}})),
+            ),
         ] {
             assert_eq!(difference(&from, &to), patch, "{from} -> {to}");
         }

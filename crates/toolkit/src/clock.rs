@@ -23,12 +23,23 @@ impl Entropy {
 
     /// A number from 0 to 1, without 1.
     pub fn fraction(&self) -> f64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).random()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .random()
     }
 
     /// A number below `bound`; 0 when `bound` is 0.
     pub fn below(&self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.0.lock().unwrap_or_else(PoisonError::into_inner).next_u64() % bound }
+        if bound == 0 {
+            0
+        } else {
+            self.0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .next_u64()
+                % bound
+        }
     }
 }
 
@@ -41,14 +52,20 @@ pub struct WallClock {
 
 impl WallClock {
     /// The time of day of this machine.
-    #[expect(clippy::disallowed_methods, reason = "this is the one place where the time of day comes in")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place where the time of day comes in"
+    )]
     pub fn system() -> Self {
         Self::starting_at(Timestamp::now())
     }
 
     /// It is that time now.
     pub fn starting_at(start: Timestamp) -> Self {
-        Self { start, started: Instant::now() }
+        Self {
+            start,
+            started: Instant::now(),
+        }
     }
 
     /// The time of day at that moment.
@@ -62,6 +79,8 @@ impl WallClock {
 
     /// The time of day.
     pub fn now(&self) -> Timestamp {
-        self.start.saturating_add(self.started.elapsed()).unwrap_or(self.start)
+        self.start
+            .saturating_add(self.started.elapsed())
+            .unwrap_or(self.start)
     }
 }

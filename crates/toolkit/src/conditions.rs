@@ -44,7 +44,11 @@ pub struct SetCondition<'a> {
 }
 
 /// Sets one condition, and says whether the list changed. The order of the others stays.
-pub fn set_condition(conditions: &mut Vec<Condition>, set: &SetCondition<'_>, now: Timestamp) -> bool {
+pub fn set_condition(
+    conditions: &mut Vec<Condition>,
+    set: &SetCondition<'_>,
+    now: Timestamp,
+) -> bool {
     let wanted = |last_transition_time| Condition {
         type_: set.type_.into(),
         status: set.status.as_str().into(),
@@ -53,11 +57,18 @@ pub fn set_condition(conditions: &mut Vec<Condition>, set: &SetCondition<'_>, no
         observed_generation: set.observed_generation,
         last_transition_time,
     };
-    let Some(known) = conditions.iter_mut().find(|condition| condition.type_ == set.type_) else {
+    let Some(known) = conditions
+        .iter_mut()
+        .find(|condition| condition.type_ == set.type_)
+    else {
         conditions.push(wanted(Time(now)));
         return true;
     };
-    let since = if known.status == set.status.as_str() { known.last_transition_time.clone() } else { Time(now) };
+    let since = if known.status == set.status.as_str() {
+        known.last_transition_time.clone()
+    } else {
+        Time(now)
+    };
     let wanted = wanted(since);
     let changed = *known != wanted;
     *known = wanted;
@@ -73,7 +84,9 @@ pub fn remove_condition(conditions: &mut Vec<Condition>, type_: &str) -> bool {
 
 /// Whether a condition is there and holds.
 pub fn is_condition_true(conditions: &[Condition], type_: &str) -> bool {
-    conditions.iter().any(|condition| condition.type_ == type_ && condition.status == "True")
+    conditions
+        .iter()
+        .any(|condition| condition.type_ == type_ && condition.status == "True")
 }
 
 #[cfg(test)]
@@ -92,11 +105,28 @@ mod tests {
             (ConditionStatus::True, "Running", 50, false, 40),
             (ConditionStatus::Unknown, "Lost", 60, true, 60),
         ] {
-            let set = SetCondition { type_: "Ready", status, reason, message: "", observed_generation: Some(1) };
-            assert_eq!(set_condition(&mut conditions, &set, at(second)), changes, "{reason} at {second}");
-            assert_eq!(conditions[0].last_transition_time.0, at(since), "{reason} at {second}");
+            let set = SetCondition {
+                type_: "Ready",
+                status,
+                reason,
+                message: "",
+                observed_generation: Some(1),
+            };
+            assert_eq!(
+                set_condition(&mut conditions, &set, at(second)),
+                changes,
+                "{reason} at {second}"
+            );
+            assert_eq!(
+                conditions[0].last_transition_time.0,
+                at(since),
+                "{reason} at {second}"
+            );
         }
         assert!(!is_condition_true(&conditions, "Ready"));
-        assert!(remove_condition(&mut conditions, "Ready") && !remove_condition(&mut conditions, "Ready"));
+        assert!(
+            remove_condition(&mut conditions, "Ready")
+                && !remove_condition(&mut conditions, "Ready")
+        );
     }
 }

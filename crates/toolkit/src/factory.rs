@@ -25,7 +25,10 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     clock::Entropy,
-    informer::{AlreadyRun, EventHandler, HandlerOptions, InformerOptions, Lister, Namespaces, SharedInformer, SyncError, Tombstone},
+    informer::{
+        AlreadyRun, EventHandler, HandlerOptions, InformerOptions, Lister, Namespaces,
+        SharedInformer, SyncError, Tombstone,
+    },
     metrics::Metrics,
     trace::TraceBus,
 };
@@ -55,7 +58,11 @@ pub struct FactoryOptions {
 
 impl Default for FactoryOptions {
     fn default() -> Self {
-        Self { namespaces: FactoryNamespaces::All, trace: TraceBus::off(), entropy: Entropy::from_os() }
+        Self {
+            namespaces: FactoryNamespaces::All,
+            trace: TraceBus::off(),
+            entropy: Entropy::from_os(),
+        }
     }
 }
 
@@ -169,7 +176,9 @@ pub struct InformerLease<K> {
 
 impl<K> std::fmt::Debug for InformerLease<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("InformerLease").field(&self.informer).finish()
+        f.debug_tuple("InformerLease")
+            .field(&self.informer)
+            .finish()
     }
 }
 
@@ -189,7 +198,9 @@ pub struct SharedInformerFactory(Arc<Inner>);
 
 impl std::fmt::Debug for SharedInformerFactory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedInformerFactory").field("informers", &self.0.lock().entries.len()).finish_non_exhaustive()
+        f.debug_struct("SharedInformerFactory")
+            .field("informers", &self.0.lock().entries.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -221,7 +232,11 @@ impl SharedInformerFactory {
     }
 
     /// Like [`SharedInformerFactory::informer`], of a cluster-scoped kind, or of a namespaced one wherever its objects are.
-    pub fn cluster_informer<K>(&self, kind: K::DynamicType, options: InformerOptions<K>) -> InformerLease<K>
+    pub fn cluster_informer<K>(
+        &self,
+        kind: K::DynamicType,
+        options: InformerOptions<K>,
+    ) -> InformerLease<K>
     where
         K: Resource + DeserializeOwned + Send + Sync + 'static,
     {
@@ -232,7 +247,10 @@ impl SharedInformerFactory {
     /// for the factories it runs.
     pub fn report_to(&self, metrics: &Metrics) {
         let mut state = self.0.lock();
-        state.entries.values().for_each(|entry| entry.member.report_to(metrics));
+        state
+            .entries
+            .values()
+            .for_each(|entry| entry.member.report_to(metrics));
         state.metrics = Some(metrics.clone());
     }
 
@@ -247,7 +265,13 @@ impl SharedInformerFactory {
     /// # Errors
     /// That of the first informer that cannot be.
     pub async fn wait_for_sync(&self) -> Result<(), SyncError> {
-        let waits: Vec<_> = self.0.lock().entries.values().map(|entry| entry.member.wait_for_sync()).collect();
+        let waits: Vec<_> = self
+            .0
+            .lock()
+            .entries
+            .values()
+            .map(|entry| entry.member.wait_for_sync())
+            .collect();
         futures_util::future::try_join_all(waits).await.map(|_| ())
     }
 
@@ -278,43 +302,88 @@ impl SharedInformerFactory {
                 Some(_) = running.join_next() => {}
             }
         }
-        inner.lock().entries.values().for_each(|entry| entry.stop.cancel());
+        inner
+            .lock()
+            .entries
+            .values()
+            .for_each(|entry| entry.stop.cancel());
         while running.join_next().await.is_some() {}
         end(selecting).await;
         Ok(())
     }
 
-    fn lease<K>(&self, kind: K::DynamicType, mut options: InformerOptions<K>, reach: Reach) -> InformerLease<K>
+    fn lease<K>(
+        &self,
+        kind: K::DynamicType,
+        mut options: InformerOptions<K>,
+        reach: Reach,
+    ) -> InformerLease<K>
     where
         K: Resource + DeserializeOwned + Send + Sync + 'static,
     {
         let (labels, fields) = (options.labels.clone(), options.fields.clone());
-        let identity = Identity { kind: TypeId::of::<K>(), path: K::url_path(&kind, None), labels, fields, reach };
+        let identity = Identity {
+            kind: TypeId::of::<K>(),
+            path: K::url_path(&kind, None),
+            labels,
+            fields,
+            reach,
+        };
         let mut state = self.0.lock();
-        let shared = state.entries.values().filter(|entry| entry.identity == identity).find_map(|entry| entry.lease::<K>());
+        let shared = state
+            .entries
+            .values()
+            .filter(|entry| entry.identity == identity)
+            .find_map(|entry| entry.lease::<K>());
         if let Some(lease) = shared {
             return lease;
         }
-        (options.namespaces, options.entropy, options.trace) = (Namespaces::All, self.0.entropy.clone(), self.0.trace.clone());
+        (options.namespaces, options.entropy, options.trace) = (
+            Namespaces::All,
+            self.0.entropy.clone(),
+            self.0.trace.clone(),
+        );
         let informer = SharedInformer::new(self.0.client.clone(), kind, options);
-        state.metrics.iter().for_each(|metrics| metrics.watch_informer(&informer));
+        state
+            .metrics
+            .iter()
+            .for_each(|metrics| metrics.watch_informer(&informer));
         let id = state.next_id;
         state.next_id += 1;
-        let held = Arc::new(Held { id, factory: self.0.clone() });
+        let held = Arc::new(Held {
+            id,
+            factory: self.0.clone(),
+        });
         let member = Box::new(informer.clone());
-        let entry = Entry { identity, member, held: Arc::downgrade(&held), stop: CancellationToken::new(), started: false };
+        let entry = Entry {
+            identity,
+            member,
+            held: Arc::downgrade(&held),
+            stop: CancellationToken::new(),
+            started: false,
+        };
         state.entries.insert(id, entry);
         drop(state);
         self.0.arrivals.notify_one();
-        InformerLease { informer, _held: held }
+        InformerLease {
+            informer,
+            _held: held,
+        }
     }
 }
 
 impl Entry {
     /// `None` when the last lease is just being dropped.
     fn lease<K: 'static>(&self) -> Option<InformerLease<K>> {
-        let informer = self.member.as_any().downcast_ref::<SharedInformer<K>>()?.clone();
-        Some(InformerLease { informer, _held: self.held.upgrade()? })
+        let informer = self
+            .member
+            .as_any()
+            .downcast_ref::<SharedInformer<K>>()?
+            .clone();
+        Some(InformerLease {
+            informer,
+            _held: self.held.upgrade()?,
+        })
     }
 }
 
@@ -328,7 +397,9 @@ impl Inner {
         for entry in self.lock().entries.values_mut() {
             match (entry.identity.reach, namespaces) {
                 (Reach::Followed, None) => continue,
-                (Reach::Followed, Some(namespaces)) => entry.member.set_namespaces(namespaces.clone()),
+                (Reach::Followed, Some(namespaces)) => {
+                    entry.member.set_namespaces(namespaces.clone())
+                }
                 (Reach::Everything, _) => {}
             }
             if !std::mem::replace(&mut entry.started, true) {
@@ -350,7 +421,8 @@ impl Inner {
                 return None;
             }
             FactoryNamespaces::Named(names) => {
-                self.namespaces.send_replace(Some(Namespaces::Named(names.clone())));
+                self.namespaces
+                    .send_replace(Some(Namespaces::Named(names.clone())));
                 return None;
             }
             FactoryNamespaces::Labelled(labels) => labels.clone(),
@@ -362,14 +434,27 @@ impl Inner {
 
     /// Follows the namespaces with these labels.
     async fn select(self: Arc<Self>, labels: String, stop: CancellationToken) {
-        let options = InformerOptions { labels: Some(labels), entropy: self.entropy.clone(), ..InformerOptions::default() };
-        let informer = SharedInformer::<PartialObjectMeta<Namespace>>::new(self.client.clone(), (), options);
-        let selected = Selected { lister: informer.lister(), complete: Arc::default(), factory: self.clone() };
+        let options = InformerOptions {
+            labels: Some(labels),
+            entropy: self.entropy.clone(),
+            ..InformerOptions::default()
+        };
+        let informer =
+            SharedInformer::<PartialObjectMeta<Namespace>>::new(self.client.clone(), (), options);
+        let selected = Selected {
+            lister: informer.lister(),
+            complete: Arc::default(),
+            factory: self.clone(),
+        };
         let complete = selected.complete.clone();
         let handle = informer.add_handler(selected, HandlerOptions::default());
         let begin = async {
             if let Err(reason) = handle.wait_for_sync().await {
-                self.lock().entries.values().filter(|entry| !entry.started).for_each(|entry| entry.member.block(reason.clone()));
+                self.lock()
+                    .entries
+                    .values()
+                    .filter(|entry| !entry.started)
+                    .for_each(|entry| entry.member.block(reason.clone()));
                 handle.synced().await;
             }
             complete.store(true, Ordering::SeqCst);
@@ -383,7 +468,11 @@ impl Inner {
     }
 
     fn publish(&self, namespaces: &Lister<PartialObjectMeta<Namespace>>) {
-        let names = namespaces.list().iter().map(|namespace| namespace.name_any()).collect();
+        let names = namespaces
+            .list()
+            .iter()
+            .map(|namespace| namespace.name_any())
+            .collect();
         let names = Some(Namespaces::Named(names));
         self.namespaces.send_if_modified(|was| {
             let changed = *was != names;
@@ -429,7 +518,12 @@ impl EventHandler<PartialObjectMeta<Namespace>> for Selected {
         self.changed();
     }
 
-    fn on_update(&self, _: &Arc<PartialObjectMeta<Namespace>>, _: &Arc<PartialObjectMeta<Namespace>>) {}
+    fn on_update(
+        &self,
+        _: &Arc<PartialObjectMeta<Namespace>>,
+        _: &Arc<PartialObjectMeta<Namespace>>,
+    ) {
+    }
 
     fn on_delete(&self, _: Tombstone<PartialObjectMeta<Namespace>>) {
         self.changed();

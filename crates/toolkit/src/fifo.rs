@@ -31,9 +31,17 @@ pub(crate) enum Change<K> {
     /// The object exists in this form.
     Applied(Arrival<K>),
     /// The object is gone; its last form if it could be read.
-    Deleted { key: ObjectKey, object: Option<Cached<K>>, resource_version: Option<String> },
+    Deleted {
+        key: ObjectKey,
+        object: Option<Cached<K>>,
+        resource_version: Option<String>,
+    },
     /// Exactly these objects exist. Those that exist but cannot be read stay as they were.
-    Replaced { objects: Vec<Arrival<K>>, unreadable: Vec<ObjectKey>, resource_version: String },
+    Replaced {
+        objects: Vec<Arrival<K>>,
+        unreadable: Vec<ObjectKey>,
+        resource_version: String,
+    },
     /// Nothing changed up to this version.
     Bookmark { resource_version: String },
 }
@@ -42,9 +50,15 @@ pub(crate) enum Change<K> {
 #[derive(Debug)]
 pub(crate) enum Delta<K> {
     /// The object exists in this form.
-    Applied { key: Arc<ObjectKey>, object: Cached<K> },
+    Applied {
+        key: Arc<ObjectKey>,
+        object: Cached<K>,
+    },
     /// The object is gone; its last form if the source told it.
-    Deleted { key: Arc<ObjectKey>, object: Option<Cached<K>> },
+    Deleted {
+        key: Arc<ObjectKey>,
+        object: Option<Cached<K>>,
+    },
 }
 
 /// Deltas to be applied together.
@@ -72,7 +86,10 @@ pub(crate) struct DeltaFifo<K> {
 impl<K: Resource> DeltaFifo<K> {
     /// An empty queue to an index that has these objects already.
     pub(crate) fn knowing(known: KnownKeys) -> Self {
-        Self { known, queue: VecDeque::new() }
+        Self {
+            known,
+            queue: VecDeque::new(),
+        }
     }
 
     /// The objects that the index has once it was emptied.
@@ -87,11 +104,19 @@ impl<K: Resource> DeltaFifo<K> {
                 let (key, version) = (self.learn(key), object.resource_version());
                 self.append(Delta::Applied { key, object }, version);
             }
-            Change::Deleted { key, object, resource_version } => match self.known.take(&key) {
+            Change::Deleted {
+                key,
+                object,
+                resource_version,
+            } => match self.known.take(&key) {
                 Some(key) => self.append(Delta::Deleted { key, object }, resource_version),
                 None => self.note_version(resource_version),
             },
-            Change::Replaced { objects, unreadable, resource_version } => self.replace(objects, &unreadable, resource_version),
+            Change::Replaced {
+                objects,
+                unreadable,
+                resource_version,
+            } => self.replace(objects, &unreadable, resource_version),
             Change::Bookmark { resource_version } => self.note_version(Some(resource_version)),
         }
         debug_assert!(self.is_consistent());
@@ -127,13 +152,28 @@ impl<K: Resource> DeltaFifo<K> {
     }
 
     fn open_batch(&mut self) -> &mut Batch<K> {
-        if self.queue.back().is_none_or(|last| last.is_list || last.deltas.len() >= BATCH_MAX) {
-            self.queue.push_back(Batch { deltas: Vec::new(), resource_version: None, is_list: false });
+        if self
+            .queue
+            .back()
+            .is_none_or(|last| last.is_list || last.deltas.len() >= BATCH_MAX)
+        {
+            self.queue.push_back(Batch {
+                deltas: Vec::new(),
+                resource_version: None,
+                is_list: false,
+            });
         }
-        self.queue.back_mut().expect("a batch was queued if there was none")
+        self.queue
+            .back_mut()
+            .expect("a batch was queued if there was none")
     }
 
-    fn replace(&mut self, objects: Vec<Arrival<K>>, unreadable: &[ObjectKey], resource_version: String) {
+    fn replace(
+        &mut self,
+        objects: Vec<Arrival<K>>,
+        unreadable: &[ObjectKey],
+        resource_version: String,
+    ) {
         let mut known = BTreeSet::new();
         for key in unreadable {
             known.extend(self.known.take(key));
@@ -152,15 +192,27 @@ impl<K: Resource> DeltaFifo<K> {
             applied.push((key, object));
         }
         let vanished = std::mem::replace(&mut self.known, known);
-        let deletes = vanished.into_iter().map(|key| Delta::Deleted { key, object: None });
-        let applies = applied.into_iter().map(|(key, object)| Delta::Applied { key, object });
+        let deletes = vanished
+            .into_iter()
+            .map(|key| Delta::Deleted { key, object: None });
+        let applies = applied
+            .into_iter()
+            .map(|(key, object)| Delta::Applied { key, object });
         let deltas = deletes.chain(applies).collect();
-        self.queue.push_back(Batch { deltas, resource_version: Some(resource_version), is_list: true });
+        self.queue.push_back(Batch {
+            deltas,
+            resource_version: Some(resource_version),
+            is_list: true,
+        });
     }
 
     fn is_consistent(&self) -> bool {
-        self.queue.iter().all(|batch| batch.is_list || batch.deltas.len() <= BATCH_MAX)
-            && self.queue.iter().all(|batch| batch.is_list || !batch.deltas.is_empty() || batch.resource_version.is_some())
+        self.queue
+            .iter()
+            .all(|batch| batch.is_list || batch.deltas.len() <= BATCH_MAX)
+            && self.queue.iter().all(|batch| {
+                batch.is_list || !batch.deltas.is_empty() || batch.resource_version.is_some()
+            })
     }
 }
 
@@ -176,7 +228,10 @@ mod tests {
         object.metadata.namespace = Some("n".into());
         object.metadata.name = Some(name.into());
         object.metadata.resource_version = Some(version.to_string());
-        Arrival { key: ObjectKey::of(&object), object: Cached::decoded(object) }
+        Arrival {
+            key: ObjectKey::of(&object),
+            object: Cached::decoded(object),
+        }
     }
 
     fn key(name: &str) -> ObjectKey {
@@ -189,30 +244,60 @@ mod tests {
         let parse = |text: &str| object(&text[..1], text[1..].parse().expect("a version"));
         match verb {
             "+" => Change::Applied(parse(rest)),
-            "-" => Change::Deleted { key: key(rest), object: None, resource_version: None },
-            "^" => Change::Bookmark { resource_version: rest.into() },
+            "-" => Change::Deleted {
+                key: key(rest),
+                object: None,
+                resource_version: None,
+            },
+            "^" => Change::Bookmark {
+                resource_version: rest.into(),
+            },
             _ => {
                 let (version, names) = rest.split_once(':').expect("a version");
                 let names: Vec<&str> = names.split(',').filter(|name| !name.is_empty()).collect();
-                let unreadable = names.iter().filter_map(|name| name.strip_prefix('!')).map(key).collect();
-                let objects = names.iter().filter(|name| !name.starts_with('!')).map(|name| parse(name)).collect();
-                Change::Replaced { objects, unreadable, resource_version: version.into() }
+                let unreadable = names
+                    .iter()
+                    .filter_map(|name| name.strip_prefix('!'))
+                    .map(key)
+                    .collect();
+                let objects = names
+                    .iter()
+                    .filter(|name| !name.starts_with('!'))
+                    .map(|name| parse(name))
+                    .collect();
+                Change::Replaced {
+                    objects,
+                    unreadable,
+                    resource_version: version.into(),
+                }
             }
         }
     }
 
     fn printed(batch: &Batch<ConfigMap>) -> String {
         let deltas = batch.deltas.iter().map(|delta| match delta {
-            Delta::Applied { key, object } => format!("+{}{}", key.name(), object.resource_version().unwrap_or_default()),
+            Delta::Applied { key, object } => format!(
+                "+{}{}",
+                key.name(),
+                object.resource_version().unwrap_or_default()
+            ),
             Delta::Deleted { key, .. } => format!("-{}", key.name()),
         });
-        format!("{}@{}", deltas.collect::<Vec<_>>().join(" "), batch.resource_version.as_deref().unwrap_or("?"))
+        format!(
+            "{}@{}",
+            deltas.collect::<Vec<_>>().join(" "),
+            batch.resource_version.as_deref().unwrap_or("?")
+        )
     }
 
     fn check(changes: &str, batches_wanted: &[&str]) {
         let mut fifo = DeltaFifo::knowing(KnownKeys::new());
-        changes.split_whitespace().for_each(|text| fifo.push(change(text)));
-        let batches: Vec<_> = std::iter::from_fn(|| fifo.pop()).map(|batch| printed(&batch)).collect();
+        changes
+            .split_whitespace()
+            .for_each(|text| fifo.push(change(text)));
+        let batches: Vec<_> = std::iter::from_fn(|| fifo.pop())
+            .map(|batch| printed(&batch))
+            .collect();
         assert_eq!(batches, batches_wanted, "after {changes}");
     }
 
@@ -225,7 +310,10 @@ mod tests {
 
     #[test]
     fn relist_reports_vanished_keys_exactly_once() {
-        check("=1:a1,b1,c1 =5:b1,d5 =6:b1,d5", &["+a1 +b1 +c1@1", "-a -c +b1 +d5@5", "+b1 +d5@6"]);
+        check(
+            "=1:a1,b1,c1 =5:b1,d5 =6:b1,d5",
+            &["+a1 +b1 +c1@1", "-a -c +b1 +d5@5", "+b1 +d5@6"],
+        );
         check("=1:a1 -a =5:", &["+a1@1", "-a@?", "@5"]);
     }
 
@@ -253,14 +341,19 @@ mod tests {
         before.push(change("-c"));
         let mut fifo = DeltaFifo::knowing(before.into_known());
         fifo.push(change("=5:b1,d5"));
-        assert_eq!(fifo.pop().as_ref().map(printed).as_deref(), Some("-a +b1 +d5@5"));
+        assert_eq!(
+            fifo.pop().as_ref().map(printed).as_deref(),
+            Some("-a +b1 +d5@5")
+        );
     }
 
     #[test]
     fn batches_have_a_length() {
         let mut fifo = DeltaFifo::knowing(KnownKeys::new());
         (0..2500).for_each(|n| fifo.push(Change::Applied(object("a", n))));
-        let sizes: Vec<_> = std::iter::from_fn(|| fifo.pop()).map(|batch| batch.deltas.len()).collect();
+        let sizes: Vec<_> = std::iter::from_fn(|| fifo.pop())
+            .map(|batch| batch.deltas.len())
+            .collect();
         assert_eq!(sizes, [1000, 1000, 500]);
     }
 
@@ -268,13 +361,20 @@ mod tests {
     fn random_histories_end_like_a_plain_map() {
         for seed in 0..2000 {
             let entropy = Entropy::seeded(seed);
-            let (mut fifo, mut server, mut seen) = (DeltaFifo::knowing(KnownKeys::new()), BTreeMap::new(), BTreeMap::new());
+            let (mut fifo, mut server, mut seen) = (
+                DeltaFifo::knowing(KnownKeys::new()),
+                BTreeMap::new(),
+                BTreeMap::new(),
+            );
             for version in 1..30 {
-                let name = ["a", "b", "c", "d", "e"][usize::try_from(entropy.below(5)).expect("small")];
+                let name =
+                    ["a", "b", "c", "d", "e"][usize::try_from(entropy.below(5)).expect("small")];
                 // A cut watch: the change happens and is not told, until the next list.
                 let told = entropy.below(3) > 0;
                 match entropy.below(3) {
-                    0 if server.remove(&key(name)).is_some() && told => fifo.push(change(&format!("-{name}"))),
+                    0 if server.remove(&key(name)).is_some() && told => {
+                        fifo.push(change(&format!("-{name}")))
+                    }
                     0 => {}
                     1 => {
                         server.insert(key(name), version);
@@ -285,7 +385,8 @@ mod tests {
                     _ => fifo.push(list(&server, version)),
                 }
                 if entropy.below(2) == 0 {
-                    std::iter::from_fn(|| fifo.pop()).for_each(|batch| apply(&mut seen, batch, seed));
+                    std::iter::from_fn(|| fifo.pop())
+                        .for_each(|batch| apply(&mut seen, batch, seed));
                 }
             }
             fifo.push(list(&server, 99));
@@ -295,18 +396,32 @@ mod tests {
     }
 
     fn list(server: &BTreeMap<ObjectKey, u64>, version: u64) -> Change<ConfigMap> {
-        let objects = server.iter().map(|(key, version)| object(key.name(), *version)).collect();
-        Change::Replaced { objects, unreadable: Vec::new(), resource_version: version.to_string() }
+        let objects = server
+            .iter()
+            .map(|(key, version)| object(key.name(), *version))
+            .collect();
+        Change::Replaced {
+            objects,
+            unreadable: Vec::new(),
+            resource_version: version.to_string(),
+        }
     }
 
     fn apply(seen: &mut BTreeMap<ObjectKey, u64>, batch: Batch<ConfigMap>, seed: u64) {
         for delta in batch.deltas {
             match delta {
                 Delta::Applied { key, object } => {
-                    let version = object.resource_version().expect("a version").parse().expect("a number");
+                    let version = object
+                        .resource_version()
+                        .expect("a version")
+                        .parse()
+                        .expect("a number");
                     seen.insert((*key).clone(), version);
                 }
-                Delta::Deleted { key, .. } => assert!(seen.remove(&*key).is_some(), "{key} deleted twice, seed {seed}"),
+                Delta::Deleted { key, .. } => assert!(
+                    seen.remove(&*key).is_some(),
+                    "{key} deleted twice, seed {seed}"
+                ),
             }
         }
     }

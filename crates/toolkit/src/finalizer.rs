@@ -49,12 +49,21 @@ impl<D> Writes<D> {
     ///
     /// # Errors
     /// What the work says, or the finalizer cannot be written.
-    pub async fn finalizer<K, F>(&self, api: &Api<K>, object: &K, name: &str, work: impl FnOnce(Step) -> F) -> ReconcileResult
+    pub async fn finalizer<K, F>(
+        &self,
+        api: &Api<K>,
+        object: &K,
+        name: &str,
+        work: impl FnOnce(Step) -> F,
+    ) -> ReconcileResult
     where
         K: Resource<DynamicType = D> + Clone + Debug + DeserializeOwned,
         F: Future<Output = ReconcileResult>,
     {
-        let place = object.finalizers().iter().position(|finalizer| finalizer == name);
+        let place = object
+            .finalizers()
+            .iter()
+            .position(|finalizer| finalizer == name);
         match plan(object.meta().deletion_timestamp.is_some(), place.is_some()) {
             Plan::Nothing => Ok(Outcome::Done),
             Plan::Do(Step::Apply) => work(Step::Apply).await,
@@ -63,25 +72,42 @@ impl<D> Writes<D> {
                 if outcome != Outcome::Done {
                     return Ok(outcome);
                 }
-                let rest: Vec<_> = object.finalizers().iter().filter(|finalizer| *finalizer != name).collect();
+                let rest: Vec<_> = object
+                    .finalizers()
+                    .iter()
+                    .filter(|finalizer| *finalizer != name)
+                    .collect();
                 self.set_finalizers(api, object, &json!(rest)).await?;
                 Ok(Outcome::Done)
             }
             Plan::Add => {
-                let all: Vec<_> = object.finalizers().iter().map(String::as_str).chain([name]).collect();
+                let all: Vec<_> = object
+                    .finalizers()
+                    .iter()
+                    .map(String::as_str)
+                    .chain([name])
+                    .collect();
                 self.set_finalizers(api, object, &json!(all)).await?;
                 Ok(Outcome::Done)
             }
         }
     }
 
-    async fn set_finalizers<K>(&self, api: &Api<K>, object: &K, finalizers: &serde_json::Value) -> Result<(), Failure>
+    async fn set_finalizers<K>(
+        &self,
+        api: &Api<K>,
+        object: &K,
+        finalizers: &serde_json::Value,
+    ) -> Result<(), Failure>
     where
         K: Resource<DynamicType = D> + Clone + Debug + DeserializeOwned,
     {
         // The version makes the server refuse if anybody changed the object since it was read; the uid, if it is another one.
         let patch = json!({ "metadata": { "uid": object.uid(), "resourceVersion": object.resource_version(), "finalizers": finalizers } });
-        let params = PatchParams { field_manager: Some(self.controller().into()), ..PatchParams::default() };
+        let params = PatchParams {
+            field_manager: Some(self.controller().into()),
+            ..PatchParams::default()
+        };
         let key = ObjectKey::of(object);
         match api.patch(key.name(), &params, &Patch::Merge(&patch)).await {
             Ok(answer) => {
@@ -110,7 +136,11 @@ mod tests {
             (true, true, Plan::Do(Step::CleanUp)),
             (true, false, Plan::Nothing),
         ] {
-            assert_eq!(plan(deleting, ours), expected, "deleting {deleting}, ours {ours}");
+            assert_eq!(
+                plan(deleting, ours),
+                expected,
+                "deleting {deleting}, ours {ours}"
+            );
         }
     }
 }

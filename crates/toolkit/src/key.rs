@@ -41,7 +41,10 @@ impl ObjectKey {
         } else {
             Text::Long(parts.concat().into())
         };
-        Self { text, name_at: u32::try_from(name_at).expect("a namespace has less than 4 GB") }
+        Self {
+            text,
+            name_at: u32::try_from(name_at).expect("a namespace has less than 4 GB"),
+        }
     }
 
     /// Names a namespaced object.
@@ -66,7 +69,9 @@ impl ObjectKey {
 
     /// The namespace; `None` for cluster-scoped objects.
     pub fn namespace(&self) -> Option<&str> {
-        self.name_at.checked_sub(1).map(|end| &self.text()[..end as usize])
+        self.name_at
+            .checked_sub(1)
+            .map(|end| &self.text()[..end as usize])
     }
 
     /// The name.
@@ -133,12 +138,20 @@ mod tests {
             assert_eq!((key.namespace(), key.name()), (namespace, name));
             assert_eq!(
                 (key.clone(), key.to_string()),
-                (ObjectKey::new(namespace, name), namespace.map_or(name.to_owned(), |n| format!("{n}/{name}")))
+                (
+                    ObjectKey::new(namespace, name),
+                    namespace.map_or(name.to_owned(), |n| format!("{n}/{name}"))
+                )
             );
         };
-        for (namespace, name) in
-            [(Some("team-a"), "web"), (None, "node-1"), (Some(""), "web"), (None, "a/b"), (Some("a/b"), "c"), (None, "")]
-        {
+        for (namespace, name) in [
+            (Some("team-a"), "web"),
+            (None, "node-1"),
+            (Some(""), "web"),
+            (None, "a/b"),
+            (Some("a/b"), "c"),
+            (None, ""),
+        ] {
             said(namespace, name);
         }
         // Around the length from which on the text is kept elsewhere, and letters of several bytes.
@@ -160,10 +173,16 @@ mod tests {
             (Some("a-b"), "b/c"),
             (Some("a-b/b"), "c"),
         ];
-        let keys: Vec<_> = ordered.map(|(namespace, name)| ObjectKey::new(namespace, name)).into();
+        let keys: Vec<_> = ordered
+            .map(|(namespace, name)| ObjectKey::new(namespace, name))
+            .into();
         for (i, one) in keys.iter().enumerate() {
             for (j, other) in keys.iter().enumerate() {
-                assert_eq!((one.cmp(other), one == other), (i.cmp(&j), i == j), "{one} {other}");
+                assert_eq!(
+                    (one.cmp(other), one == other),
+                    (i.cmp(&j), i == j),
+                    "{one} {other}"
+                );
             }
         }
     }

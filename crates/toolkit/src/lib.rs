@@ -81,24 +81,28 @@ pub use key::ObjectKey;
 
 pub use factory::{FactoryNamespaces, FactoryOptions, InformerLease, SharedInformerFactory};
 pub use informer::{
-    AlreadyRun, CacheForm, EventHandler, HandlerHandle, HandlerOptions, IndexError, InformerOptions, InformerStats, KeyChange, Lister,
-    Namespaces, SharedInformer, SyncError, Tombstone, Transform,
+    AlreadyRun, CacheForm, EventHandler, HandlerHandle, HandlerOptions, IndexError,
+    InformerOptions, InformerStats, KeyChange, Lister, Namespaces, SharedInformer, SyncError,
+    Tombstone, Transform,
 };
 pub use reflector::InitialList;
 pub use source::{
-    EventStream, KubeListWatch, ListRequest, ListWatch, Page, Received, SourceError, SourceEvent, Undecodable, WatchFrom, WatchRequest,
+    EventStream, KubeListWatch, ListRequest, ListWatch, Page, Received, SourceError, SourceEvent,
+    Undecodable, WatchFrom, WatchRequest,
 };
 
 pub use queue::{
-    AddOpts, Backoff, Bucket, CAUSES_MAX, Cause, CauseEvent, Causes, Item, Line, Priority, QueueObserver, QueueOptions, QueueStats,
-    RateLimit, WorkQueue,
+    AddOpts, Backoff, Bucket, CAUSES_MAX, Cause, CauseEvent, Causes, Item, Line, Priority,
+    QueueObserver, QueueOptions, QueueStats, RateLimit, WorkQueue,
 };
 
 pub use apply::{Done, WriteError, difference};
-pub use conditions::{ConditionStatus, SetCondition, is_condition_true, remove_condition, set_condition};
+pub use conditions::{
+    ConditionStatus, SetCondition, is_condition_true, remove_condition, set_condition,
+};
 pub use controller::{
-    Controller, ControllerBuilder, ControllerError, ControllerOptions, Failure, Order, Outcome, Predicate, Reconcile, ReconcileResult,
-    Request, Trigger, Writes,
+    Controller, ControllerBuilder, ControllerError, ControllerOptions, Failure, Order, Outcome,
+    Predicate, Reconcile, ReconcileResult, Request, Trigger, Writes,
 };
 pub use finalizer::Step;
 pub use leader::{LeaderElector, LeaderError, LeaderOptions, Term};
@@ -106,5 +110,10 @@ pub use manager::{Check, Health, Manager, ManagerError, ManagerOptions};
 
 pub use events::{EventRecorder, EventType, EventWriter, Note, WAITING_MAX};
 pub use metrics::{CountRequests, Metrics};
-pub use owner::{OwnerError, controller_of, set_controller_reference, set_controller_reference_of_kind, set_owner_reference};
-pub use trace::{Because, TraceBatch, TraceBus, TraceEvent, TraceReader, TraceRecord, TracedReconcile, Why};
+pub use owner::{
+    OwnerError, controller_of, set_controller_reference, set_controller_reference_of_kind,
+    set_owner_reference,
+};
+pub use trace::{
+    Because, TraceBatch, TraceBus, TraceEvent, TraceReader, TraceRecord, TracedReconcile, Why,
+};

@@ -42,7 +42,9 @@ impl Locks for Os {
             (0..pauses).for_each(|_| std::hint::spin_loop());
             try_lock()
         };
-        try_lock().or_else(|| PAUSES.into_iter().find_map(after)).unwrap_or_else(|| mutex.lock().unwrap_or_else(PoisonError::into_inner))
+        try_lock()
+            .or_else(|| PAUSES.into_iter().find_map(after))
+            .unwrap_or_else(|| mutex.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn rw_lock<T>(guarded: T) -> RwLock<T> {

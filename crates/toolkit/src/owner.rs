@@ -62,8 +62,16 @@ pub fn set_controller_reference_of_kind<K: Resource, C: Resource>(
 ) -> Result<(), OwnerError> {
     let reference = reference(kind, owner, child, Some(true))?;
     if let Some(other) = controller_of(child).filter(|other| other.uid != reference.uid) {
-        let (owner, child) = (Box::new(ObjectKey::of(owner)), Box::new(ObjectKey::of(child)));
-        return Err(OwnerError::AlreadyOwned { owner, child, kind: other.kind.clone(), name: other.name.clone() });
+        let (owner, child) = (
+            Box::new(ObjectKey::of(owner)),
+            Box::new(ObjectKey::of(child)),
+        );
+        return Err(OwnerError::AlreadyOwned {
+            owner,
+            child,
+            kind: other.kind.clone(),
+            name: other.name.clone(),
+        });
     }
     upsert(child, reference);
     Ok(())
@@ -85,7 +93,12 @@ where
 
 /// The reference to what controls an object, if anything does.
 pub fn controller_of<C: Resource>(child: &C) -> Option<&OwnerReference> {
-    child.meta().owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+    child
+        .meta()
+        .owner_references
+        .iter()
+        .flatten()
+        .find(|owner| owner.controller == Some(true))
 }
 
 fn reference<K: Resource, C: Resource>(
@@ -95,9 +108,14 @@ fn reference<K: Resource, C: Resource>(
     controller: Option<bool>,
 ) -> Result<OwnerReference, OwnerError> {
     if owner.namespace().is_some() && owner.namespace() != child.namespace() {
-        return Err(OwnerError::CrossNamespace { owner: Box::new(ObjectKey::of(owner)), child: Box::new(ObjectKey::of(child)) });
+        return Err(OwnerError::CrossNamespace {
+            owner: Box::new(ObjectKey::of(owner)),
+            child: Box::new(ObjectKey::of(child)),
+        });
     }
-    let uid = owner.uid().ok_or_else(|| OwnerError::NoUid(Box::new(ObjectKey::of(owner))))?;
+    let uid = owner
+        .uid()
+        .ok_or_else(|| OwnerError::NoUid(Box::new(ObjectKey::of(owner))))?;
     Ok(OwnerReference {
         api_version: K::api_version(kind).into_owned(),
         kind: K::kind(kind).into_owned(),
@@ -110,7 +128,10 @@ fn reference<K: Resource, C: Resource>(
 
 fn upsert<C: Resource>(child: &mut C, reference: OwnerReference) {
     let references = child.owner_references_mut();
-    match references.iter_mut().find(|known| known.uid == reference.uid) {
+    match references
+        .iter_mut()
+        .find(|known| known.uid == reference.uid)
+    {
         Some(known) => *known = reference,
         None => references.push(reference),
     }
@@ -135,11 +156,22 @@ mod tests {
         let owner: ConfigMap = named("team-a", "owner", "u1");
         for (namespace, allowed) in [("team-a", true), ("team-b", false), ("", false)] {
             let mut child: Secret = named(namespace, "child", "");
-            assert_eq!(set_owner_reference(&owner, &mut child).is_ok(), allowed, "into {namespace:?}");
-            assert_eq!(set_controller_reference(&owner, &mut child).is_ok(), allowed, "into {namespace:?}");
+            assert_eq!(
+                set_owner_reference(&owner, &mut child).is_ok(),
+                allowed,
+                "into {namespace:?}"
+            );
+            assert_eq!(
+                set_controller_reference(&owner, &mut child).is_ok(),
+                allowed,
+                "into {namespace:?}"
+            );
         }
         let node: Node = named("", "node", "u2");
-        assert!(set_controller_reference(&node, &mut named::<Secret>("team-b", "child", "")).is_ok(), "cluster-scoped owners own anywhere");
+        assert!(
+            set_controller_reference(&node, &mut named::<Secret>("team-b", "child", "")).is_ok(),
+            "cluster-scoped owners own anywhere"
+        );
     }
 
     #[test]
@@ -148,10 +180,20 @@ mod tests {
         let mut child: Secret = named("a", "child", "");
         set_controller_reference(&one, &mut child).unwrap();
         set_controller_reference(&one, &mut child).unwrap();
-        assert!(matches!(set_controller_reference(&two, &mut child), Err(OwnerError::AlreadyOwned { .. })));
+        assert!(matches!(
+            set_controller_reference(&two, &mut child),
+            Err(OwnerError::AlreadyOwned { .. })
+        ));
         set_owner_reference(&two, &mut child).unwrap();
-        let owners: Vec<_> = child.owner_references().iter().map(|owner| (owner.name.as_str(), owner.controller)).collect();
+        let owners: Vec<_> = child
+            .owner_references()
+            .iter()
+            .map(|owner| (owner.name.as_str(), owner.controller))
+            .collect();
         assert_eq!(owners, [("one", Some(true)), ("two", None)]);
-        assert!(matches!(set_owner_reference(&named::<ConfigMap>("a", "new", ""), &mut child), Err(OwnerError::NoUid(_))));
+        assert!(matches!(
+            set_owner_reference(&named::<ConfigMap>("a", "new", ""), &mut child),
+            Err(OwnerError::NoUid(_))
+        ));
     }
 }

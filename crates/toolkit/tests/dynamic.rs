@@ -1,11 +1,15 @@
 //! Promises of controllers over kinds known only at run time, and over metadata alone, on the embedded server.
-#![expect(clippy::unwrap_used, reason = "a failed expectation in a test is the failure of the test")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a failed expectation in a test is the failure of the test"
+)]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bellerophon::{
-    Controller, InformerOptions, Manager, ManagerOptions, ObjectKey, Outcome, Request, SharedInformer, set_controller_reference_of_kind,
+    Controller, InformerOptions, Manager, ManagerOptions, ObjectKey, Outcome, Request,
+    SharedInformer, set_controller_reference_of_kind,
 };
 use bellerophon_apiserver::ApiServer;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -27,7 +31,14 @@ fn informer<K>(client: &Client, kind: ApiResource, labels: &str) -> SharedInform
 where
     K: Resource<DynamicType = ApiResource> + serde::de::DeserializeOwned + Send + Sync + 'static,
 {
-    SharedInformer::new(client.clone(), kind, InformerOptions { labels: Some(labels.into()), ..InformerOptions::default() })
+    SharedInformer::new(
+        client.clone(),
+        kind,
+        InformerOptions {
+            labels: Some(labels.into()),
+            ..InformerOptions::default()
+        },
+    )
 }
 
 async fn settle() {
@@ -51,35 +62,67 @@ async fn kind_known_at_run_time_is_reconciled_with_its_children() {
     let maps: SharedInformer<DynamicObject> = informer(&client, kind::<ConfigMap>(), "test");
     let secrets: SharedInformer<Meta> = informer(&client, kind::<Secret>(), "test");
     let (noted, writer, children) = (story.clone(), client.clone(), secrets.lister());
-    let controller = Controller::of(&maps).owns(&secrets).reconcile_with(move |request: Request<DynamicObject>| {
-        let (noted, writer, children) = (noted.clone(), writer.clone(), children.clone());
-        async move {
-            let Some(map) = request.object.as_deref() else { return Ok(Outcome::Done) };
-            noted.lock().unwrap().push(format!("{} with {} children because {}", request.key, children.len(), words(&request)));
-            if children.is_empty() {
-                // A name of the server's choice: acting on an old cache would make a second child.
-                let mut child = DynamicObject::new("", &kind::<Secret>());
-                (child.metadata.name, child.metadata.generate_name) = (None, Some("child-".into()));
-                (child.metadata.namespace, child.metadata.labels) = (map.namespace(), Some([("test".into(), String::new())].into()));
-                set_controller_reference_of_kind(&kind::<ConfigMap>(), map, &mut child)?;
-                let secrets = Api::namespaced_with(writer, "default", &kind::<Secret>());
-                request.writes().of_kind(kind::<Secret>()).create_or_patch(&secrets, None, child, |_| {}).await?;
-                return Ok(Outcome::RequeueAfter(Duration::ZERO));
+    let controller = Controller::of(&maps).owns(&secrets).reconcile_with(
+        move |request: Request<DynamicObject>| {
+            let (noted, writer, children) = (noted.clone(), writer.clone(), children.clone());
+            async move {
+                let Some(map) = request.object.as_deref() else {
+                    return Ok(Outcome::Done);
+                };
+                noted.lock().unwrap().push(format!(
+                    "{} with {} children because {}",
+                    request.key,
+                    children.len(),
+                    words(&request)
+                ));
+                if children.is_empty() {
+                    // A name of the server's choice: acting on an old cache would make a second child.
+                    let mut child = DynamicObject::new("", &kind::<Secret>());
+                    (child.metadata.name, child.metadata.generate_name) =
+                        (None, Some("child-".into()));
+                    (child.metadata.namespace, child.metadata.labels) = (
+                        map.namespace(),
+                        Some([("test".into(), String::new())].into()),
+                    );
+                    set_controller_reference_of_kind(&kind::<ConfigMap>(), map, &mut child)?;
+                    let secrets = Api::namespaced_with(writer, "default", &kind::<Secret>());
+                    request
+                        .writes()
+                        .of_kind(kind::<Secret>())
+                        .create_or_patch(&secrets, None, child, |_| {})
+                        .await?;
+                    return Ok(Outcome::RequeueAfter(Duration::ZERO));
+                }
+                Ok(Outcome::Done)
             }
-            Ok(Outcome::Done)
-        }
-    });
+        },
+    );
     assert_eq!(controller.name(), "configmap");
-    let manager = Manager::new(client.clone(), ManagerOptions::default()).cache(&maps).cache(&secrets).controller(controller);
+    let manager = Manager::new(client.clone(), ManagerOptions::default())
+        .cache(&maps)
+        .cache(&secrets)
+        .controller(controller);
     run(manager, async {
         let map = json!({ "metadata": { "name": "one", "labels": { "test": "" } } });
         let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
-        maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+        maps.create(
+            &PostParams::default(),
+            &serde_json::from_value(map).unwrap(),
+        )
+        .await
+        .unwrap();
         settle().await;
         let secrets = Api::<Secret>::namespaced(client.clone(), "default");
-        let children = secrets.list_metadata(&Default::default()).await.unwrap().items;
+        let children = secrets
+            .list_metadata(&Default::default())
+            .await
+            .unwrap()
+            .items;
         assert_eq!(children.len(), 1);
-        secrets.delete(&children[0].name_any(), &DeleteParams::default()).await.unwrap();
+        secrets
+            .delete(&children[0].name_any(), &DeleteParams::default())
+            .await
+            .unwrap();
         settle().await;
     })
     .await;
@@ -94,7 +137,11 @@ async fn kind_known_at_run_time_is_reconciled_with_its_children() {
 
 /// The kinds and events of the causes, without names of the server's choice.
 fn words<K>(request: &Request<K>) -> String {
-    let mut words: Vec<_> = request.causes.iter().map(|cause| format!("{} {}", cause.kind, cause.event.as_str())).collect();
+    let mut words: Vec<_> = request
+        .causes
+        .iter()
+        .map(|cause| format!("{} {}", cause.kind, cause.event.as_str()))
+        .collect();
     words.sort();
     words.join(", ")
 }
@@ -106,22 +153,46 @@ async fn cluster_scoped_owner_of_a_run_time_kind_is_found_by_its_cache() {
     let owners: SharedInformer<Meta> = informer(&client, kind::<Namespace>(), "test");
     let secrets: SharedInformer<Meta> = informer(&client, kind::<Secret>(), "test");
     let noted = story.clone();
-    let controller = Controller::of(&owners).owns(&secrets).reconcile_with(move |request: Request<Meta>| {
-        noted.lock().unwrap().push(format!("{} {}", request.key, request.object.is_some()));
-        async { Ok(Outcome::Done) }
-    });
-    let manager = Manager::new(client.clone(), ManagerOptions::default()).cache(&owners).cache(&secrets).controller(controller);
+    let controller =
+        Controller::of(&owners)
+            .owns(&secrets)
+            .reconcile_with(move |request: Request<Meta>| {
+                noted
+                    .lock()
+                    .unwrap()
+                    .push(format!("{} {}", request.key, request.object.is_some()));
+                async { Ok(Outcome::Done) }
+            });
+    let manager = Manager::new(client.clone(), ManagerOptions::default())
+        .cache(&owners)
+        .cache(&secrets)
+        .controller(controller);
     run(manager, async {
         let namespace = json!({ "metadata": { "name": "team-a", "labels": { "test": "" } } });
         let namespace: Namespace = serde_json::from_value(namespace).unwrap();
-        let namespace = Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+        let namespace = Api::<Namespace>::all(client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
         settle().await;
-        let mut secret: Secret = serde_json::from_value(json!({ "metadata": { "name": "child", "labels": { "test": "" } } })).unwrap();
+        let mut secret: Secret = serde_json::from_value(
+            json!({ "metadata": { "name": "child", "labels": { "test": "" } } }),
+        )
+        .unwrap();
         bellerophon::set_controller_reference(&namespace, &mut secret).unwrap();
-        Api::<Secret>::namespaced(client.clone(), "default").create(&PostParams::default(), &secret).await.unwrap();
+        Api::<Secret>::namespaced(client.clone(), "default")
+            .create(&PostParams::default(), &secret)
+            .await
+            .unwrap();
         settle().await;
     })
     .await;
     assert_eq!(*story.lock().unwrap(), ["team-a true", "team-a true"]);
-    assert_eq!(owners.lister().get(&ObjectKey::cluster("team-a")).map(|owner| owner.name_any()), Some("team-a".into()));
+    assert_eq!(
+        owners
+            .lister()
+            .get(&ObjectKey::cluster("team-a"))
+            .map(|owner| owner.name_any()),
+        Some("team-a".into())
+    );
 }

@@ -6,8 +6,9 @@ use std::{
 };
 
 use bellerophon::{
-    CacheForm, Entropy, EventHandler, EventStream, HandlerOptions, InformerOptions, InformerStats, InitialList, KubeListWatch, ListRequest,
-    ListWatch, Namespaces, ObjectKey, Page, Received, SharedInformer, SourceError, SyncError, Tombstone, Transform, WatchRequest,
+    CacheForm, Entropy, EventHandler, EventStream, HandlerOptions, InformerOptions, InformerStats,
+    InitialList, KubeListWatch, ListRequest, ListWatch, Namespaces, ObjectKey, Page, Received,
+    SharedInformer, SourceError, SyncError, Tombstone, Transform, WatchRequest,
 };
 use bellerophon_apiserver::ApiServer;
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
@@ -25,24 +26,39 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 async fn server() -> ApiServer {
-    ApiServer::builder().seed(1).start().await.expect("the server starts")
+    ApiServer::builder()
+        .seed(1)
+        .start()
+        .await
+        .expect("the server starts")
 }
 
 fn config_map(name: &str, app: &str) -> ConfigMap {
     let labels = Some([("app".to_owned(), app.to_owned())].into());
-    ConfigMap { metadata: ObjectMeta { name: Some(name.into()), labels, ..ObjectMeta::default() }, ..ConfigMap::default() }
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.into()),
+            labels,
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    }
 }
 
 async fn create(client: &Client, name: &str, app: &str) {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
-    api.create(&PostParams::default(), &config_map(name, app)).await.expect("it is created");
+    api.create(&PostParams::default(), &config_map(name, app))
+        .await
+        .expect("it is created");
 }
 
 /// Creates the object, or writes over whatever has its name.
 async fn put(api: &Api<ConfigMap>, object: &ConfigMap) {
     let options = PostParams::default();
     match api.replace(&object.name_any(), &options, object).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => api.create(&options, object).await,
+        Err(kube::Error::Api(status)) if status.is_not_found() => {
+            api.create(&options, object).await
+        }
         written => written,
     }
     .expect("it is written");
@@ -61,7 +77,11 @@ impl<K: Resource + Send + Sync + 'static> Running<K> {
             let (informer, stop) = (informer.clone(), stop.clone());
             async move { informer.run(stop).await.expect("it runs once") }
         });
-        Self { informer, stop, task }
+        Self {
+            informer,
+            stop,
+            task,
+        }
     }
 
     async fn stop(self) {
@@ -84,8 +104,18 @@ where
     K: Resource + DeserializeOwned + Send + Sync + 'static,
 {
     let running = Running::start(SharedInformer::<K>::new(client.clone(), kind, options));
-    running.informer.wait_for_sync().await.expect("the server answers");
-    let names = running.informer.lister().list().iter().map(|object| object.name_any()).collect();
+    running
+        .informer
+        .wait_for_sync()
+        .await
+        .expect("the server answers");
+    let names = running
+        .informer
+        .lister()
+        .list()
+        .iter()
+        .map(|object| object.name_any())
+        .collect();
     running.stop().await;
     names
 }
@@ -99,15 +129,37 @@ async fn typed_metadata_and_dynamic_caches_agree() {
     }
     let here = || Namespaces::Named(["default".to_owned()].into());
     let wanted = ["a", "b", "c"];
-    let typed = InformerOptions { namespaces: here(), labels: Some("app=x".into()), ..InformerOptions::default() };
+    let typed = InformerOptions {
+        namespaces: here(),
+        labels: Some("app=x".into()),
+        ..InformerOptions::default()
+    };
     assert_eq!(names::<ConfigMap>(&client, (), typed.clone()).await, wanted);
-    let paged = InformerOptions { initial_list: InitialList::Paged, page_size: 2, ..typed };
+    let paged = InformerOptions {
+        initial_list: InitialList::Paged,
+        page_size: 2,
+        ..typed
+    };
     assert_eq!(names::<ConfigMap>(&client, (), paged).await, wanted);
-    let metadata = InformerOptions { namespaces: here(), labels: Some("app".into()), ..InformerOptions::default() };
-    assert_eq!(names::<PartialObjectMeta<ConfigMap>>(&client, (), metadata).await, wanted);
+    let metadata = InformerOptions {
+        namespaces: here(),
+        labels: Some("app".into()),
+        ..InformerOptions::default()
+    };
+    assert_eq!(
+        names::<PartialObjectMeta<ConfigMap>>(&client, (), metadata).await,
+        wanted
+    );
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
-    let dynamic = InformerOptions { fields: Some("metadata.name!=b".into()), labels: Some("app=x".into()), ..InformerOptions::default() };
-    assert_eq!(names::<DynamicObject>(&client, kind, dynamic).await, ["a", "c"]);
+    let dynamic = InformerOptions {
+        fields: Some("metadata.name!=b".into()),
+        labels: Some("app=x".into()),
+        ..InformerOptions::default()
+    };
+    assert_eq!(
+        names::<DynamicObject>(&client, kind, dynamic).await,
+        ["a", "c"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,16 +168,38 @@ async fn lister_finds_by_key_namespace_selector_and_index() {
     let client = server.client();
     create(&client, "a", "x").await;
     create(&client, "b", "y").await;
-    let running = Running::start(SharedInformer::<ConfigMap>::new(client.clone(), (), InformerOptions::default()));
-    running.informer.wait_for_sync().await.expect("the server answers");
+    let running = Running::start(SharedInformer::<ConfigMap>::new(
+        client.clone(),
+        (),
+        InformerOptions::default(),
+    ));
+    running
+        .informer
+        .wait_for_sync()
+        .await
+        .expect("the server answers");
     let by_app = |object: &ConfigMap| object.labels().get("app").cloned().into_iter().collect();
-    running.informer.add_index("app", by_app).expect("a new name");
+    running
+        .informer
+        .add_index("app", by_app)
+        .expect("a new name");
     let lister = running.informer.lister();
     create(&client, "c", "y").await;
     until(|| lister.get(&ObjectKey::namespaced("default", "c")).is_some()).await;
-    let found = |objects: Vec<Arc<ConfigMap>>| objects.iter().map(|object| object.name_any()).collect::<Vec<_>>();
-    assert_eq!(found(lister.by_index("app", "y").expect("it was added")), ["b", "c"]);
-    assert_eq!(found(lister.matching(&Selector::from(Expression::Equal("app".into(), "x".into())))), ["a"]);
+    let found = |objects: Vec<Arc<ConfigMap>>| {
+        objects
+            .iter()
+            .map(|object| object.name_any())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        found(lister.by_index("app", "y").expect("it was added")),
+        ["b", "c"]
+    );
+    assert_eq!(
+        found(lister.matching(&Selector::from(Expression::Equal("app".into(), "x".into())))),
+        ["a"]
+    );
     assert!(lister.in_namespace("default").len() >= 3);
     assert!(lister.in_namespace("nowhere").is_empty());
     let key = ObjectKey::namespaced("default", "c");
@@ -137,10 +211,20 @@ async fn lister_finds_by_key_namespace_selector_and_index() {
 async fn unknown_kind_is_named_at_once_and_awaited() {
     let server = server().await;
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Wasp"));
-    let informer = SharedInformer::<DynamicObject>::new(server.client(), kind, InformerOptions::default());
+    let informer =
+        SharedInformer::<DynamicObject>::new(server.client(), kind, InformerOptions::default());
     let running = Running::start(informer);
-    let error = running.informer.wait_for_sync().await.expect_err("nobody defined wasps");
-    assert_eq!(error, SyncError::NoSuchKind { what: "wasps.example.com".into() });
+    let error = running
+        .informer
+        .wait_for_sync()
+        .await
+        .expect_err("nobody defined wasps");
+    assert_eq!(
+        error,
+        SyncError::NoSuchKind {
+            what: "wasps.example.com".into()
+        }
+    );
     running.stop().await;
 }
 
@@ -151,7 +235,14 @@ async fn transform_changes_what_is_cached_and_may_panic() {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     for name in ["a", "b"] {
         let data = Some([("large".to_owned(), "x".repeat(1000))].into());
-        put(&api, &ConfigMap { data, ..config_map(name, "x") }).await;
+        put(
+            &api,
+            &ConfigMap {
+                data,
+                ..config_map(name, "x")
+            },
+        )
+        .await;
     }
     for cache in [CacheForm::Compact { decoded_max: 0 }, CacheForm::Decoded] {
         let transform = Transform::by(|object: &mut ConfigMap| {
@@ -159,11 +250,36 @@ async fn transform_changes_what_is_cached_and_may_panic() {
             object.data = None;
             object.labels_mut().insert("small".into(), "yes".into());
         });
-        let options = InformerOptions { transform, cache, labels: Some("app=x".into()), ..InformerOptions::default() };
-        let running = Running::start(SharedInformer::<ConfigMap>::new(client.clone(), (), options));
-        running.informer.wait_for_sync().await.expect("the server answers");
-        let small = running.informer.lister().matching(&Selector::from(Expression::Equal("small".into(), "yes".into())));
-        assert_eq!(small.iter().map(|object| (object.name_any(), object.data.clone())).collect::<Vec<_>>(), [("a".to_owned(), None)]);
+        let options = InformerOptions {
+            transform,
+            cache,
+            labels: Some("app=x".into()),
+            ..InformerOptions::default()
+        };
+        let running = Running::start(SharedInformer::<ConfigMap>::new(
+            client.clone(),
+            (),
+            options,
+        ));
+        running
+            .informer
+            .wait_for_sync()
+            .await
+            .expect("the server answers");
+        let small = running
+            .informer
+            .lister()
+            .matching(&Selector::from(Expression::Equal(
+                "small".into(),
+                "yes".into(),
+            )));
+        assert_eq!(
+            small
+                .iter()
+                .map(|object| (object.name_any(), object.data.clone()))
+                .collect::<Vec<_>>(),
+            [("a".to_owned(), None)]
+        );
         assert_eq!(running.informer.stats().undecodable, 1, "{cache:?}");
         running.stop().await;
     }
@@ -175,7 +291,10 @@ struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
     fn push(&self, mark: &str, name: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{mark}{name}"));
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(format!("{mark}{name}"));
     }
 }
 
@@ -198,18 +317,45 @@ async fn objects_stay_in_namespaces_that_stay_watched() {
     let client = server.client();
     create(&client, "a", "x").await;
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
-    api.create(&PostParams::default(), &config_map("b", "x")).await.expect("it is created");
+    api.create(&PostParams::default(), &config_map("b", "x"))
+        .await
+        .expect("it is created");
     let here = |name: &str| Namespaces::Named([name.to_owned()].into());
-    let options = InformerOptions { namespaces: here("default"), labels: Some("app=x".into()), ..InformerOptions::default() };
-    let (running, log) = (Running::start(SharedInformer::<ConfigMap>::new(client.clone(), (), options)), Log::default());
-    running.informer.add_handler(log.clone(), HandlerOptions::default());
-    for (namespaces, objects) in [(here("default"), 1), (Namespaces::All, 2), (here("kube-system"), 1), (here("default"), 1)] {
+    let options = InformerOptions {
+        namespaces: here("default"),
+        labels: Some("app=x".into()),
+        ..InformerOptions::default()
+    };
+    let (running, log) = (
+        Running::start(SharedInformer::<ConfigMap>::new(
+            client.clone(),
+            (),
+            options,
+        )),
+        Log::default(),
+    );
+    running
+        .informer
+        .add_handler(log.clone(), HandlerOptions::default());
+    for (namespaces, objects) in [
+        (here("default"), 1),
+        (Namespaces::All, 2),
+        (here("kube-system"), 1),
+        (here("default"), 1),
+    ] {
         running.informer.set_namespaces(namespaces);
         sleep(Duration::from_secs(5)).await;
-        running.informer.wait_for_sync().await.expect("the server answers");
+        running
+            .informer
+            .wait_for_sync()
+            .await
+            .expect("the server answers");
         assert_eq!(running.informer.lister().len(), objects);
     }
-    assert_eq!(*log.0.lock().unwrap_or_else(PoisonError::into_inner), ["+a", "+b", "-a", "-b", "+a"]);
+    assert_eq!(
+        *log.0.lock().unwrap_or_else(PoisonError::into_inner),
+        ["+a", "+b", "-a", "-b", "+a"]
+    );
     running.stop().await;
 }
 
@@ -227,7 +373,10 @@ struct NumberText(u64);
 
 impl<'de> serde::Deserialize<'de> for NumberText {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map(Self).map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map(Self)
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -260,7 +409,10 @@ async fn one_undecodable_object_costs_no_other() {
     let client = server.client();
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     let write = |name: &str, value: &str| {
-        let object = ConfigMap { data: Some([("n".to_owned(), value.to_owned())].into()), ..config_map(name, "x") };
+        let object = ConfigMap {
+            data: Some([("n".to_owned(), value.to_owned())].into()),
+            ..config_map(name, "x")
+        };
         let api = api.clone();
         async move { put(&api, &object).await }
     };
@@ -268,19 +420,40 @@ async fn one_undecodable_object_costs_no_other() {
         write(name, value).await;
     }
     for initial_list in [InitialList::Streamed, InitialList::Paged] {
-        let options = InformerOptions { labels: Some("app=x".into()), initial_list, ..InformerOptions::default() };
+        let options = InformerOptions {
+            labels: Some("app=x".into()),
+            initial_list,
+            ..InformerOptions::default()
+        };
         let running = Running::start(SharedInformer::<Numbers>::new(client.clone(), (), options));
-        running.informer.wait_for_sync().await.expect("the server answers");
+        running
+            .informer
+            .wait_for_sync()
+            .await
+            .expect("the server answers");
         let lister = running.informer.lister();
-        let value = |name: &str| lister.get(&ObjectKey::namespaced("default", name)).map(|object| object.data["n"].0);
-        assert_eq!((value("a"), value("b"), value("c")), (Some(1), None, Some(3)));
+        let value = |name: &str| {
+            lister
+                .get(&ObjectKey::namespaced("default", name))
+                .map(|object| object.data["n"].0)
+        };
+        assert_eq!(
+            (value("a"), value("b"), value("c")),
+            (Some(1), None, Some(3))
+        );
         write("c", "four").await;
         write("b", "2").await;
         until(|| value("b") == Some(2)).await;
         assert_eq!(value("c"), Some(3), "the last readable form stays");
-        api.delete("c", &DeleteParams::default()).await.expect("it is deleted");
+        api.delete("c", &DeleteParams::default())
+            .await
+            .expect("it is deleted");
         until(|| value("c").is_none()).await;
-        let InformerStats { undecodable, watches, .. } = running.informer.stats();
+        let InformerStats {
+            undecodable,
+            watches,
+            ..
+        } = running.informer.stats();
         assert_eq!((undecodable, watches), (2, 1), "{initial_list:?}");
         running.stop().await;
         write("b", "two").await;
@@ -346,14 +519,20 @@ impl BadLine {
 }
 
 impl ListWatch<ConfigMap> for BadLine {
-    fn list(&self, request: ListRequest) -> BoxFuture<'static, Result<Page<Received<ConfigMap>>, SourceError>> {
+    fn list(
+        &self,
+        request: ListRequest,
+    ) -> BoxFuture<'static, Result<Page<Received<ConfigMap>>, SourceError>> {
         match self.error() {
             Some(error) => std::future::ready(Err(error)).boxed(),
             None => self.source.list(request),
         }
     }
 
-    fn watch(&self, request: WatchRequest) -> BoxFuture<'static, Result<EventStream<ConfigMap>, SourceError>> {
+    fn watch(
+        &self,
+        request: WatchRequest,
+    ) -> BoxFuture<'static, Result<EventStream<ConfigMap>, SourceError>> {
         if let Some(error) = self.error() {
             return std::future::ready(Err(error)).boxed();
         }
@@ -363,24 +542,61 @@ impl ListWatch<ConfigMap> for BadLine {
         }
         let (length, mended) = (self.entropy.below(8), self.mended.clone());
         let length = usize::try_from(length).expect("small");
-        async move { Ok(opened.await?.take(length).take_until(async move { mended.cancelled().await }).boxed()) }.boxed()
+        async move {
+            Ok(opened
+                .await?
+                .take(length)
+                .take_until(async move { mended.cancelled().await })
+                .boxed())
+        }
+        .boxed()
     }
 }
 
 /// Writes while the line is bad, then mends it: the cache and the handler end with what the server has.
 async fn history(client: &Client, seed: u64) {
     let (entropy, mended) = (Entropy::seeded(seed), CancellationToken::new());
-    let (line, broken, source) = (entropy.clone(), mended.clone(), KubeListWatch::new(client.clone(), &(), Some("default")));
+    let (line, broken, source) = (
+        entropy.clone(),
+        mended.clone(),
+        KubeListWatch::new(client.clone(), &(), Some("default")),
+    );
     let sources = move |_: Option<&str>| -> Arc<dyn ListWatch<ConfigMap>> {
         let source = source.clone().labels("app=x");
-        Arc::new(BadLine { source, entropy: line.clone(), mended: broken.clone() })
+        Arc::new(BadLine {
+            source,
+            entropy: line.clone(),
+            mended: broken.clone(),
+        })
     };
-    let initial_list = if seed.is_multiple_of(3) { InitialList::Paged } else { InitialList::Streamed };
-    let forms = [CacheForm::default(), CacheForm::Compact { decoded_max: 1 }, CacheForm::Compact { decoded_max: 0 }, CacheForm::Decoded];
+    let initial_list = if seed.is_multiple_of(3) {
+        InitialList::Paged
+    } else {
+        InitialList::Streamed
+    };
+    let forms = [
+        CacheForm::default(),
+        CacheForm::Compact { decoded_max: 1 },
+        CacheForm::Compact { decoded_max: 0 },
+        CacheForm::Decoded,
+    ];
     let cache = forms[usize::try_from(entropy.below(4)).expect("small")];
-    let options = InformerOptions { entropy: entropy.clone(), initial_list, cache, page_size: 2, ..InformerOptions::default() };
-    let informer = SharedInformer::from_sources(ApiResource::erase::<ConfigMap>(&()), sources, options);
-    let by_step = |object: &ConfigMap| object.data.iter().flat_map(|data| data.values().cloned()).collect();
+    let options = InformerOptions {
+        entropy: entropy.clone(),
+        initial_list,
+        cache,
+        page_size: 2,
+        ..InformerOptions::default()
+    };
+    let informer =
+        SharedInformer::from_sources(ApiResource::erase::<ConfigMap>(&()), sources, options);
+    let by_step = |object: &ConfigMap| {
+        object
+            .data
+            .iter()
+            .flat_map(|data| data.values().cloned())
+            .collect()
+    };
     informer.add_index("step", by_step).expect("a new name");
     let view = View::default();
     informer.add_handler(view.clone(), HandlerOptions::default());
@@ -390,7 +606,10 @@ async fn history(client: &Client, seed: u64) {
         let name = ["a", "b", "c", "d"][usize::try_from(entropy.below(4)).expect("small")];
         if entropy.below(3) == 0 {
             let deleted = api.delete(name, &DeleteParams::default()).await;
-            assert!(deleted.is_ok() || matches!(&deleted, Err(kube::Error::Api(status)) if status.is_not_found()));
+            assert!(
+                deleted.is_ok()
+                    || matches!(&deleted, Err(kube::Error::Api(status)) if status.is_not_found())
+            );
         } else {
             // An object that loses its label leaves the cache without being deleted.
             let mut object = config_map(name, if entropy.below(4) == 0 { "y" } else { "x" });
@@ -402,21 +621,54 @@ async fn history(client: &Client, seed: u64) {
         }
     }
     mended.cancel();
-    let there = api.list(&kube::api::ListParams::default().labels("app=x")).await.expect("the server answers");
-    let wanted: BTreeMap<_, _> =
-        there.iter().map(|object| (ObjectKey::of(object), object.resource_version().unwrap_or_default())).collect();
+    let there = api
+        .list(&kube::api::ListParams::default().labels("app=x"))
+        .await
+        .expect("the server answers");
+    let wanted: BTreeMap<_, _> = there
+        .iter()
+        .map(|object| {
+            (
+                ObjectKey::of(object),
+                object.resource_version().unwrap_or_default(),
+            )
+        })
+        .collect();
     let lister = running.informer.lister();
     let cached = || -> BTreeMap<ObjectKey, String> {
-        lister.list().iter().map(|object| (ObjectKey::of(&**object), object.resource_version().unwrap_or_default())).collect()
+        lister
+            .list()
+            .iter()
+            .map(|object| {
+                (
+                    ObjectKey::of(&**object),
+                    object.resource_version().unwrap_or_default(),
+                )
+            })
+            .collect()
     };
-    until(|| cached() == wanted && view.0.lock().unwrap_or_else(PoisonError::into_inner).0 == wanted).await;
+    until(|| {
+        cached() == wanted && view.0.lock().unwrap_or_else(PoisonError::into_inner).0 == wanted
+    })
+    .await;
     for object in there {
         let key = ObjectKey::of(&object);
         let step = &object.data.as_ref().expect("each has data")["step"];
-        assert_eq!(lister.index_keys("step", step).expect("it was added"), std::slice::from_ref(&key), "seed {seed}");
+        assert_eq!(
+            lister.index_keys("step", step).expect("it was added"),
+            std::slice::from_ref(&key),
+            "seed {seed}"
+        );
         let read = lister.get(&key).expect("it is cached");
-        assert_eq!((&read.data, &read.metadata.labels, &read.metadata.uid), (&object.data, &object.metadata.labels, &object.metadata.uid));
+        assert_eq!(
+            (&read.data, &read.metadata.labels, &read.metadata.uid),
+            (&object.data, &object.metadata.labels, &object.metadata.uid)
+        );
     }
-    assert_eq!(view.0.lock().unwrap_or_else(PoisonError::into_inner).1, 0, "the handler was told nonsense, seed {seed}");
+    assert_eq!(
+        view.0.lock().unwrap_or_else(PoisonError::into_inner).1,
+        0,
+        "the handler was told nonsense, seed {seed}"
+    );
     running.stop().await;
 }

@@ -29,17 +29,33 @@ fn run(informer: &SharedInformer<Secret>) -> CancellationToken {
 
 #[tokio::test(start_paused = true)]
 async fn forbidden_kind_is_named_and_synced_once_permitted() {
-    let server = ApiServer::builder().seed(1).start().await.expect("the server starts");
+    let server = ApiServer::builder()
+        .seed(1)
+        .start()
+        .await
+        .expect("the server starts");
     let service = server.service();
     let as_jane = service_fn(move |mut request: Request<Body>| {
-        request.headers_mut().insert("impersonate-user", HeaderValue::from_static("jane"));
+        request
+            .headers_mut()
+            .insert("impersonate-user", HeaderValue::from_static("jane"));
         service.clone().oneshot(request)
     });
-    let informer = SharedInformer::<Secret>::new(Client::new(as_jane, "default"), (), InformerOptions::default());
+    let informer = SharedInformer::<Secret>::new(
+        Client::new(as_jane, "default"),
+        (),
+        InformerOptions::default(),
+    );
     let stop = run(&informer);
     let start = Instant::now();
-    let error = informer.wait_for_sync().await.expect_err("jane may do nothing");
-    assert!(matches!(&error, SyncError::Forbidden { what, .. } if what == "secrets"), "{error}");
+    let error = informer
+        .wait_for_sync()
+        .await
+        .expect_err("jane may do nothing");
+    assert!(
+        matches!(&error, SyncError::Forbidden { what, .. } if what == "secrets"),
+        "{error}"
+    );
     assert_eq!(start.elapsed(), Duration::ZERO, "it failed at once");
     let binding = serde_json::from_value(serde_json::json!({
         "metadata": { "name": "jane" },
@@ -48,7 +64,9 @@ async fn forbidden_kind_is_named_and_synced_once_permitted() {
     }))
     .expect("a binding");
     let api: Api<k8s_openapi::api::rbac::v1::ClusterRoleBinding> = Api::all(server.client());
-    api.create(&PostParams::default(), &binding).await.expect("it is created");
+    api.create(&PostParams::default(), &binding)
+        .await
+        .expect("it is created");
     until(|| informer.has_synced()).await;
     stop.cancel();
 }
@@ -68,7 +86,10 @@ impl Forgetful {
             (code, status)
         };
         let (name, (code, body)) = if query.contains("sendInitialEvents=true") {
-            ("stream", refused(StatusCode::UNPROCESSABLE_ENTITY, "Invalid"))
+            (
+                "stream",
+                refused(StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
+            )
         } else if query.contains("watch=true") {
             ("watch", refused(StatusCode::GONE, "Expired"))
         } else {
@@ -79,7 +100,10 @@ impl Forgetful {
         };
         asked.push(name.to_owned());
         let body = Body::from(body.to_string().into_bytes());
-        Response::builder().status(code).body(body).expect("a response")
+        Response::builder()
+            .status(code)
+            .body(body)
+            .expect("a response")
     }
 }
 
@@ -88,17 +112,39 @@ impl Forgetful {
 async fn http_410_on_watch_start_relists_ever_more_rarely() {
     let server = Forgetful::default();
     let answering = server.clone();
-    let service =
-        service_fn(move |request: Request<Body>| std::future::ready(Ok::<_, std::convert::Infallible>(answering.answer(&request))));
-    let informer = SharedInformer::<Secret>::new(Client::new(service, "default"), (), InformerOptions::default());
+    let service = service_fn(move |request: Request<Body>| {
+        std::future::ready(Ok::<_, std::convert::Infallible>(
+            answering.answer(&request),
+        ))
+    });
+    let informer = SharedInformer::<Secret>::new(
+        Client::new(service, "default"),
+        (),
+        InformerOptions::default(),
+    );
     let stop = run(&informer);
     informer.wait_for_sync().await.expect("lists work");
-    let version = || informer.lister().resource_version_of(&ObjectKey::namespaced("n", "a"));
+    let version = || {
+        informer
+            .lister()
+            .resource_version_of(&ObjectKey::namespaced("n", "a"))
+    };
     until(|| version().as_deref() == Some("4")).await;
-    let asked = server.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    assert_eq!(asked[..7], ["stream", "list", "watch", "list", "watch", "list", "watch"]);
+    let asked = server
+        .0
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    assert_eq!(
+        asked[..7],
+        ["stream", "list", "watch", "list", "watch", "list", "watch"]
+    );
     let before = informer.stats().relists;
     sleep(Duration::from_secs(600)).await;
-    assert!(informer.stats().relists - before <= 25, "{} lists in ten minutes", informer.stats().relists - before);
+    assert!(
+        informer.stats().relists - before <= 25,
+        "{} lists in ten minutes",
+        informer.stats().relists - before
+    );
     stop.cancel();
 }

@@ -5,8 +5,8 @@ mod harness;
 use std::time::Duration;
 
 use bellerophon::{
-    Controller, ControllerOptions, Failure, InformerOptions, Manager, ManagerOptions, ObjectKey, Outcome, Request, SharedInformer,
-    TraceBus, TraceEvent,
+    Controller, ControllerOptions, Failure, InformerOptions, Manager, ManagerOptions, ObjectKey,
+    Outcome, Request, SharedInformer, TraceBus, TraceEvent,
 };
 use bellerophon_apiserver::ApiServer;
 use harness::{api, create, maps, run, settle};
@@ -18,49 +18,84 @@ fn key(name: &str) -> ObjectKey {
 }
 
 /// Gives each map a secret of its name, at the second attempt.
-fn makers(client: &Client, informer: &SharedInformer<ConfigMap>, options: ControllerOptions) -> Controller {
+fn makers(
+    client: &Client,
+    informer: &SharedInformer<ConfigMap>,
+    options: ControllerOptions,
+) -> Controller {
     let client = client.clone();
-    Controller::of(informer).with_options(options).named("maker").reconcile_with(move |request: Request<ConfigMap>| {
-        let client = client.clone();
-        async move {
-            let Some(map) = &request.object else { return Ok(Outcome::Done) };
-            if request.attempt == 1 {
-                return Err(Failure::retry("not yet"));
+    Controller::of(informer)
+        .with_options(options)
+        .named("maker")
+        .reconcile_with(move |request: Request<ConfigMap>| {
+            let client = client.clone();
+            async move {
+                let Some(map) = &request.object else {
+                    return Ok(Outcome::Done);
+                };
+                if request.attempt == 1 {
+                    return Err(Failure::retry("not yet"));
+                }
+                let mut secret = Secret::default();
+                (secret.metadata.name, secret.metadata.namespace) =
+                    (Some(map.name_any()), map.namespace());
+                request.writes().apply(&api(&client), &secret).await?;
+                Ok(Outcome::Done)
             }
-            let mut secret = Secret::default();
-            (secret.metadata.name, secret.metadata.namespace) = (Some(map.name_any()), map.namespace());
-            request.writes().apply(&api(&client), &secret).await?;
-            Ok(Outcome::Done)
-        }
-    })
+        })
 }
 
 /// Removes each secret that a map has.
-fn breakers(client: &Client, informer: &SharedInformer<Secret>, options: ControllerOptions) -> Controller {
+fn breakers(
+    client: &Client,
+    informer: &SharedInformer<Secret>,
+    options: ControllerOptions,
+) -> Controller {
     let client = client.clone();
-    Controller::of(informer).with_options(options).named("breaker").reconcile_with(move |request: Request<Secret>| {
-        let client = client.clone();
-        async move {
-            if let Some(secret) = &request.object {
-                request.writes().delete(&api(&client), &**secret).await?;
+    Controller::of(informer)
+        .with_options(options)
+        .named("breaker")
+        .reconcile_with(move |request: Request<Secret>| {
+            let client = client.clone();
+            async move {
+                if let Some(secret) = &request.object {
+                    request.writes().delete(&api(&client), &**secret).await?;
+                }
+                Ok(Outcome::Done)
             }
-            Ok(Outcome::Done)
-        }
-    })
+        })
 }
 
 #[tokio::test(start_paused = true)]
 async fn chain_from_write_to_write_is_told() {
     let server = ApiServer::builder().seed(1).start().await.unwrap();
     let (client, trace) = (server.client(), TraceBus::new(1000));
-    let options = || ControllerOptions { trace: trace.clone(), ..ControllerOptions::default() };
+    let options = || ControllerOptions {
+        trace: trace.clone(),
+        ..ControllerOptions::default()
+    };
     let fields = Some("metadata.name=icarus".into());
-    let (maps, secrets) =
-        (maps(&client), SharedInformer::new(client.clone(), (), InformerOptions { fields, ..InformerOptions::default() }));
-    let (maker, breaker) = (makers(&client, &maps, options()), breakers(&client, &secrets, options()));
+    let (maps, secrets) = (
+        maps(&client),
+        SharedInformer::new(
+            client.clone(),
+            (),
+            InformerOptions {
+                fields,
+                ..InformerOptions::default()
+            },
+        ),
+    );
+    let (maker, breaker) = (
+        makers(&client, &maps, options()),
+        breakers(&client, &secrets, options()),
+    );
     let mut reader = trace.subscribe();
-    let manager =
-        Manager::new(client.clone(), ManagerOptions::default()).cache(&maps).cache(&secrets).controller(maker).controller(breaker);
+    let manager = Manager::new(client.clone(), ManagerOptions::default())
+        .cache(&maps)
+        .cache(&secrets)
+        .controller(maker)
+        .controller(breaker);
     run(manager, async {
         settle().await;
         create(&client, "other").await;
@@ -71,7 +106,11 @@ async fn chain_from_write_to_write_is_told() {
     // Versions are the server's choice, and what happens at once may come in either order.
     let why = trace.why(&key("icarus"));
     let story = why.to_string();
-    let told = |start: &str, part: &str| story.lines().any(|line| line.trim_start().starts_with(start) && line.contains(part));
+    let told = |start: &str, part: &str| {
+        story
+            .lines()
+            .any(|line| line.trim_start().starts_with(start) && line.contains(part))
+    };
     for (start, part) in [
         ("#", " maker reconciled default/icarus: error"),
         ("because #", "ConfigMap default/icarus added at "),
@@ -85,13 +124,23 @@ async fn chain_from_write_to_write_is_told() {
     ] {
         assert!(told(start, part), "no line {start}…{part} in\n{story}");
     }
-    assert!(!story.contains("other"), "what led nowhere near is not told:\n{story}");
+    assert!(
+        !story.contains("other"),
+        "what led nowhere near is not told:\n{story}"
+    );
     assert_eq!(why.reconciles.len(), 4, "{story}");
     let batch = reader.next().await;
-    assert_eq!((batch.missed, batch.records.len()), (0, trace.snapshot().len()), "who subscribed before it began saw it all");
-    let took = batch.records.iter().filter_map(|record| match &record.event {
-        TraceEvent::Ended { took, .. } => Some(*took),
-        _ => None,
-    });
+    assert_eq!(
+        (batch.missed, batch.records.len()),
+        (0, trace.snapshot().len()),
+        "who subscribed before it began saw it all"
+    );
+    let took = batch
+        .records
+        .iter()
+        .filter_map(|record| match &record.event {
+            TraceEvent::Ended { took, .. } => Some(*took),
+            _ => None,
+        });
     assert!(took.max() < Some(Duration::from_secs(1)));
 }

@@ -33,8 +33,14 @@ const CONFORMANCE: &str = "bellerophon-conformance";
 const STORE: &str = "bellerophon-store";
 const CLI: &str = "bellerophon-cli";
 const OPERATOR: &str = "bellerophon-operator";
-const OPERATORS: &[&str] =
-    &["bellerophon-icecream", "bellerophon-secsynch", "bellerophon-fruit", "bellerophon-simple", "bellerophon-reboot", "bellerophon-hero"];
+const OPERATORS: &[&str] = &[
+    "bellerophon-icecream",
+    "bellerophon-secsynch",
+    "bellerophon-fruit",
+    "bellerophon-simple",
+    "bellerophon-reboot",
+    "bellerophon-hero",
+];
 
 /// Who may depend on whom in what is shipped.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -72,7 +78,9 @@ fn is_allowed(edge: &Edge) -> bool {
     if is_operator(to) {
         return from == CLI;
     }
-    ALLOWED.iter().any(|(name, below)| name == from && below.contains(&to.as_str()))
+    ALLOWED
+        .iter()
+        .any(|(name, below)| name == from && below.contains(&to.as_str()))
 }
 
 /// Dependencies that go up or sideways.
@@ -92,31 +100,53 @@ impl Workspace {
     /// Asks cargo.
     pub(super) fn read(root: &Path) -> Result<Self, String> {
         let output = Command::new(env!("CARGO"))
-            .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+            .args([
+                "metadata",
+                "--no-deps",
+                "--offline",
+                "--format-version",
+                "1",
+            ])
             .current_dir(root)
             .output()
             .map_err(|e| format!("cannot start cargo metadata: {e}"))?;
         if !output.status.success() {
-            return Err(format!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
+            return Err(format!(
+                "cargo metadata failed: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            ));
         }
-        let described: Value = serde_json::from_slice(&output.stdout).map_err(|e| format!("cannot read cargo metadata: {e}"))?;
-        Ok(Self { roots: roots(&described, root), edges: edges(&described) })
+        let described: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|e| format!("cannot read cargo metadata: {e}"))?;
+        Ok(Self {
+            roots: roots(&described, root),
+            edges: edges(&described),
+        })
     }
 }
 
 fn roots(described: &Value, root: &Path) -> Vec<String> {
     let targets = list(described, "packages").flat_map(|package| list(package, "targets"));
     let sources = targets.filter_map(|target| target["src_path"].as_str());
-    sources.filter_map(|source| Path::new(source).strip_prefix(root).ok()).map(|path| path.to_string_lossy().replace('\\', "/")).collect()
+    sources
+        .filter_map(|source| Path::new(source).strip_prefix(root).ok())
+        .map(|path| path.to_string_lossy().replace('\\', "/"))
+        .collect()
 }
 
 fn edges(described: &Value) -> Vec<Edge> {
     let mut edges = Vec::new();
     for package in list(described, "packages") {
         // Only a dependency with a path is one inside the repository.
-        for dependency in list(package, "dependencies").filter(|dependency| dependency["path"].is_string()) {
+        for dependency in
+            list(package, "dependencies").filter(|dependency| dependency["path"].is_string())
+        {
             let name = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
-            edges.push(Edge { from: name(package), to: name(dependency), dev: dependency["kind"] == "dev" });
+            edges.push(Edge {
+                from: name(package),
+                to: name(dependency),
+                dev: dependency["kind"] == "dev",
+            });
         }
     }
     edges
@@ -149,7 +179,11 @@ mod tests {
             ("bellerophon-new", TOOLKIT, false, false),
         ];
         for (from, to, dev, allowed) in cases {
-            let found = forbidden(&[Edge { from: from.to_owned(), to: to.to_owned(), dev }]);
+            let found = forbidden(&[Edge {
+                from: from.to_owned(),
+                to: to.to_owned(),
+                dev,
+            }]);
             assert_eq!(found.is_empty(), allowed, "{from} -> {to}, dev: {dev}");
         }
     }

@@ -10,7 +10,11 @@ pub(super) fn broken(file: &File, root: &Path) -> Vec<Finding> {
     if !file.path.ends_with(".md") {
         return Vec::new();
     }
-    let folder = root.join(&file.path).parent().expect("a file is in a folder").to_path_buf();
+    let folder = root
+        .join(&file.path)
+        .parent()
+        .expect("a file is in a folder")
+        .to_path_buf();
     let leads_nowhere = |(_, target): &(usize, String)| !folder.join(target).exists();
     links(&file.text)
         .into_iter()
@@ -35,9 +39,19 @@ fn links(text: &str) -> Vec<(usize, String)> {
         if fenced {
             continue;
         }
-        let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
-        let files = targets.filter_map(|target| target.split(['#', ' ']).next()).filter(|target| !target.is_empty());
-        found.extend(files.filter(|target| !target.contains(':')).map(|target| (number + 1, target.to_owned())));
+        let targets = line
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split_once(')'))
+            .map(|(target, _)| target);
+        let files = targets
+            .filter_map(|target| target.split(['#', ' ']).next())
+            .filter(|target| !target.is_empty());
+        found.extend(
+            files
+                .filter(|target| !target.contains(':'))
+                .map(|target| (number + 1, target.to_owned())),
+        );
     }
     found
 }
@@ -49,7 +63,8 @@ mod tests {
     #[test]
     fn only_relative_targets_count() {
         let text = "[a](b.md) and [c](d/e.md#part)\n[w](https://example.dev) [m](mailto:x@example.dev) [p](#part)\n```\n[code](x.md)\n```\n[t](f.md \"title\")";
-        let wanted = [(1, "b.md"), (1, "d/e.md"), (6, "f.md")].map(|(line, target)| (line, target.to_owned()));
+        let wanted = [(1, "b.md"), (1, "d/e.md"), (6, "f.md")]
+            .map(|(line, target)| (line, target.to_owned()));
         assert_eq!(links(text), wanted);
     }
 }

@@ -26,7 +26,12 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, line, problem, fix } = self;
+        let Self {
+            file,
+            line,
+            problem,
+            fix,
+        } = self;
         match line {
             0 => write!(f, "{file}: {problem}; {fix}"),
             line => write!(f, "{file}:{line}: {problem}; {fix}"),
@@ -68,5 +73,8 @@ pub fn tidy(root: &Path) -> Result<Report, String> {
     problems.extend(layers::forbidden(&workspace.edges));
     problems.extend(tree.files.iter().flat_map(text::problems));
     problems.extend(tree.files.iter().flat_map(|file| links::broken(file, root)));
-    Ok(Report { problems, advice: tree.files.iter().filter_map(text::too_long).collect() })
+    Ok(Report {
+        problems,
+        advice: tree.files.iter().filter_map(text::too_long).collect(),
+    })
 }

@@ -9,13 +9,28 @@ const FOLDERS: &[&str] = &["crates/", "xtask/", "fuzz/", "examples/"];
 
 /// Files no `mod` leads to.
 pub(super) fn undeclared(tree: &Tree, roots: &[String]) -> Vec<Finding> {
-    let files: BTreeMap<&str, &File> = tree.files.iter().filter(|f| is_rust(&f.path)).map(|f| (f.path.as_str(), f)).collect();
+    let files: BTreeMap<&str, &File> = tree
+        .files
+        .iter()
+        .filter(|f| is_rust(&f.path))
+        .map(|f| (f.path.as_str(), f))
+        .collect();
     // Fuzz targets belong to a workspace of their own, which cargo does not describe from here.
-    let fuzz = files.keys().copied().filter(|path| path.starts_with("fuzz/fuzz_targets/"));
-    let mut open: Vec<(&str, bool)> = roots.iter().map(String::as_str).chain(fuzz).map(|path| (path, true)).collect();
+    let fuzz = files
+        .keys()
+        .copied()
+        .filter(|path| path.starts_with("fuzz/fuzz_targets/"));
+    let mut open: Vec<(&str, bool)> = roots
+        .iter()
+        .map(String::as_str)
+        .chain(fuzz)
+        .map(|path| (path, true))
+        .collect();
     let mut reached = BTreeSet::new();
     while let Some((path, is_root)) = open.pop() {
-        let Some(file) = files.get(path).filter(|_| reached.insert(path.to_owned())) else { continue };
+        let Some(file) = files.get(path).filter(|_| reached.insert(path.to_owned())) else {
+            continue;
+        };
         for place in declared(file, is_root) {
             if let Some((path, _)) = files.get_key_value(place.as_str()) {
                 open.push((path, false));
@@ -40,16 +55,26 @@ fn is_rust(path: &str) -> bool {
 fn declared(file: &File, is_root: bool) -> Vec<String> {
     let (folder, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
     let stem = name.trim_end_matches(".rs");
-    let below = if is_root || stem == "mod" { folder.to_owned() } else { format!("{folder}/{stem}") };
+    let below = if is_root || stem == "mod" {
+        folder.to_owned()
+    } else {
+        format!("{folder}/{stem}")
+    };
     let mut places = Vec::new();
     let mut given = None;
     for line in file.text.lines().map(str::trim) {
-        if let Some(path) = line.strip_prefix("#[path = \"").and_then(|rest| rest.strip_suffix("\"]")) {
+        if let Some(path) = line
+            .strip_prefix("#[path = \"")
+            .and_then(|rest| rest.strip_suffix("\"]"))
+        {
             given = Some(format!("{folder}/{path}"));
         } else if let Some(module) = module_of(line) {
             match given.take() {
                 Some(place) => places.push(place),
-                None => places.extend([format!("{below}/{module}.rs"), format!("{below}/{module}/mod.rs")]),
+                None => places.extend([
+                    format!("{below}/{module}.rs"),
+                    format!("{below}/{module}/mod.rs"),
+                ]),
             }
         }
     }
@@ -64,7 +89,9 @@ fn module_of(line: &str) -> Option<&str> {
         None => line,
     };
     let (name, _) = line.strip_prefix("mod ")?.split_once(';')?;
-    name.chars().all(|c| c.is_alphanumeric() || c == '_').then_some(name)
+    name.chars()
+        .all(|c| c.is_alphanumeric() || c == '_')
+        .then_some(name)
 }
 
 #[cfg(test)]
@@ -74,7 +101,10 @@ mod tests {
     #[test]
     fn only_undeclared_files_are_found() {
         let files = [
-            ("crates/a/src/lib.rs", "mod one; // first\npub(crate) mod two;\n#[path = \"odd/place.rs\"]\nmod three;\nmod inline { }"),
+            (
+                "crates/a/src/lib.rs",
+                "mod one; // first\npub(crate) mod two;\n#[path = \"odd/place.rs\"]\nmod three;\nmod inline { }",
+            ),
             ("crates/a/src/one.rs", "pub mod deep;"),
             ("crates/a/src/one/deep.rs", ""),
             ("crates/a/src/two/mod.rs", "mod leaf;"),
@@ -84,9 +114,17 @@ mod tests {
             ("crates/a/src/lost/lost_too.rs", ""),
             ("fuzz/fuzz_targets/parse.rs", ""),
         ];
-        let files = files.map(|(path, text)| File { path: path.to_owned(), text: text.to_owned() }).to_vec();
+        let files = files
+            .map(|(path, text)| File {
+                path: path.to_owned(),
+                text: text.to_owned(),
+            })
+            .to_vec();
         let found = undeclared(&Tree { files }, &["crates/a/src/lib.rs".to_owned()]);
         let found: Vec<&str> = found.iter().map(|f| f.file.as_str()).collect();
-        assert_eq!(found, ["crates/a/src/lost.rs", "crates/a/src/lost/lost_too.rs"]);
+        assert_eq!(
+            found,
+            ["crates/a/src/lost.rs", "crates/a/src/lost/lost_too.rs"]
+        );
     }
 }

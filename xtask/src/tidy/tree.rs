@@ -18,10 +18,20 @@ pub struct Tree {
     pub files: Vec<File>,
 }
 
-const EXTENSIONS: &[&str] = &["rs", "md", "toml", "sh", "py", "js", "css", "html", "yaml", "yml"];
+const EXTENSIONS: &[&str] = &[
+    "rs", "md", "toml", "sh", "py", "js", "css", "html", "yaml", "yml",
+];
 
 /// Folders of build output, recordings and local state.
-const SKIPPED: &[&str] = &["target", "vectors", "corpus", "artifacts", "node_modules", ".git", ".bellerophon"];
+const SKIPPED: &[&str] = &[
+    "target",
+    "vectors",
+    "corpus",
+    "artifacts",
+    "node_modules",
+    ".git",
+    ".bellerophon",
+];
 
 impl Tree {
     /// Reads the working tree below `root`.
@@ -37,17 +47,23 @@ impl Tree {
 }
 
 fn walk(root: &Path, folder: &str, files: &mut Vec<File>) -> Result<(), String> {
-    let entries = fs::read_dir(root.join(folder)).map_err(|e| format!("cannot list {folder:?}: {e}"))?;
+    let entries =
+        fs::read_dir(root.join(folder)).map_err(|e| format!("cannot list {folder:?}: {e}"))?;
     for entry in entries {
         let entry = entry.map_err(|e| format!("cannot list {folder:?}: {e}"))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        let path = if folder.is_empty() {
+            name.clone()
+        } else {
+            format!("{folder}/{name}")
+        };
         if entry.path().is_dir() {
             if !SKIPPED.contains(&name.as_str()) {
                 walk(root, &path, files)?;
             }
         } else if is_text(&path) {
-            let text = fs::read_to_string(entry.path()).map_err(|e| format!("cannot read {path}: {e}"))?;
+            let text =
+                fs::read_to_string(entry.path()).map_err(|e| format!("cannot read {path}: {e}"))?;
             files.push(File { path, text });
         }
     }
@@ -55,5 +71,8 @@ fn walk(root: &Path, folder: &str, files: &mut Vec<File>) -> Result<(), String> 
 }
 
 fn is_text(path: &str) -> bool {
-    path.starts_with(".ci/") || path.rsplit_once('.').is_some_and(|(_, extension)| EXTENSIONS.contains(&extension))
+    path.starts_with(".ci/")
+        || path
+            .rsplit_once('.')
+            .is_some_and(|(_, extension)| EXTENSIONS.contains(&extension))
 }

@@ -11,11 +11,16 @@ const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 const CLASS: &str = "kubernetes.io/ingress.class";
 
 pub(super) fn admit(request: &Admission<'_>, ingress: &mut Object) {
-    let classless = || !ingress.body.part("spec").has("ingressClassName") && !ingress.meta.annotations.contains_key(CLASS);
+    let classless = || {
+        !ingress.body.part("spec").has("ingressClassName")
+            && !ingress.meta.annotations.contains_key(CLASS)
+    };
     if !request.creates("networking.k8s.io", "ingresses") || !classless() {
         return;
     }
     if let Some(class) = newest_default(request, "networking.k8s.io/ingressclasses", &[DEFAULT]) {
-        ingress.section("spec").default_to("ingressClassName", class);
+        ingress
+            .section("spec")
+            .default_to("ingressClassName", class);
     }
 }

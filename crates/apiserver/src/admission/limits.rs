@@ -40,8 +40,14 @@ pub(super) fn check(request: &Admission<'_>, object: &Object) -> Result<(), ApiE
     for range in ranges(request) {
         let limits = range.body.part("spec").list("limits");
         let mut wrong: Vec<String> = match request.call.target.resource.plural.as_str() {
-            "pods" => limits.iter().flat_map(|limit| judge_pod(limit, object)).collect(),
-            _ => limits.iter().flat_map(|limit| judge_claim(limit, object)).collect(),
+            "pods" => limits
+                .iter()
+                .flat_map(|limit| judge_pod(limit, object))
+                .collect(),
+            _ => limits
+                .iter()
+                .flat_map(|limit| judge_claim(limit, object))
+                .collect(),
         };
         let mut told = BTreeSet::new();
         wrong.retain(|why| told.insert(why.clone()));
@@ -56,41 +62,79 @@ pub(super) fn check(request: &Admission<'_>, object: &Object) -> Result<(), ApiE
 
 /// New pods, resized pods and claims count, unless they are going.
 fn concerns(request: &Admission<'_>) -> bool {
-    let counted = request.creates("", "pods") || request.writes_part("", "pods", "resize") || request.writes("", "persistentvolumeclaims");
-    counted && request.old.is_none_or(|old| old.meta.deletion_timestamp.is_none())
+    let counted = request.creates("", "pods")
+        || request.writes_part("", "pods", "resize")
+        || request.writes("", "persistentvolumeclaims");
+    counted
+        && request
+            .old
+            .is_none_or(|old| old.meta.deletion_timestamp.is_none())
 }
 
 fn ranges(request: &Admission<'_>) -> Vec<Object> {
-    request.list("/limitranges", Scope::Namespace(request.namespace().to_owned()))
+    request.list(
+        "/limitranges",
+        Scope::Namespace(request.namespace().to_owned()),
+    )
 }
 
 fn fill_from(range: &Object, pod: &mut Object) {
-    let container_limits = || range.body.part("spec").list("limits").iter().filter(|limit| limit.text("type") == "Container");
+    let container_limits = || {
+        range
+            .body
+            .part("spec")
+            .list("limits")
+            .iter()
+            .filter(|limit| limit.text("type") == "Container")
+    };
     let defaults = |field: &str| {
         container_limits()
-            .flat_map(|limit| limit.entries(field).map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())
+            .flat_map(|limit| {
+                limit
+                    .entries(field)
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .collect::<Vec<_>>()
+            })
             .collect::<BTreeMap<_, _>>()
     };
     let (requests, limits) = (defaults("defaultRequest"), defaults("default"));
     let mut told = Vec::new();
-    for (list, kind) in [("containers", "container"), ("initContainers", "init container")] {
+    for (list, kind) in [
+        ("containers", "container"),
+        ("initContainers", "init container"),
+    ] {
         for container in pod.section("spec").maps_mut(list) {
             let name = container.text("name").to_owned();
-            for (field, word, defaults) in [("requests", "request", &requests), ("limits", "limit", &limits)] {
+            for (field, word, defaults) in [
+                ("requests", "request", &requests),
+                ("limits", "limit", &limits),
+            ] {
                 let resources = container.map_at("resources");
-                let missing: Vec<&String> = defaults.keys().filter(|k| !resources.part(field).has(k)).collect();
+                let missing: Vec<&String> = defaults
+                    .keys()
+                    .filter(|k| !resources.part(field).has(k))
+                    .collect();
                 for resource in &missing {
-                    resources.map_at(field).insert((*resource).clone(), defaults[*resource].clone());
+                    resources
+                        .map_at(field)
+                        .insert((*resource).clone(), defaults[*resource].clone());
                 }
                 if !missing.is_empty() {
-                    let list = missing.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ");
+                    let list = missing
+                        .iter()
+                        .map(|s| s.as_str())
+                        .collect::<Vec<_>>()
+                        .join(", ");
                     told.push(format!("{list} {word} for {kind} {name}"));
                 }
             }
         }
     }
     if !told.is_empty() {
-        pod.meta.annotations.insert(ANNOTATION.to_owned(), format!("LimitRanger plugin set: {}", told.join("; ")));
+        pod.meta.annotations.insert(
+            ANNOTATION.to_owned(),
+            format!("LimitRanger plugin set: {}", told.join("; ")),
+        );
     }
 }
 
@@ -98,12 +142,25 @@ fn judge_pod(limit: &Value, pod: &Object) -> Vec<String> {
     match limit.text("type") {
         "Container" => {
             let spec = pod.body.part("spec");
-            let containers = spec.list("containers").iter().chain(spec.list("initContainers"));
+            let containers = spec
+                .list("containers")
+                .iter()
+                .chain(spec.list("initContainers"));
             containers
-                .flat_map(|c| judge(limit, &amounts(c.part("resources"), "requests"), &amounts(c.part("resources"), "limits")))
+                .flat_map(|c| {
+                    judge(
+                        limit,
+                        &amounts(c.part("resources"), "requests"),
+                        &amounts(c.part("resources"), "limits"),
+                    )
+                })
                 .collect()
         }
-        "Pod" => judge(limit, &pod_amounts(pod, "requests"), &pod_amounts(pod, "limits")),
+        "Pod" => judge(
+            limit,
+            &pod_amounts(pod, "requests"),
+            &pod_amounts(pod, "limits"),
+        ),
         _ => Vec::new(),
     }
 }
@@ -116,7 +173,9 @@ fn judge_claim(limit: &Value, claim: &Object) -> Vec<String> {
     let below = bounds(limit, "min").filter_map(|b| below_min(&b, &requests, &Amounts::new()));
     let above = bounds(limit, "max").filter_map(|b| match requests.get(b.resource) {
         None => Some(format!("{}.  No request is specified", b.head("maximum"))),
-        Some(request) if b.exceeded_by(*request) => Some(format!("{}, but request is {request}", b.head("maximum"))),
+        Some(request) if b.exceeded_by(*request) => {
+            Some(format!("{}, but request is {request}", b.head("maximum")))
+        }
         Some(_) => None,
     });
     below.chain(above).collect()
@@ -125,7 +184,8 @@ fn judge_claim(limit: &Value, claim: &Object) -> Vec<String> {
 fn judge(limit: &Value, requests: &Amounts, limits: &Amounts) -> Vec<String> {
     let below = bounds(limit, "min").filter_map(|b| below_min(&b, requests, limits));
     let above = bounds(limit, "max").filter_map(|b| above_max(&b, requests, limits));
-    let apart = bounds(limit, "maxLimitRequestRatio").filter_map(|b| too_far_apart(&b, requests, limits));
+    let apart =
+        bounds(limit, "maxLimitRequestRatio").filter_map(|b| too_far_apart(&b, requests, limits));
     below.chain(above).chain(apart).collect()
 }
 
@@ -138,7 +198,10 @@ struct Bound<'a> {
 
 impl Bound<'_> {
     fn head(&self, word: &str) -> String {
-        format!("{word} {} usage per {} is {}", self.resource, self.kind, self.amount)
+        format!(
+            "{word} {} usage per {} is {}",
+            self.resource, self.kind, self.amount
+        )
     }
 
     fn exceeded_by(&self, amount: Quantity) -> bool {
@@ -159,19 +222,33 @@ fn bounds<'a>(limit: &'a Value, field: &str) -> impl Iterator<Item = Bound<'a>> 
         .as_object()
         .into_iter()
         .flatten()
-        .filter_map(move |(resource, amount)| Some(Bound { kind, resource, amount: Quantity::of(amount)? }))
+        .filter_map(move |(resource, amount)| {
+            Some(Bound {
+                kind,
+                resource,
+                amount: Quantity::of(amount)?,
+            })
+        })
 }
 
 fn comparable(a: Quantity, b: Quantity) -> (i64, i64) {
-    if a.value() <= MILLI_MAX && b.value() <= MILLI_MAX { (a.milli_value(), b.milli_value()) } else { (a.value(), b.value()) }
+    if a.value() <= MILLI_MAX && b.value() <= MILLI_MAX {
+        (a.milli_value(), b.milli_value())
+    } else {
+        (a.value(), b.value())
+    }
 }
 
 fn below_min(bound: &Bound<'_>, requests: &Amounts, limits: &Amounts) -> Option<String> {
     let head = bound.head("minimum");
     match (requests.get(bound.resource), limits.get(bound.resource)) {
         (None, _) => Some(format!("{head}.  No request is specified")),
-        (Some(request), _) if bound.missed_by(*request) => Some(format!("{head}, but request is {request}")),
-        (_, Some(limit)) if bound.missed_by(*limit) => Some(format!("{head}, but limit is {limit}")),
+        (Some(request), _) if bound.missed_by(*request) => {
+            Some(format!("{head}, but request is {request}"))
+        }
+        (_, Some(limit)) if bound.missed_by(*limit) => {
+            Some(format!("{head}, but limit is {limit}"))
+        }
         _ => None,
     }
 }
@@ -180,24 +257,46 @@ fn above_max(bound: &Bound<'_>, requests: &Amounts, limits: &Amounts) -> Option<
     let head = bound.head("maximum");
     match (limits.get(bound.resource), requests.get(bound.resource)) {
         (None, _) => Some(format!("{head}.  No limit is specified")),
-        (Some(limit), _) if bound.exceeded_by(*limit) => Some(format!("{head}, but limit is {limit}")),
-        (_, Some(request)) if bound.exceeded_by(*request) => Some(format!("{head}, but request is {request}")),
+        (Some(limit), _) if bound.exceeded_by(*limit) => {
+            Some(format!("{head}, but limit is {limit}"))
+        }
+        (_, Some(request)) if bound.exceeded_by(*request) => {
+            Some(format!("{head}, but request is {request}"))
+        }
         _ => None,
     }
 }
 
 fn too_far_apart(bound: &Bound<'_>, requests: &Amounts, limits: &Amounts) -> Option<String> {
-    let head = format!("{} max limit to request ratio per {} is {}", bound.resource, bound.kind, bound.amount);
-    let some = |amounts: &Amounts| amounts.get(bound.resource).copied().filter(|amount| amount.sign() != 0);
-    let Some(request) = some(requests) else { return Some(format!("{head}, but no request is specified or request is 0")) };
-    let Some(limit) = some(limits) else { return Some(format!("{head}, but no limit is specified or limit is 0")) };
+    let head = format!(
+        "{} max limit to request ratio per {} is {}",
+        bound.resource, bound.kind, bound.amount
+    );
+    let some = |amounts: &Amounts| {
+        amounts
+            .get(bound.resource)
+            .copied()
+            .filter(|amount| amount.sign() != 0)
+    };
+    let Some(request) = some(requests) else {
+        return Some(format!(
+            "{head}, but no request is specified or request is 0"
+        ));
+    };
+    let Some(limit) = some(limits) else {
+        return Some(format!("{head}, but no limit is specified or limit is 0"));
+    };
     let (limit, request) = comparable(limit, request);
     let ratio = limit as f64 / request as f64;
-    (ratio * 1000.0 > bound.amount.milli_value() as f64).then(|| format!("{head}, but provided ratio is {ratio:.6}"))
+    (ratio * 1000.0 > bound.amount.milli_value() as f64)
+        .then(|| format!("{head}, but provided ratio is {ratio:.6}"))
 }
 
 fn amounts(resources: &Value, field: &str) -> Amounts {
-    resources.entries(field).filter_map(|(name, amount)| Some((name.clone(), Quantity::of(amount)?))).collect()
+    resources
+        .entries(field)
+        .filter_map(|(name, amount)| Some((name.clone(), Quantity::of(amount)?)))
+        .collect()
 }
 
 /// What a pod as a whole asks for: its containers and sidecars together, or its greatest init container with the sidecars before it.
@@ -220,19 +319,29 @@ pub(super) fn pod_amounts(pod: &Object, field: &str) -> Amounts {
     }
     raise(&mut together, &greatest);
     let whole = amounts(spec.part("resources"), field);
-    together.extend(whole.into_iter().filter(|(name, _)| ["cpu", "memory"].contains(&name.as_str())));
+    together.extend(
+        whole
+            .into_iter()
+            .filter(|(name, _)| ["cpu", "memory"].contains(&name.as_str())),
+    );
     together
 }
 
 fn add(total: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
-        total.entry(name.clone()).and_modify(|t| *t = t.plus(*amount)).or_insert(*amount);
+        total
+            .entry(name.clone())
+            .and_modify(|t| *t = t.plus(*amount))
+            .or_insert(*amount);
     }
 }
 
 fn raise(total: &mut Amounts, others: &Amounts) {
     for (name, amount) in others {
-        total.entry(name.clone()).and_modify(|t| *t = (*t).max(*amount)).or_insert(*amount);
+        total
+            .entry(name.clone())
+            .and_modify(|t| *t = (*t).max(*amount))
+            .or_insert(*amount);
     }
 }
 
@@ -269,25 +378,45 @@ mod tests {
     #[test]
     fn amounts_out_of_bounds_are_refused() {
         let cases = [
-            (json!({"min": {"cpu": "1"}}), json!({}), "minimum cpu usage per Container is 1.  No request is specified"),
+            (
+                json!({"min": {"cpu": "1"}}),
+                json!({}),
+                "minimum cpu usage per Container is 1.  No request is specified",
+            ),
             (
                 json!({"min": {"cpu": "1"}}),
                 json!({"requests": {"cpu": "1"}, "limits": {"cpu": "900m"}}),
                 "minimum cpu usage per Container is 1, but limit is 900m",
             ),
-            (json!({"max": {"cpu": "1"}}), json!({}), "maximum cpu usage per Container is 1.  No limit is specified"),
-            (json!({"max": {"cpu": "1"}}), json!({"limits": {"cpu": "1001m"}}), "maximum cpu usage per Container is 1, but limit is 1001m"),
+            (
+                json!({"max": {"cpu": "1"}}),
+                json!({}),
+                "maximum cpu usage per Container is 1.  No limit is specified",
+            ),
+            (
+                json!({"max": {"cpu": "1"}}),
+                json!({"limits": {"cpu": "1001m"}}),
+                "maximum cpu usage per Container is 1, but limit is 1001m",
+            ),
             (
                 json!({"maxLimitRequestRatio": {"cpu": "2"}}),
                 json!({"limits": {"cpu": "3"}, "requests": {"cpu": "1"}}),
                 "cpu max limit to request ratio per Container is 2, but provided ratio is 3.000000",
             ),
-            (json!({"maxLimitRequestRatio": {"cpu": "2"}}), json!({"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}), ""),
+            (
+                json!({"maxLimitRequestRatio": {"cpu": "2"}}),
+                json!({"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}),
+                "",
+            ),
         ];
         for (mut limit, resources, why) in cases {
             limit["type"] = "Container".into();
             let pod = object(json!({"spec": {"containers": [{"resources": resources}]}}));
-            assert_eq!(judge_pod(&limit, &pod).join("; "), why, "{limit} {resources}");
+            assert_eq!(
+                judge_pod(&limit, &pod).join("; "),
+                why,
+                "{limit} {resources}"
+            );
         }
     }
 
@@ -296,9 +425,13 @@ mod tests {
         let cpu = |amount: &str| json!({"resources": {"requests": {"cpu": amount}}});
         let mut sidecar = cpu("1");
         sidecar["restartPolicy"] = "Always".into();
-        let pod = object(json!({"spec": {"containers": [cpu("1"), cpu("500m")], "initContainers": [sidecar, cpu("3")]}}));
+        let pod = object(
+            json!({"spec": {"containers": [cpu("1"), cpu("500m")], "initContainers": [sidecar, cpu("3")]}}),
+        );
         assert_eq!(pod_amounts(&pod, "requests")["cpu"].to_string(), "4");
-        let pod = object(json!({"spec": {"resources": {"requests": {"cpu": "7"}}, "containers": [cpu("1")]}}));
+        let pod = object(
+            json!({"spec": {"resources": {"requests": {"cpu": "7"}}, "containers": [cpu("1")]}}),
+        );
         assert_eq!(pod_amounts(&pod, "requests")["cpu"].to_string(), "7");
     }
 }

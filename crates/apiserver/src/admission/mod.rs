@@ -29,8 +29,17 @@ impl Api {
     ///
     /// # Errors
     /// The refusal.
-    pub(crate) async fn admit(&self, call: &Call, object: &mut Object, old: Option<&Object>) -> Result<(), ApiError> {
-        let request = Admission { api: self, call, old };
+    pub(crate) async fn admit(
+        &self,
+        call: &Call,
+        object: &mut Object,
+        old: Option<&Object>,
+    ) -> Result<(), ApiError> {
+        let request = Admission {
+            api: self,
+            call,
+            old,
+        };
         namespace::admit(&request, object)?;
         limits::fill(&request, object);
         service_account::admit(&request, object).await?;
@@ -51,8 +60,17 @@ impl Api {
     ///
     /// # Errors
     /// The refusal.
-    pub(crate) async fn confirm(&self, call: &Call, object: &Object, old: Option<&Object>) -> Result<Vec<String>, ApiError> {
-        let request = Admission { api: self, call, old };
+    pub(crate) async fn confirm(
+        &self,
+        call: &Call,
+        object: &Object,
+        old: Option<&Object>,
+    ) -> Result<Vec<String>, ApiError> {
+        let request = Admission {
+            api: self,
+            call,
+            old,
+        };
         limits::check(&request, object)?;
         service_account::confirm(&request, object)?;
         let warnings = pod_security::confirm(&request, object)?;
@@ -106,20 +124,38 @@ impl Admission<'_> {
 
     /// 403 for the object. One whose name is still to be generated is named by what it will begin with.
     fn forbid(&self, object: &Object, why: impl Into<String>) -> ApiError {
-        let names = [&self.call.target.name, &object.meta.name, &object.meta.generate_name];
-        let name = names.into_iter().find(|name| !name.is_empty()).map_or("Unknown", String::as_str);
+        let names = [
+            &self.call.target.name,
+            &object.meta.name,
+            &object.meta.generate_name,
+        ];
+        let name = names
+            .into_iter()
+            .find(|name| !name.is_empty())
+            .map_or("Unknown", String::as_str);
         ApiError::forbidden(self.call.target.resource.group_resource(), name, why)
     }
 
     /// A stored object of the cluster: `look_up("/nodes", "", "n1")`.
     fn look_up(&self, shelf: &str, namespace: &str, name: &str) -> Option<Object> {
-        self.api.store.get(shelf, &ObjectKey::new(namespace, name)).map(|stored| stored.encoded.decode())
+        self.api
+            .store
+            .get(shelf, &ObjectKey::new(namespace, name))
+            .map(|stored| stored.encoded.decode())
     }
 
     /// Every object of the cluster, or of a namespace, by name.
     fn list(&self, shelf: &str, scope: Scope) -> Vec<Object> {
-        let listing = self.api.store.list(shelf, &Range::all_of(scope), None).expect("the newest state is always kept");
-        listing.objects.iter().map(|stored| stored.encoded.decode()).collect()
+        let listing = self
+            .api
+            .store
+            .list(shelf, &Range::all_of(scope), None)
+            .expect("the newest state is always kept");
+        listing
+            .objects
+            .iter()
+            .map(|stored| stored.encoded.decode())
+            .collect()
     }
 
     /// The namespace of the request.

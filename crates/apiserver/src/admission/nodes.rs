@@ -30,35 +30,66 @@ pub(super) fn label_by_topology(request: &Admission<'_>, pod: &mut Object) {
 /// 403 with the reason as cause.
 pub(super) fn confirm_resize(request: &Admission<'_>, pod: &Object) -> Result<(), ApiError> {
     let name = pod.str_at("spec.nodeName");
-    let unchanged = request.old.is_none_or(|old| old.meta.generation == pod.meta.generation);
+    let unchanged = request
+        .old
+        .is_none_or(|old| old.meta.generation == pod.meta.generation);
     if !request.writes_part("", "pods", "resize") || name.is_empty() || unchanged {
         return Ok(());
     }
-    let Some(node) = request.look_up("/nodes", "", name) else { return Err(request.forbid(pod, format!("node {name:?} not found"))) };
-    if let Some(system) = node.meta.labels.get("kubernetes.io/os").filter(|system| *system != "linux") {
-        let why = format!("pod resize is only supported on linux nodes, node {name:?} is {system:?}");
+    let Some(node) = request.look_up("/nodes", "", name) else {
+        return Err(request.forbid(pod, format!("node {name:?} not found")));
+    };
+    if let Some(system) = node
+        .meta
+        .labels
+        .get("kubernetes.io/os")
+        .filter(|system| *system != "linux")
+    {
+        let why =
+            format!("pod resize is only supported on linux nodes, node {name:?} is {system:?}");
         return Err(with_cause(request.forbid(pod, why), "UnsupportedPlatform"));
     }
     let requested = pod_amounts(pod, "requests");
     let amount = |resource: &str| requested.get(resource).copied().unwrap_or(Quantity::ZERO);
-    let room = |resource: &str| node.body.part("status").part("allocatable").get(resource).and_then(Quantity::of).unwrap_or(Quantity::ZERO);
+    let room = |resource: &str| {
+        node.body
+            .part("status")
+            .part("allocatable")
+            .get(resource)
+            .and_then(Quantity::of)
+            .unwrap_or(Quantity::ZERO)
+    };
     let mut lacking = Vec::new();
     if amount("cpu") > room("cpu") {
-        lacking.push(format!("cpu, requested: {}, allocatable: {}", amount("cpu").milli_value(), room("cpu").milli_value()));
+        lacking.push(format!(
+            "cpu, requested: {}, allocatable: {}",
+            amount("cpu").milli_value(),
+            room("cpu").milli_value()
+        ));
     }
     if amount("memory") > room("memory") {
-        lacking.push(format!("memory, requested: {}, allocatable: {}", amount("memory").value(), room("memory").value()));
+        lacking.push(format!(
+            "memory, requested: {}, allocatable: {}",
+            amount("memory").value(),
+            room("memory").value()
+        ));
     }
     if lacking.is_empty() {
         return Ok(());
     }
-    let why = format!("node didn't have enough allocatable resources: {}", lacking.join("; "));
+    let why = format!(
+        "node didn't have enough allocatable resources: {}",
+        lacking.join("; ")
+    );
     Err(with_cause(request.forbid(pod, why), "NodeCapacity"))
 }
 
 fn with_cause(mut error: ApiError, reason: &str) -> ApiError {
     if let ApiError::Forbidden { causes, .. } = &mut error {
-        causes.push(Cause { reason: reason.to_owned(), ..Cause::default() });
+        causes.push(Cause {
+            reason: reason.to_owned(),
+            ..Cause::default()
+        });
     }
     error
 }

@@ -14,7 +14,9 @@ use crate::{
 pub(super) fn admit(request: &Admission<'_>, object: &Object) -> Result<(), ApiError> {
     let resource = &request.call.target.resource;
     match Source::of_policy(&resource.group, &resource.plural) {
-        Some(source) => confirm_no_escalation(&request.call.user, source, object, request.old, request.api),
+        Some(source) => {
+            confirm_no_escalation(&request.call.user, source, object, request.old, request.api)
+        }
         None => Ok(()),
     }
 }

@@ -30,19 +30,36 @@ pub(super) fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(), Api
         "" => default_class(request),
         name => match request.look_up(CLASSES, "", name) {
             Some(class) => Some(class),
-            None => return Err(request.forbid(pod, format!("no PriorityClass with name {name} was found"))),
+            None => {
+                return Err(
+                    request.forbid(pod, format!("no PriorityClass with name {name} was found"))
+                );
+            }
         },
     };
-    let priority = class.as_ref().map(|class| class.body.number("value")).unwrap_or_default();
-    let policy = class.as_ref().map_or("PreemptLowerPriority", |class| class.body.text("preemptionPolicy"));
+    let priority = class
+        .as_ref()
+        .map(|class| class.body.number("value"))
+        .unwrap_or_default();
+    let policy = class.as_ref().map_or("PreemptLowerPriority", |class| {
+        class.body.text("preemptionPolicy")
+    });
     let spec = pod.body.part("spec");
     let computed = "must not be provided in pod spec; priority admission controller computed";
     if let Some(given) = spec.int("priority").filter(|given| *given != priority) {
-        let why = format!("the integer value of priority ({given}) {computed} {priority} from the given PriorityClass name");
+        let why = format!(
+            "the integer value of priority ({given}) {computed} {priority} from the given PriorityClass name"
+        );
         return Err(request.forbid(pod, why));
     }
-    if let Some(given) = spec.part("preemptionPolicy").as_str().filter(|given| !policy.is_empty() && *given != policy) {
-        let why = format!("the string value of PreemptionPolicy ({given}) {computed} {policy} from the given PriorityClass name");
+    if let Some(given) = spec
+        .part("preemptionPolicy")
+        .as_str()
+        .filter(|given| !policy.is_empty() && *given != policy)
+    {
+        let why = format!(
+            "the string value of PreemptionPolicy ({given}) {computed} {policy} from the given PriorityClass name"
+        );
         return Err(request.forbid(pod, why));
     }
     let spec = pod.section("spec");
@@ -61,12 +78,19 @@ pub(super) fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(), Api
 /// # Errors
 /// 403 for a second one.
 pub(super) fn confirm(request: &Admission<'_>, class: &Object) -> Result<(), ApiError> {
-    if !request.writes("scheduling.k8s.io", "priorityclasses") || !class.body.is_true("globalDefault") {
+    if !request.writes("scheduling.k8s.io", "priorityclasses")
+        || !class.body.is_true("globalDefault")
+    {
         return Ok(());
     }
-    match default_class(request).filter(|other| request.old.is_none() || other.meta.name != class.meta.name) {
+    match default_class(request)
+        .filter(|other| request.old.is_none() || other.meta.name != class.meta.name)
+    {
         Some(other) => {
-            let why = format!("PriorityClass {} is already marked as default. Only one default can exist", other.meta.name);
+            let why = format!(
+                "PriorityClass {} is already marked as default. Only one default can exist",
+                other.meta.name
+            );
             Err(request.forbid(class, why))
         }
         None => Ok(()),
@@ -75,6 +99,9 @@ pub(super) fn confirm(request: &Admission<'_>, class: &Object) -> Result<(), Api
 
 /// The class of pods that name none; should there be several, the one that gives least.
 fn default_class(request: &Admission<'_>) -> Option<Object> {
-    let classes = request.list(CLASSES, Scope::All).into_iter().filter(|class| class.body.is_true("globalDefault"));
+    let classes = request
+        .list(CLASSES, Scope::All)
+        .into_iter()
+        .filter(|class| class.body.is_true("globalDefault"));
     classes.min_by_key(|class| class.body.number("value"))
 }

@@ -14,7 +14,9 @@ use crate::{
 /// # Errors
 /// 403 for a class that does not exist, or that the pod contradicts.
 pub(super) fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(), ApiError> {
-    let Some(class) = class_of(request, pod)? else { return Ok(()) };
+    let Some(class) = class_of(request, pod)? else {
+        return Ok(());
+    };
     complete(pod, &class).map_err(|why| request.forbid(pod, why))
 }
 
@@ -28,22 +30,39 @@ pub(super) fn confirm(request: &Admission<'_>, pod: &Object) -> Result<(), ApiEr
     }
     let class = class_of(request, pod)?;
     let given = pod.body.part("spec").part("overhead");
-    match class.as_ref().and_then(|class| class.body.get_set("overhead")) {
+    match class
+        .as_ref()
+        .and_then(|class| class.body.get_set("overhead"))
+    {
         Some(overhead) if same_amounts(overhead.part("podFixed"), given) => Ok(()),
         Some(_) => Err(request.forbid(pod, MISMATCH)),
         None if given.is_null() => Ok(()),
-        None => Err(request.forbid(pod, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")),
+        None => Err(request.forbid(
+            pod,
+            "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
+        )),
     }
 }
 
 const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
 fn class_of(request: &Admission<'_>, pod: &Object) -> Result<Option<Object>, ApiError> {
-    let Some(name) = pod.body.part("spec").part("runtimeClassName").as_str().filter(|_| request.creates("", "pods")) else {
+    let Some(name) = pod
+        .body
+        .part("spec")
+        .part("runtimeClassName")
+        .as_str()
+        .filter(|_| request.creates("", "pods"))
+    else {
         return Ok(None);
     };
     let class = request.look_up("node.k8s.io/runtimeclasses", "", name);
-    class.map(Some).ok_or_else(|| request.forbid(pod, format!("pod rejected: RuntimeClass {name:?} not found")))
+    class.map(Some).ok_or_else(|| {
+        request.forbid(
+            pod,
+            format!("pod rejected: RuntimeClass {name:?} not found"),
+        )
+    })
 }
 
 fn complete(pod: &mut Object, class: &Object) -> Result<(), String> {
@@ -57,10 +76,15 @@ fn complete(pod: &mut Object, class: &Object) -> Result<(), String> {
             spec.insert("overhead".into(), fixed.clone());
         }
     }
-    let Some(scheduling) = class.body.get_set("scheduling") else { return Ok(()) };
+    let Some(scheduling) = class.body.get_set("scheduling") else {
+        return Ok(());
+    };
     for (key, wanted) in scheduling.entries("nodeSelector") {
         let selector = spec.map_at("nodeSelector");
-        let (wanted, given) = (wanted.as_str().unwrap_or_default(), selector.part(key).as_str());
+        let (wanted, given) = (
+            wanted.as_str().unwrap_or_default(),
+            selector.part(key).as_str(),
+        );
         if let Some(given) = given.filter(|given| *given != wanted) {
             return Err(format!(
                 "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; pod.spec.nodeSelector[{key}] = {given}"
@@ -77,7 +101,12 @@ fn complete(pod: &mut Object, class: &Object) -> Result<(), String> {
 
 fn same_amounts(a: &Value, b: &Value) -> bool {
     let amounts = |value: &Value| -> Vec<(String, Option<Quantity>)> {
-        value.as_object().into_iter().flatten().map(|(name, amount)| (name.clone(), Quantity::of(amount))).collect()
+        value
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, amount)| (name.clone(), Quantity::of(amount)))
+            .collect()
     };
     amounts(a) == amounts(b)
 }
@@ -115,8 +144,16 @@ mod tests {
         ];
         for (spec, want, why) in cases {
             let mut pod = object(json!({ "spec": spec }));
-            assert_eq!(complete(&mut pod, &class).err().unwrap_or_default(), why, "{spec}");
-            assert!(!why.is_empty() || pod.body["spec"] == want, "{spec}: {}", pod.body["spec"]);
+            assert_eq!(
+                complete(&mut pod, &class).err().unwrap_or_default(),
+                why,
+                "{spec}"
+            );
+            assert!(
+                !why.is_empty() || pod.body["spec"] == want,
+                "{spec}: {}",
+                pod.body["spec"]
+            );
         }
     }
 }

@@ -33,7 +33,8 @@ pub(super) async fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(
     if !request.creates("", "pods") || pod.meta.annotations.contains_key(MIRROR) {
         return Ok(());
     }
-    pod.section("spec").default_text("serviceAccountName", DEFAULT);
+    pod.section("spec")
+        .default_text("serviceAccountName", DEFAULT);
     if pod.str_at("spec.serviceAccountName") == DEFAULT {
         // An account that never comes is reported by the look-up below.
         let _waited = tokio::time::timeout(DEFAULT_WAIT, default_account(request)).await;
@@ -41,14 +42,28 @@ pub(super) async fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(
     let account = account_of(request, pod)?;
     let (name, spec) = (account.meta.name.as_str(), pod.section("spec"));
     spec.insert("serviceAccount".into(), name.into());
-    let automount = [spec.get_set("automountServiceAccountToken"), account.body.get_set("automountServiceAccountToken")];
+    let automount = [
+        spec.get_set("automountServiceAccountToken"),
+        account.body.get_set("automountServiceAccountToken"),
+    ];
     if automount.into_iter().flatten().next() != Some(&Value::Bool(false)) {
-        mount_token(pod, || format!("{VOLUME_PREFIX}{}", request.api.entropy.suffix(VOLUME_SUFFIX_LEN)));
+        mount_token(pod, || {
+            format!(
+                "{VOLUME_PREFIX}{}",
+                request.api.entropy.suffix(VOLUME_SUFFIX_LEN)
+            )
+        });
     }
     let secrets = account.body.list("imagePullSecrets");
     let spec = pod.section("spec");
     if spec.is_empty_at("imagePullSecrets") && !secrets.is_empty() {
-        spec.insert("imagePullSecrets".into(), secrets.iter().map(|s| json!({"name": s.text("name")})).collect());
+        spec.insert(
+            "imagePullSecrets".into(),
+            secrets
+                .iter()
+                .map(|s| json!({"name": s.text("name")}))
+                .collect(),
+        );
     }
     Ok(())
 }
@@ -59,7 +74,10 @@ pub(super) async fn admit(request: &Admission<'_>, pod: &mut Object) -> Result<(
 /// 403 for secrets that the account does not list, and for mirror pods that need an account.
 pub(super) fn confirm(request: &Admission<'_>, pod: &Object) -> Result<(), ApiError> {
     let containers: &[(&str, &str)] = if request.creates("", "pods") {
-        &[("initContainers", "init container"), ("containers", "container")]
+        &[
+            ("initContainers", "init container"),
+            ("containers", "container"),
+        ]
     } else if request.writes_part("", "pods", "ephemeralcontainers") {
         &[("ephemeralContainers", "ephemeral container")]
     } else {
@@ -69,21 +87,34 @@ pub(super) fn confirm(request: &Admission<'_>, pod: &Object) -> Result<(), ApiEr
         return judge_mirror(pod).map_err(|why| request.forbid(pod, why));
     }
     if pod.str_at("spec.serviceAccountName").is_empty() {
-        let why = format!("no service account specified for pod {}/{}", request.namespace(), pod.meta.name);
+        let why = format!(
+            "no service account specified for pod {}/{}",
+            request.namespace(),
+            pod.meta.name
+        );
         return Err(request.forbid(pod, why));
     }
     let account = account_of(request, pod)?;
-    if account.meta.annotations.get(ENFORCE).is_none_or(|value| !is_true(value)) {
+    if account
+        .meta
+        .annotations
+        .get(ENFORCE)
+        .is_none_or(|value| !is_true(value))
+    {
         return Ok(());
     }
-    judge_secrets(pod, &account, containers, request.old.is_none()).map_err(|why| request.forbid(pod, why))
+    judge_secrets(pod, &account, containers, request.old.is_none())
+        .map_err(|why| request.forbid(pod, why))
 }
 
 /// Resolves when the default account of the namespace exists.
 async fn default_account(request: &Admission<'_>) {
     loop {
         let revision = request.api.store.revision();
-        if request.look_up("/serviceaccounts", request.namespace(), DEFAULT).is_some() {
+        if request
+            .look_up("/serviceaccounts", request.namespace(), DEFAULT)
+            .is_some()
+        {
             return;
         }
         request.api.store.reached(revision + 1).await;
@@ -101,7 +132,12 @@ fn account_of(request: &Admission<'_>, pod: &Object) -> Result<Object, ApiError>
 /// Mounts the token volume into every container that has nothing in its place.
 fn mount_token(pod: &mut Object, new_name: impl FnOnce() -> String) {
     let spec = pod.section("spec");
-    let known = spec.list("volumes").iter().map(|v| v.text("name")).find(|name| name.starts_with(VOLUME_PREFIX)).map(str::to_owned);
+    let known = spec
+        .list("volumes")
+        .iter()
+        .map(|v| v.text("name"))
+        .find(|name| name.starts_with(VOLUME_PREFIX))
+        .map(str::to_owned);
     let has_volume = known.is_some();
     let volume = known.unwrap_or_else(new_name);
     let mut needed = false;
@@ -137,15 +173,28 @@ fn judge_mirror(pod: &Object) -> Result<(), String> {
     if !spec.text("serviceAccountName").is_empty() {
         return Err("a mirror pod may not reference service accounts".into());
     }
-    let containers = ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(|list| spec.list(list));
+    let containers = ["initContainers", "containers", "ephemeralContainers"]
+        .into_iter()
+        .flat_map(|list| spec.list(list));
     let in_containers = containers.flat_map(secrets_of).next().is_some();
-    let in_volumes =
-        spec.list("volumes").iter().any(|v| v.has("secret") || v.part("projected").list("sources").iter().any(|s| s.has("secret")));
+    let in_volumes = spec.list("volumes").iter().any(|v| {
+        v.has("secret")
+            || v.part("projected")
+                .list("sources")
+                .iter()
+                .any(|s| s.has("secret"))
+    });
     if in_containers || in_volumes || !spec.list("imagePullSecrets").is_empty() {
         return Err("a mirror pod may not reference secrets".into());
     }
-    let sources = spec.list("volumes").iter().flat_map(|v| v.part("projected").list("sources"));
-    if sources.into_iter().any(|source| source.has("serviceAccountToken")) {
+    let sources = spec
+        .list("volumes")
+        .iter()
+        .flat_map(|v| v.part("projected").list("sources"));
+    if sources
+        .into_iter()
+        .any(|source| source.has("serviceAccountToken"))
+    {
         return Err("a mirror pod may not use ServiceAccountToken volume projections".into());
     }
     Ok(())
@@ -157,15 +206,34 @@ fn secrets_of(container: &Value) -> impl Iterator<Item = (String, &str)> {
         let secret = e.part("valueFrom").get_set("secretKeyRef")?;
         Some((format!("envVar {}", e.text("name")), secret.text("name")))
     });
-    let env_from = container.list("envFrom").iter().filter_map(|e| Some(("envFrom".to_owned(), e.get_set("secretRef")?.text("name"))));
+    let env_from = container
+        .list("envFrom")
+        .iter()
+        .filter_map(|e| Some(("envFrom".to_owned(), e.get_set("secretRef")?.text("name"))));
     env.chain(env_from)
 }
 
-fn judge_secrets(pod: &Object, account: &Object, containers: &[(&str, &str)], whole: bool) -> Result<(), String> {
+fn judge_secrets(
+    pod: &Object,
+    account: &Object,
+    containers: &[(&str, &str)],
+    whole: bool,
+) -> Result<(), String> {
     let (spec, owner) = (pod.body.part("spec"), &account.meta.name);
-    let listed = |list: &str, name: &str| account.body.list(list).iter().any(|s| s.text("name") == name);
+    let listed = |list: &str, name: &str| {
+        account
+            .body
+            .list(list)
+            .iter()
+            .any(|s| s.text("name") == name)
+    };
     if whole {
-        for secret in spec.list("volumes").iter().filter_map(|v| v.get_set("secret")).map(|s| s.text("secretName")) {
+        for secret in spec
+            .list("volumes")
+            .iter()
+            .filter_map(|v| v.get_set("secret"))
+            .map(|s| s.text("secretName"))
+        {
             if !listed("secrets", secret) {
                 return Err(format!(
                     "volume with secret.secretName=\"{secret}\" is not allowed because service account {owner} does not reference that secret"
@@ -175,7 +243,9 @@ fn judge_secrets(pod: &Object, account: &Object, containers: &[(&str, &str)], wh
     }
     for (list, kind) in containers {
         for container in spec.list(list) {
-            if let Some((place, secret)) = secrets_of(container).find(|(_, secret)| !listed("secrets", secret)) {
+            if let Some((place, secret)) =
+                secrets_of(container).find(|(_, secret)| !listed("secrets", secret))
+            {
                 let name = container.text("name");
                 return Err(format!(
                     "{kind} {name} with {place} referencing secret.secretName=\"{secret}\" is not allowed because service account {owner} does not reference that secret"
@@ -183,7 +253,13 @@ fn judge_secrets(pod: &Object, account: &Object, containers: &[(&str, &str)], wh
             }
         }
     }
-    for (i, secret) in spec.list("imagePullSecrets").iter().map(|s| s.text("name")).enumerate().filter(|_| whole) {
+    for (i, secret) in spec
+        .list("imagePullSecrets")
+        .iter()
+        .map(|s| s.text("name"))
+        .enumerate()
+        .filter(|_| whole)
+    {
         if !listed("imagePullSecrets", secret) {
             return Err(format!(
                 "imagePullSecrets[{i}].name=\"{secret}\" is not allowed because service account {owner} does not reference that imagePullSecret"
@@ -204,29 +280,68 @@ mod tests {
             let mut pod = object(json!({ "spec": spec }));
             mount_token(&mut pod, || "kube-api-access-new".into());
             let spec = &pod.body["spec"];
-            let volumes = spec.list("volumes").iter().map(|v| v.text("name").to_owned()).collect::<Vec<_>>().join(" ");
-            let mounts = spec.list("initContainers").iter().chain(spec.list("containers"));
-            let mounts =
-                mounts.map(|c| c.list("volumeMounts").iter().map(|m| m.text("name")).collect::<Vec<_>>().join("+")).collect::<Vec<_>>();
+            let volumes = spec
+                .list("volumes")
+                .iter()
+                .map(|v| v.text("name").to_owned())
+                .collect::<Vec<_>>()
+                .join(" ");
+            let mounts = spec
+                .list("initContainers")
+                .iter()
+                .chain(spec.list("containers"));
+            let mounts = mounts
+                .map(|c| {
+                    c.list("volumeMounts")
+                        .iter()
+                        .map(|m| m.text("name"))
+                        .collect::<Vec<_>>()
+                        .join("+")
+                })
+                .collect::<Vec<_>>();
             (volumes, mounts.join(" "))
         };
         let taken = json!([{"name": "mine", "mountPath": MOUNT_PATH}]);
         let cases = [
-            (json!({"containers": [{}], "initContainers": [{}]}), "kube-api-access-new", "kube-api-access-new kube-api-access-new"),
-            (json!({"volumes": [{"name": "mine"}], "containers": [{"volumeMounts": taken}]}), "mine", "mine"),
-            (json!({"volumes": [{"name": "kube-api-access-old"}], "containers": [{}]}), "kube-api-access-old", "kube-api-access-old"),
+            (
+                json!({"containers": [{}], "initContainers": [{}]}),
+                "kube-api-access-new",
+                "kube-api-access-new kube-api-access-new",
+            ),
+            (
+                json!({"volumes": [{"name": "mine"}], "containers": [{"volumeMounts": taken}]}),
+                "mine",
+                "mine",
+            ),
+            (
+                json!({"volumes": [{"name": "kube-api-access-old"}], "containers": [{}]}),
+                "kube-api-access-old",
+                "kube-api-access-old",
+            ),
         ];
         for (spec, volumes, mounts) in cases {
-            assert_eq!(mounted(spec.clone()), (volumes.to_owned(), mounts.to_owned()), "{spec}");
+            assert_eq!(
+                mounted(spec.clone()),
+                (volumes.to_owned(), mounts.to_owned()),
+                "{spec}"
+            );
         }
     }
 
     #[test]
     fn account_that_lists_its_secrets_gives_no_others() {
-        let account = object(json!({"metadata": {"name": "ci"}, "secrets": [{"name": "a"}], "imagePullSecrets": [{"name": "p"}]}));
-        let containers = [("initContainers", "init container"), ("containers", "container")];
+        let account = object(
+            json!({"metadata": {"name": "ci"}, "secrets": [{"name": "a"}], "imagePullSecrets": [{"name": "p"}]}),
+        );
+        let containers = [
+            ("initContainers", "init container"),
+            ("containers", "container"),
+        ];
         let cases = [
-            (json!({"volumes": [{"secret": {"secretName": "a"}}], "imagePullSecrets": [{"name": "p"}]}), ""),
+            (
+                json!({"volumes": [{"secret": {"secretName": "a"}}], "imagePullSecrets": [{"name": "p"}]}),
+                "",
+            ),
             (
                 json!({"volumes": [{"secret": {"secretName": "b"}}]}),
                 "volume with secret.secretName=\"b\" is not allowed because service account ci does not reference that secret",
@@ -245,7 +360,12 @@ mod tests {
             ),
         ];
         for (spec, why) in cases {
-            let said = judge_secrets(&object(json!({ "spec": spec })), &account, &containers, true);
+            let said = judge_secrets(
+                &object(json!({ "spec": spec })),
+                &account,
+                &containers,
+                true,
+            );
             assert_eq!(said.err().unwrap_or_default(), why, "{spec}");
         }
     }

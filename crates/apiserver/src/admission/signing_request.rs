@@ -31,12 +31,21 @@ pub(super) fn confirm(request: &Admission<'_>, object: &Object) -> Result<(), Ap
     if request.creates(GROUP, REQUESTS) {
         return refuse_masters(request, object);
     }
-    let Some(old) = request.old else { return Ok(()) };
+    let Some(old) = request.old else {
+        return Ok(());
+    };
     let signer = old.str_at("spec.signerName");
-    let unchanged = |field| same(object.body.part("status").part(field), old.body.part("status").part(field));
+    let unchanged = |field| {
+        same(
+            object.body.part("status").part(field),
+            old.body.part("status").part(field),
+        )
+    };
     let verb = if request.writes_part(GROUP, REQUESTS, "approval") {
         "approve"
-    } else if request.writes_part(GROUP, REQUESTS, "status") && !(unchanged("certificate") && unchanged("conditions")) {
+    } else if request.writes_part(GROUP, REQUESTS, "status")
+        && !(unchanged("certificate") && unchanged("conditions"))
+    {
         "sign"
     } else {
         return Ok(());
@@ -44,24 +53,48 @@ pub(super) fn confirm(request: &Admission<'_>, object: &Object) -> Result<(), Ap
     if may(request, verb, signer) {
         return Ok(());
     }
-    Err(request.forbid(object, format!("user not permitted to {verb} requests with signerName {signer:?}")))
+    Err(request.forbid(
+        object,
+        format!("user not permitted to {verb} requests with signerName {signer:?}"),
+    ))
 }
 
 /// A right for one signer, or for all of its domain.
 fn may(request: &Admission<'_>, verb: &str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
-    [signer.to_owned(), format!("{domain}/*")].iter().any(|name| {
-        let target = Target::Resource { group: GROUP, resource: "signers", subresource: "", namespace: "", name };
-        auth::authorize(&Attributes { user: &request.call.user, verb, target }, request.api).is_allowed()
-    })
+    [signer.to_owned(), format!("{domain}/*")]
+        .iter()
+        .any(|name| {
+            let target = Target::Resource {
+                group: GROUP,
+                resource: "signers",
+                subresource: "",
+                namespace: "",
+                name,
+            };
+            auth::authorize(
+                &Attributes {
+                    user: &request.call.user,
+                    verb,
+                    target,
+                },
+                request.api,
+            )
+            .is_allowed()
+        })
 }
 
 fn refuse_masters(request: &Admission<'_>, object: &Object) -> Result<(), ApiError> {
     if object.str_at("spec.signerName") != CLIENT_SIGNER {
         return Ok(());
     }
-    let bytes = STANDARD.decode(object.str_at("spec.request")).unwrap_or_default();
-    if organizations(&bytes).iter().any(|group| group == "system:masters") {
+    let bytes = STANDARD
+        .decode(object.str_at("spec.request"))
+        .unwrap_or_default();
+    if organizations(&bytes)
+        .iter()
+        .any(|group| group == "system:masters")
+    {
         let why = format!("use of {CLIENT_SIGNER} signer with system:masters group is not allowed");
         return Err(request.forbid(object, why));
     }
@@ -70,8 +103,16 @@ fn refuse_masters(request: &Admission<'_>, object: &Object) -> Result<(), ApiErr
 
 /// The groups that a PEM-encoded request asks for.
 fn organizations(pem: &[u8]) -> Vec<String> {
-    let Some(Ok(block)) = Pem::iter_from_buffer(pem).next() else { return Vec::new() };
-    let Ok((_, request)) = X509CertificationRequest::from_der(&block.contents) else { return Vec::new() };
+    let Some(Ok(block)) = Pem::iter_from_buffer(pem).next() else {
+        return Vec::new();
+    };
+    let Ok((_, request)) = X509CertificationRequest::from_der(&block.contents) else {
+        return Vec::new();
+    };
     let subject = &request.certification_request_info.subject;
-    subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect()
+    subject
+        .iter_organization()
+        .filter_map(|o| o.as_str().ok())
+        .map(str::to_owned)
+        .collect()
 }

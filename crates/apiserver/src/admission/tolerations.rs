@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 use super::Admission;
 use crate::{kinds::Look, object::Object};
 
-const BORNE: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+const BORNE: [&str; 2] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+];
 const SECONDS: i64 = 300;
 
 pub(super) fn admit(request: &Admission<'_>, pod: &mut Object) {
@@ -17,8 +20,13 @@ pub(super) fn admit(request: &Admission<'_>, pod: &mut Object) {
 fn complete(pod: &mut Object) {
     let spec = pod.section("spec");
     let mut tolerations = spec.list("tolerations").to_vec();
-    let said = |key: &str, t: &Value| ["", key].contains(&t.text("key")) && ["", "NoExecute"].contains(&t.text("effect"));
-    let missing: Vec<&str> = BORNE.into_iter().filter(|key| !tolerations.iter().any(|t| said(key, t))).collect();
+    let said = |key: &str, t: &Value| {
+        ["", key].contains(&t.text("key")) && ["", "NoExecute"].contains(&t.text("effect"))
+    };
+    let missing: Vec<&str> = BORNE
+        .into_iter()
+        .filter(|key| !tolerations.iter().any(|t| said(key, t)))
+        .collect();
     if missing.is_empty() {
         return;
     }
@@ -34,7 +42,9 @@ pub(super) fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     let mut merged: Vec<Value> = Vec::new();
     for (i, toleration) in all.iter().enumerate() {
         let before = merged.iter().any(|other| covers(other, toleration));
-        let behind = all[i + 1..].iter().any(|other| other != toleration && covers(other, toleration));
+        let behind = all[i + 1..]
+            .iter()
+            .any(|other| other != toleration && covers(other, toleration));
         if !before && !behind {
             merged.push((*toleration).clone());
         }
@@ -44,9 +54,14 @@ pub(super) fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
 
 /// Whether whatever `narrow` bears, `wide` bears too.
 fn covers(wide: &Value, narrow: &Value) -> bool {
-    let (exists, any_key) = (wide.text("operator") == "Exists", wide.text("key").is_empty());
+    let (exists, any_key) = (
+        wide.text("operator") == "Exists",
+        wide.text("key").is_empty(),
+    );
     let shorter = || match wide.int("tolerationSeconds") {
-        Some(seconds) => narrow.int("tolerationSeconds").is_none_or(|wanted| wanted > seconds),
+        Some(seconds) => narrow
+            .int("tolerationSeconds")
+            .is_none_or(|wanted| wanted > seconds),
         None => false,
     };
     if wide == narrow {
@@ -55,7 +70,9 @@ fn covers(wide: &Value, narrow: &Value) -> bool {
     if wide.text("key") != narrow.text("key") && !(any_key && exists) {
         return false;
     }
-    if !["", narrow.text("effect")].contains(&wide.text("effect")) || wide.text("effect") == "NoExecute" && shorter() {
+    if !["", narrow.text("effect")].contains(&wide.text("effect"))
+        || wide.text("effect") == "NoExecute" && shorter()
+    {
         return false;
     }
     exists || (narrow.text("operator") != "Exists" && wide.text("value") == narrow.text("value"))
@@ -69,27 +86,59 @@ mod tests {
     #[test]
     fn pod_bears_unreachable_nodes_unless_it_says_otherwise() {
         let cases = [
-            (json!([]), vec!["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]),
+            (
+                json!([]),
+                vec![
+                    "node.kubernetes.io/not-ready",
+                    "node.kubernetes.io/unreachable",
+                ],
+            ),
             (json!([{"operator": "Exists"}]), vec![""]),
-            (json!([{"key": BORNE[1], "operator": "Exists"}]), vec![BORNE[1], BORNE[0]]),
-            (json!([{"key": BORNE[0], "operator": "Exists", "effect": "NoSchedule"}]), vec![BORNE[0], BORNE[0], BORNE[1]]),
+            (
+                json!([{"key": BORNE[1], "operator": "Exists"}]),
+                vec![BORNE[1], BORNE[0]],
+            ),
+            (
+                json!([{"key": BORNE[0], "operator": "Exists", "effect": "NoSchedule"}]),
+                vec![BORNE[0], BORNE[0], BORNE[1]],
+            ),
         ];
         for (given, keys) in cases {
             let mut pod = object(json!({"spec": {"tolerations": given}}));
             complete(&mut pod);
-            assert_eq!(pod.body["spec"].list("tolerations").iter().map(|t| t.text("key")).collect::<Vec<_>>(), keys, "{given}");
+            assert_eq!(
+                pod.body["spec"]
+                    .list("tolerations")
+                    .iter()
+                    .map(|t| t.text("key"))
+                    .collect::<Vec<_>>(),
+                keys,
+                "{given}"
+            );
         }
     }
 
     #[test]
     fn merged_tolerations_leave_out_what_others_cover() {
-        let keys = |first: Value, second: Value| merge(first.as_array().expect("a list"), second.as_array().expect("a list"));
-        let (any, a, b) = (json!({"operator": "Exists"}), json!({"key": "a", "value": "1"}), json!({"key": "b", "operator": "Exists"}));
+        let keys = |first: Value, second: Value| {
+            merge(
+                first.as_array().expect("a list"),
+                second.as_array().expect("a list"),
+            )
+        };
+        let (any, a, b) = (
+            json!({"operator": "Exists"}),
+            json!({"key": "a", "value": "1"}),
+            json!({"key": "b", "operator": "Exists"}),
+        );
         assert_eq!(keys(json!([a, b]), json!([b])), [a.clone(), b.clone()]);
         assert_eq!(keys(json!([a]), json!([any, b])), [any]);
         let short = json!({"key": "b", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
         for (first, second) in [(&short, &b), (&b, &short)] {
-            assert_eq!(keys(json!([first]), json!([second])), std::slice::from_ref(&b));
+            assert_eq!(
+                keys(json!([first]), json!([second])),
+                std::slice::from_ref(&b)
+            );
         }
         let long = json!({"key": "b", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9});
         assert_eq!(keys(json!([short]), json!([long])), [long]);

@@ -26,20 +26,42 @@ impl PeerCertificate {
     pub(crate) fn from_der(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let subject = certificate.subject();
-        let texts = |attributes: &mut dyn Iterator<Item = &x509_parser::x509::AttributeTypeAndValue<'_>>| {
-            attributes.filter_map(|a| a.as_str().ok().map(str::to_owned)).collect::<Vec<String>>()
+        let texts = |attributes: &mut dyn Iterator<
+            Item = &x509_parser::x509::AttributeTypeAndValue<'_>,
+        >| {
+            attributes
+                .filter_map(|a| a.as_str().ok().map(str::to_owned))
+                .collect::<Vec<String>>()
         };
-        let name = texts(&mut subject.iter_common_name()).into_iter().next_back().filter(|name| !name.is_empty())?;
+        let name = texts(&mut subject.iter_common_name())
+            .into_iter()
+            .next_back()
+            .filter(|name| !name.is_empty())?;
         let groups = texts(&mut subject.iter_organization());
-        let uids = texts(&mut subject.iter_by_oid(&Oid::from(UID_OID).expect("the number of an attribute is valid")));
+        let uids = texts(
+            &mut subject
+                .iter_by_oid(&Oid::from(UID_OID).expect("the number of an attribute is valid")),
+        );
         let uid = match uids.as_slice() {
             [] => String::new(),
             [uid] if !uid.is_empty() => uid.clone(),
             _ => return None,
         };
-        let print: String = digest(&SHA256, der).as_ref().iter().map(|b| format!("{b:02x}")).collect();
-        let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={print}")])]);
-        Some(Self(Arc::new(User { name, uid, groups, extra })))
+        let print: String = digest(&SHA256, der)
+            .as_ref()
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
+        let extra = BTreeMap::from([(
+            CREDENTIAL_ID.to_owned(),
+            vec![format!("X509SHA256={print}")],
+        )]);
+        Some(Self(Arc::new(User {
+            name,
+            uid,
+            groups,
+            extra,
+        })))
     }
 }
 
@@ -54,7 +76,11 @@ pub(crate) struct Authenticator {
 impl Authenticator {
     /// Knows one static token, for the user `admin`, and the tokens of service accounts.
     pub(crate) fn new(admin_token: &str, tokens: Tokens) -> Self {
-        Self { admin_token: print(admin_token), tokens, audiences: vec![ISSUER.to_owned()] }
+        Self {
+            admin_token: print(admin_token),
+            tokens,
+            audiences: vec![ISSUER.to_owned()],
+        }
     }
 
     /// What signs and verifies service-account tokens.
@@ -81,23 +107,44 @@ impl Authenticator {
         if let Some(PeerCertificate(user)) = peer {
             return Ok(User::clone(user).authenticated());
         }
-        let Some(token) = bearer(headers) else { return Ok(User::anonymous()) };
-        self.user_of_token(token, &self.audiences, stored, now).map(|v| v.user).map_err(|_| ApiError::Unauthorized)
+        let Some(token) = bearer(headers) else {
+            return Ok(User::anonymous());
+        };
+        self.user_of_token(token, &self.audiences, stored, now)
+            .map(|v| v.user)
+            .map_err(|_| ApiError::Unauthorized)
     }
 
     /// Whom a token stands for, with the audiences it is good for among those asked about.
     ///
     /// # Errors
     /// Why it stands for nobody, in the words of a TokenReview.
-    pub(crate) fn user_of_token(&self, token: &str, audiences: &[String], stored: &dyn Lookup, now: Time) -> Result<Verified, String> {
+    pub(crate) fn user_of_token(
+        &self,
+        token: &str,
+        audiences: &[String],
+        stored: &dyn Lookup,
+        now: Time,
+    ) -> Result<Verified, String> {
         if print(token) == self.admin_token {
-            let shared: Vec<String> = self.audiences.iter().filter(|a| audiences.contains(a)).cloned().collect();
+            let shared: Vec<String> = self
+                .audiences
+                .iter()
+                .filter(|a| audiences.contains(a))
+                .cloned()
+                .collect();
             if !shared.is_empty() {
-                return Ok(Verified { user: admin().authenticated(), audiences: shared });
+                return Ok(Verified {
+                    user: admin().authenticated(),
+                    audiences: shared,
+                });
             }
         }
         match self.tokens.verify(token, audiences, stored, now) {
-            Ok(verified) => Ok(Verified { user: verified.user.authenticated(), ..verified }),
+            Ok(verified) => Ok(Verified {
+                user: verified.user.authenticated(),
+                ..verified
+            }),
             Err(TokenFault::Foreign) => Err("invalid bearer token".into()),
             Err(TokenFault::Bad(why)) => Err(format!("[invalid bearer token, {why}]")),
         }
@@ -106,21 +153,35 @@ impl Authenticator {
 
 impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authenticator").field("tokens", &self.tokens).finish_non_exhaustive()
+        f.debug_struct("Authenticator")
+            .field("tokens", &self.tokens)
+            .finish_non_exhaustive()
     }
 }
 
 fn admin() -> User {
-    User { name: "admin".into(), groups: vec![MASTERS.into()], ..User::default() }
+    User {
+        name: "admin".into(),
+        groups: vec![MASTERS.into()],
+        ..User::default()
+    }
 }
 
 fn print(token: &str) -> [u8; 32] {
-    digest(&SHA256, token.as_bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes")
+    digest(&SHA256, token.as_bytes())
+        .as_ref()
+        .try_into()
+        .expect("SHA-256 has 32 bytes")
 }
 
 /// The token of an `Authorization: Bearer` header; other schemes count as no credentials.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let mut words = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().splitn(3, ' ');
+    let mut words = headers
+        .get(AUTHORIZATION)?
+        .to_str()
+        .ok()?
+        .trim()
+        .splitn(3, ' ');
     let scheme = words.next()?;
     let token = words.next()?;
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
@@ -132,7 +193,10 @@ mod tests {
     use crate::auth::shelf::Shelf;
 
     fn authenticator() -> Authenticator {
-        Authenticator::new("secret", Tokens::with_key(&Tokens::generate_key()).expect("a good key"))
+        Authenticator::new(
+            "secret",
+            Tokens::with_key(&Tokens::generate_key()).expect("a good key"),
+        )
     }
 
     fn now() -> Time {
@@ -146,7 +210,9 @@ mod tests {
             if let Some(text) = header {
                 headers.insert(AUTHORIZATION, text.parse().expect("a header"));
             }
-            authenticator().authenticate(&headers, None, &Shelf::default(), now()).map_or_else(|e| e.code().to_string(), |u| u.name)
+            authenticator()
+                .authenticate(&headers, None, &Shelf::default(), now())
+                .map_or_else(|e| e.code().to_string(), |u| u.name)
         };
         for (header, want) in [
             (None, "system:anonymous"),
@@ -164,12 +230,23 @@ mod tests {
     #[test]
     fn certificate_names_user_and_groups() {
         let mut params = rcgen::CertificateParams::default();
-        params.distinguished_name.push(rcgen::DnType::CommonName, "ann");
-        params.distinguished_name.push(rcgen::DnType::OrganizationName, "devs");
-        let certificate = params.self_signed(&rcgen::KeyPair::generate().expect("a key")).expect("a certificate");
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, "ann");
+        params
+            .distinguished_name
+            .push(rcgen::DnType::OrganizationName, "devs");
+        let certificate = params
+            .self_signed(&rcgen::KeyPair::generate().expect("a key"))
+            .expect("a certificate");
         let peer = PeerCertificate::from_der(certificate.der()).expect("a user");
-        let user = authenticator().authenticate(&HeaderMap::new(), Some(&peer), &Shelf::default(), now()).expect("a user");
-        assert_eq!((user.name.as_str(), user.groups.join(",").as_str()), ("ann", "devs,system:authenticated"));
+        let user = authenticator()
+            .authenticate(&HeaderMap::new(), Some(&peer), &Shelf::default(), now())
+            .expect("a user");
+        assert_eq!(
+            (user.name.as_str(), user.groups.join(",").as_str()),
+            ("ann", "devs,system:authenticated")
+        );
         assert!(user.extra[CREDENTIAL_ID][0].starts_with("X509SHA256="));
         assert_eq!(PeerCertificate::from_der(b"junk"), None);
     }
@@ -177,7 +254,10 @@ mod tests {
     #[test]
     fn static_token_is_good_for_the_server_only() {
         let a = authenticator();
-        let review = |audience: &str| a.user_of_token("secret", &[audience.to_owned()], &Shelf::default(), now()).map(|v| v.audiences);
+        let review = |audience: &str| {
+            a.user_of_token("secret", &[audience.to_owned()], &Shelf::default(), now())
+                .map(|v| v.audiences)
+        };
         assert_eq!(review(ISSUER), Ok(vec![ISSUER.to_owned()]));
         assert_eq!(review("other"), Err("invalid bearer token".into()));
     }

@@ -15,7 +15,13 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
     /// Objects. What does not apply is empty.
-    Resource { group: &'a str, resource: &'a str, subresource: &'a str, namespace: &'a str, name: &'a str },
+    Resource {
+        group: &'a str,
+        resource: &'a str,
+        subresource: &'a str,
+        namespace: &'a str,
+        name: &'a str,
+    },
     /// A path that is no resource.
     Path(&'a str),
 }
@@ -49,7 +55,11 @@ impl Decision {
 
 /// Decides by the roles bound to the user.
 pub(crate) fn authorize(attributes: &Attributes<'_>, stored: &dyn Lookup) -> Decision {
-    if attributes.user.is_in(MASTERS) { Decision::Allow(String::new()) } else { rbac::decide(attributes, stored) }
+    if attributes.user.is_in(MASTERS) {
+        Decision::Allow(String::new())
+    } else {
+        rbac::decide(attributes, stored)
+    }
 }
 
 /// The same as a refusal.
@@ -68,24 +78,47 @@ pub(crate) fn forbidden(attributes: &Attributes<'_>, reason: &str) -> ApiError {
     let Attributes { user, verb, target } = attributes;
     let user = go_quote(&user.name);
     match target {
-        Target::Path(path) => ApiError::ForbiddenPath(with_reason(format!("User {user} cannot {verb} path {}", go_quote(path)), reason)),
-        Target::Resource { group, resource, subresource, namespace, name } => {
+        Target::Path(path) => ApiError::ForbiddenPath(with_reason(
+            format!("User {user} cannot {verb} path {}", go_quote(path)),
+            reason,
+        )),
+        Target::Resource {
+            group,
+            resource,
+            subresource,
+            namespace,
+            name,
+        } => {
             let slash = if subresource.is_empty() { "" } else { "/" };
             let what = go_quote(&format!("{resource}{slash}{subresource}"));
             let place = match *namespace {
                 "" => "at the cluster scope".to_owned(),
                 namespace => format!("in the namespace {}", go_quote(namespace)),
             };
-            let why = format!("User {user} cannot {verb} resource {what} in API group {} {place}", go_quote(group));
-            ApiError::forbidden(GroupResource::new(*group, *resource), *name, with_reason(why, reason))
+            let why = format!(
+                "User {user} cannot {verb} resource {what} in API group {} {place}",
+                go_quote(group)
+            );
+            ApiError::forbidden(
+                GroupResource::new(*group, *resource),
+                *name,
+                with_reason(why, reason),
+            )
         }
     }
 }
 
 /// Escapes what could be taken for HTML, then adds the reason.
 fn with_reason(why: String, reason: &str) -> String {
-    let escaped = why.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    if reason.is_empty() { escaped } else { format!("{escaped}: {reason}") }
+    let escaped = why
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    if reason.is_empty() {
+        escaped
+    } else {
+        format!("{escaped}: {reason}")
+    }
 }
 
 #[cfg(test)]
@@ -95,12 +128,32 @@ mod tests {
 
     #[test]
     fn refusals_read_as_kubernetes_writes_them() {
-        let user = User { name: "ann".into(), ..User::default() };
-        let said = |verb, target| {
-            let error = check(&Attributes { user: &user, verb, target }, &Shelf::default()).expect_err("nothing is allowed");
-            error.to_status()["message"].as_str().expect("text").to_owned()
+        let user = User {
+            name: "ann".into(),
+            ..User::default()
         };
-        let on = |group, resource, subresource, namespace, name| Target::Resource { group, resource, subresource, namespace, name };
+        let said = |verb, target| {
+            let error = check(
+                &Attributes {
+                    user: &user,
+                    verb,
+                    target,
+                },
+                &Shelf::default(),
+            )
+            .expect_err("nothing is allowed");
+            error.to_status()["message"]
+                .as_str()
+                .expect("text")
+                .to_owned()
+        };
+        let on = |group, resource, subresource, namespace, name| Target::Resource {
+            group,
+            resource,
+            subresource,
+            namespace,
+            name,
+        };
         assert_eq!(
             said("list", on("", "configmaps", "", "ns", "")),
             r#"configmaps is forbidden: User "ann" cannot list resource "configmaps" in API group "" in the namespace "ns""#
@@ -109,13 +162,27 @@ mod tests {
             said("get", on("apps", "deployments", "scale", "", "d")),
             r#"deployments.apps "d" is forbidden: User "ann" cannot get resource "deployments/scale" in API group "apps" at the cluster scope"#
         );
-        assert_eq!(said("get", Target::Path("/apis?<x>")), r#"forbidden: User "ann" cannot get path "/apis?&lt;x&gt;""#);
+        assert_eq!(
+            said("get", Target::Path("/apis?<x>")),
+            r#"forbidden: User "ann" cannot get path "/apis?&lt;x&gt;""#
+        );
     }
 
     #[test]
     fn masters_need_no_rule() {
-        let user = User { name: "root".into(), groups: vec![MASTERS.into()], ..User::default() };
-        let asked = Attributes { user: &user, verb: "*", target: Target::Path("/metrics") };
-        assert_eq!(authorize(&asked, &Shelf::default()), Decision::Allow(String::new()));
+        let user = User {
+            name: "root".into(),
+            groups: vec![MASTERS.into()],
+            ..User::default()
+        };
+        let asked = Attributes {
+            user: &user,
+            verb: "*",
+            target: Target::Path("/metrics"),
+        };
+        assert_eq!(
+            authorize(&asked, &Shelf::default()),
+            Decision::Allow(String::new())
+        );
     }
 }

@@ -28,7 +28,10 @@ pub(crate) struct Named {
 impl Named {
     /// Names a stored object.
     pub(crate) fn of(object: &Object) -> Self {
-        Self { name: object.meta.name.clone(), uid: object.meta.uid.clone() }
+        Self {
+            name: object.meta.name.clone(),
+            uid: object.meta.uid.clone(),
+        }
     }
 }
 
@@ -69,7 +72,10 @@ impl Claims {
     /// # Errors
     /// Why not, in words.
     pub(super) fn confirm_time(&self, now: Time) -> Result<(), String> {
-        let (latest, earliest) = (now.as_second() + LEEWAY_SECONDS, now.as_second() - LEEWAY_SECONDS);
+        let (latest, earliest) = (
+            now.as_second() + LEEWAY_SECONDS,
+            now.as_second() - LEEWAY_SECONDS,
+        );
         if latest < self.nbf {
             return Err("service account token is not valid yet".into());
         }
@@ -84,11 +90,20 @@ impl Claims {
 
     /// The service account the token stands for, with what it is bound to.
     pub(super) fn user(&self) -> User {
-        let Binding { namespace, serviceaccount, pod, node, .. } = &self.binding;
+        let Binding {
+            namespace,
+            serviceaccount,
+            pod,
+            node,
+            ..
+        } = &self.binding;
         let mut user = User::service_account(namespace, &serviceaccount.name, &serviceaccount.uid);
         let mut extra = |key: &str, value: &str| {
             if !value.is_empty() {
-                user.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value.to_owned()]);
+                user.extra.insert(
+                    format!("authentication.kubernetes.io/{key}"),
+                    vec![value.to_owned()],
+                );
             }
         };
         for (kind, named) in [("pod", pod), ("node", node)] {
@@ -98,7 +113,8 @@ impl Claims {
             }
         }
         if !self.jti.is_empty() {
-            user.extra.insert(CREDENTIAL_ID.into(), vec![format!("JTI={}", self.jti)]);
+            user.extra
+                .insert(CREDENTIAL_ID.into(), vec![format!("JTI={}", self.jti)]);
         }
         user
     }
@@ -110,31 +126,56 @@ impl Binding {
     /// # Errors
     /// What does not, in words.
     pub(super) fn confirm(&self, stored: &dyn Lookup, now: Time) -> Result<(), String> {
-        let gone = |object: &Object| object.meta.deletion_timestamp.is_some_and(|t| t.as_second() < now.as_second() - LEEWAY_SECONDS);
+        let gone = |object: &Object| {
+            object
+                .meta
+                .deletion_timestamp
+                .is_some_and(|t| t.as_second() < now.as_second() - LEEWAY_SECONDS)
+        };
         let (namespace, account) = (&self.namespace, &self.serviceaccount);
         let Some(found) = stored.get(Source::ServiceAccount, namespace, &account.name) else {
-            return Err(format!("serviceaccounts {} not found", go_quote(&account.name)));
+            return Err(format!(
+                "serviceaccounts {} not found",
+                go_quote(&account.name)
+            ));
         };
         if found.meta.uid != account.uid {
-            return Err(format!("service account UID ({}) does not match claim ({})", found.meta.uid, account.uid));
+            return Err(format!(
+                "service account UID ({}) does not match claim ({})",
+                found.meta.uid, account.uid
+            ));
         }
         if gone(&found) {
-            return Err(format!("service account {namespace}/{} has been deleted", account.name));
+            return Err(format!(
+                "service account {namespace}/{} has been deleted",
+                account.name
+            ));
         }
         // A pod's token names the node for information only: the pod may outlive the node object.
         let node = self.node.as_ref().filter(|_| self.pod.is_none());
         let bound = [
-            (Source::Secret, "secret", namespace.as_str(), self.secret.as_ref()),
+            (
+                Source::Secret,
+                "secret",
+                namespace.as_str(),
+                self.secret.as_ref(),
+            ),
             (Source::Pod, "pod", namespace.as_str(), self.pod.as_ref()),
             (Source::Node, "node", "", node),
         ];
         for (source, word, namespace, named) in bound {
             let Some(named) = named else { continue };
-            let Some(found) = stored.get(source, namespace, &named.name).filter(|o| o.meta.uid != named.uid || !gone(o)) else {
+            let Some(found) = stored
+                .get(source, namespace, &named.name)
+                .filter(|o| o.meta.uid != named.uid || !gone(o))
+            else {
                 return Err("service account token has been invalidated".into());
             };
             if found.meta.uid != named.uid {
-                return Err(format!("{word} UID ({}) does not match service account {word} ref claim ({})", found.meta.uid, named.uid));
+                return Err(format!(
+                    "{word} UID ({}) does not match service account {word} ref claim ({})",
+                    found.meta.uid, named.uid
+                ));
             }
         }
         Ok(())

@@ -44,7 +44,13 @@ impl Decoded {
         if kept.len() >= KEPT_MAX {
             kept.clear();
         }
-        kept.insert(place, Version { revision: stored.revision, object: object.clone() });
+        kept.insert(
+            place,
+            Version {
+                revision: stored.revision,
+                object: object.clone(),
+            },
+        );
         object
     }
 }
@@ -57,19 +63,37 @@ mod tests {
     use crate::store::Facets;
 
     fn stored(name: &str, revision: Revision) -> Stored {
-        let map = json!({"kind": "Role", "metadata": {"name": name, "generation": revision}}).as_object().cloned().expect("an object");
+        let map = json!({"kind": "Role", "metadata": {"name": name, "generation": revision}})
+            .as_object()
+            .cloned()
+            .expect("an object");
         let object = Object::from_map(map).expect("good metadata");
         let (key, encoded) = (ObjectKey::new("ns", name), object.draft().at(revision));
-        Stored { key, revision, encoded, facets: Facets::default(), schema: 0 }
+        Stored {
+            key,
+            revision,
+            encoded,
+            facets: Facets::default(),
+            schema: 0,
+        }
     }
 
     #[test]
     fn version_is_decoded_once_and_replaced_by_the_next() {
         let decoded = Decoded::default();
         let first = decoded.of(Source::Role, &stored("r", 1));
-        assert!(Arc::ptr_eq(&first, &decoded.of(Source::Role, &stored("r", 1))));
+        assert!(Arc::ptr_eq(
+            &first,
+            &decoded.of(Source::Role, &stored("r", 1))
+        ));
         assert_eq!(decoded.of(Source::Role, &stored("r", 2)).meta.generation, 2);
-        assert_eq!(decoded.of(Source::ClusterRole, &stored("r", 3)).meta.generation, 3);
+        assert_eq!(
+            decoded
+                .of(Source::ClusterRole, &stored("r", 3))
+                .meta
+                .generation,
+            3
+        );
         assert_eq!(decoded.kept.lock().expect("not poisoned").len(), 2);
     }
 

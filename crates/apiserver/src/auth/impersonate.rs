@@ -9,7 +9,10 @@ use http::HeaderMap;
 use super::{
     Attributes, Lookup, Target,
     authorize::{check, forbidden},
-    user::{ANONYMOUS, MASTERS, UNAUTHENTICATED, User, as_node, as_service_account, service_account_groups},
+    user::{
+        ANONYMOUS, MASTERS, UNAUTHENTICATED, User, as_node, as_service_account,
+        service_account_groups,
+    },
 };
 use crate::{error::ApiError, field::go_quote, names};
 
@@ -37,24 +40,45 @@ pub(crate) fn wanted_user(headers: &HeaderMap) -> Result<Option<User>, ApiError>
             extra.entry(unescape(key)).or_default().push(text(value));
         }
     }
-    let user = User { name: first(USER), uid: first(UID), groups: headers.get_all(GROUP).iter().map(text).collect(), extra };
+    let user = User {
+        name: first(USER),
+        uid: first(UID),
+        groups: headers.get_all(GROUP).iter().map(text).collect(),
+        extra,
+    };
     if !user.name.is_empty() {
         return Ok(Some(user));
     }
     if user.uid.is_empty() && user.groups.is_empty() && user.extra.is_empty() {
         return Ok(None);
     }
-    Err(ApiError::BadRequest(format!("requested {} without impersonating a user name", go_syntax(&user))))
+    Err(ApiError::BadRequest(format!(
+        "requested {} without impersonating a user name",
+        go_syntax(&user)
+    )))
 }
 
 /// The user to act as, if the requester of `asked` may act as `wanted` for this request.
 ///
 /// # Errors
 /// The refusal of the first mode that could have applied.
-pub(crate) fn impersonate(wanted: &User, asked: &Attributes<'_>, stored: &dyn Lookup) -> Result<User, ApiError> {
+pub(crate) fn impersonate(
+    wanted: &User,
+    asked: &Attributes<'_>,
+    stored: &dyn Lookup,
+) -> Result<User, ApiError> {
     let mut first_refusal = None;
-    for mode in Mode::ALL.into_iter().filter(|mode| mode.applies(wanted, asked.user)) {
-        match (Attempt { mode, requester: asked.user, stored }).act_as(wanted, asked) {
+    for mode in Mode::ALL
+        .into_iter()
+        .filter(|mode| mode.applies(wanted, asked.user))
+    {
+        match (Attempt {
+            mode,
+            requester: asked.user,
+            stored,
+        })
+        .act_as(wanted, asked)
+        {
             Ok(user) => return Ok(user),
             Err(refusal) => first_refusal = first_refusal.or(Some(refusal)),
         }
@@ -72,7 +96,13 @@ enum Mode {
 }
 
 impl Mode {
-    const ALL: [Self; 5] = [Self::AssociatedNode, Self::ArbitraryNode, Self::ServiceAccount, Self::UserInfo, Self::Legacy];
+    const ALL: [Self; 5] = [
+        Self::AssociatedNode,
+        Self::ArbitraryNode,
+        Self::ServiceAccount,
+        Self::UserInfo,
+        Self::Legacy,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
@@ -85,16 +115,28 @@ impl Mode {
     }
 
     fn verb(self) -> String {
-        if self == Self::Legacy { "impersonate".into() } else { format!("impersonate:{}", self.name()) }
+        if self == Self::Legacy {
+            "impersonate".into()
+        } else {
+            format!("impersonate:{}", self.name())
+        }
     }
 
     fn applies(self, wanted: &User, requester: &User) -> bool {
-        let name_only = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
+        let name_only =
+            wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
         let (node, account) = (as_node(&wanted.name), as_service_account(&wanted.name));
         match self {
             Self::AssociatedNode => {
-                let own = requester.extra.get(NODE_NAME_EXTRA).filter(|names| names.len() == 1).map(|names| names[0].as_str());
-                name_only && node.is_some() && node == own && as_service_account(&requester.name).is_some()
+                let own = requester
+                    .extra
+                    .get(NODE_NAME_EXTRA)
+                    .filter(|names| names.len() == 1)
+                    .map(|names| names[0].as_str());
+                name_only
+                    && node.is_some()
+                    && node == own
+                    && as_service_account(&requester.name).is_some()
             }
             Self::ArbitraryNode => name_only && node.is_some(),
             Self::ServiceAccount => name_only && account.is_some(),
@@ -115,7 +157,13 @@ impl Attempt<'_> {
     fn act_as(&self, wanted: &User, asked: &Attributes<'_>) -> Result<User, ApiError> {
         if self.mode != Mode::Legacy {
             let verb = format!("impersonate-on:{}:{}", self.mode.name(), asked.verb);
-            check(&Attributes { verb: &verb, ..*asked }, self.stored)?;
+            check(
+                &Attributes {
+                    verb: &verb,
+                    ..*asked
+                },
+                self.stored,
+            )?;
         }
         let groups = self.confirm_name(wanted)?;
         if !wanted.uid.is_empty() {
@@ -123,27 +171,49 @@ impl Attempt<'_> {
         }
         self.confirm_groups(&wanted.groups)?;
         self.confirm_extra(&wanted.extra)?;
-        let actual = User { groups, ..wanted.clone() };
-        Ok(if actual.name == ANONYMOUS { actual.joined(UNAUTHENTICATED) } else { actual.authenticated() })
+        let actual = User {
+            groups,
+            ..wanted.clone()
+        };
+        Ok(if actual.name == ANONYMOUS {
+            actual.joined(UNAUTHENTICATED)
+        } else {
+            actual.authenticated()
+        })
     }
 
     /// The group of users and groups: they were part of the core group before modes existed.
     fn group(&self) -> &'static str {
-        if self.mode == Mode::Legacy { "" } else { AUTHENTICATION }
+        if self.mode == Mode::Legacy {
+            ""
+        } else {
+            AUTHENTICATION
+        }
     }
 
     /// Confirms the name, and says which groups the user to act as is in.
     fn confirm_name(&self, wanted: &User) -> Result<Vec<String>, ApiError> {
         if let Some((namespace, name)) = as_service_account(&wanted.name) {
             self.ask(self.group(), "serviceaccounts", "", namespace, name)?;
-            return Ok(if wanted.groups.is_empty() { service_account_groups(namespace) } else { wanted.groups.clone() });
+            return Ok(if wanted.groups.is_empty() {
+                service_account_groups(namespace)
+            } else {
+                wanted.groups.clone()
+            });
         }
         match as_node(&wanted.name).filter(|_| self.mode != Mode::Legacy) {
-            None => self.confirm(self.group(), "users", "", &wanted.name).map(|()| wanted.groups.clone()),
+            None => self
+                .confirm(self.group(), "users", "", &wanted.name)
+                .map(|()| wanted.groups.clone()),
             Some(node) => {
                 // The right to act as one's own node is given for all nodes or none.
-                let name = if self.mode == Mode::AssociatedNode { "*" } else { node };
-                self.confirm(AUTHENTICATION, "nodes", "", name).map(|()| vec!["system:nodes".to_owned()])
+                let name = if self.mode == Mode::AssociatedNode {
+                    "*"
+                } else {
+                    node
+                };
+                self.confirm(AUTHENTICATION, "nodes", "", name)
+                    .map(|()| vec!["system:nodes".to_owned()])
             }
         }
     }
@@ -151,21 +221,34 @@ impl Attempt<'_> {
     fn confirm_groups(&self, groups: &[String]) -> Result<(), ApiError> {
         if self.mode != Mode::Legacy {
             if groups.iter().any(String::is_empty) {
-                return Err(self.refusal("groups", "", "impersonating the empty string group is not allowed"));
+                return Err(self.refusal(
+                    "groups",
+                    "",
+                    "impersonating the empty string group is not allowed",
+                ));
             }
             if groups.iter().any(|g| g == MASTERS) {
-                return Err(self.refusal("groups", MASTERS, "impersonating the system:masters group is not allowed"));
+                return Err(self.refusal(
+                    "groups",
+                    MASTERS,
+                    "impersonating the system:masters group is not allowed",
+                ));
             }
             if groups.len() >= MANY && self.confirm(self.group(), "groups", "", "*").is_ok() {
                 return Ok(());
             }
         }
-        groups.iter().try_for_each(|group| self.confirm(self.group(), "groups", "", group))
+        groups
+            .iter()
+            .try_for_each(|group| self.confirm(self.group(), "groups", "", group))
     }
 
     fn confirm_extra(&self, extra: &BTreeMap<String, Vec<String>>) -> Result<(), ApiError> {
         if self.mode != Mode::Legacy {
-            if let Some(wrong) = extra.iter().find_map(|(key, values)| wrong_extra(key, values)) {
+            if let Some(wrong) = extra
+                .iter()
+                .find_map(|(key, values)| wrong_extra(key, values))
+            {
                 return Err(self.refusal("userextras", "", &wrong));
             }
             let values: usize = extra.values().map(Vec::len).sum();
@@ -173,22 +256,63 @@ impl Attempt<'_> {
                 return Ok(());
             }
         }
-        let mut pairs = extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value)));
+        let mut pairs = extra
+            .iter()
+            .flat_map(|(key, values)| values.iter().map(move |value| (key, value)));
         pairs.try_for_each(|(key, value)| self.confirm(AUTHENTICATION, "userextras", key, value))
     }
 
-    fn confirm(&self, group: &str, resource: &str, subresource: &str, name: &str) -> Result<(), ApiError> {
+    fn confirm(
+        &self,
+        group: &str,
+        resource: &str,
+        subresource: &str,
+        name: &str,
+    ) -> Result<(), ApiError> {
         self.ask(group, resource, subresource, "", name)
     }
 
-    fn ask(&self, group: &str, resource: &str, subresource: &str, namespace: &str, name: &str) -> Result<(), ApiError> {
-        let target = Target::Resource { group, resource, subresource, namespace, name };
-        check(&Attributes { user: self.requester, verb: &self.mode.verb(), target }, self.stored)
+    fn ask(
+        &self,
+        group: &str,
+        resource: &str,
+        subresource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), ApiError> {
+        let target = Target::Resource {
+            group,
+            resource,
+            subresource,
+            namespace,
+            name,
+        };
+        check(
+            &Attributes {
+                user: self.requester,
+                verb: &self.mode.verb(),
+                target,
+            },
+            self.stored,
+        )
     }
 
     fn refusal(&self, resource: &str, name: &str, reason: &str) -> ApiError {
-        let target = Target::Resource { group: AUTHENTICATION, resource, subresource: "", namespace: "", name };
-        forbidden(&Attributes { user: self.requester, verb: &self.mode.verb(), target }, reason)
+        let target = Target::Resource {
+            group: AUTHENTICATION,
+            resource,
+            subresource: "",
+            namespace: "",
+            name,
+        };
+        forbidden(
+            &Attributes {
+                user: self.requester,
+                verb: &self.mode.verb(),
+                target,
+            },
+            reason,
+        )
     }
 }
 
@@ -198,20 +322,33 @@ fn wrong_extra(key: &str, values: &[String]) -> Option<String> {
         return Some("impersonating the empty string key in extra is not allowed".into());
     }
     if let Some(wrong) = wrong_extra_key(key) {
-        return Some(format!("impersonating an invalid key in extra is not allowed: extra.key: Invalid value: {}: {wrong}", go_quote(key)));
+        return Some(format!(
+            "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: {}: {wrong}",
+            go_quote(key)
+        ));
     }
     if key.chars().any(char::is_uppercase) {
-        return Some(format!("impersonating a non-lowercase key in extra is not allowed: {}", go_quote(key)));
+        return Some(format!(
+            "impersonating a non-lowercase key in extra is not allowed: {}",
+            go_quote(key)
+        ));
     }
-    values.iter().any(String::is_empty).then(|| "impersonating the empty string value in extra is not allowed".into())
+    values
+        .iter()
+        .any(String::is_empty)
+        .then(|| "impersonating the empty string value in extra is not allowed".into())
 }
 
 fn wrong_extra_key(key: &str) -> Option<String> {
     match key.split_once('/') {
         Some((host, path)) if !host.is_empty() && !path.is_empty() => {
             let plain = |c: char| c.is_ascii_alphanumeric() || r"/-._~%!$&'()*+,;=:".contains(c);
-            let bad_path = || format!("Invalid path (regex used for validation is '{EXTRA_PATH_PATTERN}')");
-            names::dns_subdomain(host).into_iter().next().or_else(|| (!path.chars().all(plain)).then(bad_path))
+            let bad_path =
+                || format!("Invalid path (regex used for validation is '{EXTRA_PATH_PATTERN}')");
+            names::dns_subdomain(host)
+                .into_iter()
+                .next()
+                .or_else(|| (!path.chars().all(plain)).then(bad_path))
         }
         _ => Some(r#"must be a domain-prefixed path (such as "acme.io/foo")"#.into()),
     }
@@ -222,7 +359,10 @@ fn unescape(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
-        let hex = |b: Option<&u8>| b.and_then(|b| char::from(*b).to_digit(16)).and_then(|d| u8::try_from(d).ok());
+        let hex = |b: Option<&u8>| {
+            b.and_then(|b| char::from(*b).to_digit(16))
+                .and_then(|d| u8::try_from(d).ok())
+        };
         rest = match (first, hex(tail.first()), hex(tail.get(1))) {
             (b'%', Some(high), Some(low)) => {
                 bytes.push(high * 16 + low);
@@ -242,12 +382,30 @@ fn unescape(key: &str) -> String {
 fn go_syntax(user: &User) -> String {
     let list = |values: &[String]| {
         let quoted: Vec<String> = values.iter().map(|v| go_quote(v)).collect();
-        if quoted.is_empty() { "[]string(nil)".to_owned() } else { format!("[]string{{{}}}", quoted.join(", ")) }
+        if quoted.is_empty() {
+            "[]string(nil)".to_owned()
+        } else {
+            format!("[]string{{{}}}", quoted.join(", "))
+        }
     };
-    let entries: Vec<String> = user.extra.iter().map(|(key, values)| format!("{}:{}", go_quote(key), list(values))).collect();
-    let extra = if entries.is_empty() { "(nil)".to_owned() } else { format!("{{{}}}", entries.join(", ")) };
-    let (name, uid, groups) = (go_quote(&user.name), go_quote(&user.uid), list(&user.groups));
-    format!("&user.DefaultInfo{{Name:{name}, UID:{uid}, Groups:{groups}, Extra:map[string][]string{extra}}}")
+    let entries: Vec<String> = user
+        .extra
+        .iter()
+        .map(|(key, values)| format!("{}:{}", go_quote(key), list(values)))
+        .collect();
+    let extra = if entries.is_empty() {
+        "(nil)".to_owned()
+    } else {
+        format!("{{{}}}", entries.join(", "))
+    };
+    let (name, uid, groups) = (
+        go_quote(&user.name),
+        go_quote(&user.uid),
+        list(&user.groups),
+    );
+    format!(
+        "&user.DefaultInfo{{Name:{name}, UID:{uid}, Groups:{groups}, Extra:map[string][]string{extra}}}"
+    )
 }
 
 #[cfg(test)]
@@ -265,50 +423,110 @@ mod tests {
         headers
     }
 
-    fn try_as(requester: &User, wanted: &[(&'static str, &str)], stored: &Shelf) -> Result<User, String> {
-        let wanted = wanted_user(&headers(wanted)).expect("good headers").expect("a user");
-        let target = Target::Resource { group: "", resource: "configmaps", subresource: "", namespace: "ns", name: "" };
-        let asked = Attributes { user: requester, verb: "list", target };
-        impersonate(&wanted, &asked, stored).map_err(|e| e.to_status()["message"].as_str().expect("text").to_owned())
+    fn try_as(
+        requester: &User,
+        wanted: &[(&'static str, &str)],
+        stored: &Shelf,
+    ) -> Result<User, String> {
+        let wanted = wanted_user(&headers(wanted))
+            .expect("good headers")
+            .expect("a user");
+        let target = Target::Resource {
+            group: "",
+            resource: "configmaps",
+            subresource: "",
+            namespace: "ns",
+            name: "",
+        };
+        let asked = Attributes {
+            user: requester,
+            verb: "list",
+            target,
+        };
+        impersonate(&wanted, &asked, stored)
+            .map_err(|e| e.to_status()["message"].as_str().expect("text").to_owned())
     }
 
     fn user(name: &str, groups: &[&str]) -> User {
-        User { name: name.into(), groups: groups.iter().map(|g| (*g).to_owned()).collect(), ..User::default() }
+        User {
+            name: name.into(),
+            groups: groups.iter().map(|g| (*g).to_owned()).collect(),
+            ..User::default()
+        }
     }
 
     #[test]
     fn headers_name_the_user_to_act_as() {
-        let all = [(USER, "ann"), (GROUP, "devs"), (GROUP, "ops"), (UID, "u-1"), ("impersonate-extra-example.com%2fteam", "red")];
+        let all = [
+            (USER, "ann"),
+            (GROUP, "devs"),
+            (GROUP, "ops"),
+            (UID, "u-1"),
+            ("impersonate-extra-example.com%2fteam", "red"),
+        ];
         let root = user("root", &[MASTERS]);
         let ann = try_as(&root, &all, &Shelf::default()).expect("masters may");
         assert_eq!(ann.groups, ["devs", "ops", "system:authenticated"]);
-        assert_eq!((ann.uid.as_str(), ann.extra["example.com/team"].as_slice()), ("u-1", &["red".to_owned()][..]));
+        assert_eq!(
+            (ann.uid.as_str(), ann.extra["example.com/team"].as_slice()),
+            ("u-1", &["red".to_owned()][..])
+        );
         assert_eq!(wanted_user(&HeaderMap::new()), Ok(None));
-        let groups = |name| try_as(&root, &[(USER, name)], &Shelf::default()).expect("masters may").groups;
-        assert_eq!(groups("system:serviceaccount:ns:a"), ["system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"]);
+        let groups = |name| {
+            try_as(&root, &[(USER, name)], &Shelf::default())
+                .expect("masters may")
+                .groups
+        };
+        assert_eq!(
+            groups("system:serviceaccount:ns:a"),
+            [
+                "system:serviceaccounts",
+                "system:serviceaccounts:ns",
+                "system:authenticated"
+            ]
+        );
         assert_eq!(groups(ANONYMOUS), [UNAUTHENTICATED]);
-        assert_eq!(groups("system:node:n1"), ["system:nodes", "system:authenticated"]);
+        assert_eq!(
+            groups("system:node:n1"),
+            ["system:nodes", "system:authenticated"]
+        );
     }
 
     #[test]
     fn attributes_without_a_user_are_an_error() {
         for (header, shown) in [
-            ((GROUP, "devs"), r#"Name:"", UID:"", Groups:[]string{"devs"}, Extra:map[string][]string(nil)"#),
-            ((UID, "u"), r#"Name:"", UID:"u", Groups:[]string(nil), Extra:map[string][]string(nil)"#),
-            (("impersonate-extra-a", "b"), r#"Name:"", UID:"", Groups:[]string(nil), Extra:map[string][]string{"a":[]string{"b"}}"#),
+            (
+                (GROUP, "devs"),
+                r#"Name:"", UID:"", Groups:[]string{"devs"}, Extra:map[string][]string(nil)"#,
+            ),
+            (
+                (UID, "u"),
+                r#"Name:"", UID:"u", Groups:[]string(nil), Extra:map[string][]string(nil)"#,
+            ),
+            (
+                ("impersonate-extra-a", "b"),
+                r#"Name:"", UID:"", Groups:[]string(nil), Extra:map[string][]string{"a":[]string{"b"}}"#,
+            ),
         ] {
-            let message = format!("requested &user.DefaultInfo{{{shown}}} without impersonating a user name");
-            assert_eq!(wanted_user(&headers(&[header])), Err(ApiError::BadRequest(message)));
+            let message =
+                format!("requested &user.DefaultInfo{{{shown}}} without impersonating a user name");
+            assert_eq!(
+                wanted_user(&headers(&[header])),
+                Err(ApiError::BadRequest(message))
+            );
         }
     }
 
     #[test]
     fn refusal_names_the_constrained_mode_that_was_tried() {
         let account = User::service_account("ns", "default", "");
-        let said = |wanted| try_as(&account, &[(USER, wanted)], &Shelf::default()).expect_err("no rights");
-        for (wanted, mode) in
-            [("jane", "user-info"), ("system:serviceaccount:ns:other", "serviceaccount"), ("system:node:n1", "arbitrary-node")]
-        {
+        let said =
+            |wanted| try_as(&account, &[(USER, wanted)], &Shelf::default()).expect_err("no rights");
+        for (wanted, mode) in [
+            ("jane", "user-info"),
+            ("system:serviceaccount:ns:other", "serviceaccount"),
+            ("system:node:n1", "arbitrary-node"),
+        ] {
             let verb = format!("impersonate-on:{mode}:list");
             assert_eq!(
                 said(wanted),
@@ -322,7 +540,10 @@ mod tests {
     #[test]
     fn rules_allow_some_users_or_some_verbs() {
         let rule = |verb: &str, group: &str, resource: &str, names: Value| json!({"verbs": [verb], "apiGroups": [group], "resources": [resource], "resourceNames": names});
-        let legacy = json!([rule("impersonate", "", "users", json!(["jane"])), rule("impersonate", "", "groups", json!(["devs"]))]);
+        let legacy = json!([
+            rule("impersonate", "", "users", json!(["jane"])),
+            rule("impersonate", "", "groups", json!(["devs"]))
+        ]);
         let stored = Shelf::default().bound_everywhere("l", "User bob", legacy);
         let bob = user("bob", &[]);
         assert!(try_as(&bob, &[(USER, "jane"), (GROUP, "devs")], &stored).is_ok());

@@ -20,15 +20,24 @@ pub(crate) enum Source {
 impl Source {
     /// The kind of policy that a resource holds, if it is one.
     pub(crate) fn of_policy(group: &str, resource: &str) -> Option<Self> {
-        let kinds = [Self::Role, Self::ClusterRole, Self::RoleBinding, Self::ClusterRoleBinding];
-        kinds.into_iter().find(|kind| kind.group() == group && kind.resource() == resource)
+        let kinds = [
+            Self::Role,
+            Self::ClusterRole,
+            Self::RoleBinding,
+            Self::ClusterRoleBinding,
+        ];
+        kinds
+            .into_iter()
+            .find(|kind| kind.group() == group && kind.resource() == resource)
     }
 
     /// The API group; empty for the core group.
     pub(crate) const fn group(self) -> &'static str {
         match self {
             Self::ServiceAccount | Self::Secret | Self::Pod | Self::Node => "",
-            Self::Role | Self::ClusterRole | Self::RoleBinding | Self::ClusterRoleBinding => "rbac.authorization.k8s.io",
+            Self::Role | Self::ClusterRole | Self::RoleBinding | Self::ClusterRoleBinding => {
+                "rbac.authorization.k8s.io"
+            }
         }
     }
 
@@ -48,7 +57,10 @@ impl Source {
 
     /// Whether it is about who may do what, and so read for every request.
     pub(crate) const fn is_policy(self) -> bool {
-        matches!(self, Self::Role | Self::ClusterRole | Self::RoleBinding | Self::ClusterRoleBinding)
+        matches!(
+            self,
+            Self::Role | Self::ClusterRole | Self::RoleBinding | Self::ClusterRoleBinding
+        )
     }
 
     /// Both.

@@ -26,7 +26,9 @@ pub(crate) use escalation::confirm_no_escalation;
 pub(crate) use impersonate::{impersonate, wanted_user};
 pub(crate) use lookup::{Lookup, Source};
 pub(crate) use question::Question;
-pub(crate) use review::{AccessReview, Review, review_access, review_own_rules, review_self, review_token};
+pub(crate) use review::{
+    AccessReview, Review, review_access, review_own_rules, review_self, review_token,
+};
 pub(crate) use token_request::{TokenRequest, default_token_request, issue_token};
 pub(crate) use tokens::Tokens;
 pub(crate) use user::User;

@@ -42,29 +42,57 @@ impl Question {
         if resource.group.is_empty() && resource.resource == "namespaces" {
             resource.namespace.clone_from(&path.name);
         }
-        Self { verb: verb.to_owned(), path: String::new(), resource }
+        Self {
+            verb: verb.to_owned(),
+            path: String::new(),
+            resource,
+        }
     }
 
     /// What a request to any other path asks.
     pub(crate) fn of_path(method: &Method, path: &str) -> Self {
-        Self { verb: method.as_str().to_ascii_lowercase(), path: path.to_owned(), resource: ResourcePath::default() }
+        Self {
+            verb: method.as_str().to_ascii_lowercase(),
+            path: path.to_owned(),
+            resource: ResourcePath::default(),
+        }
     }
 
     /// The question as asked by `user`.
     pub(crate) fn by<'a>(&'a self, user: &'a User) -> Attributes<'a> {
-        let ResourcePath { group, namespace, resource, name, subresource, .. } = &self.resource;
+        let ResourcePath {
+            group,
+            namespace,
+            resource,
+            name,
+            subresource,
+            ..
+        } = &self.resource;
         let target = match self.path.as_str() {
-            "" => Target::Resource { group, resource, subresource, namespace, name },
+            "" => Target::Resource {
+                group,
+                resource,
+                subresource,
+                namespace,
+                name,
+            },
             path => Target::Path(path),
         };
-        Attributes { user, verb: &self.verb, target }
+        Attributes {
+            user,
+            verb: &self.verb,
+            target,
+        }
     }
 }
 
 /// The one name that a field selector lets through.
 fn selected_name(query: &Query) -> Option<String> {
     let selector = FieldSelector::parse(query.get("fieldSelector")?).ok()?;
-    selector.required("metadata.name").filter(|name| names::path_segment(name).is_empty()).map(str::to_owned)
+    selector
+        .required("metadata.name")
+        .filter(|name| names::path_segment(name).is_empty())
+        .map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -76,18 +104,58 @@ mod tests {
     fn requests_become_questions_about_verbs_and_targets() {
         for (method, url, want) in [
             ("GET", "/api/v1/namespaces/a/pods", "list pods// @a"),
-            ("GET", "/api/v1/namespaces/a/pods?watch=1", "watch pods// @a"),
-            ("GET", "/api/v1/namespaces/a/pods/b?watch=1", "get pods//b @a"),
-            ("GET", "/api/v1/watch/namespaces/a/pods/b", "watch pods//b @a"),
-            ("GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dx", "list pods//x @a"),
-            ("GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name!%3Dx", "list pods// @a"),
-            ("GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dx%2Fy", "list pods// @a"),
-            ("DELETE", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dx", "deletecollection pods// @a"),
-            ("POST", "/api/v1/namespaces/a/pods/b/eviction", "create pods/eviction/b @a"),
-            ("PATCH", "/apis/apps/v1/namespaces/a/deployments/d", "patch deployments//d @a"),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods?watch=1",
+                "watch pods// @a",
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods/b?watch=1",
+                "get pods//b @a",
+            ),
+            (
+                "GET",
+                "/api/v1/watch/namespaces/a/pods/b",
+                "watch pods//b @a",
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dx",
+                "list pods//x @a",
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods?fieldSelector=metadata.name!%3Dx",
+                "list pods// @a",
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dx%2Fy",
+                "list pods// @a",
+            ),
+            (
+                "DELETE",
+                "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dx",
+                "deletecollection pods// @a",
+            ),
+            (
+                "POST",
+                "/api/v1/namespaces/a/pods/b/eviction",
+                "create pods/eviction/b @a",
+            ),
+            (
+                "PATCH",
+                "/apis/apps/v1/namespaces/a/deployments/d",
+                "patch deployments//d @a",
+            ),
             ("GET", "/api/v1/namespaces", "list namespaces// @"),
             ("DELETE", "/api/v1/namespaces/a", "delete namespaces//a @a"),
-            ("PUT", "/api/v1/namespaces/a/finalize", "update namespaces/finalize/a @a"),
+            (
+                "PUT",
+                "/api/v1/namespaces/a/finalize",
+                "update namespaces/finalize/a @a",
+            ),
             ("HEAD", "/api/v1/nodes/n", "get nodes//n @"),
             ("GET", "/healthz/ping", "get /healthz/ping"),
             ("OPTIONS", "/version", "options /version"),
@@ -95,14 +163,22 @@ mod tests {
             let (path, query) = url.split_once('?').unwrap_or((url, ""));
             let method: Method = method.parse().expect("a method");
             let question = match Route::parse(path) {
-                Route::Resource(resource) => Question::of_resource(&method, &resource, &Query::parse(query)),
+                Route::Resource(resource) => {
+                    Question::of_resource(&method, &resource, &Query::parse(query))
+                }
                 _ => Question::of_path(&method, path),
             };
             let user = User::anonymous();
             let Attributes { verb, target, .. } = question.by(&user);
             let asked = match target {
                 Target::Path(path) => format!("{verb} {path}"),
-                Target::Resource { resource, subresource, name, namespace, .. } => {
+                Target::Resource {
+                    resource,
+                    subresource,
+                    name,
+                    namespace,
+                    ..
+                } => {
                     format!("{verb} {resource}/{subresource}/{name} @{namespace}")
                 }
             };

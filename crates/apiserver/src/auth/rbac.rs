@@ -19,12 +19,22 @@ pub(crate) struct Rule<'a>(&'a Value);
 impl<'a> Rule<'a> {
     /// The rules of a role.
     pub(crate) fn of(role: &'a Object) -> impl Iterator<Item = Self> {
-        role.body.get("rules").and_then(Value::as_array).into_iter().flatten().map(Self)
+        role.body
+            .get("rules")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .map(Self)
     }
 
     /// The strings in one of the rule's lists.
     pub(crate) fn list(self, key: &str) -> impl Iterator<Item = &'a str> {
-        self.0.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+        self.0
+            .get(key)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
     }
 
     /// Whether one of the rule's lists holds `value`.
@@ -45,14 +55,17 @@ impl<'a> Rule<'a> {
     /// Whether the rule is for `resource`, which may be `pods/log`: by name, by `*`, or by `*/log`.
     pub(crate) fn covers_resource(self, resource: &str) -> bool {
         self.has_or_all("resources", resource)
-            || resource
-                .split_once('/')
-                .is_some_and(|(_, sub)| self.list("resources").any(|r| r.strip_prefix("*/").is_some_and(|rest| rest == sub)))
+            || resource.split_once('/').is_some_and(|(_, sub)| {
+                self.list("resources")
+                    .any(|r| r.strip_prefix("*/").is_some_and(|rest| rest == sub))
+            })
     }
 
     /// Whether the rule is for `path`: by name, or by a prefix that ends in `*`.
     pub(crate) fn covers_path(self, path: &str) -> bool {
-        self.list("nonResourceURLs").any(|url| url == path || url.ends_with('*') && path.starts_with(url.trim_end_matches('*')))
+        self.list("nonResourceURLs").any(|url| {
+            url == path || url.ends_with('*') && path.starts_with(url.trim_end_matches('*'))
+        })
     }
 
     /// Whether the rule allows the request.
@@ -60,7 +73,13 @@ impl<'a> Rule<'a> {
         self.has_or_all("verbs", attributes.verb)
             && match attributes.target {
                 Target::Path(path) => self.covers_path(path),
-                Target::Resource { group, resource, subresource, name, .. } => {
+                Target::Resource {
+                    group,
+                    resource,
+                    subresource,
+                    name,
+                    ..
+                } => {
                     self.has_or_all("apiGroups", group)
                         && if subresource.is_empty() {
                             self.covers_resource(resource)
@@ -85,17 +104,34 @@ pub(crate) struct Grant {
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let meta = &self.binding.meta;
-        let (kind, slash) = if meta.namespace.is_empty() { ("ClusterRoleBinding", "") } else { ("RoleBinding", "/") };
+        let (kind, slash) = if meta.namespace.is_empty() {
+            ("ClusterRoleBinding", "")
+        } else {
+            ("RoleBinding", "/")
+        };
         let binding = go_quote(&format!("{}{slash}{}", meta.name, meta.namespace));
-        let (role_kind, role) = (self.binding.str_at("roleRef.kind"), go_quote(self.binding.str_at("roleRef.name")));
+        let (role_kind, role) = (
+            self.binding.str_at("roleRef.kind"),
+            go_quote(self.binding.str_at("roleRef.name")),
+        );
         let subject = Subject::of(&self.binding).nth(self.subject);
-        let Some(Subject { kind: subject_kind, name, namespace }) = subject else { return Err(fmt::Error) };
+        let Some(Subject {
+            kind: subject_kind,
+            name,
+            namespace,
+        }) = subject
+        else {
+            return Err(fmt::Error);
+        };
         let who = match (subject_kind, namespace) {
             ("ServiceAccount", "") => go_quote(&format!("{name}/{}", meta.namespace)),
             ("ServiceAccount", namespace) => go_quote(&format!("{name}/{namespace}")),
             _ => go_quote(name),
         };
-        write!(f, "{kind} {binding} of {role_kind} {role} to {subject_kind} {who}")
+        write!(
+            f,
+            "{kind} {binding} of {role_kind} {role} to {subject_kind} {who}"
+        )
     }
 }
 
@@ -109,12 +145,19 @@ struct Subject<'a> {
 
 impl<'a> Subject<'a> {
     fn of(binding: &'a Object) -> impl Iterator<Item = Self> {
-        let text = |subject: &'a Value, key| subject.get(key).and_then(Value::as_str).unwrap_or_default();
-        binding.body.get("subjects").and_then(Value::as_array).into_iter().flatten().map(move |s| Self {
-            kind: text(s, "kind"),
-            name: text(s, "name"),
-            namespace: text(s, "namespace"),
-        })
+        let text =
+            |subject: &'a Value, key| subject.get(key).and_then(Value::as_str).unwrap_or_default();
+        binding
+            .body
+            .get("subjects")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .map(move |s| Self {
+                kind: text(s, "kind"),
+                name: text(s, "name"),
+                namespace: text(s, "namespace"),
+            })
     }
 
     /// Whether this is the user; a service account without a namespace is in that of the binding.
@@ -123,8 +166,13 @@ impl<'a> Subject<'a> {
             "User" => user.name == self.name,
             "Group" => user.is_in(self.name),
             "ServiceAccount" => {
-                let namespace = if self.namespace.is_empty() { namespace } else { self.namespace };
-                !namespace.is_empty() && as_service_account(&user.name) == Some((namespace, self.name))
+                let namespace = if self.namespace.is_empty() {
+                    namespace
+                } else {
+                    self.namespace
+                };
+                !namespace.is_empty()
+                    && as_service_account(&user.name) == Some((namespace, self.name))
             }
             _ => false,
         }
@@ -144,9 +192,19 @@ impl Grants {
     /// Everything bound to the user in `namespace`; with an empty namespace only what is bound cluster-wide.
     pub(crate) fn of(user: &User, namespace: &str, stored: &dyn Lookup) -> Self {
         let mut grants = Self::default();
-        grants.add(user, "", stored.list(Source::ClusterRoleBinding, ""), stored);
+        grants.add(
+            user,
+            "",
+            stored.list(Source::ClusterRoleBinding, ""),
+            stored,
+        );
         if !namespace.is_empty() {
-            grants.add(user, namespace, stored.list(Source::RoleBinding, namespace), stored);
+            grants.add(
+                user,
+                namespace,
+                stored.list(Source::RoleBinding, namespace),
+                stored,
+            );
         }
         grants
     }
@@ -165,11 +223,23 @@ impl Grants {
         }
     }
 
-    fn add(&mut self, user: &User, namespace: &str, bindings: Vec<Arc<Object>>, stored: &dyn Lookup) {
+    fn add(
+        &mut self,
+        user: &User,
+        namespace: &str,
+        bindings: Vec<Arc<Object>>,
+        stored: &dyn Lookup,
+    ) {
         for binding in bindings {
-            let Some(subject) = Subject::of(&binding).position(|s| s.is(user, namespace)) else { continue };
+            let Some(subject) = Subject::of(&binding).position(|s| s.is(user, namespace)) else {
+                continue;
+            };
             match referred_role(&binding, namespace, stored) {
-                Ok(role) => self.granted.push(Grant { binding, subject, role }),
+                Ok(role) => self.granted.push(Grant {
+                    binding,
+                    subject,
+                    role,
+                }),
                 Err(problem) if self.problems.contains(&problem) => {}
                 Err(problem) => self.problems.push(problem),
             }
@@ -181,14 +251,28 @@ impl Grants {
 ///
 /// # Errors
 /// A role that does not exist, in words.
-pub(crate) fn referred_role(binding: &Object, namespace: &str, stored: &dyn Lookup) -> Result<Arc<Object>, String> {
+pub(crate) fn referred_role(
+    binding: &Object,
+    namespace: &str,
+    stored: &dyn Lookup,
+) -> Result<Arc<Object>, String> {
     let name = binding.str_at("roleRef.name");
     let (found, singular) = match binding.str_at("roleRef.kind") {
         "Role" => (stored.get(Source::Role, namespace, name), "role"),
         "ClusterRole" => (stored.get(Source::ClusterRole, "", name), "clusterrole"),
-        other => return Err(format!("unsupported role reference kind: {}", go_quote(other))),
+        other => {
+            return Err(format!(
+                "unsupported role reference kind: {}",
+                go_quote(other)
+            ));
+        }
     };
-    found.ok_or_else(|| format!("{singular}.rbac.authorization.k8s.io {} not found", go_quote(name)))
+    found.ok_or_else(|| {
+        format!(
+            "{singular}.rbac.authorization.k8s.io {} not found",
+            go_quote(name)
+        )
+    })
 }
 
 /// Decides by the rules of the roles bound to the user.
@@ -198,7 +282,11 @@ pub(crate) fn decide(attributes: &Attributes<'_>, stored: &dyn Lookup) -> Decisi
         Target::Path(_) => "",
     };
     let grants = Grants::of(attributes.user, namespace, stored);
-    match grants.granted.iter().find(|g| Rule::of(&g.role).any(|rule| rule.allows(attributes))) {
+    match grants
+        .granted
+        .iter()
+        .find(|g| Rule::of(&g.role).any(|rule| rule.allows(attributes)))
+    {
         Some(grant) => Decision::Allow(format!("RBAC: allowed by {grant}")),
         None if grants.problems.is_empty() => Decision::NoOpinion(String::new()),
         None => Decision::NoOpinion(format!("RBAC: {}", grants.problem())),
@@ -215,20 +303,37 @@ mod tests {
     /// `verb group/resource/subresource name@namespace`, or `verb /path`.
     fn ask(user: &User, question: &str, stored: &Shelf) -> Decision {
         let mut words = question.split(' ');
-        let (verb, what) = (words.next().expect("a verb"), words.next().expect("a target"));
-        let (name, namespace) = words.next().unwrap_or("@").split_once('@').expect("name@namespace");
+        let (verb, what) = (
+            words.next().expect("a verb"),
+            words.next().expect("a target"),
+        );
+        let (name, namespace) = words
+            .next()
+            .unwrap_or("@")
+            .split_once('@')
+            .expect("name@namespace");
         let target = if what.starts_with('/') {
             Target::Path(what)
         } else {
             let mut parts = what.split('/');
             let mut next = || parts.next().unwrap_or_default();
-            Target::Resource { group: next().trim_matches('-'), resource: next(), subresource: next(), namespace, name }
+            Target::Resource {
+                group: next().trim_matches('-'),
+                resource: next(),
+                subresource: next(),
+                namespace,
+                name,
+            }
         };
         authorize(&Attributes { user, verb, target }, stored)
     }
 
     fn ann() -> User {
-        User { name: "ann".into(), groups: vec!["devs".into()], ..User::default() }
+        User {
+            name: "ann".into(),
+            groups: vec!["devs".into()],
+            ..User::default()
+        }
     }
 
     #[test]
@@ -262,35 +367,59 @@ mod tests {
             ("get /custom/x/y", true),
             ("get /custom", false),
         ] {
-            assert_eq!(ask(&ann(), question, &stored).is_allowed(), allowed, "{question}");
+            assert_eq!(
+                ask(&ann(), question, &stored).is_allowed(),
+                allowed,
+                "{question}"
+            );
         }
     }
 
     #[test]
     fn reason_names_binding_role_and_subject() {
         let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
-        let stored = Shelf::default().bound("r", "User ann", rules.clone()).bound("s", "ServiceAccount default", rules.clone());
+        let stored = Shelf::default()
+            .bound("r", "User ann", rules.clone())
+            .bound("s", "ServiceAccount default", rules.clone());
         let said = |user: &User| match ask(user, "get -/pods p@ns", &stored) {
             Decision::Allow(reason) | Decision::NoOpinion(reason) => reason,
         };
-        assert_eq!(said(&ann()), r#"RBAC: allowed by RoleBinding "r/ns" of Role "r" to User "ann""#);
+        assert_eq!(
+            said(&ann()),
+            r#"RBAC: allowed by RoleBinding "r/ns" of Role "r" to User "ann""#
+        );
         let account = User::service_account("ns", "default", "");
-        assert_eq!(said(&account), r#"RBAC: allowed by RoleBinding "s/ns" of Role "s" to ServiceAccount "default/ns""#);
+        assert_eq!(
+            said(&account),
+            r#"RBAC: allowed by RoleBinding "s/ns" of Role "s" to ServiceAccount "default/ns""#
+        );
         let stored = Shelf::default().bound_everywhere("c", "Group devs", rules);
         assert_eq!(
             ask(&ann(), "get -/pods", &stored),
-            Decision::Allow(r#"RBAC: allowed by ClusterRoleBinding "c" of ClusterRole "c" to Group "devs""#.into())
+            Decision::Allow(
+                r#"RBAC: allowed by ClusterRoleBinding "c" of ClusterRole "c" to Group "devs""#
+                    .into()
+            )
         );
     }
 
     #[test]
     fn binding_to_missing_role_is_named_in_refusal() {
-        let mut stored = Shelf::default().bound("r", "User ann", json!([])).bound("q", "User ann", json!([]));
+        let mut stored =
+            Shelf::default()
+                .bound("r", "User ann", json!([]))
+                .bound("q", "User ann", json!([]));
         stored.remove(Source::Role, "ns", "r");
         let missing = r#"role.rbac.authorization.k8s.io "r" not found"#;
-        assert_eq!(ask(&ann(), "get -/pods @ns", &stored), Decision::NoOpinion(format!("RBAC: {missing}")));
+        assert_eq!(
+            ask(&ann(), "get -/pods @ns", &stored),
+            Decision::NoOpinion(format!("RBAC: {missing}"))
+        );
         stored.remove(Source::Role, "ns", "q");
         let both = format!(r#"RBAC: [role.rbac.authorization.k8s.io "q" not found, {missing}]"#);
-        assert_eq!(ask(&ann(), "get -/pods @ns", &stored), Decision::NoOpinion(both));
+        assert_eq!(
+            ask(&ann(), "get -/pods @ns", &stored),
+            Decision::NoOpinion(both)
+        );
     }
 }

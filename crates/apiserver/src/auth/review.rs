@@ -52,7 +52,11 @@ pub(crate) enum AccessReview<'a> {
 ///
 /// # Errors
 /// A review that names no subject, or not exactly one kind of target.
-pub(crate) fn review_access(kind: AccessReview<'_>, mut review: Object, stored: &dyn Lookup) -> Result<Object, ApiError> {
+pub(crate) fn review_access(
+    kind: AccessReview<'_>,
+    mut review: Object,
+    stored: &dyn Lookup,
+) -> Result<Object, ApiError> {
     let errors = wrong_fields(kind, &review);
     // The real server leaves out the kind here.
     ApiError::from_fields(GroupKind::new(AUTHORIZATION, ""), "", errors)?;
@@ -76,7 +80,14 @@ pub(crate) fn review_access(kind: AccessReview<'_>, mut review: Object, stored: 
         Target::Resource { .. } => text("spec.resourceAttributes.verb"),
         Target::Path(_) => text("spec.nonResourceAttributes.verb"),
     };
-    let (allowed, reason) = match authorize(&Attributes { user: &user, verb, target }, stored) {
+    let (allowed, reason) = match authorize(
+        &Attributes {
+            user: &user,
+            verb,
+            target,
+        },
+        stored,
+    ) {
         Decision::Allow(reason) => (true, reason),
         Decision::NoOpinion(reason) => (false, reason),
     };
@@ -92,7 +103,11 @@ pub(crate) fn review_access(kind: AccessReview<'_>, mut review: Object, stored: 
 ///
 /// # Errors
 /// A review without a namespace.
-pub(crate) fn review_own_rules(user: &User, mut review: Object, stored: &dyn Lookup) -> Result<Object, ApiError> {
+pub(crate) fn review_own_rules(
+    user: &User,
+    mut review: Object,
+    stored: &dyn Lookup,
+) -> Result<Object, ApiError> {
     let namespace = review.str_at("spec.namespace");
     if namespace.is_empty() {
         return Err(ApiError::BadRequest("no namespace on request".into()));
@@ -100,10 +115,18 @@ pub(crate) fn review_own_rules(user: &User, mut review: Object, stored: &dyn Loo
     let grants = Grants::of(user, namespace, stored);
     let pick = |rule: Rule<'_>, keys: &[&str]| -> Value {
         let lists = keys.iter().filter(|key| !rule.is_empty(key));
-        lists.map(|key| ((*key).to_owned(), Value::from_iter(rule.list(key)))).collect::<Map<_, _>>().into()
+        lists
+            .map(|key| ((*key).to_owned(), Value::from_iter(rule.list(key))))
+            .collect::<Map<_, _>>()
+            .into()
     };
     let rules_with = |list: &'static str, keys: &[&str]| -> Value {
-        grants.rules().filter(|rule| !rule.is_empty(list)).map(|rule| pick(rule, keys)).collect::<Vec<_>>().into()
+        grants
+            .rules()
+            .filter(|rule| !rule.is_empty(list))
+            .map(|rule| pick(rule, keys))
+            .collect::<Vec<_>>()
+            .into()
     };
     let mut status = json!({
         "resourceRules": rules_with("resources", &["verbs", "apiGroups", "resources", "resourceNames"]),
@@ -115,13 +138,19 @@ pub(crate) fn review_own_rules(user: &User, mut review: Object, stored: &dyn Loo
     }
     // The real server answers with a new object: neither spec nor metadata come back.
     review.meta = ObjectMeta::default();
-    review.body = Map::from_iter([("spec".to_owned(), json!({})), ("status".to_owned(), status)]);
+    review.body = Map::from_iter([
+        ("spec".to_owned(), json!({})),
+        ("status".to_owned(), status),
+    ]);
     Ok(review)
 }
 
 /// Says who asks. The answer is a new object: nothing of what was sent comes back.
 pub(crate) fn review_self(user: &User, mut review: Object, now: Time) -> Object {
-    review.meta = ObjectMeta { creation_timestamp: Some(now), ..ObjectMeta::default() };
+    review.meta = ObjectMeta {
+        creation_timestamp: Some(now),
+        ..ObjectMeta::default()
+    };
     review.body = Map::from_iter([("status".to_owned(), json!({"userInfo": user.to_value()}))]);
     review
 }
@@ -130,15 +159,28 @@ pub(crate) fn review_self(user: &User, mut review: Object, now: Time) -> Object 
 ///
 /// # Errors
 /// A review without a token.
-pub(crate) fn review_token(mut review: Object, authenticator: &Authenticator, stored: &dyn Lookup, now: Time) -> Result<Object, ApiError> {
+pub(crate) fn review_token(
+    mut review: Object,
+    authenticator: &Authenticator,
+    stored: &dyn Lookup,
+    now: Time,
+) -> Result<Object, ApiError> {
     let token = review.str_at("spec.token");
     if token.is_empty() {
-        return Err(ApiError::BadRequest("token is required for TokenReview in authentication".into()));
+        return Err(ApiError::BadRequest(
+            "token is required for TokenReview in authentication".into(),
+        ));
     }
     let asked = strings(&review, "spec.audiences");
-    let audiences = if asked.is_empty() { authenticator.audiences() } else { &asked };
+    let audiences = if asked.is_empty() {
+        authenticator.audiences()
+    } else {
+        &asked
+    };
     let status = match authenticator.user_of_token(token, audiences, stored, now) {
-        Ok(good) => json!({"authenticated": true, "user": good.user.to_value(), "audiences": good.audiences}),
+        Ok(good) => {
+            json!({"authenticated": true, "user": good.user.to_value(), "audiences": good.audiences})
+        }
         Err(why) => json!({"user": {}, "error": why}),
     };
     review.body.insert("status".into(), status);
@@ -146,43 +188,77 @@ pub(crate) fn review_token(mut review: Object, authenticator: &Authenticator, st
 }
 
 fn given(review: &Object, attributes: &str) -> bool {
-    review.body.get("spec").and_then(|spec| spec.get(attributes)).is_some_and(|v| !v.is_null())
+    review
+        .body
+        .get("spec")
+        .and_then(|spec| spec.get(attributes))
+        .is_some_and(|v| !v.is_null())
 }
 
 fn strings(object: &Object, path: &str) -> Vec<String> {
     let list = object.at(path).and_then(Value::as_array);
-    list.into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+    list.into_iter()
+        .flatten()
+        .filter_map(|v| v.as_str().map(str::to_owned))
+        .collect()
 }
 
 /// The user a review is about.
 fn named_user(review: &Object) -> User {
-    let extra = review.at("spec.extra").and_then(Value::as_object).into_iter().flatten();
-    let values = |v: &Value| v.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect();
+    let extra = review
+        .at("spec.extra")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    let values = |v: &Value| {
+        v.as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|v| v.as_str().map(str::to_owned))
+            .collect()
+    };
     User {
         name: review.str_at("spec.user").to_owned(),
         uid: review.str_at("spec.uid").to_owned(),
         groups: strings(review, "spec.groups"),
-        extra: extra.map(|(key, v)| (key.clone(), values(v))).collect::<BTreeMap<_, _>>(),
+        extra: extra
+            .map(|(key, v)| (key.clone(), values(v)))
+            .collect::<BTreeMap<_, _>>(),
     }
 }
 
 fn wrong_fields(kind: AccessReview<'_>, review: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let (resource, path) = (given(review, "resourceAttributes"), given(review, "nonResourceAttributes"));
+    let (resource, path) = (
+        given(review, "resourceAttributes"),
+        given(review, "nonResourceAttributes"),
+    );
     // The message shows the fields under their Go names.
     let text = |key: &str| Value::from(review.str_at(&format!("spec.nonResourceAttributes.{key}")));
     let shown = format!(r#"{{"Path":{},"Verb":{}}}"#, text("path"), text("verb"));
     if resource && path {
         let why = "cannot be specified in combination with resourceAttributes";
-        errors.push(FieldError::invalid("spec.nonResourceAttributes", Verbatim(&shown), why));
+        errors.push(FieldError::invalid(
+            "spec.nonResourceAttributes",
+            Verbatim(&shown),
+            why,
+        ));
     }
     if !resource && !path {
         let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-        errors.push(FieldError::invalid("spec.resourceAttributes", Verbatim("null"), why));
+        errors.push(FieldError::invalid(
+            "spec.resourceAttributes",
+            Verbatim("null"),
+            why,
+        ));
     }
     let own = matches!(kind, AccessReview::Own(_));
     if !own && review.str_at("spec.user").is_empty() && strings(review, "spec.groups").is_empty() {
-        errors.push(FieldError::invalid("spec.user", "", "at least one of user or group must be specified"));
+        errors.push(FieldError::invalid(
+            "spec.user",
+            "",
+            "at least one of user or group must be specified",
+        ));
     }
     for selector in ["fieldSelector", "labelSelector"] {
         wrong_selector(review, selector, &mut errors);
@@ -191,23 +267,46 @@ fn wrong_fields(kind: AccessReview<'_>, review: &Object) -> Vec<FieldError> {
     if let AccessReview::Local { namespace } = kind {
         let asked = review.str_at("spec.resourceAttributes.namespace");
         if resource && asked != namespace {
-            errors.push(FieldError::invalid("spec.resourceAttributes.namespace", asked, "must match metadata.namespace"));
+            errors.push(FieldError::invalid(
+                "spec.resourceAttributes.namespace",
+                asked,
+                "must match metadata.namespace",
+            ));
         }
         if path {
-            errors.push(FieldError::invalid("spec.nonResourceAttributes", Verbatim(&shown), "disallowed on this kind of request"));
+            errors.push(FieldError::invalid(
+                "spec.nonResourceAttributes",
+                Verbatim(&shown),
+                "disallowed on this kind of request",
+            ));
         }
     }
     errors
 }
 
 fn wrong_selector(review: &Object, selector: &str, errors: &mut Vec<FieldError>) {
-    let Some(value) = review.at(&format!("spec.resourceAttributes.{selector}")).filter(|v| !v.is_null()) else { return };
-    let raw = value.get("rawSelector").and_then(Value::as_str).unwrap_or_default();
-    let requirements = value.get("requirements").and_then(Value::as_array).is_some_and(|r| !r.is_empty());
+    let Some(value) = review
+        .at(&format!("spec.resourceAttributes.{selector}"))
+        .filter(|v| !v.is_null())
+    else {
+        return;
+    };
+    let raw = value
+        .get("rawSelector")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let requirements = value
+        .get("requirements")
+        .and_then(Value::as_array)
+        .is_some_and(|r| !r.is_empty());
     let spec = Path::field("spec.resourceAttributes");
     let place = spec.child(selector);
     if !raw.is_empty() && requirements {
-        errors.push(FieldError::invalid(place.child("rawSelector"), raw, "may not specified at the same time as requirements"));
+        errors.push(FieldError::invalid(
+            place.child("rawSelector"),
+            raw,
+            "may not specified at the same time as requirements",
+        ));
     }
     if raw.is_empty() && !requirements {
         let why = format!("when {place} is specified, requirements or rawSelector is required");
@@ -216,7 +315,10 @@ fn wrong_selector(review: &Object, selector: &str, errors: &mut Vec<FieldError>)
 }
 
 fn wrong_metadata(kind: AccessReview<'_>, meta: &ObjectMeta, errors: &mut Vec<FieldError>) {
-    let mut bare = ObjectMeta { managed_fields: Vec::new(), ..meta.clone() };
+    let mut bare = ObjectMeta {
+        managed_fields: Vec::new(),
+        ..meta.clone()
+    };
     let mut why = "must be empty";
     if matches!(kind, AccessReview::Local { .. }) {
         bare.namespace.clear();
@@ -235,7 +337,9 @@ mod tests {
     use crate::auth::{Source, Tokens, shelf::Shelf};
 
     fn review(value: Value) -> Object {
-        let Value::Object(map) = value else { panic!("an object was expected") };
+        let Value::Object(map) = value else {
+            panic!("an object was expected")
+        };
         Object::from_map(map).expect("good metadata")
     }
 
@@ -244,21 +348,30 @@ mod tests {
             {"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["x"]},
             {"verbs": ["create"], "apiGroups": ["apps"], "resources": ["deployments"]},
         ]);
-        Shelf::default().bound("r", "User ann", rules).bound_everywhere(
-            "info",
-            "Group all",
-            json!([{"verbs": ["get"], "nonResourceURLs": ["/healthz"]}]),
-        )
+        Shelf::default()
+            .bound("r", "User ann", rules)
+            .bound_everywhere(
+                "info",
+                "Group all",
+                json!([{"verbs": ["get"], "nonResourceURLs": ["/healthz"]}]),
+            )
     }
 
     fn ann() -> User {
-        User { name: "ann".into(), groups: vec!["all".into()], ..User::default() }
+        User {
+            name: "ann".into(),
+            groups: vec!["all".into()],
+            ..User::default()
+        }
     }
 
     fn said(kind: AccessReview<'_>, value: Value) -> String {
         match review_access(kind, review(value), &shelf()) {
             Ok(answer) => answer.body["status"].to_string(),
-            Err(error) => error.to_status()["message"].as_str().expect("text").to_owned(),
+            Err(error) => error.to_status()["message"]
+                .as_str()
+                .expect("text")
+                .to_owned(),
         }
     }
 
@@ -266,8 +379,20 @@ mod tests {
     fn access_review_answers_with_the_reason() {
         let on = |verb: &str| json!({"verb": verb, "resource": "deployments", "group": "apps", "namespace": "ns"});
         let yes = r#"{"allowed":true,"reason":"RBAC: allowed by RoleBinding \"r/ns\" of Role \"r\" to User \"ann\""}"#;
-        assert_eq!(said(AccessReview::Subject, json!({"spec": {"user": "ann", "resourceAttributes": on("create")}})), yes);
-        assert_eq!(said(AccessReview::Own(&ann()), json!({"spec": {"resourceAttributes": on("delete")}})), r#"{"allowed":false}"#);
+        assert_eq!(
+            said(
+                AccessReview::Subject,
+                json!({"spec": {"user": "ann", "resourceAttributes": on("create")}})
+            ),
+            yes
+        );
+        assert_eq!(
+            said(
+                AccessReview::Own(&ann()),
+                json!({"spec": {"resourceAttributes": on("delete")}})
+            ),
+            r#"{"allowed":false}"#
+        );
         let local = json!({"metadata": {"namespace": "ns"}, "spec": {"user": "ann", "resourceAttributes": on("create")}});
         assert_eq!(said(AccessReview::Local { namespace: "ns" }, local), yes);
         let path = json!({"spec": {"groups": ["all"], "nonResourceAttributes": {"path": "/healthz", "verb": "get"}}});
@@ -311,13 +436,21 @@ mod tests {
                 r#"spec.nonResourceAttributes: Invalid value: {"Path":"/","Verb":"get"}: disallowed on this kind of request"#,
             ),
         ] {
-            assert_eq!(said(kind, value), format!(r#".authorization.k8s.io "" is invalid: {want}"#));
+            assert_eq!(
+                said(kind, value),
+                format!(r#".authorization.k8s.io "" is invalid: {want}"#)
+            );
         }
     }
 
     #[test]
     fn rules_review_lists_the_rules_of_the_namespace() {
-        let answer = review_own_rules(&ann(), review(json!({"spec": {"namespace": "ns"}})), &shelf()).expect("rules");
+        let answer = review_own_rules(
+            &ann(),
+            review(json!({"spec": {"namespace": "ns"}})),
+            &shelf(),
+        )
+        .expect("rules");
         let want = json!({
             "resourceRules": [
                 {"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["x"]},
@@ -326,23 +459,53 @@ mod tests {
             "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/healthz"]}],
             "incomplete": false,
         });
-        assert_eq!((&answer.body["spec"], &answer.body["status"]), (&json!({}), &want));
-        assert_eq!(review_own_rules(&ann(), review(json!({})), &shelf()), Err(ApiError::BadRequest("no namespace on request".into())));
+        assert_eq!(
+            (&answer.body["spec"], &answer.body["status"]),
+            (&json!({}), &want)
+        );
+        assert_eq!(
+            review_own_rules(&ann(), review(json!({})), &shelf()),
+            Err(ApiError::BadRequest("no namespace on request".into()))
+        );
     }
 
     #[test]
     fn token_review_tells_good_from_bad() {
-        let authenticator = Authenticator::new("secret", Tokens::with_key(&Tokens::generate_key()).expect("a good key"));
+        let authenticator = Authenticator::new(
+            "secret",
+            Tokens::with_key(&Tokens::generate_key()).expect("a good key"),
+        );
         let now = Time::parse("2026-01-01T00:00:00Z").expect("a time");
-        let stored = shelf().with(Source::ServiceAccount, json!({"metadata": {"name": "default", "namespace": "ns", "uid": "u"}}));
+        let stored = shelf().with(
+            Source::ServiceAccount,
+            json!({"metadata": {"name": "default", "namespace": "ns", "uid": "u"}}),
+        );
         let status = |spec: Value| {
-            review_token(review(json!({ "spec": spec })), &authenticator, &stored, now).map(|answer| answer.body["status"].clone())
+            review_token(
+                review(json!({ "spec": spec })),
+                &authenticator,
+                &stored,
+                now,
+            )
+            .map(|answer| answer.body["status"].clone())
         };
         let good = status(json!({"token": "secret"})).expect("a review");
-        assert_eq!((&good["authenticated"], &good["user"]["username"]), (&json!(true), &json!("admin")));
-        assert_eq!(status(json!({"token": "nonsense"})), Ok(json!({"user": {}, "error": "invalid bearer token"})));
+        assert_eq!(
+            (&good["authenticated"], &good["user"]["username"]),
+            (&json!(true), &json!("admin"))
+        );
+        assert_eq!(
+            status(json!({"token": "nonsense"})),
+            Ok(json!({"user": {}, "error": "invalid bearer token"}))
+        );
         let required = "token is required for TokenReview in authentication";
-        assert_eq!(status(json!({})), Err(ApiError::BadRequest(required.into())));
-        assert_eq!(review_self(&ann(), review(json!({})), now).body["status"], json!({"userInfo": {"username": "ann", "groups": ["all"]}}));
+        assert_eq!(
+            status(json!({})),
+            Err(ApiError::BadRequest(required.into()))
+        );
+        assert_eq!(
+            review_self(&ann(), review(json!({})), now).body["status"],
+            json!({"userInfo": {"username": "ann", "groups": ["all"]}})
+        );
     }
 }

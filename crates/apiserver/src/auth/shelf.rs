@@ -20,9 +20,18 @@ impl Shelf {
 
     /// Puts or replaces an object.
     pub(crate) fn put(&mut self, source: Source, value: Value) {
-        let Value::Object(map) = value else { panic!("an object was expected") };
+        let Value::Object(map) = value else {
+            panic!("an object was expected")
+        };
         let object = Object::from_map(map).expect("good metadata");
-        self.0.insert((source, object.meta.namespace.clone(), object.meta.name.clone()), Arc::new(object));
+        self.0.insert(
+            (
+                source,
+                object.meta.namespace.clone(),
+                object.meta.name.clone(),
+            ),
+            Arc::new(object),
+        );
     }
 
     /// With a role in namespace `ns` and its binding of the same name to `subject`, written `User ann` or `ServiceAccount default`.
@@ -46,16 +55,23 @@ impl Shelf {
 
     /// Takes an object away.
     pub(crate) fn remove(&mut self, source: Source, namespace: &str, name: &str) {
-        self.0.remove(&(source, namespace.to_owned(), name.to_owned()));
+        self.0
+            .remove(&(source, namespace.to_owned(), name.to_owned()));
     }
 }
 
 impl Lookup for Shelf {
     fn get(&self, source: Source, namespace: &str, name: &str) -> Option<Arc<Object>> {
-        self.0.get(&(source, namespace.to_owned(), name.to_owned())).cloned()
+        self.0
+            .get(&(source, namespace.to_owned(), name.to_owned()))
+            .cloned()
     }
 
     fn list(&self, source: Source, namespace: &str) -> Vec<Arc<Object>> {
-        self.0.iter().filter(|((s, ns, _), _)| *s == source && ns == namespace).map(|(_, o)| o.clone()).collect()
+        self.0
+            .iter()
+            .filter(|((s, ns, _), _)| *s == source && ns == namespace)
+            .map(|(_, o)| o.clone())
+            .collect()
     }
 }

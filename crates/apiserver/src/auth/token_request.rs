@@ -41,7 +41,10 @@ pub(crate) struct TokenRequest<'a> {
 
 /// Says how long a token is to live where the request does not.
 pub(crate) fn default_token_request(body: &mut Object) {
-    let seconds = body.section("spec").entry("expirationSeconds").or_insert(Value::Null);
+    let seconds = body
+        .section("spec")
+        .entry("expirationSeconds")
+        .or_insert(Value::Null);
     if seconds.is_null() {
         *seconds = DEFAULT_SECONDS.into();
     }
@@ -57,28 +60,55 @@ pub(crate) fn issue_token(
     stored: &dyn Lookup,
     entropy: &Entropy,
 ) -> Result<Object, ApiError> {
-    let TokenRequest { namespace, account, mut body, now } = request;
+    let TokenRequest {
+        namespace,
+        account,
+        mut body,
+        now,
+    } = request;
     must_match(&body, namespace, account)?;
     let found = stored
         .get(Source::ServiceAccount, namespace, account)
-        .ok_or_else(|| ApiError::NotFound { resource: Source::ServiceAccount.group_resource(), name: account.to_owned() })?;
+        .ok_or_else(|| ApiError::NotFound {
+            resource: Source::ServiceAccount.group_resource(),
+            name: account.to_owned(),
+        })?;
     if !body.meta.uid.is_empty() && body.meta.uid != found.meta.uid {
         let (asked, actual) = (&body.meta.uid, &found.meta.uid);
-        let why = format!("the UID in the token request ({asked}) does not match the UID of the service account ({actual})");
-        return Err(ApiError::Conflict { what: GroupResource::new(GROUP, "TokenRequest"), name: account.to_owned(), why });
+        let why = format!(
+            "the UID in the token request ({asked}) does not match the UID of the service account ({actual})"
+        );
+        return Err(ApiError::Conflict {
+            what: GroupResource::new(GROUP, "TokenRequest"),
+            name: account.to_owned(),
+            why,
+        });
     }
     let spec = Spec::read(&body, authenticator.audiences());
     spec.check_bounds()?;
-    let mut binding = Binding { namespace: namespace.to_owned(), serviceaccount: Named::of(&found), ..Binding::default() };
+    let mut binding = Binding {
+        namespace: namespace.to_owned(),
+        serviceaccount: Named::of(&found),
+        ..Binding::default()
+    };
     if let Some(reference) = &spec.bound {
         bind(&mut binding, reference, stored)?;
     }
-    let extend =
-        binding.pod.is_some() && spec.seconds == PROJECTED_SECONDS && spec.audiences.iter().all(|a| authenticator.audiences().contains(a));
+    let extend = binding.pod.is_some()
+        && spec.seconds == PROJECTED_SECONDS
+        && spec
+            .audiences
+            .iter()
+            .all(|a| authenticator.audiences().contains(a));
     binding.warnafter = extend.then(|| now.as_second() + spec.seconds);
     let claims = Claims {
         aud: spec.audiences.clone(),
-        exp: now.as_second() + if extend { EXTENDED_SECONDS } else { spec.seconds },
+        exp: now.as_second()
+            + if extend {
+                EXTENDED_SECONDS
+            } else {
+                spec.seconds
+            },
         iat: now.as_second(),
         nbf: now.as_second(),
         iss: ISSUER.to_owned(),
@@ -91,18 +121,35 @@ pub(crate) fn issue_token(
     body.meta.namespace = namespace.to_owned();
     body.meta.uid.clone_from(&found.meta.uid);
     body.meta.creation_timestamp = Some(now);
-    body.body = Map::from_iter([("spec".to_owned(), spec.to_value()), ("status".to_owned(), status)]);
+    body.body = Map::from_iter([
+        ("spec".to_owned(), spec.to_value()),
+        ("status".to_owned(), status),
+    ]);
     Ok(body)
 }
 
 /// The body may repeat what the path says, but not contradict it.
 fn must_match(body: &Object, namespace: &str, account: &str) -> Result<(), ApiError> {
-    for (field, given, wanted, what) in
-        [("metadata.name", &body.meta.name, account, "name"), ("metadata.namespace", &body.meta.namespace, namespace, "namespace")]
-    {
+    for (field, given, wanted, what) in [
+        ("metadata.name", &body.meta.name, account, "name"),
+        (
+            "metadata.namespace",
+            &body.meta.namespace,
+            namespace,
+            "namespace",
+        ),
+    ] {
         if !given.is_empty() && given != wanted {
-            let error = FieldError::invalid(field, given, &format!("must match the service account {what} if specified"));
-            return ApiError::from_fields(GroupKind::new(GROUP, "TokenRequest"), account, vec![error]);
+            let error = FieldError::invalid(
+                field,
+                given,
+                &format!("must match the service account {what} if specified"),
+            );
+            return ApiError::from_fields(
+                GroupKind::new(GROUP, "TokenRequest"),
+                account,
+                vec![error],
+            );
         }
     }
     Ok(())
@@ -126,15 +173,42 @@ struct Spec {
 impl Spec {
     fn read(body: &Object, audiences: &[String]) -> Self {
         let asked = body.at("spec.audiences").and_then(Value::as_array);
-        let asked: Vec<String> = asked.into_iter().flatten().filter_map(|a| a.as_str().map(str::to_owned)).collect();
-        let bound = body.at("spec.boundObjectRef").filter(|r| r.is_object()).map(|value| {
-            let text = |key| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-            let (api_version, kind, name, uid) = (text("apiVersion"), text("kind"), text("name"), text("uid"));
-            Reference { value: value.clone(), api_version, kind, name, uid }
-        });
+        let asked: Vec<String> = asked
+            .into_iter()
+            .flatten()
+            .filter_map(|a| a.as_str().map(str::to_owned))
+            .collect();
+        let bound = body
+            .at("spec.boundObjectRef")
+            .filter(|r| r.is_object())
+            .map(|value| {
+                let text = |key| {
+                    value
+                        .get(key)
+                        .and_then(Value::as_str)
+                        .unwrap_or_default()
+                        .to_owned()
+                };
+                let (api_version, kind, name, uid) =
+                    (text("apiVersion"), text("kind"), text("name"), text("uid"));
+                Reference {
+                    value: value.clone(),
+                    api_version,
+                    kind,
+                    name,
+                    uid,
+                }
+            });
         Self {
-            audiences: if asked.is_empty() { audiences.to_vec() } else { asked },
-            seconds: body.at("spec.expirationSeconds").and_then(Value::as_i64).unwrap_or(DEFAULT_SECONDS),
+            audiences: if asked.is_empty() {
+                audiences.to_vec()
+            } else {
+                asked
+            },
+            seconds: body
+                .at("spec.expirationSeconds")
+                .and_then(Value::as_i64)
+                .unwrap_or(DEFAULT_SECONDS),
             bound,
         }
     }
@@ -147,7 +221,10 @@ impl Spec {
         if self.seconds > SECONDS_MAX {
             errors.push("may not specify a duration larger than 2^32 seconds");
         }
-        let errors = errors.into_iter().map(|why| FieldError::invalid("spec.expirationSeconds", self.seconds, why)).collect();
+        let errors = errors
+            .into_iter()
+            .map(|why| FieldError::invalid("spec.expirationSeconds", self.seconds, why))
+            .collect();
         ApiError::from_fields(GroupKind::new(GROUP, "TokenRequest"), "", errors)
     }
 
@@ -159,10 +236,19 @@ impl Spec {
 
 /// Finds the object a token is to be bound to and names it in the token.
 fn bind(binding: &mut Binding, reference: &Reference, stored: &dyn Lookup) -> Result<(), ApiError> {
-    let Reference { api_version, kind, name, uid, .. } = reference;
+    let Reference {
+        api_version,
+        kind,
+        name,
+        uid,
+        ..
+    } = reference;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let find = |source: Source, namespace: &str| -> Result<Arc<Object>, ApiError> {
-        let missing = || ApiError::NotFound { resource: source.group_resource(), name: name.clone() };
+        let missing = || ApiError::NotFound {
+            resource: source.group_resource(),
+            name: name.clone(),
+        };
         stored.get(source, namespace, name).ok_or_else(missing)
     };
     let (slot, found) = match (group, kind.as_str()) {
@@ -179,14 +265,25 @@ fn bind(binding: &mut Binding, reference: &Reference, stored: &dyn Lookup) -> Re
             (&mut binding.pod, pod)
         }
         ("", "Node") => (&mut binding.node, find(Source::Node, "")?),
-        ("", "Secret") => (&mut binding.secret, find(Source::Secret, &binding.namespace)?),
-        _ => return Err(ApiError::BadRequest(format!("cannot bind token to object of type {group}/{version}, Kind={kind}"))),
+        ("", "Secret") => (
+            &mut binding.secret,
+            find(Source::Secret, &binding.namespace)?,
+        ),
+        _ => {
+            return Err(ApiError::BadRequest(format!(
+                "cannot bind token to object of type {group}/{version}, Kind={kind}"
+            )));
+        }
     };
     if !uid.is_empty() && *uid != found.meta.uid {
         let why = format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
         );
-        return Err(ApiError::Conflict { what: GroupResource::new(group, kind), name: name.clone(), why });
+        return Err(ApiError::Conflict {
+            what: GroupResource::new(group, kind),
+            name: name.clone(),
+            why,
+        });
     }
     *slot = Some(Named::of(&found));
     Ok(())
@@ -195,8 +292,15 @@ fn bind(binding: &mut Binding, reference: &Reference, stored: &dyn Lookup) -> Re
 /// The node a pod is on: with its uid when there is such a node, by name alone otherwise.
 fn node_of(pod: &Object, stored: &dyn Lookup) -> Option<Named> {
     let name = pod.str_at("spec.nodeName");
-    let by_name = || Named { name: name.to_owned(), uid: String::new() };
-    (!name.is_empty()).then(|| stored.get(Source::Node, "", name).map_or_else(by_name, |node| Named::of(&node)))
+    let by_name = || Named {
+        name: name.to_owned(),
+        uid: String::new(),
+    };
+    (!name.is_empty()).then(|| {
+        stored
+            .get(Source::Node, "", name)
+            .map_or_else(by_name, |node| Named::of(&node))
+    })
 }
 
 #[cfg(test)]
@@ -212,7 +316,10 @@ mod tests {
             .with(Source::Secret, meta("s", "u-secret"))
             .with(Source::Pod, pod("p", "default"))
             .with(Source::Pod, pod("q", "other"))
-            .with(Source::Node, json!({"metadata": {"name": "n1", "uid": "u-node"}}))
+            .with(
+                Source::Node,
+                json!({"metadata": {"name": "n1", "uid": "u-node"}}),
+            )
     }
 
     fn now() -> Time {
@@ -220,28 +327,65 @@ mod tests {
     }
 
     fn authenticator() -> Authenticator {
-        Authenticator::new("secret", Tokens::with_key(&Tokens::generate_key()).expect("a good key"))
+        Authenticator::new(
+            "secret",
+            Tokens::with_key(&Tokens::generate_key()).expect("a good key"),
+        )
     }
 
-    fn issue(authenticator: &Authenticator, account: &str, body: Value) -> Result<Object, ApiError> {
-        let Value::Object(map) = body else { panic!("an object was expected") };
+    fn issue(
+        authenticator: &Authenticator,
+        account: &str,
+        body: Value,
+    ) -> Result<Object, ApiError> {
+        let Value::Object(map) = body else {
+            panic!("an object was expected")
+        };
         let body = Object::from_map(map).expect("good metadata");
-        issue_token(TokenRequest { namespace: "ns", account, body, now: now() }, authenticator, &shelf(), &Entropy::seeded(1))
+        issue_token(
+            TokenRequest {
+                namespace: "ns",
+                account,
+                body,
+                now: now(),
+            },
+            authenticator,
+            &shelf(),
+            &Entropy::seeded(1),
+        )
     }
 
     fn refused(account: &str, body: Value) -> String {
         let error = issue(&authenticator(), account, body).expect_err("refused");
-        format!("{} {}", error.code(), error.to_status()["message"].as_str().expect("text"))
+        format!(
+            "{} {}",
+            error.code(),
+            error.to_status()["message"].as_str().expect("text")
+        )
     }
 
     #[test]
     fn token_is_good_for_whom_it_was_issued() {
         let authenticator = authenticator();
         let answer = issue(&authenticator, "default", json!({"spec": {}})).expect("a token");
-        assert_eq!(answer.body["spec"], json!({"audiences": [ISSUER], "expirationSeconds": 3600, "boundObjectRef": null}));
-        assert_eq!(answer.str_at("status.expirationTimestamp"), "2026-01-01T01:00:00Z");
-        assert_eq!((answer.meta.name.as_str(), answer.meta.uid.as_str()), ("default", "u-sa"));
-        let verified = authenticator.user_of_token(answer.str_at("status.token"), &[ISSUER.to_owned()], &shelf(), now());
+        assert_eq!(
+            answer.body["spec"],
+            json!({"audiences": [ISSUER], "expirationSeconds": 3600, "boundObjectRef": null})
+        );
+        assert_eq!(
+            answer.str_at("status.expirationTimestamp"),
+            "2026-01-01T01:00:00Z"
+        );
+        assert_eq!(
+            (answer.meta.name.as_str(), answer.meta.uid.as_str()),
+            ("default", "u-sa")
+        );
+        let verified = authenticator.user_of_token(
+            answer.str_at("status.token"),
+            &[ISSUER.to_owned()],
+            &shelf(),
+            now(),
+        );
         let user = verified.expect("a good token").user;
         assert_eq!(user.name, "system:serviceaccount:ns:default");
         assert!(user.extra["authentication.kubernetes.io/credential-id"][0].starts_with("JTI="));
@@ -252,11 +396,30 @@ mod tests {
         let authenticator = authenticator();
         let bound = json!({"spec": {"expirationSeconds": 3607, "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p"}}});
         let answer = issue(&authenticator, "default", bound).expect("a token");
-        assert_eq!(answer.str_at("status.expirationTimestamp"), "2026-01-01T01:00:07Z");
+        assert_eq!(
+            answer.str_at("status.expirationTimestamp"),
+            "2026-01-01T01:00:07Z"
+        );
         let later = now().plus_seconds(EXTENDED_SECONDS);
-        let user = authenticator.user_of_token(answer.str_at("status.token"), &[ISSUER.to_owned()], &shelf(), later).expect("good").user;
-        for (key, want) in [("pod-name", "p"), ("pod-uid", "u-pod"), ("node-name", "n1"), ("node-uid", "u-node")] {
-            assert_eq!(user.extra[&format!("authentication.kubernetes.io/{key}")], [want]);
+        let user = authenticator
+            .user_of_token(
+                answer.str_at("status.token"),
+                &[ISSUER.to_owned()],
+                &shelf(),
+                later,
+            )
+            .expect("good")
+            .user;
+        for (key, want) in [
+            ("pod-name", "p"),
+            ("pod-uid", "u-pod"),
+            ("node-name", "n1"),
+            ("node-uid", "u-node"),
+        ] {
+            assert_eq!(
+                user.extra[&format!("authentication.kubernetes.io/{key}")],
+                [want]
+            );
         }
     }
 

@@ -8,7 +8,10 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use ring::{
     digest::{SHA256, digest},
     rand::SystemRandom,
-    signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey},
+    signature::{
+        ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _,
+        UnparsedPublicKey,
+    },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -20,8 +23,8 @@ use crate::{field::go_quote, object::Time};
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
 /// What stands before the 65 bytes of a P-256 point in a public key in DER.
 const P256_KEY_HEAD: [u8; 26] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01,
-    0x07, 0x03, 0x42, 0x00,
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
+    0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 
 #[derive(Serialize, Deserialize)]
@@ -57,8 +60,12 @@ pub(crate) struct Tokens {
 impl Tokens {
     /// A fresh signing key, in PKCS#8; keep it to have tokens outlive the server.
     pub(crate) fn generate_key() -> Vec<u8> {
-        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
-        document.expect("the operating system has randomness to give").as_ref().to_vec()
+        let document =
+            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
+        document
+            .expect("the operating system has randomness to give")
+            .as_ref()
+            .to_vec()
     }
 
     /// Signs with the key given.
@@ -66,7 +73,11 @@ impl Tokens {
     /// # Errors
     /// A key that is no P-256 key in PKCS#8.
     pub(crate) fn with_key(pkcs8: &[u8]) -> Result<Self, ring::error::KeyRejected> {
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8, &SystemRandom::new())?;
+        let key = EcdsaKeyPair::from_pkcs8(
+            &ECDSA_P256_SHA256_FIXED_SIGNING,
+            pkcs8,
+            &SystemRandom::new(),
+        )?;
         let der = [&P256_KEY_HEAD[..], key.public_key().as_ref()].concat();
         let key_id = BASE64.encode(digest(&SHA256, &der));
         Ok(Self { key, key_id })
@@ -74,9 +85,15 @@ impl Tokens {
 
     /// The compact token that carries `claims`.
     pub(crate) fn sign(&self, claims: &Claims) -> String {
-        let header = Header { alg: "ES256".into(), kid: self.key_id.clone() };
+        let header = Header {
+            alg: "ES256".into(),
+            kid: self.key_id.clone(),
+        };
         let signed = format!("{}.{}", encode(&header), encode(claims));
-        let signature = self.key.sign(&SystemRandom::new(), signed.as_bytes()).expect("signing fails only without randomness");
+        let signature = self
+            .key
+            .sign(&SystemRandom::new(), signed.as_bytes())
+            .expect("signing fails only without randomness");
         format!("{signed}.{}", BASE64.encode(signature))
     }
 
@@ -84,16 +101,40 @@ impl Tokens {
     ///
     /// # Errors
     /// A foreign token, or one that is wrong, out of date, for somebody else, or bound to what is gone.
-    pub(crate) fn verify(&self, token: &str, audiences: &[String], stored: &dyn Lookup, now: Time) -> Result<Verified, TokenFault> {
+    pub(crate) fn verify(
+        &self,
+        token: &str,
+        audiences: &[String],
+        stored: &dyn Lookup,
+        now: Time,
+    ) -> Result<Verified, TokenFault> {
         let claims = self.read(token)?;
-        let shared: Vec<String> = claims.aud.iter().filter(|a| audiences.contains(a)).cloned().collect();
+        let shared: Vec<String> = claims
+            .aud
+            .iter()
+            .filter(|a| audiences.contains(a))
+            .cloned()
+            .collect();
         if shared.is_empty() {
-            let quoted = |list: &[String]| list.iter().map(|a| go_quote(a)).collect::<Vec<_>>().join(" ");
+            let quoted = |list: &[String]| {
+                list.iter()
+                    .map(|a| go_quote(a))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            };
             let (held, wanted) = (quoted(&claims.aud), quoted(audiences));
-            return Err(TokenFault::Bad(format!("token audiences [{held}] is invalid for the target audiences [{wanted}]")));
+            return Err(TokenFault::Bad(format!(
+                "token audiences [{held}] is invalid for the target audiences [{wanted}]"
+            )));
         }
-        claims.confirm_time(now).and_then(|()| claims.binding.confirm(stored, now)).map_err(TokenFault::Bad)?;
-        Ok(Verified { user: claims.user(), audiences: shared })
+        claims
+            .confirm_time(now)
+            .and_then(|()| claims.binding.confirm(stored, now))
+            .map_err(TokenFault::Bad)?;
+        Ok(Verified {
+            user: claims.user(),
+            audiences: shared,
+        })
     }
 
     /// Claims whose issuer and signature are ours.
@@ -112,8 +153,13 @@ impl Tokens {
         let wrong = || TokenFault::Bad("go-jose/go-jose: error in cryptographic primitive".into());
         let signature = BASE64.decode(signature).map_err(|_| TokenFault::Foreign)?;
         let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref());
-        key.verify(signed.as_bytes(), &signature).map_err(|_| wrong())?;
-        if header.alg == "ES256" { Ok(claims) } else { Err(wrong()) }
+        key.verify(signed.as_bytes(), &signature)
+            .map_err(|_| wrong())?;
+        if header.alg == "ES256" {
+            Ok(claims)
+        } else {
+            Err(wrong())
+        }
     }
 
     /// The document at `/openid/v1/jwks` (`application/jwk-set+json`).
@@ -138,7 +184,9 @@ impl Tokens {
 
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tokens").field("key_id", &self.key_id).finish_non_exhaustive()
+        f.debug_struct("Tokens")
+            .field("key_id", &self.key_id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -162,7 +210,9 @@ mod tests {
     const NOW: i64 = 1_780_000_000;
 
     fn at(seconds: i64) -> Time {
-        Time::parse("1970-01-01T00:00:00Z").expect("a time").plus_seconds(seconds)
+        Time::parse("1970-01-01T00:00:00Z")
+            .expect("a time")
+            .plus_seconds(seconds)
     }
 
     fn tokens() -> Tokens {
@@ -170,7 +220,10 @@ mod tests {
     }
 
     fn claims() -> Claims {
-        let serviceaccount = Named { name: "default".into(), uid: "u1".into() };
+        let serviceaccount = Named {
+            name: "default".into(),
+            uid: "u1".into(),
+        };
         Claims {
             aud: vec![ISSUER.into()],
             exp: NOW + 600,
@@ -179,17 +232,29 @@ mod tests {
             iss: ISSUER.into(),
             jti: "j".into(),
             sub: "system:serviceaccount:ns:default".into(),
-            binding: Binding { namespace: "ns".into(), serviceaccount, ..Binding::default() },
+            binding: Binding {
+                namespace: "ns".into(),
+                serviceaccount,
+                ..Binding::default()
+            },
         }
     }
 
     fn shelf() -> Shelf {
-        Shelf::default().with(Source::ServiceAccount, json!({"metadata": {"name": "default", "namespace": "ns", "uid": "u1"}}))
+        Shelf::default().with(
+            Source::ServiceAccount,
+            json!({"metadata": {"name": "default", "namespace": "ns", "uid": "u1"}}),
+        )
     }
 
     fn verdict(claims: &Claims, stored: &Shelf, now: i64) -> String {
         let tokens = tokens();
-        match tokens.verify(&tokens.sign(claims), &[ISSUER.to_owned(), "vault".to_owned()], stored, at(now)) {
+        match tokens.verify(
+            &tokens.sign(claims),
+            &[ISSUER.to_owned(), "vault".to_owned()],
+            stored,
+            at(now),
+        ) {
             Ok(v) => format!("{} for {}", v.user.name, v.audiences.join(",")),
             Err(TokenFault::Foreign) => "foreign".into(),
             Err(TokenFault::Bad(why)) => why,
@@ -208,16 +273,44 @@ mod tests {
         ] {
             assert_eq!(verdict(&claims(), &shelf(), now), want, "{}", now - NOW);
         }
-        let other = Claims { aud: vec!["x".into()], ..claims() };
-        let wrong = format!("token audiences [\"x\"] is invalid for the target audiences [\"{ISSUER}\" \"vault\"]");
+        let other = Claims {
+            aud: vec!["x".into()],
+            ..claims()
+        };
+        let wrong = format!(
+            "token audiences [\"x\"] is invalid for the target audiences [\"{ISSUER}\" \"vault\"]"
+        );
         assert_eq!(verdict(&other, &shelf(), NOW), wrong);
-        assert_eq!(verdict(&Claims { iss: "https://elsewhere".into(), ..claims() }, &shelf(), NOW), "foreign");
+        assert_eq!(
+            verdict(
+                &Claims {
+                    iss: "https://elsewhere".into(),
+                    ..claims()
+                },
+                &shelf(),
+                NOW
+            ),
+            "foreign"
+        );
     }
 
     #[test]
     fn token_dies_with_what_it_is_bound_to() {
-        let named = |uid: &str| Some(Named { name: "x".into(), uid: uid.into() });
-        let bound = |secret, pod, node| Claims { binding: Binding { secret, pod, node, ..claims().binding }, ..claims() };
+        let named = |uid: &str| {
+            Some(Named {
+                name: "x".into(),
+                uid: uid.into(),
+            })
+        };
+        let bound = |secret, pod, node| Claims {
+            binding: Binding {
+                secret,
+                pod,
+                node,
+                ..claims().binding
+            },
+            ..claims()
+        };
         let with = |source, meta: Value| shelf().with(source, json!({ "metadata": meta }));
         let here = json!({"name": "x", "namespace": "ns", "uid": "u2"});
         let going = |seconds: i64| json!({"name": "x", "namespace": "ns", "uid": "u2", "deletionTimestamp": at(NOW - seconds)});
@@ -225,18 +318,45 @@ mod tests {
         let ok = "system:serviceaccount:ns:default for https://kubernetes.default.svc";
         let invalid = "service account token has been invalidated";
         let cases = [
-            (bound(named("u2"), None, None), with(Source::Secret, here.clone()), ok),
+            (
+                bound(named("u2"), None, None),
+                with(Source::Secret, here.clone()),
+                ok,
+            ),
             (bound(named("u2"), None, None), shelf(), invalid),
-            (bound(None, named("u2"), named("any")), with(Source::Pod, here.clone()), ok),
-            (bound(None, named("u2"), None), with(Source::Pod, going(60)), ok),
-            (bound(None, named("u2"), None), with(Source::Pod, going(61)), invalid),
-            (bound(None, named("u3"), None), with(Source::Pod, here), "pod UID (u2) does not match service account pod ref claim (u3)"),
+            (
+                bound(None, named("u2"), named("any")),
+                with(Source::Pod, here.clone()),
+                ok,
+            ),
+            (
+                bound(None, named("u2"), None),
+                with(Source::Pod, going(60)),
+                ok,
+            ),
+            (
+                bound(None, named("u2"), None),
+                with(Source::Pod, going(61)),
+                invalid,
+            ),
+            (
+                bound(None, named("u3"), None),
+                with(Source::Pod, here),
+                "pod UID (u2) does not match service account pod ref claim (u3)",
+            ),
             (bound(None, None, named("u2")), with(Source::Node, node), ok),
             (bound(None, None, named("u2")), shelf(), invalid),
-            (claims(), Shelf::default(), "serviceaccounts \"default\" not found"),
             (
                 claims(),
-                Shelf::default().with(Source::ServiceAccount, json!({"metadata": {"name": "default", "namespace": "ns", "uid": "new"}})),
+                Shelf::default(),
+                "serviceaccounts \"default\" not found",
+            ),
+            (
+                claims(),
+                Shelf::default().with(
+                    Source::ServiceAccount,
+                    json!({"metadata": {"name": "default", "namespace": "ns", "uid": "new"}}),
+                ),
                 "service account UID (new) does not match claim (u1)",
             ),
         ];
@@ -252,14 +372,25 @@ mod tests {
         let verify = |token: &str| ours.verify(token, &audiences, &shelf(), at(NOW));
         let good = ours.sign(&claims());
         assert!(verify(&good).is_ok());
-        assert_eq!(verify(&other.sign(&claims())), Err(TokenFault::Bad("invalid signature, no keys found".into())));
+        assert_eq!(
+            verify(&other.sign(&claims())),
+            Err(TokenFault::Bad("invalid signature, no keys found".into()))
+        );
         let parts: Vec<&str> = good.split('.').collect();
-        let payload = encode(&Claims { sub: "system:admin".into(), ..claims() });
+        let payload = encode(&Claims {
+            sub: "system:admin".into(),
+            ..claims()
+        });
         let none = encode(&json!({"alg": "none"}));
-        for forged in
-            [format!("{}.{payload}.{}", parts[0], parts[2]), format!("{none}.{}.", parts[1]), format!("{none}.{}.{}", parts[1], parts[2])]
-        {
-            assert!(matches!(verify(&forged), Err(TokenFault::Bad(_))), "{forged}");
+        for forged in [
+            format!("{}.{payload}.{}", parts[0], parts[2]),
+            format!("{none}.{}.", parts[1]),
+            format!("{none}.{}.{}", parts[1], parts[2]),
+        ] {
+            assert!(
+                matches!(verify(&forged), Err(TokenFault::Bad(_))),
+                "{forged}"
+            );
         }
         for foreign in ["", "a", "a.b", "a.b.c", "eyJhbGciOiJSUzI1NiJ9.e30.c2ln"] {
             assert_eq!(verify(foreign), Err(TokenFault::Foreign), "{foreign}");
@@ -270,12 +401,23 @@ mod tests {
     fn published_key_verifies_tokens() {
         let tokens = tokens();
         let set = tokens.key_set();
-        let part = |name: &str| BASE64.decode(set["keys"][0][name].as_str().expect("text")).expect("base64");
+        let part = |name: &str| {
+            BASE64
+                .decode(set["keys"][0][name].as_str().expect("text"))
+                .expect("base64")
+        };
         let point = [vec![4], part("x"), part("y")].concat();
         let token = tokens.sign(&claims());
         let (signed, signature) = token.rsplit_once('.').expect("three parts");
         let signature = BASE64.decode(signature).expect("base64");
-        assert!(UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(signed.as_bytes(), &signature).is_ok());
-        assert_eq!(tokens.discovery("127.0.0.1:6443")["jwks_uri"], "https://127.0.0.1:6443/openid/v1/jwks");
+        assert!(
+            UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point)
+                .verify(signed.as_bytes(), &signature)
+                .is_ok()
+        );
+        assert_eq!(
+            tokens.discovery("127.0.0.1:6443")["jwks_uri"],
+            "https://127.0.0.1:6443/openid/v1/jwks"
+        );
     }
 }

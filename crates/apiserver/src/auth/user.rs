@@ -36,7 +36,11 @@ pub(crate) struct User {
 impl User {
     /// The user of requests without credentials.
     pub(crate) fn anonymous() -> Self {
-        Self { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..Self::default() }
+        Self {
+            name: ANONYMOUS.into(),
+            groups: vec![UNAUTHENTICATED.into()],
+            ..Self::default()
+        }
     }
 
     /// A service account, in the groups all service accounts are in.
@@ -64,7 +68,11 @@ impl User {
 
     /// The same user, counted as authenticated unless known to be anonymous.
     pub(crate) fn authenticated(self) -> Self {
-        if self.is_in(UNAUTHENTICATED) { self } else { self.joined(AUTHENTICATED) }
+        if self.is_in(UNAUTHENTICATED) {
+            self
+        } else {
+            self.joined(AUTHENTICATED)
+        }
     }
 
     /// The `UserInfo` of a review.
@@ -92,18 +100,23 @@ pub(crate) fn service_account_name(namespace: &str, name: &str) -> String {
 
 /// The groups of every service account of a namespace.
 pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
-    vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]
+    vec![
+        "system:serviceaccounts".into(),
+        format!("system:serviceaccounts:{namespace}"),
+    ]
 }
 
 /// Namespace and name when the user name is that of a service account.
 pub(crate) fn as_service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
-    (names::dns_label(namespace).is_empty() && names::dns_subdomain(name).is_empty()).then_some((namespace, name))
+    (names::dns_label(namespace).is_empty() && names::dns_subdomain(name).is_empty())
+        .then_some((namespace, name))
 }
 
 /// The node's name when the user name is that of a node.
 pub(crate) fn as_node(user: &str) -> Option<&str> {
-    user.strip_prefix(NODE_PREFIX).filter(|name| names::dns_subdomain(name).is_empty())
+    user.strip_prefix(NODE_PREFIX)
+        .filter(|name| names::dns_subdomain(name).is_empty())
 }
 
 #[cfg(test)]
@@ -112,19 +125,35 @@ mod tests {
 
     #[test]
     fn user_names_are_taken_apart() {
-        assert_eq!(as_service_account("system:serviceaccount:ns:a.b"), Some(("ns", "a.b")));
-        for other in
-            ["ann", "system:serviceaccount:ns", "system:serviceaccount:a.b:c", "system:serviceaccount:ns:a:b", "system:serviceaccount::"]
-        {
+        assert_eq!(
+            as_service_account("system:serviceaccount:ns:a.b"),
+            Some(("ns", "a.b"))
+        );
+        for other in [
+            "ann",
+            "system:serviceaccount:ns",
+            "system:serviceaccount:a.b:c",
+            "system:serviceaccount:ns:a:b",
+            "system:serviceaccount::",
+        ] {
             assert_eq!(as_service_account(other), None, "{other}");
         }
-        assert_eq!((as_node("system:node:n1"), as_node("system:node:N1"), as_node("n1")), (Some("n1"), None, None));
+        assert_eq!(
+            (
+                as_node("system:node:n1"),
+                as_node("system:node:N1"),
+                as_node("n1")
+            ),
+            (Some("n1"), None, None)
+        );
     }
 
     #[test]
     fn user_info_leaves_out_what_is_empty() {
         assert_eq!(User::default().to_value(), json!({}));
-        let user = User::service_account("ns", "default", "u").authenticated().authenticated();
+        let user = User::service_account("ns", "default", "u")
+            .authenticated()
+            .authenticated();
         assert_eq!(
             user.to_value(),
             json!({"username": "system:serviceaccount:ns:default", "uid": "u",

@@ -41,8 +41,13 @@ const IDENTITY_BYTES: usize = 13;
 /// The four every cluster has.
 pub(super) fn namespaces() -> Vec<Object> {
     let namespace = |name: &str| {
-        object("v1", "Namespace", name, json!({"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}))
-            .labelled("kubernetes.io/metadata.name", name)
+        object(
+            "v1",
+            "Namespace",
+            name,
+            json!({"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}),
+        )
+        .labelled("kubernetes.io/metadata.name", name)
     };
     NAMESPACES.into_iter().map(namespace).collect()
 }
@@ -77,8 +82,13 @@ pub(super) fn api_services(now: Time) -> Vec<Object> {
             "message": "Local APIServices are always available",
         });
         let body = json!({"spec": spec, "status": {"conditions": [available]}});
-        object("apiregistration.k8s.io/v1", "APIService", &format!("{version}.{group}"), body)
-            .labelled("kube-aggregator.kubernetes.io/automanaged", "onstart")
+        object(
+            "apiregistration.k8s.io/v1",
+            "APIService",
+            &format!("{version}.{group}"),
+            body,
+        )
+        .labelled("kube-aggregator.kubernetes.io/automanaged", "onstart")
     };
     API_SERVICES.into_iter().map(service).collect()
 }
@@ -94,19 +104,36 @@ pub(super) fn networking(params: &Params<'_>) -> Vec<Object> {
     let parent = json!({"spec": {"parentRef": {"resource": "services", "namespace": "default", "name": "kubernetes"}}});
     let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
     let endpoints = json!({"subsets": [{"addresses": [{"ip": address}], "ports": ports}]});
-    let family = if params.address.is_ipv4() { "IPv4" } else { "IPv6" };
+    let family = if params.address.is_ipv4() {
+        "IPv4"
+    } else {
+        "IPv6"
+    };
     let endpoint = json!({"addresses": [address], "conditions": {"ready": true}});
     let slice = json!({"addressType": family, "endpoints": [endpoint], "ports": ports});
     vec![
         object("networking.k8s.io/v1", "ServiceCIDR", "kubernetes", range),
-        object("networking.k8s.io/v1", "IPAddress", SERVER_SERVICE_IP, parent)
-            .labelled("ipaddress.kubernetes.io/ip-family", "IPv4")
-            .labelled("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io"),
-        object("v1", "Service", "default/kubernetes", service(port)).labelled("component", "apiserver").labelled("provider", "kubernetes"),
-        object("v1", "Endpoints", "default/kubernetes", endpoints).labelled("endpointslice.kubernetes.io/skip-mirror", "true"),
-        object("discovery.k8s.io/v1", "EndpointSlice", "default/kubernetes", slice)
-            .labelled("kubernetes.io/service-name", "kubernetes")
-            .first_generation(),
+        object(
+            "networking.k8s.io/v1",
+            "IPAddress",
+            SERVER_SERVICE_IP,
+            parent,
+        )
+        .labelled("ipaddress.kubernetes.io/ip-family", "IPv4")
+        .labelled("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io"),
+        object("v1", "Service", "default/kubernetes", service(port))
+            .labelled("component", "apiserver")
+            .labelled("provider", "kubernetes"),
+        object("v1", "Endpoints", "default/kubernetes", endpoints)
+            .labelled("endpointslice.kubernetes.io/skip-mirror", "true"),
+        object(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            "default/kubernetes",
+            slice,
+        )
+        .labelled("kubernetes.io/service-name", "kubernetes")
+        .first_generation(),
     ]
 }
 
@@ -126,15 +153,35 @@ pub(super) fn settings(params: &Params<'_>) -> Vec<Object> {
     let now = params.now.to_string();
     let (day, time) = (now.get(..10).unwrap_or_default(), now.trim_end_matches('Z'));
     let print = digest(&SHA256, params.hostname.as_bytes());
-    let identity: String = print.as_ref().iter().take(IDENTITY_BYTES).map(|b| format!("{b:02x}")).collect();
+    let identity: String = print
+        .as_ref()
+        .iter()
+        .take(IDENTITY_BYTES)
+        .map(|b| format!("{b:02x}"))
+        .collect();
     let identity = format!("apiserver-{identity}");
     let holder = format!("{identity}_{}", params.entropy.uid());
     let lease = json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": format!("{time}.000000Z")}});
     vec![
-        object("v1", "ConfigMap", "kube-system/extension-apiserver-authentication", json!({"data": {"client-ca-file": params.ca_pem}})),
-        object("v1", "ConfigMap", "kube-system/kube-apiserver-legacy-service-account-token-tracking", json!({"data": {"since": day}})),
-        object("coordination.k8s.io/v1", "Lease", &format!("kube-system/{identity}"), lease)
-            .labelled("apiserver.kubernetes.io/identity", "kube-apiserver")
-            .labelled("kubernetes.io/hostname", params.hostname),
+        object(
+            "v1",
+            "ConfigMap",
+            "kube-system/extension-apiserver-authentication",
+            json!({"data": {"client-ca-file": params.ca_pem}}),
+        ),
+        object(
+            "v1",
+            "ConfigMap",
+            "kube-system/kube-apiserver-legacy-service-account-token-tracking",
+            json!({"data": {"since": day}}),
+        ),
+        object(
+            "coordination.k8s.io/v1",
+            "Lease",
+            &format!("kube-system/{identity}"),
+            lease,
+        )
+        .labelled("apiserver.kubernetes.io/identity", "kube-apiserver")
+        .labelled("kubernetes.io/hostname", params.hostname),
     ]
 }

@@ -34,12 +34,26 @@ enum Matches {
 }
 
 /// A flow schema: name, level, precedence, what tells flows apart, whom it is for, what it matches.
-struct Schema(&'static str, &'static str, u32, &'static str, &'static str, Matches);
+struct Schema(
+    &'static str,
+    &'static str,
+    u32,
+    &'static str,
+    &'static str,
+    Matches,
+);
 
 const EVERYBODY: &str = "group system:unauthenticated, group system:authenticated";
 
 const SCHEMAS: [Schema; 11] = [
-    Schema("exempt", "exempt", 1, "", "group system:masters", Matches::Everything),
+    Schema(
+        "exempt",
+        "exempt",
+        1,
+        "",
+        "group system:masters",
+        Matches::Everything,
+    ),
     Schema("probes", "exempt", 2, "", EVERYBODY, Matches::Probes),
     Schema(
         "system-leader-election",
@@ -55,29 +69,92 @@ const SCHEMAS: [Schema; 11] = [
         400,
         "ByUser",
         "group system:nodes",
-        Matches::Resources(&[("*", "", "nodes nodes/status", true), ("*", "coordination.k8s.io", "leases", false)]),
+        Matches::Resources(&[
+            ("*", "", "nodes nodes/status", true),
+            ("*", "coordination.k8s.io", "leases", false),
+        ]),
     ),
-    Schema("system-nodes", "system", 500, "ByUser", "group system:nodes", Matches::Everything),
-    Schema("kube-controller-manager", "workload-high", 800, "ByNamespace", "user system:kube-controller-manager", Matches::Everything),
-    Schema("kube-scheduler", "workload-high", 800, "ByNamespace", "user system:kube-scheduler", Matches::Everything),
-    Schema("kube-system-service-accounts", "workload-high", 900, "ByNamespace", "account kube-system/*", Matches::Everything),
-    Schema("service-accounts", "workload-low", 9000, "ByUser", "group system:serviceaccounts", Matches::Everything),
-    Schema("global-default", "global-default", 9900, "ByUser", EVERYBODY, Matches::Everything),
-    Schema("catch-all", "catch-all", 10_000, "ByUser", EVERYBODY, Matches::Everything),
+    Schema(
+        "system-nodes",
+        "system",
+        500,
+        "ByUser",
+        "group system:nodes",
+        Matches::Everything,
+    ),
+    Schema(
+        "kube-controller-manager",
+        "workload-high",
+        800,
+        "ByNamespace",
+        "user system:kube-controller-manager",
+        Matches::Everything,
+    ),
+    Schema(
+        "kube-scheduler",
+        "workload-high",
+        800,
+        "ByNamespace",
+        "user system:kube-scheduler",
+        Matches::Everything,
+    ),
+    Schema(
+        "kube-system-service-accounts",
+        "workload-high",
+        900,
+        "ByNamespace",
+        "account kube-system/*",
+        Matches::Everything,
+    ),
+    Schema(
+        "service-accounts",
+        "workload-low",
+        9000,
+        "ByUser",
+        "group system:serviceaccounts",
+        Matches::Everything,
+    ),
+    Schema(
+        "global-default",
+        "global-default",
+        9900,
+        "ByUser",
+        EVERYBODY,
+        Matches::Everything,
+    ),
+    Schema(
+        "catch-all",
+        "catch-all",
+        10_000,
+        "ByUser",
+        EVERYBODY,
+        Matches::Everything,
+    ),
 ];
 
 /// The levels, then the schemas that refer to them.
 pub(super) fn objects(now: Time) -> Vec<Object> {
-    let exempt = json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}});
+    let exempt =
+        json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}});
     let levels = LEVELS.iter().map(|level| (level.0, limited(level)));
     let levels = std::iter::once(("exempt", exempt))
         .chain(levels)
-        .map(|(name, spec)| object(API_VERSION, "PriorityLevelConfiguration", name, json!({"spec": spec, "status": {}})));
+        .map(|(name, spec)| {
+            object(
+                API_VERSION,
+                "PriorityLevelConfiguration",
+                name,
+                json!({"spec": spec, "status": {}}),
+            )
+        });
     let schemas = SCHEMAS.iter().map(|schema| {
         let body = json!({"spec": spec(schema), "status": {"conditions": [exists(schema.1, now)]}});
         object(API_VERSION, "FlowSchema", schema.0, body)
     });
-    levels.chain(schemas).map(|o| o.annotated(AUTO_UPDATE, "true").first_generation()).collect()
+    levels
+        .chain(schemas)
+        .map(|o| o.annotated(AUTO_UPDATE, "true").first_generation())
+        .collect()
 }
 
 fn limited(&Level(_, shares, lends, queues): &Level) -> Value {
@@ -92,7 +169,12 @@ fn limited(&Level(_, shares, lends, queues): &Level) -> Value {
 
 fn spec(Schema(_, level, precedence, distinguisher, subjects, matches): &Schema) -> Value {
     let words = |text: &'static str| text.split(' ').collect::<Vec<_>>();
-    let resources = |(verbs, group, resources, cluster): &(&'static str, &str, &'static str, bool)| {
+    let resources = |(verbs, group, resources, cluster): &(
+        &'static str,
+        &str,
+        &'static str,
+        bool,
+    )| {
         let mut rule = json!({"verbs": words(verbs), "apiGroups": [group], "resources": words(resources), "namespaces": ["*"]});
         if *cluster {
             rule["clusterScope"] = true.into();
@@ -100,7 +182,10 @@ fn spec(Schema(_, level, precedence, distinguisher, subjects, matches): &Schema)
         rule
     };
     let paths = |verbs: &'static str, urls: &'static str| json!([{"verbs": words(verbs), "nonResourceURLs": words(urls)}]);
-    let mut rule = Map::from_iter([("subjects".to_owned(), subjects.split(", ").map(subject).collect::<Value>())]);
+    let mut rule = Map::from_iter([(
+        "subjects".to_owned(),
+        subjects.split(", ").map(subject).collect::<Value>(),
+    )]);
     let mut matching = |key: &str, value: Value| rule.insert(key.to_owned(), value);
     match matches {
         Matches::Everything => {

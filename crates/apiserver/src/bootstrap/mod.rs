@@ -55,12 +55,21 @@ pub(crate) fn objects(params: &Params<'_>) -> Vec<Object> {
 /// An object of its kind; `place` is `name` or `namespace/name`.
 fn object(api_version: &str, kind: &str, place: &str, body: Value) -> Object {
     let (namespace, name) = place.split_once('/').unwrap_or(("", place));
-    let meta = ObjectMeta { name: name.to_owned(), namespace: namespace.to_owned(), ..ObjectMeta::default() };
+    let meta = ObjectMeta {
+        name: name.to_owned(),
+        namespace: namespace.to_owned(),
+        ..ObjectMeta::default()
+    };
     let body = match body {
         Value::Object(map) => map,
         _ => Map::new(),
     };
-    Object { api_version: api_version.to_owned(), kind: kind.to_owned(), meta, body }
+    Object {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        meta,
+        body,
+    }
 }
 
 /// The steps by which the tables of this module finish their objects.
@@ -71,7 +80,9 @@ impl Object {
     }
 
     fn annotated(mut self, key: &str, value: &str) -> Self {
-        self.meta.annotations.insert(key.to_owned(), value.to_owned());
+        self.meta
+            .annotations
+            .insert(key.to_owned(), value.to_owned());
         self
     }
 
@@ -93,12 +104,21 @@ mod tests {
     fn fresh() -> Vec<Object> {
         let now = Time::parse("2026-01-02T03:04:05Z").expect("a time");
         let entropy = Entropy::seeded(1);
-        objects(&Params { ca_pem: "CA", address: [192, 0, 2, 7].into(), port: 6443, hostname: "box", now, entropy: &entropy })
+        objects(&Params {
+            ca_pem: "CA",
+            address: [192, 0, 2, 7].into(),
+            port: 6443,
+            hostname: "box",
+            now,
+            entropy: &entropy,
+        })
     }
 
     fn find(objects: &[Object], kind: &str, place: &str) -> Value {
         let (namespace, name) = place.split_once('/').unwrap_or(("", place));
-        let found = objects.iter().find(|o| o.kind == kind && o.meta.name == name && o.meta.namespace == namespace);
+        let found = objects
+            .iter()
+            .find(|o| o.kind == kind && o.meta.name == name && o.meta.namespace == namespace);
         found.unwrap_or_else(|| panic!("{kind} {place}")).to_value()
     }
 
@@ -108,7 +128,10 @@ mod tests {
         for object in fresh() {
             *counts.entry(object.kind).or_default() += 1;
         }
-        let counts: Vec<String> = counts.into_iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+        let counts: Vec<String> = counts
+            .into_iter()
+            .map(|(kind, n)| format!("{kind} {n}"))
+            .collect();
         assert_eq!(
             counts.join(", "),
             "APIService 21, ClusterRole 69, ClusterRoleBinding 50, ConfigMap 2, EndpointSlice 1, Endpoints 1, FlowSchema 11, IPAddress 1, \
@@ -118,14 +141,32 @@ mod tests {
 
     #[test]
     fn every_object_is_named_once_and_placed() {
-        let (mut places, mut uids, mut namespaces) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::from([String::new()]));
+        let (mut places, mut uids, mut namespaces) = (
+            BTreeSet::new(),
+            BTreeSet::new(),
+            BTreeSet::from([String::new()]),
+        );
         for object in fresh() {
             if object.kind == "Namespace" {
                 namespaces.insert(object.meta.name.clone());
             }
-            assert!(namespaces.contains(&object.meta.namespace), "{}", object.meta.name);
-            assert!(object.meta.creation_timestamp.is_some() && uids.insert(object.meta.uid.clone()));
-            assert!(places.insert((object.kind.clone(), object.meta.namespace.clone(), object.meta.name.clone())), "{}", object.meta.name);
+            assert!(
+                namespaces.contains(&object.meta.namespace),
+                "{}",
+                object.meta.name
+            );
+            assert!(
+                object.meta.creation_timestamp.is_some() && uids.insert(object.meta.uid.clone())
+            );
+            assert!(
+                places.insert((
+                    object.kind.clone(),
+                    object.meta.namespace.clone(),
+                    object.meta.name.clone()
+                )),
+                "{}",
+                object.meta.name
+            );
         }
     }
 
@@ -133,12 +174,25 @@ mod tests {
     fn bindings_refer_to_roles_that_exist() {
         let objects = fresh();
         for binding in objects.iter().filter(|o| o.kind.ends_with("RoleBinding")) {
-            let (kind, name) = (binding.str_at("roleRef.kind"), binding.str_at("roleRef.name"));
-            let role = objects.iter().find(|o| o.kind == kind && o.meta.name == name && o.meta.namespace == binding.meta.namespace);
-            assert!(role.is_some(), "{} refers to {kind} {name}", binding.meta.name);
+            let (kind, name) = (
+                binding.str_at("roleRef.kind"),
+                binding.str_at("roleRef.name"),
+            );
+            let role = objects.iter().find(|o| {
+                o.kind == kind && o.meta.name == name && o.meta.namespace == binding.meta.namespace
+            });
+            assert!(
+                role.is_some(),
+                "{} refers to {kind} {name}",
+                binding.meta.name
+            );
         }
         for schema in objects.iter().filter(|o| o.kind == "FlowSchema") {
-            find(&objects, "PriorityLevelConfiguration", schema.str_at("spec.priorityLevelConfiguration.name"));
+            find(
+                &objects,
+                "PriorityLevelConfiguration",
+                schema.str_at("spec.priorityLevelConfiguration.name"),
+            );
         }
     }
 
@@ -150,12 +204,25 @@ mod tests {
             admin["rules"],
             json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]}])
         );
-        assert_eq!(admin["metadata"]["labels"], json!({"kubernetes.io/bootstrapping": "rbac-defaults"}));
-        assert_eq!(admin["metadata"]["annotations"], json!({"rbac.authorization.kubernetes.io/autoupdate": "true"}));
+        assert_eq!(
+            admin["metadata"]["labels"],
+            json!({"kubernetes.io/bootstrapping": "rbac-defaults"})
+        );
+        assert_eq!(
+            admin["metadata"]["annotations"],
+            json!({"rbac.authorization.kubernetes.io/autoupdate": "true"})
+        );
         let view = find(&objects, "ClusterRole", "view");
-        let selector = json!({"matchLabels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}});
-        assert_eq!((&view["rules"], &view["aggregationRule"]), (&Value::Null, &json!({"clusterRoleSelectors": [selector]})));
-        assert_eq!(view["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"], "true");
+        let selector =
+            json!({"matchLabels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}});
+        assert_eq!(
+            (&view["rules"], &view["aggregationRule"]),
+            (&Value::Null, &json!({"clusterRoleSelectors": [selector]}))
+        );
+        assert_eq!(
+            view["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"],
+            "true"
+        );
         assert_eq!(
             find(&objects, "ClusterRole", "system:basic-user")["rules"],
             json!([
@@ -165,7 +232,11 @@ mod tests {
             ])
         );
         assert_eq!(
-            find(&objects, "Role", "kube-public/system:controller:bootstrap-signer")["rules"][1],
+            find(
+                &objects,
+                "Role",
+                "kube-public/system:controller:bootstrap-signer"
+            )["rules"][1],
             json!({"verbs": ["update"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["cluster-info"]})
         );
         assert_eq!(
@@ -190,8 +261,15 @@ mod tests {
             json!([{"kind": "ServiceAccount", "name": "ttl-controller", "namespace": "kube-system"}])
         );
         assert_eq!(subjects("ClusterRoleBinding", "system:node"), Value::Null);
-        let reader = find(&objects, "RoleBinding", "kube-system/system::extension-apiserver-authentication-reader");
-        assert_eq!(reader["roleRef"]["name"], "extension-apiserver-authentication-reader");
+        let reader = find(
+            &objects,
+            "RoleBinding",
+            "kube-system/system::extension-apiserver-authentication-reader",
+        );
+        assert_eq!(
+            reader["roleRef"]["name"],
+            "extension-apiserver-authentication-reader"
+        );
         assert_eq!(reader["subjects"].as_array().map(Vec::len), Some(2));
     }
 
@@ -199,11 +277,24 @@ mod tests {
     fn server_is_reachable_as_a_service() {
         let objects = fresh();
         let service = find(&objects, "Service", "default/kubernetes");
-        assert_eq!(service["spec"]["ports"], json!([{"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}]));
+        assert_eq!(
+            service["spec"]["ports"],
+            json!([{"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}])
+        );
         let endpoints = find(&objects, "Endpoints", "default/kubernetes");
-        assert_eq!(endpoints["subsets"][0]["addresses"], json!([{"ip": "192.0.2.7"}]));
-        assert_eq!(find(&objects, "EndpointSlice", "default/kubernetes")["addressType"], "IPv4");
-        let tracking = find(&objects, "ConfigMap", "kube-system/kube-apiserver-legacy-service-account-token-tracking");
+        assert_eq!(
+            endpoints["subsets"][0]["addresses"],
+            json!([{"ip": "192.0.2.7"}])
+        );
+        assert_eq!(
+            find(&objects, "EndpointSlice", "default/kubernetes")["addressType"],
+            "IPv4"
+        );
+        let tracking = find(
+            &objects,
+            "ConfigMap",
+            "kube-system/kube-apiserver-legacy-service-account-token-tracking",
+        );
         assert_eq!(tracking["data"], json!({"since": "2026-01-02"}));
     }
 
@@ -221,7 +312,9 @@ mod tests {
                 ]}],
             })
         );
-        let level = find(&objects, "PriorityLevelConfiguration", "leader-election")["spec"]["limited"].clone();
+        let level =
+            find(&objects, "PriorityLevelConfiguration", "leader-election")["spec"]["limited"]
+                .clone();
         assert_eq!(
             level,
             json!({"nominalConcurrencyShares": 10, "lendablePercent": 0,

@@ -24,7 +24,10 @@ pub(super) fn objects() -> Vec<Object> {
     let (mut roles, mut bindings): (Vec<Object>, Vec<Object>) = (Vec::new(), Vec::new());
     for line in TABLE.lines() {
         if let Some(text) = line.strip_prefix("  ") {
-            let rules = roles.last_mut().and_then(|role| role.body.get_mut("rules")).expect(UNREADABLE);
+            let rules = roles
+                .last_mut()
+                .and_then(|role| role.body.get_mut("rules"))
+                .expect(UNREADABLE);
             match rules {
                 Value::Array(list) => list.push(rule(text)),
                 empty => *empty = json!([rule(text)]),
@@ -49,17 +52,25 @@ pub(super) fn objects() -> Vec<Object> {
 
 /// Cluster-wide ones and those of a namespace.
 fn apart(objects: Vec<Object>) -> (Vec<Object>, Vec<Object>) {
-    objects.into_iter().partition(|o| o.meta.namespace.is_empty())
+    objects
+        .into_iter()
+        .partition(|o| o.meta.namespace.is_empty())
 }
 
 fn marked(object: Object) -> Object {
-    object.labelled("kubernetes.io/bootstrapping", "rbac-defaults").annotated("rbac.authorization.kubernetes.io/autoupdate", "true")
+    object
+        .labelled("kubernetes.io/bootstrapping", "rbac-defaults")
+        .annotated("rbac.authorization.kubernetes.io/autoupdate", "true")
 }
 
 fn role(text: &str) -> Object {
     let mut words = text.split(' ');
     let place = words.next().expect(UNREADABLE);
-    let kind = if place.contains('/') { "Role" } else { "ClusterRole" };
+    let kind = if place.contains('/') {
+        "Role"
+    } else {
+        "ClusterRole"
+    };
     let mut role = marked(object(API_VERSION, kind, place, json!({"rules": null})));
     let label = |aggregate: &str| format!("rbac.authorization.k8s.io/aggregate-to-{aggregate}");
     for word in words {
@@ -67,7 +78,10 @@ fn role(text: &str) -> Object {
             ("+", aggregate) => role = role.labelled(&label(aggregate), "true"),
             (_, aggregate) => {
                 let labels = Map::from_iter([(label(aggregate), "true".into())]);
-                role.body.insert("aggregationRule".into(), json!({"clusterRoleSelectors": [{"matchLabels": labels}]}));
+                role.body.insert(
+                    "aggregationRule".into(),
+                    json!({"clusterRoleSelectors": [{"matchLabels": labels}]}),
+                );
             }
         }
     }
@@ -81,7 +95,10 @@ fn rule(text: &str) -> Value {
     let mut parts = text.split(" : ");
     let mut next = || parts.next().expect(UNREADABLE);
     let (verbs, groups, resources) = (verb_list(next()), next(), list(next()));
-    let groups: Vec<&str> = groups.split(' ').map(|group| if group == "core" { "" } else { group }).collect();
+    let groups: Vec<&str> = groups
+        .split(' ')
+        .map(|group| if group == "core" { "" } else { group })
+        .collect();
     let mut rule = json!({"verbs": verbs, "apiGroups": groups, "resources": resources});
     if let Some(names) = parts.next() {
         rule["resourceNames"] = json!(list(names));
@@ -105,13 +122,24 @@ fn verb_list(text: &str) -> Vec<&str> {
 fn binding(text: &str) -> Object {
     let (head, subjects) = text.split_once(" -> ").unwrap_or((text, ""));
     let (place, role) = head.split_once(" = ").unwrap_or((head, ""));
-    let (kind, role_kind) = if place.contains('/') { ("RoleBinding", "Role") } else { ("ClusterRoleBinding", "ClusterRole") };
+    let (kind, role_kind) = if place.contains('/') {
+        ("RoleBinding", "Role")
+    } else {
+        ("ClusterRoleBinding", "ClusterRole")
+    };
     let mut binding = marked(object(API_VERSION, kind, place, json!({})));
-    let name = if role.is_empty() { binding.meta.name.as_str() } else { role };
+    let name = if role.is_empty() {
+        binding.meta.name.as_str()
+    } else {
+        role
+    };
     let reference = json!({"apiGroup": GROUP, "kind": role_kind, "name": name});
     binding.body.insert("roleRef".into(), reference);
     if !subjects.is_empty() {
-        binding.body.insert("subjects".into(), subjects.split(", ").map(subject).collect());
+        binding.body.insert(
+            "subjects".into(),
+            subjects.split(", ").map(subject).collect(),
+        );
     }
     binding
 }
@@ -119,7 +147,9 @@ fn binding(text: &str) -> Object {
 fn subject(text: &str) -> Value {
     let (kind, name) = text.split_once(' ').expect(UNREADABLE);
     match (kind, name.split_once('/')) {
-        ("account", Some((namespace, name))) => json!({"kind": "ServiceAccount", "name": name, "namespace": namespace}),
+        ("account", Some((namespace, name))) => {
+            json!({"kind": "ServiceAccount", "name": name, "namespace": namespace})
+        }
         ("user", _) => json!({"kind": "User", "apiGroup": GROUP, "name": name}),
         _ => json!({"kind": "Group", "apiGroup": GROUP, "name": name}),
     }

@@ -21,14 +21,19 @@ pub(super) enum Approval {
 
 /// The approval of a definition; none when its group is not protected.
 pub(super) fn approval(group: &str, annotations: &BTreeMap<String, String>) -> Option<Approval> {
-    let protected =
-        ["k8s.io", "kubernetes.io"].iter().any(|domain| group.strip_suffix(domain).is_some_and(|g| g.is_empty() || g.ends_with('.')));
-    protected.then(|| match annotations.get(ANNOTATION).map_or("", String::as_str) {
-        "" => Approval::Missing,
-        text if text.starts_with("unapproved") => Approval::Bypassed,
-        text if formats::is_url_with_host(text) => Approval::Approved,
-        _ => Approval::Invalid,
-    })
+    let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| {
+        group
+            .strip_suffix(domain)
+            .is_some_and(|g| g.is_empty() || g.ends_with('.'))
+    });
+    protected.then(
+        || match annotations.get(ANNOTATION).map_or("", String::as_str) {
+            "" => Approval::Missing,
+            text if text.starts_with("unapproved") => Approval::Bypassed,
+            text if formats::is_url_with_host(text) => Approval::Approved,
+            _ => Approval::Invalid,
+        },
+    )
 }
 
 /// The approval in words.
@@ -36,7 +41,9 @@ pub(super) fn message(approval: Approval, annotations: &BTreeMap<String, String>
     const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
     let text = annotations.get(ANNOTATION).map_or("", String::as_str);
     match approval {
-        Approval::Missing => format!("protected groups must have approval annotation {ANNOTATION:?}, {SEE}"),
+        Approval::Missing => {
+            format!("protected groups must have approval annotation {ANNOTATION:?}, {SEE}")
+        }
         Approval::Invalid => {
             format!(
                 "protected groups must have approval annotation {ANNOTATION:?} with either a URL or a reason starting with \"unapproved\", {SEE}"
@@ -54,7 +61,9 @@ pub(super) fn check(
     old_annotations: Option<&BTreeMap<String, String>>,
     errors: &mut Vec<FieldError>,
 ) {
-    let Some(state) = approval(group, annotations) else { return };
+    let Some(state) = approval(group, annotations) else {
+        return;
+    };
     if old_annotations.is_some_and(|old| approval(group, old) == Some(state)) {
         return;
     }
@@ -84,7 +93,11 @@ mod tests {
             ("k8s.io", "", Some(Approval::Missing)),
             ("a.kubernetes.io", "yes please", Some(Approval::Invalid)),
             ("a.k8s.io", "unapproved, testing", Some(Approval::Bypassed)),
-            ("a.k8s.io", "https://github.com/kubernetes/pull/1", Some(Approval::Approved)),
+            (
+                "a.k8s.io",
+                "https://github.com/kubernetes/pull/1",
+                Some(Approval::Approved),
+            ),
         ] {
             assert_eq!(approval(group, &with(text)), expected, "{group} {text}");
         }

@@ -11,16 +11,30 @@ use super::{
 };
 
 pub(super) fn judge_number(number: Num, schema: &Schema, path: &Path<'_>) -> Outcome {
-    let mut outcome = Outcome { matches: 1, ..Outcome::default() };
-    outcome.problems.extend(out_of_range(number, schema, "Checked", path));
+    let mut outcome = Outcome {
+        matches: 1,
+        ..Outcome::default()
+    };
+    outcome
+        .problems
+        .extend(out_of_range(number, schema, "Checked", path));
     if let Some(factor) = schema.multiple_of {
-        outcome.extend([out_of_range(Num::Float(factor), schema, "MultipleOf", path), not_multiple(number, factor, schema, path)]);
+        outcome.extend([
+            out_of_range(Num::Float(factor), schema, "MultipleOf", path),
+            not_multiple(number, factor, schema, path),
+        ]);
     }
     if let Some(min) = schema.minimum {
-        outcome.extend([out_of_range(Num::Float(min), schema, "Minimum boundary", path), below(number, min, schema, path)]);
+        outcome.extend([
+            out_of_range(Num::Float(min), schema, "Minimum boundary", path),
+            below(number, min, schema, path),
+        ]);
     }
     if let Some(max) = schema.maximum {
-        outcome.extend([out_of_range(Num::Float(max), schema, "Maximum boundary", path), above(number, max, schema, path)]);
+        outcome.extend([
+            out_of_range(Num::Float(max), schema, "Maximum boundary", path),
+            above(number, max, schema, path),
+        ]);
     }
     outcome
 }
@@ -37,8 +51,16 @@ fn fits(number: Num, schema: &Schema) -> bool {
 
 fn out_of_range(number: Num, schema: &Schema, what: &str, path: &Path<'_>) -> Option<Problem> {
     let (type_name, format) = (&schema.type_name, schema.format_in_force());
-    let shape = if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
-    (!fits(number, schema)).then(|| Problem::composite(format!("{what} value must be of type {type_name} {shape} in {path}")))
+    let shape = if format.is_empty() {
+        "(default format)".to_owned()
+    } else {
+        format!("with format {format}")
+    };
+    (!fits(number, schema)).then(|| {
+        Problem::composite(format!(
+            "{what} value must be of type {type_name} {shape} in {path}"
+        ))
+    })
 }
 
 /// The bound as it is compared with `number`: an integer loses its bound's fraction, unless the bound does not fit the type.
@@ -56,7 +78,11 @@ fn below(number: Num, min: f64, schema: &Schema, path: &Path<'_>) -> Option<Prob
         (Num::Int(n), Num::Int(low)) => n < low || (exclusive && n == low),
         (n, low) => n.as_f64() < low.as_f64() || (exclusive && n.as_f64() == low.as_f64()),
     };
-    let words = if exclusive { "greater than" } else { "greater than or equal to" };
+    let words = if exclusive {
+        "greater than"
+    } else {
+        "greater than or equal to"
+    };
     wrong.then(|| Problem::invalid(path, number, &format!("should be {words} {low}")))
 }
 
@@ -66,7 +92,11 @@ fn above(number: Num, max: f64, schema: &Schema, path: &Path<'_>) -> Option<Prob
         (Num::Int(n), Num::Int(high)) => n > high || (exclusive && n == high),
         (n, high) => n.as_f64() > high.as_f64() || (exclusive && n.as_f64() == high.as_f64()),
     };
-    let words = if exclusive { "less than" } else { "less than or equal to" };
+    let words = if exclusive {
+        "less than"
+    } else {
+        "less than or equal to"
+    };
     wrong.then(|| Problem::invalid(path, number, &format!("should be {words} {high}")))
 }
 
@@ -80,7 +110,8 @@ fn not_multiple(number: Num, factor: f64, schema: &Schema, path: &Path<'_>) -> O
         (n, d) if d.as_f64() < 1.0 => is_json_integer(1.0 / d.as_f64() * n.as_f64()),
         (n, d) => is_json_integer(n.as_f64() / d.as_f64()),
     };
-    (!divides).then(|| Problem::invalid(path, number, &format!("should be a multiple of {divisor}")))
+    (!divides)
+        .then(|| Problem::invalid(path, number, &format!("should be a multiple of {divisor}")))
 }
 
 #[cfg(test)]
@@ -92,8 +123,16 @@ mod tests {
     #[test]
     fn numbers_outside_their_bounds_are_refused() {
         for (schema, value, expected) in [
-            (json!({"type": "integer", "minimum": 1}), json!(0), "n: Invalid value: 0: n in body should be greater than or equal to 1"),
-            (json!({"type": "integer", "maximum": 10}), json!(11), "n: Invalid value: 11: n in body should be less than or equal to 10"),
+            (
+                json!({"type": "integer", "minimum": 1}),
+                json!(0),
+                "n: Invalid value: 0: n in body should be greater than or equal to 1",
+            ),
+            (
+                json!({"type": "integer", "maximum": 10}),
+                json!(11),
+                "n: Invalid value: 11: n in body should be less than or equal to 10",
+            ),
             (
                 json!({"type": "integer", "minimum": 0, "exclusiveMinimum": true}),
                 json!(0),
@@ -109,8 +148,16 @@ mod tests {
                 json!(0.25),
                 "n: Invalid value: 0.25: n in body should be greater than or equal to 0.5",
             ),
-            (json!({"type": "integer", "multipleOf": 5}), json!(7), "n: Invalid value: 7: n in body should be a multiple of 5"),
-            (json!({"type": "number", "multipleOf": 0.25}), json!(0.3), "n: Invalid value: 0.3: n in body should be a multiple of 0.25"),
+            (
+                json!({"type": "integer", "multipleOf": 5}),
+                json!(7),
+                "n: Invalid value: 7: n in body should be a multiple of 5",
+            ),
+            (
+                json!({"type": "number", "multipleOf": 0.25}),
+                json!(0.3),
+                "n: Invalid value: 0.3: n in body should be a multiple of 0.25",
+            ),
             (json!({"type": "number", "multipleOf": 0.1}), json!(0.3), ""),
             (
                 json!({"type": "integer", "format": "int32"}),
@@ -122,7 +169,11 @@ mod tests {
                 json!(1e39),
                 "<nil>: Invalid value: \"\": Checked value must be of type number with format float in n",
             ),
-            (json!({"type": "integer", "format": "int64"}), json!(2_147_483_648_i64), ""),
+            (
+                json!({"type": "integer", "format": "int64"}),
+                json!(2_147_483_648_i64),
+                "",
+            ),
             (
                 json!({"type": "integer", "multipleOf": 0}),
                 json!(1),
@@ -131,9 +182,15 @@ mod tests {
             (json!({"type": "number", "maximum": 2.5}), json!(2), ""),
         ] {
             let parsed = Schema::parse(&schema).expect("a valid schema");
-            let Value::Number(number) = &value else { unreachable!("all cases are numbers") };
+            let Value::Number(number) = &value else {
+                unreachable!("all cases are numbers")
+            };
             let outcome = judge_number(Num::of(number), &parsed, &Path::field("n"));
-            let errors: Vec<String> = outcome.problems.into_iter().map(|p| p.into_error(None).to_string()).collect();
+            let errors: Vec<String> = outcome
+                .problems
+                .into_iter()
+                .map(|p| p.into_error(None).to_string())
+                .collect();
             assert_eq!(errors.join("; "), expected, "{value} under {schema}");
         }
     }

@@ -27,15 +27,25 @@ impl CustomColumn {
     /// The columns after `Name`: those of the definition up to the first whose path is broken, or the age of the object when it has none.
     pub(crate) fn of(version: &Version) -> Vec<Self> {
         if version.columns.is_empty() {
-            let path = JsonPath::parse(".metadata.creationTimestamp").expect("the path is well formed");
-            return vec![Self { column: Column { name: "Age".into(), ..Column::CREATED_AT }, path }];
+            let path =
+                JsonPath::parse(".metadata.creationTimestamp").expect("the path is well formed");
+            return vec![Self {
+                column: Column {
+                    name: "Age".into(),
+                    ..Column::CREATED_AT
+                },
+                path,
+            }];
         }
         version.columns.iter().map_while(Self::parse).collect()
     }
 
     fn parse(definition: &ColumnDefinition) -> Option<Self> {
         let description = match definition.description.as_str() {
-            "" => format!("Custom resource definition column (in JSONPath format): {}", definition.json_path),
+            "" => format!(
+                "Custom resource definition column (in JSONPath format): {}",
+                definition.json_path
+            ),
             text => text.to_owned(),
         };
         let column = Column {
@@ -45,13 +55,18 @@ impl CustomColumn {
             description: description.into(),
             priority: definition.priority.into(),
         };
-        Some(Self { column, path: JsonPath::parse(&definition.json_path).ok()? })
+        Some(Self {
+            column,
+            path: JsonPath::parse(&definition.json_path).ok()?,
+        })
     }
 
     /// The cell of an object.
     pub(crate) fn cell(&self, object: &Value, now: Time) -> Value {
         let found = self.path.find(object).unwrap_or_default();
-        let Some(value) = found.first() else { return Value::Null };
+        let Some(value) = found.first() else {
+            return Value::Null;
+        };
         match &*self.column.type_ {
             "string" => Value::String(text(value)),
             other => typed(other, value, now),
@@ -97,15 +112,22 @@ pub(crate) struct SelectableField {
 impl SelectableField {
     /// The selectable fields of a version.
     pub(crate) fn of(version: &Version) -> Vec<Self> {
-        let parse =
-            |path: &String| Some(Self { name: path.strip_prefix('.').unwrap_or(path).to_owned(), path: JsonPath::parse(path).ok()? });
+        let parse = |path: &String| {
+            Some(Self {
+                name: path.strip_prefix('.').unwrap_or(path).to_owned(),
+                path: JsonPath::parse(path).ok()?,
+            })
+        };
         version.selectable_fields.iter().filter_map(parse).collect()
     }
 
     /// The value that selectors compare; empty when the object has none.
     pub(crate) fn value(&self, object: &Value) -> String {
         let found = self.path.find(object).unwrap_or_default();
-        found.first().filter(|v| !v.is_null()).map_or_else(String::new, |v| text(v))
+        found
+            .first()
+            .filter(|v| !v.is_null())
+            .map_or_else(String::new, |v| text(v))
     }
 }
 
@@ -146,7 +168,11 @@ mod tests {
             ("date", ".spec.later", json!("<invalid>")),
             ("date", ".spec.s", json!("<invalid>")),
         ] {
-            let definition = ColumnDefinition { type_name: type_name.into(), json_path: path.into(), ..ColumnDefinition::default() };
+            let definition = ColumnDefinition {
+                type_name: type_name.into(),
+                json_path: path.into(),
+                ..ColumnDefinition::default()
+            };
             let column = CustomColumn::parse(&definition).expect("a good path");
             assert_eq!(column.cell(&object, now()), cell, "{type_name} {path}");
         }
@@ -161,18 +187,39 @@ mod tests {
             ..ColumnDefinition::default()
         };
         let names = |columns: Vec<ColumnDefinition>| -> Vec<String> {
-            CustomColumn::of(&Version { columns, ..Version::default() }).into_iter().map(|c| c.column.name.into_owned()).collect()
+            CustomColumn::of(&Version {
+                columns,
+                ..Version::default()
+            })
+            .into_iter()
+            .map(|c| c.column.name.into_owned())
+            .collect()
         };
-        assert_eq!(names(vec![column(".a"), column(".b[?(@"), column(".c")]), [".a"]);
+        assert_eq!(
+            names(vec![column(".a"), column(".b[?(@"), column(".c")]),
+            [".a"]
+        );
         assert_eq!(names(vec![]), ["Age"]);
     }
 
     #[test]
     fn selectable_fields_compare_as_text() {
-        let version =
-            Version { selectable_fields: vec![".spec.on".into(), ".spec.size".into(), ".spec.none".into()], ..Version::default() };
+        let version = Version {
+            selectable_fields: vec![".spec.on".into(), ".spec.size".into(), ".spec.none".into()],
+            ..Version::default()
+        };
         let object = json!({"spec": {"on": true, "size": 7}});
-        let values: Vec<(String, String)> = SelectableField::of(&version).iter().map(|f| (f.name.clone(), f.value(&object))).collect();
-        assert_eq!(values, [("spec.on".into(), "true".into()), ("spec.size".into(), "7".into()), ("spec.none".into(), String::new())]);
+        let values: Vec<(String, String)> = SelectableField::of(&version)
+            .iter()
+            .map(|f| (f.name.clone(), f.value(&object)))
+            .collect();
+        assert_eq!(
+            values,
+            [
+                ("spec.on".into(), "true".into()),
+                ("spec.size".into(), "7".into()),
+                ("spec.none".into(), String::new())
+            ]
+        );
     }
 }

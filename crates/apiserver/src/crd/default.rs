@@ -33,7 +33,9 @@ fn drop_nulls_in(value: &mut Value, schema: &Schema) {
 /// Fills in the defaults of missing fields and of nulls that are not allowed.
 pub(crate) fn fill(map: &mut Map<String, Value>, schema: &Schema) {
     for (name, property) in &schema.properties {
-        let Some(default) = &property.default else { continue };
+        let Some(default) = &property.default else {
+            continue;
+        };
         match map.get_mut(name) {
             None => {
                 map.insert(name.clone(), default.clone());

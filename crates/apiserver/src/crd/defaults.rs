@@ -27,15 +27,49 @@ struct Resource<'a> {
 /// What is wrong with the defaults of a schema.
 pub(super) fn check(schema: &Schema, path: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let resource = Resource { schema, inside_meta: false };
-    check_node(schema, resource, Trail { parent: None, step: None }, true, path, &mut errors);
+    let resource = Resource {
+        schema,
+        inside_meta: false,
+    };
+    check_node(
+        schema,
+        resource,
+        Trail {
+            parent: None,
+            step: None,
+        },
+        true,
+        path,
+        &mut errors,
+    );
     errors
 }
 
-fn check_node(schema: &Schema, around: Resource<'_>, trail: Trail<'_>, is_root: bool, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn check_node(
+    schema: &Schema,
+    around: Resource<'_>,
+    trail: Trail<'_>,
+    is_root: bool,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     let is_resource = is_root || schema.embedded_resource;
-    let around = if is_resource { Resource { schema, inside_meta: false } } else { around };
-    let trail = if is_resource { Trail { parent: None, step: None } } else { trail };
+    let around = if is_resource {
+        Resource {
+            schema,
+            inside_meta: false,
+        }
+    } else {
+        around
+    };
+    let trail = if is_resource {
+        Trail {
+            parent: None,
+            step: None,
+        }
+    } else {
+        trail
+    };
     if let Some(default) = &schema.default {
         let at = path.child("default");
         if around.inside_meta {
@@ -45,24 +79,57 @@ fn check_node(schema: &Schema, around: Resource<'_>, trail: Trail<'_>, is_root: 
         }
     }
     if let Some(item) = schema.item() {
-        check_node(item, around, Trail { parent: Some(&trail), step: None }, false, &path.child("items"), errors);
+        check_node(
+            item,
+            around,
+            Trail {
+                parent: Some(&trail),
+                step: None,
+            },
+            false,
+            &path.child("items"),
+            errors,
+        );
     }
     let properties = path.child("properties");
     for (name, property) in &schema.properties {
         let is_meta = is_resource && prune::META_FIELDS.contains(&name.as_str());
-        let around = Resource { inside_meta: around.inside_meta || is_meta, ..around };
-        check_node(property, around, Trail { parent: Some(&trail), step: Some(name) }, false, &properties.key(name), errors);
+        let around = Resource {
+            inside_meta: around.inside_meta || is_meta,
+            ..around
+        };
+        check_node(
+            property,
+            around,
+            Trail {
+                parent: Some(&trail),
+                step: Some(name),
+            },
+            false,
+            &properties.key(name),
+            errors,
+        );
     }
 }
 
-fn check_default(default: &Value, schema: &Schema, is_resource: bool, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn check_default(
+    default: &Value,
+    schema: &Schema,
+    is_resource: bool,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     let mut pruned = default.clone();
     match &mut pruned {
         Value::Object(map) if is_resource => drop(prune::prune_resource(map, schema)),
         other => prune::prune_value(other, schema),
     }
     if pruned != *default {
-        errors.push(FieldError::invalid(path, default, "must not have unknown fields"));
+        errors.push(FieldError::invalid(
+            path,
+            default,
+            "must not have unknown fields",
+        ));
     }
     let mut coerced = default.clone();
     if let Err(error) = embedded::coerce_value(&mut coerced, schema, path) {
@@ -94,7 +161,11 @@ fn check_in_metadata(
         }
     };
     match problem {
-        Some(problem) => errors.push(FieldError::invalid(path, default, &format!("must result in valid metadata: {problem}"))),
+        Some(problem) => errors.push(FieldError::invalid(
+            path,
+            default,
+            &format!("must result in valid metadata: {problem}"),
+        )),
         None => errors.extend(validate::check(default, None, schema, Some(path))),
     }
 }
@@ -125,7 +196,8 @@ impl Trail<'_> {
             Value::Object(map) => map,
             _ => Map::new(),
         };
-        map.entry("apiVersion").or_insert_with(|| "validation/v1".into());
+        map.entry("apiVersion")
+            .or_insert_with(|| "validation/v1".into());
         map.entry("kind").or_insert_with(|| "Validation".into());
         map
     }
@@ -137,9 +209,12 @@ mod tests {
 
     #[track_caller]
     fn check_field(schema: Value, expected: &[&str]) {
-        let parsed = Schema::parse(&json!({"type": "object", "properties": {"a": schema}})).expect("it is well typed");
-        let errors: Vec<String> =
-            check(&parsed, &Path::field("s")).iter().map(|e| e.to_string().replacen("s.properties[a].", "", 1)).collect();
+        let parsed = Schema::parse(&json!({"type": "object", "properties": {"a": schema}}))
+            .expect("it is well typed");
+        let errors: Vec<String> = check(&parsed, &Path::field("s"))
+            .iter()
+            .map(|e| e.to_string().replacen("s.properties[a].", "", 1))
+            .collect();
         assert_eq!(errors, expected, "{schema}");
     }
 
@@ -159,7 +234,9 @@ mod tests {
         );
         check_field(
             json!({"type": "array", "items": {"type": "string"}, "default": ["x", 2]}),
-            &["default.[1]: Invalid value: \"integer\": [1] in body must be of type string: \"integer\""],
+            &[
+                "default.[1]: Invalid value: \"integer\": [1] in body must be of type string: \"integer\"",
+            ],
         );
         check_field(
             json!({"type": "object", "properties": {"b": {"type": "string"}}, "default": {"b": "x", "c": 1}}),
@@ -171,7 +248,9 @@ mod tests {
         );
         check_field(
             json!({"type": "object", "additionalProperties": {"type": "integer"}, "default": {"k": "x"}}),
-            &["default.k: Invalid value: \"string\": .k in body must be of type integer: \"string\""],
+            &[
+                "default.k: Invalid value: \"string\": .k in body must be of type integer: \"string\"",
+            ],
         );
     }
 

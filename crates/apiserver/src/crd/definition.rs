@@ -30,13 +30,19 @@ pub(crate) struct Definition {
 pub(crate) struct Names {
     #[serde(deserialize_with = "or_default")]
     pub(crate) plural: String,
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub(crate) singular: String,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub(crate) short_names: Vec<String>,
     #[serde(deserialize_with = "or_default")]
     pub(crate) kind: String,
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub(crate) list_kind: String,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub(crate) categories: Vec<String>,
@@ -143,9 +149,15 @@ pub(crate) struct Condition {
     pub(crate) kind: String,
     pub(crate) status: String,
     pub(crate) last_transition_time: Option<Time>,
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub(crate) reason: String,
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub(crate) message: String,
 }
 
@@ -175,7 +187,11 @@ impl Definition {
             group: spec.group,
             scope: spec.scope,
             names: spec.names,
-            versions: spec.versions.into_iter().map(Version::try_from).collect::<Result<_, _>>()?,
+            versions: spec
+                .versions
+                .into_iter()
+                .map(Version::try_from)
+                .collect::<Result<_, _>>()?,
             conversion: spec.conversion,
             preserve_unknown_fields: spec.preserve_unknown_fields,
             status: part(object, "status")?,
@@ -190,20 +206,32 @@ impl Definition {
 
     /// Whether a condition is there and true.
     pub(crate) fn is_true(&self, condition: &str) -> bool {
-        self.status.conditions.iter().any(|c| c.kind == condition && c.status == "True")
+        self.status
+            .conditions
+            .iter()
+            .any(|c| c.kind == condition && c.status == "True")
     }
 
     /// The schemas that can be read, each once.
     pub(super) fn schemas(&self) -> impl Iterator<Item = &Schema> {
-        let count = if self.shared.schema { 1 } else { self.versions.len() };
-        self.versions.iter().take(count).filter_map(|v| v.schema.as_ref()?.as_ref().ok())
+        let count = if self.shared.schema {
+            1
+        } else {
+            self.versions.len()
+        };
+        self.versions
+            .iter()
+            .take(count)
+            .filter_map(|v| v.schema.as_ref()?.as_ref().ok())
     }
 }
 
 impl Version {
     /// Whether the version has a status subresource.
     pub(crate) fn has_status(&self) -> bool {
-        self.subresources.as_ref().is_some_and(|s| s.status.is_some())
+        self.subresources
+            .as_ref()
+            .is_some_and(|s| s.status.is_some())
     }
 
     /// The scale subresource of the version.
@@ -253,7 +281,11 @@ impl TryFrom<VersionForm> for Version {
     type Error = serde_json::Error;
 
     fn try_from(mut form: VersionForm) -> Result<Self, Self::Error> {
-        let schema_source = form.schema.get_mut("openAPIV3Schema").map(Value::take).unwrap_or_default();
+        let schema_source = form
+            .schema
+            .get_mut("openAPIV3Schema")
+            .map(Value::take)
+            .unwrap_or_default();
         let paths: Vec<ColumnDefinition> = list(form.selectable_fields)?;
         Ok(Self {
             name: form.name,
@@ -274,7 +306,10 @@ fn list<T: for<'de> Deserialize<'de>>(value: Value) -> Result<Vec<T>, serde_json
     Ok(serde_json::from_value::<Option<Vec<T>>>(value)?.unwrap_or_default())
 }
 
-fn part<T: Default + for<'de> Deserialize<'de>>(object: &Object, name: &str) -> Result<T, serde_json::Error> {
+fn part<T: Default + for<'de> Deserialize<'de>>(
+    object: &Object,
+    name: &str,
+) -> Result<T, serde_json::Error> {
     match object.body.get(name) {
         None | Some(Value::Null) => Ok(T::default()),
         Some(value) => T::deserialize(value),
@@ -283,15 +318,27 @@ fn part<T: Default + for<'de> Deserialize<'de>>(object: &Object, name: &str) -> 
 
 /// Whether all versions write a part alike; an empty list is as good as none.
 fn alike(versions: &[VersionForm], of: impl Fn(&VersionForm) -> &Value) -> bool {
-    let written = |v| Some(of(v)).filter(|value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()));
-    versions.split_first().is_some_and(|(first, rest)| rest.iter().all(|v| written(v) == written(first)))
+    let written = |v| {
+        Some(of(v)).filter(|value| {
+            !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty())
+        })
+    };
+    versions
+        .split_first()
+        .is_some_and(|(first, rest)| rest.iter().all(|v| written(v) == written(first)))
 }
 
 fn null_if_empty<S: serde::Serializer>(conditions: &[Condition], s: S) -> Result<S::Ok, S::Error> {
-    if conditions.is_empty() { s.serialize_none() } else { s.collect_seq(conditions) }
+    if conditions.is_empty() {
+        s.serialize_none()
+    } else {
+        s.collect_seq(conditions)
+    }
 }
 
 /// JSON `null` means absent in Kubernetes.
-fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(d: D) -> Result<T, D::Error> {
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    d: D,
+) -> Result<T, D::Error> {
     Ok(Option::deserialize(d)?.unwrap_or_default())
 }

@@ -16,7 +16,10 @@ use super::{metadata, schema::Schema};
 ///
 /// # Errors
 /// An `apiVersion` or `kind` that is no string, or metadata of the wrong type.
-pub(crate) fn coerce(map: &mut Map<String, Value>, schema: &Schema) -> Result<Vec<String>, FieldError> {
+pub(crate) fn coerce(
+    map: &mut Map<String, Value>,
+    schema: &Schema,
+) -> Result<Vec<String>, FieldError> {
     let mut unknown = Vec::new();
     coerce_map(map, schema, false, &Path::ROOT, &mut unknown)?;
     unknown.sort();
@@ -24,21 +27,37 @@ pub(crate) fn coerce(map: &mut Map<String, Value>, schema: &Schema) -> Result<Ve
 }
 
 /// Like [`coerce`], for an object that is itself a resource.
-pub(super) fn coerce_resource(map: &mut Map<String, Value>, schema: &Schema) -> Result<(), FieldError> {
+pub(super) fn coerce_resource(
+    map: &mut Map<String, Value>,
+    schema: &Schema,
+) -> Result<(), FieldError> {
     coerce_map(map, schema, true, &Path::ROOT, &mut Vec::new())
 }
 
 /// Like [`coerce`], for a value at `path` that may itself be a resource; what it drops is not told.
-pub(super) fn coerce_value(value: &mut Value, schema: &Schema, path: &Path<'_>) -> Result<(), FieldError> {
+pub(super) fn coerce_value(
+    value: &mut Value,
+    schema: &Schema,
+    path: &Path<'_>,
+) -> Result<(), FieldError> {
     coerce_in(value, schema, path, &mut Vec::new())
 }
 
-fn coerce_in(value: &mut Value, schema: &Schema, path: &Path<'_>, unknown: &mut Vec<String>) -> Result<(), FieldError> {
+fn coerce_in(
+    value: &mut Value,
+    schema: &Schema,
+    path: &Path<'_>,
+    unknown: &mut Vec<String>,
+) -> Result<(), FieldError> {
     match value {
         Value::Object(map) => coerce_map(map, schema, schema.embedded_resource, path, unknown),
         Value::Array(list) => {
-            let Some(item) = schema.item() else { return Ok(()) };
-            list.iter_mut().enumerate().try_for_each(|(i, value)| coerce_in(value, item, &path.index(i), unknown))
+            let Some(item) = schema.item() else {
+                return Ok(());
+            };
+            list.iter_mut()
+                .enumerate()
+                .try_for_each(|(i, value)| coerce_in(value, item, &path.index(i), unknown))
         }
         _ => Ok(()),
     }
@@ -54,7 +73,11 @@ fn coerce_map(
     for (name, value) in map.iter_mut() {
         match name.as_str() {
             "apiVersion" | "kind" if is_resource && !value.is_string() => {
-                return Err(FieldError::invalid(path.child(name), &*value, "must be a string"));
+                return Err(FieldError::invalid(
+                    path.child(name),
+                    &*value,
+                    "must be a string",
+                ));
             }
             "metadata" if is_resource => coerce_metadata(value, &path.child(name), unknown)?,
             _ => {}
@@ -68,37 +91,68 @@ fn coerce_map(
     Ok(())
 }
 
-fn coerce_metadata(value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) -> Result<(), FieldError> {
-    let meta = metadata::decode(value).map_err(|problem| FieldError::invalid(path, &*value, &problem))?;
-    unknown.extend(metadata::unknown_fields(value).into_iter().map(|field| format!("{path}.{field}")));
+fn coerce_metadata(
+    value: &mut Value,
+    path: &Path<'_>,
+    unknown: &mut Vec<String>,
+) -> Result<(), FieldError> {
+    let meta =
+        metadata::decode(value).map_err(|problem| FieldError::invalid(path, &*value, &problem))?;
+    unknown.extend(
+        metadata::unknown_fields(value)
+            .into_iter()
+            .map(|field| format!("{path}.{field}")),
+    );
     *value = serde_json::to_value(meta).expect("metadata has string keys only");
     Ok(())
 }
 
 /// What is wrong with the embedded resources of a custom resource.
-pub(crate) fn check(map: &Map<String, Value>, schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+pub(crate) fn check(
+    map: &Map<String, Value>,
+    schema: &Schema,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     check_map(map, schema, false, path, errors);
 }
 
 /// Like [`check`], for an object that is itself a resource.
-pub(super) fn check_resource_at_root(map: &Map<String, Value>, schema: &Schema, errors: &mut Vec<FieldError>) {
+pub(super) fn check_resource_at_root(
+    map: &Map<String, Value>,
+    schema: &Schema,
+    errors: &mut Vec<FieldError>,
+) {
     check_map(map, schema, true, &Path::ROOT, errors);
 }
 
 /// Like [`check`], for a value that may itself be a resource.
-pub(super) fn check_value(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn check_value(
+    value: &Value,
+    schema: &Schema,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     match value {
         Value::Object(map) => check_map(map, schema, schema.embedded_resource, path, errors),
         Value::Array(list) => {
             if let Some(item) = schema.item() {
-                list.iter().enumerate().for_each(|(i, value)| check_value(value, item, &path.index(i), errors));
+                list.iter()
+                    .enumerate()
+                    .for_each(|(i, value)| check_value(value, item, &path.index(i), errors));
             }
         }
         _ => {}
     }
 }
 
-fn check_map(map: &Map<String, Value>, schema: &Schema, is_resource: bool, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn check_map(
+    map: &Map<String, Value>,
+    schema: &Schema,
+    is_resource: bool,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     if is_resource {
         check_resource(map, path, errors);
     }
@@ -118,10 +172,16 @@ fn check_resource(map: &Map<String, Value>, path: &Path<'_>, errors: &mut Vec<Fi
         }
     }
     if let Some(version) = map.get("apiVersion") {
-        errors.extend(text_problem(version, api_version_problem).map(|p| FieldError::invalid(path.child("apiVersion"), version, &p)));
+        errors.extend(
+            text_problem(version, api_version_problem)
+                .map(|p| FieldError::invalid(path.child("apiVersion"), version, &p)),
+        );
     }
     if let Some(kind) = map.get("kind") {
-        errors.extend(text_problem(kind, kind_problem).map(|p| FieldError::invalid(path.child("kind"), kind, &p)));
+        errors.extend(
+            text_problem(kind, kind_problem)
+                .map(|p| FieldError::invalid(path.child("kind"), kind, &p)),
+        );
     }
     if let Some(value) = map.get("metadata") {
         let path = path.child("metadata");
@@ -146,27 +206,54 @@ fn api_version_problem(version: &str) -> Option<String> {
 
 fn kind_problem(kind: &str) -> Option<String> {
     let wrong = names::dns_1035_label(&kind.to_lowercase());
-    (!wrong.is_empty()).then(|| format!("may have mixed case, but should otherwise match: {}", wrong.join(",")))
+    (!wrong.is_empty()).then(|| {
+        format!(
+            "may have mixed case, but should otherwise match: {}",
+            wrong.join(",")
+        )
+    })
 }
 
 /// An embedded object needs no name, and a namespace only if it has one.
 fn check_metadata(meta: &ObjectMeta, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let mut texts = |field: &str, text: &str, wrong: Vec<String>| {
-        errors.extend(wrong.iter().map(|problem| FieldError::invalid(path.child(field), text, problem)));
+        errors.extend(
+            wrong
+                .iter()
+                .map(|problem| FieldError::invalid(path.child(field), text, problem)),
+        );
     };
-    texts("generateName", &meta.generate_name, names::path_segment(&meta.generate_name));
+    texts(
+        "generateName",
+        &meta.generate_name,
+        names::path_segment(&meta.generate_name),
+    );
     texts("name", &meta.name, names::path_segment(&meta.name));
     if !meta.namespace.is_empty() {
-        texts("namespace", &meta.namespace, names::dns_label(&meta.namespace));
+        texts(
+            "namespace",
+            &meta.namespace,
+            names::dns_label(&meta.namespace),
+        );
     }
     for (key, value) in &meta.labels {
         texts("labels", key, names::qualified_name(key));
         texts("labels", value, names::label_value(value));
     }
     for key in meta.annotations.keys() {
-        texts("annotations", key, names::qualified_name(&key.to_lowercase()));
+        texts(
+            "annotations",
+            key,
+            names::qualified_name(&key.to_lowercase()),
+        );
     }
-    let empty = |text: &str| if text.is_empty() { vec!["must not be empty".to_owned()] } else { Vec::new() };
+    let empty = |text: &str| {
+        if text.is_empty() {
+            vec!["must not be empty".to_owned()]
+        } else {
+            Vec::new()
+        }
+    };
     for owner in &meta.owner_references {
         texts("ownerReferences.kind", &owner.kind, empty(&owner.kind));
         texts("ownerReferences.name", &owner.name, empty(&owner.name));
@@ -191,24 +278,30 @@ mod tests {
 
     #[test]
     fn embedded_metadata_loses_unknown_fields() {
-        let mut value =
-            json!({"tmpl": {"apiVersion": "v1", "kind": "K", "metadata": {"name": "x", "bogus": 1, "creationTimestamp": null}}});
+        let mut value = json!({"tmpl": {"apiVersion": "v1", "kind": "K", "metadata": {"name": "x", "bogus": 1, "creationTimestamp": null}}});
         let map = value.as_object_mut().expect("an object");
-        assert_eq!(coerce(map, &schema()).expect("well typed"), ["tmpl.metadata.bogus"]);
+        assert_eq!(
+            coerce(map, &schema()).expect("well typed"),
+            ["tmpl.metadata.bogus"]
+        );
         assert_eq!(value["tmpl"]["metadata"], json!({"name": "x"}));
     }
 
     #[test]
     fn embedded_fields_of_the_wrong_type_cannot_be_decoded() {
         for (tmpl, error) in [
-            (json!({"kind": 1}), "tmpl.kind: Invalid value: 1: must be a string"),
+            (
+                json!({"kind": 1}),
+                "tmpl.kind: Invalid value: 1: must be a string",
+            ),
             (
                 json!({"metadata": {"labels": {"a": 1}}}),
                 "tmpl.metadata: Invalid value: {\"labels\":{\"a\":1}}: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
             ),
         ] {
             let mut value = json!({"tmpl": tmpl});
-            let refused = coerce(value.as_object_mut().expect("an object"), &schema()).expect_err("it is badly typed");
+            let refused = coerce(value.as_object_mut().expect("an object"), &schema())
+                .expect_err("it is badly typed");
             assert_eq!(refused.to_string(), error);
         }
     }
@@ -216,10 +309,15 @@ mod tests {
     #[test]
     fn embedded_resource_needs_type_and_sound_metadata() {
         for (tmpl, expected) in [
-            (json!({"apiVersion": "v1"}), vec!["tmpl.kind: Required value"]),
+            (
+                json!({"apiVersion": "v1"}),
+                vec!["tmpl.kind: Required value"],
+            ),
             (
                 json!({"apiVersion": "a/b/c", "kind": "K"}),
-                vec!["tmpl.apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c"],
+                vec![
+                    "tmpl.apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c",
+                ],
             ),
             (
                 json!({"apiVersion": "v1", "kind": "", "metadata": {"name": "a/b"}}),
@@ -228,11 +326,22 @@ mod tests {
                     "tmpl.metadata.name: Invalid value: \"a/b\": may not contain '/'",
                 ],
             ),
-            (json!({"apiVersion": "v1", "kind": "K", "metadata": {"namespace": "x"}}), vec![]),
+            (
+                json!({"apiVersion": "v1", "kind": "K", "metadata": {"namespace": "x"}}),
+                vec![],
+            ),
         ] {
             let mut errors = Vec::new();
-            check(json!({"tmpl": tmpl}).as_object().expect("an object"), &schema(), &Path::ROOT, &mut errors);
-            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+            check(
+                json!({"tmpl": tmpl}).as_object().expect("an object"),
+                &schema(),
+                &Path::ROOT,
+                &mut errors,
+            );
+            assert_eq!(
+                errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                expected
+            );
         }
     }
 }

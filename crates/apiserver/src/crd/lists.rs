@@ -10,9 +10,15 @@ use crate::field::{FieldError, Path};
 use super::schema::Schema;
 
 /// What is wrong with the sets and maps in `map`.
-pub(crate) fn check(map: &Map<String, Value>, schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+pub(crate) fn check(
+    map: &Map<String, Value>,
+    schema: &Schema,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     if let Some(additional) = schema.additional() {
-        map.iter().for_each(|(name, value)| check_value(value, additional, &path.key(name), errors));
+        map.iter()
+            .for_each(|(name, value)| check_value(value, additional, &path.key(name), errors));
     }
     for (name, value) in map {
         if let Some(property) = schema.properties.get(name) {
@@ -31,18 +37,29 @@ fn check_value(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut Vec
 
 fn check_list(list: &[Value], schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     match schema.list_type.as_deref() {
-        Some("set") => errors.extend(repeated(list.iter()).map(|i| FieldError::duplicate(path.index(i), &list[i]))),
+        Some("set") => errors
+            .extend(repeated(list.iter()).map(|i| FieldError::duplicate(path.index(i), &list[i]))),
         Some("map") => check_map(list, &schema.list_map_keys, path, errors),
         _ => {}
     }
     if let Some(item) = schema.item() {
-        list.iter().enumerate().for_each(|(i, value)| check_value(value, item, &path.index(i), errors));
+        list.iter()
+            .enumerate()
+            .for_each(|(i, value)| check_value(value, item, &path.index(i), errors));
     }
 }
 
 fn check_map(list: &[Value], key_names: &[String], path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    if let Some((i, item)) = list.iter().enumerate().find(|(_, item)| !item.is_object() && !item.is_null()) {
-        errors.push(FieldError::invalid(path.index(i), item, "must be an object for an array of list-type map"));
+    if let Some((i, item)) = list
+        .iter()
+        .enumerate()
+        .find(|(_, item)| !item.is_object() && !item.is_null())
+    {
+        errors.push(FieldError::invalid(
+            path.index(i),
+            item,
+            "must be an object for an array of list-type map",
+        ));
         return;
     }
     let keys: Vec<Value> = list.iter().map(|item| key_of(item, key_names)).collect();
@@ -77,16 +94,33 @@ mod tests {
 
     #[track_caller]
     fn check_field(schema: Value, value: Value, expected: &[&str]) {
-        let schema = Schema::parse(&json!({"type": "object", "properties": {"l": schema}})).expect("a valid schema");
+        let schema = Schema::parse(&json!({"type": "object", "properties": {"l": schema}}))
+            .expect("a valid schema");
         let mut errors = Vec::new();
-        check(json!({"l": value}).as_object().expect("an object"), &schema, &Path::ROOT, &mut errors);
-        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+        check(
+            json!({"l": value}).as_object().expect("an object"),
+            &schema,
+            &Path::ROOT,
+            &mut errors,
+        );
+        assert_eq!(
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            expected
+        );
     }
 
     #[test]
     fn set_names_the_first_repetition_only() {
-        let set = json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}});
-        check_field(set.clone(), json!(["a", "b", "a", "b", "a"]), &["l[2]: Duplicate value: \"a\"", "l[3]: Duplicate value: \"b\""]);
+        let set =
+            json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}});
+        check_field(
+            set.clone(),
+            json!(["a", "b", "a", "b", "a"]),
+            &[
+                "l[2]: Duplicate value: \"a\"",
+                "l[3]: Duplicate value: \"b\"",
+            ],
+        );
         check_field(set, json!(["a", 1, "1"]), &[]);
     }
 
@@ -98,7 +132,15 @@ mod tests {
             json!([{"n": "a", "p": "T"}, {"n": "a", "p": "T", "x": 1}]),
             &["l[1]: Duplicate value: {\"n\":\"a\",\"p\":\"T\"}"],
         );
-        check_field(map(json!(["n"])), json!([{"n": "a"}, {"n": "b"}, {}, null]), &["l[3]: Duplicate value: {}"]);
-        check_field(map(json!(["n"])), json!(["x"]), &["l[0]: Invalid value: \"x\": must be an object for an array of list-type map"]);
+        check_field(
+            map(json!(["n"])),
+            json!([{"n": "a"}, {"n": "b"}, {}, null]),
+            &["l[3]: Duplicate value: {}"],
+        );
+        check_field(
+            map(json!(["n"])),
+            json!(["x"]),
+            &["l[0]: Invalid value: \"x\": must be an object for an array of list-type map"],
+        );
     }
 }

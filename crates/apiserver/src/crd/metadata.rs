@@ -30,9 +30,30 @@ const FIELDS: &[(&str, Holds)] = &[
     ("deletionGracePeriodSeconds", Holds::Integer),
     ("labels", Holds::TextsByName),
     ("annotations", Holds::TextsByName),
-    ("ownerReferences", Holds::Objects(&["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"])),
+    (
+        "ownerReferences",
+        Holds::Objects(&[
+            "apiVersion",
+            "kind",
+            "name",
+            "uid",
+            "controller",
+            "blockOwnerDeletion",
+        ]),
+    ),
     ("finalizers", Holds::Texts),
-    ("managedFields", Holds::Objects(&["manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1", "subresource"])),
+    (
+        "managedFields",
+        Holds::Objects(&[
+            "manager",
+            "operation",
+            "apiVersion",
+            "time",
+            "fieldsType",
+            "fieldsV1",
+            "subresource",
+        ]),
+    ),
 ];
 
 /// Decodes metadata; unknown fields are dropped.
@@ -43,12 +64,22 @@ pub(super) fn decode(value: &Value) -> Result<ObjectMeta, String> {
     let map = match value {
         Value::Null => return Ok(ObjectMeta::default()),
         Value::Object(map) => map,
-        other => return Err(format!("json: cannot unmarshal {} into Go value of type v1.ObjectMeta", type_name(other))),
+        other => {
+            return Err(format!(
+                "json: cannot unmarshal {} into Go value of type v1.ObjectMeta",
+                type_name(other)
+            ));
+        }
     };
-    let known = FIELDS.iter().filter_map(|(name, holds)| Some((name, holds, map.get(*name).filter(|v| !v.is_null())?)));
+    let known = FIELDS
+        .iter()
+        .filter_map(|(name, holds)| Some((name, holds, map.get(*name).filter(|v| !v.is_null())?)));
     for (name, holds, value) in known {
         if let Some((found, wanted)) = mismatch(value, *holds) {
-            return Err(format!("json: cannot unmarshal {} into Go struct field ObjectMeta.{name} of type {wanted}", type_name(found)));
+            return Err(format!(
+                "json: cannot unmarshal {} into Go struct field ObjectMeta.{name} of type {wanted}",
+                type_name(found)
+            ));
         }
     }
     serde_json::from_value(value.clone()).map_err(|e| e.to_string())
@@ -61,11 +92,16 @@ fn mismatch(value: &Value, holds: Holds) -> Option<(&Value, &'static str)> {
         (Holds::Text | Holds::Time, Value::String(_)) => None,
         (Holds::Text | Holds::Time, other) => Some((other, "string")),
         (Holds::Integer, v) => (!v.is_i64()).then_some((v, "int64")),
-        (Holds::TextsByName, Value::Object(map)) => map.values().find(not_text).map(|v| (v, "string")),
+        (Holds::TextsByName, Value::Object(map)) => {
+            map.values().find(not_text).map(|v| (v, "string"))
+        }
         (Holds::TextsByName, other) => Some((other, "map[string]string")),
         (Holds::Texts, Value::Array(list)) => list.iter().find(not_text).map(|v| (v, "string")),
         (Holds::Texts, other) => Some((other, "[]string")),
-        (Holds::Objects(_), Value::Array(list)) => list.iter().find(|v| !v.is_object()).map(|v| (v, "v1.OwnerReference")),
+        (Holds::Objects(_), Value::Array(list)) => list
+            .iter()
+            .find(|v| !v.is_object())
+            .map(|v| (v, "v1.OwnerReference")),
         (Holds::Objects(_), other) => Some((other, "[]v1.OwnerReference")),
     }
 }
@@ -78,7 +114,11 @@ pub(super) fn unknown_fields(value: &Value) -> Vec<String> {
             None => unknown.push(name.clone()),
             Some((_, Holds::Objects(fields))) => {
                 for (i, item) in value.as_array().into_iter().flatten().enumerate() {
-                    let strange = item.as_object().into_iter().flat_map(|m| m.keys()).filter(|k| !fields.contains(&k.as_str()));
+                    let strange = item
+                        .as_object()
+                        .into_iter()
+                        .flat_map(|m| m.keys())
+                        .filter(|k| !fields.contains(&k.as_str()));
                     unknown.extend(strange.map(|k| format!("{name}[{i}].{k}")));
                 }
             }
@@ -108,10 +148,22 @@ mod tests {
     #[test]
     fn wrong_types_are_refused_in_go_words() {
         for (value, problem) in [
-            (json!("x"), "json: cannot unmarshal string into Go value of type v1.ObjectMeta"),
-            (json!({"name": true}), "json: cannot unmarshal bool into Go struct field ObjectMeta.name of type string"),
-            (json!({"labels": {"a": 1}}), "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"),
-            (json!({"finalizers": "x"}), "json: cannot unmarshal string into Go struct field ObjectMeta.finalizers of type []string"),
+            (
+                json!("x"),
+                "json: cannot unmarshal string into Go value of type v1.ObjectMeta",
+            ),
+            (
+                json!({"name": true}),
+                "json: cannot unmarshal bool into Go struct field ObjectMeta.name of type string",
+            ),
+            (
+                json!({"labels": {"a": 1}}),
+                "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
+            ),
+            (
+                json!({"finalizers": "x"}),
+                "json: cannot unmarshal string into Go struct field ObjectMeta.finalizers of type []string",
+            ),
         ] {
             assert_eq!(decode(&value).err().as_deref(), Some(problem));
         }
@@ -120,7 +172,11 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_found_in_owner_references_too() {
-        let value = json!({"name": "x", "color": 1, "ownerReferences": [{"name": "o", "shape": 1}]});
-        assert_eq!(unknown_fields(&value), ["color", "ownerReferences[0].shape"]);
+        let value =
+            json!({"name": "x", "color": 1, "ownerReferences": [{"name": "o", "shape": 1}]});
+        assert_eq!(
+            unknown_fields(&value),
+            ["color", "ownerReferences[0].shape"]
+        );
     }
 }

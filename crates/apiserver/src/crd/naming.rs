@@ -29,7 +29,12 @@ pub(crate) enum Termination {
 /// The status of a definition, given the accepted names of the others in its group and of built-in resources.
 ///
 /// Conditions that did not change keep the time of their last transition.
-pub(crate) fn status(object: &Object, definition: &Definition, taken: &[Names], now: Time) -> Status {
+pub(crate) fn status(
+    object: &Object,
+    definition: &Definition,
+    taken: &[Names],
+    now: Time,
+) -> Status {
     let mut status = definition.status.clone();
     let (names, naming) = accept(&definition.names, &status.accepted_names, taken);
     status.accepted_names = names;
@@ -37,18 +42,33 @@ pub(crate) fn status(object: &Object, definition: &Definition, taken: &[Names], 
     status.set(naming, now);
     if !definition.is_true("Established") {
         let established = if accepted {
-            condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted")
+            condition(
+                "Established",
+                "True",
+                "InitialNamesAccepted",
+                "the initial names have been accepted",
+            )
         } else {
-            condition("Established", "False", "NotAccepted", "not all names are accepted")
+            condition(
+                "Established",
+                "False",
+                "NotAccepted",
+                "not all names are accepted",
+            )
         };
         status.set(established, now);
     }
     match non_structural(definition) {
         Some(violations) => status.set(violations, now),
-        None => status.conditions.retain(|c| c.kind != "NonStructuralSchema"),
+        None => status
+            .conditions
+            .retain(|c| c.kind != "NonStructuralSchema"),
     }
     if let Some(state) = approval::approval(&definition.group, &object.meta.annotations) {
-        status.set(approved(state, approval::message(state, &object.meta.annotations)), now);
+        status.set(
+            approved(state, approval::message(state, &object.meta.annotations)),
+            now,
+        );
     }
     status
 }
@@ -57,10 +77,16 @@ pub(crate) fn status(object: &Object, definition: &Definition, taken: &[Names], 
 pub(crate) fn terminating(status: &Status, termination: Termination, now: Time) -> Status {
     let mut status = status.clone();
     let (state, reason, message) = match termination {
-        Termination::Pending => {
-            ("True", "InstanceDeletionPending", "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon")
-        }
-        Termination::InProgress => ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress"),
+        Termination::Pending => (
+            "True",
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        ),
+        Termination::InProgress => (
+            "True",
+            "InstanceDeletionInProgress",
+            "CustomResource deletion is in progress",
+        ),
     };
     status.set(condition("Terminating", state, reason, message), now);
     status
@@ -70,26 +96,46 @@ impl Status {
     /// Replaces the condition of the same type, or adds it.
     fn set(&mut self, new: Condition, now: Time) {
         match self.conditions.iter_mut().find(|c| c.kind == new.kind) {
-            None => self.conditions.push(Condition { last_transition_time: Some(now), ..new }),
+            None => self.conditions.push(Condition {
+                last_transition_time: Some(now),
+                ..new
+            }),
             Some(old) => {
                 let moved = old.status != new.status || old.last_transition_time.is_none();
-                let last_transition_time = if moved { Some(now) } else { old.last_transition_time };
-                *old = Condition { last_transition_time, ..new };
+                let last_transition_time = if moved {
+                    Some(now)
+                } else {
+                    old.last_transition_time
+                };
+                *old = Condition {
+                    last_transition_time,
+                    ..new
+                };
             }
         }
     }
 }
 
 fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condition {
-    Condition { kind: kind.into(), status: status.into(), reason: reason.into(), message: message.into(), last_transition_time: None }
+    Condition {
+        kind: kind.into(),
+        status: status.into(),
+        reason: reason.into(),
+        message: message.into(),
+        last_transition_time: None,
+    }
 }
 
 /// The names a definition gets of those it asks for, and whether it got all. The last conflict is the one told.
 fn accept(wanted: &Names, accepted: &Names, taken: &[Names]) -> (Names, Condition) {
     let all = || taken.iter().chain([accepted]);
-    let mut resources: BTreeSet<&str> = all().flat_map(|n| [n.plural.as_str(), &n.singular]).collect();
+    let mut resources: BTreeSet<&str> = all()
+        .flat_map(|n| [n.plural.as_str(), &n.singular])
+        .collect();
     resources.extend(all().flat_map(|n| &n.short_names).map(String::as_str));
-    let kinds: BTreeSet<&str> = all().flat_map(|n| [n.kind.as_str(), &n.list_kind]).collect();
+    let kinds: BTreeSet<&str> = all()
+        .flat_map(|n| [n.kind.as_str(), &n.list_kind])
+        .collect();
 
     let mut result = accepted.clone();
     let in_use = |name: &str| format!("{} is already in use", go_quote(name));
@@ -101,12 +147,33 @@ fn accept(wanted: &Names, accepted: &Names, taken: &[Names]) -> (Names, Conditio
             Some((reason, in_use(name)))
         }
     };
-    let plural = take(&mut result.plural, &wanted.plural, &resources, "PluralConflict");
-    let singular = take(&mut result.singular, &wanted.singular, &resources, "SingularConflict");
+    let plural = take(
+        &mut result.plural,
+        &wanted.plural,
+        &resources,
+        "PluralConflict",
+    );
+    let singular = take(
+        &mut result.singular,
+        &wanted.singular,
+        &resources,
+        "SingularConflict",
+    );
     let kind = take(&mut result.kind, &wanted.kind, &kinds, "KindConflict");
-    let list_kind = take(&mut result.list_kind, &wanted.list_kind, &kinds, "ListKindConflict");
-    let fresh = |name: &&String| !accepted.short_names.contains(name) && resources.contains(name.as_str());
-    let clashes: Vec<String> = wanted.short_names.iter().filter(fresh).map(|name| in_use(name)).collect();
+    let list_kind = take(
+        &mut result.list_kind,
+        &wanted.list_kind,
+        &kinds,
+        "ListKindConflict",
+    );
+    let fresh =
+        |name: &&String| !accepted.short_names.contains(name) && resources.contains(name.as_str());
+    let clashes: Vec<String> = wanted
+        .short_names
+        .iter()
+        .filter(fresh)
+        .map(|name| in_use(name))
+        .collect();
     let short_names = match clashes.as_slice() {
         [] => {
             result.short_names.clone_from(&wanted.short_names);
@@ -115,7 +182,10 @@ fn accept(wanted: &Names, accepted: &Names, taken: &[Names]) -> (Names, Conditio
         [one] => Some(("ShortNamesConflict", one.clone())),
         many => Some(("ShortNamesConflict", format!("[{}]", many.join(", ")))),
     };
-    let conflict = [plural, singular, short_names, kind, list_kind].into_iter().flatten().next_back();
+    let conflict = [plural, singular, short_names, kind, list_kind]
+        .into_iter()
+        .flatten()
+        .next_back();
     result.categories.clone_from(&wanted.categories);
     let naming = match conflict {
         None => condition("NamesAccepted", "True", "NoConflicts", "no conflicts found"),
@@ -128,19 +198,43 @@ fn accept(wanted: &Names, accepted: &Names, taken: &[Names]) -> (Names, Conditio
 fn non_structural(definition: &Definition) -> Option<Condition> {
     let mut errors = Vec::new();
     if definition.preserve_unknown_fields {
-        errors.push(FieldError::invalid("spec.preserveUnknownFields", true, "must be false"));
+        errors.push(FieldError::invalid(
+            "spec.preserveUnknownFields",
+            true,
+            "must be false",
+        ));
     }
     let versions = Path::field("spec.versions");
     for (i, version) in definition.versions.iter().enumerate() {
-        let Some(Ok(schema)) = &version.schema else { continue };
+        let Some(Ok(schema)) = &version.schema else {
+            continue;
+        };
         if let Some(problem) = structural::unreadable(schema) {
-            let message = format!("failed to check validation schema for version {}: {problem}", version.name);
-            return Some(condition("NonStructuralSchema", "Unknown", "StructuralError", &message));
+            let message = format!(
+                "failed to check validation schema for version {}: {problem}",
+                version.name
+            );
+            return Some(condition(
+                "NonStructuralSchema",
+                "Unknown",
+                "StructuralError",
+                &message,
+            ));
         }
         let at = versions.index(i);
-        errors.extend(structural::check(schema, &at.child("schema.openAPIV3Schema")));
+        errors.extend(structural::check(
+            schema,
+            &at.child("schema.openAPIV3Schema"),
+        ));
     }
-    (!errors.is_empty()).then(|| condition("NonStructuralSchema", "True", "Violations", &aggregate(&errors)))
+    (!errors.is_empty()).then(|| {
+        condition(
+            "NonStructuralSchema",
+            "True",
+            "Violations",
+            &aggregate(&errors),
+        )
+    })
 }
 
 fn approved(state: Approval, message: String) -> Condition {
@@ -150,7 +244,12 @@ fn approved(state: Approval, message: String) -> Condition {
         Approval::Approved => ("True", "ApprovedAnnotation"),
         Approval::Bypassed => ("False", "UnapprovedAnnotation"),
     };
-    condition("KubernetesAPIApprovalPolicyConformant", status, reason, &message)
+    condition(
+        "KubernetesAPIApprovalPolicyConformant",
+        status,
+        reason,
+        &message,
+    )
 }
 
 #[cfg(test)]
@@ -177,7 +276,11 @@ mod tests {
     }
 
     fn defined(names: Names) -> Definition {
-        Definition { names, group: "example.dev".into(), ..Definition::default() }
+        Definition {
+            names,
+            group: "example.dev".into(),
+            ..Definition::default()
+        }
     }
 
     fn object() -> Object {
@@ -186,12 +289,21 @@ mod tests {
 
     /// Each condition as `Type=Status Reason: message`.
     fn told(status: &Status) -> Vec<String> {
-        status.conditions.iter().map(|c| format!("{}={} {}: {}", c.kind, c.status, c.reason, c.message)).collect()
+        status
+            .conditions
+            .iter()
+            .map(|c| format!("{}={} {}: {}", c.kind, c.status, c.reason, c.message))
+            .collect()
     }
 
     #[test]
     fn free_names_are_accepted_and_the_definition_established() {
-        let status = status(&object(), &defined(names("gears", "Gear", &["gt"])), &[names("gadgets", "Gadget", &["gd"])], now());
+        let status = status(
+            &object(),
+            &defined(names("gears", "Gear", &["gt"])),
+            &[names("gadgets", "Gadget", &["gd"])],
+            now(),
+        );
         assert_eq!(status.accepted_names, names("gears", "Gear", &["gt"]));
         assert_eq!(
             told(&status),
@@ -204,7 +316,12 @@ mod tests {
 
     #[test]
     fn taken_short_name_keeps_the_definition_from_being_established() {
-        let status = status(&object(), &defined(names("gears", "Gear", &["gt"])), &[names("gadgets", "Gadget", &["gt"])], now());
+        let status = status(
+            &object(),
+            &defined(names("gears", "Gear", &["gt"])),
+            &[names("gadgets", "Gadget", &["gt"])],
+            now(),
+        );
         assert_eq!(status.accepted_names, names("gears", "Gear", &[]));
         assert_eq!(
             told(&status),
@@ -217,8 +334,16 @@ mod tests {
 
     #[test]
     fn last_conflict_is_the_one_told() {
-        let status = status(&object(), &defined(names("gears", "Gear", &[])), &[names("gears", "Gear", &[])], now());
-        assert_eq!(told(&status)[0], "NamesAccepted=False ListKindConflict: \"GearList\" is already in use");
+        let status = status(
+            &object(),
+            &defined(names("gears", "Gear", &[])),
+            &[names("gears", "Gear", &[])],
+            now(),
+        );
+        assert_eq!(
+            told(&status)[0],
+            "NamesAccepted=False ListKindConflict: \"GearList\" is already in use"
+        );
         assert_eq!(status.accepted_names, Names::default());
     }
 
@@ -227,7 +352,12 @@ mod tests {
         let mut definition = defined(names("gears", "Gear", &[]));
         definition.status = status(&object(), &definition, &[], now());
         definition.names.short_names = vec!["gt".into()];
-        let later = status(&object(), &definition, &[names("gadgets", "Gadget", &["gt"])], now().plus_seconds(60));
+        let later = status(
+            &object(),
+            &definition,
+            &[names("gadgets", "Gadget", &["gt"])],
+            now().plus_seconds(60),
+        );
         assert_eq!(
             told(&later),
             [
@@ -235,13 +365,24 @@ mod tests {
                 "Established=True InitialNamesAccepted: the initial names have been accepted",
             ]
         );
-        let times: Vec<_> = later.conditions.iter().map(|c| c.last_transition_time).collect();
-        assert_eq!(times, [Some(now().plus_seconds(60)), Some(now())], "only what changed has a new time");
+        let times: Vec<_> = later
+            .conditions
+            .iter()
+            .map(|c| c.last_transition_time)
+            .collect();
+        assert_eq!(
+            times,
+            [Some(now().plus_seconds(60)), Some(now())],
+            "only what changed has a new time"
+        );
     }
 
     #[test]
     fn termination_is_told() {
         let status = terminating(&Status::default(), Termination::InProgress, now());
-        assert_eq!(told(&status), ["Terminating=True InstanceDeletionInProgress: CustomResource deletion is in progress"]);
+        assert_eq!(
+            told(&status),
+            ["Terminating=True InstanceDeletionInProgress: CustomResource deletion is in progress"]
+        );
     }
 }

@@ -22,10 +22,16 @@ const EPSILON: f64 = 1e-9;
 
 impl Num {
     pub(crate) fn of(number: &Number) -> Self {
-        number.as_i64().map_or_else(|| Self::Float(number.as_f64().unwrap_or(f64::INFINITY)), Self::Int)
+        number.as_i64().map_or_else(
+            || Self::Float(number.as_f64().unwrap_or(f64::INFINITY)),
+            Self::Int,
+        )
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "Go compares integers with floating-point bounds the same way")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "Go compares integers with floating-point bounds the same way"
+    )]
     pub(crate) fn as_f64(self) -> f64 {
         match self {
             Self::Int(i) => i as f64,
@@ -34,7 +40,10 @@ impl Num {
     }
 
     /// The value without its fraction.
-    #[expect(clippy::cast_possible_truncation, reason = "Go converts bounds of integers the same way")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "Go converts bounds of integers the same way"
+    )]
     pub(crate) fn truncated(self) -> i64 {
         match self {
             Self::Int(i) => i,
@@ -59,7 +68,9 @@ pub(crate) fn make_whole(value: &mut Value) {
         match value {
             Value::Object(map) => open.extend(map.values_mut()),
             Value::Array(list) => open.extend(list),
-            Value::Number(n) if n.is_f64() && Num::of(n).is_integer_of(64) => *value = Num::of(n).truncated().into(),
+            Value::Number(n) if n.is_f64() && Num::of(n).is_integer_of(64) => {
+                *value = Num::of(n).truncated().into()
+            }
             _ => {}
         }
     }
@@ -86,7 +97,9 @@ impl fmt::Display for Num {
 
 fn go_float(f: f64, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let scientific = format!("{f:e}");
-    let Some((mantissa, exponent)) = scientific.split_once('e') else { return out.write_str(&scientific) };
+    let Some((mantissa, exponent)) = scientific.split_once('e') else {
+        return out.write_str(&scientific);
+    };
     let exponent: i32 = exponent.parse().unwrap_or(0);
     if (-4..EXPONENT_MAX).contains(&exponent) {
         return write!(out, "{f}");
@@ -120,8 +133,16 @@ mod tests {
 
     #[test]
     fn integers_are_told_from_fractions() {
-        assert!(is_json_integer(3.0) && is_json_integer(-3.0) && !is_json_integer(3.5) && !is_json_integer(1e300));
-        assert!(Num::Float(2_147_483_647.0).is_integer_of(32) && !Num::Float(2_147_483_648.0).is_integer_of(32));
+        assert!(
+            is_json_integer(3.0)
+                && is_json_integer(-3.0)
+                && !is_json_integer(3.5)
+                && !is_json_integer(1e300)
+        );
+        assert!(
+            Num::Float(2_147_483_647.0).is_integer_of(32)
+                && !Num::Float(2_147_483_648.0).is_integer_of(32)
+        );
         assert!(!Num::Int(1 << 40).is_integer_of(32) && Num::Int(1 << 40).is_integer_of(64));
     }
 }

@@ -25,25 +25,50 @@ struct Context<'a> {
 
 /// What is wrong with the keywords of a schema.
 pub(super) fn check(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    check_node(schema, path, Context { is_root: true, ..Context::default() }, errors);
+    check_node(
+        schema,
+        path,
+        Context {
+            is_root: true,
+            ..Context::default()
+        },
+        errors,
+    );
 }
 
-fn check_node(schema: &Schema, path: &Path<'_>, context: Context<'_>, errors: &mut Vec<FieldError>) {
+fn check_node(
+    schema: &Schema,
+    path: &Path<'_>,
+    context: Context<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     check_keywords(schema, path, context, errors);
-    let below = Context { is_root: false, ..context };
+    let below = Context {
+        is_root: false,
+        ..context
+    };
     check_fields(schema, path, context, errors);
     if let Some(not) = &schema.not {
         check_node(not, &path.child("not"), below, errors);
     }
-    for (name, list) in [("allOf", &schema.all_of), ("oneOf", &schema.one_of), ("anyOf", &schema.any_of)] {
+    for (name, list) in [
+        ("allOf", &schema.all_of),
+        ("oneOf", &schema.one_of),
+        ("anyOf", &schema.any_of),
+    ] {
         let at = path.child(name);
-        list.iter().enumerate().for_each(|(i, junctor)| check_node(junctor, &at.index(i), below, errors));
+        list.iter()
+            .enumerate()
+            .for_each(|(i, junctor)| check_node(junctor, &at.index(i), below, errors));
     }
     let items = path.child("items");
     match &schema.items {
         None => {}
         Some(Items::One(item)) => check_node(item, &items, below, errors),
-        Some(Items::Many(all)) => all.iter().enumerate().for_each(|(i, item)| check_node(item, &items.index(i), below, errors)),
+        Some(Items::Many(all)) => all
+            .iter()
+            .enumerate()
+            .for_each(|(i, item)| check_node(item, &items.index(i), below, errors)),
     }
     check_preserving(schema, path, errors);
     check_list_type(schema, path, errors);
@@ -52,12 +77,24 @@ fn check_node(schema: &Schema, path: &Path<'_>, context: Context<'_>, errors: &m
     rules::check_surface(schema, path, errors);
 }
 
-fn check_keywords(schema: &Schema, path: &Path<'_>, context: Context<'_>, errors: &mut Vec<FieldError>) {
+fn check_keywords(
+    schema: &Schema,
+    path: &Path<'_>,
+    context: Context<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     if !schema.type_name.is_empty() && !TYPES.contains(&schema.type_name.as_str()) {
-        errors.push(FieldError::not_supported(path.child("type"), &schema.type_name, &TYPES));
+        errors.push(FieldError::not_supported(
+            path.child("type"),
+            &schema.type_name,
+            &TYPES,
+        ));
     }
     if let Some(reason) = context.no_defaults.filter(|_| schema.default.is_some()) {
-        errors.push(FieldError::forbidden(path.child("default"), &format!("must not be set {reason}")));
+        errors.push(FieldError::forbidden(
+            path.child("default"),
+            &format!("must not be set {reason}"),
+        ));
     }
     let marks = &schema.marks;
     let unsupported = [
@@ -69,44 +106,100 @@ fn check_keywords(schema: &Schema, path: &Path<'_>, context: Context<'_>, errors
         (marks.reference, "$ref"),
     ];
     for (_, keyword) in unsupported.iter().filter(|(there, _)| *there) {
-        errors.push(FieldError::forbidden(path.child(keyword), &format!("{keyword} is not supported")));
+        errors.push(FieldError::forbidden(
+            path.child(keyword),
+            &format!("{keyword} is not supported"),
+        ));
     }
     let forbidden = [
-        (schema.type_name == "null", "type", "type cannot be set to null, use nullable as an alternative"),
-        (matches!(schema.items, Some(Items::Many(_))), "items", "items must be a schema object and not an array"),
-        (context.inside_meta && schema.embedded_resource, "x-kubernetes-embedded-resource", "must not be used inside of resource meta"),
-        (marks.unique_items, "uniqueItems", "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"),
+        (
+            schema.type_name == "null",
+            "type",
+            "type cannot be set to null, use nullable as an alternative",
+        ),
+        (
+            matches!(schema.items, Some(Items::Many(_))),
+            "items",
+            "items must be a schema object and not an array",
+        ),
+        (
+            context.inside_meta && schema.embedded_resource,
+            "x-kubernetes-embedded-resource",
+            "must not be used inside of resource meta",
+        ),
+        (
+            marks.unique_items,
+            "uniqueItems",
+            "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+        ),
     ];
     for (_, keyword, detail) in forbidden.iter().filter(|(there, ..)| *there) {
         errors.push(FieldError::forbidden(path.child(keyword), detail));
     }
 }
 
-fn check_fields(schema: &Schema, path: &Path<'_>, context: Context<'_>, errors: &mut Vec<FieldError>) {
-    let below = Context { is_root: false, ..context };
+fn check_fields(
+    schema: &Schema,
+    path: &Path<'_>,
+    context: Context<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let below = Context {
+        is_root: false,
+        ..context
+    };
     if let Some(additional) = &schema.additional_properties {
         let at = path.child("additionalProperties");
         if !schema.properties.is_empty() && !matches!(additional, Additional::Any(true)) {
-            errors.push(FieldError::forbidden(at, "additionalProperties and properties are mutual exclusive"));
+            errors.push(FieldError::forbidden(
+                at,
+                "additionalProperties and properties are mutual exclusive",
+            ));
         }
         if let Additional::Schema(additional) = additional {
-            let ambiguous = context.inside_meta.then_some("inside additionalProperties applying to object metadata");
-            check_node(additional, &at, Context { no_defaults: ambiguous.or(below.no_defaults), ..below }, errors);
+            let ambiguous = context
+                .inside_meta
+                .then_some("inside additionalProperties applying to object metadata");
+            check_node(
+                additional,
+                &at,
+                Context {
+                    no_defaults: ambiguous.or(below.no_defaults),
+                    ..below
+                },
+                errors,
+            );
         }
     }
     let properties = path.child("properties");
     for (name, property) in &schema.properties {
-        let is_meta = (context.is_root || schema.embedded_resource) && META_FIELDS.contains(&name.as_str());
+        let is_meta =
+            (context.is_root || schema.embedded_resource) && META_FIELDS.contains(&name.as_str());
         let reason = format!("in top-level {name}");
-        let no_defaults = (is_meta && context.is_root).then_some(reason.as_str()).or(below.no_defaults);
-        let context = Context { no_defaults, inside_meta: below.inside_meta || is_meta, is_root: false };
+        let no_defaults = (is_meta && context.is_root)
+            .then_some(reason.as_str())
+            .or(below.no_defaults);
+        let context = Context {
+            no_defaults,
+            inside_meta: below.inside_meta || is_meta,
+            is_root: false,
+        };
         check_node(property, &properties.key(name), context, errors);
     }
 }
 
 /// A type that must be `wanted` because of an extension.
-fn check_type(schema: &Schema, wanted: &str, extension: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    let (at, detail) = (path.child("type"), format!("must be {wanted} if {extension} is specified"));
+fn check_type(
+    schema: &Schema,
+    wanted: &str,
+    extension: &str,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let (at, detail) = (
+        path.child("type"),
+        format!("must be {wanted} if {extension} is specified"),
+    );
     if schema.type_name.is_empty() {
         errors.push(FieldError::required(at, &detail));
     } else if schema.type_name != wanted {
@@ -116,12 +209,20 @@ fn check_type(schema: &Schema, wanted: &str, extension: &str, path: &Path<'_>, e
 
 fn check_preserving(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if schema.preserve_unknown_fields == Some(false) {
-        errors.push(FieldError::invalid(path.child("x-kubernetes-preserve-unknown-fields"), false, "must be true or undefined"));
+        errors.push(FieldError::invalid(
+            path.child("x-kubernetes-preserve-unknown-fields"),
+            false,
+            "must be true or undefined",
+        ));
     }
     if let Some(map_type) = &schema.map_type {
         check_type(schema, "object", "x-kubernetes-map-type", path, errors);
         if !["atomic", "granular"].contains(&map_type.as_str()) {
-            errors.push(FieldError::not_supported(path.child("x-kubernetes-map-type"), map_type, &["atomic", "granular"]));
+            errors.push(FieldError::not_supported(
+                path.child("x-kubernetes-map-type"),
+                map_type,
+                &["atomic", "granular"],
+            ));
         }
     }
 }
@@ -134,7 +235,11 @@ fn check_list_type(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError
             check_set_item(schema, path, errors);
         }
         if !["atomic", "set", "map"].contains(&list_type.as_str()) {
-            errors.push(FieldError::not_supported(at, list_type, &["atomic", "set", "map"]));
+            errors.push(FieldError::not_supported(
+                at,
+                list_type,
+                &["atomic", "set", "map"],
+            ));
         }
     }
     let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
@@ -150,25 +255,42 @@ fn check_list_type(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError
 fn check_set_item(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let Some(item) = schema.item() else { return };
     let extension = match item.type_name.as_str() {
-        "array" if item.list_type.as_deref().is_some_and(|t| t != "atomic") => "x-kubernetes-list-type",
+        "array" if item.list_type.as_deref().is_some_and(|t| t != "atomic") => {
+            "x-kubernetes-list-type"
+        }
         "object" if item.map_type.as_deref() != Some("atomic") => "x-kubernetes-map-type",
         _ => return,
     };
     let shown = item.list_type.as_ref().map_or(Value::Null, |t| json!(t));
     let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
-    errors.push(FieldError::invalid(path.child("items").child(extension), &shown, detail));
+    errors.push(FieldError::invalid(
+        path.child("items").child(extension),
+        &shown,
+        detail,
+    ));
 }
 
 fn check_map_keys(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if schema.list_type.as_deref() != Some("map") {
         return;
     }
-    let (at, items) = (path.child("x-kubernetes-list-map-keys"), path.child("items"));
+    let (at, items) = (
+        path.child("x-kubernetes-list-map-keys"),
+        path.child("items"),
+    );
     if schema.list_map_keys.is_empty() {
-        errors.push(FieldError::required(at, "must not be empty if x-kubernetes-list-type is map"));
+        errors.push(FieldError::required(
+            at,
+            "must not be empty if x-kubernetes-list-type is map",
+        ));
     }
     let item = match &schema.items {
-        None => return errors.push(FieldError::required(items, "must have a schema if x-kubernetes-list-type is map")),
+        None => {
+            return errors.push(FieldError::required(
+                items,
+                "must have a schema if x-kubernetes-list-type is map",
+            ));
+        }
         Some(Items::Many(_)) => {
             let detail = "must only have a single schema if x-kubernetes-list-type is map";
             return errors.push(FieldError::invalid(items, &json!([]), detail));
@@ -177,28 +299,49 @@ fn check_map_keys(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>
     };
     if item.type_name != "object" {
         let detail = "must be object if parent array's x-kubernetes-list-type is map";
-        return errors.push(FieldError::invalid(items.child("type"), &item.type_name, detail));
+        return errors.push(FieldError::invalid(
+            items.child("type"),
+            &item.type_name,
+            detail,
+        ));
     }
     let keys = &schema.list_map_keys;
     let properties = items.child("properties");
     for (i, key) in keys.iter().enumerate() {
         match item.properties.get(key) {
             Some(field) if field.type_name == "array" || field.type_name == "object" => {
-                let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-                errors.push(FieldError::invalid(properties.key(key).child("type"), &item.type_name, detail));
+                let detail =
+                    "must be a scalar type if parent array's x-kubernetes-list-type is map";
+                errors.push(FieldError::invalid(
+                    properties.key(key).child("type"),
+                    &item.type_name,
+                    detail,
+                ));
             }
             Some(_) => {}
-            None => errors.push(FieldError::invalid(at, &json!(keys), "entries must all be names of item properties")),
+            None => errors.push(FieldError::invalid(
+                at,
+                &json!(keys),
+                "entries must all be names of item properties",
+            )),
         }
         if keys[..i].contains(key) {
-            errors.push(FieldError::invalid(at, &json!(keys), "must not contain duplicate entries"));
+            errors.push(FieldError::invalid(
+                at,
+                &json!(keys),
+                "must not contain duplicate entries",
+            ));
         }
     }
 }
 
 /// Items of sets and maps are never null, and the keys of maps are always there.
 fn check_keys_are_set(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    let (Some(item), Some(list_type @ ("set" | "map"))) = (schema.item(), schema.list_type.as_deref()) else { return };
+    let (Some(item), Some(list_type @ ("set" | "map"))) =
+        (schema.item(), schema.list_type.as_deref())
+    else {
+        return;
+    };
     let items = path.child("items");
     if item.nullable {
         errors.push(FieldError::forbidden(
@@ -208,7 +351,9 @@ fn check_keys_are_set(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldEr
     }
     let properties = items.child("properties");
     for key in schema.list_map_keys.iter().filter(|_| list_type == "map") {
-        let Some(field) = item.properties.get(key) else { continue };
+        let Some(field) = item.properties.get(key) else {
+            continue;
+        };
         let at = properties.key(key);
         if !item.required.contains(key) && field.default.is_none() {
             let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
@@ -227,10 +372,14 @@ mod tests {
 
     #[track_caller]
     fn check_field(schema: Value, expected: &[&str]) {
-        let parsed = Schema::parse(&json!({"type": "object", "properties": {"a": schema}})).expect("it is well typed");
+        let parsed = Schema::parse(&json!({"type": "object", "properties": {"a": schema}}))
+            .expect("it is well typed");
         let mut errors = Vec::new();
         check(&parsed, &Path::ROOT, &mut errors);
-        let errors: Vec<String> = errors.iter().map(|e| e.to_string().replacen("properties[a].", "", 1)).collect();
+        let errors: Vec<String> = errors
+            .iter()
+            .map(|e| e.to_string().replacen("properties[a].", "", 1))
+            .collect();
         assert_eq!(errors, expected, "{schema}");
     }
 
@@ -244,13 +393,23 @@ mod tests {
         );
         check_field(
             json!({"type": "array", "uniqueItems": true}),
-            &["uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"],
+            &[
+                "uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+            ],
         );
-        check_field(json!({"$ref": "#/x"}), &["$ref: Forbidden: $ref is not supported"]);
-        check_field(json!({"items": [{"type": "string"}]}), &["items: Forbidden: items must be a schema object and not an array"]);
+        check_field(
+            json!({"$ref": "#/x"}),
+            &["$ref: Forbidden: $ref is not supported"],
+        );
+        check_field(
+            json!({"items": [{"type": "string"}]}),
+            &["items: Forbidden: items must be a schema object and not an array"],
+        );
         check_field(
             json!({"properties": {"b": {}}, "additionalProperties": {}}),
-            &["additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"],
+            &[
+                "additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive",
+            ],
         );
         check_field(json!({"additionalProperties": false}), &[]);
     }
@@ -259,23 +418,33 @@ mod tests {
     fn list_and_map_types_must_fit() {
         check_field(
             json!({"type": "string", "x-kubernetes-list-type": "set"}),
-            &["type: Invalid value: \"string\": must be array if x-kubernetes-list-type is specified"],
+            &[
+                "type: Invalid value: \"string\": must be array if x-kubernetes-list-type is specified",
+            ],
         );
         check_field(
             json!({"type": "array", "x-kubernetes-list-type": "bag", "items": {}}),
-            &["x-kubernetes-list-type: Unsupported value: \"bag\": supported values: \"atomic\", \"set\", \"map\""],
+            &[
+                "x-kubernetes-list-type: Unsupported value: \"bag\": supported values: \"atomic\", \"set\", \"map\"",
+            ],
         );
         check_field(
             json!({"type": "object", "x-kubernetes-map-type": "loose"}),
-            &["x-kubernetes-map-type: Unsupported value: \"loose\": supported values: \"atomic\", \"granular\""],
+            &[
+                "x-kubernetes-map-type: Unsupported value: \"loose\": supported values: \"atomic\", \"granular\"",
+            ],
         );
         check_field(
             json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "object"}}),
-            &["items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set"],
+            &[
+                "items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set",
+            ],
         );
         check_field(
             json!({"x-kubernetes-preserve-unknown-fields": false}),
-            &["x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined"],
+            &[
+                "x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined",
+            ],
         );
     }
 
@@ -287,11 +456,15 @@ mod tests {
         check_field(list(json!(["n"]), item(text.clone(), json!(["n"]))), &[]);
         check_field(
             list(json!(["m"]), item(text.clone(), json!(["n"]))),
-            &["x-kubernetes-list-map-keys: Invalid value: [\"m\"]: entries must all be names of item properties"],
+            &[
+                "x-kubernetes-list-map-keys: Invalid value: [\"m\"]: entries must all be names of item properties",
+            ],
         );
         check_field(
             list(json!(["n", "n"]), item(text.clone(), json!(["n"]))),
-            &["x-kubernetes-list-map-keys: Invalid value: [\"n\",\"n\"]: must not contain duplicate entries"],
+            &[
+                "x-kubernetes-list-map-keys: Invalid value: [\"n\",\"n\"]: must not contain duplicate entries",
+            ],
         );
         check_field(
             list(json!(["n"]), item(text, json!([]))),
@@ -301,11 +474,15 @@ mod tests {
         );
         check_field(
             list(json!(["n"]), item(json!({"type": "object"}), json!(["n"]))),
-            &["items.properties[n].type: Invalid value: \"object\": must be a scalar type if parent array's x-kubernetes-list-type is map"],
+            &[
+                "items.properties[n].type: Invalid value: \"object\": must be a scalar type if parent array's x-kubernetes-list-type is map",
+            ],
         );
         check_field(
             list(json!(["n"]), json!({"type": "string"})),
-            &["items.type: Invalid value: \"string\": must be object if parent array's x-kubernetes-list-type is map"],
+            &[
+                "items.type: Invalid value: \"string\": must be object if parent array's x-kubernetes-list-type is map",
+            ],
         );
     }
 
@@ -315,6 +492,9 @@ mod tests {
             Schema::parse(&json!({"type": "object", "properties": {"metadata": {"type": "object", "default": {}}}})).expect("well typed");
         let mut errors = Vec::new();
         check(&schema, &Path::ROOT, &mut errors);
-        assert_eq!(errors[0].to_string(), "properties[metadata].default: Forbidden: must not be set in top-level metadata");
+        assert_eq!(
+            errors[0].to_string(),
+            "properties[metadata].default: Forbidden: must not be set in top-level metadata"
+        );
     }
 }

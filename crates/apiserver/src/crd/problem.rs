@@ -19,7 +19,10 @@ pub(super) struct Outcome {
 impl Outcome {
     /// One check passed, or its problem.
     pub(super) fn matched_unless(problem: Option<Problem>) -> Self {
-        Self { matches: usize::from(problem.is_none()), problems: problem.into_iter().collect() }
+        Self {
+            matches: usize::from(problem.is_none()),
+            problems: problem.into_iter().collect(),
+        }
     }
 
     pub(super) fn is_valid(&self) -> bool {
@@ -50,7 +53,10 @@ impl Outcome {
 
 impl From<Option<Problem>> for Outcome {
     fn from(problem: Option<Problem>) -> Self {
-        Self { problems: problem.into_iter().collect(), matches: 0 }
+        Self {
+            problems: problem.into_iter().collect(),
+            matches: 0,
+        }
     }
 }
 
@@ -87,15 +93,27 @@ enum Kind {
 impl Problem {
     fn at(path: &Path<'_>, words: &str, kind: Kind) -> Self {
         let name = path.to_string();
-        Self { text: format!("{name} in body {words}"), name: Some(name), kind }
+        Self {
+            text: format!("{name} in body {words}"),
+            name: Some(name),
+            kind,
+        }
     }
 
     pub(super) fn composite(text: String) -> Self {
-        Self { name: None, text, kind: Kind::Invalid("\"\"".into()) }
+        Self {
+            name: None,
+            text,
+            kind: Kind::Invalid("\"\"".into()),
+        }
     }
 
     pub(super) fn wrong_type(path: &Path<'_>, wanted: &str, found: &str) -> Self {
-        Self::at(path, &format!("must be of type {wanted}: {}", found.shown()), Kind::WrongType(found.shown()))
+        Self::at(
+            path,
+            &format!("must be of type {wanted}: {}", found.shown()),
+            Kind::WrongType(found.shown()),
+        )
     }
 
     pub(super) fn invalid(path: &Path<'_>, value: impl Shown, words: &str) -> Self {
@@ -105,35 +123,69 @@ impl Problem {
     pub(super) fn bad_factor(path: &Path<'_>, factor: Num) -> Self {
         let name = path.to_string();
         let text = format!("factor MultipleOf declared for {name} must be positive: {factor}");
-        Self { text, name: Some(name), kind: Kind::Invalid(factor.to_string()) }
+        Self {
+            text,
+            name: Some(name),
+            kind: Kind::Invalid(factor.to_string()),
+        }
     }
 
     pub(super) fn forbidden_property(path: &Path<'_>, property: &str) -> Self {
         let name = path.to_string();
-        Self { text: format!("{name}.{property} in body is a forbidden property"), name: Some(name), kind: Kind::Invalid(property.shown()) }
+        Self {
+            text: format!("{name}.{property} in body is a forbidden property"),
+            name: Some(name),
+            kind: Kind::Invalid(property.shown()),
+        }
     }
 
     pub(super) fn required(path: &Path<'_>, property: &str) -> Self {
         let name = format!("{path}.{property}");
-        Self { text: format!("{name} in body is required"), name: Some(name), kind: Kind::Required }
+        Self {
+            text: format!("{name} in body is required"),
+            name: Some(name),
+            kind: Kind::Required,
+        }
     }
 
     pub(super) fn too_long(path: &Path<'_>, max: i64) -> Self {
-        Self::at(path, &format!("should be at most {max} chars long"), Kind::TooLong { max })
+        Self::at(
+            path,
+            &format!("should be at most {max} chars long"),
+            Kind::TooLong { max },
+        )
     }
 
     pub(super) fn too_many(path: &Path<'_>, actual: usize, max: i64, what: &str) -> Self {
-        Self::at(path, &format!("should have at most {max} {what}"), Kind::TooMany { actual, max })
+        Self::at(
+            path,
+            &format!("should have at most {max} {what}"),
+            Kind::TooMany { actual, max },
+        )
     }
 
     pub(super) fn not_supported(path: &Path<'_>, value: &Value, allowed: &[Value]) -> Self {
-        let allowed: Vec<String> = allowed.iter().map(|a| a.as_str().map_or_else(|| a.to_string(), str::to_owned)).collect();
-        Self::at(path, &format!("should be one of [{}]", allowed.join(" ")), Kind::NotSupported { value: shown(value), allowed })
+        let allowed: Vec<String> = allowed
+            .iter()
+            .map(|a| a.as_str().map_or_else(|| a.to_string(), str::to_owned))
+            .collect();
+        Self::at(
+            path,
+            &format!("should be one of [{}]", allowed.join(" ")),
+            Kind::NotSupported {
+                value: shown(value),
+                allowed,
+            },
+        )
     }
 
     /// The field error, for a value that stands at `prefix`.
     pub(super) fn into_error(self, prefix: Option<&Path<'_>>) -> FieldError {
-        let name = self.name.as_deref().map(|n| n.strip_prefix('.').unwrap_or(n)).filter(|n| !n.is_empty());
+        let name = self
+            .name
+            .as_deref()
+            .map(|n| n.strip_prefix('.').unwrap_or(n))
+            .filter(|n| !n.is_empty());
         let field = match (prefix, name) {
             (Some(prefix), Some(name)) => prefix.child(name).to_string(),
             (Some(prefix), None) => prefix.to_string(),
@@ -147,7 +199,9 @@ impl Problem {
                 FieldError::not_supported(field, Verbatim(&value), &allowed)
             }
             Kind::TooLong { max } => FieldError::too_long(field, usize::try_from(max).unwrap_or(0)),
-            Kind::TooMany { actual, max } => FieldError::too_many(field, actual, usize::try_from(max).unwrap_or(0)),
+            Kind::TooMany { actual, max } => {
+                FieldError::too_many(field, actual, usize::try_from(max).unwrap_or(0))
+            }
             Kind::WrongType(value) => FieldError::type_invalid(field, Verbatim(&value), &self.text),
             Kind::Invalid(value) => FieldError::invalid(field, Verbatim(&value), &self.text),
         }

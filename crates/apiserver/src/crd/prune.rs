@@ -11,7 +11,10 @@ pub(super) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Drops the unknown fields of a resource and returns their paths in alphabetical order: `spec.in.cc`, `spec.list[0].x`.
 pub(crate) fn prune_resource(resource: &mut Map<String, Value>, schema: &Schema) -> Vec<String> {
-    let mut pruning = Pruning { path: String::new(), unknown: Vec::new() };
+    let mut pruning = Pruning {
+        path: String::new(),
+        unknown: Vec::new(),
+    };
     pruning.object(resource, schema, false, true);
     pruning.unknown.sort();
     pruning.unknown
@@ -19,7 +22,11 @@ pub(crate) fn prune_resource(resource: &mut Map<String, Value>, schema: &Schema)
 
 /// Drops the unknown fields of any value below the root of a resource.
 pub(super) fn prune_value(value: &mut Value, schema: &Schema) {
-    Pruning { path: String::new(), unknown: Vec::new() }.value(value, Some(schema), false, 0);
+    Pruning {
+        path: String::new(),
+        unknown: Vec::new(),
+    }
+    .value(value, Some(schema), false, 0);
 }
 
 struct Pruning {
@@ -32,9 +39,14 @@ impl Pruning {
     /// `keep` says that the list around this value preserves unknown fields; maps do not pass that on to their fields.
     fn value(&mut self, value: &mut Value, schema: Option<&Schema>, keep: bool, depth: usize) {
         match (value, schema) {
-            (Value::Object(map), Some(schema)) => self.object(map, schema, keep, schema.embedded_resource),
+            (Value::Object(map), Some(schema)) => {
+                self.object(map, schema, keep, schema.embedded_resource)
+            }
             (Value::Object(map), None) => {
-                let names: Vec<String> = std::mem::take(map).into_iter().map(|(name, _)| name).collect();
+                let names: Vec<String> = std::mem::take(map)
+                    .into_iter()
+                    .map(|(name, _)| name)
+                    .collect();
                 names.iter().for_each(|name| self.record(name));
             }
             (Value::Array(list), schema) => self.list(list, schema, keep, depth),
@@ -42,7 +54,13 @@ impl Pruning {
         }
     }
 
-    fn object(&mut self, map: &mut Map<String, Value>, schema: &Schema, keep: bool, is_resource: bool) {
+    fn object(
+        &mut self,
+        map: &mut Map<String, Value>,
+        schema: &Schema,
+        keep: bool,
+        is_resource: bool,
+    ) {
         let keep = keep || schema.preserves();
         let mut gone = Vec::new();
         for (name, value) in map.iter_mut() {
@@ -50,8 +68,12 @@ impl Pruning {
                 continue;
             }
             match (schema.properties.get(name), &schema.additional_properties) {
-                (Some(property), _) => self.below(name, |this| this.value(value, Some(property), false, 0)),
-                (None, Some(_)) => self.below(name, |this| this.value(value, schema.additional(), false, 0)),
+                (Some(property), _) => {
+                    self.below(name, |this| this.value(value, Some(property), false, 0))
+                }
+                (None, Some(_)) => self.below(name, |this| {
+                    this.value(value, schema.additional(), false, 0)
+                }),
                 (None, None) if keep => {}
                 (None, None) => {
                     if !self.path.is_empty() || !META_FIELDS.contains(&name.as_str()) {
@@ -124,7 +146,14 @@ mod tests {
             }}}}),
             json!({"kind": "K", "other": 1, "status": {"x": 1}, "spec": {"zz": 1, "in": {"b": "1", "c": 2}, "l": [{"p": "1", "q": 2}], "m": {"k": {"y": "1", "z": 2}}}}),
             json!({"kind": "K", "spec": {"in": {"b": "1"}, "l": [{"p": "1"}], "m": {"k": {"y": "1"}}}}),
-            &["other", "spec.in.c", "spec.l[0].q", "spec.m.k.z", "spec.zz", "status"],
+            &[
+                "other",
+                "spec.in.c",
+                "spec.l[0].q",
+                "spec.m.k.z",
+                "spec.zz",
+                "status",
+            ],
         );
     }
 
@@ -158,6 +187,9 @@ mod tests {
         let schema =
             Schema::parse(&json!({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}}}})).expect("valid");
         let mut map = json!({"a": deep}).as_object().expect("an object").clone();
-        assert!(prune_resource(&mut map, &schema).is_empty(), "the cut comes before the innermost object");
+        assert!(
+            prune_resource(&mut map, &schema).is_empty(),
+            "the cut comes before the innermost object"
+        );
     }
 }

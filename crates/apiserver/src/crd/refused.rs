@@ -10,6 +10,10 @@ use super::definition::Conversion;
 pub(super) fn webhook(conversion: &Conversion, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if conversion.strategy == "Webhook" {
         let detail = "conversion by webhook is not done by this server yet; use None";
-        errors.push(FieldError::invalid(path.child("strategy"), &conversion.strategy, detail));
+        errors.push(FieldError::invalid(
+            path.child("strategy"),
+            &conversion.strategy,
+            detail,
+        ));
     }
 }

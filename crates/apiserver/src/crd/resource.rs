@@ -36,7 +36,11 @@ impl CustomSchema {
     pub(crate) fn of(version: &Version) -> Option<Self> {
         let schema = version.schema.as_ref()?.as_ref().ok()?.clone();
         let rules = RuleTree::of(&schema).map(Arc::new);
-        Some(Self { schema, scale: version.scale().cloned(), rules })
+        Some(Self {
+            schema,
+            scale: version.scale().cloned(),
+            rules,
+        })
     }
 
     /// The schema itself.
@@ -64,7 +68,12 @@ impl CustomSchema {
 
     /// What is wrong with an object, compared on update with the `old` one: problems of unchanged values are forgiven.
     /// Returns warnings about rules that are broken but were so before.
-    pub(crate) fn validate(&self, object: &Value, old: Option<&Value>, wrong: &mut Vec<FieldError>) -> Vec<String> {
+    pub(crate) fn validate(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        wrong: &mut Vec<FieldError>,
+    ) -> Vec<String> {
         let mut errors = validate::check(object, old, &self.schema, None);
         if let Some(scale) = &self.scale {
             scale::check_spec(scale, object, &mut errors);
@@ -78,9 +87,19 @@ impl CustomSchema {
     }
 
     /// What is wrong with an object whose status is written through its own endpoint; returns warnings like [`Self::validate`].
-    pub(crate) fn validate_status(&self, object: &Value, old: &Value, wrong: &mut Vec<FieldError>) -> Vec<String> {
+    pub(crate) fn validate_status(
+        &self,
+        object: &Value,
+        old: &Value,
+        wrong: &mut Vec<FieldError>,
+    ) -> Vec<String> {
         let mut errors = match (object.get("status"), self.schema.properties.get("status")) {
-            (Some(status), Some(schema)) => validate::check(status, old.get("status"), schema, Some(&Path::field("status"))),
+            (Some(status), Some(schema)) => validate::check(
+                status,
+                old.get("status"),
+                schema,
+                Some(&Path::field("status")),
+            ),
             _ => Vec::new(),
         };
         if let Some(scale) = &self.scale {
@@ -91,7 +110,13 @@ impl CustomSchema {
     }
 
     /// Rules run on objects that fit their schema, or miss it only where no rule can stumble.
-    fn check_rules(&self, object: &Value, old: Option<&Value>, mut errors: Vec<FieldError>, wrong: &mut Vec<FieldError>) -> Vec<String> {
+    fn check_rules(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        mut errors: Vec<FieldError>,
+        wrong: &mut Vec<FieldError>,
+    ) -> Vec<String> {
         let mut warnings = Vec::new();
         if let Some(rules) = &self.rules {
             if errors.iter().any(is_blocking) {
@@ -123,7 +148,14 @@ impl CustomSchema {
 
 /// Whether rules could stumble over what is wrong.
 fn is_blocking(error: &FieldError) -> bool {
-    matches!(error.reason, Reason::NotSupported | Reason::Required | Reason::TooLong | Reason::TooMany | Reason::TypeInvalid)
+    matches!(
+        error.reason,
+        Reason::NotSupported
+            | Reason::Required
+            | Reason::TooLong
+            | Reason::TooMany
+            | Reason::TypeInvalid
+    )
 }
 
 #[cfg(test)]
@@ -138,7 +170,11 @@ mod tests {
             "status": {"type": "object", "properties": {"rpm": {"type": "integer"}}},
             "metadata": {"type": "object", "properties": {"name": {"type": "string", "pattern": "^pump-"}}},
         }});
-        CustomSchema { schema: Schema::parse(&schema).expect("a valid schema"), scale: None, rules: None }
+        CustomSchema {
+            schema: Schema::parse(&schema).expect("a valid schema"),
+            scale: None,
+            rules: None,
+        }
     }
 
     fn validated(object: &Value, old: Option<&Value>) -> Vec<String> {
@@ -158,18 +194,29 @@ mod tests {
         let object = json!({"apiVersion": "a/v1", "kind": "Pump", "metadata": {"name": "tap"}});
         assert_eq!(
             validated(&object, None),
-            ["metadata.name: Invalid value: \"tap\": metadata.name in body should match '^pump-'", "spec: Required value",]
+            [
+                "metadata.name: Invalid value: \"tap\": metadata.name in body should match '^pump-'",
+                "spec: Required value",
+            ]
         );
     }
 
     #[test]
     fn status_is_judged_below_its_own_path() {
-        let (new, old) = (json!({"spec": {}, "status": {"rpm": "x"}}), json!({"spec": {}}));
+        let (new, old) = (
+            json!({"spec": {}, "status": {"rpm": "x"}}),
+            json!({"spec": {}}),
+        );
         assert_eq!(
             status_validated(&new, &old),
-            ["status.rpm: Invalid value: \"string\": rpm in body must be of type integer: \"string\""]
+            [
+                "status.rpm: Invalid value: \"string\": rpm in body must be of type integer: \"string\""
+            ]
         );
-        assert!(status_validated(&new, &new).is_empty(), "an unchanged status keeps its problems");
+        assert!(
+            status_validated(&new, &new).is_empty(),
+            "an unchanged status keeps its problems"
+        );
     }
 
     #[test]
@@ -182,7 +229,10 @@ mod tests {
     #[test]
     fn sets_are_checked_unless_they_were_broken_before() {
         let broken = json!({"spec": {"tags": ["a", "a"]}, "metadata": {"name": "pump-1"}});
-        assert_eq!(validated(&broken, None), ["spec.tags[1]: Duplicate value: \"a\""]);
+        assert_eq!(
+            validated(&broken, None),
+            ["spec.tags[1]: Duplicate value: \"a\""]
+        );
         assert!(validated(&broken, Some(&broken)).is_empty());
     }
 }

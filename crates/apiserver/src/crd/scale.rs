@@ -28,18 +28,35 @@ fn replicas(path: &str, object: &Value, errors: &mut Vec<FieldError>) {
         Err(problem) => return errors.push(FieldError::invalid(path, 0i64, &problem)),
     };
     if count < 0 {
-        errors.push(FieldError::invalid(path, count, "should be a non-negative integer"));
+        errors.push(FieldError::invalid(
+            path,
+            count,
+            "should be a non-negative integer",
+        ));
     } else if count > i64::from(i32::MAX) {
-        errors.push(FieldError::invalid(path, count, &format!("should be less than or equal to {}", i32::MAX)));
+        errors.push(FieldError::invalid(
+            path,
+            count,
+            &format!("should be less than or equal to {}", i32::MAX),
+        ));
     }
 }
 
 /// The value at a dotted path, if there is one and it has the wanted type.
-fn nested<'a>(object: &'a Value, path: &str, wanted: &str, is_wanted: fn(&Value) -> bool) -> Result<Option<&'a Value>, String> {
+fn nested<'a>(
+    object: &'a Value,
+    path: &str,
+    wanted: &str,
+    is_wanted: fn(&Value) -> bool,
+) -> Result<Option<&'a Value>, String> {
     let mut value = object;
     let path = path.strip_prefix('.').unwrap_or(path);
     let wrong = |value: &Value, wanted: &str| {
-        Err(format!(".{path} accessor error: {} is of the type {}, expected {wanted}", printed(value), go_type(value)))
+        Err(format!(
+            ".{path} accessor error: {} is of the type {}, expected {wanted}",
+            printed(value),
+            go_type(value)
+        ))
     };
     for step in path.split('.') {
         match value {
@@ -51,7 +68,11 @@ fn nested<'a>(object: &'a Value, path: &str, wanted: &str, is_wanted: fn(&Value)
             other => return wrong(other, "map[string]interface{}"),
         }
     }
-    if is_wanted(value) { Ok(Some(value)) } else { wrong(value, wanted) }
+    if is_wanted(value) {
+        Ok(Some(value))
+    } else {
+        wrong(value, wanted)
+    }
 }
 
 fn printed(value: &Value) -> String {
@@ -89,8 +110,14 @@ mod tests {
         };
         for (object, expected) in [
             (json!({}), ""),
-            (json!({"spec": {"replicas": 3}, "status": {"replicas": 0, "selector": "a=b"}}), ""),
-            (json!({"spec": {"replicas": -1}}), ".spec.replicas: Invalid value: -1: should be a non-negative integer"),
+            (
+                json!({"spec": {"replicas": 3}, "status": {"replicas": 0, "selector": "a=b"}}),
+                "",
+            ),
+            (
+                json!({"spec": {"replicas": -1}}),
+                ".spec.replicas: Invalid value: -1: should be a non-negative integer",
+            ),
             (
                 json!({"spec": {"replicas": 2_147_483_648_i64}}),
                 ".spec.replicas: Invalid value: 2147483648: should be less than or equal to 2147483647",

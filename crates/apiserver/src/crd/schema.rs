@@ -108,12 +108,20 @@ impl Schema {
         if self.int_or_string {
             return vec!["integer", "string"];
         }
-        if self.type_name.is_empty() { Vec::new() } else { vec![&self.type_name] }
+        if self.type_name.is_empty() {
+            Vec::new()
+        } else {
+            vec![&self.type_name]
+        }
     }
 
     /// The format, unless Kubernetes ignores it for this type.
     pub(crate) fn format_in_force(&self) -> &str {
-        if self.format_is_known() { &self.format } else { "" }
+        if self.format_is_known() {
+            &self.format
+        } else {
+            ""
+        }
     }
 
     /// Whether the format means something for this type.
@@ -159,7 +167,11 @@ impl Schema {
             Some(Items::Many(items)) => items.iter().for_each(|s| s.walk(visit)),
             None => {}
         }
-        self.all_of.iter().chain(&self.any_of).chain(&self.one_of).for_each(|s| s.walk(visit));
+        self.all_of
+            .iter()
+            .chain(&self.any_of)
+            .chain(&self.one_of)
+            .for_each(|s| s.walk(visit));
         if let Some(not) = &self.not {
             not.walk(visit);
         }
@@ -175,7 +187,10 @@ fn parse_at(value: &Value, depth: usize) -> Result<Box<Schema>, String> {
     if depth >= DEPTH_MAX {
         return Err(format!("schemas may nest at most {DEPTH_MAX} levels deep"));
     }
-    let keywords = Keywords { map: value.as_object().ok_or("a schema must be an object")?, depth };
+    let keywords = Keywords {
+        map: value.as_object().ok_or("a schema must be an object")?,
+        depth,
+    };
     let mut schema = keywords.scalars()?;
     keywords.children(&mut schema)?;
     Ok(schema)
@@ -193,8 +208,15 @@ impl<'a> Keywords<'a> {
         self.map.get(key).filter(|v| !v.is_null())
     }
 
-    fn typed<T>(&self, key: &str, kind: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, String> {
-        self.get(key).map(|v| read(v).ok_or_else(|| format!("{key} must be {kind}"))).transpose()
+    fn typed<T>(
+        &self,
+        key: &str,
+        kind: &str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, String> {
+        self.get(key)
+            .map(|v| read(v).ok_or_else(|| format!("{key} must be {kind}")))
+            .transpose()
     }
 
     fn optional_text(&self, key: &str) -> Result<Option<String>, String> {
@@ -222,7 +244,9 @@ impl<'a> Keywords<'a> {
     }
 
     fn list(&self, key: &str) -> Result<&'a [Value], String> {
-        Ok(self.typed(key, "a list", |v| v.as_array().map(Vec::as_slice))?.unwrap_or_default())
+        Ok(self
+            .typed(key, "a list", |v| v.as_array().map(Vec::as_slice))?
+            .unwrap_or_default())
     }
 
     fn object(&self, key: &str) -> Result<Option<&'a Map<String, Value>>, String> {
@@ -230,7 +254,11 @@ impl<'a> Keywords<'a> {
     }
 
     fn texts(&self, key: &str) -> Result<Vec<String>, String> {
-        let text = |v: &Value| v.as_str().map(str::to_owned).ok_or_else(|| format!("{key} must be a list of strings"));
+        let text = |v: &Value| {
+            v.as_str()
+                .map(str::to_owned)
+                .ok_or_else(|| format!("{key} must be a list of strings"))
+        };
         self.list(key)?.iter().map(text).collect()
     }
 
@@ -262,7 +290,11 @@ impl<'a> Keywords<'a> {
             list_type: self.optional_text("x-kubernetes-list-type")?,
             list_map_keys: self.texts("x-kubernetes-list-map-keys")?,
             map_type: self.optional_text("x-kubernetes-map-type")?,
-            rules: self.list("x-kubernetes-validations")?.iter().map(Rule::parse).collect::<Result<_, _>>()?,
+            rules: self
+                .list("x-kubernetes-validations")?
+                .iter()
+                .map(Rule::parse)
+                .collect::<Result<_, _>>()?,
             marks: self.marks()?,
             ..Schema::default()
         }))
@@ -273,7 +305,11 @@ impl<'a> Keywords<'a> {
             let property = parse_at(value, self.depth + 1)?;
             schema.properties.insert(name.clone(), *property);
         }
-        for (key, list) in [("allOf", &mut schema.all_of), ("anyOf", &mut schema.any_of), ("oneOf", &mut schema.one_of)] {
+        for (key, list) in [
+            ("allOf", &mut schema.all_of),
+            ("anyOf", &mut schema.any_of),
+            ("oneOf", &mut schema.one_of),
+        ] {
             self.push_all(self.list(key)?, list)?;
         }
         if let Some(not) = self.get("not") {
@@ -332,7 +368,10 @@ mod tests {
 
     /// A schema of `levels` nested objects.
     fn nested(levels: usize) -> Value {
-        (1..levels).fold(json!({"type": "string"}), |inner, _| json!({"type": "object", "properties": {"a": inner}}))
+        (1..levels).fold(
+            json!({"type": "string"}),
+            |inner, _| json!({"type": "object", "properties": {"a": inner}}),
+        )
     }
 
     #[test]
@@ -355,11 +394,21 @@ mod tests {
     fn keyword_of_the_wrong_type_is_named() {
         for (schema, problem) in [
             (json!({"type": 1}), "type must be a string"),
-            (json!({"properties": {"a": {"maxLength": "x"}}}), "maxLength must be an integer"),
-            (json!({"required": [1]}), "required must be a list of strings"),
+            (
+                json!({"properties": {"a": {"maxLength": "x"}}}),
+                "maxLength must be an integer",
+            ),
+            (
+                json!({"required": [1]}),
+                "required must be a list of strings",
+            ),
             (json!([]), "a schema must be an object"),
         ] {
-            assert_eq!(Schema::parse(&schema).err().as_deref(), Some(problem), "{schema}");
+            assert_eq!(
+                Schema::parse(&schema).err().as_deref(),
+                Some(problem),
+                "{schema}"
+            );
         }
     }
 

@@ -25,7 +25,11 @@ pub(crate) const DEFINITION: Strategy = Strategy {
     unconditional_update: false,
     effect: Effect::Definition,
     delete_answer: DeleteAnswer::Object,
-    deletion: Deletion { begin: crate::definitions::begin_deletion, held: |_| false, time_only: true },
+    deletion: Deletion {
+        begin: crate::definitions::begin_deletion,
+        held: |_| false,
+        time_only: true,
+    },
     ..Strategy::WITH_STATUS
 };
 
@@ -39,7 +43,13 @@ fn default(object: &mut Object) {
     if text(names, "listKind").is_empty() && !kind.is_empty() {
         names.insert("listKind".into(), format!("{kind}List").into());
     }
-    for version in spec.get_mut("versions").and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut) {
+    for version in spec
+        .get_mut("versions")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object_mut)
+    {
         for flag in ["served", "storage"] {
             version.entry(flag).or_insert(Value::Bool(false));
         }
@@ -50,7 +60,10 @@ fn default(object: &mut Object) {
     if spec.get("conversion").is_none_or(Value::is_null) {
         spec.insert("conversion".into(), json!({"strategy": "None"}));
     }
-    if let Some(Value::Object(service)) = spec.get_mut("conversion").and_then(|c| c.pointer_mut("/webhook/clientConfig/service")) {
+    if let Some(Value::Object(service)) = spec
+        .get_mut("conversion")
+        .and_then(|c| c.pointer_mut("/webhook/clientConfig/service"))
+    {
         service.entry("port").or_insert_with(|| WEBHOOK_PORT.into());
     }
 }
@@ -64,7 +77,10 @@ fn section<'a>(map: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<Strin
 }
 
 fn text(map: &Map<String, Value>, name: &str) -> String {
-    map.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+    map.get(name)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// A new definition has no names accepted yet, and is stored in its storage version.
@@ -77,8 +93,13 @@ fn prepare_create(object: &mut Object) {
 /// A new storage version joins the ones objects may be stored in.
 fn prepare_update(new: &mut Object, old: &Object) {
     keep_status(new, old);
-    let Some(name) = storage_version(new) else { return };
-    let stored = new.section("status").entry("storedVersions").or_insert_with(|| json!([]));
+    let Some(name) = storage_version(new) else {
+        return;
+    };
+    let stored = new
+        .section("status")
+        .entry("storedVersions")
+        .or_insert_with(|| json!([]));
     if let Value::Array(list) = stored
         && !list.iter().any(|v| v.as_str() == Some(&name))
     {
@@ -88,15 +109,20 @@ fn prepare_update(new: &mut Object, old: &Object) {
 
 fn storage_version(object: &Object) -> Option<String> {
     let versions = object.at("spec.versions")?.as_array()?;
-    let version = versions.iter().find(|v| v.get("storage") == Some(&Value::Bool(true)))?;
+    let version = versions
+        .iter()
+        .find(|v| v.get("storage") == Some(&Value::Bool(true)))?;
     version.get("name")?.as_str().map(str::to_owned)
 }
 
 /// Formats that nobody checks are told once they appear.
 fn warnings(object: &Object, old: Option<&Object>) -> Vec<String> {
     let before = old.map(unknown_formats).unwrap_or_default();
-    let new = unknown_formats(object).into_iter().filter(|format| !before.contains(format));
-    new.map(|format| format!("unrecognized format {format:?}")).collect()
+    let new = unknown_formats(object)
+        .into_iter()
+        .filter(|format| !before.contains(format));
+    new.map(|format| format!("unrecognized format {format:?}"))
+        .collect()
 }
 
 fn unknown_formats(object: &Object) -> Vec<String> {
@@ -152,7 +178,10 @@ mod tests {
             stored.body["spec"]["names"],
             json!({"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"})
         );
-        assert_eq!(stored.body["spec"]["conversion"], json!({"strategy": "None"}));
+        assert_eq!(
+            stored.body["spec"]["conversion"],
+            json!({"strategy": "None"})
+        );
         assert_eq!(
             stored.body["status"],
             json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"]})
@@ -169,7 +198,10 @@ mod tests {
         refused(
             json!({"versions": [version("v1", false)]}),
             &[
-                &format!("spec.versions: Invalid value: [{}]: must have exactly one version marked as storage version", shown("v1", false)),
+                &format!(
+                    "spec.versions: Invalid value: [{}]: must have exactly one version marked as storage version",
+                    shown("v1", false)
+                ),
                 "status.storedVersions: Invalid value: null: must have at least one stored version",
             ],
         );
@@ -186,7 +218,11 @@ mod tests {
         );
         refused(
             json!({"versions": [version("v1", true), version("v1", false)]}),
-            &[&format!("spec.versions: Invalid value: [{},{}]: must contain unique version names", shown("v1", true), shown("v1", false))],
+            &[&format!(
+                "spec.versions: Invalid value: [{},{}]: must contain unique version names",
+                shown("v1", true),
+                shown("v1", false)
+            )],
         );
         refused(
             json!({"versions": []}),
@@ -200,29 +236,47 @@ mod tests {
     #[test]
     fn every_version_needs_a_schema() {
         let bare = json!({"name": "v2", "served": true, "storage": false});
-        refused(json!({"versions": [version("v1", true), bare]}), &["spec.versions[1].schema.openAPIV3Schema: Required value"]);
+        refused(
+            json!({"versions": [version("v1", true), bare]}),
+            &["spec.versions[1].schema.openAPIV3Schema: Required value"],
+        );
     }
 
     #[test]
     fn group_scope_and_names_are_checked() {
         let label = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-        refused(json!({"scope": "Global"}), &["spec.scope: Unsupported value: \"Global\": supported values: \"Cluster\", \"Namespaced\""]);
+        refused(
+            json!({"scope": "Global"}),
+            &[
+                "spec.scope: Unsupported value: \"Global\": supported values: \"Cluster\", \"Namespaced\"",
+            ],
+        );
         refused(json!({"scope": ""}), &["spec.scope: Required value"]);
         refused(
             json!({"names": {"plural": "gadgets"}}),
-            &["spec.names.singular: Required value", "spec.names.kind: Required value", "spec.names.listKind: Required value"],
+            &[
+                "spec.names.singular: Required value",
+                "spec.names.kind: Required value",
+                "spec.names.listKind: Required value",
+            ],
         );
         refused(
             json!({"names": {"plural": "gadgets", "kind": "Gadget", "listKind": "Gadget"}}),
-            &["spec.names.listKind: Invalid value: \"Gadget\": kind and listKind may not be the same"],
+            &[
+                "spec.names.listKind: Invalid value: \"Gadget\": kind and listKind may not be the same",
+            ],
         );
         refused(
             json!({"names": {"plural": "gadgets", "kind": "Gadget", "shortNames": ["G_1"]}}),
-            &[&format!("spec.names.shortNames[0]: Invalid value: \"G_1\": {label}")],
+            &[&format!(
+                "spec.names.shortNames[0]: Invalid value: \"G_1\": {label}"
+            )],
         );
         refused(
             json!({"group": "other.dev"}),
-            &["metadata.name: Invalid value: \"gadgets.example.dev\": must be spec.names.plural+\".\"+spec.group"],
+            &[
+                "metadata.name: Invalid value: \"gadgets.example.dev\": must be spec.names.plural+\".\"+spec.group",
+            ],
         );
         refused(
             json!({"preserveUnknownFields": true}),
@@ -273,16 +327,24 @@ mod tests {
     #[test]
     fn schema_problems_name_where_kubernetes_keeps_the_schema() {
         let broken = |name: &str, storage: bool, field: &str| {
-            with(version(name, storage), "schema", json!({"openAPIV3Schema": {"type": "object", "properties": {field: {}}}}))
+            with(
+                version(name, storage),
+                "schema",
+                json!({"openAPIV3Schema": {"type": "object", "properties": {field: {}}}}),
+            )
         };
         let detail = "Required value: must not be empty for specified object fields";
         refused(
             json!({"versions": [broken("v1", true, "a")]}),
-            &[&format!("spec.validation.openAPIV3Schema.properties[a].type: {detail}")],
+            &[&format!(
+                "spec.validation.openAPIV3Schema.properties[a].type: {detail}"
+            )],
         );
         refused(
             json!({"versions": [broken("v1", true, "a"), broken("v2", false, "a")]}),
-            &[&format!("spec.validation.openAPIV3Schema.properties[a].type: {detail}")],
+            &[&format!(
+                "spec.validation.openAPIV3Schema.properties[a].type: {detail}"
+            )],
         );
         refused(
             json!({"versions": [broken("v1", true, "a"), broken("v2", false, "b")]}),
@@ -297,7 +359,9 @@ mod tests {
     fn conversion_needs_a_known_strategy() {
         refused(
             json!({"conversion": {"strategy": "Magic"}}),
-            &["spec.conversion.strategy: Unsupported value: \"Magic\": supported values: \"None\", \"Webhook\""],
+            &[
+                "spec.conversion.strategy: Unsupported value: \"Magic\": supported values: \"None\", \"Webhook\"",
+            ],
         );
         refused(
             json!({"conversion": {"strategy": "Webhook"}}),
@@ -317,18 +381,22 @@ mod tests {
 
     #[test]
     fn what_cannot_be_done_yet_is_refused() {
-        let webhook =
-            json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://x/"}, "conversionReviewVersions": ["v1"]}});
+        let webhook = json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://x/"}, "conversionReviewVersions": ["v1"]}});
         refused(
             json!({"conversion": webhook}),
-            &["spec.conversion.strategy: Invalid value: \"Webhook\": conversion by webhook is not done by this server yet; use None"],
+            &[
+                "spec.conversion.strategy: Invalid value: \"Webhook\": conversion by webhook is not done by this server yet; use None",
+            ],
         );
     }
 
     #[test]
     fn identity_of_an_established_definition_is_immutable() {
         let (mut old, _) = create(&DEFINITION, gadget(json!({})));
-        old.section("status").insert("conditions".into(), json!([{"type": "Established", "status": "True"}]));
+        old.section("status").insert(
+            "conditions".into(),
+            json!([{"type": "Established", "status": "True"}]),
+        );
         let change = json!({"scope": "Cluster", "group": "other.dev", "names": {"plural": "widgets", "kind": "Widget"}});
         assert_eq!(
             update(&DEFINITION, &old, gadget(change)).1,
@@ -344,11 +412,20 @@ mod tests {
     #[test]
     fn storage_versions_stay_until_they_are_no_longer_stored() {
         let (old, _) = create(&DEFINITION, gadget(json!({})));
-        let (moved, errors) = update(&DEFINITION, &old, gadget(json!({"versions": [version("v1", false), version("v2", true)]})));
+        let (moved, errors) = update(
+            &DEFINITION,
+            &old,
+            gadget(json!({"versions": [version("v1", false), version("v2", true)]})),
+        );
         assert_eq!(errors, [""; 0]);
         assert_eq!(moved.body["status"]["storedVersions"], json!(["v1", "v2"]));
         assert_eq!(
-            update(&DEFINITION, &moved, gadget(json!({"versions": [version("v2", true)]}))).1,
+            update(
+                &DEFINITION,
+                &moved,
+                gadget(json!({"versions": [version("v2", true)]}))
+            )
+            .1,
             [
                 "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in v1 and removes v1 from status.storedVersions",
             ]
@@ -359,15 +436,25 @@ mod tests {
     fn deepest_schema_and_value_fit_the_stack() {
         let levels = crate::crd::schema::DEPTH_MAX - 2;
         let leaf = json!({"type": "string", "default": "x", "anyOf": [{"minLength": 1}]});
-        let schema = (0..levels).fold(leaf, |inner, _| json!({"type": "object", "default": {}, "properties": {"a": inner}}));
+        let schema = (0..levels).fold(
+            leaf,
+            |inner, _| json!({"type": "object", "default": {}, "properties": {"a": inner}}),
+        );
         let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": schema["properties"]["a"]}}});
-        let (stored, errors) = create(&DEFINITION, gadget(json!({"versions": [with(version("v1", true), "schema", schema)]})));
+        let (stored, errors) = create(
+            &DEFINITION,
+            gadget(json!({"versions": [with(version("v1", true), "schema", schema)]})),
+        );
         assert_eq!(errors, [""; 0]);
         let definition = Definition::read(&stored).expect("it was stored");
         let schema = CustomSchema::of(&definition.versions[0]).expect("it has a schema");
         let mut object = json!({"spec": (0..1000).fold(json!({}), |inner, _| json!({"a": inner}))});
         let map = object.as_object_mut().expect("an object");
-        assert_eq!(schema.prune(map).expect("no embedded resources").len(), 1, "all below the deepest known field goes at once");
+        assert_eq!(
+            schema.prune(map).expect("no embedded resources").len(),
+            1,
+            "all below the deepest known field goes at once"
+        );
         schema.default(map);
         let mut wrong = Vec::new();
         schema.validate(&object, Some(&json!({})), &mut wrong);
@@ -382,7 +469,10 @@ mod tests {
             )
         };
         let (new, old) = (object(plate("license-plate")), object(plate("date")));
-        assert_eq!(warnings(&new, None), ["unrecognized format \"license-plate\""]);
+        assert_eq!(
+            warnings(&new, None),
+            ["unrecognized format \"license-plate\""]
+        );
         assert_eq!(warnings(&new, Some(&new)), [""; 0]);
         assert_eq!(warnings(&old, None), [""; 0]);
     }

@@ -26,7 +26,16 @@ pub(super) fn unreadable(schema: &Schema) -> Option<String> {
 }
 
 fn unreadable_here(schema: &Schema) -> Option<String> {
-    let Marks { id, schema: url, reference, pattern_properties, dependencies, additional_items, definitions, .. } = schema.marks;
+    let Marks {
+        id,
+        schema: url,
+        reference,
+        pattern_properties,
+        dependencies,
+        additional_items,
+        definitions,
+        ..
+    } = schema.marks;
     let keywords = [
         (id, "id"),
         (url, "schema"),
@@ -40,9 +49,13 @@ fn unreadable_here(schema: &Schema) -> Option<String> {
         return Some(format!("OpenAPIV3Schema '{keyword}' is not supported"));
     }
     if schema.preserve_unknown_fields == Some(false) {
-        return Some("internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined".into());
+        return Some(
+            "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined"
+                .into(),
+        );
     }
-    matches!(schema.items, Some(Items::Many(_))).then(|| "OpenAPIV3Schema 'items' must be a schema, but is an array".into())
+    matches!(schema.items, Some(Items::Many(_)))
+        .then(|| "OpenAPIV3Schema 'items' must be a schema, but is an array".into())
 }
 
 /// What keeps a schema from being structural.
@@ -51,7 +64,13 @@ pub(super) fn check(schema: &Schema, path: &Path<'_>) -> Vec<FieldError> {
     check_node(schema, Level::Root, path, &mut errors);
     junctors(schema).for_each(|(name, index, junctor)| {
         let at = path.child(name);
-        check_complete(junctor, Some(schema), path, &index.map_or(at, |i| at.index(i)), &mut errors);
+        check_complete(
+            junctor,
+            Some(schema),
+            path,
+            &index.map_or(at, |i| at.index(i)),
+            &mut errors,
+        );
     });
     errors.sort_by_cached_key(ToString::to_string);
     errors
@@ -59,14 +78,30 @@ pub(super) fn check(schema: &Schema, path: &Path<'_>) -> Vec<FieldError> {
 
 /// The schemas that `not`, `allOf`, `anyOf` and `oneOf` hold, with their place.
 fn junctors(schema: &Schema) -> impl Iterator<Item = (&'static str, Option<usize>, &Schema)> {
-    let lists = [("allOf", &schema.all_of), ("anyOf", &schema.any_of), ("oneOf", &schema.one_of)];
-    let listed = lists.into_iter().flat_map(|(name, list)| list.iter().enumerate().map(move |(i, s)| (name, Some(i), s)));
-    schema.not.as_deref().map(|s| ("not", None, s)).into_iter().chain(listed)
+    let lists = [
+        ("allOf", &schema.all_of),
+        ("anyOf", &schema.any_of),
+        ("oneOf", &schema.one_of),
+    ];
+    let listed = lists.into_iter().flat_map(|(name, list)| {
+        list.iter()
+            .enumerate()
+            .map(move |(i, s)| (name, Some(i), s))
+    });
+    schema
+        .not
+        .as_deref()
+        .map(|s| ("not", None, s))
+        .into_iter()
+        .chain(listed)
 }
 
 fn check_node(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if schema.type_name == "array" && schema.items.is_none() {
-        errors.push(FieldError::required(path.child("items"), "must be specified"));
+        errors.push(FieldError::required(
+            path.child("items"),
+            "must be specified",
+        ));
     }
     if let Some(item) = schema.item() {
         check_node(item, Level::Item, &path.child("items"), errors);
@@ -78,7 +113,10 @@ fn check_node(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Vec<F
     check_additional(schema, level, path, errors);
     check_extensions(schema, path, errors);
     let skip_any_of = is_int_or_string_pair(&schema.any_of);
-    let skip_first = schema.all_of.first().is_some_and(|first| is_int_or_string_pair(&first.any_of));
+    let skip_first = schema
+        .all_of
+        .first()
+        .is_some_and(|first| is_int_or_string_pair(&first.any_of));
     check_values(schema, skip_any_of, skip_first, path, errors);
     check_type(schema, level, path, errors);
     check_meta_fields(schema, level, path, errors);
@@ -89,7 +127,9 @@ fn check_node(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Vec<F
 }
 
 fn check_additional(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    let Some(additional) = &schema.additional_properties else { return };
+    let Some(additional) = &schema.additional_properties else {
+        return;
+    };
     let at = path.child("additionalProperties");
     if level == Level::Root {
         errors.push(FieldError::forbidden(at, "must not be used at the root"));
@@ -98,17 +138,28 @@ fn check_additional(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut
         check_node(additional, Level::Field, &at, errors);
     }
     if schema.embedded_resource {
-        errors.push(FieldError::forbidden(at, "must not be used if x-kubernetes-embedded-resource is set"));
+        errors.push(FieldError::forbidden(
+            at,
+            "must not be used if x-kubernetes-embedded-resource is set",
+        ));
     }
 }
 
 fn check_extensions(schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let detail = "must be false if x-kubernetes-int-or-string is true";
     if schema.int_or_string && schema.preserves() {
-        errors.push(FieldError::invalid(path.child("x-kubernetes-preserve-unknown-fields"), true, detail));
+        errors.push(FieldError::invalid(
+            path.child("x-kubernetes-preserve-unknown-fields"),
+            true,
+            detail,
+        ));
     }
     if schema.int_or_string && schema.embedded_resource {
-        errors.push(FieldError::invalid(path.child("x-kubernetes-embedded-resource"), true, detail));
+        errors.push(FieldError::invalid(
+            path.child("x-kubernetes-embedded-resource"),
+            true,
+            detail,
+        ));
     }
 }
 
@@ -117,17 +168,28 @@ fn check_type(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Vec<F
     let type_name = schema.type_name.as_str();
     if schema.embedded_resource && type_name != "object" {
         let detail = "must be object if x-kubernetes-embedded-resource is true";
-        errors.push(if type_name.is_empty() { FieldError::required(at, detail) } else { FieldError::invalid(at, type_name, detail) });
+        errors.push(if type_name.is_empty() {
+            FieldError::required(at, detail)
+        } else {
+            FieldError::invalid(at, type_name, detail)
+        });
     } else if type_name.is_empty() && !schema.int_or_string && !schema.preserves() {
         let place = match level {
             Level::Root => "at the root",
             Level::Item => "for specified array items",
             Level::Field => "for specified object fields",
         };
-        errors.push(FieldError::required(at, &format!("must not be empty {place}")));
+        errors.push(FieldError::required(
+            at,
+            &format!("must not be empty {place}"),
+        ));
     }
     if level == Level::Root && !type_name.is_empty() && type_name != "object" {
-        errors.push(FieldError::invalid(at, type_name, "must be object at the root"));
+        errors.push(FieldError::invalid(
+            at,
+            type_name,
+            "must be object at the root",
+        ));
     }
 }
 
@@ -136,23 +198,50 @@ fn check_meta_fields(schema: &Schema, level: Level, path: &Path<'_>, errors: &mu
     let is_resource = level == Level::Root || schema.embedded_resource;
     let properties = path.child("properties");
     let mut must_be = |name: &str, wanted: &str| {
-        let field = schema.properties.get(name).filter(|field| is_resource && field.type_name != wanted);
-        let error = |f: &Schema| FieldError::invalid(properties.key(name).child("type"), &f.type_name, &format!("must be {wanted}"));
+        let field = schema
+            .properties
+            .get(name)
+            .filter(|field| is_resource && field.type_name != wanted);
+        let error = |f: &Schema| {
+            FieldError::invalid(
+                properties.key(name).child("type"),
+                &f.type_name,
+                &format!("must be {wanted}"),
+            )
+        };
         errors.extend(field.map(error));
     };
     must_be("kind", "string");
     must_be("apiVersion", "string");
     must_be("metadata", "object");
-    if level == Level::Root && schema.properties.get("metadata").is_some_and(restricts_more_than_names) {
+    if level == Level::Root
+        && schema
+            .properties
+            .get("metadata")
+            .is_some_and(restricts_more_than_names)
+    {
         let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
         errors.push(FieldError::forbidden(properties.key("metadata"), detail));
     }
 }
 
 fn restricts_more_than_names(metadata: &Schema) -> bool {
-    let names_only = metadata.properties.keys().all(|name| name == "name" || name == "generateName");
-    let Schema { nullable, format, allowed, required, marks, pattern, .. } = metadata;
-    let bounds = [metadata.maximum, metadata.minimum, metadata.multiple_of].iter().any(Option::is_some);
+    let names_only = metadata
+        .properties
+        .keys()
+        .all(|name| name == "name" || name == "generateName");
+    let Schema {
+        nullable,
+        format,
+        allowed,
+        required,
+        marks,
+        pattern,
+        ..
+    } = metadata;
+    let bounds = [metadata.maximum, metadata.minimum, metadata.multiple_of]
+        .iter()
+        .any(Option::is_some);
     let counts = [
         metadata.max_length,
         metadata.min_length,
@@ -191,22 +280,44 @@ fn is_int_or_string_pair(schemas: &[Schema]) -> bool {
         schema.type_name == name
             && schema.properties.is_empty()
             && schema.default.is_none()
-            && !restricts_more_than_names(&Schema { type_name: String::new(), ..schema.clone() })
+            && !restricts_more_than_names(&Schema {
+                type_name: String::new(),
+                ..schema.clone()
+            })
     };
     matches!(schemas, [integer, string] if only_type(integer, "integer") && only_type(string, "string"))
 }
 
-fn check_values(schema: &Schema, skip_any_of: bool, skip_first_any_of: bool, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn check_values(
+    schema: &Schema,
+    skip_any_of: bool,
+    skip_first_any_of: bool,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     for (name, index, junctor) in junctors(schema) {
         if skip_any_of && name == "anyOf" {
             continue;
         }
         let at = path.child(name);
-        check_nested(junctor, skip_first_any_of && name == "allOf" && index == Some(0), &index.map_or(at, |i| at.index(i)), errors);
+        check_nested(
+            junctor,
+            skip_first_any_of && name == "allOf" && index == Some(0),
+            &index.map_or(at, |i| at.index(i)),
+            errors,
+        );
     }
-    if let Some((pattern, problem)) = schema.pattern.as_ref().and_then(|p| Some((p, p.problem()?))) {
+    if let Some((pattern, problem)) = schema
+        .pattern
+        .as_ref()
+        .and_then(|p| Some((p, p.problem()?)))
+    {
         let detail = format!("must be a valid regular expression, but isn't: {problem}");
-        errors.push(FieldError::invalid(path.child("pattern"), &pattern.source, &detail));
+        errors.push(FieldError::invalid(
+            path.child("pattern"),
+            &pattern.source,
+            &detail,
+        ));
     }
 }
 
@@ -220,7 +331,10 @@ fn check_nested(schema: &Schema, skip_any_of: bool, path: &Path<'_>, errors: &mu
     for (name, property) in &schema.properties {
         check_nested(property, false, &properties.key(name), errors);
     }
-    let additional = !matches!(schema.additional_properties, None | Some(Additional::Any(false)));
+    let additional = !matches!(
+        schema.additional_properties,
+        None | Some(Additional::Any(false))
+    );
     let forbidden = [
         (!schema.type_name.is_empty(), "type", "empty"),
         (additional, "additionalProperties", "undefined"),
@@ -228,38 +342,96 @@ fn check_nested(schema: &Schema, skip_any_of: bool, path: &Path<'_>, errors: &mu
         (schema.marks.title, "title", "empty"),
         (schema.marks.description, "description", "empty"),
         (schema.nullable, "nullable", "false"),
-        (schema.preserves(), "x-kubernetes-preserve-unknown-fields", "false"),
-        (schema.embedded_resource, "x-kubernetes-embedded-resource", "false"),
+        (
+            schema.preserves(),
+            "x-kubernetes-preserve-unknown-fields",
+            "false",
+        ),
+        (
+            schema.embedded_resource,
+            "x-kubernetes-embedded-resource",
+            "false",
+        ),
         (schema.int_or_string, "x-kubernetes-int-or-string", "false"),
-        (!schema.list_map_keys.is_empty(), "x-kubernetes-list-map-keys", "empty"),
-        (schema.list_type.is_some(), "x-kubernetes-list-type", "undefined"),
-        (schema.map_type.is_some(), "x-kubernetes-map-type", "undefined"),
-        (!schema.rules.is_empty(), "x-kubernetes-validations", "empty"),
+        (
+            !schema.list_map_keys.is_empty(),
+            "x-kubernetes-list-map-keys",
+            "empty",
+        ),
+        (
+            schema.list_type.is_some(),
+            "x-kubernetes-list-type",
+            "undefined",
+        ),
+        (
+            schema.map_type.is_some(),
+            "x-kubernetes-map-type",
+            "undefined",
+        ),
+        (
+            !schema.rules.is_empty(),
+            "x-kubernetes-validations",
+            "empty",
+        ),
     ];
     for (_, keyword, wanted) in forbidden.iter().filter(|(there, ..)| *there) {
-        errors.push(FieldError::forbidden(path.child(keyword), &format!("must be {wanted} to be structural")));
+        errors.push(FieldError::forbidden(
+            path.child(keyword),
+            &format!("must be {wanted} to be structural"),
+        ));
     }
     if schema.properties.contains_key("metadata") {
-        errors.push(FieldError::forbidden(properties.key("metadata"), "must not be specified in a nested context"));
+        errors.push(FieldError::forbidden(
+            properties.key("metadata"),
+            "must not be specified in a nested context",
+        ));
     }
 }
 
 /// What a junctor of the root speaks of must be declared outside of it. Kubernetes asks that of the root only.
-fn check_complete(nested: &Schema, declared: Option<&Schema>, path: &Path<'_>, nested_path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn check_complete(
+    nested: &Schema,
+    declared: Option<&Schema>,
+    path: &Path<'_>,
+    nested_path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     let Some(declared) = declared else {
-        errors.push(FieldError::required(path, &format!("because it is defined in {nested_path}")));
+        errors.push(FieldError::required(
+            path,
+            &format!("because it is defined in {nested_path}"),
+        ));
         return;
     };
     for (name, index, junctor) in junctors(nested) {
         let at = nested_path.child(name);
-        check_complete(junctor, Some(declared), path, &index.map_or(at, |i| at.index(i)), errors);
+        check_complete(
+            junctor,
+            Some(declared),
+            path,
+            &index.map_or(at, |i| at.index(i)),
+            errors,
+        );
     }
     if let Some(item) = nested.item() {
-        check_complete(item, declared.item(), &path.child("items"), &nested_path.child("items"), errors);
+        check_complete(
+            item,
+            declared.item(),
+            &path.child("items"),
+            &nested_path.child("items"),
+            errors,
+        );
     }
-    let (properties, nested_properties) = (path.child("properties"), nested_path.child("properties"));
+    let (properties, nested_properties) =
+        (path.child("properties"), nested_path.child("properties"));
     for (name, property) in &nested.properties {
-        check_complete(property, declared.properties.get(name), &properties.key(name), &nested_properties.key(name), errors);
+        check_complete(
+            property,
+            declared.properties.get(name),
+            &properties.key(name),
+            &nested_properties.key(name),
+            errors,
+        );
     }
 }
 
@@ -272,14 +444,23 @@ mod tests {
     #[track_caller]
     fn check_schema(schema: Value, expected: &[&str]) {
         let parsed = Schema::parse(&schema).expect("it is well typed");
-        let errors: Vec<String> = check(&parsed, &Path::field("s")).iter().map(ToString::to_string).collect();
+        let errors: Vec<String> = check(&parsed, &Path::field("s"))
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(errors, expected, "{schema}");
     }
 
     #[test]
     fn types_are_needed_everywhere() {
-        check_schema(json!({}), &["s.type: Required value: must not be empty at the root"]);
-        check_schema(json!({"type": "string"}), &["s.type: Invalid value: \"string\": must be object at the root"]);
+        check_schema(
+            json!({}),
+            &["s.type: Required value: must not be empty at the root"],
+        );
+        check_schema(
+            json!({"type": "string"}),
+            &["s.type: Invalid value: \"string\": must be object at the root"],
+        );
         let fields = json!({"type": "object", "properties": {"a": {}, "b": {"type": "array"}, "c": {"type": "array", "items": {}}}});
         check_schema(
             fields,
@@ -317,7 +498,10 @@ mod tests {
             ],
         );
         let pair = json!([{"type": "integer"}, {"type": "string"}]);
-        check_schema(json!({"type": "object", "properties": {"a": {"x-kubernetes-int-or-string": true, "anyOf": pair}}}), &[]);
+        check_schema(
+            json!({"type": "object", "properties": {"a": {"x-kubernetes-int-or-string": true, "anyOf": pair}}}),
+            &[],
+        );
         check_schema(
             json!({"type": "object", "properties": {"a": {"x-kubernetes-int-or-string": true, "allOf": [{"anyOf": pair}, {"pattern": "^a"}]}}}),
             &[],
@@ -331,11 +515,26 @@ mod tests {
     #[test]
     fn metadata_may_only_restrict_names() {
         let more = "s.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified";
-        let with = |metadata: Value| json!({"type": "object", "properties": {"metadata": metadata}});
-        check_schema(with(json!({"type": "object", "properties": {"name": {"type": "string", "pattern": "^a"}}})), &[]);
-        check_schema(with(json!({"type": "object", "properties": {"labels": {"type": "object"}}})), &[more]);
-        check_schema(with(json!({"type": "object", "required": ["labels"]})), &[more]);
-        check_schema(with(json!({"type": "string"})), &["s.properties[metadata].type: Invalid value: \"string\": must be object"]);
+        let with =
+            |metadata: Value| json!({"type": "object", "properties": {"metadata": metadata}});
+        check_schema(
+            with(
+                json!({"type": "object", "properties": {"name": {"type": "string", "pattern": "^a"}}}),
+            ),
+            &[],
+        );
+        check_schema(
+            with(json!({"type": "object", "properties": {"labels": {"type": "object"}}})),
+            &[more],
+        );
+        check_schema(
+            with(json!({"type": "object", "required": ["labels"]})),
+            &[more],
+        );
+        check_schema(
+            with(json!({"type": "string"})),
+            &["s.properties[metadata].type: Invalid value: \"string\": must be object"],
+        );
         check_schema(
             json!({"type": "object", "properties": {"apiVersion": {"type": "integer"}}}),
             &["s.properties[apiVersion].type: Invalid value: \"integer\": must be string"],
@@ -366,12 +565,24 @@ mod tests {
     #[test]
     fn unsupported_keywords_make_a_schema_unreadable() {
         for (schema, problem) in [
-            (json!({"properties": {"a": {"$ref": "#/x"}}}), Some("OpenAPIV3Schema '$ref' is not supported")),
-            (json!({"not": {"id": "x"}}), Some("OpenAPIV3Schema 'id' is not supported")),
-            (json!({"items": [{"type": "string"}]}), Some("OpenAPIV3Schema 'items' must be a schema, but is an array")),
+            (
+                json!({"properties": {"a": {"$ref": "#/x"}}}),
+                Some("OpenAPIV3Schema '$ref' is not supported"),
+            ),
+            (
+                json!({"not": {"id": "x"}}),
+                Some("OpenAPIV3Schema 'id' is not supported"),
+            ),
+            (
+                json!({"items": [{"type": "string"}]}),
+                Some("OpenAPIV3Schema 'items' must be a schema, but is an array"),
+            ),
             (json!({"type": "object"}), None),
         ] {
-            assert_eq!(unreadable(&Schema::parse(&schema).expect("well typed")).as_deref(), problem);
+            assert_eq!(
+                unreadable(&Schema::parse(&schema).expect("well typed")).as_deref(),
+                problem
+            );
         }
     }
 }

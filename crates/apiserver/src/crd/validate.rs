@@ -14,8 +14,17 @@ use super::{
 };
 
 /// What is wrong with `value`, which stands at `prefix` of the object. Problems that `old` already had are forgiven.
-pub(crate) fn check(value: &Value, old: Option<&Value>, schema: &Schema, prefix: Option<&Path<'_>>) -> Vec<FieldError> {
-    ratchet(value, old, schema, &Path::ROOT).problems.into_iter().map(|p| p.into_error(prefix)).collect()
+pub(crate) fn check(
+    value: &Value,
+    old: Option<&Value>,
+    schema: &Schema,
+    prefix: Option<&Path<'_>>,
+) -> Vec<FieldError> {
+    ratchet(value, old, schema, &Path::ROOT)
+        .problems
+        .into_iter()
+        .map(|p| p.into_error(prefix))
+        .collect()
 }
 
 /// Judges a value and forgives everything if it equals the old one.
@@ -42,11 +51,14 @@ fn judge(value: &Value, old: Option<&Value>, schema: &Schema, path: &Path<'_>) -
         Value::String(text) => {
             outcome.merge_checked(judge_text(text, schema, path));
             if let Some(has_format) = formats::find(schema.format_in_force()) {
-                let wrong = (!has_format(text)).then(|| Problem::wrong_type(path, schema.format_in_force(), text));
+                let wrong = (!has_format(text))
+                    .then(|| Problem::wrong_type(path, schema.format_in_force(), text));
                 outcome.merge_checked(wrong.into());
             }
         }
-        Value::Number(number) => outcome.merge_checked(bounds::judge_number(Num::of(number), schema, path)),
+        Value::Number(number) => {
+            outcome.merge_checked(bounds::judge_number(Num::of(number), schema, path))
+        }
         Value::Array(list) => outcome.merge_checked(judge_list(list, old, schema, path)),
         _ => {}
     }
@@ -78,12 +90,14 @@ fn judge_type(value: &Value, schema: &Schema, path: &Path<'_>) -> Outcome {
     let (found, native) = type_of(value);
     if value.is_null() {
         let wrong = !types.is_empty() && !types.contains(&"null") && !schema.nullable;
-        return Outcome::matched_unless(wrong.then(|| Problem::wrong_type(path, &types.join(","), found)));
+        return Outcome::matched_unless(
+            wrong.then(|| Problem::wrong_type(path, &types.join(","), found)),
+        );
     }
     let format = schema.format_in_force();
     let numeric = types.contains(&"number") || types.contains(&"integer");
-    let whole =
-        matches!(value, Value::Number(n) if matches!(Num::of(n), Num::Float(f) if is_json_integer(f))) && types.contains(&"integer");
+    let whole = matches!(value, Value::Number(n) if matches!(Num::of(n), Num::Float(f) if is_json_integer(f)))
+        && types.contains(&"integer");
     let fits = types.contains(&found) || whole || (found == "integer" && types.contains(&"number"));
     let is_text_or_list = matches!(value, Value::String(_) | Value::Array(_));
     if !is_text_or_list && !format.is_empty() && !fits && native != format {
@@ -91,7 +105,9 @@ fn judge_type(value: &Value, schema: &Schema, path: &Path<'_>) -> Outcome {
     }
     // A list passes for a formatted string: the real server looks no further either.
     let excused = !numeric && !format.is_empty() && is_text_or_list;
-    Outcome::matched_unless((!excused && !fits).then(|| Problem::wrong_type(path, &types.join(","), found)))
+    Outcome::matched_unless(
+        (!excused && !fits).then(|| Problem::wrong_type(path, &types.join(","), found)),
+    )
 }
 
 fn judge_junctors(value: &Value, schema: &Schema, path: &Path<'_>) -> Outcome {
@@ -108,7 +124,10 @@ fn judge_junctors(value: &Value, schema: &Schema, path: &Path<'_>) -> Outcome {
     if let Some(not) = &schema.not
         && judge(value, None, not, path).is_valid()
     {
-        outcome.push(Problem::composite(format!("{:?} must not validate the schema (not)", path.to_string())));
+        outcome.push(Problem::composite(format!(
+            "{:?} must not validate the schema (not)",
+            path.to_string()
+        )));
     }
     outcome.matches += 1;
     outcome
@@ -122,28 +141,45 @@ fn judge_any_of(value: &Value, schemas: &[Schema], path: &Path<'_>, outcome: &mu
             outcome.merge(result);
             return;
         }
-        if best.as_ref().is_none_or(|best| result.matches > best.matches) {
+        if best
+            .as_ref()
+            .is_none_or(|best| result.matches > best.matches)
+        {
             best = Some(result);
         }
     }
-    outcome.push(Problem::composite(format!("{:?} must validate at least one schema (anyOf)", path.to_string())));
+    outcome.push(Problem::composite(format!(
+        "{:?} must validate at least one schema (anyOf)",
+        path.to_string()
+    )));
     best.into_iter().for_each(|best| outcome.merge(best));
 }
 
 fn judge_one_of(value: &Value, schemas: &[Schema], path: &Path<'_>, outcome: &mut Outcome) {
-    let results: Vec<Outcome> = schemas.iter().map(|schema| judge(value, None, schema, path)).collect();
+    let results: Vec<Outcome> = schemas
+        .iter()
+        .map(|schema| judge(value, None, schema, path))
+        .collect();
     let valid = results.iter().filter(|r| r.is_valid()).count();
     let found = match valid {
         1 => {
-            results.into_iter().filter(Outcome::is_valid).for_each(|r| outcome.merge(r));
+            results
+                .into_iter()
+                .filter(Outcome::is_valid)
+                .for_each(|r| outcome.merge(r));
             return;
         }
         0 => "Found none valid".to_owned(),
         n => format!("Found {n} valid alternatives"),
     };
-    outcome.push(Problem::composite(format!("{:?} must validate one and only one schema (oneOf). {found}", path.to_string())));
+    outcome.push(Problem::composite(format!(
+        "{:?} must validate one and only one schema (oneOf). {found}",
+        path.to_string()
+    )));
     if valid == 0 {
-        let best = results.into_iter().reduce(|best, r| if r.matches > best.matches { r } else { best });
+        let best = results
+            .into_iter()
+            .reduce(|best, r| if r.matches > best.matches { r } else { best });
         best.into_iter().for_each(|best| outcome.merge(best));
     }
 }
@@ -157,7 +193,10 @@ fn judge_all_of(value: &Value, schemas: &[Schema], path: &Path<'_>, outcome: &mu
     }
     if valid < schemas.len() {
         let none = if valid == 0 { ". None validated" } else { "" };
-        outcome.push(Problem::composite(format!("{:?} must validate all the schemas (allOf){none}", path.to_string())));
+        outcome.push(Problem::composite(format!(
+            "{:?} must validate all the schemas (allOf){none}",
+            path.to_string()
+        )));
     }
 }
 
@@ -167,24 +206,45 @@ fn judge_text(text: &str, schema: &Schema, path: &Path<'_>) -> Outcome {
     let problem = if let Some(max) = schema.max_length.filter(|max| length > *max) {
         Some(Problem::too_long(path, max))
     } else if let Some(min) = schema.min_length.filter(|min| length < *min) {
-        Some(Problem::invalid(path, text, &format!("should be at least {min} chars long")))
+        Some(Problem::invalid(
+            path,
+            text,
+            &format!("should be at least {min} chars long"),
+        ))
     } else {
-        let unmatched = schema.pattern.as_ref().filter(|pattern| !pattern.is_match(text));
-        unmatched.map(|pattern| Problem::invalid(path, text, &format!("should match '{}'", pattern.source)))
+        let unmatched = schema
+            .pattern
+            .as_ref()
+            .filter(|pattern| !pattern.is_match(text));
+        unmatched.map(|pattern| {
+            Problem::invalid(path, text, &format!("should match '{}'", pattern.source))
+        })
     };
     problem.into()
 }
 
 fn judge_list(list: &[Value], old: Option<&Value>, schema: &Schema, path: &Path<'_>) -> Outcome {
-    let mut outcome = Outcome { matches: 1, ..Outcome::default() };
+    let mut outcome = Outcome {
+        matches: 1,
+        ..Outcome::default()
+    };
     if let Some(item) = schema.item() {
         for (i, value) in list.iter().enumerate() {
-            outcome.merge(ratchet(value, old_item(value, old, schema), item, &path.index(i)));
+            outcome.merge(ratchet(
+                value,
+                old_item(value, old, schema),
+                item,
+                &path.index(i),
+            ));
         }
     }
     let size = i64::try_from(list.len()).unwrap_or(i64::MAX);
     if let Some(min) = schema.min_items.filter(|min| size < *min) {
-        outcome.push(Problem::invalid(path, Num::Int(size), &format!("should have at least {min} items")));
+        outcome.push(Problem::invalid(
+            path,
+            Num::Int(size),
+            &format!("should have at least {min} items"),
+        ));
     }
     if let Some(max) = schema.max_items.filter(|max| size > *max) {
         outcome.push(Problem::too_many(path, list.len(), max, "items"));
@@ -192,38 +252,71 @@ fn judge_list(list: &[Value], old: Option<&Value>, schema: &Schema, path: &Path<
     outcome
 }
 
-fn judge_object(map: &Map<String, Value>, old: Option<&Value>, schema: &Schema, path: &Path<'_>) -> Outcome {
+fn judge_object(
+    map: &Map<String, Value>,
+    old: Option<&Value>,
+    schema: &Schema,
+    path: &Path<'_>,
+) -> Outcome {
     let mut outcome = Outcome::default();
     let size = i64::try_from(map.len()).unwrap_or(i64::MAX);
     if let Some(min) = schema.min_properties.filter(|min| size < *min) {
-        outcome.push(Problem::invalid(path, Num::Int(size), &format!("should have at least {min} properties")));
+        outcome.push(Problem::invalid(
+            path,
+            Num::Int(size),
+            &format!("should have at least {min} properties"),
+        ));
     }
     if let Some(max) = schema.max_properties.filter(|max| size > *max) {
         outcome.push(Problem::too_many(path, map.len(), max, "properties"));
     }
-    let further = map.iter().filter(|(name, _)| !schema.properties.contains_key(*name));
+    let further = map
+        .iter()
+        .filter(|(name, _)| !schema.properties.contains_key(*name));
     match &schema.additional_properties {
-        Some(Additional::Any(false)) => further.for_each(|(name, _)| outcome.push(Problem::forbidden_property(path, name))),
+        Some(Additional::Any(false)) => {
+            further.for_each(|(name, _)| outcome.push(Problem::forbidden_property(path, name)))
+        }
         Some(Additional::Schema(additional)) => {
             for (name, value) in further {
-                let dotted = if path.is_root() { format!(".{name}") } else { name.clone() };
-                outcome.merge(ratchet(value, old_field(name, old, path), additional, &path.child(&dotted)));
+                let dotted = if path.is_root() {
+                    format!(".{name}")
+                } else {
+                    name.clone()
+                };
+                outcome.merge(ratchet(
+                    value,
+                    old_field(name, old, path),
+                    additional,
+                    &path.child(&dotted),
+                ));
             }
         }
         _ => {}
     }
     for (name, property) in &schema.properties {
         if let Some(value) = map.get(name) {
-            outcome.merge(ratchet(value, old_field(name, old, path), property, &path.child(name)));
+            outcome.merge(ratchet(
+                value,
+                old_field(name, old, path),
+                property,
+                &path.child(name),
+            ));
         }
     }
-    schema.required.iter().filter(|name| !map.contains_key(*name)).for_each(|name| outcome.push(Problem::required(path, name)));
+    schema
+        .required
+        .iter()
+        .filter(|name| !map.contains_key(*name))
+        .for_each(|name| outcome.push(Problem::required(path, name)));
     outcome
 }
 
 fn judge_enum(value: &Value, schema: &Schema, path: &Path<'_>) -> Outcome {
     let allowed = schema.allowed.is_empty() || schema.allowed.iter().any(|a| is_allowed(value, a));
-    (!allowed).then(|| Problem::not_supported(path, value, &schema.allowed)).into()
+    (!allowed)
+        .then(|| Problem::not_supported(path, value, &schema.allowed))
+        .into()
 }
 
 /// Numbers are converted to the kind of the allowed one before they are compared; null is never allowed.
@@ -247,12 +340,18 @@ fn old_field<'a>(name: &str, old: Option<&'a Value>, path: &Path<'_>) -> Option<
 }
 
 /// The old item with the same key; items of other lists cannot be told apart.
-pub(super) fn old_item<'a>(item: &Value, old: Option<&'a Value>, schema: &Schema) -> Option<&'a Value> {
+pub(super) fn old_item<'a>(
+    item: &Value,
+    old: Option<&'a Value>,
+    schema: &Schema,
+) -> Option<&'a Value> {
     if schema.list_type.as_deref() != Some("map") || schema.list_map_keys.is_empty() {
         return None;
     }
     let key = lists::key_of(item, &schema.list_map_keys);
-    old?.as_array()?.iter().find(|old| !old.is_null() && lists::key_of(old, &schema.list_map_keys) == key)
+    old?.as_array()?
+        .iter()
+        .find(|old| !old.is_null() && lists::key_of(old, &schema.list_map_keys) == key)
 }
 
 /// Whether a value is the same as before: maps field by field as far as the schema knows them, keyed lists in any order.
@@ -260,13 +359,19 @@ pub(super) fn is_same(value: &Value, old: &Value, schema: &Schema) -> bool {
     match (value, old) {
         (Value::Object(new), Value::Object(before)) => {
             let same = |(name, value): (&String, &Value)| {
-                schema.field(name).zip(before.get(name)).is_some_and(|(field, old)| is_same(value, old, field))
+                schema
+                    .field(name)
+                    .zip(before.get(name))
+                    .is_some_and(|(field, old)| is_same(value, old, field))
             };
             new.len() == before.len() && new.iter().all(same)
         }
         (Value::Array(new), Value::Array(before)) if schema.list_type.as_deref() == Some("map") => {
-            let same =
-                |value: &Value| old_item(value, Some(old), schema).zip(schema.item()).is_some_and(|(old, item)| is_same(value, old, item));
+            let same = |value: &Value| {
+                old_item(value, Some(old), schema)
+                    .zip(schema.item())
+                    .is_some_and(|(old, item)| is_same(value, old, item))
+            };
             new.len() == before.len() && new.iter().all(same)
         }
         _ => value == old,
@@ -282,9 +387,13 @@ mod tests {
     /// The errors of `spec` under its schema, as `field: message`.
     #[track_caller]
     fn errors(spec_schema: &Value, spec: Value, old: Option<Value>) -> Vec<String> {
-        let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": spec_schema}})).expect("a valid schema");
+        let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": spec_schema}}))
+            .expect("a valid schema");
         let old = old.map(|old| json!({"spec": old}));
-        check(&json!({"spec": spec}), old.as_ref(), &schema, None).iter().map(ToString::to_string).collect()
+        check(&json!({"spec": spec}), old.as_ref(), &schema, None)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     /// A schema with the fields of `properties`.
@@ -300,8 +409,18 @@ mod tests {
             "p": {"x-kubernetes-int-or-string": true}, "d": {"type": "string", "format": "date-time"},
         }));
         for (spec, expected) in [
-            (json!({"s": 1}), vec!["spec.s: Invalid value: \"integer\": spec.s in body must be of type string: \"integer\""]),
-            (json!({"i": "x"}), vec!["spec.i: Invalid value: \"string\": spec.i in body must be of type integer: \"string\""]),
+            (
+                json!({"s": 1}),
+                vec![
+                    "spec.s: Invalid value: \"integer\": spec.s in body must be of type string: \"integer\"",
+                ],
+            ),
+            (
+                json!({"i": "x"}),
+                vec![
+                    "spec.i: Invalid value: \"string\": spec.i in body must be of type integer: \"string\"",
+                ],
+            ),
             (
                 json!({"i": 1.5}),
                 vec![
@@ -309,16 +428,61 @@ mod tests {
                     "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in spec.i",
                 ],
             ),
-            (json!({"n": "x"}), vec!["spec.n: Invalid value: \"string\": spec.n in body must be of type number: \"string\""]),
-            (json!({"b": "true"}), vec!["spec.b: Invalid value: \"string\": spec.b in body must be of type boolean: \"string\""]),
-            (json!({"l": {}}), vec!["spec.l: Invalid value: \"object\": spec.l in body must be of type array: \"object\""]),
-            (json!({"l": ["a", null]}), vec!["spec.l[1]: Invalid value: \"null\": spec.l[1] in body must be of type string: \"null\""]),
-            (json!({"o": []}), vec!["spec.o: Invalid value: \"array\": spec.o in body must be of type object: \"array\""]),
-            (json!({"p": 1.5}), vec!["spec.p: Invalid value: \"number\": spec.p in body must be of type integer,string: \"number\""]),
-            (json!({"d": 5}), vec!["spec.d: Invalid value: \"int64\": spec.d in body must be of type date-time: \"int64\""]),
-            (json!({"d": "soon"}), vec!["spec.d: Invalid value: \"soon\": spec.d in body must be of type date-time: \"soon\""]),
+            (
+                json!({"n": "x"}),
+                vec![
+                    "spec.n: Invalid value: \"string\": spec.n in body must be of type number: \"string\"",
+                ],
+            ),
+            (
+                json!({"b": "true"}),
+                vec![
+                    "spec.b: Invalid value: \"string\": spec.b in body must be of type boolean: \"string\"",
+                ],
+            ),
+            (
+                json!({"l": {}}),
+                vec![
+                    "spec.l: Invalid value: \"object\": spec.l in body must be of type array: \"object\"",
+                ],
+            ),
+            (
+                json!({"l": ["a", null]}),
+                vec![
+                    "spec.l[1]: Invalid value: \"null\": spec.l[1] in body must be of type string: \"null\"",
+                ],
+            ),
+            (
+                json!({"o": []}),
+                vec![
+                    "spec.o: Invalid value: \"array\": spec.o in body must be of type object: \"array\"",
+                ],
+            ),
+            (
+                json!({"p": 1.5}),
+                vec![
+                    "spec.p: Invalid value: \"number\": spec.p in body must be of type integer,string: \"number\"",
+                ],
+            ),
+            (
+                json!({"d": 5}),
+                vec![
+                    "spec.d: Invalid value: \"int64\": spec.d in body must be of type date-time: \"int64\"",
+                ],
+            ),
+            (
+                json!({"d": "soon"}),
+                vec![
+                    "spec.d: Invalid value: \"soon\": spec.d in body must be of type date-time: \"soon\"",
+                ],
+            ),
             (json!({"s": "x", "i": 2.0, "n": 1, "p": "5%"}), vec![]),
-            (json!("x"), vec!["spec: Invalid value: \"string\": spec in body must be of type object: \"string\""]),
+            (
+                json!("x"),
+                vec![
+                    "spec: Invalid value: \"string\": spec in body must be of type object: \"string\"",
+                ],
+            ),
         ] {
             assert_eq!(errors(&schema, spec.clone(), None), expected, "{spec}");
         }
@@ -334,21 +498,61 @@ mod tests {
             "c": {"type": "object", "additionalProperties": false},
         }));
         for (spec, expected) in [
-            (json!({"s": "é"}), "spec.s: Invalid value: \"é\": spec.s in body should be at least 2 chars long"),
+            (
+                json!({"s": "é"}),
+                "spec.s: Invalid value: \"é\": spec.s in body should be at least 2 chars long",
+            ),
             (json!({"s": "éééé"}), ""),
-            (json!({"s": "abcde"}), "spec.s: Too long: may not be more than 4 bytes"),
-            (json!({"p": "X"}), "spec.p: Invalid value: \"X\": spec.p in body should match '^[a-z]+$'"),
-            (json!({"e": "Ajar"}), "spec.e: Unsupported value: \"Ajar\": supported values: \"Open\", \"Closed\""),
-            (json!({"n": 3}), "spec.n: Unsupported value: 3: supported values: \"1\", \"2\", \"4\""),
-            (json!({"l": []}), "spec.l: Invalid value: 0: spec.l in body should have at least 1 items"),
-            (json!({"l": ["a", "b", "c"]}), "spec.l: Too many: 3: must have at most 2 items"),
-            (json!({"l": ["abcd"]}), "spec.l[0]: Too long: may not be more than 3 bytes"),
-            (json!({"m": {}}), "spec.m: Invalid value: 0: spec.m in body should have at least 1 properties"),
-            (json!({"m": {"a": 1, "b": 2, "c": 3}}), "spec.m: Too many: 3: must have at most 2 items"),
-            (json!({"m": {"cpu": 10}}), "spec.m.cpu: Invalid value: 10: spec.m.cpu in body should be less than or equal to 9"),
-            (json!({"c": {"x": 1}}), "spec.c: Invalid value: \"x\": spec.c.x in body is a forbidden property"),
+            (
+                json!({"s": "abcde"}),
+                "spec.s: Too long: may not be more than 4 bytes",
+            ),
+            (
+                json!({"p": "X"}),
+                "spec.p: Invalid value: \"X\": spec.p in body should match '^[a-z]+$'",
+            ),
+            (
+                json!({"e": "Ajar"}),
+                "spec.e: Unsupported value: \"Ajar\": supported values: \"Open\", \"Closed\"",
+            ),
+            (
+                json!({"n": 3}),
+                "spec.n: Unsupported value: 3: supported values: \"1\", \"2\", \"4\"",
+            ),
+            (
+                json!({"l": []}),
+                "spec.l: Invalid value: 0: spec.l in body should have at least 1 items",
+            ),
+            (
+                json!({"l": ["a", "b", "c"]}),
+                "spec.l: Too many: 3: must have at most 2 items",
+            ),
+            (
+                json!({"l": ["abcd"]}),
+                "spec.l[0]: Too long: may not be more than 3 bytes",
+            ),
+            (
+                json!({"m": {}}),
+                "spec.m: Invalid value: 0: spec.m in body should have at least 1 properties",
+            ),
+            (
+                json!({"m": {"a": 1, "b": 2, "c": 3}}),
+                "spec.m: Too many: 3: must have at most 2 items",
+            ),
+            (
+                json!({"m": {"cpu": 10}}),
+                "spec.m.cpu: Invalid value: 10: spec.m.cpu in body should be less than or equal to 9",
+            ),
+            (
+                json!({"c": {"x": 1}}),
+                "spec.c: Invalid value: \"x\": spec.c.x in body is a forbidden property",
+            ),
         ] {
-            assert_eq!(errors(&schema, spec.clone(), None).join("; "), expected, "{spec}");
+            assert_eq!(
+                errors(&schema, spec.clone(), None).join("; "),
+                expected,
+                "{spec}"
+            );
         }
     }
 
@@ -379,7 +583,9 @@ mod tests {
         for (spec, expected) in [
             (
                 json!({"a": 1, "b": 2}),
-                vec!["<nil>: Invalid value: \"\": \"spec\" must validate one and only one schema (oneOf). Found 2 valid alternatives"],
+                vec![
+                    "<nil>: Invalid value: \"\": \"spec\" must validate one and only one schema (oneOf). Found 2 valid alternatives",
+                ],
             ),
             (
                 json!({}),
@@ -403,7 +609,10 @@ mod tests {
                     "<nil>: Invalid value: \"\": \"spec.s\" must validate all the schemas (allOf). None validated",
                 ],
             ),
-            (json!({"a": 1, "z": 0}), vec!["<nil>: Invalid value: \"\": \"spec.z\" must not validate the schema (not)"]),
+            (
+                json!({"a": 1, "z": 0}),
+                vec!["<nil>: Invalid value: \"\": \"spec.z\" must not validate the schema (not)"],
+            ),
         ] {
             assert_eq!(errors(&schema, spec.clone(), None), expected, "{spec}");
         }
@@ -427,18 +636,43 @@ mod tests {
             (old.clone(), vec![]),
             (changed("n", json!(2)), vec!["spec.m: Required value"]),
             (changed("m", json!("x")), vec![]),
-            (changed("name", json!("longer still")), vec!["spec.name: Too long: may not be more than 4 bytes", "spec.m: Required value"]),
+            (
+                changed("name", json!("longer still")),
+                vec![
+                    "spec.name: Too long: may not be more than 4 bytes",
+                    "spec.m: Required value",
+                ],
+            ),
             (
                 changed("atomic", json!(["xx", "y"])),
-                vec!["spec.atomic[0]: Too long: may not be more than 1 byte", "spec.m: Required value"],
+                vec![
+                    "spec.atomic[0]: Too long: may not be more than 1 byte",
+                    "spec.m: Required value",
+                ],
             ),
-            (changed("keyed", json!([{"k": "b", "v": "y"}, {"k": "a", "v": "xx"}])), vec![]),
             (
-                changed("keyed", json!([{"k": "a", "v": "xx"}, {"k": "b", "v": "zz"}])),
-                vec!["spec.keyed[1].v: Too long: may not be more than 1 byte", "spec.m: Required value"],
+                changed(
+                    "keyed",
+                    json!([{"k": "b", "v": "y"}, {"k": "a", "v": "xx"}]),
+                ),
+                vec![],
+            ),
+            (
+                changed(
+                    "keyed",
+                    json!([{"k": "a", "v": "xx"}, {"k": "b", "v": "zz"}]),
+                ),
+                vec![
+                    "spec.keyed[1].v: Too long: may not be more than 1 byte",
+                    "spec.m: Required value",
+                ],
             ),
         ] {
-            assert_eq!(errors(&schema, new.clone(), Some(old.clone())), expected, "{new}");
+            assert_eq!(
+                errors(&schema, new.clone(), Some(old.clone())),
+                expected,
+                "{new}"
+            );
         }
     }
 

@@ -9,7 +9,12 @@ use crate::field::go_quote;
 
 /// Reads one JSON value that fills all of `bytes`.
 pub(super) fn parse(bytes: &[u8]) -> Result<Node<'_>, String> {
-    let mut scanner = Scanner { bytes, text: std::str::from_utf8(bytes).ok(), at: 0, depth: 0 };
+    let mut scanner = Scanner {
+        bytes,
+        text: std::str::from_utf8(bytes).ok(),
+        at: 0,
+        depth: 0,
+    };
     let node = scanner.value()?;
     match scanner.next_byte() {
         None => Ok(node),
@@ -39,7 +44,10 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn nested(&mut self, read: fn(&mut Self) -> Result<Node<'a>, String>) -> Result<Node<'a>, String> {
+    fn nested(
+        &mut self,
+        read: fn(&mut Self) -> Result<Node<'a>, String>,
+    ) -> Result<Node<'a>, String> {
         if self.depth == DEPTH_MAX {
             return Err(self.wrong("exceeded max depth"));
         }
@@ -117,7 +125,11 @@ impl<'a> Scanner<'a> {
             Some(text) => Cow::Borrowed(&text[start..end]),
             None => repair(&self.bytes[start..end]),
         };
-        Ok(if escaped { Cow::Owned(unescape(&text)) } else { text })
+        Ok(if escaped {
+            Cow::Owned(unescape(&text))
+        } else {
+            text
+        })
     }
 
     fn escape(&mut self) -> Result<(), String> {
@@ -159,7 +171,8 @@ impl<'a> Scanner<'a> {
             }
             self.some_digits("in exponent of numeric literal")?;
         }
-        let text = std::str::from_utf8(&self.bytes[start..self.at]).expect("digits, signs and letters are ASCII");
+        let text = std::str::from_utf8(&self.bytes[start..self.at])
+            .expect("digits, signs and letters are ASCII");
         Ok(Node::Number(text.into()))
     }
 
@@ -180,7 +193,10 @@ impl<'a> Scanner<'a> {
     fn literal(&mut self, word: &str, node: Node<'a>) -> Result<Node<'a>, String> {
         for expected in word.bytes() {
             if self.bytes.get(self.at) != Some(&expected) {
-                return Err(self.wrong_inside(&format!("in literal {word} (expecting '{}')", char::from(expected))));
+                return Err(self.wrong_inside(&format!(
+                    "in literal {word} (expecting '{}')",
+                    char::from(expected)
+                )));
             }
             self.at += 1;
         }
@@ -205,7 +221,10 @@ impl<'a> Scanner<'a> {
 
     /// The error for the byte that is next inside a value, where Go takes the end of the input for a space.
     fn wrong_inside(&self, place: &str) -> String {
-        format!("invalid character {} {place}", quoted(self.bytes.get(self.at).copied().unwrap_or(b' ')))
+        format!(
+            "invalid character {} {place}",
+            quoted(self.bytes.get(self.at).copied().unwrap_or(b' '))
+        )
     }
 }
 
@@ -266,15 +285,22 @@ fn unescape(text: &str) -> String {
 
 /// The character of the four digits `text` starts with, together with a second half that follows, and how many bytes that takes.
 fn unicode(text: &str) -> (char, usize) {
-    let unit = |text: &str| u32::from_str_radix(text.get(..4).unwrap_or_default(), 16).unwrap_or_default();
+    let unit =
+        |text: &str| u32::from_str_radix(text.get(..4).unwrap_or_default(), 16).unwrap_or_default();
     let first = unit(text);
     if let (0xd800..0xdc00, Some(second)) = (first, text[4..].strip_prefix("\\u").map(unit))
         && (0xdc00..0xe000).contains(&second)
     {
         let code = 0x1_0000 + ((first - 0xd800) << 10) + (second - 0xdc00);
-        return (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), 10);
+        return (
+            char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER),
+            10,
+        );
     }
-    (char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER), 4)
+    (
+        char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER),
+        4,
+    )
 }
 
 #[cfg(test)]
@@ -290,8 +316,14 @@ mod tests {
     #[test]
     fn good_json_is_read() {
         let cases = [
-            (r#" {"a": [1, -2.5e1, true, false, null, "x"], "b": {}} "#, json!({"a": [1, -25, true, false, null, "x"], "b": {}})),
-            (r#""tab\t \u00e9 \ud83d\ude00 \ud83d! \/ \"""#, json!("tab\t é 😀 \u{fffd}! / \"")),
+            (
+                r#" {"a": [1, -2.5e1, true, false, null, "x"], "b": {}} "#,
+                json!({"a": [1, -25, true, false, null, "x"], "b": {}}),
+            ),
+            (
+                r#""tab\t \u00e9 \ud83d\ude00 \ud83d! \/ \"""#,
+                json!("tab\t é 😀 \u{fffd}! / \""),
+            ),
             ("[]", json!([])),
             ("0", json!(0)),
         ];
@@ -307,26 +339,59 @@ mod tests {
             ("", "unexpected end of JSON input"),
             (r#"{"kind":"ConfigMap","#, "unexpected end of JSON input"),
             (r#"{"a": "#, "unexpected end of JSON input"),
-            ("not json at all", "invalid character 'o' in literal null (expecting 'u')"),
-            ("tru", "invalid character ' ' in literal true (expecting 'e')"),
-            ("[1.", "invalid character ' ' after decimal point in numeric literal"),
+            (
+                "not json at all",
+                "invalid character 'o' in literal null (expecting 'u')",
+            ),
+            (
+                "tru",
+                "invalid character ' ' in literal true (expecting 'e')",
+            ),
+            (
+                "[1.",
+                "invalid character ' ' after decimal point in numeric literal",
+            ),
             ("\"\\", "invalid character ' ' in string escape code"),
             ("\"abc", "unexpected end of JSON input"),
-            ("falze", "invalid character 'z' in literal false (expecting 's')"),
-            ("{a: 1}", "invalid character 'a' looking for beginning of object key string"),
+            (
+                "falze",
+                "invalid character 'z' in literal false (expecting 's')",
+            ),
+            (
+                "{a: 1}",
+                "invalid character 'a' looking for beginning of object key string",
+            ),
             (r#"{"a" 1}"#, "invalid character '1' after object key"),
-            (r#"{"a":1 "b":2}"#, "invalid character '\"' after object key:value pair"),
+            (
+                r#"{"a":1 "b":2}"#,
+                "invalid character '\"' after object key:value pair",
+            ),
             ("[1 2]", "invalid character '2' after array element"),
-            ("[1,]", "invalid character ']' looking for beginning of value"),
+            (
+                "[1,]",
+                "invalid character ']' looking for beginning of value",
+            ),
             ("{} x", "invalid character 'x' after top-level value"),
             ("01", "invalid character '1' after top-level value"),
             ("-x", "invalid character 'x' in numeric literal"),
-            ("1.x", "invalid character 'x' after decimal point in numeric literal"),
-            ("1e+x", "invalid character 'x' in exponent of numeric literal"),
+            (
+                "1.x",
+                "invalid character 'x' after decimal point in numeric literal",
+            ),
+            (
+                "1e+x",
+                "invalid character 'x' in exponent of numeric literal",
+            ),
             ("\"a\nb\"", "invalid character '\\n' in string literal"),
             (r#""\x""#, "invalid character 'x' in string escape code"),
-            (r#""\u12g4""#, "invalid character 'g' in \\u hexadecimal character escape"),
-            ("'a'", r"invalid character '\'' looking for beginning of value"),
+            (
+                r#""\u12g4""#,
+                "invalid character 'g' in \\u hexadecimal character escape",
+            ),
+            (
+                "'a'",
+                r"invalid character '\'' looking for beginning of value",
+            ),
         ];
         for (text, why) in cases {
             assert_eq!(value(text.as_bytes()), Err(why.to_owned()), "{text}");
@@ -337,6 +402,9 @@ mod tests {
     fn deep_nesting_is_refused() {
         let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         assert!(value(deep(DEPTH_MAX).as_bytes()).is_ok());
-        assert_eq!(value(deep(DEPTH_MAX + 1).as_bytes()), Err("invalid character '[' exceeded max depth".to_owned()));
+        assert_eq!(
+            value(deep(DEPTH_MAX + 1).as_bytes()),
+            Err("invalid character '[' exceeded max depth".to_owned())
+        );
     }
 }

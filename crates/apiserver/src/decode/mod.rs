@@ -58,8 +58,13 @@ pub(crate) struct Read {
 pub(crate) fn parse(bytes: &[u8], media: Media) -> Result<Tree<'_>, String> {
     match media {
         Media::Json => match json::parse(bytes) {
-            Ok(root) => Ok(Tree { root, repeated: None }),
-            Err(why) => Err(format!("couldn't get version/kind; json parse error: {why}")),
+            Ok(root) => Ok(Tree {
+                root,
+                repeated: None,
+            }),
+            Err(why) => Err(format!(
+                "couldn't get version/kind; json parse error: {why}"
+            )),
         },
         Media::Yaml => yaml::parse(bytes),
     }
@@ -85,12 +90,26 @@ pub(crate) fn read(bytes: &[u8], media: Media) -> Result<Read, String> {
         Value::Object(map) => map,
         _ => Map::new(),
     };
-    let text = |name| object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |name| {
+        object
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if kind.is_empty() {
-        return Err(format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(bytes)));
+        return Err(format!(
+            "Object 'Kind' is missing in '{}'",
+            String::from_utf8_lossy(bytes)
+        ));
     }
-    Ok(Read { api_version, kind, object, duplicates })
+    Ok(Read {
+        api_version,
+        kind,
+        object,
+        duplicates,
+    })
 }
 
 /// The apiVersion and kind that a body names, empty where it does not.
@@ -104,7 +123,12 @@ pub(crate) fn type_meta<'n>(root: &'n Node<'_>) -> Result<(&'n str, &'n str), St
     let members = match root {
         Node::Null => return Ok(("", "")),
         Node::Object(members) => members,
-        other => return Err(format!("{PREFIX} {} into Go value of type {STRUCT}", other.go_kind())),
+        other => {
+            return Err(format!(
+                "{PREFIX} {} into Go value of type {STRUCT}",
+                other.go_kind()
+            ));
+        }
     };
     let (mut api_version, mut kind) = ("", "");
     for (key, value) in members {
@@ -117,7 +141,12 @@ pub(crate) fn type_meta<'n>(root: &'n Node<'_>) -> Result<(&'n str, &'n str), St
         match value {
             Node::String(text) => *slot = text,
             Node::Null => {}
-            other => return Err(format!("{PREFIX} {} into Go struct field .{name} of type string", other.go_kind())),
+            other => {
+                return Err(format!(
+                    "{PREFIX} {} into Go struct field .{name} of type string",
+                    other.go_kind()
+                ));
+            }
         }
     }
     Ok((api_version, kind))
@@ -130,10 +159,12 @@ pub(crate) fn strict_error(errors: &[String]) -> String {
 
 /// The same as warnings: of keys that YAML repeats, one each.
 pub(crate) fn warnings(errors: &[String]) -> Vec<String> {
-    let lines = errors.iter().flat_map(|error| match error.strip_prefix(yaml::REPEATED) {
-        Some(lines) => lines.split(yaml::NEXT).collect(),
-        None => vec![error.as_str()],
-    });
+    let lines = errors
+        .iter()
+        .flat_map(|error| match error.strip_prefix(yaml::REPEATED) {
+            Some(lines) => lines.split(yaml::NEXT).collect(),
+            None => vec![error.as_str()],
+        });
     lines.map(str::to_owned).collect()
 }
 
@@ -153,7 +184,11 @@ pub(crate) fn summary(bytes: &[u8]) -> Cow<'static, str> {
     match bytes.first() {
         None => "<empty>".into(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(head)).into(),
-        Some(_) => format!("{}{more}", head.iter().map(|b| format!("{b:02x}")).collect::<String>()).into(),
+        Some(_) => format!(
+            "{}{more}",
+            head.iter().map(|b| format!("{b:02x}")).collect::<String>()
+        )
+        .into(),
     }
 }
 
@@ -167,21 +202,39 @@ mod tests {
     fn custom_body_needs_a_kind_and_reports_repeated_fields() {
         let body = br#"{"apiVersion":"a.dev/v1","kind":"Crate","metadata":{"name":"p","name":"q"},"spec":{"a":"1","a":"2","in":[{"b":1,"b":2.0}]}}"#;
         let read = read(body, Media::Json).expect("a good body");
-        assert_eq!((read.api_version.as_str(), read.kind.as_str()), ("a.dev/v1", "Crate"));
+        assert_eq!(
+            (read.api_version.as_str(), read.kind.as_str()),
+            ("a.dev/v1", "Crate")
+        );
         assert_eq!(read.object["spec"], json!({"a": "2", "in": [{"b": 2}]}));
         assert_eq!(
             read.duplicates,
-            [r#"duplicate field "metadata.name""#, r#"duplicate field "spec.a""#, r#"duplicate field "spec.in[0].b""#]
+            [
+                r#"duplicate field "metadata.name""#,
+                r#"duplicate field "spec.a""#,
+                r#"duplicate field "spec.in[0].b""#
+            ]
         );
         let strict = strict_error(&read.duplicates[..2]);
-        assert_eq!(strict, r#"strict decoding error: duplicate field "metadata.name", duplicate field "spec.a""#);
+        assert_eq!(
+            strict,
+            r#"strict decoding error: duplicate field "metadata.name", duplicate field "spec.a""#
+        );
     }
 
     #[test]
     fn repeated_keys_of_yaml_are_a_warning_each() {
         let tree = parse(b"a: 1\na: 2\nb: 1\nb: 2\n", Media::Yaml).expect("good YAML");
-        let errors: Vec<String> = tree.repeated.into_iter().chain(["unknown field \"x\"".to_owned()]).collect();
-        let expected = ["line 2: key \"a\" already set in map", "line 4: key \"b\" already set in map", "unknown field \"x\""];
+        let errors: Vec<String> = tree
+            .repeated
+            .into_iter()
+            .chain(["unknown field \"x\"".to_owned()])
+            .collect();
+        let expected = [
+            "line 2: key \"a\" already set in map",
+            "line 4: key \"b\" already set in map",
+            "unknown field \"x\"",
+        ];
         assert_eq!(warnings(&errors), expected);
     }
 
@@ -208,6 +261,9 @@ mod tests {
     fn summary_quotes_objects_and_spells_the_rest_in_hex() {
         assert_eq!(summary(b""), "<empty>");
         assert_eq!(summary(b"[1,2]"), "5b312c325d");
-        assert_eq!(summary(br#"{"apiVersion":"v1","kind":"ConfigMap"}"#), r#"{"apiVersion":"v1","kind":"Con ..."#);
+        assert_eq!(
+            summary(br#"{"apiVersion":"v1","kind":"ConfigMap"}"#),
+            r#"{"apiVersion":"v1","kind":"Con ..."#
+        );
     }
 }

@@ -49,13 +49,17 @@ impl<'a> Node<'a> {
         Ok(match self {
             Self::Null => Value::Null,
             Self::Bool(b) => Value::Bool(b),
-            Self::Number(text) => whole_number(&text)
-                .map(Value::Number)
-                .ok_or_else(|| format!("json: cannot unmarshal number {text} into Go value of type float64"))?,
+            Self::Number(text) => whole_number(&text).map(Value::Number).ok_or_else(|| {
+                format!("json: cannot unmarshal number {text} into Go value of type float64")
+            })?,
             Self::String(text) => Value::String(text.into_owned()),
             Self::Array(items) => {
                 let items = items.into_iter().enumerate();
-                Value::Array(items.map(|(i, item)| item.plain(&path.index(i), duplicates)).collect::<Result<_, _>>()?)
+                Value::Array(
+                    items
+                        .map(|(i, item)| item.plain(&path.index(i), duplicates))
+                        .collect::<Result<_, _>>()?,
+                )
             }
             Self::Object(members) => {
                 let mut map = Map::new();
@@ -67,7 +71,10 @@ impl<'a> Node<'a> {
                         }
                         Entry::Occupied(mut slot) => {
                             let place = path.child(slot.key());
-                            note_strict(duplicates, format!("duplicate field {}", go_quote(&place.to_string())));
+                            note_strict(
+                                duplicates,
+                                format!("duplicate field {}", go_quote(&place.to_string())),
+                            );
                             let value = node.plain(&place, duplicates)?;
                             slot.insert(value);
                         }
@@ -86,7 +93,12 @@ impl<'a> Node<'a> {
             Self::Number(text) => raw_number(&text).map_or(Value::Null, Value::Number),
             Self::String(text) => Value::String(text.into_owned()),
             Self::Array(items) => Value::Array(items.into_iter().map(Node::into_raw).collect()),
-            Self::Object(members) => Value::Object(members.into_iter().map(|(key, node)| (key.into_owned(), node.into_raw())).collect()),
+            Self::Object(members) => Value::Object(
+                members
+                    .into_iter()
+                    .map(|(key, node)| (key.into_owned(), node.into_raw()))
+                    .collect(),
+            ),
         }
     }
 
@@ -98,7 +110,11 @@ impl<'a> Node<'a> {
             Value::Number(number) => Node::Number(number.to_string().into()),
             Value::String(text) => Node::String(text.into()),
             Value::Array(items) => Node::Array(items.into_iter().map(Node::from_value).collect()),
-            Value::Object(map) => Node::Object(map.into_iter().map(|(key, value)| (key.into(), Node::from_value(value))).collect()),
+            Value::Object(map) => Node::Object(
+                map.into_iter()
+                    .map(|(key, value)| (key.into(), Node::from_value(value)))
+                    .collect(),
+            ),
         }
     }
 }
@@ -111,8 +127,12 @@ pub(crate) fn whole_number(text: &str) -> Option<Number> {
         number if number.is_f64() => {
             let float = number.as_f64()?;
             let negative_zero = float == 0.0 && float.is_sign_negative();
-            #[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^53 fits")]
-            let whole = (float.fract() == 0.0 && float.abs() < EXACT && !negative_zero).then(|| Number::from(float as i64));
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "a whole number below 2^53 fits"
+            )]
+            let whole = (float.fract() == 0.0 && float.abs() < EXACT && !negative_zero)
+                .then(|| Number::from(float as i64));
             Some(whole.unwrap_or(number))
         }
         number => Some(number),

@@ -21,10 +21,18 @@ pub(super) const NEXT: &str = "\n  ";
 
 /// Reads the first document of a stream. An empty stream is null.
 pub(super) fn parse(bytes: &[u8]) -> Result<Tree<'_>, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
+    let text =
+        std::str::from_utf8(bytes).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
     let options = granit_parser::options! { emit_unresolved_aliases: true };
     let events = Parser::new_from_str_with_options(text, options);
-    let mut reader = Reader { text, events, anchors: HashMap::new(), repeated: Vec::new(), nodes: 0, ended: false };
+    let mut reader = Reader {
+        text,
+        events,
+        anchors: HashMap::new(),
+        repeated: Vec::new(),
+        nodes: 0,
+        ended: false,
+    };
     let root = loop {
         let (event, span) = reader.next_event()?;
         match event {
@@ -34,7 +42,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Tree<'_>, String> {
         }
     };
     reader.finish_document()?;
-    let repeated = (!reader.repeated.is_empty()).then(|| format!("{REPEATED}{}", reader.repeated.join(NEXT)));
+    let repeated =
+        (!reader.repeated.is_empty()).then(|| format!("{REPEATED}{}", reader.repeated.join(NEXT)));
     Ok(Tree { root, repeated })
 }
 
@@ -74,10 +83,25 @@ impl<'a> Reader<'a> {
     fn node(&mut self, mut event: Event<'a>, mut span: Span) -> Result<Node<'a>, String> {
         let mut open: Vec<Open<'a>> = Vec::new();
         loop {
-            let place = Place { line: span.start.line(), is_merge: is_merge(&event) };
+            let place = Place {
+                line: span.start.line(),
+                is_merge: is_merge(&event),
+            };
             let whole = match event {
-                Event::SequenceStart(_, anchor, _) => self.begin(&mut open, Open { anchor, holds: Holds::Items(Vec::new()) })?,
-                Event::MappingStart(_, anchor, _) => self.begin(&mut open, Open { anchor, holds: Holds::Members(Mapping::default()) })?,
+                Event::SequenceStart(_, anchor, _) => self.begin(
+                    &mut open,
+                    Open {
+                        anchor,
+                        holds: Holds::Items(Vec::new()),
+                    },
+                )?,
+                Event::MappingStart(_, anchor, _) => self.begin(
+                    &mut open,
+                    Open {
+                        anchor,
+                        holds: Holds::Members(Mapping::default()),
+                    },
+                )?,
                 Event::SequenceEnd | Event::MappingEnd => open.pop(),
                 event => {
                     let leaf = self.leaf(event, place.line)?;
@@ -100,7 +124,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Nothing is whole yet when a collection begins.
-    fn begin(&mut self, open: &mut Vec<Open<'a>>, collection: Open<'a>) -> Result<Option<Open<'a>>, String> {
+    fn begin(
+        &mut self,
+        open: &mut Vec<Open<'a>>,
+        collection: Open<'a>,
+    ) -> Result<Option<Open<'a>>, String> {
         self.count(1)?;
         if open.len() == DEPTH_MAX {
             return Err(TOO_DEEP.to_owned());
@@ -117,12 +145,20 @@ impl<'a> Reader<'a> {
                 self.anchored(anchor, node)
             }
             Event::Alias(anchor) => {
-                let node = self.anchors.get(&anchor).cloned().ok_or_else(|| "yaml: anchor value contains itself".to_owned())?;
+                let node = self
+                    .anchors
+                    .get(&anchor)
+                    .cloned()
+                    .ok_or_else(|| "yaml: anchor value contains itself".to_owned())?;
                 self.count(size(&node))?;
                 Ok(node)
             }
-            Event::UnresolvedAlias(name) => Err(format!("yaml: unknown anchor '{name}' referenced")),
-            _ => Err(format!("yaml: line {line}: did not find expected node content")),
+            Event::UnresolvedAlias(name) => {
+                Err(format!("yaml: unknown anchor '{name}' referenced"))
+            }
+            _ => Err(format!(
+                "yaml: line {line}: did not find expected node content"
+            )),
         }
     }
 
@@ -137,7 +173,11 @@ impl<'a> Reader<'a> {
 
     fn count(&mut self, nodes: usize) -> Result<(), String> {
         self.nodes += nodes;
-        if self.nodes > NODES_MAX { Err(TOO_MANY_ALIASES.to_owned()) } else { Ok(()) }
+        if self.nodes > NODES_MAX {
+            Err(TOO_MANY_ALIASES.to_owned())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -174,12 +214,19 @@ struct Mapping<'a> {
 }
 
 impl<'a> Open<'a> {
-    fn take(&mut self, node: Node<'a>, place: Place, repeated: &mut Vec<String>) -> Result<(), String> {
+    fn take(
+        &mut self,
+        node: Node<'a>,
+        place: Place,
+        repeated: &mut Vec<String>,
+    ) -> Result<(), String> {
         match &mut self.holds {
             Holds::Items(items) => items.push(node),
             Holds::Members(mapping) => match mapping.key.take() {
                 None => mapping.key = Some((node, place)),
-                Some((_, Place { is_merge: true, .. })) => mapping.merged.extend(merge_sources(node)?),
+                Some((_, Place { is_merge: true, .. })) => {
+                    mapping.merged.extend(merge_sources(node)?)
+                }
                 Some((key, Place { line, .. })) => {
                     let shown = shown_key(&key);
                     if mapping.own.insert(key_text(key)?, node).is_some() {
@@ -194,7 +241,9 @@ impl<'a> Open<'a> {
 
 impl<'a> Holds<'a> {
     fn into_node(self) -> Node<'a> {
-        let Mapping { mut own, merged, .. } = match self {
+        let Mapping {
+            mut own, merged, ..
+        } = match self {
             Self::Items(items) => return Node::Array(items),
             Self::Members(mapping) => mapping,
         };
@@ -217,7 +266,11 @@ fn merge_sources(value: Node<'_>) -> Result<Members<'_>, String> {
                 Node::Object(members) => Ok(members),
                 _ => Err(wrong()),
             });
-            Ok(members.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+            Ok(members
+                .collect::<Result<Vec<_>, _>>()?
+                .into_iter()
+                .flatten()
+                .collect())
         }
         _ => Err(wrong()),
     }
@@ -244,14 +297,27 @@ fn shown_key(key: &Node<'_>) -> String {
 fn size(node: &Node<'_>) -> usize {
     match node {
         Node::Array(items) => items.iter().map(size).sum::<usize>() + 1,
-        Node::Object(members) => members.iter().map(|(_, value)| size(value) + 1).sum::<usize>() + 1,
+        Node::Object(members) => {
+            members
+                .iter()
+                .map(|(_, value)| size(value) + 1)
+                .sum::<usize>()
+                + 1
+        }
         _ => 1,
     }
 }
 
-fn scalar<'a>(text: Cow<'a, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<Node<'a>, String> {
+fn scalar<'a>(
+    text: Cow<'a, str>,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+) -> Result<Node<'a>, String> {
     let tag = tag.map(ToString::to_string).unwrap_or_default();
-    let tag = tag.strip_prefix("tag:yaml.org,2002:").or_else(|| tag.strip_prefix("!!")).unwrap_or(&tag);
+    let tag = tag
+        .strip_prefix("tag:yaml.org,2002:")
+        .or_else(|| tag.strip_prefix("!!"))
+        .unwrap_or(&tag);
     match tag {
         "" if style == ScalarStyle::Plain => plain(text),
         "bool" | "int" | "float" | "null" | "timestamp" => plain(text),
@@ -264,39 +330,65 @@ fn scalar<'a>(text: Cow<'a, str>, style: ScalarStyle, tag: Option<&Tag>) -> Resu
 fn binary(text: &str) -> Result<Node<'static>, String> {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     let compact: String = text.split_whitespace().collect();
-    let bytes = STANDARD.decode(compact).map_err(|_| "yaml: !!binary value contains invalid base64 data".to_owned())?;
-    Ok(Node::String(String::from_utf8_lossy(&bytes).into_owned().into()))
+    let bytes = STANDARD
+        .decode(compact)
+        .map_err(|_| "yaml: !!binary value contains invalid base64 data".to_owned())?;
+    Ok(Node::String(
+        String::from_utf8_lossy(&bytes).into_owned().into(),
+    ))
 }
 
 /// The parser's error in the words that clients know, where there are such words, and with the line that those words come with.
 fn syntax_error(error: &ScanError, text: &str) -> String {
     let index = error.marker().line().saturating_sub(1);
     let (line, why) = match error.kind() {
-        ErrorKind::UnclosedFlowCollection { open } => (text.matches('\n').count(), unclosed(*open, text).to_owned()),
+        ErrorKind::UnclosedFlowCollection { open } => {
+            (text.matches('\n').count(), unclosed(*open, text).to_owned())
+        }
         ErrorKind::ExpectedNodeContent => (index, "did not find expected node content".to_owned()),
-        ErrorKind::ExpectedFlowMappingSeparator => (index, "did not find expected ',' or '}'".to_owned()),
-        ErrorKind::ExpectedFlowSequenceSeparator => (index, "did not find expected ',' or ']'".to_owned()),
+        ErrorKind::ExpectedFlowMappingSeparator => {
+            (index, "did not find expected ',' or '}'".to_owned())
+        }
+        ErrorKind::ExpectedFlowSequenceSeparator => {
+            (index, "did not find expected ',' or ']'".to_owned())
+        }
         ErrorKind::ExpectedBlockMappingKey => (index, "did not find expected key".to_owned()),
-        ErrorKind::ExpectedBlockSequenceEntry => (index, "did not find expected '-' indicator".to_owned()),
+        ErrorKind::ExpectedBlockSequenceEntry => {
+            (index, "did not find expected '-' indicator".to_owned())
+        }
         // What the scanner finds is counted from one, unless it stands in the first line.
         kind => {
             let why = match kind {
-                ErrorKind::MappingValueNotAllowed => "mapping values are not allowed in this context".to_owned(),
-                ErrorKind::UnexpectedCharacter { .. } => "found character that cannot start any token".to_owned(),
-                ErrorKind::UnclosedQuotedScalar | ErrorKind::InvalidQuotedScalarIndent => "found unexpected end of stream".to_owned(),
-                ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => "could not find expected ':'".to_owned(),
+                ErrorKind::MappingValueNotAllowed => {
+                    "mapping values are not allowed in this context".to_owned()
+                }
+                ErrorKind::UnexpectedCharacter { .. } => {
+                    "found character that cannot start any token".to_owned()
+                }
+                ErrorKind::UnclosedQuotedScalar | ErrorKind::InvalidQuotedScalarIndent => {
+                    "found unexpected end of stream".to_owned()
+                }
+                ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => {
+                    "could not find expected ':'".to_owned()
+                }
                 _ => error.info(),
             };
             (if index == 0 { 0 } else { index + 1 }, why)
         }
     };
-    if line == 0 { format!("yaml: {why}") } else { format!("yaml: line {line}: {why}") }
+    if line == 0 {
+        format!("yaml: {why}")
+    } else {
+        format!("yaml: line {line}: {why}")
+    }
 }
 
 /// What is missing at the end of a text that leaves `[` or `{` open.
 fn unclosed(open: char, text: &str) -> &'static str {
     match open {
-        _ if text.trim_end().ends_with(['[', '{', ',', ':']) => "did not find expected node content",
+        _ if text.trim_end().ends_with(['[', '{', ',', ':']) => {
+            "did not find expected node content"
+        }
         '[' => "did not find expected ',' or ']'",
         _ => "did not find expected ',' or '}'",
     }
@@ -319,16 +411,31 @@ mod tests {
             ("a: 'y'", json!({"a": "y"})),
             ("n: \"42\"", json!({"false": "42"})),
             ("a: Off", json!({"a": false})),
-            ("a: ~\nb:\nc: null", json!({"a": null, "b": null, "c": null})),
-            ("a: [0x1f, 017, 0o17, 0b11, 1_000, +5, -3]", json!({"a": [31, 15, 15, 3, 1000, 5, -3]})),
-            ("a: [1.5, 1e3, .5, 1.0, -.5]", json!({"a": [1.5, 1000, 0.5, 1, -0.5]})),
-            ("a: [1.2.3, 2024-05-01, 0x, 1:30, v1]", json!({"a": ["1.2.3", "2024-05-01", "0x", "1:30", "v1"]})),
+            (
+                "a: ~\nb:\nc: null",
+                json!({"a": null, "b": null, "c": null}),
+            ),
+            (
+                "a: [0x1f, 017, 0o17, 0b11, 1_000, +5, -3]",
+                json!({"a": [31, 15, 15, 3, 1000, 5, -3]}),
+            ),
+            (
+                "a: [1.5, 1e3, .5, 1.0, -.5]",
+                json!({"a": [1.5, 1000, 0.5, 1, -0.5]}),
+            ),
+            (
+                "a: [1.2.3, 2024-05-01, 0x, 1:30, v1]",
+                json!({"a": ["1.2.3", "2024-05-01", "0x", "1:30", "v1"]}),
+            ),
             ("a: !!str 5\nb: !!int '7'", json!({"a": "5", "b": 7})),
             ("1: a\ntrue: b", json!({"1": "a", "true": "b"})),
             ("a: |\n  one\n  two\n", json!({"a": "one\ntwo\n"})),
             ("", Value::Null),
             ("--- {a: 1}\n---\nb: 2", json!({"a": 1})),
-            ("base: &b {x: 1, y2: 2}\nuse:\n  <<: *b\n  x: 3", json!({"base": {"x": 1, "y2": 2}, "use": {"x": 3, "y2": 2}})),
+            (
+                "base: &b {x: 1, y2: 2}\nuse:\n  <<: *b\n  x: 3",
+                json!({"base": {"x": 1, "y2": 2}, "use": {"x": 3, "y2": 2}}),
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(value(text), Ok(expected), "{text}");
@@ -341,16 +448,27 @@ mod tests {
             parse(b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata:\n  a: \"1\"\n  a: \"2\"\n").expect("good YAML");
         let expected = "yaml: unmarshal errors:\n  line 7: key \"a\" already set in map";
         assert_eq!(tree.repeated.as_deref(), Some(expected));
-        assert_eq!(tree.root.into_value(&mut Vec::new()).map(|v| v["data"]["a"].clone()), Ok(json!("2")));
+        assert_eq!(
+            tree.root
+                .into_value(&mut Vec::new())
+                .map(|v| v["data"]["a"].clone()),
+            Ok(json!("2"))
+        );
     }
 
     #[test]
     fn broken_yaml_is_refused_with_its_line() {
         let cases = [
-            ("a: 1\nb: 2\nc: [\n", "line 3: did not find expected node content"),
+            (
+                "a: 1\nb: 2\nc: [\n",
+                "line 3: did not find expected node content",
+            ),
             ("a: {b: 1\nc: 2", "line 1: did not find expected ',' or '}'"),
             ("a: b: c", "mapping values are not allowed in this context"),
-            ("a: b\n  c: d", "line 2: mapping values are not allowed in this context"),
+            (
+                "a: b\n  c: d",
+                "line 2: mapping values are not allowed in this context",
+            ),
             ("- a\nb: c\n", "line 1: did not find expected '-' indicator"),
             ("a:\n  - b\n c: 1", "line 2: did not find expected key"),
             ("a: *nope", "unknown anchor 'nope' referenced"),
@@ -360,7 +478,10 @@ mod tests {
         for (text, why) in cases {
             assert_eq!(value(text), Err(format!("yaml: {why}")), "{text}");
         }
-        assert_eq!(value("a: .nan"), Err("json: unsupported value: NaN".to_owned()));
+        assert_eq!(
+            value("a: .nan"),
+            Err("json: unsupported value: NaN".to_owned())
+        );
     }
 
     #[test]
@@ -368,7 +489,10 @@ mod tests {
         let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for i in 1..9 {
             let alias = format!("*a{}", i - 1);
-            laughs.push_str(&format!("a{i}: &a{i} [{}]\n", [alias.as_str(); 10].join(", ")));
+            laughs.push_str(&format!(
+                "a{i}: &a{i} [{}]\n",
+                [alias.as_str(); 10].join(", ")
+            ));
         }
         assert_eq!(value(&laughs), Err(TOO_MANY_ALIASES.to_owned()));
         assert!(value(&"[".repeat(DEPTH_MAX + 2)).is_err());

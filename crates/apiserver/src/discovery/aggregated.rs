@@ -70,22 +70,38 @@ impl<'a> GroupDiscoveryList<'a> {
     pub(super) fn of(groups: impl IntoIterator<Item = &'a Group>) -> Self {
         let items = groups
             .into_iter()
-            .map(|g| GroupDiscovery { metadata: Metadata { name: &g.name }, versions: g.versions.iter().map(version).collect() })
+            .map(|g| GroupDiscovery {
+                metadata: Metadata { name: &g.name },
+                versions: g.versions.iter().map(version).collect(),
+            })
             .collect();
-        Self { kind: "APIGroupDiscoveryList", api_version: "apidiscovery.k8s.io/v2", metadata: Metadata::default(), items }
+        Self {
+            kind: "APIGroupDiscoveryList",
+            api_version: "apidiscovery.k8s.io/v2",
+            metadata: Metadata::default(),
+            items,
+        }
     }
 }
 
 fn version(version: &Version) -> VersionDiscovery<'_> {
     let resources = version.resources.iter().map(|r| resource(r)).collect();
-    VersionDiscovery { version: &version.name, resources, freshness: "Current" }
+    VersionDiscovery {
+        version: &version.name,
+        resources,
+        freshness: "Current",
+    }
 }
 
 fn resource(resource: &Resource) -> ResourceDiscovery<'_> {
     ResourceDiscovery {
         resource: &resource.plural,
         response_kind: own_kind(resource, &resource.kind),
-        scope: if resource.namespaced { "Namespaced" } else { "Cluster" },
+        scope: if resource.namespaced {
+            "Namespaced"
+        } else {
+            "Cluster"
+        },
         singular_resource: &resource.singular,
         verbs: resource.verbs,
         short_names: &resource.short_names,
@@ -98,16 +114,32 @@ fn part<'a>(resource: &'a Resource, part: &'a Part) -> SubresourceDiscovery<'a> 
     let response_kind = if part.group.is_empty() && part.version.is_empty() {
         own_kind(resource, &part.kind)
     } else {
-        ResponseKind { group: part.group, version: part.version, kind: &part.kind }
+        ResponseKind {
+            group: part.group,
+            version: part.version,
+            kind: &part.kind,
+        }
     };
-    SubresourceDiscovery { subresource: part.name, response_kind, verbs: part.verbs }
+    SubresourceDiscovery {
+        subresource: part.name,
+        response_kind,
+        verbs: part.verbs,
+    }
 }
 
 /// A kind of the resource's own version: custom resources spell the version out, built-in ones leave it empty.
 fn own_kind<'a>(resource: &'a Resource, kind: &'a str) -> ResponseKind<'a> {
     if resource.items_name_kind() {
-        ResponseKind { group: &resource.group, version: &resource.version, kind }
+        ResponseKind {
+            group: &resource.group,
+            version: &resource.version,
+            kind,
+        }
     } else {
-        ResponseKind { group: "", version: "", kind }
+        ResponseKind {
+            group: "",
+            version: "",
+            kind,
+        }
     }
 }

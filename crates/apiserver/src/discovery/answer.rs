@@ -54,38 +54,76 @@ struct Offer {
 ///
 /// # Errors
 /// No such group or version, a method the path does not take, or no form that the client accepts.
-pub(crate) fn answer(discovery: &Discovery, catalog: &Arc<Catalog>, inquiry: &Inquiry<'_>) -> Result<Response<Body>, ApiError> {
+pub(crate) fn answer(
+    discovery: &Discovery,
+    catalog: &Arc<Catalog>,
+    inquiry: &Inquiry<'_>,
+) -> Result<Response<Body>, ApiError> {
     let documents = discovery.documents(catalog);
     let accept = negotiate::joined(inquiry.headers, &header::ACCEPT).unwrap_or_default();
     match inquiry.asked {
         route::Discovery::Core => {
             only_get(inquiry.method)?;
-            match shape(&accept, Offer { aggregated: true, routed: true })? {
+            match shape(
+                &accept,
+                Offer {
+                    aggregated: true,
+                    routed: true,
+                },
+            )? {
                 Shape::Aggregated(format) => Ok(tagged(&documents.core, format, inquiry.headers)),
                 Shape::Plain(format) => Ok(plain(&json(&ApiVersions::at(inquiry.address)), format)),
             }
         }
-        route::Discovery::Groups => match shape(&accept, Offer { aggregated: true, routed: false })? {
+        route::Discovery::Groups => match shape(
+            &accept,
+            Offer {
+                aggregated: true,
+                routed: false,
+            },
+        )? {
             Shape::Aggregated(format) => Ok(tagged(&documents.named, format, inquiry.headers)),
             Shape::Plain(format) => Ok(plain(&documents.groups, format)),
         },
         route::Discovery::Group(group) => {
             let document = documents.group.get(group).ok_or(ApiError::NoSuchPath)?;
-            document_of(document, &accept, Offer { aggregated: false, routed: false })
+            document_of(
+                document,
+                &accept,
+                Offer {
+                    aggregated: false,
+                    routed: false,
+                },
+            )
         }
         route::Discovery::Version { group, version } => {
             let Some(document) = documents.versions.get(&(group.clone(), version.clone())) else {
                 let known = group.is_empty() || catalog.has_built_in_group(group);
-                return Err(if known { ApiError::NoSuchResource } else { ApiError::NoSuchPath });
+                return Err(if known {
+                    ApiError::NoSuchResource
+                } else {
+                    ApiError::NoSuchPath
+                });
             };
             only_get(inquiry.method)?;
-            document_of(document, &accept, Offer { aggregated: false, routed: true })
+            document_of(
+                document,
+                &accept,
+                Offer {
+                    aggregated: false,
+                    routed: true,
+                },
+            )
         }
     }
 }
 
 fn only_get(method: &Method) -> Result<(), ApiError> {
-    if method == Method::GET { Ok(()) } else { Err(ApiError::MethodNotAllowed) }
+    if method == Method::GET {
+        Ok(())
+    } else {
+        Err(ApiError::MethodNotAllowed)
+    }
 }
 
 fn document_of(document: &Bytes, accept: &str, offer: Offer) -> Result<Response<Body>, ApiError> {
@@ -105,7 +143,10 @@ fn tagged(document: &Tagged, format: Format, headers: &HeaderMap) -> Response<Bo
     } else {
         let mut response = plain(&document.bytes, format);
         let media_type = format!("{}{AGGREGATED}", format.content_type());
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::try_from(media_type).expect("a media type is plain text"));
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::try_from(media_type).expect("a media type is plain text"),
+        );
         response
     };
     let headers = response.headers_mut();
@@ -145,7 +186,10 @@ fn shape(accept: &str, offer: Offer) -> Result<Shape, ApiError> {
     if !routed {
         return Err(ApiError::NotAcceptable(OBJECT_TYPES.to_vec()));
     }
-    Err(ApiError::NotAcceptableForm(format!("only the following media types are accepted: {}", OBJECT_TYPES.join(", "))))
+    Err(ApiError::NotAcceptableForm(format!(
+        "only the following media types are accepted: {}",
+        OBJECT_TYPES.join(", ")
+    )))
 }
 
 #[cfg(test)]
@@ -154,56 +198,120 @@ mod tests {
 
     use super::*;
 
-    fn ask(path: &str, method: Method, headers: &[(&'static str, &str)]) -> Result<Response<Body>, ApiError> {
-        let route::Route::Discovery(asked) = route::Route::parse(path) else { panic!("{path} is no discovery") };
-        let headers: HeaderMap =
-            headers.iter().map(|(k, v)| (header::HeaderName::from_static(k), HeaderValue::from_str(v).expect("sound"))).collect();
-        let inquiry = Inquiry { asked: &asked, method: &method, headers: &headers, address: "127.0.0.1:6443" };
-        answer(&Discovery::default(), &Arc::new(Catalog::default()), &inquiry)
+    fn ask(
+        path: &str,
+        method: Method,
+        headers: &[(&'static str, &str)],
+    ) -> Result<Response<Body>, ApiError> {
+        let route::Route::Discovery(asked) = route::Route::parse(path) else {
+            panic!("{path} is no discovery")
+        };
+        let headers: HeaderMap = headers
+            .iter()
+            .map(|(k, v)| {
+                (
+                    header::HeaderName::from_static(k),
+                    HeaderValue::from_str(v).expect("sound"),
+                )
+            })
+            .collect();
+        let inquiry = Inquiry {
+            asked: &asked,
+            method: &method,
+            headers: &headers,
+            address: "127.0.0.1:6443",
+        };
+        answer(
+            &Discovery::default(),
+            &Arc::new(Catalog::default()),
+            &inquiry,
+        )
     }
 
     fn body(response: &Response<Body>) -> Value {
         serde_json::from_slice(response.body().bytes().expect("it is known")).expect("it is JSON")
     }
 
-    const AGGREGATED_JSON: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    const AGGREGATED_JSON: &str =
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
     #[test]
     fn plain_documents_name_what_is_served() {
         let group = body(&ask("/apis/autoscaling", Method::PUT, &[]).expect("served"));
         assert_eq!(group["preferredVersion"]["version"], "v2");
-        assert_eq!((&group["kind"], group["versions"].as_array().map(Vec::len)), (&Value::from("APIGroup"), Some(2)));
+        assert_eq!(
+            (&group["kind"], group["versions"].as_array().map(Vec::len)),
+            (&Value::from("APIGroup"), Some(2))
+        );
         let core = body(&ask("/api/v1", Method::GET, &[]).expect("served"));
         assert_eq!(core.get("apiVersion"), None);
-        let eviction = core["resources"].as_array().expect("a list").iter().find(|r| r["name"] == "pods/eviction").expect("served");
-        assert_eq!((&eviction["group"], &eviction["kind"]), (&Value::from("policy"), &Value::from("Eviction")));
-        assert_eq!(body(&ask("/apis", Method::GET, &[]).expect("served"))["groups"][1]["name"], "apps");
+        let eviction = core["resources"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .find(|r| r["name"] == "pods/eviction")
+            .expect("served");
+        assert_eq!(
+            (&eviction["group"], &eviction["kind"]),
+            (&Value::from("policy"), &Value::from("Eviction"))
+        );
+        assert_eq!(
+            body(&ask("/apis", Method::GET, &[]).expect("served"))["groups"][1]["name"],
+            "apps"
+        );
     }
 
     #[test]
     fn same_tag_is_answered_without_a_body() {
         let first = ask("/apis", Method::GET, &[("accept", AGGREGATED_JSON)]).expect("served");
         assert_eq!(
-            (&first.headers()["content-type"], &first.headers()["cache-control"]),
-            (&AGGREGATED_JSON.parse().expect("sound"), &HeaderValue::from_static("public"))
+            (
+                &first.headers()["content-type"],
+                &first.headers()["cache-control"]
+            ),
+            (
+                &AGGREGATED_JSON.parse().expect("sound"),
+                &HeaderValue::from_static("public")
+            )
         );
         assert_eq!(body(&first)["items"][1]["metadata"]["name"], "apps");
         let tag = first.headers()["etag"].to_str().expect("text");
         assert!(tag.len() == 130 && tag.starts_with('"'));
-        let second = ask("/apis", Method::GET, &[("accept", AGGREGATED_JSON), ("if-none-match", tag)]).expect("served");
-        assert_eq!((second.status(), second.body().bytes()), (StatusCode::NOT_MODIFIED, None));
+        let second = ask(
+            "/apis",
+            Method::GET,
+            &[("accept", AGGREGATED_JSON), ("if-none-match", tag)],
+        )
+        .expect("served");
+        assert_eq!(
+            (second.status(), second.body().bytes()),
+            (StatusCode::NOT_MODIFIED, None)
+        );
     }
 
     #[test]
     fn forms_are_chosen_or_refused_as_the_real_server_does() {
-        let (api, apis) = (Offer { aggregated: true, routed: true }, Offer { aggregated: true, routed: false });
+        let (api, apis) = (
+            Offer {
+                aggregated: true,
+                routed: true,
+            },
+            Offer {
+                aggregated: true,
+                routed: false,
+            },
+        );
         let json = Some(Shape::Plain(Format::Json));
         let beta = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
         for (accept, offer, expected) in [
             ("", api, json),
             ("*/*", api, json),
             (AGGREGATED_JSON, api, Some(Shape::Aggregated(Format::Json))),
-            ("application/json;q=0.5,application/yaml", apis, Some(Shape::Plain(Format::Yaml))),
+            (
+                "application/json;q=0.5,application/yaml",
+                apis,
+                Some(Shape::Plain(Format::Yaml)),
+            ),
             (beta, api, None),
             (&format!("{beta},application/json"), api, json),
             ("application/*", api, None),
@@ -212,16 +320,33 @@ mod tests {
         ] {
             assert_eq!(shape(accept, offer).ok(), expected, "{accept}");
         }
-        assert_eq!(shape("text/html", api), Err(ApiError::NotAcceptable(OBJECT_TYPES.to_vec())));
-        assert!(matches!(shape(beta, api), Err(ApiError::NotAcceptableForm(_))));
-        assert!(matches!(shape("text/html", apis), Err(ApiError::NotAcceptableForm(_))));
+        assert_eq!(
+            shape("text/html", api),
+            Err(ApiError::NotAcceptable(OBJECT_TYPES.to_vec()))
+        );
+        assert!(matches!(
+            shape(beta, api),
+            Err(ApiError::NotAcceptableForm(_))
+        ));
+        assert!(matches!(
+            shape("text/html", apis),
+            Err(ApiError::NotAcceptableForm(_))
+        ));
     }
 
     #[test]
     fn unknown_groups_and_methods_are_refused() {
         for (path, method, error) in [
-            ("/apis/nosuch.example.com", Method::GET, ApiError::NoSuchPath),
-            ("/apis/nosuch.example.com/v1", Method::GET, ApiError::NoSuchPath),
+            (
+                "/apis/nosuch.example.com",
+                Method::GET,
+                ApiError::NoSuchPath,
+            ),
+            (
+                "/apis/nosuch.example.com/v1",
+                Method::GET,
+                ApiError::NoSuchPath,
+            ),
             ("/apis/apps/v1beta1", Method::GET, ApiError::NoSuchResource),
             ("/api/v2", Method::GET, ApiError::NoSuchResource),
             ("/api", Method::POST, ApiError::MethodNotAllowed),

@@ -33,7 +33,8 @@ impl Tagged {
 
     /// The tag as the `ETag` header.
     pub(crate) fn header(&self) -> HeaderValue {
-        HeaderValue::try_from(format!("{:?}", self.tag)).expect("a tag is made of digits and letters")
+        HeaderValue::try_from(format!("{:?}", self.tag))
+            .expect("a tag is made of digits and letters")
     }
 }
 
@@ -56,18 +57,29 @@ impl Documents {
     pub(super) fn of(catalog: &Catalog) -> Self {
         let all = groups(catalog);
         let (core, named): (Vec<_>, Vec<_>) = all.iter().partition(|g| g.name.is_empty());
-        let versions =
-            all.iter().flat_map(|g| g.versions.iter().map(move |v| ((g.name.clone(), v.name.clone()), json(&ApiResourceList::of(g, v)))));
+        let versions = all.iter().flat_map(|g| {
+            g.versions.iter().map(move |v| {
+                (
+                    (g.name.clone(), v.name.clone()),
+                    json(&ApiResourceList::of(g, v)),
+                )
+            })
+        });
         Self {
             core: Tagged::new(json(&GroupDiscoveryList::of(core))),
             named: Tagged::new(json(&GroupDiscoveryList::of(named.iter().copied()))),
             groups: json(&ApiGroupList::of(&all)),
-            group: named.iter().map(|g| (g.name.clone(), json(&ApiGroup::document(g)))).collect(),
+            group: named
+                .iter()
+                .map(|g| (g.name.clone(), json(&ApiGroup::document(g))))
+                .collect(),
             versions: versions.collect(),
         }
     }
 }
 
 pub(super) fn json(document: &impl Serialize) -> Bytes {
-    serde_json::to_vec(document).expect("a document has string keys").into()
+    serde_json::to_vec(document)
+        .expect("a document has string keys")
+        .into()
 }

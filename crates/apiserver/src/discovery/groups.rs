@@ -27,21 +27,32 @@ pub(crate) struct Version {
 impl Version {
     /// Where a group's version is served, without the slash in front: `api/v1`, `apis/apps/v1`.
     pub(crate) fn root(&self, group: &str) -> String {
-        if group.is_empty() { format!("api/{}", self.name) } else { format!("apis/{group}/{}", self.name) }
+        if group.is_empty() {
+            format!("api/{}", self.name)
+        } else {
+            format!("apis/{group}/{}", self.name)
+        }
     }
 }
 
 impl Group {
     /// `v1`, `apps/v1`.
     pub(super) fn version_name(&self, version: &Version) -> String {
-        if self.name.is_empty() { version.name.clone() } else { format!("{}/{}", self.name, version.name) }
+        if self.name.is_empty() {
+            version.name.clone()
+        } else {
+            format!("{}/{}", self.name, version.name)
+        }
     }
 }
 
 /// The groups of a catalog.
 pub(crate) fn groups(catalog: &Catalog) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    let (built_in, custom): (Vec<_>, Vec<_>) = catalog.resources().cloned().partition(|r| !r.items_name_kind());
+    let (built_in, custom): (Vec<_>, Vec<_>) = catalog
+        .resources()
+        .cloned()
+        .partition(|r| !r.items_name_kind());
     for resource in built_in {
         add(&mut groups, resource, true);
     }
@@ -57,13 +68,23 @@ pub(crate) fn groups(catalog: &Catalog) -> Vec<Group> {
 }
 
 fn add(groups: &mut Vec<Group>, resource: Arc<Resource>, built_in: bool) {
-    let at = groups.iter().position(|g| g.name == resource.group).unwrap_or_else(|| {
-        groups.push(Group { name: resource.group.clone(), versions: Vec::new(), built_in });
-        groups.len() - 1
-    });
+    let at = groups
+        .iter()
+        .position(|g| g.name == resource.group)
+        .unwrap_or_else(|| {
+            groups.push(Group {
+                name: resource.group.clone(),
+                versions: Vec::new(),
+                built_in,
+            });
+            groups.len() - 1
+        });
     let versions = &mut groups[at].versions;
     match versions.iter_mut().find(|v| v.name == resource.version) {
         Some(version) => version.resources.push(resource),
-        None => versions.push(Version { name: resource.version.clone(), resources: vec![resource] }),
+        None => versions.push(Version {
+            name: resource.version.clone(),
+            resources: vec![resource],
+        }),
     }
 }

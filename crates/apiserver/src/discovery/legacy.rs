@@ -11,9 +11,21 @@ use crate::registry::{Part, Resource};
 /// Built-in kinds that Kubernetes 1.36 stores in another version than the one it serves; the hash of the stored version shows it.
 const STORED_IN: &[(&str, &str, &str)] = &[
     ("autoscaling", "HorizontalPodAutoscaler", "v2"),
-    ("apiextensions.k8s.io", "CustomResourceDefinition", "v1beta1"),
-    ("admissionregistration.k8s.io", "MutatingAdmissionPolicy", "v1beta1"),
-    ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding", "v1beta1"),
+    (
+        "apiextensions.k8s.io",
+        "CustomResourceDefinition",
+        "v1beta1",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "MutatingAdmissionPolicy",
+        "v1beta1",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "MutatingAdmissionPolicyBinding",
+        "v1beta1",
+    ),
 ];
 
 /// `/api`.
@@ -36,8 +48,15 @@ struct ServerAddress<'a> {
 
 impl<'a> ApiVersions<'a> {
     pub(super) fn at(address: &'a str) -> Self {
-        let server_address = [ServerAddress { client_cidr: "0.0.0.0/0", server_address: address }];
-        Self { kind: "APIVersions", versions: vec!["v1"], server_address }
+        let server_address = [ServerAddress {
+            client_cidr: "0.0.0.0/0",
+            server_address: address,
+        }];
+        Self {
+            kind: "APIVersions",
+            versions: vec!["v1"],
+            server_address,
+        }
     }
 }
 
@@ -80,24 +99,49 @@ impl ApiGroupList {
     pub(super) fn of(groups: &[Group]) -> Self {
         let mut named: Vec<&Group> = groups.iter().filter(|g| !g.name.is_empty()).collect();
         named.sort_by_cached_key(|g| {
-            let first = g.versions.iter().map(|v| format!("{}.{}", v.name, g.name)).min();
+            let first = g
+                .versions
+                .iter()
+                .map(|v| format!("{}.{}", v.name, g.name))
+                .min();
             (!g.built_in).then_some(first)
         });
-        Self { kind: "APIGroupList", api_version: "v1", groups: named.into_iter().map(|g| ApiGroup::of(g, None)).collect() }
+        Self {
+            kind: "APIGroupList",
+            api_version: "v1",
+            groups: named.into_iter().map(|g| ApiGroup::of(g, None)).collect(),
+        }
     }
 }
 
 impl ApiGroup {
     /// The document of one group.
     pub(super) fn document(group: &Group) -> Self {
-        Self::of(group, Some(TypeMeta { kind: "APIGroup", api_version: "v1" }))
+        Self::of(
+            group,
+            Some(TypeMeta {
+                kind: "APIGroup",
+                api_version: "v1",
+            }),
+        )
     }
 
     fn of(group: &Group, type_: Option<TypeMeta>) -> Self {
-        let versions: Vec<GroupVersion> =
-            group.versions.iter().map(|v| GroupVersion { group_version: group.version_name(v), version: v.name.clone() }).collect();
+        let versions: Vec<GroupVersion> = group
+            .versions
+            .iter()
+            .map(|v| GroupVersion {
+                group_version: group.version_name(v),
+                version: v.name.clone(),
+            })
+            .collect();
         let preferred_version = versions.first().cloned().expect("a group has a version");
-        Self { type_, name: group.name.clone(), versions, preferred_version }
+        Self {
+            type_,
+            name: group.name.clone(),
+            versions,
+            preferred_version,
+        }
     }
 }
 
@@ -139,16 +183,29 @@ impl<'a> ApiResourceList<'a> {
         let resources = version
             .resources
             .iter()
-            .flat_map(|r| std::iter::once(ApiResource::whole(r, group)).chain(r.parts.iter().map(|p| ApiResource::part(r, p))))
+            .flat_map(|r| {
+                std::iter::once(ApiResource::whole(r, group))
+                    .chain(r.parts.iter().map(|p| ApiResource::part(r, p)))
+            })
             .collect();
-        Self { kind: "APIResourceList", api_version, group_version: group.version_name(version), resources }
+        Self {
+            kind: "APIResourceList",
+            api_version,
+            group_version: group.version_name(version),
+            resources,
+        }
     }
 }
 
 impl<'a> ApiResource<'a> {
     fn whole(resource: &'a Resource, group: &Group) -> Self {
         // A custom resource shows no hash while the version it is stored in is not served.
-        let shown = resource.custom().is_none_or(|_| group.versions.iter().any(|v| v.name == resource.stored_version().1));
+        let shown = resource.custom().is_none_or(|_| {
+            group
+                .versions
+                .iter()
+                .any(|v| v.name == resource.stored_version().1)
+        });
         let stored = shown && resource.verbs.contains(&"watch");
         Self {
             name: resource.plural.clone(),
@@ -183,7 +240,10 @@ impl<'a> ApiResource<'a> {
 /// The first eight bytes of a digest of what objects are stored as.
 fn storage_version_hash(resource: &Resource) -> String {
     let (group, mut version) = resource.stored_version();
-    if let Some((_, _, stored)) = STORED_IN.iter().find(|(g, k, _)| *g == group && *k == resource.kind) {
+    if let Some((_, _, stored)) = STORED_IN
+        .iter()
+        .find(|(g, k, _)| *g == group && *k == resource.kind)
+    {
         version = stored;
     }
     let digest = Sha256::digest(format!("{group}/{version}/{}", resource.kind));
@@ -201,12 +261,29 @@ mod tests {
         for (group, version, plural, hash) in [
             ("", "v1", "configmaps", "qFsyl6wFWjQ="),
             ("apps", "v1", "daemonsets", "dd7pWHUlMKQ="),
-            ("autoscaling", "v1", "horizontalpodautoscalers", "qwQve8ut294="),
+            (
+                "autoscaling",
+                "v1",
+                "horizontalpodautoscalers",
+                "qwQve8ut294=",
+            ),
             ("events.k8s.io", "v1", "events", "r2yiGXH7wu8="),
-            ("apiextensions.k8s.io", "v1", "customresourcedefinitions", "jfWCUB31mvA="),
-            ("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings", "90V5FRZZ3Zg="),
+            (
+                "apiextensions.k8s.io",
+                "v1",
+                "customresourcedefinitions",
+                "jfWCUB31mvA=",
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "v1",
+                "mutatingadmissionpolicybindings",
+                "90V5FRZZ3Zg=",
+            ),
         ] {
-            let resource = catalog.find(group, version, plural).expect("it is built in");
+            let resource = catalog
+                .find(group, version, plural)
+                .expect("it is built in");
             assert_eq!(storage_version_hash(&resource), hash, "{plural}");
         }
     }

@@ -33,7 +33,11 @@ fn parse(version: &str) -> Option<(Stage, u64, u64)> {
 }
 
 fn digits(text: &str) -> Option<u64> {
-    if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        text.parse().ok()
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
@@ -42,7 +46,20 @@ mod tests {
 
     #[test]
     fn stable_versions_come_before_beta_and_alpha() {
-        let order = ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "foo1", "foo10", "v1gamma1", "v+1"];
+        let order = [
+            "v10",
+            "v2",
+            "v1",
+            "v11beta2",
+            "v10beta3",
+            "v3beta1",
+            "v12alpha1",
+            "v11alpha2",
+            "foo1",
+            "foo10",
+            "v1gamma1",
+            "v+1",
+        ];
         let mut shuffled = order;
         shuffled.reverse();
         shuffled.sort_by(|a, b| compare(a, b));

@@ -161,13 +161,25 @@ fn json_patches_are_applied_without_harm() {
 fn merge_patches_are_applied_without_harm() {
     check(
         super::merge_patch,
-        &["{\"a\":{\"b\":[1]},\"x\":null}\n{\"a\":{\"b\":null,\"c\":{\"d\":{}}},\"x\":[1]}", "{}\n{\"a\":1}", "[1]\n{\"a\":{\"b\":null}}"],
+        &[
+            "{\"a\":{\"b\":[1]},\"x\":null}\n{\"a\":{\"b\":null,\"c\":{\"d\":{}}},\"x\":[1]}",
+            "{}\n{\"a\":1}",
+            "[1]\n{\"a\":{\"b\":null}}",
+        ],
     );
 }
 
 #[test]
 fn label_selectors_are_read_without_harm() {
-    check(super::label_selector, &["app=web,tier!=back", "app in (web,db), n notin (5),!gone", "example.dev/role==x,app", "n>3,n<9"]);
+    check(
+        super::label_selector,
+        &[
+            "app=web,tier!=back",
+            "app in (web,db), n notin (5),!gone",
+            "example.dev/role==x,app",
+            "n>3,n<9",
+        ],
+    );
 }
 
 #[test]
@@ -220,7 +232,10 @@ fn rules_are_compiled_and_run_without_harm() {
         r"self.l.sortBy(x, x).distinct().reverse().flatten().first().optMap(v, v.upperAscii()).orValue('') != r'\d' + b'x'.size().string()",
         "oldSelf.n <= self.n && self.m.transformMap(k, v, v > 0, v * 2).all(k, v, v < 10) && sets.contains(self.l, ['a'])",
     ];
-    let inputs: Vec<String> = rules.iter().map(|rule| format!("{rule}\n{object}")).collect();
+    let inputs: Vec<String> = rules
+        .iter()
+        .map(|rule| format!("{rule}\n{object}"))
+        .collect();
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     // Each of them makes a definition, so fewer do.
     check_times(super::rule, &inputs, INPUTS / 20);

@@ -27,11 +27,24 @@ use crate::{
 pub fn path(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Route::Resource(path) = Route::parse(&text) {
-        for part in [&path.group, &path.version, &path.namespace, &path.resource, &path.name] {
-            assert!(!part.contains(['/', '\0']) && part != "." && part != "..", "{part:?} of {text:?}");
+        for part in [
+            &path.group,
+            &path.version,
+            &path.namespace,
+            &path.resource,
+            &path.name,
+        ] {
+            assert!(
+                !part.contains(['/', '\0']) && part != "." && part != "..",
+                "{part:?} of {text:?}"
+            );
         }
         let key = ObjectKey::new(&path.namespace, &path.name);
-        assert_eq!((key.namespace(), key.name()), (path.namespace.as_str(), path.name.as_str()), "{text:?}");
+        assert_eq!(
+            (key.namespace(), key.name()),
+            (path.namespace.as_str(), path.name.as_str()),
+            "{text:?}"
+        );
     }
 }
 
@@ -57,7 +70,9 @@ fn body(data: &[u8], media: Media) {
 /// JSON patches: an object on the first line, the patch behind it. The outcome is no deeper than an object may be.
 pub fn json_patch(data: &[u8]) {
     let (object, patch) = halves(data);
-    let (Some(mut object), Some(patch)) = (json_of(object), json_of(patch)) else { return };
+    let (Some(mut object), Some(patch)) = (json_of(object), json_of(patch)) else {
+        return;
+    };
     if let Ok(patch) = JsonPatch::read(patch)
         && patch.apply(&mut object).is_ok()
     {
@@ -68,7 +83,9 @@ pub fn json_patch(data: &[u8]) {
 /// Merge patches: an object on the first line, the patch behind it. From the second time on they change nothing.
 pub fn merge_patch(data: &[u8]) {
     let (object, patch) = halves(data);
-    let (Some(mut object), Some(patch)) = (json_of(object), json_of(patch)) else { return };
+    let (Some(mut object), Some(patch)) = (json_of(object), json_of(patch)) else {
+        return;
+    };
     // The first time, lists that replace maps keep the nulls in them.
     merge(&mut object, patch.clone());
     merge(&mut object, patch.clone());
@@ -80,9 +97,18 @@ pub fn merge_patch(data: &[u8]) {
 /// Label selectors: deciding about labels never fails.
 pub fn label_selector(data: &[u8]) {
     if let Ok(selector) = LabelSelector::parse(&String::from_utf8_lossy(data)) {
-        let labels = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>();
-        let decided = [labels(&[]), labels(&[("app", "web"), ("n", "5")])].map(|labels| selector.matches(&labels));
-        assert!(!selector.is_everything() || decided == [true, true], "everything is everything");
+        let labels = |pairs: &[(&str, &str)]| {
+            pairs
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let decided = [labels(&[]), labels(&[("app", "web"), ("n", "5")])]
+            .map(|labels| selector.matches(&labels));
+        assert!(
+            !selector.is_everything() || decided == [true, true],
+            "everything is everything"
+        );
     }
 }
 
@@ -90,7 +116,11 @@ pub fn label_selector(data: &[u8]) {
 pub fn field_selector(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Ok(selector) = FieldSelector::parse(&text) {
-        assert_eq!(selector.is_everything(), selector.fields().count() == 0, "{text:?}");
+        assert_eq!(
+            selector.is_everything(),
+            selector.fields().count() == 0,
+            "{text:?}"
+        );
     }
     let _options = ListOptions::read(&Query::parse(&text));
 }
@@ -98,7 +128,13 @@ pub fn field_selector(data: &[u8]) {
 /// Continue tokens: what is accepted reads back as the same place, inside its collection.
 pub fn continue_token(data: &[u8]) {
     if let Ok(page) = Page::parse(&String::from_utf8_lossy(data)) {
-        assert!(page.after.path().split('/').all(|part| part != ".." && part != "."), "{page:?}");
+        assert!(
+            page.after
+                .path()
+                .split('/')
+                .all(|part| part != ".." && part != "."),
+            "{page:?}"
+        );
         assert_eq!(Page::parse(&page.token()), Ok(page));
     }
 }
@@ -106,13 +142,24 @@ pub fn continue_token(data: &[u8]) {
 /// Definitions: a schema on the first line, a value behind it. What is pruned and completed once stays as it is.
 pub fn schema(data: &[u8]) {
     let (schema, value) = halves(data);
-    let Some(schema) = json_of(schema) else { return };
-    let Ok(definition) = Object::from_map(definition_of(schema)) else { return };
+    let Some(schema) = json_of(schema) else {
+        return;
+    };
+    let Ok(definition) = Object::from_map(definition_of(schema)) else {
+        return;
+    };
     if !judge_new(&definition).is_empty() {
         return;
     }
-    let Ok(read) = Definition::read(&definition) else { return };
-    let (Some(schema), Some(Value::Object(mut map))) = (read.versions.first().and_then(CustomSchema::of), json_of(value)) else { return };
+    let Ok(read) = Definition::read(&definition) else {
+        return;
+    };
+    let (Some(schema), Some(Value::Object(mut map))) = (
+        read.versions.first().and_then(CustomSchema::of),
+        json_of(value),
+    ) else {
+        return;
+    };
     if schema.prune(&mut map).is_err() {
         return;
     }
@@ -141,12 +188,21 @@ pub fn rule(data: &[u8]) {
         },
     });
     let schema = json!({"type": "object", "properties": {"spec": spec}});
-    let Ok(definition) = Object::from_map(definition_of(schema)) else { return };
+    let Ok(definition) = Object::from_map(definition_of(schema)) else {
+        return;
+    };
     if !judge_new(&definition).is_empty() {
         return;
     }
-    let Ok(read) = Definition::read(&definition) else { return };
-    let (Some(schema), Some(spec)) = (read.versions.first().and_then(CustomSchema::of), json_of(object)) else { return };
+    let Ok(read) = Definition::read(&definition) else {
+        return;
+    };
+    let (Some(schema), Some(spec)) = (
+        read.versions.first().and_then(CustomSchema::of),
+        json_of(object),
+    ) else {
+        return;
+    };
     let object = json!({"apiVersion": "example.dev/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": spec});
     let judged = || {
         let mut wrong = Vec::new();
@@ -181,7 +237,10 @@ fn halves(data: &[u8]) -> (&[u8], &[u8]) {
 }
 
 fn json_of(bytes: &[u8]) -> Option<Value> {
-    decode::parse_json(bytes).ok()?.into_value(&mut Vec::new()).ok()
+    decode::parse_json(bytes)
+        .ok()?
+        .into_value(&mut Vec::new())
+        .ok()
 }
 
 fn depth(value: &Value) -> usize {

@@ -44,21 +44,44 @@ pub(crate) struct Shape {
 ///
 /// # Errors
 /// The form does not fit the content.
-pub(crate) fn answer(api: &Arc<Api>, resource: &Arc<Resource>, reply: Reply, shape: &Shape) -> Result<Response<Body>, ApiError> {
+pub(crate) fn answer(
+    api: &Arc<Api>,
+    resource: &Arc<Resource>,
+    reply: Reply,
+    shape: &Shape,
+) -> Result<Response<Body>, ApiError> {
     let Reply { status, content } = reply;
     let mut response = match content {
-        Content::Watch(watch) => watch_response(api.clone(), resource.clone(), *watch, shape.clone()),
+        Content::Watch(watch) => {
+            watch_response(api.clone(), resource.clone(), *watch, shape.clone())
+        }
         Content::Document(value) => encode(status, &value, shape.wanted.format),
         Content::Text(text) => with_type(status, Body::full(text), "text/plain"),
         Content::List(list) => list_response(api, resource, &list, shape)?,
-        Content::Stored(stored) if shape.wanted.form == Form::Object && shape.wanted.format == Format::Json => {
+        Content::Stored(stored)
+            if shape.wanted.form == Form::Object && shape.wanted.format == Format::Json =>
+        {
             json_response(status, resource.present(&stored).bytes().clone())
         }
-        Content::Stored(stored) if shape.wanted.form == Form::Object && shape.wanted.format == Format::Protobuf => {
-            with_type(status, Body::full(sealed(resource, &resource.present(&stored))), Format::Protobuf.content_type())
+        Content::Stored(stored)
+            if shape.wanted.form == Form::Object && shape.wanted.format == Format::Protobuf =>
+        {
+            with_type(
+                status,
+                Body::full(sealed(resource, &resource.present(&stored))),
+                Format::Protobuf.content_type(),
+            )
         }
-        Content::Stored(stored) => encode(status, &shaped(api, resource, &resource.read(&stored), shape, true)?, shape.wanted.format),
-        Content::Object(object) => encode(status, &shaped(api, resource, &object, shape, true)?, shape.wanted.format),
+        Content::Stored(stored) => encode(
+            status,
+            &shaped(api, resource, &resource.read(&stored), shape, true)?,
+            shape.wanted.format,
+        ),
+        Content::Object(object) => encode(
+            status,
+            &shaped(api, resource, &object, shape, true)?,
+            shape.wanted.format,
+        ),
     };
     if shape.pretty {
         prettify(&mut response);
@@ -77,7 +100,9 @@ pub(crate) fn error_response(error: &ApiError, format: Format) -> Response<Body>
     let status = StatusCode::from_u16(error.code()).expect("errors have valid codes");
     let mut response = encode(status, &error.to_status(), format);
     if let Some(seconds) = error.retry_after_seconds() {
-        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, seconds.into());
     }
     response
 }
@@ -85,7 +110,10 @@ pub(crate) fn error_response(error: &ApiError, format: Format) -> Response<Body>
 /// Plain text.
 pub(crate) fn text_response(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = with_type(status, Body::full(text), "text/plain; charset=utf-8");
-    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response.headers_mut().insert(
+        "x-content-type-options",
+        HeaderValue::from_static("nosniff"),
+    );
     response
 }
 
@@ -98,7 +126,11 @@ pub(crate) fn json_response(status: StatusCode, bytes: Bytes) -> Response<Body> 
 pub(crate) fn written_response(status: StatusCode, json: &Bytes, format: Format) -> Response<Body> {
     match format {
         Format::Json => json_response(status, json.clone()),
-        Format::Yaml | Format::Protobuf => encode(status, &serde_json::from_slice(json).expect("written as JSON before"), format),
+        Format::Yaml | Format::Protobuf => encode(
+            status,
+            &serde_json::from_slice(json).expect("written as JSON before"),
+            format,
+        ),
     }
 }
 
@@ -106,7 +138,10 @@ pub(crate) fn written_response(status: StatusCode, json: &Bytes, format: Format)
 pub(crate) fn empty_response(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::default());
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response.headers_mut().insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, private"),
+    );
     response
 }
 
@@ -114,7 +149,10 @@ fn with_type(status: StatusCode, body: Body, content_type: &'static str) -> Resp
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, private"),
+    );
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
@@ -149,7 +187,11 @@ pub(crate) fn add_warnings(headers: &mut HeaderMap, warnings: impl IntoIterator<
 }
 
 fn prettify(response: &mut Response<Body>) {
-    if let Some(value) = response.body().bytes().and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok()) {
+    if let Some(value) = response
+        .body()
+        .bytes()
+        .and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok())
+    {
         let text = serde_json::to_string_pretty(&value).expect("a value has string keys");
         *response.body_mut() = Body::full(text);
     }
@@ -157,7 +199,9 @@ fn prettify(response: &mut Response<Body>) {
 
 /// Packs a large body.
 pub(crate) fn compress(response: &mut Response<Body>) {
-    let Some(packed) = response.body().bytes().and_then(packed) else { return };
+    let Some(packed) = response.body().bytes().and_then(packed) else {
+        return;
+    };
     *response.body_mut() = Body::full(packed);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -170,23 +214,43 @@ pub(crate) fn packed(bytes: &Bytes) -> Option<Vec<u8>> {
         return None;
     }
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), Compression::fast());
-    encoder.write_all(bytes).expect("writing to memory does not fail");
+    encoder
+        .write_all(bytes)
+        .expect("writing to memory does not fail");
     Some(encoder.finish().expect("writing to memory does not fail"))
 }
 
 /// One object in the form asked for. `first` tells a watch's first table from later ones.
-fn shaped(api: &Api, resource: &Resource, object: &Object, shape: &Shape, first: bool) -> Result<Value, ApiError> {
+fn shaped(
+    api: &Api,
+    resource: &Resource,
+    object: &Object,
+    shape: &Shape,
+    first: bool,
+) -> Result<Value, ApiError> {
     match shape.wanted.form {
         Form::Object => Ok(object.to_value()),
-        Form::Partial(version) => Ok(partial(&for_metadata(resource, Cow::Borrowed(object)), version)),
+        Form::Partial(version) => Ok(partial(
+            &for_metadata(resource, Cow::Borrowed(object)),
+            version,
+        )),
         Form::PartialList(_) => Err(ApiError::NotAcceptableForm(format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
             resource.go_type()
         ))),
         Form::Table(version) => {
-            let options = TableOptions { version, include: shape.include, describe_columns: first };
+            let options = TableOptions {
+                version,
+                include: shape.include,
+                describe_columns: first,
+            };
             let object = for_rows(resource, Cow::Borrowed(object), shape.include);
-            Ok(resource.table(&[&*object], api.clock.now(), &ListMeta::of(&object), options))
+            Ok(resource.table(
+                &[&*object],
+                api.clock.now(),
+                &ListMeta::of(&object),
+                options,
+            ))
         }
     }
 }
@@ -202,11 +266,24 @@ fn for_metadata<'a>(resource: &Resource, mut object: Cow<'a, Object>) -> Cow<'a,
 }
 
 /// An object as the rows of a table carry it.
-fn for_rows<'a>(resource: &Resource, object: Cow<'a, Object>, include: IncludeObject) -> Cow<'a, Object> {
-    if include == IncludeObject::Metadata { for_metadata(resource, object) } else { object }
+fn for_rows<'a>(
+    resource: &Resource,
+    object: Cow<'a, Object>,
+    include: IncludeObject,
+) -> Cow<'a, Object> {
+    if include == IncludeObject::Metadata {
+        for_metadata(resource, object)
+    } else {
+        object
+    }
 }
 
-fn list_response(api: &Api, resource: &Resource, list: &List, shape: &Shape) -> Result<Response<Body>, ApiError> {
+fn list_response(
+    api: &Api,
+    resource: &Resource,
+    list: &List,
+    shape: &Shape,
+) -> Result<Response<Body>, ApiError> {
     let Wanted { format, form } = shape.wanted;
     let meta = ListMeta {
         resource_version: list.revision.to_string(),
@@ -214,19 +291,35 @@ fn list_response(api: &Api, resource: &Resource, list: &List, shape: &Shape) -> 
         remaining_item_count: list.remaining.map(|n| n as i64),
     };
     if form == Form::Object && format == Format::Json {
-        return Ok(json_response(StatusCode::OK, list_bytes(resource, list, &meta)));
+        return Ok(json_response(
+            StatusCode::OK,
+            list_bytes(resource, list, &meta),
+        ));
     }
     if form == Form::Object && format == Format::Protobuf {
-        let items: Vec<Encoded> = list.objects.iter().map(|stored| resource.present(stored)).collect();
+        let items: Vec<Encoded> = list
+            .objects
+            .iter()
+            .map(|stored| resource.present(stored))
+            .collect();
         let head = serde_json::to_value(&meta).expect("a value has string keys");
-        let message = protobuf::list_message(head, items.iter().map(|item| item.message().as_ref()));
+        let message =
+            protobuf::list_message(head, items.iter().map(|item| item.message().as_ref()));
         let bytes = protobuf::seal(&resource.api_version(), &resource.list_kind, &message);
-        return Ok(with_type(StatusCode::OK, Body::full(bytes), format.content_type()));
+        return Ok(with_type(
+            StatusCode::OK,
+            Body::full(bytes),
+            format.content_type(),
+        ));
     }
     let objects = || list.objects.iter().map(|o| Cow::Owned(resource.read(o)));
     let value = match form {
-        Form::Object => serde_json::from_slice(&list_bytes(resource, list, &meta)).expect("written above"),
-        Form::PartialList(version) => partial_list(objects().map(|o| for_metadata(resource, o)), &meta, version),
+        Form::Object => {
+            serde_json::from_slice(&list_bytes(resource, list, &meta)).expect("written above")
+        }
+        Form::PartialList(version) => {
+            partial_list(objects().map(|o| for_metadata(resource, o)), &meta, version)
+        }
         Form::Partial(_) => {
             return Err(ApiError::NotAcceptableForm(format!(
                 "you requested PartialObjectMetadata, but the requested object is a list ({}List)",
@@ -234,9 +327,20 @@ fn list_response(api: &Api, resource: &Resource, list: &List, shape: &Shape) -> 
             )));
         }
         Form::Table(version) => {
-            let options = TableOptions { version, include: shape.include, describe_columns: true };
-            let objects: Vec<_> = objects().map(|o| for_rows(resource, o, shape.include)).collect();
-            resource.table(&objects.iter().map(|o| &**o).collect::<Vec<_>>(), api.clock.now(), &meta, options)
+            let options = TableOptions {
+                version,
+                include: shape.include,
+                describe_columns: true,
+            };
+            let objects: Vec<_> = objects()
+                .map(|o| for_rows(resource, o, shape.include))
+                .collect();
+            resource.table(
+                &objects.iter().map(|o| &**o).collect::<Vec<_>>(),
+                api.clock.now(),
+                &meta,
+                options,
+            )
         }
     };
     Ok(encode(StatusCode::OK, &value, format))
@@ -244,7 +348,11 @@ fn list_response(api: &Api, resource: &Resource, list: &List, shape: &Shape) -> 
 
 /// The JSON of a list: a head, and the stored bytes of every object.
 fn list_bytes(resource: &Resource, list: &List, meta: &ListMeta) -> Bytes {
-    let size: usize = list.objects.iter().map(|o| o.encoded.bytes().len() + 1).sum();
+    let size: usize = list
+        .objects
+        .iter()
+        .map(|o| o.encoded.bytes().len() + 1)
+        .sum();
     let mut out = BytesMut::with_capacity(size + 256);
     out.put_slice(b"{\"kind\":");
     let mut out = out.writer();
@@ -255,7 +363,12 @@ fn list_bytes(resource: &Resource, list: &List, meta: &ListMeta) -> Bytes {
     out.write_all(b",\"metadata\":").expect(write);
     if resource.items_name_kind() && meta.continue_token.is_empty() {
         // Lists of custom resources name the next page even when there is none.
-        write!(out, "{{\"continue\":\"\",\"resourceVersion\":\"{}\"}}", meta.resource_version).expect(write);
+        write!(
+            out,
+            "{{\"continue\":\"\",\"resourceVersion\":\"{}\"}}",
+            meta.resource_version
+        )
+        .expect(write);
     } else {
         serde_json::to_writer(&mut out, meta).expect(write);
     }
@@ -277,12 +390,22 @@ fn list_bytes(resource: &Resource, list: &List, meta: &ListMeta) -> Bytes {
     out.freeze()
 }
 
-fn watch_response(api: Arc<Api>, resource: Arc<Resource>, watch: Watch, shape: Shape) -> Response<Body> {
+fn watch_response(
+    api: Arc<Api>,
+    resource: Arc<Resource>,
+    watch: Watch,
+    shape: Shape,
+) -> Response<Body> {
     let content_type = match shape.wanted.format {
         Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         Format::Json | Format::Yaml => "application/json",
     };
-    let writer = EventWriter { api, resource, shape, first: true };
+    let writer = EventWriter {
+        api,
+        resource,
+        shape,
+        first: true,
+    };
     let stream = futures_util::stream::unfold((watch, writer), async |(mut watch, mut writer)| {
         let items = watch.next().await?;
         let mut piece = BytesMut::with_capacity(items.iter().map(WatchItem::size_hint).sum());
@@ -308,7 +431,9 @@ impl EventWriter {
         match item {
             WatchItem::Shared(event) => self.event(event.change, &event.object, out),
             WatchItem::Changed(change, object) => self.event(*change, object, out),
-            WatchItem::Bookmark(revision, ends_initial) => self.bookmark(*revision, *ends_initial, out),
+            WatchItem::Bookmark(revision, ends_initial) => {
+                self.bookmark(*revision, *ends_initial, out)
+            }
             WatchItem::Error(error) => self.value("ERROR", &error.to_status(), out),
         }
     }
@@ -356,7 +481,8 @@ impl EventWriter {
     fn value(&self, name: &str, value: &Value, out: &mut BytesMut) {
         match self.shape.wanted.format {
             Format::Protobuf => {
-                let bytes = protobuf::encode(value).expect("a watch in protobuf is of kinds that have it");
+                let bytes =
+                    protobuf::encode(value).expect("a watch in protobuf is of kinds that have it");
                 protobuf::frame(name, &bytes, out);
             }
             Format::Json | Format::Yaml => line(name, &to_bytes(value), out),

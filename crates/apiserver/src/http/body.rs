@@ -69,7 +69,10 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut self.0 {
             Inner::Empty => Poll::Ready(None),
             Inner::Full(bytes) => {
@@ -77,7 +80,9 @@ impl http_body::Body for Body {
                 self.0 = Inner::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
-            Inner::Stream(stream) => stream.poll_next_unpin(cx).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes)))),
+            Inner::Stream(stream) => stream
+                .poll_next_unpin(cx)
+                .map(|piece| piece.map(|bytes| Ok(Frame::data(bytes)))),
         }
     }
 

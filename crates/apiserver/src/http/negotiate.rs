@@ -70,20 +70,32 @@ impl MediaRange {
 
     /// The value of a parameter, empty when it is not there.
     pub(crate) fn parameter(&self, name: &str) -> &str {
-        self.parameters.iter().find(|(k, _)| k == name).map_or("", |(_, v)| v)
+        self.parameters
+            .iter()
+            .find(|(k, _)| k == name)
+            .map_or("", |(_, v)| v)
     }
 }
 
 /// The text of a header that may stand more than once; `None` when it is not there.
 pub(crate) fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
-    let mut values = headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).peekable();
+    let mut values = headers
+        .get_all(name)
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .peekable();
     values.peek()?;
     Some(values.collect::<Vec<_>>().join(","))
 }
 
 /// The entries of an `Accept` header, the best first. None at all means anything will do.
 pub(crate) fn ranges(accept: &str) -> Vec<MediaRange> {
-    let mut list: Vec<MediaRange> = accept.split(',').map(str::trim).filter(|s| !s.is_empty()).map(range).collect();
+    let mut list: Vec<MediaRange> = accept
+        .split(',')
+        .map(str::trim)
+        .filter(|s| !s.is_empty())
+        .map(range)
+        .collect();
     list.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     list
 }
@@ -91,16 +103,29 @@ pub(crate) fn ranges(accept: &str) -> Vec<MediaRange> {
 fn range(text: &str) -> MediaRange {
     let mut parts = text.split(';').map(str::trim);
     let type_ = parts.next().unwrap_or_default().to_ascii_lowercase();
-    let parameters: Vec<(String, String)> =
-        parts.filter_map(|p| p.split_once('=')).map(|(k, v)| (k.trim().to_ascii_lowercase(), v.trim().to_owned())).collect();
-    let quality = parameters.iter().find(|(k, _)| k == "q").and_then(|(_, v)| v.parse().ok()).unwrap_or(1.0);
-    MediaRange { type_, parameters, quality }
+    let parameters: Vec<(String, String)> = parts
+        .filter_map(|p| p.split_once('='))
+        .map(|(k, v)| (k.trim().to_ascii_lowercase(), v.trim().to_owned()))
+        .collect();
+    let quality = parameters
+        .iter()
+        .find(|(k, _)| k == "q")
+        .and_then(|(_, v)| v.parse().ok())
+        .unwrap_or(1.0);
+    MediaRange {
+        type_,
+        parameters,
+        quality,
+    }
 }
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// The media types of objects in the real server.
 pub(crate) const OBJECT_TYPES: [&str; 3] = ["application/json", "application/yaml", PROTOBUF];
-const STREAM_TYPES: [&str; 2] = ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const STREAM_TYPES: [&str; 2] = [
+    "application/json;stream=watch",
+    "application/vnd.kubernetes.protobuf;stream=watch",
+];
 
 /// What the answer about objects may look like: which forms, and which media types the real server names in a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,11 +176,16 @@ impl Offer {
 pub(crate) fn wanted(accept: Option<&str>, offer: Offer) -> Result<Wanted, ApiError> {
     let list = ranges(accept.unwrap_or_default());
     if list.is_empty() {
-        return Ok(Wanted { format: Format::Json, form: Form::Object });
+        return Ok(Wanted {
+            format: Format::Json,
+            form: Form::Object,
+        });
     }
     let mut named = false;
     for range in &list {
-        let Some(format) = range.format() else { continue };
+        let Some(format) = range.format() else {
+            continue;
+        };
         named |= format != Format::Protobuf || !offer.is_custom();
         if let Some(form) = form(range).filter(|form| offer.includes(format, *form)) {
             return Ok(Wanted { format, form });
@@ -172,8 +202,17 @@ pub(crate) fn wanted(accept: Option<&str>, offer: Offer) -> Result<Wanted, ApiEr
 
 /// The format of a `Status`, which has only one form.
 pub(crate) fn status_format(accept: Option<&str>) -> Format {
-    let plain = |range: &MediaRange| range.format().filter(|_| ["as", "g", "v"].iter().all(|name| range.parameter(name).is_empty()));
-    ranges(accept.unwrap_or_default()).iter().find_map(plain).unwrap_or(Format::Json)
+    let plain = |range: &MediaRange| {
+        range.format().filter(|_| {
+            ["as", "g", "v"]
+                .iter()
+                .all(|name| range.parameter(name).is_empty())
+        })
+    };
+    ranges(accept.unwrap_or_default())
+        .iter()
+        .find_map(plain)
+        .unwrap_or(Format::Json)
 }
 
 /// The form an entry asks for; `None` when there is no such form.
@@ -199,7 +238,13 @@ fn form(range: &MediaRange) -> Option<Form> {
 /// # Errors
 /// 415 when it is written in no way the server reads.
 pub(crate) fn body_encoding(content_type: Option<&str>) -> Result<Encoding, ApiError> {
-    let essence = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let essence = content_type
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
     match essence.as_str() {
         "" | "application/json" => Ok(Encoding::Text(Media::Json)),
         "application/yaml" => Ok(Encoding::Text(Media::Yaml)),
@@ -215,22 +260,57 @@ mod tests {
     #[test]
     fn accept_header_chooses_format_and_form() {
         let read = Offer::BuiltIn { streams: true };
-        let json = Wanted { format: Format::Json, form: Form::Object };
-        let protobuf = Wanted { format: Format::Protobuf, form: Form::Object };
+        let json = Wanted {
+            format: Format::Json,
+            form: Form::Object,
+        };
+        let protobuf = Wanted {
+            format: Format::Protobuf,
+            form: Form::Object,
+        };
         for (accept, expected) in [
             (None, Some(json)),
             (Some("*/*"), Some(json)),
             (Some("application/json"), Some(json)),
-            (Some("application/yaml"), Some(Wanted { format: Format::Yaml, form: Form::Object })),
-            (Some("application/json;q=0.5,application/yaml"), Some(Wanted { format: Format::Yaml, form: Form::Object })),
+            (
+                Some("application/yaml"),
+                Some(Wanted {
+                    format: Format::Yaml,
+                    form: Form::Object,
+                }),
+            ),
+            (
+                Some("application/json;q=0.5,application/yaml"),
+                Some(Wanted {
+                    format: Format::Yaml,
+                    form: Form::Object,
+                }),
+            ),
             (
                 Some("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
-                Some(Wanted { format: Format::Json, form: Form::Table(MetaVersion::V1) }),
+                Some(Wanted {
+                    format: Format::Json,
+                    form: Form::Table(MetaVersion::V1),
+                }),
             ),
-            (Some("application/json;as=Table;v=v9;g=meta.k8s.io,application/json"), Some(json)),
-            (Some("application/vnd.kubernetes.protobuf,application/json"), Some(protobuf)),
-            (Some("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json"), Some(json)),
-            (Some("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"), None),
+            (
+                Some("application/json;as=Table;v=v9;g=meta.k8s.io,application/json"),
+                Some(json),
+            ),
+            (
+                Some("application/vnd.kubernetes.protobuf,application/json"),
+                Some(protobuf),
+            ),
+            (
+                Some(
+                    "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
+                ),
+                Some(json),
+            ),
+            (
+                Some("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"),
+                None,
+            ),
             (Some("application/xml"), None),
             (Some("application/*"), None),
         ] {
@@ -240,14 +320,35 @@ mod tests {
 
     #[test]
     fn custom_kinds_show_only_metadata_in_protobuf() {
-        let partial = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+        let partial =
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
         for (accept, expected) in [
             (PROTOBUF, None),
-            ("application/vnd.kubernetes.protobuf,application/json", Some(Wanted { format: Format::Json, form: Form::Object })),
-            (partial, Some(Wanted { format: Format::Protobuf, form: Form::Partial(MetaVersion::V1) })),
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                Some(Wanted {
+                    format: Format::Json,
+                    form: Form::Object,
+                }),
+            ),
+            (
+                partial,
+                Some(Wanted {
+                    format: Format::Protobuf,
+                    form: Form::Partial(MetaVersion::V1),
+                }),
+            ),
         ] {
-            assert_eq!(wanted(Some(accept), Offer::Custom { streams: false }).ok(), expected, "{accept}");
-            assert_eq!(wanted(Some(accept), Offer::Watch { custom: true }).ok(), expected, "{accept}");
+            assert_eq!(
+                wanted(Some(accept), Offer::Custom { streams: false }).ok(),
+                expected,
+                "{accept}"
+            );
+            assert_eq!(
+                wanted(Some(accept), Offer::Watch { custom: true }).ok(),
+                expected,
+                "{accept}"
+            );
         }
     }
 
@@ -257,8 +358,14 @@ mod tests {
             ("", Format::Json),
             ("text/html", Format::Json),
             ("application/yaml", Format::Yaml),
-            ("application/vnd.kubernetes.protobuf,application/json", Format::Protobuf),
-            ("application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json", Format::Json),
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                Format::Protobuf,
+            ),
+            (
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json",
+                Format::Json,
+            ),
         ] {
             assert_eq!(status_format(Some(accept)), expected, "{accept}");
         }

@@ -18,16 +18,22 @@ impl Query {
     /// Reads `a=1&b=2`. What cannot be decoded is left out.
     pub(crate) fn parse(text: &str) -> Self {
         let decode = |s: &str| percent_decode(&s.replace('+', " "));
-        let pairs = text.split('&').filter(|p| !p.is_empty()).filter_map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Some((decode(key)?, decode(value)?))
-        });
+        let pairs = text
+            .split('&')
+            .filter(|p| !p.is_empty())
+            .filter_map(|pair| {
+                let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                Some((decode(key)?, decode(value)?))
+            });
         Self(pairs.collect())
     }
 
     /// The first value of a parameter.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+        self.0
+            .iter()
+            .find(|(k, _)| k == key)
+            .map(|(_, v)| v.as_str())
     }
 
     /// Whether a parameter is there at all.
@@ -37,7 +43,11 @@ impl Query {
 
     /// Every value of a parameter.
     pub(crate) fn all(&self, key: &str) -> Vec<&str> {
-        self.0.iter().filter(|(k, _)| k == key).map(|(_, v)| v.as_str()).collect()
+        self.0
+            .iter()
+            .filter(|(k, _)| k == key)
+            .map(|(_, v)| v.as_str())
+            .collect()
     }
 
     fn text(&self, key: &str) -> String {
@@ -50,15 +60,18 @@ impl Query {
     }
 
     fn optional_flag(&self, key: &str) -> Option<bool> {
-        self.get(key).map(|v| !v.eq_ignore_ascii_case("false") && v != "0")
+        self.get(key)
+            .map(|v| !v.eq_ignore_ascii_case("false") && v != "0")
     }
 
     fn integer(&self, key: &str) -> Result<Option<i64>, ApiError> {
         match self.get(key) {
             None | Some("") => Ok(None),
-            Some(text) => {
-                text.parse().map(Some).map_err(|_| ApiError::BadRequest(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
-            }
+            Some(text) => text.parse().map(Some).map_err(|_| {
+                ApiError::BadRequest(format!(
+                    "strconv.ParseInt: parsing {text:?}: invalid syntax"
+                ))
+            }),
         }
     }
 }
@@ -96,10 +109,16 @@ impl WriteOptions {
         let field_manager = query.text("fieldManager");
         if options_kind == "PatchOptions" {
             if apply && field_manager.is_empty() {
-                wrong.push(FieldError::required("fieldManager", "is required for apply patch"));
+                wrong.push(FieldError::required(
+                    "fieldManager",
+                    "is required for apply patch",
+                ));
             }
             if !apply && force.is_some() {
-                wrong.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
+                wrong.push(FieldError::forbidden(
+                    "force",
+                    "may not be specified for non-apply patch",
+                ));
             }
         }
         if field_manager.len() > FIELD_MANAGER_MAX {
@@ -115,12 +134,21 @@ impl WriteOptions {
             Some("Ignore") => FieldValidation::Ignore,
             Some("Strict") => FieldValidation::Strict,
             Some(other) => {
-                wrong.push(FieldError::not_supported("fieldValidation", other, &["", "Ignore", "Strict", "Warn"]));
+                wrong.push(FieldError::not_supported(
+                    "fieldValidation",
+                    other,
+                    &["", "Ignore", "Strict", "Warn"],
+                ));
                 FieldValidation::Warn
             }
         };
         ApiError::from_fields(GroupKind::new("meta.k8s.io", options_kind), "", wrong)?;
-        Ok(Self { dry_run, field_validation, field_manager, force: force.unwrap_or(false) })
+        Ok(Self {
+            dry_run,
+            field_validation,
+            field_manager,
+            force: force.unwrap_or(false),
+        })
     }
 }
 
@@ -133,8 +161,19 @@ fn dry_run(query: &Query, wrong: &mut Vec<FieldError>) -> bool {
 /// Whether a list of dry-run stages asks for a dry run.
 pub(crate) fn check_dry_run(given: &[&str], wrong: &mut Vec<FieldError>) -> bool {
     if given.iter().any(|v| *v != "All") {
-        let list = format!("[{}]", given.iter().map(|v| format!("{v:?}")).collect::<Vec<_>>().join(" "));
-        wrong.push(FieldError::not_supported("dryRun", Verbatim(&list), &["All"]));
+        let list = format!(
+            "[{}]",
+            given
+                .iter()
+                .map(|v| format!("{v:?}"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        );
+        wrong.push(FieldError::not_supported(
+            "dryRun",
+            Verbatim(&list),
+            &["All"],
+        ));
     }
     !given.is_empty()
 }
@@ -172,12 +211,20 @@ impl ListOptions {
     /// # Errors
     /// Values that do not parse (400) and combinations that are not allowed (422).
     pub(crate) fn read(query: &Query) -> Result<Self, ApiError> {
-        let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or_default()).map_err(ApiError::BadRequest)?;
-        let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default()).map_err(ApiError::BadRequest)?;
+        let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())
+            .map_err(ApiError::BadRequest)?;
+        let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())
+            .map_err(ApiError::BadRequest)?;
         let options = Self {
             selector: Selector { labels, fields },
-            limit: query.integer("limit")?.and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
-            next: query.get("continue").filter(|c| !c.is_empty()).map(str::to_owned),
+            limit: query
+                .integer("limit")?
+                .and_then(|n| usize::try_from(n).ok())
+                .unwrap_or(0),
+            next: query
+                .get("continue")
+                .filter(|c| !c.is_empty())
+                .map(str::to_owned),
             resource_version: query.text("resourceVersion"),
             resource_version_match: query.text("resourceVersionMatch"),
             timeout_seconds: query.integer("timeoutSeconds")?,
@@ -185,7 +232,11 @@ impl ListOptions {
             bookmarks: query.flag("allowWatchBookmarks"),
             send_initial_events: query.optional_flag("sendInitialEvents"),
         };
-        let wrong = if options.watch { options.wrong_for_watch() } else { options.wrong_for_list() };
+        let wrong = if options.watch {
+            options.wrong_for_watch()
+        } else {
+            options.wrong_for_list()
+        };
         ApiError::from_fields(GroupKind::new("meta.k8s.io", "ListOptions"), "", wrong)?;
         Ok(options)
     }
@@ -195,20 +246,39 @@ impl ListOptions {
         let field = "resourceVersionMatch";
         if !self.resource_version_match.is_empty() {
             if self.resource_version.is_empty() {
-                wrong.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+                wrong.push(FieldError::forbidden(
+                    field,
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                ));
             }
             if self.next.is_some() {
-                wrong.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
+                wrong.push(FieldError::forbidden(
+                    field,
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
             }
-            if !matches!(self.resource_version_match.as_str(), "Exact" | "NotOlderThan") {
-                wrong.push(FieldError::not_supported(field, &self.resource_version_match, &["Exact", "NotOlderThan", ""]));
+            if !matches!(
+                self.resource_version_match.as_str(),
+                "Exact" | "NotOlderThan"
+            ) {
+                wrong.push(FieldError::not_supported(
+                    field,
+                    &self.resource_version_match,
+                    &["Exact", "NotOlderThan", ""],
+                ));
             }
             if self.resource_version_match == "Exact" && self.resource_version == "0" {
-                wrong.push(FieldError::forbidden(field, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+                wrong.push(FieldError::forbidden(
+                    field,
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                ));
             }
         }
         if self.send_initial_events.is_some() {
-            wrong.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+            wrong.push(FieldError::forbidden(
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for list",
+            ));
         }
         wrong
     }
@@ -218,16 +288,32 @@ impl ListOptions {
         let field = "resourceVersionMatch";
         let version_match = self.resource_version_match.as_str();
         if self.send_initial_events.is_some() && version_match != "NotOlderThan" {
-            wrong.push(FieldError::forbidden(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+            wrong.push(FieldError::forbidden(
+                field,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
         }
         if !version_match.is_empty() && self.send_initial_events.is_none() {
-            wrong.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+            wrong.push(FieldError::forbidden(
+                field,
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
         }
-        if !version_match.is_empty() && self.send_initial_events.is_some() && version_match != "NotOlderThan" {
-            wrong.push(FieldError::not_supported(field, version_match, &["NotOlderThan"]));
+        if !version_match.is_empty()
+            && self.send_initial_events.is_some()
+            && version_match != "NotOlderThan"
+        {
+            wrong.push(FieldError::not_supported(
+                field,
+                version_match,
+                &["NotOlderThan"],
+            ));
         }
         if self.next.is_some() {
-            wrong.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
+            wrong.push(FieldError::forbidden(
+                field,
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
         }
         wrong
     }
@@ -237,8 +323,8 @@ impl ListOptions {
     /// # Errors
     /// A resourceVersion that is no number.
     pub(crate) fn freshness(&self) -> Result<Freshness, ApiError> {
-        let revision =
-            parse_revision(&self.resource_version).map_err(|e| ApiError::BadRequest(format!("invalid resource version: {e}")))?;
+        let revision = parse_revision(&self.resource_version)
+            .map_err(|e| ApiError::BadRequest(format!("invalid resource version: {e}")))?;
         Ok(match (revision, self.resource_version_match.as_str()) {
             (None, _) => Freshness::Newest,
             (Some(0), _) => Freshness::Any,
@@ -259,7 +345,9 @@ pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, String> {
     }
     let detail = match text.parse::<u64>() {
         Ok(revision) if !text.starts_with('+') => return Ok(Some(revision)),
-        Err(e) if *e.kind() == std::num::IntErrorKind::PosOverflow => format!("strconv.ParseUint: parsing {text:?}: value out of range"),
+        Err(e) if *e.kind() == std::num::IntErrorKind::PosOverflow => {
+            format!("strconv.ParseUint: parsing {text:?}: value out of range")
+        }
         _ => format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
     };
     Err(FieldError::invalid("resourceVersion", text, &detail).to_string())

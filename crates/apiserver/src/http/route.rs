@@ -50,21 +50,36 @@ impl Route {
     /// `..`, leads nowhere.
     pub(crate) fn parse(path: &str) -> Self {
         let other = || Self::Other(path.to_owned());
-        let Some(decoded) = percent_decode(path) else { return other() };
+        let Some(decoded) = percent_decode(path) else {
+            return other();
+        };
         let trimmed = decoded.strip_prefix('/').unwrap_or(&decoded);
         let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
         let segments: Vec<&str> = trimmed.split('/').collect();
-        if segments.iter().any(|s| s.is_empty() || *s == "." || *s == ".." || s.contains('\0')) {
+        if segments
+            .iter()
+            .any(|s| s.is_empty() || *s == "." || *s == ".." || s.contains('\0'))
+        {
             return other();
         }
         match segments.as_slice() {
             ["api"] => Self::Discovery(Discovery::Core),
             ["apis"] => Self::Discovery(Discovery::Groups),
             ["apis", group] => Self::Discovery(Discovery::Group((*group).into())),
-            ["api", version] => Self::Discovery(Discovery::Version { group: String::new(), version: (*version).into() }),
-            ["apis", group, version] => Self::Discovery(Discovery::Version { group: (*group).into(), version: (*version).into() }),
-            ["api", version, rest @ ..] => resource("", version, rest).map_or_else(other, Self::Resource),
-            ["apis", group, version, rest @ ..] => resource(group, version, rest).map_or_else(other, Self::Resource),
+            ["api", version] => Self::Discovery(Discovery::Version {
+                group: String::new(),
+                version: (*version).into(),
+            }),
+            ["apis", group, version] => Self::Discovery(Discovery::Version {
+                group: (*group).into(),
+                version: (*version).into(),
+            }),
+            ["api", version, rest @ ..] => {
+                resource("", version, rest).map_or_else(other, Self::Resource)
+            }
+            ["apis", group, version, rest @ ..] => {
+                resource(group, version, rest).map_or_else(other, Self::Resource)
+            }
             _ => other(),
         }
     }
@@ -129,7 +144,10 @@ mod tests {
         match Route::parse(path) {
             Route::Resource(p) => {
                 let watch = if p.watch { "watch " } else { "" };
-                format!("{watch}{}|{}|{}|{}|{}|{}", p.group, p.version, p.namespace, p.resource, p.name, p.subresource)
+                format!(
+                    "{watch}{}|{}|{}|{}|{}|{}",
+                    p.group, p.version, p.namespace, p.resource, p.name, p.subresource
+                )
             }
             Route::Discovery(d) => format!("{d:?}"),
             Route::Other(_) => "other".into(),
@@ -143,10 +161,16 @@ mod tests {
             ("/api/v1/namespaces", "|v1||namespaces||"),
             ("/api/v1/namespaces/a", "|v1||namespaces|a|"),
             ("/api/v1/namespaces/a/status", "|v1||namespaces|a|status"),
-            ("/api/v1/namespaces/a/finalize", "|v1||namespaces|a|finalize"),
+            (
+                "/api/v1/namespaces/a/finalize",
+                "|v1||namespaces|a|finalize",
+            ),
             ("/api/v1/namespaces/a/pods", "|v1|a|pods||"),
             ("/api/v1/namespaces/a/pods/b/log", "|v1|a|pods|b|log"),
-            ("/apis/apps/v1/namespaces/a/deployments/b/scale", "apps|v1|a|deployments|b|scale"),
+            (
+                "/apis/apps/v1/namespaces/a/deployments/b/scale",
+                "apps|v1|a|deployments|b|scale",
+            ),
             ("/api/v1/watch/namespaces/a/pods/b", "watch |v1|a|pods|b|"),
             ("/apis/apps/v1/deployments/", "apps|v1||deployments||"),
             ("/apis", "Groups"),

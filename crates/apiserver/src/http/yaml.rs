@@ -20,7 +20,10 @@ const STEP: usize = 2;
 
 /// The YAML of a value, with a newline at its end.
 pub(super) fn to_yaml(value: &Value) -> String {
-    let mut writer = Writer { out: String::new(), column: 0 };
+    let mut writer = Writer {
+        out: String::new(),
+        column: 0,
+    };
     match value {
         Value::Object(map) if !map.is_empty() => writer.mapping(map, 0, true),
         Value::Array(items) if !items.is_empty() => writer.sequence(items, 0, true),
@@ -80,7 +83,9 @@ impl Writer {
             self.put("- ");
             match item {
                 Value::Object(map) if !map.is_empty() => self.mapping(map, indent + STEP, true),
-                Value::Array(items) if !items.is_empty() => self.sequence(items, indent + STEP, true),
+                Value::Array(items) if !items.is_empty() => {
+                    self.sequence(items, indent + STEP, true)
+                }
                 leaf => self.leaf(leaf, indent + STEP),
             }
         }
@@ -133,7 +138,9 @@ impl Writer {
         let mut before = None;
         let mut chars = text.chars().peekable();
         while let Some(c) = chars.next() {
-            let alone = c == ' ' && before.is_some_and(|b| b != ' ') && chars.peek().is_some_and(|next| *next != ' ');
+            let alone = c == ' '
+                && before.is_some_and(|b| b != ' ')
+                && chars.peek().is_some_and(|next| *next != ' ');
             if alone && breaks == Breaks::Allowed && self.column > WIDTH {
                 self.line(indent);
             } else {
@@ -223,13 +230,22 @@ struct Look {
 impl Look {
     fn at(text: &str) -> Self {
         let chars: Vec<char> = text.chars().collect();
-        let blank = |i: usize| chars.get(i).is_none_or(|c| matches!(c, ' ' | '\t') || is_break(*c));
+        let blank = |i: usize| {
+            chars
+                .get(i)
+                .is_none_or(|c| matches!(c, ' ' | '\t') || is_break(*c))
+        };
         let mut indicator = text.starts_with("---") || text.starts_with("...");
         let mut space_before_break = false;
         let mut break_before_space = false;
         for (i, c) in chars.iter().enumerate() {
             indicator |= match c {
-                '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' if i == 0 => true,
+                '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"'
+                | '%' | '@' | '`'
+                    if i == 0 =>
+                {
+                    true
+                }
                 '?' | '-' if i == 0 => blank(i + 1),
                 ':' => blank(i + 1),
                 '#' => blank(i - 1),
@@ -241,7 +257,10 @@ impl Look {
         }
         let special = chars.iter().any(|c| !is_printable(*c));
         let breaks = chars.iter().any(|c| is_break(*c));
-        let edges = [chars.first(), chars.last()].into_iter().flatten().any(|c| *c == ' ' || is_break(*c));
+        let edges = [chars.first(), chars.last()]
+            .into_iter()
+            .flatten()
+            .any(|c| *c == ' ' || is_break(*c));
         let odd = space_before_break || special;
         Self {
             plain: !(indicator || breaks || edges || odd),
@@ -256,24 +275,33 @@ fn is_break(c: char) -> bool {
 }
 
 fn is_printable(c: char) -> bool {
-    matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}') && c != '\u{feff}'
+    matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}')
+        && c != '\u{feff}'
 }
 
 /// Letters as letters, numbers by their value, anything else before letters.
 fn natural(a: &str, b: &str) -> Ordering {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let Some(i) = a.iter().zip(&b).position(|(a, b)| a != b) else { return a.len().cmp(&b.len()) };
+    let Some(i) = a.iter().zip(&b).position(|(a, b)| a != b) else {
+        return a.len().cmp(&b.len());
+    };
     match (a[i].is_alphabetic(), b[i].is_alphabetic()) {
         (true, true) => return a[i].cmp(&b[i]),
         (a, b) if a || b => return a.cmp(&b),
         _ => {}
     }
     // A zero counts only behind another digit: 10 and 1 differ in value, 01 and 1 in length.
-    let behind_digits = a[..i].iter().rev().take_while(|c| c.is_ascii_digit()).any(|c| *c != '0');
+    let behind_digits = a[..i]
+        .iter()
+        .rev()
+        .take_while(|c| c.is_ascii_digit())
+        .any(|c| *c != '0');
     let start = u64::from((a[i] == '0' || b[i] == '0') && behind_digits);
     let number = |text: &[char]| {
         let digits = text[i..].iter().map_while(|c| c.to_digit(10));
-        digits.fold((start, 0), |(value, len), digit| (value.wrapping_mul(10).wrapping_add(digit.into()), len + 1))
+        digits.fold((start, 0), |(value, len), digit| {
+            (value.wrapping_mul(10).wrapping_add(digit.into()), len + 1)
+        })
     };
     number(&a).cmp(&number(&b)).then(a[i].cmp(&b[i]))
 }
@@ -323,13 +351,32 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        for text in
-            ["", "null", "on", "1_000", "a: b", "x\n y\n\n", " lead", "tail ", "\u{85}", "'", "\"", "%a", "key: |", &"w ".repeat(200)]
-        {
+        for text in [
+            "",
+            "null",
+            "on",
+            "1_000",
+            "a: b",
+            "x\n y\n\n",
+            " lead",
+            "tail ",
+            "\u{85}",
+            "'",
+            "\"",
+            "%a",
+            "key: |",
+            &"w ".repeat(200),
+        ] {
             let value = json!({text: [text, {"k": text}]});
             let yaml = to_yaml(&value);
-            let tree = decode::parse(yaml.as_bytes(), decode::Media::Yaml).expect("YAML").root;
-            assert_eq!(tree.into_value(&mut Vec::new()).expect("a value"), value, "{text:?}");
+            let tree = decode::parse(yaml.as_bytes(), decode::Media::Yaml)
+                .expect("YAML")
+                .root;
+            assert_eq!(
+                tree.into_value(&mut Vec::new()).expect("a value"),
+                value,
+                "{text:?}"
+            );
         }
     }
 }

@@ -16,11 +16,23 @@ use crate::{
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-const ANY: Strategy = Strategy { name: names::path_segment, create_on_update: true, ..Strategy::PLAIN };
+const ANY: Strategy = Strategy {
+    name: names::path_segment,
+    create_on_update: true,
+    ..Strategy::PLAIN
+};
 
-pub(crate) const ROLE: Strategy = Strategy { default: default_rules, validate: |role, out| rules(role, Scope::Namespace, out), ..ANY };
+pub(crate) const ROLE: Strategy = Strategy {
+    default: default_rules,
+    validate: |role, out| rules(role, Scope::Namespace, out),
+    ..ANY
+};
 
-pub(crate) const CLUSTER_ROLE: Strategy = Strategy { default: default_rules, validate: validate_cluster_role, ..ANY };
+pub(crate) const CLUSTER_ROLE: Strategy = Strategy {
+    default: default_rules,
+    validate: validate_cluster_role,
+    ..ANY
+};
 
 pub(crate) const ROLE_BINDING: Strategy = Strategy {
     default: default_binding,
@@ -29,7 +41,10 @@ pub(crate) const ROLE_BINDING: Strategy = Strategy {
     ..ANY
 };
 
-pub(crate) const CLUSTER_ROLE_BINDING: Strategy = Strategy { validate: |binding, out| bound(binding, Scope::Cluster, out), ..ROLE_BINDING };
+pub(crate) const CLUSTER_ROLE_BINDING: Strategy = Strategy {
+    validate: |binding, out| bound(binding, Scope::Cluster, out),
+    ..ROLE_BINDING
+};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
@@ -61,33 +76,58 @@ fn rules(role: &Object, scope: Scope, out: &mut Vec<FieldError>) {
 
 fn check_rule(at: &Path, rule: &Value, scope: Scope, out: &mut Vec<FieldError>) {
     if rule.is_empty_at("verbs") {
-        out.push(FieldError::required(at.child("verbs"), "verbs must contain at least one value"));
+        out.push(FieldError::required(
+            at.child("verbs"),
+            "verbs must contain at least one value",
+        ));
     }
     if !rule.is_empty_at("nonResourceURLs") {
         let (at, urls) = (at.child("nonResourceURLs"), rule.part("nonResourceURLs"));
         if scope == Scope::Namespace {
-            out.push(FieldError::invalid(at, urls, "namespaced rules cannot apply to non-resource URLs"));
+            out.push(FieldError::invalid(
+                at,
+                urls,
+                "namespaced rules cannot apply to non-resource URLs",
+            ));
         }
-        if ["apiGroups", "resources", "resourceNames"].iter().any(|f| !rule.is_empty_at(f)) {
-            out.push(FieldError::invalid(at, urls, "rules cannot apply to both regular resources and non-resource URLs"));
+        if ["apiGroups", "resources", "resourceNames"]
+            .iter()
+            .any(|f| !rule.is_empty_at(f))
+        {
+            out.push(FieldError::invalid(
+                at,
+                urls,
+                "rules cannot apply to both regular resources and non-resource URLs",
+            ));
         }
         return;
     }
     if rule.is_empty_at("apiGroups") {
-        out.push(FieldError::required(at.child("apiGroups"), "resource rules must supply at least one api group"));
+        out.push(FieldError::required(
+            at.child("apiGroups"),
+            "resource rules must supply at least one api group",
+        ));
     }
     if rule.is_empty_at("resources") {
-        out.push(FieldError::required(at.child("resources"), "resource rules must supply at least one resource"));
+        out.push(FieldError::required(
+            at.child("resources"),
+            "resource rules must supply at least one resource",
+        ));
     }
 }
 
 fn validate_cluster_role(role: &Object, out: &mut Vec<FieldError>) {
     rules(role, Scope::Cluster, out);
-    let Some(aggregation) = role.body.get_set("aggregationRule") else { return };
+    let Some(aggregation) = role.body.get_set("aggregationRule") else {
+        return;
+    };
     let at = Path::field("aggregationRule.clusterRoleSelectors");
     let selectors = aggregation.list("clusterRoleSelectors");
     if selectors.is_empty() {
-        out.push(FieldError::required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"));
+        out.push(FieldError::required(
+            at,
+            "at least one clusterRoleSelector required if aggregationRule is non-nil",
+        ));
     }
     for (i, selector) in selectors.iter().enumerate() {
         checks::label_selector(&at.index(i), selector, out);
@@ -97,7 +137,11 @@ fn validate_cluster_role(role: &Object, out: &mut Vec<FieldError>) {
 fn bound(binding: &Object, scope: Scope, out: &mut Vec<FieldError>) {
     let (at, role) = (Path::field("roleRef"), binding.body.part("roleRef"));
     checks::one_of(&at.child("apiGroup"), role.text("apiGroup"), &[GROUP], out);
-    let kinds: &[&str] = if scope == Scope::Namespace { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+    let kinds: &[&str] = if scope == Scope::Namespace {
+        &["Role", "ClusterRole"]
+    } else {
+        &["ClusterRole"]
+    };
     checks::one_of(&at.child("kind"), role.text("kind"), kinds, out);
     match role.text("name") {
         "" => out.push(FieldError::required(at.child("name"), "")),
@@ -123,14 +167,22 @@ fn check_subject(at: &Path, subject: &Value, scope: Scope, out: &mut Vec<FieldEr
             }
         }
         "User" | "Group" => checks::one_of(&at.child("apiGroup"), group, &[GROUP], out),
-        other => out.push(FieldError::not_supported(at.child("kind"), other, &["ServiceAccount", "User", "Group"])),
+        other => out.push(FieldError::not_supported(
+            at.child("kind"),
+            other,
+            &["ServiceAccount", "User", "Group"],
+        )),
     }
 }
 
 fn same_role(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let role = new.body.part("roleRef");
     if role != old.body.part("roleRef") {
-        out.push(FieldError::invalid("roleRef", Internal::one("rbac.RoleRef", role), "cannot change roleRef"));
+        out.push(FieldError::invalid(
+            "roleRef",
+            Internal::one("rbac.RoleRef", role),
+            "cannot change roleRef",
+        ));
     }
 }
 
@@ -143,9 +195,12 @@ mod tests {
 
     #[test]
     fn groups_of_role_and_subjects_are_filled_in() {
-        let subjects = json!([{"kind": "ServiceAccount", "name": "ci"}, {"kind": "User", "name": "jane"}]);
-        let (binding, wrong) =
-            create(&ROLE_BINDING, json!({"roleRef": {"kind": "Role", "name": "r", "apiGroup": ""}, "subjects": subjects}));
+        let subjects =
+            json!([{"kind": "ServiceAccount", "name": "ci"}, {"kind": "User", "name": "jane"}]);
+        let (binding, wrong) = create(
+            &ROLE_BINDING,
+            json!({"roleRef": {"kind": "Role", "name": "r", "apiGroup": ""}, "subjects": subjects}),
+        );
         assert!(wrong.is_empty(), "{wrong:?}");
         assert_eq!(binding.str_at("roleRef.apiGroup"), GROUP);
         assert_eq!(binding.body["subjects"][1]["apiGroup"], GROUP);
@@ -171,12 +226,16 @@ mod tests {
             (
                 &ROLE,
                 json!({"verbs": ["get"], "nonResourceURLs": ["/healthz"]}),
-                &[r#"rules[0].nonResourceURLs: Invalid value: ["/healthz"]: namespaced rules cannot apply to non-resource URLs"#],
+                &[
+                    r#"rules[0].nonResourceURLs: Invalid value: ["/healthz"]: namespaced rules cannot apply to non-resource URLs"#,
+                ],
             ),
             (
                 &CLUSTER_ROLE,
                 json!({"verbs": ["get"], "apiGroups": [""], "nonResourceURLs": ["/x"]}),
-                &[r#"rules[0].nonResourceURLs: Invalid value: ["/x"]: rules cannot apply to both regular resources and non-resource URLs"#],
+                &[
+                    r#"rules[0].nonResourceURLs: Invalid value: ["/x"]: rules cannot apply to both regular resources and non-resource URLs"#,
+                ],
             ),
         ] {
             refused(strategy, json!({"rules": [rule]}), expected);
@@ -199,14 +258,24 @@ mod tests {
         refused(
             &CLUSTER_ROLE_BINDING,
             json!({"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "ServiceAccount", "name": "s"}]}),
-            &[r#"roleRef.kind: Unsupported value: "Role": supported values: "ClusterRole""#, "subjects[0].namespace: Required value"],
+            &[
+                r#"roleRef.kind: Unsupported value: "Role": supported values: "ClusterRole""#,
+                "subjects[0].namespace: Required value",
+            ],
         );
     }
 
     #[test]
     fn role_of_a_binding_stays() {
-        let (old, _) = create(&ROLE_BINDING, json!({"roleRef": {"kind": "ClusterRole", "name": "view"}}));
-        let (_, wrong) = update(&ROLE_BINDING, &old, json!({"roleRef": {"kind": "ClusterRole", "name": "edit"}}));
+        let (old, _) = create(
+            &ROLE_BINDING,
+            json!({"roleRef": {"kind": "ClusterRole", "name": "view"}}),
+        );
+        let (_, wrong) = update(
+            &ROLE_BINDING,
+            &old,
+            json!({"roleRef": {"kind": "ClusterRole", "name": "edit"}}),
+        );
         assert_eq!(
             wrong,
             [

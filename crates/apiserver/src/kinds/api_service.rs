@@ -45,21 +45,40 @@ fn validate(service: &Object, out: &mut Vec<FieldError>) {
     let name = format!("{version}.{group}");
     if service.meta.name != name && names::path_segment(&service.meta.name).is_empty() {
         let why = format!("must be `spec.version+\".\"+spec.group`: {name:?}");
-        out.push(FieldError::invalid("metadata.name", &service.meta.name, &why));
+        out.push(FieldError::invalid(
+            "metadata.name",
+            &service.meta.name,
+            &why,
+        ));
     }
     if group.is_empty() && version != "v1" {
-        out.push(FieldError::required(at.child("group"), "only v1 may have an empty group and it better be legacy kube"));
+        out.push(FieldError::required(
+            at.child("group"),
+            "only v1 may have an empty group and it better be legacy kube",
+        ));
     } else if !group.is_empty() {
         checks::named(&at.child("group"), group, names::dns_subdomain(group), out);
     }
-    checks::named(&at.child("version"), version, names::dns_1035_label(version), out);
+    checks::named(
+        &at.child("version"),
+        version,
+        names::dns_1035_label(version),
+        out,
+    );
     for (field, max) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1000)] {
         let priority = spec.int(field).unwrap_or_default();
         if priority <= 0 || priority > max {
-            out.push(FieldError::invalid(at.child(field), priority, &format!("must be positive and less than {max}")));
+            out.push(FieldError::invalid(
+                at.child(field),
+                priority,
+                &format!("must be positive and less than {max}"),
+            ));
         }
     }
-    let (insecure, bundle) = (spec.is_true("insecureSkipTLSVerify"), decoded(spec.part("caBundle")).len());
+    let (insecure, bundle) = (
+        spec.is_true("insecureSkipTLSVerify"),
+        decoded(spec.part("caBundle")).len(),
+    );
     match spec.get_set("service") {
         None => local(&at, insecure, bundle, out),
         Some(target) => remote(&at, target, insecure && bundle > 0, out),
@@ -69,10 +88,18 @@ fn validate(service: &Object, out: &mut Vec<FieldError>) {
 fn local(at: &Path, insecure: bool, bundle: usize, out: &mut Vec<FieldError>) {
     if bundle > 0 {
         let shown = format!("{bundle} bytes");
-        out.push(FieldError::invalid(at.child("caBundle"), &shown, "local APIServices may not have a caBundle"));
+        out.push(FieldError::invalid(
+            at.child("caBundle"),
+            &shown,
+            "local APIServices may not have a caBundle",
+        ));
     }
     if insecure {
-        out.push(FieldError::invalid(at.child("insecureSkipTLSVerify"), true, "local APIServices may not have insecureSkipTLSVerify"));
+        out.push(FieldError::invalid(
+            at.child("insecureSkipTLSVerify"),
+            true,
+            "local APIServices may not have insecureSkipTLSVerify",
+        ));
     }
 }
 
@@ -82,17 +109,36 @@ fn remote(at: &Path, target: &Value, insecure_with_bundle: bool, out: &mut Vec<F
     checks::required(&place.child("name"), target.text("name"), out);
     let port = target.int("port").unwrap_or_default();
     if !(1..=65535).contains(&port) {
-        out.push(FieldError::invalid(place.child("port"), port, "port is not valid: must be between 1 and 65535, inclusive"));
+        out.push(FieldError::invalid(
+            place.child("port"),
+            port,
+            "port is not valid: must be between 1 and 65535, inclusive",
+        ));
     }
     if insecure_with_bundle {
-        out.push(FieldError::invalid(at.child("insecureSkipTLSVerify"), true, "may not be true if caBundle is present"));
+        out.push(FieldError::invalid(
+            at.child("insecureSkipTLSVerify"),
+            true,
+            "may not be true if caBundle is present",
+        ));
     }
 }
 
 fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
     let all = Path::field("status.conditions");
-    for (i, condition) in new.body.part("status").list("conditions").iter().enumerate() {
-        checks::one_of(&all.index(i).child("status"), condition.text("status"), &["True", "False", "Unknown"], out);
+    for (i, condition) in new
+        .body
+        .part("status")
+        .list("conditions")
+        .iter()
+        .enumerate()
+    {
+        checks::one_of(
+            &all.index(i).child("status"),
+            condition.text("status"),
+            &["True", "False", "Unknown"],
+            out,
+        );
     }
 }
 
@@ -104,8 +150,18 @@ mod tests {
     #[test]
     fn service_is_named_by_its_version_and_group() {
         let spec = json!({"group": "x.example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10, "service": {"name": "ext", "namespace": "n"}, "insecureSkipTLSVerify": true});
-        let (stored, wrong) = create(&API_SERVICE, json!({"metadata": {"name": "v1.x.example.com"}, "spec": spec}));
-        assert_eq!((wrong.len(), stored.at("spec.service.port"), &stored.body["status"]), (0, Some(&json!(443)), &json!({})));
+        let (stored, wrong) = create(
+            &API_SERVICE,
+            json!({"metadata": {"name": "v1.x.example.com"}, "spec": spec}),
+        );
+        assert_eq!(
+            (
+                wrong.len(),
+                stored.at("spec.service.port"),
+                &stored.body["status"]
+            ),
+            (0, Some(&json!(443)), &json!({}))
+        );
         refused(
             &API_SERVICE,
             json!({"metadata": {"name": "other"}, "spec": {"group": "x.example.com", "version": "v1", "groupPriorityMinimum": 0, "versionPriority": 2000}}),

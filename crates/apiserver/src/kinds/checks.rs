@@ -61,7 +61,13 @@ pub(crate) fn immutable(at: &Path, new: &Value, old: &Value, out: &mut Vec<Field
 }
 
 /// Refuses a change of a value that messages show as the struct `name` of the server.
-pub(crate) fn immutable_struct(at: &Path, name: &'static str, new: &Value, old: &Value, out: &mut Vec<FieldError>) {
+pub(crate) fn immutable_struct(
+    at: &Path,
+    name: &'static str,
+    new: &Value,
+    old: &Value,
+    out: &mut Vec<FieldError>,
+) {
     if !same(new, old) {
         out.push(FieldError::invalid(at, Internal::one(name, new), IMMUTABLE));
     }
@@ -70,7 +76,11 @@ pub(crate) fn immutable_struct(at: &Path, name: &'static str, new: &Value, old: 
 /// A port number.
 pub(crate) fn port_number(at: &Path, port: i64, out: &mut Vec<FieldError>) {
     if !(1..=65535).contains(&port) {
-        out.push(FieldError::invalid(at, port, "must be between 1 and 65535, inclusive"));
+        out.push(FieldError::invalid(
+            at,
+            port,
+            "must be between 1 and 65535, inclusive",
+        ));
     }
 }
 
@@ -79,10 +89,19 @@ pub(crate) fn port_name(name: &str) -> Vec<String> {
     let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     [
         (name.len() > 15, "must be no more than 15 characters"),
-        (name.is_empty() || !name.chars().all(letters), "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"),
-        (!name.chars().any(|c| c.is_ascii_lowercase()), "must contain at least one letter (a-z)"),
+        (
+            name.is_empty() || !name.chars().all(letters),
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+        ),
+        (
+            !name.chars().any(|c| c.is_ascii_lowercase()),
+            "must contain at least one letter (a-z)",
+        ),
         (name.contains("--"), "must not contain consecutive hyphens"),
-        (name.starts_with('-') || name.ends_with('-'), "must not begin or end with a hyphen"),
+        (
+            name.starts_with('-') || name.ends_with('-'),
+            "must not begin or end with a hyphen",
+        ),
     ]
     .into_iter()
     .filter(|(bad, _)| *bad)
@@ -104,7 +123,11 @@ pub(crate) fn config_key(key: &str) -> Vec<String> {
     if key.len() > 253 {
         wrong.push("must be no more than 253 characters".into());
     }
-    if key.is_empty() || !key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')) {
+    if key.is_empty()
+        || !key
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    {
         wrong.push("a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".into());
     }
     match key {
@@ -139,15 +162,25 @@ fn requirement(at: &Path, requirement: &Value, out: &mut Vec<FieldError>) {
     match requirement.text("operator") {
         "In" | "NotIn" => {
             if values.is_empty() {
-                out.push(FieldError::required(at.child("values"), "must be specified when `operator` is 'In' or 'NotIn'"));
+                out.push(FieldError::required(
+                    at.child("values"),
+                    "must be specified when `operator` is 'In' or 'NotIn'",
+                ));
             }
         }
         "Exists" | "DoesNotExist" => {
             if !values.is_empty() {
-                out.push(FieldError::forbidden(at.child("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"));
+                out.push(FieldError::forbidden(
+                    at.child("values"),
+                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                ));
             }
         }
-        other => out.push(FieldError::invalid(at.child("operator"), other, "not a valid selector operator")),
+        other => out.push(FieldError::invalid(
+            at.child("operator"),
+            other,
+            "not a valid selector operator",
+        )),
     }
     let key = requirement.text("key");
     named(&at.child("key"), key, names::qualified_name(key), out);
@@ -159,14 +192,24 @@ fn requirement(at: &Path, requirement: &Value, out: &mut Vec<FieldError>) {
 }
 
 /// Whether labels fit a label selector; null fits nothing, an empty selector everything.
-pub(crate) fn selects(selector: &Value, labels: &std::collections::BTreeMap<String, String>) -> bool {
+pub(crate) fn selects(
+    selector: &Value,
+    labels: &std::collections::BTreeMap<String, String>,
+) -> bool {
     if selector.is_null() {
         return false;
     }
-    let same = selector.entries("matchLabels").all(|(k, v)| labels.get(k).map(String::as_str) == v.as_str());
+    let same = selector
+        .entries("matchLabels")
+        .all(|(k, v)| labels.get(k).map(String::as_str) == v.as_str());
     same && selector.list("matchExpressions").iter().all(|expression| {
         let held = labels.get(expression.text("key"));
-        let among = held.is_some_and(|held| expression.list("values").iter().any(|v| v.as_str() == Some(held)));
+        let among = held.is_some_and(|held| {
+            expression
+                .list("values")
+                .iter()
+                .any(|v| v.as_str() == Some(held))
+        });
         match expression.text("operator") {
             "In" => among,
             "NotIn" => !among,
@@ -178,8 +221,15 @@ pub(crate) fn selects(selector: &Value, labels: &std::collections::BTreeMap<Stri
 }
 
 /// An amount that is not negative, and whole where the resource is counted in pieces.
-pub(crate) fn resource_amount(at: &Path, resource: &str, amount: &Value, out: &mut Vec<FieldError>) {
-    let Some(quantity) = Quantity::of(amount) else { return };
+pub(crate) fn resource_amount(
+    at: &Path,
+    resource: &str,
+    amount: &Value,
+    out: &mut Vec<FieldError>,
+) {
+    let Some(quantity) = Quantity::of(amount) else {
+        return;
+    };
     if quantity.sign() < 0 {
         out.push(FieldError::invalid(at, &quantity, NOT_NEGATIVE));
     }
@@ -234,16 +284,26 @@ pub(crate) fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
     let address = parse_ip(address)?;
     let max = if address.is_ipv4() { 32 } else { 128 };
     let digits = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
-    digits.then(|| length.parse::<u8>().ok().filter(|n| *n <= max))?.map(|n| (address, n))
+    digits
+        .then(|| length.parse::<u8>().ok().filter(|n| *n <= max))?
+        .map(|n| (address, n))
 }
 
 /// An address without leading zeros, and not an IPv4 one in IPv6 clothes.
 pub(crate) fn ip(at: &Path, text: &str, out: &mut Vec<FieldError>) {
     match (parse_ip(text), text.parse::<IpAddr>()) {
-        (None, _) => out.push(FieldError::invalid(at, text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")),
+        (None, _) => out.push(FieldError::invalid(
+            at,
+            text,
+            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+        )),
         (Some(_), Err(_)) => out.push(FieldError::invalid(at, text, "must not have leading 0s")),
         (Some(ip), Ok(_)) if is_mapped(ip) => {
-            out.push(FieldError::invalid(at, text, "must not be an IPv4-mapped IPv6 address"));
+            out.push(FieldError::invalid(
+                at,
+                text,
+                "must not be an IPv4-mapped IPv6 address",
+            ));
         }
         _ => {}
     }
@@ -252,16 +312,32 @@ pub(crate) fn ip(at: &Path, text: &str, out: &mut Vec<FieldError>) {
 /// A range of addresses: a prefix with nothing set beyond its length.
 pub(crate) fn cidr(at: &Path, text: &str, out: &mut Vec<FieldError>) {
     let Some((ip, length)) = parse_cidr(text) else {
-        out.push(FieldError::invalid(at, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));
+        out.push(FieldError::invalid(
+            at,
+            text,
+            "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+        ));
         return;
     };
     let (address, digits) = text.split_once('/').expect("parsed with a slash above");
     if address.parse::<IpAddr>().is_err() || (digits.len() > 1 && digits.starts_with('0')) {
-        out.push(FieldError::invalid(at, text, "must not have leading 0s in IP or prefix length"));
+        out.push(FieldError::invalid(
+            at,
+            text,
+            "must not have leading 0s in IP or prefix length",
+        ));
     } else if is_mapped(ip) {
-        out.push(FieldError::invalid(at, text, "must not have an IPv4-mapped IPv6 address"));
+        out.push(FieldError::invalid(
+            at,
+            text,
+            "must not have an IPv4-mapped IPv6 address",
+        ));
     } else if masked(ip, length) != ip {
-        out.push(FieldError::invalid(at, text, "must not have bits set beyond the prefix length"));
+        out.push(FieldError::invalid(
+            at,
+            text,
+            "must not have bits set beyond the prefix length",
+        ));
     }
 }
 
@@ -291,26 +367,48 @@ pub(crate) fn endpoint_ip(at: &Path, text: &str, out: &mut Vec<FieldError>) {
     };
     let (local, local_multicast) = match ip {
         IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
-        IpAddr::V6(v6) => (v6.is_unicast_link_local(), v6.segments()[0] & 0xff0f == 0xff02),
+        IpAddr::V6(v6) => (
+            v6.is_unicast_link_local(),
+            v6.segments()[0] & 0xff0f == 0xff02,
+        ),
     };
     if ip.is_unspecified() {
-        out.push(FieldError::invalid(at, text, &format!("may not be unspecified ({text})")));
+        out.push(FieldError::invalid(
+            at,
+            text,
+            &format!("may not be unspecified ({text})"),
+        ));
     }
     if ip.is_loopback() {
-        out.push(FieldError::invalid(at, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)"));
+        out.push(FieldError::invalid(
+            at,
+            text,
+            "may not be in the loopback range (127.0.0.0/8, ::1/128)",
+        ));
     }
     if local {
-        out.push(FieldError::invalid(at, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"));
+        out.push(FieldError::invalid(
+            at,
+            text,
+            "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
+        ));
     }
     if local_multicast {
-        out.push(FieldError::invalid(at, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"));
+        out.push(FieldError::invalid(
+            at,
+            text,
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
+        ));
     }
 }
 
 /// A duplicate, with a sentence that says of what.
 pub(crate) fn duplicate_because(at: &Path, value: impl Shown, why: &str) -> FieldError {
     let plain = FieldError::duplicate(at, value);
-    FieldError { message: format!("{}: {why}", plain.message), ..plain }
+    FieldError {
+        message: format!("{}: {why}", plain.message),
+        ..plain
+    }
 }
 
 /// Go's zero-valued way of printing an absent value inside a message.
@@ -339,7 +437,10 @@ mod tests {
     #[test]
     fn port_names_are_services_of_iana() {
         assert!(port_name("http-2").is_empty());
-        assert_eq!(port_name("not_a_name"), ["must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"]);
+        assert_eq!(
+            port_name("not_a_name"),
+            ["must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"]
+        );
         assert_eq!(port_name("1--").len(), 3);
     }
 
@@ -347,10 +448,18 @@ mod tests {
     fn selector_needs_values_for_in_only() {
         let selector = json!({"matchExpressions": [{"key": "a", "operator": "In"}, {"key": "", "operator": "Exists", "values": ["b c"]}, {"key": "a", "operator": "Near"}]});
         let wrong = messages(|out| label_selector(&AT, &selector, out));
-        assert_eq!(wrong[0], "x.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'");
-        assert!(wrong[1].starts_with("x.matchExpressions[1].values: Forbidden: may not be specified"));
+        assert_eq!(
+            wrong[0],
+            "x.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"
+        );
+        assert!(
+            wrong[1].starts_with("x.matchExpressions[1].values: Forbidden: may not be specified")
+        );
         assert!(wrong[4].starts_with("x.matchExpressions[1].values[0]: Invalid value: \"b c\""));
-        assert_eq!(wrong[5], "x.matchExpressions[2].operator: Invalid value: \"Near\": not a valid selector operator");
+        assert_eq!(
+            wrong[5],
+            "x.matchExpressions[2].operator: Invalid value: \"Near\": not a valid selector operator"
+        );
     }
 
     #[test]
@@ -361,8 +470,14 @@ mod tests {
             (json!({}), true),
             (json!({"matchLabels": {"app": "web"}}), true),
             (json!({"matchLabels": {"app": "db"}}), false),
-            (json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["x"]}]}), true),
-            (json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}), false),
+            (
+                json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["x"]}]}),
+                true,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}),
+                false,
+            ),
         ] {
             assert_eq!(selects(&selector, &labels), fits, "{selector}");
         }
@@ -371,8 +486,16 @@ mod tests {
     #[test]
     fn addresses_are_read_as_in_old_fields() {
         assert_eq!(parse_ip("010.001.0.9"), parse_ip("10.1.0.9"));
-        assert!(parse_ip("1.2.3").is_none() && parse_ip("1.2.3.256").is_none() && parse_ip("x").is_none());
-        assert!(parse_cidr("10.0.0.7/8").is_some() && parse_cidr("10.0.0.0/33").is_none() && parse_cidr("10.0.0.0/").is_none());
+        assert!(
+            parse_ip("1.2.3").is_none()
+                && parse_ip("1.2.3.256").is_none()
+                && parse_ip("x").is_none()
+        );
+        assert!(
+            parse_cidr("10.0.0.7/8").is_some()
+                && parse_cidr("10.0.0.0/33").is_none()
+                && parse_cidr("10.0.0.0/").is_none()
+        );
         assert_eq!(
             messages(|out| endpoint_ip(&AT, "::1", out)),
             ["x: Invalid value: \"::1\": may not be in the loopback range (127.0.0.0/8, ::1/128)"]
@@ -381,11 +504,18 @@ mod tests {
 
     #[test]
     fn counted_resources_come_whole() {
-        assert_eq!(messages(|out| resource_amount(&AT, "pods", &json!("1500m"), out)), ["x: Invalid value: \"1500m\": must be an integer"]);
+        assert_eq!(
+            messages(|out| resource_amount(&AT, "pods", &json!("1500m"), out)),
+            ["x: Invalid value: \"1500m\": must be an integer"]
+        );
         assert_eq!(
             messages(|out| resource_amount(&AT, "cpu", &json!("-1"), out)),
             ["x: Invalid value: \"-1\": must be greater than or equal to 0"]
         );
-        assert!(is_counted("example.com/gpu") && !is_counted("cpu") && !is_counted("requests.example.com/gpu"));
+        assert!(
+            is_counted("example.com/gpu")
+                && !is_counted("cpu")
+                && !is_counted("requests.example.com/gpu")
+        );
     }
 }

@@ -15,14 +15,26 @@ use crate::{
 };
 
 pub(crate) const PRIORITY_CLASS: Strategy = Strategy {
-    default: |class| class.body.default_to("preemptionPolicy", "PreemptLowerPriority"),
+    default: |class| {
+        class
+            .body
+            .default_to("preemptionPolicy", "PreemptLowerPriority")
+    },
     prepare_create: |class| class.meta.generation = 1,
     validate: validate_priority,
     validate_update: |new, old, out| {
         if new.body.int("value").unwrap_or_default() != old.body.int("value").unwrap_or_default() {
-            out.push(FieldError::forbidden("value", "may not be changed in an update."));
+            out.push(FieldError::forbidden(
+                "value",
+                "may not be changed in an update.",
+            ));
         }
-        checks::immutable(&Path::field("preemptionPolicy"), new.body.part("preemptionPolicy"), old.body.part("preemptionPolicy"), out);
+        checks::immutable(
+            &Path::field("preemptionPolicy"),
+            new.body.part("preemptionPolicy"),
+            old.body.part("preemptionPolicy"),
+            out,
+        );
     },
     ..Strategy::PLAIN
 };
@@ -30,7 +42,12 @@ pub(crate) const PRIORITY_CLASS: Strategy = Strategy {
 pub(crate) const RUNTIME_CLASS: Strategy = Strategy {
     validate: validate_runtime,
     validate_update: |new, old, out| {
-        checks::immutable(&Path::field("handler"), new.body.part("handler"), old.body.part("handler"), out);
+        checks::immutable(
+            &Path::field("handler"),
+            new.body.part("handler"),
+            old.body.part("handler"),
+            out,
+        );
     },
     unconditional_update: false,
     create_on_update: true,
@@ -39,24 +56,39 @@ pub(crate) const RUNTIME_CLASS: Strategy = Strategy {
 
 const USER_PRIORITY_MAX: i64 = 1_000_000_000;
 /// The two classes of the system, with their values.
-const SYSTEM: &[(&str, i64)] = &[("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+const SYSTEM: &[(&str, i64)] = &[
+    ("system-node-critical", 2_000_001_000),
+    ("system-cluster-critical", 2_000_000_000),
+];
 
 fn validate_priority(class: &Object, out: &mut Vec<FieldError>) {
-    let (name, value) = (class.meta.name.as_str(), class.body.int("value").unwrap_or_default());
+    let (name, value) = (
+        class.meta.name.as_str(),
+        class.body.int("value").unwrap_or_default(),
+    );
     if name.starts_with("system-") {
         let known = SYSTEM.iter().find(|(known, _)| *known == name);
         let wrong = match known {
             None => Some(format!("{name} is not a known system priority class")),
-            Some((_, right)) if *right != value => Some(format!("value of {name} PriorityClass must be {right}")),
-            Some(_) if class.body.is_true("globalDefault") => Some(format!("globalDefault of {name} PriorityClass must be false")),
+            Some((_, right)) if *right != value => {
+                Some(format!("value of {name} PriorityClass must be {right}"))
+            }
+            Some(_) if class.body.is_true("globalDefault") => Some(format!(
+                "globalDefault of {name} PriorityClass must be false"
+            )),
             Some(_) => None,
         };
         if let Some(wrong) = wrong {
-            let why = format!("priority class names with 'system-' prefix are reserved for system use only. error: {wrong}");
+            let why = format!(
+                "priority class names with 'system-' prefix are reserved for system use only. error: {wrong}"
+            );
             out.push(FieldError::forbidden("metadata.name", &why));
         }
     } else if value > USER_PRIORITY_MAX {
-        out.push(FieldError::forbidden("value", &format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}")));
+        out.push(FieldError::forbidden(
+            "value",
+            &format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}"),
+        ));
     }
     if let Some(policy) = class.body.part("preemptionPolicy").as_str() {
         let at = Path::field("preemptionPolicy");
@@ -70,7 +102,12 @@ fn validate_priority(class: &Object, out: &mut Vec<FieldError>) {
 fn validate_runtime(class: &Object, out: &mut Vec<FieldError>) {
     match class.body.text("handler") {
         "" => out.push(FieldError::required("handler", "")),
-        handler => checks::named(&Path::field("handler"), handler, names::dns_label(handler), out),
+        handler => checks::named(
+            &Path::field("handler"),
+            handler,
+            names::dns_label(handler),
+            out,
+        ),
     }
     let limits = Path::field("overhead.limits");
     for (resource, amount) in class.body.part("overhead").entries("podFixed") {
@@ -78,15 +115,27 @@ fn validate_runtime(class: &Object, out: &mut Vec<FieldError>) {
     }
     let at = Path::field("scheduling");
     let scheduling = class.body.part("scheduling");
-    checks::labels(&at.child("nodeSelector"), scheduling.part("nodeSelector"), out);
-    tolerations(&at.child("tolerations"), scheduling.list("tolerations"), out);
+    checks::labels(
+        &at.child("nodeSelector"),
+        scheduling.part("nodeSelector"),
+        out,
+    );
+    tolerations(
+        &at.child("tolerations"),
+        scheduling.list("tolerations"),
+        out,
+    );
 }
 
 fn tolerations(all: &Path, tolerations: &[Value], out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     for (i, toleration) in tolerations.iter().enumerate() {
         let at = all.index(i);
-        let (key, operator, effect) = (toleration.text("key"), toleration.text("operator"), toleration.text("effect"));
+        let (key, operator, effect) = (
+            toleration.text("key"),
+            toleration.text("operator"),
+            toleration.text("effect"),
+        );
         if !key.is_empty() {
             checks::named(&at.child("key"), key, names::qualified_name(key), out);
         } else if operator != "Exists" {
@@ -94,19 +143,38 @@ fn tolerations(all: &Path, tolerations: &[Value], out: &mut Vec<FieldError>) {
             out.push(FieldError::invalid(at.child("operator"), operator, why));
         }
         if toleration.int("tolerationSeconds").is_some() && effect != "NoExecute" {
-            out.push(FieldError::invalid(at.child("effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"));
+            out.push(FieldError::invalid(
+                at.child("effect"),
+                effect,
+                "effect must be 'NoExecute' when `tolerationSeconds` is set",
+            ));
         }
         let value = toleration.text("value");
         match operator {
-            "" | "Equal" => checks::named(&at.child("operator"), value, names::label_value(value), out),
+            "" | "Equal" => {
+                checks::named(&at.child("operator"), value, names::label_value(value), out)
+            }
             "Exists" if !value.is_empty() => {
-                out.push(FieldError::invalid(at.child("operator"), value, "value must be empty when `operator` is 'Exists'"));
+                out.push(FieldError::invalid(
+                    at.child("operator"),
+                    value,
+                    "value must be empty when `operator` is 'Exists'",
+                ));
             }
             "Exists" => {}
-            other => out.push(FieldError::not_supported(at.child("operator"), other, &["Equal", "Exists"])),
+            other => out.push(FieldError::not_supported(
+                at.child("operator"),
+                other,
+                &["Equal", "Exists"],
+            )),
         }
         if !effect.is_empty() {
-            checks::one_of(&at.child("effect"), effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], out);
+            checks::one_of(
+                &at.child("effect"),
+                effect,
+                &["NoSchedule", "PreferNoSchedule", "NoExecute"],
+                out,
+            );
         }
         if !seen.insert((key, operator, value, effect)) {
             out.push(FieldError::duplicate(at, toleration));
@@ -123,12 +191,29 @@ mod tests {
 
     #[test]
     fn value_of_a_priority_stays() {
-        let (class, wrong) = create(&PRIORITY_CLASS, json!({"metadata": {"name": "high"}, "value": 10}));
-        assert_eq!((wrong.len(), class.meta.generation, class.body.text("preemptionPolicy")), (0, 1, "PreemptLowerPriority"));
-        let (_, wrong) = update(&PRIORITY_CLASS, &class, json!({"metadata": {"name": "high"}, "value": 11, "preemptionPolicy": "Never"}));
+        let (class, wrong) = create(
+            &PRIORITY_CLASS,
+            json!({"metadata": {"name": "high"}, "value": 10}),
+        );
+        assert_eq!(
+            (
+                wrong.len(),
+                class.meta.generation,
+                class.body.text("preemptionPolicy")
+            ),
+            (0, 1, "PreemptLowerPriority")
+        );
+        let (_, wrong) = update(
+            &PRIORITY_CLASS,
+            &class,
+            json!({"metadata": {"name": "high"}, "value": 11, "preemptionPolicy": "Never"}),
+        );
         assert_eq!(
             wrong,
-            ["value: Forbidden: may not be changed in an update.", "preemptionPolicy: Invalid value: \"Never\": field is immutable"]
+            [
+                "value: Forbidden: may not be changed in an update.",
+                "preemptionPolicy: Invalid value: \"Never\": field is immutable"
+            ]
         );
         refused(
             &PRIORITY_CLASS,
@@ -147,7 +232,10 @@ mod tests {
     #[test]
     fn handler_of_a_runtime_stays() {
         let (class, _) = create(&RUNTIME_CLASS, json!({"handler": "a"}));
-        assert_eq!(update(&RUNTIME_CLASS, &class, json!({"handler": "b"})).1, ["handler: Invalid value: \"b\": field is immutable"]);
+        assert_eq!(
+            update(&RUNTIME_CLASS, &class, json!({"handler": "b"})).1,
+            ["handler: Invalid value: \"b\": field is immutable"]
+        );
         refused(&RUNTIME_CLASS, json!({}), &["handler: Required value"]);
     }
 }

@@ -15,8 +15,9 @@ const REASON: &str = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?";
 const REASON_MAX: usize = 1024;
 const MESSAGE_MAX: usize = 32 * 1024;
 
-static REASON_RE: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(&format!("^(?:{REASON})$")).expect("the pattern is a constant of this file"));
+static REASON_RE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(&format!("^(?:{REASON})$")).expect("the pattern is a constant of this file")
+});
 
 /// What is wrong with the conditions at this place.
 pub(crate) fn check(at: &Path, conditions: &[Value], out: &mut Vec<FieldError>) {
@@ -28,9 +29,18 @@ pub(crate) fn check(at: &Path, conditions: &[Value], out: &mut Vec<FieldError>) 
             out.push(FieldError::duplicate(at.child("type"), kind));
         }
         checks::named(&at.child("type"), kind, names::qualified_name(kind), out);
-        checks::one_of(&at.child("status"), condition.text("status"), &["False", "True", "Unknown"], out);
+        checks::one_of(
+            &at.child("status"),
+            condition.text("status"),
+            &["False", "True", "Unknown"],
+            out,
+        );
         if let Some(generation) = condition.int("observedGeneration").filter(|g| *g < 0) {
-            out.push(FieldError::invalid(at.child("observedGeneration"), generation, "must be greater than or equal to zero"));
+            out.push(FieldError::invalid(
+                at.child("observedGeneration"),
+                generation,
+                "must be greater than or equal to zero",
+            ));
         }
         if condition.get_set("lastTransitionTime").is_none() {
             out.push(FieldError::required(at.child("lastTransitionTime"), ""));
@@ -68,8 +78,25 @@ mod tests {
     fn conditions_are_complete_and_stand_once() {
         let good = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z", "reason": "AllGood"});
         let mut out = Vec::new();
-        check(&Path::field("c"), &[good.clone(), good, json!({"type": "a b", "status": "Maybe", "reason": "no!"})], &mut out);
+        check(
+            &Path::field("c"),
+            &[
+                good.clone(),
+                good,
+                json!({"type": "a b", "status": "Maybe", "reason": "no!"}),
+            ],
+            &mut out,
+        );
         let fields: Vec<&str> = out.iter().map(|e| e.field.as_str()).collect();
-        assert_eq!(fields, ["c[1].type", "c[2].type", "c[2].status", "c[2].lastTransitionTime", "c[2].reason"]);
+        assert_eq!(
+            fields,
+            [
+                "c[1].type",
+                "c[2].type",
+                "c[2].status",
+                "c[2].lastTransitionTime",
+                "c[2].reason"
+            ]
+        );
     }
 }

@@ -13,7 +13,11 @@ use crate::{
 pub(super) const SIZE_MAX: usize = 1 << 20;
 pub(super) const FROZEN: &str = "field is immutable when `immutable` is set";
 
-pub(crate) const CONFIG_MAP: Strategy = Strategy { validate, validate_update, ..Strategy::PLAIN };
+pub(crate) const CONFIG_MAP: Strategy = Strategy {
+    validate,
+    validate_update,
+    ..Strategy::PLAIN
+};
 
 fn validate(map: &Object, out: &mut Vec<FieldError>) {
     let mut size = 0;
@@ -21,7 +25,11 @@ fn validate(map: &Object, out: &mut Vec<FieldError>) {
     for (key, value) in map.body.entries("data") {
         checks::named(&data.key(key), key, checks::config_key(key), out);
         if map.body.part("binaryData").get(key).is_some() {
-            out.push(FieldError::invalid(data.key(key), key, "duplicate of key present in binaryData"));
+            out.push(FieldError::invalid(
+                data.key(key),
+                key,
+                "duplicate of key present in binaryData",
+            ));
         }
         size += value.as_str().map_or(0, str::len);
     }
@@ -37,7 +45,9 @@ fn validate(map: &Object, out: &mut Vec<FieldError>) {
 
 /// The bytes behind base64; decoding has checked them before.
 pub(super) fn decoded(value: &Value) -> Vec<u8> {
-    STANDARD.decode(value.as_str().unwrap_or_default()).unwrap_or_default()
+    STANDARD
+        .decode(value.as_str().unwrap_or_default())
+        .unwrap_or_default()
 }
 
 fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
@@ -69,20 +79,38 @@ mod tests {
 
     #[test]
     fn keys_are_checked_and_stand_once() {
-        refused(&CONFIG_MAP, json!({"data": {"Ünï": "x"}}), &["data[Ünï]: Invalid value: \"Ünï\": a valid config key must consist of…"]);
+        refused(
+            &CONFIG_MAP,
+            json!({"data": {"Ünï": "x"}}),
+            &["data[Ünï]: Invalid value: \"Ünï\": a valid config key must consist of…"],
+        );
         refused(
             &CONFIG_MAP,
             json!({"data": {"k": "x"}, "binaryData": {"k": "AA=="}}),
             &["data[k]: Invalid value: \"k\": duplicate of key present in binaryData"],
         );
-        refused(&CONFIG_MAP, json!({"data": {"..": "x"}}), &["data[..]: Invalid value: \"..\": must not be '..'"]);
-        refused(&CONFIG_MAP, json!({"data": {"k": "x".repeat(SIZE_MAX + 1)}}), &[": Too long: may not be more than 1048576 bytes"]);
+        refused(
+            &CONFIG_MAP,
+            json!({"data": {"..": "x"}}),
+            &["data[..]: Invalid value: \"..\": must not be '..'"],
+        );
+        refused(
+            &CONFIG_MAP,
+            json!({"data": {"k": "x".repeat(SIZE_MAX + 1)}}),
+            &[": Too long: may not be more than 1048576 bytes"],
+        );
     }
 
     #[test]
     fn immutable_freezes_data_and_itself() {
         let (old, _) = create(&CONFIG_MAP, json!({"data": {"a": "b"}, "immutable": true}));
         let (_, wrong) = update(&CONFIG_MAP, &old, json!({"data": {"a": "c"}}));
-        assert_eq!(wrong, [format!("immutable: Forbidden: {FROZEN}"), format!("data: Forbidden: {FROZEN}")]);
+        assert_eq!(
+            wrong,
+            [
+                format!("immutable: Forbidden: {FROZEN}"),
+                format!("data: Forbidden: {FROZEN}")
+            ]
+        );
     }
 }

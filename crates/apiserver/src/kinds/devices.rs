@@ -16,7 +16,10 @@ use crate::{
     object::Object,
 };
 
-const ANSWERED: Strategy = Strategy { delete_answer: DeleteAnswer::Object, ..Strategy::PLAIN };
+const ANSWERED: Strategy = Strategy {
+    delete_answer: DeleteAnswer::Object,
+    ..Strategy::PLAIN
+};
 
 pub(crate) const RESOURCE_CLAIM: Strategy = Strategy {
     default: |claim| {
@@ -26,7 +29,13 @@ pub(crate) const RESOURCE_CLAIM: Strategy = Strategy {
     prepare_create: |claim| {
         claim.body.insert("status".into(), json!({}));
     },
-    validate_create: |claim, out| check_claim(&Path::field("spec.devices"), claim.body.part("spec").part("devices"), out),
+    validate_create: |claim, out| {
+        check_claim(
+            &Path::field("spec.devices"),
+            claim.body.part("spec").part("devices"),
+            out,
+        )
+    },
     validate_update: |new, old, out| fixed_spec("resource.ResourceClaimSpec", new, old, out),
     generation: Generation::None,
     delete_answer: DeleteAnswer::Object,
@@ -39,9 +48,15 @@ pub(crate) const RESOURCE_CLAIM_TEMPLATE: Strategy = Strategy {
         default_spec(inner);
     },
     validate_create: |template, out| {
-        check_claim(&Path::field("spec.spec.devices"), template.body.part("spec").part("spec").part("devices"), out);
+        check_claim(
+            &Path::field("spec.spec.devices"),
+            template.body.part("spec").part("spec").part("devices"),
+            out,
+        );
     },
-    validate_update: |new, old, out| fixed_spec("resource.ResourceClaimTemplateSpec", new, old, out),
+    validate_update: |new, old, out| {
+        fixed_spec("resource.ResourceClaimTemplateSpec", new, old, out)
+    },
     ..ANSWERED
 };
 
@@ -49,7 +64,13 @@ pub(crate) const DEVICE_CLASS: Strategy = Strategy {
     default: |class| {
         class.section("spec");
     },
-    validate: |class, out| selectors(&Path::field("spec.selectors"), class.body.part("spec").list("selectors"), out),
+    validate: |class, out| {
+        selectors(
+            &Path::field("spec.selectors"),
+            class.body.part("spec").list("selectors"),
+            out,
+        )
+    },
     generation: Generation::Spec,
     ..ANSWERED
 };
@@ -59,9 +80,24 @@ pub(crate) const RESOURCE_SLICE: Strategy = Strategy {
     validate_update: |new, old, out| {
         let at = Path::field("spec");
         let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
-        checks::immutable(&at.child("pool").child("name"), spec.part("pool").part("name"), before.part("pool").part("name"), out);
-        checks::immutable(&at.child("driver"), spec.part("driver"), before.part("driver"), out);
-        checks::immutable(&at.child("nodeName"), spec.part("nodeName"), before.part("nodeName"), out);
+        checks::immutable(
+            &at.child("pool").child("name"),
+            spec.part("pool").part("name"),
+            before.part("pool").part("name"),
+            out,
+        );
+        checks::immutable(
+            &at.child("driver"),
+            spec.part("driver"),
+            before.part("driver"),
+            out,
+        );
+        checks::immutable(
+            &at.child("nodeName"),
+            spec.part("nodeName"),
+            before.part("nodeName"),
+            out,
+        );
     },
     generation: Generation::Spec,
     ..ANSWERED
@@ -89,7 +125,13 @@ fn default_request(request: &mut Map<String, Value>) {
 }
 
 fn fixed_spec(name: &'static str, new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    checks::immutable_struct(&Path::field("spec"), name, new.body.part("spec"), old.body.part("spec"), out);
+    checks::immutable_struct(
+        &Path::field("spec"),
+        name,
+        new.body.part("spec"),
+        old.body.part("spec"),
+        out,
+    );
 }
 
 fn check_claim(at: &Path, devices: &Value, out: &mut Vec<FieldError>) {
@@ -120,7 +162,10 @@ fn at_most(at: &Path, count: usize, max: usize, out: &mut Vec<FieldError>) {
 fn check_request(at: &Path, request: &Value, out: &mut Vec<FieldError>) {
     request_name(&at.child("name"), request.text("name"), out);
     match (request.get_set("exactly"), request.list("firstAvailable")) {
-        (None, []) => out.push(FieldError::required(at, "exactly one of `exactly` or `firstAvailable` is required")),
+        (None, []) => out.push(FieldError::required(
+            at,
+            "exactly one of `exactly` or `firstAvailable` is required",
+        )),
         (Some(_), [_, ..]) => {
             let why = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
             out.push(FieldError::invalid(at, checks::NULL, why));
@@ -151,17 +196,32 @@ fn request_name(at: &Path, name: &str, out: &mut Vec<FieldError>) {
 fn check_devices(at: &Path, request: &Value, out: &mut Vec<FieldError>) {
     match request.text("deviceClassName") {
         "" => out.push(FieldError::required(at.child("deviceClassName"), "")),
-        class => checks::named(&at.child("deviceClassName"), class, names::dns_subdomain(class), out),
+        class => checks::named(
+            &at.child("deviceClassName"),
+            class,
+            names::dns_subdomain(class),
+            out,
+        ),
     }
     selectors(&at.child("selectors"), request.list("selectors"), out);
     let count = request.number("count");
     match request.text("allocationMode") {
-        "All" if count != 0 => {
-            out.push(FieldError::invalid(at.child("count"), count, "must not be specified when allocationMode is 'All'"))
-        }
-        "ExactCount" if count <= 0 => out.push(FieldError::invalid(at.child("count"), count, "must be greater than zero")),
+        "All" if count != 0 => out.push(FieldError::invalid(
+            at.child("count"),
+            count,
+            "must not be specified when allocationMode is 'All'",
+        )),
+        "ExactCount" if count <= 0 => out.push(FieldError::invalid(
+            at.child("count"),
+            count,
+            "must be greater than zero",
+        )),
         "All" | "ExactCount" => {}
-        other => out.push(FieldError::not_supported(at.child("allocationMode"), other, &["All", "ExactCount"])),
+        other => out.push(FieldError::not_supported(
+            at.child("allocationMode"),
+            other,
+            &["All", "ExactCount"],
+        )),
     }
 }
 
@@ -172,7 +232,10 @@ fn selectors(all: &Path, selectors: &[Value], out: &mut Vec<FieldError>) {
         match selector.get_set("cel") {
             None => out.push(FieldError::required(at.child("cel"), "")),
             Some(cel) if cel.text("expression").len() > EXPRESSION_MAX => {
-                out.push(FieldError::too_long(at.child("cel").child("expression"), EXPRESSION_MAX));
+                out.push(FieldError::too_long(
+                    at.child("cel").child("expression"),
+                    EXPRESSION_MAX,
+                ));
             }
             Some(_) => {}
         }
@@ -182,12 +245,26 @@ fn selectors(all: &Path, selectors: &[Value], out: &mut Vec<FieldError>) {
 /// Constraints and configurations name requests of the same claim, or `request/choice`.
 fn known_requests(at: &Path, item: &Value, requests: &[Value], out: &mut Vec<FieldError>) {
     let all = at.child("requests");
-    for (i, name) in item.list("requests").iter().filter_map(Value::as_str).enumerate() {
-        let (main, sub) = name.split_once('/').map_or((name, None), |(main, sub)| (main, Some(sub)));
+    for (i, name) in item
+        .list("requests")
+        .iter()
+        .filter_map(Value::as_str)
+        .enumerate()
+    {
+        let (main, sub) = name
+            .split_once('/')
+            .map_or((name, None), |(main, sub)| (main, Some(sub)));
         let known = requests
             .iter()
             .filter(|request| request.text("name") == main)
-            .any(|request| sub.is_none_or(|sub| request.list("firstAvailable").iter().any(|choice| choice.text("name") == sub)));
+            .any(|request| {
+                sub.is_none_or(|sub| {
+                    request
+                        .list("firstAvailable")
+                        .iter()
+                        .any(|choice| choice.text("name") == sub)
+                })
+            });
         if !known {
             let why = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
             out.push(FieldError::invalid(all.index(i), name, why));
@@ -206,18 +283,35 @@ fn validate_slice(slice: &Object, out: &mut Vec<FieldError>) {
         out.push(FieldError::too_long(at_pool.child("name"), POOL_NAME_MAX));
     }
     for part in name.split('/').filter(|_| !name.is_empty()) {
-        checks::named(&at_pool.child("name"), part, names::dns_subdomain(part), out);
+        checks::named(
+            &at_pool.child("name"),
+            part,
+            names::dns_subdomain(part),
+            out,
+        );
     }
     if pool.number("resourceSliceCount") <= 0 {
-        out.push(FieldError::invalid(at_pool.child("resourceSliceCount"), pool.number("resourceSliceCount"), "must be greater than zero"));
+        out.push(FieldError::invalid(
+            at_pool.child("resourceSliceCount"),
+            pool.number("resourceSliceCount"),
+            "must be greater than zero",
+        ));
     }
     if pool.number("generation") < 0 {
         let why = "must be greater than or equal to zero";
-        out.push(FieldError::invalid(at_pool.child("generation"), pool.number("generation"), why));
+        out.push(FieldError::invalid(
+            at_pool.child("generation"),
+            pool.number("generation"),
+            why,
+        ));
     }
     if let Some(node) = spec.part("nodeName").as_str() {
         match node {
-            "" => out.push(FieldError::invalid(at.child("nodeName"), "", "must be either unset or set to a non-empty string")),
+            "" => out.push(FieldError::invalid(
+                at.child("nodeName"),
+                "",
+                "must be either unset or set to a non-empty string",
+            )),
             node => checks::named(&at.child("nodeName"), node, names::dns_subdomain(node), out),
         }
     }
@@ -246,9 +340,15 @@ mod tests {
         let (stored, wrong) = create(&RESOURCE_CLAIM, claim("gpu.example.com"));
         assert_eq!(wrong, [""; 0]);
         let request = &stored.body["spec"]["devices"]["requests"][0]["exactly"];
-        assert_eq!(request, &json!({"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": 1}));
+        assert_eq!(
+            request,
+            &json!({"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": 1})
+        );
         let (_, wrong) = update(&RESOURCE_CLAIM, &stored, claim("other.example.com"));
-        assert!(wrong.len() == 1 && wrong[0].ends_with("field is immutable"), "{wrong:?}");
+        assert!(
+            wrong.len() == 1 && wrong[0].ends_with("field is immutable"),
+            "{wrong:?}"
+        );
     }
 
     #[test]
@@ -271,6 +371,9 @@ mod tests {
         let slice = |pool: &str| json!({"spec": {"driver": "gpu.example.com", "nodeName": "n1", "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1}}});
         let (stored, wrong) = create(&RESOURCE_SLICE, slice("a"));
         assert_eq!(wrong, [""; 0]);
-        assert_eq!(update(&RESOURCE_SLICE, &stored, slice("b")).1, ["spec.pool.name: Invalid value: \"b\": field is immutable"]);
+        assert_eq!(
+            update(&RESOURCE_SLICE, &stored, slice("b")).1,
+            ["spec.pool.name: Invalid value: \"b\": field is immutable"]
+        );
     }
 }

@@ -31,7 +31,12 @@ pub(crate) const DISRUPTION_BUDGET: Strategy = Strategy {
     ..Strategy::WITH_STATUS
 };
 
-const COUNTS: [&str; 4] = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
+const COUNTS: [&str; 4] = [
+    "disruptionsAllowed",
+    "currentHealthy",
+    "desiredHealthy",
+    "expectedPods",
+];
 /// More evictions than this are not kept unconfirmed.
 const DISRUPTED_MAX: usize = 2000;
 
@@ -51,7 +56,12 @@ fn validate(budget: &Object, out: &mut Vec<FieldError>) {
     }
     checks::label_selector(&at.child("selector"), spec.part("selector"), out);
     if let Some(policy) = spec.part("unhealthyPodEvictionPolicy").as_str() {
-        checks::one_of(&at.child("unhealthyPodEvictionPolicy"), policy, &["AlwaysAllow", "IfHealthyBudget"], out);
+        checks::one_of(
+            &at.child("unhealthyPodEvictionPolicy"),
+            policy,
+            &["AlwaysAllow", "IfHealthyBudget"],
+            out,
+        );
     }
 }
 
@@ -60,22 +70,36 @@ fn int_or_percent(at: &Path, value: &Value, out: &mut Vec<FieldError>) {
         checks::not_negative(at, value.as_i64().unwrap_or_default(), out);
         return;
     };
-    let digits = text.strip_suffix('%').filter(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()));
+    let digits = text
+        .strip_suffix('%')
+        .filter(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()));
     match digits {
         None => {
             let why = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
             out.push(FieldError::invalid(at, text, why));
         }
         Some(digits) if digits.parse::<u64>().is_ok_and(|n| n <= 100) => {}
-        Some(_) => out.push(FieldError::invalid(at, text, "must not be greater than 100%")),
+        Some(_) => out.push(FieldError::invalid(
+            at,
+            text,
+            "must not be greater than 100%",
+        )),
     }
 }
 
 fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
     let at = Path::field("status");
-    conditions::check(&at.child("conditions"), new.body.part("status").list("conditions"), out);
+    conditions::check(
+        &at.child("conditions"),
+        new.body.part("status").list("conditions"),
+        out,
+    );
     for name in COUNTS {
-        checks::not_negative(&at.child(name), new.body.part("status").int(name).unwrap_or_default(), out);
+        checks::not_negative(
+            &at.child(name),
+            new.body.part("status").int(name).unwrap_or_default(),
+            out,
+        );
     }
 }
 
@@ -84,61 +108,104 @@ fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
 pub(crate) enum Verdict {
     /// Delete it. `budget` is the budget to store before that, when the eviction counts against one; `unchanged` asks that the pod be
     /// deleted only in the version that was judged.
-    Allowed { budget: Option<Box<Object>>, unchanged: bool },
+    Allowed {
+        budget: Option<Box<Object>>,
+        unchanged: bool,
+    },
     /// Answer this instead.
     Refused(ApiError),
 }
 
 /// Judges an eviction at the time `now` by the budgets of the pod's namespace.
-pub(crate) fn evict<'a>(pod: &Object, budgets: impl IntoIterator<Item = &'a Object>, now: Time) -> Verdict {
+pub(crate) fn evict<'a>(
+    pod: &Object,
+    budgets: impl IntoIterator<Item = &'a Object>,
+    now: Time,
+) -> Verdict {
     let phase = pod.str_at("status.phase");
     let going = pod.meta.deletion_timestamp.is_some();
     if going || ["Succeeded", "Failed"].contains(&phase) {
-        return Verdict::Allowed { budget: None, unchanged: false };
+        return Verdict::Allowed {
+            budget: None,
+            unchanged: false,
+        };
     }
     if phase == "Pending" {
-        return Verdict::Allowed { budget: None, unchanged: true };
+        return Verdict::Allowed {
+            budget: None,
+            unchanged: true,
+        };
     }
-    let covers = |budget: &&Object| checks::selects(budget.body.part("spec").part("selector"), &pod.meta.labels);
+    let covers = |budget: &&Object| {
+        checks::selects(budget.body.part("spec").part("selector"), &pod.meta.labels)
+    };
     let mut covering = budgets.into_iter().filter(covers);
-    let Some(budget) = covering.next() else { return Verdict::Allowed { budget: None, unchanged: false } };
+    let Some(budget) = covering.next() else {
+        return Verdict::Allowed {
+            budget: None,
+            unchanged: false,
+        };
+    };
     if covering.next().is_some() {
         let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
         return Verdict::Refused(ApiError::Unnamed(why.into()));
     }
     if !is_ready(pod) && spares_unhealthy(budget) {
-        return Verdict::Allowed { budget: None, unchanged: true };
+        return Verdict::Allowed {
+            budget: None,
+            unchanged: true,
+        };
     }
     match take_one(budget, &pod.meta.name, now) {
-        Ok(budget) => Verdict::Allowed { budget: Some(Box::new(budget)), unchanged: false },
+        Ok(budget) => Verdict::Allowed {
+            budget: Some(Box::new(budget)),
+            unchanged: false,
+        },
         Err(error) => Verdict::Refused(error),
     }
 }
 
 fn is_ready(pod: &Object) -> bool {
     let conditions = pod.body.part("status").list("conditions");
-    conditions.iter().any(|c| c.text("type") == "Ready" && c.text("status") == "True")
+    conditions
+        .iter()
+        .any(|c| c.text("type") == "Ready" && c.text("status") == "True")
 }
 
 /// Whether a pod that is not ready may go without counting.
 fn spares_unhealthy(budget: &Object) -> bool {
     let status = budget.body.part("status");
-    let (healthy, desired) = (status.int("currentHealthy").unwrap_or_default(), status.int("desiredHealthy").unwrap_or_default());
-    budget.str_at("spec.unhealthyPodEvictionPolicy") == "AlwaysAllow" || (healthy >= desired && desired > 0)
+    let (healthy, desired) = (
+        status.int("currentHealthy").unwrap_or_default(),
+        status.int("desiredHealthy").unwrap_or_default(),
+    );
+    budget.str_at("spec.unhealthyPodEvictionPolicy") == "AlwaysAllow"
+        || (healthy >= desired && desired > 0)
 }
 
 fn take_one(budget: &Object, pod: &str, now: Time) -> Result<Object, ApiError> {
     let (name, status) = (budget.meta.name.as_str(), budget.body.part("status"));
     if status.int("observedGeneration").unwrap_or_default() < budget.meta.generation {
-        return Err(would_violate(10, format!("The disruption budget {name} is still being processed by the server.")));
+        return Err(would_violate(
+            10,
+            format!("The disruption budget {name} is still being processed by the server."),
+        ));
     }
-    let forbidden = |why: &str| ApiError::forbidden(GroupResource::new("policy", "poddisruptionbudget"), name, why);
+    let forbidden = |why: &str| {
+        ApiError::forbidden(
+            GroupResource::new("policy", "poddisruptionbudget"),
+            name,
+            why,
+        )
+    };
     let allowed = status.int("disruptionsAllowed").unwrap_or_default();
     if allowed < 0 {
         return Err(forbidden("pdb disruptions allowed is negative"));
     }
     if status.entries("disruptedPods").count() > DISRUPTED_MAX {
-        return Err(forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller"));
+        return Err(forbidden(
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+        ));
     }
     if allowed == 0 {
         return Err(would_violate(0, why_none(name, status)));
@@ -151,7 +218,11 @@ fn take_one(budget: &Object, pod: &str, now: Time) -> Result<Object, ApiError> {
         let conditions = no_more_allowed(status.list("conditions"), observed, now);
         section.insert("conditions".into(), conditions.into());
     }
-    let mut disrupted = status.part("disruptedPods").as_object().cloned().unwrap_or_default();
+    let mut disrupted = status
+        .part("disruptedPods")
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
     disrupted.insert(pod.to_owned(), now.to_string().into());
     section.insert("disruptedPods".into(), disrupted.into());
     Ok(after)
@@ -161,39 +232,67 @@ fn would_violate(retry_after_seconds: u32, message: String) -> ApiError {
     ApiError::TooManyRequests {
         message: "Cannot evict pod as it would violate the pod's disruption budget.".into(),
         retry_after_seconds,
-        causes: vec![Cause { reason: "DisruptionBudget".into(), message, field: String::new() }],
+        causes: vec![Cause {
+            reason: "DisruptionBudget".into(),
+            message,
+            field: String::new(),
+        }],
     }
 }
 
 fn why_none(name: &str, status: &Value) -> String {
-    let condition = status.list("conditions").iter().find(|c| c.text("type") == "DisruptionAllowed");
-    let refusing = condition.filter(|c| c.text("status") == "False" && !c.text("message").is_empty());
-    let (healthy, desired) = (status.int("currentHealthy").unwrap_or_default(), status.int("desiredHealthy").unwrap_or_default());
+    let condition = status
+        .list("conditions")
+        .iter()
+        .find(|c| c.text("type") == "DisruptionAllowed");
+    let refusing =
+        condition.filter(|c| c.text("status") == "False" && !c.text("message").is_empty());
+    let (healthy, desired) = (
+        status.int("currentHealthy").unwrap_or_default(),
+        status.int("desiredHealthy").unwrap_or_default(),
+    );
     let head = format!("The disruption budget {name}");
     match refusing {
         Some(c) if c.text("reason") == "SyncFailed" => {
-            format!("{head} does not allow evicting pods currently because it failed sync: {}", c.text("message"))
+            format!(
+                "{head} does not allow evicting pods currently because it failed sync: {}",
+                c.text("message")
+            )
         }
-        _ if healthy <= desired => format!("{head} needs {desired} healthy pods and has {healthy} currently"),
-        Some(c) => format!("{head} does not allow evicting pods currently ({}): {}", c.text("reason"), c.text("message")),
+        _ if healthy <= desired => {
+            format!("{head} needs {desired} healthy pods and has {healthy} currently")
+        }
+        Some(c) => format!(
+            "{head} does not allow evicting pods currently ({}): {}",
+            c.text("reason"),
+            c.text("message")
+        ),
         None => format!("{head} does not allow evicting pods currently"),
     }
 }
 
 /// The conditions with `DisruptionAllowed` turned to False; its time moves only when it was not False before.
 fn no_more_allowed(conditions: &[Value], observed: i64, now: Time) -> Vec<Value> {
-    let before = conditions.iter().find(|c| c.text("type") == "DisruptionAllowed");
+    let before = conditions
+        .iter()
+        .find(|c| c.text("type") == "DisruptionAllowed");
     let since = match before.filter(|c| c.text("status") == "False") {
         Some(c) => c.part("lastTransitionTime").clone(),
         None => now.to_string().into(),
     };
-    let mut condition =
-        json!({"type": "DisruptionAllowed", "status": "False", "lastTransitionTime": since, "reason": "InsufficientPods", "message": ""});
+    let mut condition = json!({"type": "DisruptionAllowed", "status": "False", "lastTransitionTime": since, "reason": "InsufficientPods", "message": ""});
     if observed != 0 {
         condition["observedGeneration"] = observed.into();
     }
-    match conditions.iter().position(|c| c.text("type") == "DisruptionAllowed") {
-        Some(i) => conditions.iter().enumerate().map(|(j, c)| if i == j { condition.clone() } else { c.clone() }).collect(),
+    match conditions
+        .iter()
+        .position(|c| c.text("type") == "DisruptionAllowed")
+    {
+        Some(i) => conditions
+            .iter()
+            .enumerate()
+            .map(|(j, c)| if i == j { condition.clone() } else { c.clone() })
+            .collect(),
         None => conditions.iter().cloned().chain([condition]).collect(),
     }
 }
@@ -227,7 +326,13 @@ mod tests {
             "b",
             json!({"observedGeneration": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2, "disruptionsAllowed": 1}),
         );
-        let Verdict::Allowed { budget: Some(after), unchanged: false } = judge(&running(), &[held]) else { panic!("one is allowed") };
+        let Verdict::Allowed {
+            budget: Some(after),
+            unchanged: false,
+        } = judge(&running(), &[held])
+        else {
+            panic!("one is allowed")
+        };
         assert_eq!(
             after.body["status"],
             json!({"observedGeneration": 1, "disruptedPods": {"p": NOW}, "disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2,
@@ -238,7 +343,11 @@ mod tests {
     #[test]
     fn budget_without_room_says_why() {
         let cases = [
-            (json!({}), 10, "The disruption budget b is still being processed by the server."),
+            (
+                json!({}),
+                10,
+                "The disruption budget b is still being processed by the server.",
+            ),
             (
                 json!({"observedGeneration": 1, "currentHealthy": 1, "desiredHealthy": 1}),
                 0,
@@ -251,24 +360,52 @@ mod tests {
             ),
         ];
         for (status, seconds, why) in cases {
-            let Verdict::Refused(ApiError::TooManyRequests { retry_after_seconds, causes, .. }) = judge(&running(), &[budget("b", status)])
+            let Verdict::Refused(ApiError::TooManyRequests {
+                retry_after_seconds,
+                causes,
+                ..
+            }) = judge(&running(), &[budget("b", status)])
             else {
                 panic!("{why}")
             };
-            assert_eq!((retry_after_seconds, causes[0].message.as_str()), (seconds, why));
+            assert_eq!(
+                (retry_after_seconds, causes[0].message.as_str()),
+                (seconds, why)
+            );
         }
     }
 
     #[test]
     fn only_running_pods_of_one_budget_count() {
-        let free = Verdict::Allowed { budget: None, unchanged: false };
+        let free = Verdict::Allowed {
+            budget: None,
+            unchanged: false,
+        };
         let no_room = || budget("b", json!({"observedGeneration": 1}));
         assert_eq!(judge(&pod(json!({"phase": "Failed"})), &[no_room()]), free);
-        assert_eq!(judge(&pod(json!({"phase": "Pending"})), &[no_room()]), Verdict::Allowed { budget: None, unchanged: true });
+        assert_eq!(
+            judge(&pod(json!({"phase": "Pending"})), &[no_room()]),
+            Verdict::Allowed {
+                budget: None,
+                unchanged: true
+            }
+        );
         assert_eq!(judge(&running(), &[]), free);
-        let healthy = budget("b", json!({"observedGeneration": 1, "currentHealthy": 1, "desiredHealthy": 1}));
-        assert_eq!(judge(&pod(json!({"phase": "Running"})), &[healthy]), Verdict::Allowed { budget: None, unchanged: true });
-        assert!(matches!(judge(&running(), &[no_room(), no_room()]), Verdict::Refused(ApiError::Unnamed(_))));
+        let healthy = budget(
+            "b",
+            json!({"observedGeneration": 1, "currentHealthy": 1, "desiredHealthy": 1}),
+        );
+        assert_eq!(
+            judge(&pod(json!({"phase": "Running"})), &[healthy]),
+            Verdict::Allowed {
+                budget: None,
+                unchanged: true
+            }
+        );
+        assert!(matches!(
+            judge(&running(), &[no_room(), no_room()]),
+            Verdict::Refused(ApiError::Unnamed(_))
+        ));
     }
 
     #[test]
@@ -294,7 +431,13 @@ mod tests {
             json!({"spec": {"minAvailable": "130%"}}),
             &["spec.minAvailable: Invalid value: \"130%\": must not be greater than 100%"],
         );
-        let (budget, _) = create(&DISRUPTION_BUDGET, json!({"spec": {"maxUnavailable": "30%"}, "status": {"expectedPods": 9}}));
-        assert_eq!(budget.body["status"], json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}));
+        let (budget, _) = create(
+            &DISRUPTION_BUDGET,
+            json!({"spec": {"maxUnavailable": "30%"}, "status": {"expectedPods": 9}}),
+        );
+        assert_eq!(
+            budget.body["status"],
+            json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0})
+        );
     }
 }

@@ -14,8 +14,13 @@ use crate::{
     object::Object,
 };
 
-pub(crate) const ENDPOINT_SLICE: Strategy =
-    Strategy { default, validate, validate_update, generation: Generation::Body, ..Strategy::PLAIN };
+pub(crate) const ENDPOINT_SLICE: Strategy = Strategy {
+    default,
+    validate,
+    validate_update,
+    generation: Generation::Body,
+    ..Strategy::PLAIN
+};
 
 const ENDPOINTS_MAX: usize = 1000;
 const PORTS_MAX: usize = 20_000;
@@ -30,9 +35,12 @@ fn default(slice: &mut Object) {
     for endpoint in slice.body.maps_mut("endpoints") {
         endpoint.default_to("conditions", json!({}));
         // The zone has a field of its own in v1.
-        endpoint.map_mut("deprecatedTopology").into_iter().for_each(|t| {
-            t.remove("topology.kubernetes.io/zone");
-        });
+        endpoint
+            .map_mut("deprecatedTopology")
+            .into_iter()
+            .for_each(|t| {
+                t.remove("topology.kubernetes.io/zone");
+            });
     }
 }
 
@@ -41,7 +49,12 @@ fn validate(slice: &Object, out: &mut Vec<FieldError>) {
     if kind.is_empty() {
         out.push(FieldError::required("addressType", ""));
     } else {
-        checks::one_of(&Path::field("addressType"), kind, &["FQDN", "IPv4", "IPv6"], out);
+        checks::one_of(
+            &Path::field("addressType"),
+            kind,
+            &["FQDN", "IPv4", "IPv6"],
+            out,
+        );
     }
     ports(slice.body.list("ports"), out);
     let (all, endpoints) = (Path::field("endpoints"), slice.body.list("endpoints"));
@@ -70,9 +83,19 @@ fn ports(ports: &[Value], out: &mut Vec<FieldError>) {
         if !seen.insert(name) {
             out.push(FieldError::duplicate(at.child("name"), name));
         }
-        checks::one_of(&at.child("protocol"), port.text("protocol"), checks::PROTOCOLS, out);
+        checks::one_of(
+            &at.child("protocol"),
+            port.text("protocol"),
+            checks::PROTOCOLS,
+            out,
+        );
         if let Some(protocol) = port.part("appProtocol").as_str() {
-            checks::named(&at.child("appProtocol"), protocol, names::qualified_name(protocol), out);
+            checks::named(
+                &at.child("appProtocol"),
+                protocol,
+                names::qualified_name(protocol),
+                out,
+            );
         }
     }
 }
@@ -93,7 +116,12 @@ fn check_endpoint(at: &Path, endpoint: &Value, kind: &str, out: &mut Vec<FieldEr
     }
     topology(&at.child("deprecatedTopology"), endpoint, out);
     if let Some(hostname) = endpoint.part("hostname").as_str() {
-        checks::named(&at.child("hostname"), hostname, names::dns_label(hostname), out);
+        checks::named(
+            &at.child("hostname"),
+            hostname,
+            names::dns_label(hostname),
+            out,
+        );
     }
 }
 
@@ -107,13 +135,24 @@ fn check_address(all: &Path, index: usize, address: &str, kind: &str, out: &mut 
             if out.len() > before {
                 return;
             }
-            let fits = checks::parse_ip(address).is_some_and(|ip| matches!(ip, IpAddr::V4(_)) == (kind == "IPv4"));
+            let fits = checks::parse_ip(address)
+                .is_some_and(|ip| matches!(ip, IpAddr::V4(_)) == (kind == "IPv4"));
             if !fits {
-                out.push(FieldError::invalid(all, address, &format!("must be an {kind} address")));
+                out.push(FieldError::invalid(
+                    all,
+                    address,
+                    &format!("must be an {kind} address"),
+                ));
             }
-            let canonical = checks::parse_ip(address).map(|ip| ip.to_string()).unwrap_or_default();
+            let canonical = checks::parse_ip(address)
+                .map(|ip| ip.to_string())
+                .unwrap_or_default();
             if kind == "IPv6" && canonical != address {
-                out.push(FieldError::invalid(at, address, &format!("must be in canonical form ({canonical:?})")));
+                out.push(FieldError::invalid(
+                    at,
+                    address,
+                    &format!("must be in canonical form ({canonical:?})"),
+                ));
                 return;
             }
             checks::endpoint_ip(&at, address, out);
@@ -122,7 +161,11 @@ fn check_address(all: &Path, index: usize, address: &str, kind: &str, out: &mut 
             let name = address.strip_suffix('.').unwrap_or(address);
             let wrong = names::dns_subdomain(name);
             if wrong.is_empty() && !name.contains('.') {
-                out.push(FieldError::invalid(at, address, "should be a domain with at least two segments separated by dots"));
+                out.push(FieldError::invalid(
+                    at,
+                    address,
+                    "should be a domain with at least two segments separated by dots",
+                ));
             }
             checks::named(&at, address, wrong, out);
         }
@@ -139,7 +182,12 @@ fn topology(at: &Path, endpoint: &Value, out: &mut Vec<FieldError>) {
 }
 
 fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    checks::immutable(&Path::field("addressType"), new.body.part("addressType"), old.body.part("addressType"), out);
+    checks::immutable(
+        &Path::field("addressType"),
+        new.body.part("addressType"),
+        old.body.part("addressType"),
+        out,
+    );
 }
 
 #[cfg(test)]
@@ -154,13 +202,23 @@ mod tests {
             json!({"addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.10"]}], "ports": [{"port": 8080}]}),
         );
         assert_eq!(wrong, [""; 0]);
-        assert_eq!(slice.body["endpoints"], json!([{"addresses": ["192.0.2.10"], "conditions": {}}]));
-        assert_eq!(slice.body["ports"], json!([{"name": "", "protocol": "TCP", "port": 8080}]));
+        assert_eq!(
+            slice.body["endpoints"],
+            json!([{"addresses": ["192.0.2.10"], "conditions": {}}])
+        );
+        assert_eq!(
+            slice.body["ports"],
+            json!([{"name": "", "protocol": "TCP", "port": 8080}])
+        );
     }
 
     #[test]
     fn addresses_fit_their_type() {
-        refused(&ENDPOINT_SLICE, json!({"endpoints": [{"addresses": ["192.0.2.1"]}]}), &["addressType: Required value"]);
+        refused(
+            &ENDPOINT_SLICE,
+            json!({"endpoints": [{"addresses": ["192.0.2.1"]}]}),
+            &["addressType: Required value"],
+        );
         refused(
             &ENDPOINT_SLICE,
             json!({"addressType": "IPv4", "endpoints": [{"addresses": []}, {"addresses": ["2001:db8::1"]}, {"addresses": ["127.0.0.1"], "hostname": "A"}], "ports": [{"name": "a", "port": 80}, {"name": "a", "port": 81}, {"name": "c", "protocol": "FOO"}]}),
@@ -179,6 +237,9 @@ mod tests {
     fn address_type_stays() {
         let (slice, _) = create(&ENDPOINT_SLICE, json!({"addressType": "IPv4"}));
         let (_, wrong) = update(&ENDPOINT_SLICE, &slice, json!({"addressType": "IPv6"}));
-        assert_eq!(wrong, ["addressType: Invalid value: \"IPv6\": field is immutable"]);
+        assert_eq!(
+            wrong,
+            ["addressType: Invalid value: \"IPv6\": field is immutable"]
+        );
     }
 }

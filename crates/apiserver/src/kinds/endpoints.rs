@@ -12,11 +12,18 @@ use crate::{
     object::Object,
 };
 
-pub(crate) const ENDPOINTS: Strategy = Strategy { default, validate, create_on_update: true, ..Strategy::PLAIN };
+pub(crate) const ENDPOINTS: Strategy = Strategy {
+    default,
+    validate,
+    create_on_update: true,
+    ..Strategy::PLAIN
+};
 
 fn default(endpoints: &mut Object) {
     for subset in endpoints.body.maps_mut("subsets") {
-        subset.maps_mut("ports").for_each(|port| port.default_text("protocol", "TCP"));
+        subset
+            .maps_mut("ports")
+            .for_each(|port| port.default_text("protocol", "TCP"));
     }
 }
 
@@ -29,7 +36,10 @@ fn validate(endpoints: &Object, out: &mut Vec<FieldError>) {
 
 fn check_subset(at: &Path, subset: &Value, out: &mut Vec<FieldError>) {
     if subset.is_empty_at("addresses") && subset.is_empty_at("notReadyAddresses") {
-        out.push(FieldError::required(at, "must specify `addresses` or `notReadyAddresses`"));
+        out.push(FieldError::required(
+            at,
+            "must specify `addresses` or `notReadyAddresses`",
+        ));
     }
     for section in ["addresses", "notReadyAddresses"] {
         let all = at.child(section);
@@ -47,7 +57,12 @@ fn check_address(at: &Path, address: &Value, out: &mut Vec<FieldError>) {
     let (ip, hostname) = (address.text("ip"), address.text("hostname"));
     checks::ip(&at.child("ip"), ip, out);
     if !hostname.is_empty() {
-        checks::named(&at.child("hostname"), hostname, names::dns_label(hostname), out);
+        checks::named(
+            &at.child("hostname"),
+            hostname,
+            names::dns_label(hostname),
+            out,
+        );
     }
     if let Some(node) = address.part("nodeName").as_str() {
         checks::named(&at.child("nodeName"), node, names::dns_subdomain(node), out);
@@ -62,9 +77,19 @@ fn check_port(at: &Path, port: &Value, ports: usize, out: &mut Vec<FieldError>) 
         name => checks::named(&at.child("name"), name, names::dns_label(name), out),
     }
     checks::port_number(&at.child("port"), port.int("port").unwrap_or_default(), out);
-    checks::one_of(&at.child("protocol"), port.text("protocol"), checks::PROTOCOLS, out);
+    checks::one_of(
+        &at.child("protocol"),
+        port.text("protocol"),
+        checks::PROTOCOLS,
+        out,
+    );
     if let Some(protocol) = port.part("appProtocol").as_str() {
-        checks::named(&at.child("appProtocol"), protocol, names::qualified_name(protocol), out);
+        checks::named(
+            &at.child("appProtocol"),
+            protocol,
+            names::qualified_name(protocol),
+            out,
+        );
     }
 }
 
@@ -90,7 +115,13 @@ mod tests {
                 "subsets[2].ports[1].name: Required value",
             ],
         );
-        let (endpoints, _) = create(&ENDPOINTS, json!({"subsets": [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 80}]}]}));
-        assert_eq!(endpoints.body["subsets"][0]["ports"], json!([{"port": 80, "protocol": "TCP"}]));
+        let (endpoints, _) = create(
+            &ENDPOINTS,
+            json!({"subsets": [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 80}]}]}),
+        );
+        assert_eq!(
+            endpoints.body["subsets"][0]["ports"],
+            json!([{"port": 80, "protocol": "TCP"}])
+        );
     }
 }

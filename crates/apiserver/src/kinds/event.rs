@@ -31,7 +31,13 @@ pub(crate) const EVENTS_EVENT: Strategy = Strategy {
     ..EVENT
 };
 
-pub(crate) const STORED_AS_CORE: StoredAs = StoredAs { group: "", version: "v1", plural: "events", to_storage, from_storage };
+pub(crate) const STORED_AS_CORE: StoredAs = StoredAs {
+    group: "",
+    version: "v1",
+    plural: "events",
+    to_storage,
+    from_storage,
+};
 
 /// What is written even when it is empty.
 type Zeros = &'static [(&'static str, Zero)];
@@ -117,21 +123,39 @@ fn validate_any(event: &Object, controller_name: &str, out: &mut Vec<FieldError>
     if body.get_set("eventTime").is_none() {
         about_same_namespace(event, out);
     } else {
-        if body.part("involvedObject").text("namespace").is_empty() && !["default", "kube-system"].contains(&event.meta.namespace.as_str())
+        if body.part("involvedObject").text("namespace").is_empty()
+            && !["default", "kube-system"].contains(&event.meta.namespace.as_str())
         {
-            out.push(FieldError::invalid("involvedObject.namespace", "", "does not match event.namespace"));
+            out.push(FieldError::invalid(
+                "involvedObject.namespace",
+                "",
+                "does not match event.namespace",
+            ));
         }
         complete_report(event, controller_name, out);
     }
-    checks::named(&Path::field("namespace"), &event.meta.namespace, names::dns_subdomain(&event.meta.namespace), out);
+    checks::named(
+        &Path::field("namespace"),
+        &event.meta.namespace,
+        names::dns_subdomain(&event.meta.namespace),
+        out,
+    );
 }
 
 fn about_same_namespace(event: &Object, out: &mut Vec<FieldError>) {
     let about = event.body.part("involvedObject").text("namespace");
     let own = event.meta.namespace.as_str();
-    let fits = if about.is_empty() { ["", "default"].contains(&own) } else { about == own };
+    let fits = if about.is_empty() {
+        ["", "default"].contains(&own)
+    } else {
+        about == own
+    };
     if !fits {
-        out.push(FieldError::invalid("involvedObject.namespace", about, "does not match event.namespace"));
+        out.push(FieldError::invalid(
+            "involvedObject.namespace",
+            about,
+            "does not match event.namespace",
+        ));
     }
 }
 
@@ -139,8 +163,17 @@ fn complete_report(event: &Object, controller_name: &str, out: &mut Vec<FieldErr
     let body = &event.body;
     let controller = Path::field(controller_name);
     checks::required(&controller, body.text("reportingComponent"), out);
-    checks::named(&controller, body.text("reportingComponent"), names::qualified_name(body.text("reportingComponent")), out);
-    for (name, max) in [("reportingInstance", INSTANCE_MAX), ("action", ACTION_MAX), ("reason", REASON_MAX)] {
+    checks::named(
+        &controller,
+        body.text("reportingComponent"),
+        names::qualified_name(body.text("reportingComponent")),
+        out,
+    );
+    for (name, max) in [
+        ("reportingInstance", INSTANCE_MAX),
+        ("action", ACTION_MAX),
+        ("reason", REASON_MAX),
+    ] {
         checks::required(&Path::field(name), body.text(name), out);
         at_most(name, body.text(name), max, out);
     }
@@ -149,7 +182,11 @@ fn complete_report(event: &Object, controller_name: &str, out: &mut Vec<FieldErr
 
 fn at_most(name: &str, text: &str, max: usize, out: &mut Vec<FieldError>) {
     if text.len() > max {
-        out.push(FieldError::invalid(name, "", &format!("can have at most {max} characters")));
+        out.push(FieldError::invalid(
+            name,
+            "",
+            &format!("can have at most {max} characters"),
+        ));
     }
 }
 
@@ -162,7 +199,11 @@ fn validate_newer(event: &Object, out: &mut Vec<FieldError>) {
     }
     let kind = body.text("type");
     if !["Normal", "Warning"].contains(&kind) {
-        out.push(FieldError::invalid("type", "", &format!("has invalid value: {kind}")));
+        out.push(FieldError::invalid(
+            "type",
+            "",
+            &format!("has invalid value: {kind}"),
+        ));
     }
     for name in ["firstTimestamp", "lastTimestamp", "count", "source"] {
         let unset = body.is_empty_at(name) || body.int(name) == Some(0);
@@ -177,7 +218,11 @@ fn series(series: &Value, out: &mut Vec<FieldError>) {
         return;
     }
     if series.int("count").unwrap_or_default() < 2 {
-        out.push(FieldError::invalid("series.count", "", "should be at least 2"));
+        out.push(FieldError::invalid(
+            "series.count",
+            "",
+            "should be at least 2",
+        ));
     }
     if series.get_set("lastObservedTime").is_none() {
         out.push(FieldError::required("series.lastObservedTime", ""));
@@ -208,7 +253,9 @@ fn same_but_series(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     for (name, shown) in FIXED {
         let (at, new, old) = (Path::field(shown), new.body.part(name), old.body.part(name));
         match *name {
-            "involvedObject" | "related" => checks::immutable_struct(&at, "core.ObjectReference", new, old, out),
+            "involvedObject" | "related" => {
+                checks::immutable_struct(&at, "core.ObjectReference", new, old, out)
+            }
             "source" => checks::immutable_struct(&at, "core.EventSource", new, old, out),
             _ => checks::immutable(&at, new, old, out),
         }
@@ -241,7 +288,10 @@ mod tests {
 
     #[test]
     fn core_event_needs_little() {
-        let (event, wrong) = create(&EVENT, json!({"metadata": {"name": "min", "namespace": "n"}, "involvedObject": {"namespace": "n"}}));
+        let (event, wrong) = create(
+            &EVENT,
+            json!({"metadata": {"name": "min", "namespace": "n"}, "involvedObject": {"namespace": "n"}}),
+        );
         assert_eq!(wrong, [""; 0]);
         assert_eq!(event.body["source"], json!({}));
         refused(

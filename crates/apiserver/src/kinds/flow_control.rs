@@ -16,7 +16,9 @@ use crate::{
 
 pub(crate) const FLOW_SCHEMA: Strategy = Strategy {
     default: |schema| {
-        schema.section("spec").default_number("matchingPrecedence", 1000);
+        schema
+            .section("spec")
+            .default_number("matchingPrecedence", 1000);
         schema.section("status");
     },
     prepare_create: |schema| {
@@ -39,29 +41,67 @@ pub(crate) const PRIORITY_LEVEL: Strategy = Strategy {
 
 const PRECEDENCE_MAX: i64 = 10_000;
 const QUEUES_MAX: i64 = 10_000_000;
-const VERBS: &[&str] =
-    &["create", "delete", "deletecollection", "get", "head", "list", "options", "patch", "post", "proxy", "put", "update", "watch"];
+const VERBS: &[&str] = &[
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "head",
+    "list",
+    "options",
+    "patch",
+    "post",
+    "proxy",
+    "put",
+    "update",
+    "watch",
+];
 
 fn validate_schema(schema: &Object, out: &mut Vec<FieldError>) {
     let (at, spec) = (Path::field("spec"), schema.body.part("spec"));
     let precedence = spec.number("matchingPrecedence");
     let at_precedence = at.child("matchingPrecedence");
     if precedence <= 0 {
-        out.push(FieldError::invalid(at_precedence, precedence, "must be a positive value"));
+        out.push(FieldError::invalid(
+            at_precedence,
+            precedence,
+            "must be a positive value",
+        ));
     }
     if precedence > PRECEDENCE_MAX {
-        out.push(FieldError::invalid(at_precedence, precedence, &format!("must not be greater than {PRECEDENCE_MAX}")));
+        out.push(FieldError::invalid(
+            at_precedence,
+            precedence,
+            &format!("must not be greater than {PRECEDENCE_MAX}"),
+        ));
     }
     if precedence == 1 && schema.meta.name != "exempt" {
-        out.push(FieldError::invalid(at_precedence, precedence, "only the schema named 'exempt' may have matchingPrecedence 1"));
+        out.push(FieldError::invalid(
+            at_precedence,
+            precedence,
+            "only the schema named 'exempt' may have matchingPrecedence 1",
+        ));
     }
     if let Some(method) = spec.get_set("distinguisherMethod") {
-        checks::one_of(&at.child("distinguisherMethod").child("type"), method.text("type"), &["ByNamespace", "ByUser"], out);
+        checks::one_of(
+            &at.child("distinguisherMethod").child("type"),
+            method.text("type"),
+            &["ByNamespace", "ByUser"],
+            out,
+        );
     }
     let at_level = at.child("priorityLevelConfiguration");
     match spec.part("priorityLevelConfiguration").text("name") {
-        "" => out.push(FieldError::required(at_level.child("name"), "must reference a priority level")),
-        name => checks::named(&at_level.child("name"), name, names::dns_subdomain(name), out),
+        "" => out.push(FieldError::required(
+            at_level.child("name"),
+            "must reference a priority level",
+        )),
+        name => checks::named(
+            &at_level.child("name"),
+            name,
+            names::dns_subdomain(name),
+            out,
+        ),
     }
     let all = at.child("rules");
     for (i, rule) in spec.list("rules").iter().enumerate() {
@@ -72,20 +112,38 @@ fn validate_schema(schema: &Object, out: &mut Vec<FieldError>) {
 fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
     let subjects = at.child("subjects");
     if rule.is_empty_at("subjects") {
-        out.push(FieldError::required(subjects, "subjects must contain at least one value"));
+        out.push(FieldError::required(
+            subjects,
+            "subjects must contain at least one value",
+        ));
     }
     for (i, subject) in rule.list("subjects").iter().enumerate() {
         check_subject(&subjects.index(i), subject, out);
     }
     if rule.is_empty_at("resourceRules") && rule.is_empty_at("nonResourceRules") {
-        out.push(FieldError::required(at, "at least one of resourceRules and nonResourceRules has to be non-empty"));
+        out.push(FieldError::required(
+            at,
+            "at least one of resourceRules and nonResourceRules has to be non-empty",
+        ));
     }
     let resource_rules = at.child("resourceRules");
     for (i, rule) in rule.list("resourceRules").iter().enumerate() {
         let at = resource_rules.index(i);
         verbs(&at.child("verbs"), rule.part("verbs"), out);
-        listed(&at.child("apiGroups"), rule.part("apiGroups"), "resource rules must supply at least one api group", "api groups", out);
-        listed(&at.child("resources"), rule.part("resources"), "resource rules must supply at least one resource", "resources", out);
+        listed(
+            &at.child("apiGroups"),
+            rule.part("apiGroups"),
+            "resource rules must supply at least one api group",
+            "api groups",
+            out,
+        );
+        listed(
+            &at.child("resources"),
+            rule.part("resources"),
+            "resource rules must supply at least one resource",
+            "resources",
+            out,
+        );
         namespaces(&at.child("namespaces"), rule, out);
     }
     let url_rules = at.child("nonResourceRules");
@@ -93,8 +151,20 @@ fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
         let at = url_rules.index(i);
         verbs(&at.child("verbs"), rule.part("verbs"), out);
         let urls = at.child("nonResourceURLs");
-        listed(&urls, rule.part("nonResourceURLs"), "nonResourceURLs must contain at least one value", "non-resource URLs", out);
-        for (i, url) in rule.list("nonResourceURLs").iter().filter_map(Value::as_str).enumerate().filter(|(_, url)| *url != "*") {
+        listed(
+            &urls,
+            rule.part("nonResourceURLs"),
+            "nonResourceURLs must contain at least one value",
+            "non-resource URLs",
+            out,
+        );
+        for (i, url) in rule
+            .list("nonResourceURLs")
+            .iter()
+            .filter_map(Value::as_str)
+            .enumerate()
+            .filter(|(_, url)| *url != "*")
+        {
             if let Some(why) = url_path(url) {
                 out.push(FieldError::invalid(urls.index(i), url, why));
             }
@@ -103,14 +173,25 @@ fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
 }
 
 fn check_subject(at: &Path, subject: &Value, out: &mut Vec<FieldError>) {
-    const KINDS: [(&str, &str); 3] = [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
+    const KINDS: [(&str, &str); 3] = [
+        ("ServiceAccount", "serviceAccount"),
+        ("User", "user"),
+        ("Group", "group"),
+    ];
     let kind = subject.text("kind");
     let Some((_, own)) = KINDS.iter().find(|(name, _)| *name == kind) else {
-        return out.push(FieldError::not_supported(at.child("kind"), kind, &["Group", "ServiceAccount", "User"]));
+        return out.push(FieldError::not_supported(
+            at.child("kind"),
+            kind,
+            &["Group", "ServiceAccount", "User"],
+        ));
     };
     let place = at.child(own);
     match subject.get_set(own) {
-        None => out.push(FieldError::required(place, &format!("{own} is required when subject kind is '{kind}'"))),
+        None => out.push(FieldError::required(
+            place,
+            &format!("{own} is required when subject kind is '{kind}'"),
+        )),
         Some(value) => {
             let name = value.text("name");
             checks::required(&place.child("name"), name, out);
@@ -119,20 +200,42 @@ fn check_subject(at: &Path, subject: &Value, out: &mut Vec<FieldError>) {
                     checks::named(&place.child("name"), name, names::dns_subdomain(name), out);
                 }
                 match value.text("namespace") {
-                    "" => out.push(FieldError::required(place.child("namespace"), "must specify namespace for service account")),
-                    name => checks::named(&place.child("namespace"), name, names::dns_label(name), out),
+                    "" => out.push(FieldError::required(
+                        place.child("namespace"),
+                        "must specify namespace for service account",
+                    )),
+                    name => {
+                        checks::named(&place.child("namespace"), name, names::dns_label(name), out)
+                    }
                 }
             }
         }
     }
-    for (other_kind, other) in KINDS.iter().filter(|(name, field)| *name != kind && subject.get_set(field).is_some()) {
-        out.push(FieldError::forbidden(at.child(other), &format!("{other} is forbidden when subject kind is not '{other_kind}'")));
+    for (other_kind, other) in KINDS
+        .iter()
+        .filter(|(name, field)| *name != kind && subject.get_set(field).is_some())
+    {
+        out.push(FieldError::forbidden(
+            at.child(other),
+            &format!("{other} is forbidden when subject kind is not '{other_kind}'"),
+        ));
     }
 }
 
 fn verbs(at: &Path, list: &Value, out: &mut Vec<FieldError>) {
-    listed(at, list, "verbs must contain at least one value", "verbs", out);
-    let items: Vec<&str> = list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    listed(
+        at,
+        list,
+        "verbs must contain at least one value",
+        "verbs",
+        out,
+    );
+    let items: Vec<&str> = list
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     if !items.contains(&"*") && items.iter().any(|verb| !VERBS.contains(verb)) {
         out.push(FieldError::not_supported(at, list, VERBS));
     }
@@ -140,29 +243,53 @@ fn verbs(at: &Path, list: &Value, out: &mut Vec<FieldError>) {
 
 /// A list that names something, or `*` alone.
 fn listed(at: &Path, list: &Value, when_empty: &str, what: &str, out: &mut Vec<FieldError>) {
-    let items: Vec<&str> = list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let items: Vec<&str> = list
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     if items.is_empty() {
         out.push(FieldError::required(at, when_empty));
     } else if items.len() > 1 && items.contains(&"*") {
-        out.push(FieldError::invalid(at, list, &format!("if '*' is present, must not specify other {what}")));
+        out.push(FieldError::invalid(
+            at,
+            list,
+            &format!("if '*' is present, must not specify other {what}"),
+        ));
     }
 }
 
 fn namespaces(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
-    let items: Vec<&str> = rule.list("namespaces").iter().filter_map(Value::as_str).collect();
+    let items: Vec<&str> = rule
+        .list("namespaces")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
     if items.is_empty() && !rule.is_true("clusterScope") {
-        return out.push(FieldError::required(at, "resource rules that are not cluster scoped must supply at least one namespace"));
+        return out.push(FieldError::required(
+            at,
+            "resource rules that are not cluster scoped must supply at least one namespace",
+        ));
     }
     if items.contains(&"*") {
         if items.len() > 1 {
-            out.push(FieldError::invalid(at, rule.part("namespaces"), "if '*' is present, must not specify other namespaces"));
+            out.push(FieldError::invalid(
+                at,
+                rule.part("namespaces"),
+                "if '*' is present, must not specify other namespaces",
+            ));
         }
         return;
     }
     for (i, name) in items.iter().enumerate() {
         let wrong = names::dns_label(name);
         let intro = "each member of this list must be '*' or a DNS-1123 label; ";
-        out.extend(wrong.iter().map(|why| FieldError::invalid(at.index(i), *name, &format!("{intro}{why}"))));
+        out.extend(
+            wrong
+                .iter()
+                .map(|why| FieldError::invalid(at.index(i), *name, &format!("{intro}{why}"))),
+        );
     }
 }
 
@@ -183,10 +310,14 @@ fn url_path(path: &str) -> Option<&'static str> {
 fn default_level(level: &mut Object) {
     let spec = level.section("spec");
     for (kind, shares) in [("exempt", 0), ("limited", 30)] {
-        let Some(settings) = spec.map_mut(kind) else { continue };
+        let Some(settings) = spec.map_mut(kind) else {
+            continue;
+        };
         settings.default_to("nominalConcurrencyShares", shares);
         settings.default_to("lendablePercent", 0);
-        let queuing = settings.map_mut("limitResponse").and_then(|response| response.map_mut("queuing"));
+        let queuing = settings
+            .map_mut("limitResponse")
+            .and_then(|response| response.map_mut("queuing"));
         for queuing in queuing.into_iter() {
             queuing.default_number("handSize", 8);
             queuing.default_number("queues", 64);
@@ -200,87 +331,170 @@ fn validate_level(level: &Object, out: &mut Vec<FieldError>) {
     let (at, spec) = (Path::field("spec"), level.body.part("spec"));
     let kind = spec.text("type");
     if (level.meta.name == "exempt") != (kind == "Exempt") {
-        out.push(FieldError::invalid(at.child("type"), kind, "must be 'Exempt' if and only if `name` is 'exempt'"));
+        out.push(FieldError::invalid(
+            at.child("type"),
+            kind,
+            "must be 'Exempt' if and only if `name` is 'exempt'",
+        ));
     }
     let (exempt, limited) = (spec.get_set("exempt"), spec.get_set("limited"));
     match kind {
         "Exempt" => {
             if limited.is_some() {
-                out.push(FieldError::forbidden(at.child("limited"), "must be nil if the type is not Limited"));
+                out.push(FieldError::forbidden(
+                    at.child("limited"),
+                    "must be nil if the type is not Limited",
+                ));
             }
-            exempt.into_iter().for_each(|settings| shares(&at.child("exempt"), settings, out));
+            exempt
+                .into_iter()
+                .for_each(|settings| shares(&at.child("exempt"), settings, out));
         }
         "Limited" => {
             if exempt.is_some() {
-                out.push(FieldError::forbidden(at.child("exempt"), "must be nil if the type is Limited"));
+                out.push(FieldError::forbidden(
+                    at.child("exempt"),
+                    "must be nil if the type is Limited",
+                ));
             }
             match limited {
-                None => out.push(FieldError::required(at.child("limited"), "must not be empty when type is Limited")),
+                None => out.push(FieldError::required(
+                    at.child("limited"),
+                    "must not be empty when type is Limited",
+                )),
                 Some(settings) => check_limited(&at.child("limited"), settings, out),
             }
         }
         "" => out.push(FieldError::required(at.child("type"), "")),
-        other => out.push(FieldError::not_supported(at.child("type"), other, &["Exempt", "Limited"])),
+        other => out.push(FieldError::not_supported(
+            at.child("type"),
+            other,
+            &["Exempt", "Limited"],
+        )),
     }
 }
 
 fn shares(at: &Path, settings: &Value, out: &mut Vec<FieldError>) {
-    if let Some(shares) = settings.int("nominalConcurrencyShares").filter(|shares| *shares < 0) {
-        out.push(FieldError::invalid(at.child("nominalConcurrencyShares"), shares, "must be a non-negative integer"));
+    if let Some(shares) = settings
+        .int("nominalConcurrencyShares")
+        .filter(|shares| *shares < 0)
+    {
+        out.push(FieldError::invalid(
+            at.child("nominalConcurrencyShares"),
+            shares,
+            "must be a non-negative integer",
+        ));
     }
     lendable(at, settings, out);
 }
 
 fn lendable(at: &Path, settings: &Value, out: &mut Vec<FieldError>) {
-    if let Some(percent) = settings.int("lendablePercent").filter(|percent| !(0..=100).contains(percent)) {
-        out.push(FieldError::invalid(at.child("lendablePercent"), percent, "must be between 0 and 100, inclusive"));
+    if let Some(percent) = settings
+        .int("lendablePercent")
+        .filter(|percent| !(0..=100).contains(percent))
+    {
+        out.push(FieldError::invalid(
+            at.child("lendablePercent"),
+            percent,
+            "must be between 0 and 100, inclusive",
+        ));
     }
 }
 
 fn check_limited(at: &Path, settings: &Value, out: &mut Vec<FieldError>) {
-    if let Some(shares) = settings.int("nominalConcurrencyShares").filter(|shares| *shares < 0) {
-        out.push(FieldError::invalid(at.child("nominalConcurrencyShares"), shares, "must be a non-negative integer"));
+    if let Some(shares) = settings
+        .int("nominalConcurrencyShares")
+        .filter(|shares| *shares < 0)
+    {
+        out.push(FieldError::invalid(
+            at.child("nominalConcurrencyShares"),
+            shares,
+            "must be a non-negative integer",
+        ));
     }
     let (place, response) = (at.child("limitResponse"), settings.part("limitResponse"));
     match (response.text("type"), response.get_set("queuing")) {
         ("Reject", Some(_)) => {
-            out.push(FieldError::forbidden(place.child("queuing"), "must be nil if limited.limitResponse.type is not Limited"));
+            out.push(FieldError::forbidden(
+                place.child("queuing"),
+                "must be nil if limited.limitResponse.type is not Limited",
+            ));
         }
         ("Reject", None) => {}
         ("Queue", None) => {
-            out.push(FieldError::required(place.child("queuing"), "must not be empty if limited.limitResponse.type is Limited"));
+            out.push(FieldError::required(
+                place.child("queuing"),
+                "must not be empty if limited.limitResponse.type is Limited",
+            ));
         }
         ("Queue", Some(queuing)) => check_queuing(&place.child("queuing"), queuing, out),
         ("", _) => out.push(FieldError::required(place.child("type"), "")),
-        (other, _) => out.push(FieldError::not_supported(place.child("type"), other, &["Queue", "Reject"])),
+        (other, _) => out.push(FieldError::not_supported(
+            place.child("type"),
+            other,
+            &["Queue", "Reject"],
+        )),
     }
     lendable(at, settings, out);
-    if let Some(percent) = settings.int("borrowingLimitPercent").filter(|percent| *percent < 0) {
-        out.push(FieldError::invalid(at.child("borrowingLimitPercent"), percent, "if specified, must be a non-negative integer"));
+    if let Some(percent) = settings
+        .int("borrowingLimitPercent")
+        .filter(|percent| *percent < 0)
+    {
+        out.push(FieldError::invalid(
+            at.child("borrowingLimitPercent"),
+            percent,
+            "if specified, must be a non-negative integer",
+        ));
     }
 }
 
 fn check_queuing(at: &Path, queuing: &Value, out: &mut Vec<FieldError>) {
-    let (length, queues, hand) = (queuing.number("queueLengthLimit"), queuing.number("queues"), queuing.number("handSize"));
+    let (length, queues, hand) = (
+        queuing.number("queueLengthLimit"),
+        queuing.number("queues"),
+        queuing.number("handSize"),
+    );
     for (name, value) in [("queueLengthLimit", length), ("queues", queues)] {
         if value <= 0 {
-            out.push(FieldError::invalid(at.child(name), value, "must be positive"));
+            out.push(FieldError::invalid(
+                at.child(name),
+                value,
+                "must be positive",
+            ));
         }
     }
     if queues > QUEUES_MAX {
-        out.push(FieldError::invalid(at.child("queues"), queues, &format!("must not be greater than {QUEUES_MAX}")));
+        out.push(FieldError::invalid(
+            at.child("queues"),
+            queues,
+            &format!("must not be greater than {QUEUES_MAX}"),
+        ));
     }
     if hand <= 0 {
-        out.push(FieldError::invalid(at.child("handSize"), hand, "must be positive"));
+        out.push(FieldError::invalid(
+            at.child("handSize"),
+            hand,
+            "must be positive",
+        ));
     } else if hand > queues {
-        out.push(FieldError::invalid(at.child("handSize"), hand, &format!("should not be greater than queues ({queues})")));
+        out.push(FieldError::invalid(
+            at.child("handSize"),
+            hand,
+            &format!("should not be greater than queues ({queues})"),
+        ));
     }
 }
 
 fn conditions(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
     let all = Path::field("status.conditions");
     let mut seen = BTreeSet::new();
-    for (i, condition) in new.body.part("status").list("conditions").iter().enumerate() {
+    for (i, condition) in new
+        .body
+        .part("status")
+        .list("conditions")
+        .iter()
+        .enumerate()
+    {
         let at = all.index(i);
         let kind = condition.text("type");
         if !seen.insert(kind) {

@@ -18,10 +18,14 @@ const CONTROLLER_MAX: usize = 250;
 pub(crate) const INGRESS: Strategy = Strategy {
     default: |ingress| {
         ingress.section("spec");
-        ingress.section("status").default_to("loadBalancer", Map::new());
+        ingress
+            .section("status")
+            .default_to("loadBalancer", Map::new());
     },
     prepare_create: |ingress| {
-        ingress.body.insert("status".into(), json!({"loadBalancer": {}}));
+        ingress
+            .body
+            .insert("status".into(), json!({"loadBalancer": {}}));
     },
     validate,
     validate_create: class_twice,
@@ -39,7 +43,12 @@ pub(crate) const INGRESS_CLASS: Strategy = Strategy {
     validate: validate_class,
     validate_update: |new, old, out| {
         let controller = |class: &Object| json!(class.str_at("spec.controller"));
-        checks::immutable(&Path::field("spec.controller"), &controller(new), &controller(old), out);
+        checks::immutable(
+            &Path::field("spec.controller"),
+            &controller(new),
+            &controller(old),
+            out,
+        );
     },
     generation: Generation::Spec,
     ..Strategy::PLAIN
@@ -48,7 +57,11 @@ pub(crate) const INGRESS_CLASS: Strategy = Strategy {
 fn validate(ingress: &Object, out: &mut Vec<FieldError>) {
     let (at, spec) = (Path::field("spec"), ingress.body.part("spec"));
     if spec.is_empty_at("rules") && spec.get_set("defaultBackend").is_none() {
-        out.push(FieldError::invalid(at, checks::NULL, "either `defaultBackend` or `rules` must be specified"));
+        out.push(FieldError::invalid(
+            at,
+            checks::NULL,
+            "either `defaultBackend` or `rules` must be specified",
+        ));
     }
     if let Some(backend) = spec.get_set("defaultBackend") {
         check_backend(&at.child("defaultBackend"), backend, out);
@@ -62,7 +75,12 @@ fn validate(ingress: &Object, out: &mut Vec<FieldError>) {
         check_tls(&all.index(i), tls, out);
     }
     if let Some(class) = spec.part("ingressClassName").as_str() {
-        checks::named(&at.child("ingressClassName"), class, names::dns_subdomain(class), out);
+        checks::named(
+            &at.child("ingressClassName"),
+            class,
+            names::dns_subdomain(class),
+            out,
+        );
     }
 }
 
@@ -70,11 +88,17 @@ fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
     let host = rule.text("host");
     if !host.is_empty() {
         if checks::parse_ip(host).is_some() {
-            out.push(FieldError::invalid(at.child("host"), host, "must be a DNS name, not an IP address"));
+            out.push(FieldError::invalid(
+                at.child("host"),
+                host,
+                "must be a DNS name, not an IP address",
+            ));
         }
         checks::named(&at.child("host"), host, host_name(host), out);
     }
-    let Some(http) = rule.get_set("http") else { return };
+    let Some(http) = rule.get_set("http") else {
+        return;
+    };
     let at = at.child("http");
     let all = at.child("paths");
     if http.is_empty_at("paths") {
@@ -94,7 +118,9 @@ fn host_name(host: &str) -> Vec<String> {
     if host.len() > 253 {
         wrong.push("must be no more than 253 characters".into());
     }
-    let fits = host.strip_prefix("*.").is_some_and(|rest| rest.len() <= 253 && names::dns_subdomain(rest).is_empty());
+    let fits = host
+        .strip_prefix("*.")
+        .is_some_and(|rest| rest.len() <= 253 && names::dns_subdomain(rest).is_empty());
     if !fits {
         wrong.push(r"a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')".into());
     }
@@ -104,27 +130,49 @@ fn host_name(host: &str) -> Vec<String> {
 fn check_path(at: &Path, path: &Value, out: &mut Vec<FieldError>) {
     let text = path.text("path");
     let Some(kind) = path.part("pathType").as_str() else {
-        out.push(FieldError::required(at.child("pathType"), "pathType must be specified"));
+        out.push(FieldError::required(
+            at.child("pathType"),
+            "pathType must be specified",
+        ));
         return;
     };
     let strict = match kind {
         "Exact" | "Prefix" => true,
         "ImplementationSpecific" => false,
         other => {
-            out.push(FieldError::not_supported(at.child("pathType"), other, &["Exact", "ImplementationSpecific", "Prefix"]));
+            out.push(FieldError::not_supported(
+                at.child("pathType"),
+                other,
+                &["Exact", "ImplementationSpecific", "Prefix"],
+            ));
             check_backend(&at.child("backend"), path.part("backend"), out);
             return;
         }
     };
     if !text.starts_with('/') && (strict || !text.is_empty()) {
-        out.push(FieldError::invalid(at.child("path"), text, "must be an absolute path"));
+        out.push(FieldError::invalid(
+            at.child("path"),
+            text,
+            "must be an absolute path",
+        ));
     }
     if strict && !text.is_empty() {
-        for part in ["//", "/./", "/../", "%2f", "%2F"].iter().filter(|part| text.contains(**part)) {
-            out.push(FieldError::invalid(at.child("path"), text, &format!("must not contain '{part}'")));
+        for part in ["//", "/./", "/../", "%2f", "%2F"]
+            .iter()
+            .filter(|part| text.contains(**part))
+        {
+            out.push(FieldError::invalid(
+                at.child("path"),
+                text,
+                &format!("must not contain '{part}'"),
+            ));
         }
         for end in ["/..", "/."].iter().filter(|end| text.ends_with(**end)) {
-            out.push(FieldError::invalid(at.child("path"), text, &format!("cannot end with '{end}'")));
+            out.push(FieldError::invalid(
+                at.child("path"),
+                text,
+                &format!("cannot end with '{end}'"),
+            ));
         }
     }
     check_backend(&at.child("backend"), path.part("backend"), out);
@@ -132,10 +180,18 @@ fn check_path(at: &Path, path: &Value, out: &mut Vec<FieldError>) {
 
 fn check_backend(at: &Path, backend: &Value, out: &mut Vec<FieldError>) {
     match (backend.get_set("resource"), backend.get_set("service")) {
-        (Some(_), Some(_)) => out.push(FieldError::invalid(at, "", "cannot set both resource and service backends")),
+        (Some(_), Some(_)) => out.push(FieldError::invalid(
+            at,
+            "",
+            "cannot set both resource and service backends",
+        )),
         (Some(resource), None) => typed_reference(&at.child("resource"), resource, out),
         (None, Some(service)) => check_service(at, service, out),
-        (None, None) => out.push(FieldError::invalid(at, "", "resource or service backend is required")),
+        (None, None) => out.push(FieldError::invalid(
+            at,
+            "",
+            "resource or service backend is required",
+        )),
     }
 }
 
@@ -151,14 +207,23 @@ fn check_service(at: &Path, service: &Value, out: &mut Vec<FieldError>) {
         ("", 0) => out.push(FieldError::required(at, "port name or number is required")),
         ("", number) => checks::port_number(&place.child("number"), number, out),
         (name, 0) => checks::named(&place.child("name"), name, checks::port_name(name), out),
-        _ => out.push(FieldError::invalid(at, "", "cannot set both port name & port number")),
+        _ => out.push(FieldError::invalid(
+            at,
+            "",
+            "cannot set both port name & port number",
+        )),
     }
 }
 
 /// A reference with a group, a kind and a name.
 fn typed_reference(at: &Path, reference: &Value, out: &mut Vec<FieldError>) {
     if let Some(group) = reference.part("apiGroup").as_str() {
-        checks::named(&at.child("apiGroup"), group, names::dns_subdomain(group), out);
+        checks::named(
+            &at.child("apiGroup"),
+            group,
+            names::dns_subdomain(group),
+            out,
+        );
     }
     for field in ["kind", "name"] {
         match reference.text(field) {
@@ -170,12 +235,22 @@ fn typed_reference(at: &Path, reference: &Value, out: &mut Vec<FieldError>) {
 
 fn check_tls(at: &Path, tls: &Value, out: &mut Vec<FieldError>) {
     let all = at.child("hosts");
-    for (i, host) in tls.list("hosts").iter().filter_map(Value::as_str).enumerate() {
+    for (i, host) in tls
+        .list("hosts")
+        .iter()
+        .filter_map(Value::as_str)
+        .enumerate()
+    {
         checks::named(&all.index(i), host, host_name(host), out);
     }
     let secret = tls.text("secretName");
     if !secret.is_empty() {
-        checks::named(&at.child("secretName"), secret, names::dns_subdomain(secret), out);
+        checks::named(
+            &at.child("secretName"),
+            secret,
+            names::dns_subdomain(secret),
+            out,
+        );
     }
 }
 
@@ -187,22 +262,42 @@ fn class_twice(ingress: &Object, out: &mut Vec<FieldError>) {
         && annotation != class
     {
         let at = Path::field("annotations");
-        out.push(FieldError::invalid(at.child(CLASS_ANNOTATION), annotation, "must match `ingressClassName` when both are specified"));
+        out.push(FieldError::invalid(
+            at.child(CLASS_ANNOTATION),
+            annotation,
+            "must match `ingressClassName` when both are specified",
+        ));
     }
 }
 
 fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
     let all = Path::field("status.loadBalancer.ingress");
-    for (i, point) in new.body.part("status").part("loadBalancer").list("ingress").iter().enumerate() {
+    for (i, point) in new
+        .body
+        .part("status")
+        .part("loadBalancer")
+        .list("ingress")
+        .iter()
+        .enumerate()
+    {
         let at = all.index(i);
         let (ip, hostname) = (point.text("ip"), point.text("hostname"));
         if !ip.is_empty() {
             checks::ip(&at.child("ip"), ip, out);
         }
         if !hostname.is_empty() {
-            checks::named(&at.child("hostname"), hostname, names::dns_subdomain(hostname), out);
+            checks::named(
+                &at.child("hostname"),
+                hostname,
+                names::dns_subdomain(hostname),
+                out,
+            );
             if checks::parse_ip(hostname).is_some() {
-                out.push(FieldError::invalid(at.child("hostname"), hostname, "must be a DNS name, not an IP address"));
+                out.push(FieldError::invalid(
+                    at.child("hostname"),
+                    hostname,
+                    "must be a DNS name, not an IP address",
+                ));
             }
         }
     }
@@ -213,7 +308,9 @@ fn warnings(ingress: &Object, old: Option<&Object>) -> Vec<String> {
     if old.is_some() || !annotated || ingress.at("spec.ingressClassName").is_some() {
         return Vec::new();
     }
-    vec![format!("annotation {CLASS_ANNOTATION:?} is deprecated, please use 'spec.ingressClassName' instead")]
+    vec![format!(
+        "annotation {CLASS_ANNOTATION:?} is deprecated, please use 'spec.ingressClassName' instead"
+    )]
 }
 
 fn validate_class(class: &Object, out: &mut Vec<FieldError>) {
@@ -223,16 +320,30 @@ fn validate_class(class: &Object, out: &mut Vec<FieldError>) {
         out.push(FieldError::too_long(at.child("controller"), CONTROLLER_MAX));
     }
     prefixed_path(&at.child("controller"), controller, out);
-    let Some(parameters) = spec.get_set("parameters") else { return };
+    let Some(parameters) = spec.get_set("parameters") else {
+        return;
+    };
     let at = at.child("parameters");
     typed_reference(&at, parameters, out);
     let namespace = parameters.part("namespace").as_str();
     match (parameters.text("scope"), namespace) {
-        ("Namespace", None) => out.push(FieldError::required(at.child("namespace"), "`parameters.scope` is set to 'Namespace'")),
-        ("Namespace", Some(name)) => checks::named(&at.child("namespace"), name, names::dns_label(name), out),
-        ("Cluster", Some(_)) => out.push(FieldError::forbidden(at.child("namespace"), "`parameters.scope` is set to 'Cluster'")),
+        ("Namespace", None) => out.push(FieldError::required(
+            at.child("namespace"),
+            "`parameters.scope` is set to 'Namespace'",
+        )),
+        ("Namespace", Some(name)) => {
+            checks::named(&at.child("namespace"), name, names::dns_label(name), out)
+        }
+        ("Cluster", Some(_)) => out.push(FieldError::forbidden(
+            at.child("namespace"),
+            "`parameters.scope` is set to 'Cluster'",
+        )),
         ("Cluster", None) => {}
-        (other, _) => out.push(FieldError::not_supported(at.child("scope"), other, &["Cluster", "Namespace"])),
+        (other, _) => out.push(FieldError::not_supported(
+            at.child("scope"),
+            other,
+            &["Cluster", "Namespace"],
+        )),
     }
 }
 
@@ -251,7 +362,11 @@ pub(super) fn prefixed_path(at: &Path, text: &str, out: &mut Vec<FieldError>) {
                 out.push(FieldError::invalid(at, path, why));
             }
         }
-        _ => out.push(FieldError::invalid(at, text, "must be a domain-prefixed path (such as \"acme.io/foo\")")),
+        _ => out.push(FieldError::invalid(
+            at,
+            text,
+            "must be a domain-prefixed path (such as \"acme.io/foo\")",
+        )),
     }
 }
 
@@ -262,7 +377,11 @@ mod tests {
 
     #[test]
     fn hosts_paths_and_backends_are_checked() {
-        refused(&INGRESS, json!({"spec": {}}), &["spec: Invalid value: null: either `defaultBackend` or `rules` must be specified"]);
+        refused(
+            &INGRESS,
+            json!({"spec": {}}),
+            &["spec: Invalid value: null: either `defaultBackend` or `rules` must be specified"],
+        );
         refused(
             &INGRESS,
             json!({"spec": {"rules": [{"host": "192.0.2.1", "http": {"paths": [{"path": "/a//b", "pathType": "Exact", "backend": {"service": {"name": "web", "port": {}}}}, {"path": "/", "pathType": "Regex", "backend": {}}]}}], "tls": [{"hosts": ["*"]}]}}),
@@ -292,20 +411,36 @@ mod tests {
 
     #[test]
     fn class_by_annotation_is_warned_of() {
-        let (ingress, _) =
-            create(&INGRESS, json!({"metadata": {"annotations": {CLASS_ANNOTATION: "nginx"}}, "spec": {"defaultBackend": {}}}));
+        let (ingress, _) = create(
+            &INGRESS,
+            json!({"metadata": {"annotations": {CLASS_ANNOTATION: "nginx"}}, "spec": {"defaultBackend": {}}}),
+        );
         assert_eq!(
             warnings(&ingress, None),
-            ["annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"]
+            [
+                "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"
+            ]
         );
     }
 
     #[test]
     fn controller_of_a_class_stays() {
-        let (class, wrong) =
-            create(&INGRESS_CLASS, json!({"spec": {"controller": "example.com/a", "parameters": {"kind": "P", "name": "p"}}}));
-        assert_eq!((wrong.len(), class.str_at("spec.parameters.scope")), (0, "Cluster"));
-        let (_, wrong) = update(&INGRESS_CLASS, &class, json!({"spec": {"controller": "example.com/b"}}));
-        assert_eq!(wrong, ["spec.controller: Invalid value: \"example.com/b\": field is immutable"]);
+        let (class, wrong) = create(
+            &INGRESS_CLASS,
+            json!({"spec": {"controller": "example.com/a", "parameters": {"kind": "P", "name": "p"}}}),
+        );
+        assert_eq!(
+            (wrong.len(), class.str_at("spec.parameters.scope")),
+            (0, "Cluster")
+        );
+        let (_, wrong) = update(
+            &INGRESS_CLASS,
+            &class,
+            json!({"spec": {"controller": "example.com/b"}}),
+        );
+        assert_eq!(
+            wrong,
+            ["spec.controller: Invalid value: \"example.com/b\": field is immutable"]
+        );
     }
 }

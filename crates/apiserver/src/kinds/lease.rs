@@ -35,7 +35,10 @@ fn validate(lease: &Object, out: &mut Vec<FieldError>) {
         }
     }
     if !spec.is_empty_at("preferredHolder") && spec.is_empty_at("strategy") {
-        out.push(FieldError::forbidden(at.child("preferredHolder"), "may only be specified if `strategy` is defined"));
+        out.push(FieldError::forbidden(
+            at.child("preferredHolder"),
+            "may only be specified if `strategy` is defined",
+        ));
     }
 }
 
@@ -60,7 +63,9 @@ mod tests {
         refused(
             &LEASE,
             json!({"spec": {"strategy": "Mine"}}),
-            &["spec.strategy.strategy: Unsupported value: \"Mine\": supported values: \"OldestEmulationVersion\""],
+            &[
+                "spec.strategy.strategy: Unsupported value: \"Mine\": supported values: \"OldestEmulationVersion\"",
+            ],
         );
     }
 }

@@ -15,19 +15,36 @@ use crate::{
     object::Object,
 };
 
-pub(crate) const LIMIT_RANGE: Strategy = Strategy { default, validate, create_on_update: true, ..Strategy::PLAIN };
+pub(crate) const LIMIT_RANGE: Strategy = Strategy {
+    default,
+    validate,
+    create_on_update: true,
+    ..Strategy::PLAIN
+};
 
 /// For containers: the default limit comes from the maximum, the default request from the limit, then from the minimum.
 fn default(range: &mut Object) {
-    for item in range.section("spec").maps_mut("limits").filter(|item| item.text("type") == "Container") {
-        for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
-            let Some(source) = item.get(from).and_then(Value::as_object).cloned() else { continue };
+    for item in range
+        .section("spec")
+        .maps_mut("limits")
+        .filter(|item| item.text("type") == "Container")
+    {
+        for (from, to) in [
+            ("max", "default"),
+            ("default", "defaultRequest"),
+            ("min", "defaultRequest"),
+        ] {
+            let Some(source) = item.get(from).and_then(Value::as_object).cloned() else {
+                continue;
+            };
             if source.is_empty() {
                 continue;
             }
             item.default_to(to, Map::new());
             let target = item.map_mut(to).expect("made a map above");
-            source.into_iter().for_each(|(resource, amount)| target.default_to(&resource, amount));
+            source
+                .into_iter()
+                .for_each(|(resource, amount)| target.default_to(&resource, amount));
         }
     }
 }
@@ -48,8 +65,15 @@ fn validate(range: &Object, out: &mut Vec<FieldError>) {
 
 fn type_name(at: &Path, kind: &str, out: &mut Vec<FieldError>) {
     let wrong = names::qualified_name(kind);
-    if wrong.is_empty() && !kind.contains('/') && !["Pod", "Container", "PersistentVolumeClaim"].contains(&kind) {
-        out.push(FieldError::invalid(at, kind, "must be a standard limit type or fully qualified"));
+    if wrong.is_empty()
+        && !kind.contains('/')
+        && !["Pod", "Container", "PersistentVolumeClaim"].contains(&kind)
+    {
+        out.push(FieldError::invalid(
+            at,
+            kind,
+            "must be a standard limit type or fully qualified",
+        ));
     }
     checks::named(at, kind, wrong, out);
 }
@@ -69,13 +93,20 @@ fn check_item(at: &Path, item: &Value, out: &mut Vec<FieldError>) {
     for section in ["default", "defaultRequest"] {
         match kind {
             "Pod" if !item.is_empty_at(section) => {
-                out.push(FieldError::forbidden(at.child(section), "may not be specified when `type` is 'Pod'"));
+                out.push(FieldError::forbidden(
+                    at.child(section),
+                    "may not be specified when `type` is 'Pod'",
+                ));
             }
             "Pod" => {}
             _ => named(section, out),
         }
     }
-    if kind == "PersistentVolumeClaim" && ["min", "max"].iter().all(|s| item.part(s).get("storage").is_none()) {
+    if kind == "PersistentVolumeClaim"
+        && ["min", "max"]
+            .iter()
+            .all(|s| item.part(s).get("storage").is_none())
+    {
         let why = "either minimum or maximum storage value is required, but neither was provided";
         out.push(FieldError::required(at.child("limits"), why));
     }
@@ -90,11 +121,23 @@ fn resource_name(at: &Path, kind: &str, resource: &str, out: &mut Vec<FieldError
     if !["Pod", "Container"].contains(&kind) {
         return;
     }
-    let standard = ["cpu", "memory", "ephemeral-storage"].contains(&resource) || resource.starts_with("hugepages-");
+    let standard = ["cpu", "memory", "ephemeral-storage"].contains(&resource)
+        || resource.starts_with("hugepages-");
     if !resource.contains('/') && !standard {
-        out.push(FieldError::invalid(at, resource, "must be a standard resource for containers"));
-    } else if resource.contains('/') && !resource.contains("kubernetes.io/") && !checks::is_extended_resource(resource) {
-        out.push(FieldError::invalid(at, resource, "doesn't follow extended resource name standard"));
+        out.push(FieldError::invalid(
+            at,
+            resource,
+            "must be a standard resource for containers",
+        ));
+    } else if resource.contains('/')
+        && !resource.contains("kubernetes.io/")
+        && !checks::is_extended_resource(resource)
+    {
+        out.push(FieldError::invalid(
+            at,
+            resource,
+            "doesn't follow extended resource name standard",
+        ));
     }
 }
 
@@ -102,46 +145,101 @@ fn contradictions(at: &Path, item: &Value, resource: &str, out: &mut Vec<FieldEr
     let of = |section: &str| item.part(section).get(resource).and_then(Quantity::of);
     let pod = item.text("type") == "Pod";
     let (min, max, ratio) = (of("min"), of("max"), of("maxLimitRequestRatio"));
-    let (limit, request) = if pod { (None, None) } else { (of("default"), of("defaultRequest")) };
+    let (limit, request) = if pod {
+        (None, None)
+    } else {
+        (of("default"), of("defaultRequest"))
+    };
     // Section blamed, the amount shown, then what is too great with its name, and what it exceeds with its name.
     let rules = [
         ("min", &min, (&min, "min value"), (&max, "max value")),
-        ("defaultRequest", &request, (&min, "min value"), (&request, "default request value")),
-        ("defaultRequest", &request, (&request, "default request value"), (&max, "max value")),
-        ("defaultRequest", &request, (&request, "default request value"), (&limit, "default limit value")),
-        ("default", &min, (&min, "min value"), (&limit, "default value")),
-        ("default", &max, (&limit, "default value"), (&max, "max value")),
+        (
+            "defaultRequest",
+            &request,
+            (&min, "min value"),
+            (&request, "default request value"),
+        ),
+        (
+            "defaultRequest",
+            &request,
+            (&request, "default request value"),
+            (&max, "max value"),
+        ),
+        (
+            "defaultRequest",
+            &request,
+            (&request, "default request value"),
+            (&limit, "default limit value"),
+        ),
+        (
+            "default",
+            &min,
+            (&min, "min value"),
+            (&limit, "default value"),
+        ),
+        (
+            "default",
+            &max,
+            (&limit, "default value"),
+            (&max, "max value"),
+        ),
     ];
     for (section, shown, (greater, greater_name), (lesser, lesser_name)) in rules {
         if let (Some(shown), Some(g), Some(l)) = (shown, greater, lesser)
             && g > l
         {
             let all = at.child(section);
-            out.push(FieldError::invalid(all.key(resource), shown, &format!("{greater_name} {g} is greater than {lesser_name} {l}")));
+            out.push(FieldError::invalid(
+                all.key(resource),
+                shown,
+                &format!("{greater_name} {g} is greater than {lesser_name} {l}"),
+            ));
         }
     }
     if let Some(ratio) = &ratio {
         check_ratio(at, resource, ratio, min.as_ref(), max.as_ref(), out);
     }
-    let overcommits = (!resource.contains('/') || resource.contains("kubernetes.io/")) && !resource.starts_with("hugepages-");
+    let overcommits = (!resource.contains('/') || resource.contains("kubernetes.io/"))
+        && !resource.starts_with("hugepages-");
     if let (false, Some(limit), Some(request)) = (overcommits, &limit, &request)
         && limit != request
     {
-        let why = format!("default value {limit} must equal to defaultRequest value {request} in {resource}");
-        out.push(FieldError::invalid(at.child("defaultRequest").key(resource), request, &why));
+        let why = format!(
+            "default value {limit} must equal to defaultRequest value {request} in {resource}"
+        );
+        out.push(FieldError::invalid(
+            at.child("defaultRequest").key(resource),
+            request,
+            &why,
+        ));
     }
 }
 
-fn check_ratio(at: &Path, resource: &str, ratio: &Quantity, min: Option<&Quantity>, max: Option<&Quantity>, out: &mut Vec<FieldError>) {
+fn check_ratio(
+    at: &Path,
+    resource: &str,
+    ratio: &Quantity,
+    min: Option<&Quantity>,
+    max: Option<&Quantity>,
+    out: &mut Vec<FieldError>,
+) {
     let all = at.child("maxLimitRequestRatio");
     let at = all.key(resource);
     if ratio.milli_value() < 1000 {
-        out.push(FieldError::invalid(at, ratio, &format!("ratio {ratio} is less than 1")));
+        out.push(FieldError::invalid(
+            at,
+            ratio,
+            &format!("ratio {ratio} is less than 1"),
+        ));
     }
     if let (Some(min), Some(max)) = (min, max) {
         let bound = max.milli_value() as f64 / min.milli_value() as f64;
         if ratio.milli_value() as f64 / 1000.0 > bound {
-            out.push(FieldError::invalid(at, ratio, &format!("ratio {ratio} is greater than max/min = {bound:.6}")));
+            out.push(FieldError::invalid(
+                at,
+                ratio,
+                &format!("ratio {ratio} is greater than max/min = {bound:.6}"),
+            ));
         }
     }
 }
@@ -156,11 +254,23 @@ mod tests {
     #[test]
     fn container_bounds_fill_each_other() {
         let item = json!({"type": "Container", "max": {"cpu": "2", "memory": "1Gi"}, "min": {"memory": "16Mi"}, "default": {"cpu": "500m"}, "defaultRequest": {"memory": "64Mi"}});
-        let (range, wrong) = create(&LIMIT_RANGE, json!({"spec": {"limits": [item, {"type": "Pod", "max": {"memory": "4Gi"}}]}}));
+        let (range, wrong) = create(
+            &LIMIT_RANGE,
+            json!({"spec": {"limits": [item, {"type": "Pod", "max": {"memory": "4Gi"}}]}}),
+        );
         assert_eq!(wrong, [""; 0]);
-        assert_eq!(range.body["spec"]["limits"][0]["default"], json!({"cpu": "500m", "memory": "1Gi"}));
-        assert_eq!(range.body["spec"]["limits"][0]["defaultRequest"], json!({"cpu": "500m", "memory": "64Mi"}));
-        assert_eq!(range.body["spec"]["limits"][1], json!({"type": "Pod", "max": {"memory": "4Gi"}}));
+        assert_eq!(
+            range.body["spec"]["limits"][0]["default"],
+            json!({"cpu": "500m", "memory": "1Gi"})
+        );
+        assert_eq!(
+            range.body["spec"]["limits"][0]["defaultRequest"],
+            json!({"cpu": "500m", "memory": "64Mi"})
+        );
+        assert_eq!(
+            range.body["spec"]["limits"][1],
+            json!({"type": "Pod", "max": {"memory": "4Gi"}})
+        );
     }
 
     #[test]

@@ -45,7 +45,9 @@ pub(crate) trait Look {
 
     /// The strings in the list in the field; none when absent.
     fn texts<'a>(&'a self, name: &str) -> impl ExactSizeIterator<Item = &'a str> {
-        self.list(name).iter().map(|item| item.as_str().unwrap_or_default())
+        self.list(name)
+            .iter()
+            .map(|item| item.as_str().unwrap_or_default())
     }
 
     /// The entries of the field, sorted by key; none when absent.
@@ -139,7 +141,11 @@ impl Fill for Map<String, Value> {
     }
 
     fn maps_mut(&mut self, name: &str) -> impl Iterator<Item = &mut Map<String, Value>> {
-        self.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
+        self.get_mut(name)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_object_mut)
     }
 }
 
@@ -149,9 +155,12 @@ pub(crate) fn same(a: &Value, b: &Value) -> bool {
         _ if is_nothing(a) => is_nothing(b),
         (Value::Object(a), Value::Object(b)) => {
             let held = |k: &String| b.get(k).unwrap_or(&Value::Null);
-            a.iter().all(|(k, v)| same(v, held(k))) && b.iter().all(|(k, v)| a.contains_key(k) || is_nothing(v))
+            a.iter().all(|(k, v)| same(v, held(k)))
+                && b.iter().all(|(k, v)| a.contains_key(k) || is_nothing(v))
         }
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+        }
         (a, b) => a == b,
     }
 }
@@ -181,18 +190,28 @@ mod tests {
             (json!(null), json!([]), true),
         ];
         for (a, b, expected) in cases {
-            assert_eq!((same(&a, &b), same(&b, &a)), (expected, expected), "{a} {b}");
+            assert_eq!(
+                (same(&a, &b), same(&b, &a)),
+                (expected, expected),
+                "{a} {b}"
+            );
         }
     }
 
     #[test]
     fn defaults_never_replace_what_was_given() {
-        let mut map = json!({"a": 0, "b": "", "c": false, "d": 5}).as_object().cloned().expect("an object");
+        let mut map = json!({"a": 0, "b": "", "c": false, "d": 5})
+            .as_object()
+            .cloned()
+            .expect("an object");
         for name in ["a", "c", "d", "e"] {
             map.default_to(name, 9);
         }
         map.default_text("b", "x");
-        assert_eq!(Value::Object(map.clone()), json!({"a": 0, "b": "x", "c": false, "d": 5, "e": 9}));
+        assert_eq!(
+            Value::Object(map.clone()),
+            json!({"a": 0, "b": "x", "c": false, "d": 5, "e": 9})
+        );
         map.default_number("a", 7);
         map.map_at("f").default_to("g", 1);
         assert_eq!((map.number("a"), map.part("f").number("g")), (7, 1));

@@ -26,13 +26,20 @@ pub(crate) const NAMESPACE: Strategy = Strategy {
     name: names::dns_label,
     generation: Generation::None,
     delete_answer: DeleteAnswer::Object,
-    deletion: Deletion { begin: |namespace, _| terminate(namespace), held: |namespace| !is_released(namespace), time_only: true },
+    deletion: Deletion {
+        begin: |namespace, _| terminate(namespace),
+        held: |namespace| !is_released(namespace),
+        time_only: true,
+    },
     ..Strategy::WITH_STATUS
 };
 
 fn default(namespace: &mut Object) {
     if !namespace.meta.name.is_empty() {
-        namespace.meta.labels.insert(NAME_LABEL.into(), namespace.meta.name.clone());
+        namespace
+            .meta
+            .labels
+            .insert(NAME_LABEL.into(), namespace.meta.name.clone());
     }
     namespace.section("spec");
     namespace.section("status").default_text("phase", "Active");
@@ -41,7 +48,9 @@ fn default(namespace: &mut Object) {
 fn prepare_create(namespace: &mut Object) {
     // A name made from generateName is only known now.
     default(namespace);
-    namespace.body.insert("status".into(), json!({"phase": "Active"}));
+    namespace
+        .body
+        .insert("status".into(), json!({"phase": "Active"}));
     let spec = namespace.section("spec");
     let mut finalizers = spec.list("finalizers").to_vec();
     if !finalizers.iter().any(|f| f == KUBERNETES) {
@@ -66,21 +75,35 @@ fn set_finalizers(namespace: &mut Object, finalizers: Vec<Value>) {
 
 fn validate(namespace: &Object, out: &mut Vec<FieldError>) {
     for finalizer in namespace.body.part("spec").list("finalizers") {
-        finalizer_name(&Path::field("spec.finalizers"), finalizer.as_str().unwrap_or_default(), out);
+        finalizer_name(
+            &Path::field("spec.finalizers"),
+            finalizer.as_str().unwrap_or_default(),
+            out,
+        );
     }
 }
 
 fn finalizer_name(at: &Path, name: &str, out: &mut Vec<FieldError>) {
     checks::named(at, name, names::qualified_name(name), out);
     if !name.contains('/') && ![KUBERNETES, "orphan", "foregroundDeletion"].contains(&name) {
-        out.push(FieldError::invalid(at, name, "name is neither a standard finalizer name nor is it fully qualified"));
+        out.push(FieldError::invalid(
+            at,
+            name,
+            "name is neither a standard finalizer name nor is it fully qualified",
+        ));
     }
 }
 
 fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
     let (phase, why) = match new.meta.deletion_timestamp {
-        None => ("Active", "may only be 'Active' if `deletionTimestamp` is empty"),
-        Some(_) => ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty"),
+        None => (
+            "Active",
+            "may only be 'Active' if `deletionTimestamp` is empty",
+        ),
+        Some(_) => (
+            "Terminating",
+            "may only be 'Terminating' if `deletionTimestamp` is not empty",
+        ),
     };
     let given = new.str_at("status.phase");
     if given != phase {
@@ -89,7 +112,9 @@ fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
 }
 
 fn terminate(namespace: &mut Object) {
-    namespace.section("status").insert("phase".into(), "Terminating".into());
+    namespace
+        .section("status")
+        .insert("phase".into(), "Terminating".into());
 }
 
 /// Writes to `finalize`: the only ones that change the finalizers of the spec.
@@ -126,15 +151,25 @@ mod tests {
             &NAMESPACE,
             json!({"metadata": {"name": "a"}, "spec": {"finalizers": ["example.com/hold"]}, "status": {"phase": "Gone"}}),
         );
-        assert_eq!((namespace.meta.labels[NAME_LABEL].as_str(), wrong.len()), ("a", 0));
-        assert_eq!(namespace.body["spec"], json!({"finalizers": ["example.com/hold", "kubernetes"]}));
+        assert_eq!(
+            (namespace.meta.labels[NAME_LABEL].as_str(), wrong.len()),
+            ("a", 0)
+        );
+        assert_eq!(
+            namespace.body["spec"],
+            json!({"finalizers": ["example.com/hold", "kubernetes"]})
+        );
         assert_eq!(namespace.body["status"], json!({"phase": "Active"}));
     }
 
     #[test]
     fn finalizers_change_only_through_finalize() {
         let (stored, _) = create(&NAMESPACE, json!({"metadata": {"name": "a"}}));
-        let (updated, _) = update(&NAMESPACE, &stored, json!({"metadata": {"name": "a"}, "spec": {"finalizers": []}}));
+        let (updated, _) = update(
+            &NAMESPACE,
+            &stored,
+            json!({"metadata": {"name": "a"}, "spec": {"finalizers": []}}),
+        );
         assert_eq!(updated.body, stored.body);
         let mut out = Vec::new();
         let mut gone = object(json!({"spec": {}}));
@@ -149,12 +184,23 @@ mod tests {
     #[test]
     fn phase_follows_the_deletion_timestamp() {
         let (stored, _) = create(&NAMESPACE, json!({"metadata": {"name": "a"}}));
-        let (_, wrong) = update_status(&NAMESPACE, &stored, json!({"metadata": {"name": "a"}, "status": {"phase": "Terminating"}}));
-        assert_eq!(wrong, ["status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"]);
+        let (_, wrong) = update_status(
+            &NAMESPACE,
+            &stored,
+            json!({"metadata": {"name": "a"}, "status": {"phase": "Terminating"}}),
+        );
+        assert_eq!(
+            wrong,
+            [
+                "status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"
+            ]
+        );
         refused(
             &NAMESPACE,
             json!({"metadata": {"name": "a"}, "spec": {"finalizers": ["hold"]}}),
-            &["spec.finalizers: Invalid value: \"hold\": name is neither a standard finalizer name nor is it fully qualified"],
+            &[
+                "spec.finalizers: Invalid value: \"hold\": name is neither a standard finalizer name nor is it fully qualified",
+            ],
         );
     }
 }

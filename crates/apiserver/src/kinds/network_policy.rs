@@ -11,18 +11,28 @@ use crate::{
     object::Object,
 };
 
-pub(crate) const NETWORK_POLICY: Strategy = Strategy { default, validate, generation: Generation::Spec, ..Strategy::PLAIN };
+pub(crate) const NETWORK_POLICY: Strategy = Strategy {
+    default,
+    validate,
+    generation: Generation::Spec,
+    ..Strategy::PLAIN
+};
 
 fn default(policy: &mut Object) {
     let spec = policy.section("spec");
     spec.default_to("podSelector", json!({}));
     if spec.is_empty_at("policyTypes") {
-        let types = if spec.is_empty_at("egress") { json!(["Ingress"]) } else { json!(["Ingress", "Egress"]) };
+        let types = if spec.is_empty_at("egress") {
+            json!(["Ingress"])
+        } else {
+            json!(["Ingress", "Egress"])
+        };
         spec.insert("policyTypes".into(), types);
     }
     for direction in ["ingress", "egress"] {
         for rule in spec.maps_mut(direction) {
-            rule.maps_mut("ports").for_each(|port| port.default_to("protocol", "TCP"));
+            rule.maps_mut("ports")
+                .for_each(|port| port.default_to("protocol", "TCP"));
         }
     }
 }
@@ -46,28 +56,50 @@ fn validate(policy: &Object, out: &mut Vec<FieldError>) {
     }
     let types = at.child("policyTypes");
     if spec.list("policyTypes").len() > 2 {
-        out.push(FieldError::invalid(types, spec.part("policyTypes"), "may not specify more than two policyTypes"));
+        out.push(FieldError::invalid(
+            types,
+            spec.part("policyTypes"),
+            "may not specify more than two policyTypes",
+        ));
         return;
     }
-    for (i, kind) in spec.list("policyTypes").iter().filter_map(Value::as_str).enumerate() {
+    for (i, kind) in spec
+        .list("policyTypes")
+        .iter()
+        .filter_map(Value::as_str)
+        .enumerate()
+    {
         checks::one_of(&types.index(i), kind, &["Ingress", "Egress"], out);
     }
 }
 
 fn check_port(at: &Path, port: &Value, out: &mut Vec<FieldError>) {
     if let Some(protocol) = port.part("protocol").as_str() {
-        checks::one_of(&at.child("protocol"), protocol, &["TCP", "UDP", "SCTP"], out);
+        checks::one_of(
+            &at.child("protocol"),
+            protocol,
+            &["TCP", "UDP", "SCTP"],
+            out,
+        );
     }
     let (end_at, end) = (at.child("endPort"), port.int("endPort"));
     match port.part("port") {
         Value::Null => {
             if let Some(end) = end {
-                out.push(FieldError::invalid(end_at, end, "may not be specified when `port` is not specified"));
+                out.push(FieldError::invalid(
+                    end_at,
+                    end,
+                    "may not be specified when `port` is not specified",
+                ));
             }
         }
         Value::String(name) => {
             if let Some(end) = end {
-                out.push(FieldError::invalid(end_at, end, "may not be specified when `port` is non-numeric"));
+                out.push(FieldError::invalid(
+                    end_at,
+                    end,
+                    "may not be specified when `port` is non-numeric",
+                ));
             }
             checks::named(&at.child("port"), name, checks::port_name(name), out);
         }
@@ -77,7 +109,11 @@ fn check_port(at: &Path, port: &Value, out: &mut Vec<FieldError>) {
             if let Some(end) = end {
                 if end < number {
                     // Kubernetes shows the first port here.
-                    out.push(FieldError::invalid(end_at, number, "must be greater than or equal to `port`"));
+                    out.push(FieldError::invalid(
+                        end_at,
+                        number,
+                        "must be greater than or equal to `port`",
+                    ));
                 }
                 checks::port_number(&end_at, end, out);
             }
@@ -96,7 +132,10 @@ fn check_peer(at: &Path, peer: &Value, out: &mut Vec<FieldError>) {
     if let Some(block) = peer.get_set("ipBlock") {
         check_block(&at.child("ipBlock"), block, out);
         if peers > 0 {
-            out.push(FieldError::forbidden(at, "may not specify both ipBlock and another peer"));
+            out.push(FieldError::forbidden(
+                at,
+                "may not specify both ipBlock and another peer",
+            ));
         }
         peers += 1;
     }
@@ -112,14 +151,28 @@ fn check_block(at: &Path, block: &Value, out: &mut Vec<FieldError>) {
         return;
     }
     checks::cidr(&at.child("cidr"), cidr, out);
-    let Some((network, length)) = checks::parse_cidr(cidr) else { return };
+    let Some((network, length)) = checks::parse_cidr(cidr) else {
+        return;
+    };
     let all = at.child("except");
-    for (i, except) in block.list("except").iter().filter_map(Value::as_str).enumerate() {
+    for (i, except) in block
+        .list("except")
+        .iter()
+        .filter_map(Value::as_str)
+        .enumerate()
+    {
         checks::cidr(&all.index(i), except, out);
-        let Some((part, part_length)) = checks::parse_cidr(except) else { continue };
-        let inside = part.is_ipv4() == network.is_ipv4() && checks::masked(part, length) == checks::masked(network, length);
+        let Some((part, part_length)) = checks::parse_cidr(except) else {
+            continue;
+        };
+        let inside = part.is_ipv4() == network.is_ipv4()
+            && checks::masked(part, length) == checks::masked(network, length);
         if !inside || length >= part_length {
-            out.push(FieldError::invalid(all.index(i), except, "must be a strict subset of `cidr`"));
+            out.push(FieldError::invalid(
+                all.index(i),
+                except,
+                "must be a strict subset of `cidr`",
+            ));
         }
     }
 }
@@ -131,7 +184,10 @@ mod tests {
 
     #[test]
     fn types_and_protocols_are_filled_in() {
-        let (policy, _) = create(&NETWORK_POLICY, json!({"spec": {"egress": [{"ports": [{"port": 80}]}]}}));
+        let (policy, _) = create(
+            &NETWORK_POLICY,
+            json!({"spec": {"egress": [{"ports": [{"port": 80}]}]}}),
+        );
         assert_eq!(
             policy.body["spec"],
             json!({"podSelector": {}, "egress": [{"ports": [{"port": 80, "protocol": "TCP"}]}], "policyTypes": ["Ingress", "Egress"]})

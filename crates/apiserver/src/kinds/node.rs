@@ -83,7 +83,9 @@ fn drop_config_source(new: &mut Object, old: &Object) {
 pub(crate) fn taint_not_ready(node: &mut Object) {
     let spec = node.section("spec");
     let mut taints = spec.list("taints").to_vec();
-    let not_ready = |t: &Value| t.text("key") == "node.kubernetes.io/not-ready" && t.text("effect") == "NoSchedule";
+    let not_ready = |t: &Value| {
+        t.text("key") == "node.kubernetes.io/not-ready" && t.text("effect") == "NoSchedule"
+    };
     if !taints.iter().any(not_ready) {
         taints.push(json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}));
         spec.insert("taints".into(), taints.into());
@@ -106,14 +108,27 @@ fn taints(taints: &[Value], out: &mut Vec<FieldError>) {
         checks::named(&at.child("key"), key, names::qualified_name(key), out);
         let wrong = names::label_value(value);
         if !wrong.is_empty() {
-            out.push(FieldError::invalid(at.child("value"), value, &wrong.join(";")));
+            out.push(FieldError::invalid(
+                at.child("value"),
+                value,
+                &wrong.join(";"),
+            ));
         }
         match effect {
             "" => out.push(FieldError::required(at.child("effect"), "")),
-            _ => checks::one_of(&at.child("effect"), effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], out),
+            _ => checks::one_of(
+                &at.child("effect"),
+                effect,
+                &["NoSchedule", "PreferNoSchedule", "NoExecute"],
+                out,
+            ),
         }
         if !seen.insert((effect, key)) {
-            out.push(duplicate_because(&at, Internal::one("core.Taint", taint), "taints must be unique by key and effect pair"));
+            out.push(duplicate_because(
+                &at,
+                Internal::one("core.Taint", taint),
+                "taints must be unique by key and effect pair",
+            ));
         }
     }
 }
@@ -137,31 +152,52 @@ fn features(features: &[Value], out: &mut Vec<FieldError>) {
             );
             out.push(FieldError::invalid(all.index(i), *name, &why));
         }
-        let Some(next) = names.get(i + 1) else { continue };
+        let Some(next) = names.get(i + 1) else {
+            continue;
+        };
         if name == next {
             out.push(FieldError::duplicate(all.index(i + 1), *next));
         } else if name > next {
-            out.push(FieldError::invalid(all.index(i + 1), *next, "list must be sorted alphabetically"));
+            out.push(FieldError::invalid(
+                all.index(i + 1),
+                *next,
+                "list must be sorted alphabetically",
+            ));
         }
     }
 }
 
 fn is_feature(name: &str) -> bool {
     let word = |s: &str| !s.is_empty() && s.chars().all(|c| c.is_ascii_alphanumeric());
-    name.len() <= 253 && name.starts_with(|c: char| c.is_ascii_uppercase()) && name.split('/').all(word)
+    name.len() <= 253
+        && name.starts_with(|c: char| c.is_ascii_uppercase())
+        && name.split('/').all(word)
 }
 
 fn pod_ranges(ranges: &Value, out: &mut Vec<FieldError>) {
     let all = Path::field("spec.podCIDRs");
-    let texts: Vec<&str> = ranges.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let texts: Vec<&str> = ranges
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     for (i, text) in texts.iter().enumerate() {
         checks::cidr(&all.index(i), text, out);
     }
     if texts.len() > 1 {
-        let v4: Vec<bool> = texts.iter().filter_map(|t| checks::parse_cidr(t)).map(|(ip, _)| ip.is_ipv4()).collect();
+        let v4: Vec<bool> = texts
+            .iter()
+            .filter_map(|t| checks::parse_cidr(t))
+            .map(|(ip, _)| ip.is_ipv4())
+            .collect();
         let one_of_each = texts.len() == 2 && v4.contains(&true) && v4.contains(&false);
         if !one_of_each {
-            out.push(FieldError::invalid(all, ranges, "may specify no more than one CIDR for each IP family"));
+            out.push(FieldError::invalid(
+                all,
+                ranges,
+                "may specify no more than one CIDR for each IP family",
+            ));
         }
     }
 }
@@ -171,21 +207,39 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let all = Path::field("status.addresses");
     for (i, address) in new.body.part("status").list("addresses").iter().enumerate() {
         if !seen.insert((address.text("type"), address.text("address"))) {
-            out.push(FieldError::duplicate(all.index(i), Internal::one("core.NodeAddress", address)));
+            out.push(FieldError::duplicate(
+                all.index(i),
+                Internal::one("core.NodeAddress", address),
+            ));
         }
     }
     let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
     if !before.is_empty_at("podCIDRs") && spec.part("podCIDRs") != before.part("podCIDRs") {
         let why = "node updates may not change podCIDR except from \"\" to valid";
-        let changed = spec.list("podCIDRs").iter().zip(before.list("podCIDRs")).filter(|(a, b)| a != b).count();
-        let times = if spec.list("podCIDRs").len() == before.list("podCIDRs").len() { changed } else { 1 };
+        let changed = spec
+            .list("podCIDRs")
+            .iter()
+            .zip(before.list("podCIDRs"))
+            .filter(|(a, b)| a != b)
+            .count();
+        let times = if spec.list("podCIDRs").len() == before.list("podCIDRs").len() {
+            changed
+        } else {
+            1
+        };
         out.extend((0..times).map(|_| FieldError::forbidden("spec.podCIDRs", why)));
     }
     if !before.is_empty_at("providerID") && spec.text("providerID") != before.text("providerID") {
-        out.push(FieldError::forbidden("spec.providerID", "node updates may not change providerID except from \"\" to valid"));
+        out.push(FieldError::forbidden(
+            "spec.providerID",
+            "node updates may not change providerID except from \"\" to valid",
+        ));
     }
     if spec.text("externalID") != before.text("externalID") {
-        out.push(FieldError::forbidden("spec.externalID", "may not be updated"));
+        out.push(FieldError::forbidden(
+            "spec.externalID",
+            "may not be updated",
+        ));
     }
 }
 
@@ -208,15 +262,23 @@ mod tests {
 
     #[test]
     fn node_keeps_its_status_on_create() {
-        let (mut node, wrong) =
-            create(&NODE, json!({"metadata": {"name": "n"}, "spec": {"podCIDR": "192.0.2.0/24"}, "status": {"capacity": {"pods": "110"}}}));
+        let (mut node, wrong) = create(
+            &NODE,
+            json!({"metadata": {"name": "n"}, "spec": {"podCIDR": "192.0.2.0/24"}, "status": {"capacity": {"pods": "110"}}}),
+        );
         taint_not_ready(&mut node);
         taint_not_ready(&mut node);
         assert!(wrong.is_empty());
         assert_eq!(node.at("spec.podCIDRs"), Some(&json!(["192.0.2.0/24"])));
-        assert_eq!(node.at("spec.taints"), Some(&json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}])));
+        assert_eq!(
+            node.at("spec.taints"),
+            Some(&json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]))
+        );
         assert_eq!(node.at("status.allocatable.pods"), Some(&json!("110")));
-        assert_eq!(node.at("status.daemonEndpoints.kubeletEndpoint.Port"), Some(&json!(0)));
+        assert_eq!(
+            node.at("status.daemonEndpoints.kubeletEndpoint.Port"),
+            Some(&json!(0))
+        );
     }
 
     #[test]
@@ -238,7 +300,10 @@ mod tests {
 
     #[test]
     fn range_and_provider_are_set_once() {
-        let (node, _) = create(&NODE, json!({"metadata": {"name": "n"}, "spec": {"podCIDR": "192.0.2.0/24", "providerID": "a"}}));
+        let (node, _) = create(
+            &NODE,
+            json!({"metadata": {"name": "n"}, "spec": {"podCIDR": "192.0.2.0/24", "providerID": "a"}}),
+        );
         let (_, wrong) = update(
             &NODE,
             &node,

@@ -17,7 +17,9 @@ use crate::{
 pub(crate) const PERSISTENT_VOLUME: Strategy = Strategy {
     default,
     prepare_create: |volume| {
-        volume.body.insert("status".into(), json!({"phase": "Pending"}));
+        volume
+            .body
+            .insert("status".into(), json!({"phase": "Pending"}));
     },
     stamp,
     validate: |volume, out| validate_spec(&Path::field("spec"), volume.body.part("spec"), out),
@@ -28,7 +30,12 @@ pub(crate) const PERSISTENT_VOLUME: Strategy = Strategy {
     ..Strategy::WITH_STATUS
 };
 
-pub(super) const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+pub(super) const ACCESS_MODES: &[&str] = &[
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOnce",
+    "ReadWriteOncePod",
+];
 pub(super) const VOLUME_MODES: &[&str] = &["Block", "Filesystem"];
 
 /// Every source a volume can have, in the order of their checks, with the fields it cannot do without.
@@ -63,17 +70,37 @@ fn default(volume: &mut Object) {
     spec.default_to("volumeMode", "Filesystem");
     let mut fill = |source: &str, fields: &[(&str, Value)]| {
         if let Some(map) = spec.map_mut(source) {
-            fields.iter().for_each(|(name, value)| map.default_to(name, value.clone()));
+            fields
+                .iter()
+                .for_each(|(name, value)| map.default_to(name, value.clone()));
         }
     };
     fill("hostPath", &[("type", json!(""))]);
     fill("iscsi", &[("iscsiInterface", json!("default"))]);
-    fill("rbd", &[("pool", json!("rbd")), ("user", json!("admin")), ("keyring", json!("/etc/ceph/keyring"))]);
+    fill(
+        "rbd",
+        &[
+            ("pool", json!("rbd")),
+            ("user", json!("admin")),
+            ("keyring", json!("/etc/ceph/keyring")),
+        ],
+    );
     fill(
         "azureDisk",
-        &[("cachingMode", json!("ReadWrite")), ("fsType", json!("ext4")), ("readOnly", json!(false)), ("kind", json!("Shared"))],
+        &[
+            ("cachingMode", json!("ReadWrite")),
+            ("fsType", json!("ext4")),
+            ("readOnly", json!(false)),
+            ("kind", json!("Shared")),
+        ],
     );
-    fill("scaleIO", &[("storageMode", json!("ThinProvisioned")), ("fsType", json!("xfs"))]);
+    fill(
+        "scaleIO",
+        &[
+            ("storageMode", json!("ThinProvisioned")),
+            ("fsType", json!("xfs")),
+        ],
+    );
     volume.section("status").default_text("phase", "Pending");
 }
 
@@ -92,11 +119,22 @@ fn stamp(new: &mut Object, old: Option<&Object>, now: Time) {
 }
 
 pub(super) fn access_modes(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
-    let modes: Vec<&str> = spec.list("accessModes").iter().filter_map(Value::as_str).collect();
-    modes.iter().for_each(|mode| checks::one_of(at, mode, ACCESS_MODES, out));
-    let others = modes.iter().any(|mode| *mode != "ReadWriteOncePod" && ACCESS_MODES.contains(mode));
+    let modes: Vec<&str> = spec
+        .list("accessModes")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    modes
+        .iter()
+        .for_each(|mode| checks::one_of(at, mode, ACCESS_MODES, out));
+    let others = modes
+        .iter()
+        .any(|mode| *mode != "ReadWriteOncePod" && ACCESS_MODES.contains(mode));
     if modes.contains(&"ReadWriteOncePod") && others {
-        out.push(FieldError::forbidden(at, "may not use ReadWriteOncePod with other access modes"));
+        out.push(FieldError::forbidden(
+            at,
+            "may not use ReadWriteOncePod with other access modes",
+        ));
     }
 }
 
@@ -107,17 +145,37 @@ fn validate_spec(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
     access_modes(&at.child("accessModes"), spec, out);
     capacity(&at.child("capacity"), spec.part("capacity"), out);
     let policy = spec.text("persistentVolumeReclaimPolicy");
-    checks::one_of(&at.child("persistentVolumeReclaimPolicy"), policy, &["Delete", "Recycle", "Retain"], out);
+    checks::one_of(
+        &at.child("persistentVolumeReclaimPolicy"),
+        policy,
+        &["Delete", "Recycle", "Retain"],
+        out,
+    );
     if let Some(affinity) = spec.get_set("nodeAffinity") {
         node_affinity(&at.child("nodeAffinity"), affinity, out);
     }
     sources(at, spec, out);
-    if policy == "Recycle" && spec.part("hostPath").text("path").trim_end_matches('/').is_empty() && spec.get_set("hostPath").is_some() {
-        out.push(FieldError::forbidden(at.child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'"));
+    if policy == "Recycle"
+        && spec
+            .part("hostPath")
+            .text("path")
+            .trim_end_matches('/')
+            .is_empty()
+        && spec.get_set("hostPath").is_some()
+    {
+        out.push(FieldError::forbidden(
+            at.child("persistentVolumeReclaimPolicy"),
+            "may not be 'recycle' for a hostPath mount of '/'",
+        ));
     }
     let class = spec.text("storageClassName");
     if !class.is_empty() {
-        checks::named(&at.child("storageClassName"), class, names::dns_subdomain(class), out);
+        checks::named(
+            &at.child("storageClassName"),
+            class,
+            names::dns_subdomain(class),
+            out,
+        );
     }
     if let Some(mode) = spec.part("volumeMode").as_str() {
         checks::one_of(&at.child("volumeMode"), mode, VOLUME_MODES, out);
@@ -125,11 +183,17 @@ fn validate_spec(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
     if let Some(class) = spec.part("volumeAttributesClassName").as_str() {
         let at_class = at.child("volumeAttributesClassName");
         match class {
-            "" => out.push(FieldError::required(at_class, "an empty string is disallowed")),
+            "" => out.push(FieldError::required(
+                at_class,
+                "an empty string is disallowed",
+            )),
             class => checks::named(&at_class, class, names::dns_subdomain(class), out),
         }
         if spec.get_set("csi").is_none() {
-            out.push(FieldError::required(at.child("csi"), "has to be specified when using volumeAttributesClassName"));
+            out.push(FieldError::required(
+                at.child("csi"),
+                "has to be specified when using volumeAttributesClassName",
+            ));
         }
     }
 }
@@ -144,25 +208,41 @@ fn capacity(at: &Path, capacity: &Value, out: &mut Vec<FieldError>) {
         out.push(FieldError::not_supported(at, capacity, &["storage"]));
     }
     for (resource, amount) in amounts {
-        let Some(amount) = Quantity::of(amount) else { continue };
+        let Some(amount) = Quantity::of(amount) else {
+            continue;
+        };
         let at = at.key(resource);
         if amount.value() < 0 {
-            out.push(FieldError::invalid(at, amount.value(), "must be a valid resource quantity"));
+            out.push(FieldError::invalid(
+                at,
+                amount.value(),
+                "must be a valid resource quantity",
+            ));
         }
         if amount.sign() <= 0 {
-            out.push(FieldError::invalid(at, &amount, "must be greater than zero"));
+            out.push(FieldError::invalid(
+                at,
+                &amount,
+                "must be greater than zero",
+            ));
         }
     }
 }
 
 fn node_affinity(at: &Path, affinity: &Value, out: &mut Vec<FieldError>) {
     let Some(required) = affinity.get_set("required") else {
-        out.push(FieldError::required(at.child("required"), "must specify required node constraints"));
+        out.push(FieldError::required(
+            at.child("required"),
+            "must specify required node constraints",
+        ));
         return;
     };
     let at = at.child("required");
     if required.is_empty_at("nodeSelectorTerms") {
-        out.push(FieldError::required(at.child("nodeSelectorTerms"), "must have at least one node selector term"));
+        out.push(FieldError::required(
+            at.child("nodeSelectorTerms"),
+            "must have at least one node selector term",
+        ));
     }
     let all = at.child("nodeSelectorTerms");
     for (i, term) in required.list("nodeSelectorTerms").iter().enumerate() {
@@ -178,15 +258,28 @@ fn node_requirement(at: &Path, requirement: &Value, out: &mut Vec<FieldError>) {
     let values = requirement.list("values");
     let at_values = at.child("values");
     match (requirement.text("operator"), values.len()) {
-        ("In" | "NotIn", 0) => out.push(FieldError::required(at_values, "must be specified when `operator` is 'In' or 'NotIn'")),
+        ("In" | "NotIn", 0) => out.push(FieldError::required(
+            at_values,
+            "must be specified when `operator` is 'In' or 'NotIn'",
+        )),
         ("Exists" | "DoesNotExist", 1..) => {
-            out.push(FieldError::forbidden(at_values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"));
+            out.push(FieldError::forbidden(
+                at_values,
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            ));
         }
         ("Gt" | "Lt", n) if n != 1 => {
-            out.push(FieldError::required(at_values, "must be specified single value when `operator` is 'Lt' or 'Gt'"));
+            out.push(FieldError::required(
+                at_values,
+                "must be specified single value when `operator` is 'Lt' or 'Gt'",
+            ));
         }
         ("In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt", _) => {}
-        (other, _) => out.push(FieldError::invalid(at.child("operator"), other, "not a valid selector operator")),
+        (other, _) => out.push(FieldError::invalid(
+            at.child("operator"),
+            other,
+            "not a valid selector operator",
+        )),
     }
     let key = requirement.text("key");
     checks::named(&at.child("key"), key, names::qualified_name(key), out);
@@ -198,15 +291,23 @@ fn node_requirement(at: &Path, requirement: &Value, out: &mut Vec<FieldError>) {
 fn sources(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
     let mut found = 0;
     for (source, fields) in SOURCES {
-        let Some(value) = spec.get_set(source) else { continue };
+        let Some(value) = spec.get_set(source) else {
+            continue;
+        };
         found += 1;
         if found > 1 && *source != "flexVolume" {
-            out.push(FieldError::forbidden(at.child(source), "may not specify more than 1 volume type"));
+            out.push(FieldError::forbidden(
+                at.child(source),
+                "may not specify more than 1 volume type",
+            ));
             continue;
         }
         check_source(&at.child(source), source, value, fields, out);
         if *source == "local" && spec.get_set("nodeAffinity").is_none() {
-            out.push(FieldError::required(at.child("nodeAffinity"), "Local volume requires node affinity"));
+            out.push(FieldError::required(
+                at.child("nodeAffinity"),
+                "Local volume requires node affinity",
+            ));
         }
     }
     if found == 0 {
@@ -214,17 +315,31 @@ fn sources(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_source(at: &Path, source: &str, value: &Value, fields: &[&str], out: &mut Vec<FieldError>) {
+fn check_source(
+    at: &Path,
+    source: &str,
+    value: &Value,
+    fields: &[&str],
+    out: &mut Vec<FieldError>,
+) {
     for field in fields.iter().filter(|field| value.is_empty_at(field)) {
         out.push(FieldError::required(at.child(field), ""));
     }
     let path = value.text("path");
     match source {
         "nfs" if !path.is_empty() && !path.starts_with('/') => {
-            out.push(FieldError::invalid(at.child("path"), path, "must be an absolute path"));
+            out.push(FieldError::invalid(
+                at.child("path"),
+                path,
+                "must be an absolute path",
+            ));
         }
         "hostPath" | "local" if path.split('/').any(|step| step == "..") => {
-            out.push(FieldError::invalid(at.child("path"), path, "must not contain '..'"));
+            out.push(FieldError::invalid(
+                at.child("path"),
+                path,
+                "must not contain '..'",
+            ));
         }
         "csi" => csi(at, value, out),
         _ => {}
@@ -233,8 +348,15 @@ fn check_source(at: &Path, source: &str, value: &Value, fields: &[&str], out: &m
 
 fn csi(at: &Path, csi: &Value, out: &mut Vec<FieldError>) {
     driver_name(&at.child("driver"), csi.text("driver"), out);
-    for name in ["controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"] {
-        let Some(secret) = csi.get_set(name) else { continue };
+    for name in [
+        "controllerPublishSecretRef",
+        "controllerExpandSecretRef",
+        "nodePublishSecretRef",
+        "nodeExpandSecretRef",
+    ] {
+        let Some(secret) = csi.get_set(name) else {
+            continue;
+        };
         let at = at.child(name);
         match secret.text("name") {
             "" => out.push(FieldError::required(at.child("name"), "")),
@@ -262,46 +384,101 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
     let mut wanted = spec.clone();
     // The secret for growing may be added later.
-    if let Some(csi) = wanted.get_mut("csi").and_then(Value::as_object_mut).filter(|_| !before.part("csi").has("controllerExpandSecretRef"))
+    if let Some(csi) = wanted
+        .get_mut("csi")
+        .and_then(Value::as_object_mut)
+        .filter(|_| !before.part("csi").has("controllerExpandSecretRef"))
     {
         csi.remove("controllerExpandSecretRef");
     }
-    if SOURCES.iter().any(|(source, _)| !same(wanted.part(source), before.part(source))) {
+    if SOURCES
+        .iter()
+        .any(|(source, _)| !same(wanted.part(source), before.part(source)))
+    {
         let changes = changes("core.PersistentVolumeSource", before, &wanted);
         let why = format!("spec.persistentvolumesource is immutable after creation\n{changes}");
         out.push(FieldError::forbidden("spec.persistentvolumesource", &why));
     }
-    checks::immutable(&Path::field("volumeMode"), spec.part("volumeMode"), before.part("volumeMode"), out);
+    checks::immutable(
+        &Path::field("volumeMode"),
+        spec.part("volumeMode"),
+        before.part("volumeMode"),
+        out,
+    );
     if before.has("nodeAffinity") && !same(spec.part("nodeAffinity"), before.part("nodeAffinity")) {
         let shown = Internal::one("core.VolumeNodeAffinity", spec.part("nodeAffinity"));
-        let why = format!("{}, except for updating from beta label to GA", checks::IMMUTABLE);
+        let why = format!(
+            "{}, except for updating from beta label to GA",
+            checks::IMMUTABLE
+        );
         out.push(FieldError::invalid("nodeAffinity", shown, &why));
     }
-    if before.get_set("volumeAttributesClassName").is_some() && spec.get_set("volumeAttributesClassName").is_none() {
-        out.push(FieldError::forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden"));
+    if before.get_set("volumeAttributesClassName").is_some()
+        && spec.get_set("volumeAttributesClassName").is_none()
+    {
+        out.push(FieldError::forbidden(
+            "spec.volumeAttributesClassName",
+            "update from non-nil value to nil is forbidden",
+        ));
     }
 }
 
 fn warnings(volume: &Object, _: Option<&Object>) -> Vec<String> {
     const ANNOTATIONS: &[(&str, &str)] = &[
-        ("volume.beta.kubernetes.io/storage-class", "deprecated since v1.8; use \"storageClassName\" attribute instead"),
-        ("volume.beta.kubernetes.io/mount-options", "deprecated since v1.31; use \"mountOptions\" attribute instead"),
+        (
+            "volume.beta.kubernetes.io/storage-class",
+            "deprecated since v1.8; use \"storageClassName\" attribute instead",
+        ),
+        (
+            "volume.beta.kubernetes.io/mount-options",
+            "deprecated since v1.31; use \"mountOptions\" attribute instead",
+        ),
     ];
     const GONE: &[(&str, &str, &str)] = &[
-        ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
-        ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
-        ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
-        ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
-        ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
-        ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+        (
+            "cephfs",
+            "cephfs",
+            "deprecated in v1.28, non-functional in v1.31+",
+        ),
+        (
+            "photonPersistentDisk",
+            "photonPersistentDisk",
+            "deprecated in v1.11, non-functional in v1.16+",
+        ),
+        (
+            "scaleIO",
+            "scaleIO",
+            "deprecated in v1.16, non-functional in v1.22+",
+        ),
+        (
+            "storageos",
+            "storageOS",
+            "deprecated in v1.22, non-functional in v1.25+",
+        ),
+        (
+            "glusterfs",
+            "glusterfs",
+            "deprecated in v1.25, non-functional in v1.26+",
+        ),
+        (
+            "rbd",
+            "rbd",
+            "deprecated in v1.28, non-functional in v1.31+",
+        ),
     ];
     let spec = volume.body.part("spec");
-    let annotated = ANNOTATIONS.iter().filter(|(key, _)| volume.meta.annotations.contains_key(*key));
-    let mut all: Vec<String> = annotated.map(|(key, why)| format!("metadata.annotations[{key}]: {why}")).collect();
+    let annotated = ANNOTATIONS
+        .iter()
+        .filter(|(key, _)| volume.meta.annotations.contains_key(*key));
+    let mut all: Vec<String> = annotated
+        .map(|(key, why)| format!("metadata.annotations[{key}]: {why}"))
+        .collect();
     if spec.text("persistentVolumeReclaimPolicy") == "Recycle" {
         all.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".into());
     }
-    let gone = GONE.iter().filter(|(field, ..)| spec.get_set(field).is_some());
+    let gone = GONE
+        .iter()
+        .filter(|(field, ..)| spec.get_set(field).is_some());
     all.extend(gone.map(|(_, shown, why)| format!("spec.{shown}: {why}")));
     all
 }
@@ -319,8 +496,17 @@ mod tests {
     fn volume_is_completed_and_pending() {
         let (stored, wrong) = create(&PERSISTENT_VOLUME, volume());
         assert_eq!(wrong, [""; 0]);
-        assert_eq!((stored.str_at("spec.persistentVolumeReclaimPolicy"), stored.str_at("spec.volumeMode")), ("Retain", "Filesystem"));
-        assert_eq!(stored.body["status"], json!({"phase": "Pending", "lastPhaseTransitionTime": NOW}));
+        assert_eq!(
+            (
+                stored.str_at("spec.persistentVolumeReclaimPolicy"),
+                stored.str_at("spec.volumeMode")
+            ),
+            ("Retain", "Filesystem")
+        );
+        assert_eq!(
+            stored.body["status"],
+            json!({"phase": "Pending", "lastPhaseTransitionTime": NOW})
+        );
     }
 
     #[test]
@@ -366,10 +552,16 @@ mod tests {
     #[test]
     fn phase_change_is_timed() {
         let (mut old, _) = create(&PERSISTENT_VOLUME, volume());
-        old.section("status").insert("lastPhaseTransitionTime".into(), json!("2020-01-01T00:00:00Z"));
+        old.section("status").insert(
+            "lastPhaseTransitionTime".into(),
+            json!("2020-01-01T00:00:00Z"),
+        );
         let mut next = old.to_value();
         let (kept, _) = update_status(&PERSISTENT_VOLUME, &old, next.clone());
-        assert_eq!(kept.str_at("status.lastPhaseTransitionTime"), "2020-01-01T00:00:00Z");
+        assert_eq!(
+            kept.str_at("status.lastPhaseTransitionTime"),
+            "2020-01-01T00:00:00Z"
+        );
         next["status"]["phase"] = json!("Bound");
         let (bound, _) = update_status(&PERSISTENT_VOLUME, &old, next);
         assert_eq!(bound.str_at("status.lastPhaseTransitionTime"), NOW);

@@ -24,7 +24,9 @@ pub(crate) const PERSISTENT_VOLUME_CLAIM: Strategy = Strategy {
         claim.section("status").default_text("phase", "Pending");
     },
     prepare_create: |claim| {
-        claim.body.insert("status".into(), json!({"phase": "Pending"}));
+        claim
+            .body
+            .insert("status".into(), json!({"phase": "Pending"}));
         match_sources(claim);
     },
     prepare_update: |new, old| {
@@ -43,7 +45,10 @@ pub(crate) const PERSISTENT_VOLUME_CLAIM: Strategy = Strategy {
 /// The old and the new name of a claim's source say the same, unless the new one names a namespace.
 fn match_sources(claim: &mut Object) {
     let spec = claim.section("spec");
-    let (source, reference) = (spec.get_set("dataSource").cloned(), spec.get_set("dataSourceRef").cloned());
+    let (source, reference) = (
+        spec.get_set("dataSource").cloned(),
+        spec.get_set("dataSourceRef").cloned(),
+    );
     match (source, reference) {
         (Some(source), None) => {
             spec.insert("dataSourceRef".into(), source);
@@ -58,14 +63,22 @@ fn match_sources(claim: &mut Object) {
 fn validate(claim: &Object, out: &mut Vec<FieldError>) {
     let (at, spec) = (Path::field("spec"), claim.body.part("spec"));
     if spec.is_empty_at("accessModes") {
-        out.push(FieldError::required(at.child("accessModes"), "at least 1 access mode is required"));
+        out.push(FieldError::required(
+            at.child("accessModes"),
+            "at least 1 access mode is required",
+        ));
     }
     checks::label_selector(&at.child("selector"), spec.part("selector"), out);
     access_modes(&at.child("accessModes"), spec, out);
     requested(&at, spec, out);
     let class = spec.text("storageClassName");
     if !class.is_empty() {
-        checks::named(&at.child("storageClassName"), class, names::dns_subdomain(class), out);
+        checks::named(
+            &at.child("storageClassName"),
+            class,
+            names::dns_subdomain(class),
+            out,
+        );
     }
     if let Some(mode) = spec.part("volumeMode").as_str() {
         checks::one_of(&at.child("volumeMode"), mode, VOLUME_MODES, out);
@@ -73,23 +86,39 @@ fn validate(claim: &Object, out: &mut Vec<FieldError>) {
     data_sources(&at, spec, out);
     let class = spec.text("volumeAttributesClassName");
     if !class.is_empty() {
-        checks::named(&at.child("volumeAttributesClassName"), class, names::dns_subdomain(class), out);
+        checks::named(
+            &at.child("volumeAttributesClassName"),
+            class,
+            names::dns_subdomain(class),
+            out,
+        );
     }
 }
 
 fn requested(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
     let resources = at.child("resources");
     let at = resources.key("storage");
-    match spec.part("resources").part("requests").get_set("storage").and_then(Quantity::of) {
+    match spec
+        .part("resources")
+        .part("requests")
+        .get_set("storage")
+        .and_then(Quantity::of)
+    {
         None => out.push(FieldError::required(at, "")),
-        Some(amount) if amount.sign() <= 0 => out.push(FieldError::invalid(at, &amount, "must be greater than zero")),
+        Some(amount) if amount.sign() <= 0 => out.push(FieldError::invalid(
+            at,
+            &amount,
+            "must be greater than zero",
+        )),
         Some(_) => {}
     }
 }
 
 fn data_sources(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
     for name in ["dataSource", "dataSourceRef"] {
-        let Some(source) = spec.get_set(name) else { continue };
+        let Some(source) = spec.get_set(name) else {
+            continue;
+        };
         let at = at.child(name);
         checks::required(&at.child("name"), source.text("name"), out);
         checks::required(&at.child("kind"), source.text("kind"), out);
@@ -99,7 +128,12 @@ fn data_sources(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
                 out.push(FieldError::invalid(at, source.text("kind"), why));
             }
             "" => {}
-            group => checks::named(&at.child("apiGroup"), group, names::dns_subdomain(group), out),
+            group => checks::named(
+                &at.child("apiGroup"),
+                group,
+                names::dns_subdomain(group),
+                out,
+            ),
         }
     }
     let (source, reference) = (spec.part("dataSource"), spec.part("dataSourceRef"));
@@ -109,8 +143,15 @@ fn data_sources(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
     // Kubernetes shows a path here, of which JSON has nothing to tell.
     let shown = Verbatim("{}");
     if !reference.text("namespace").is_empty() {
-        out.push(FieldError::invalid(at, shown, "may not be specified when dataSourceRef.namespace is specified"));
-    } else if ["apiGroup", "kind", "name"].iter().any(|field| source.part(field) != reference.part(field)) {
+        out.push(FieldError::invalid(
+            at,
+            shown,
+            "may not be specified when dataSourceRef.namespace is specified",
+        ));
+    } else if ["apiGroup", "kind", "name"]
+        .iter()
+        .any(|field| source.part(field) != reference.part(field))
+    {
         out.push(FieldError::invalid(at, shown, "must match dataSourceRef"));
     }
 }
@@ -118,12 +159,18 @@ fn data_sources(at: &Path, spec: &Value, out: &mut Vec<FieldError>) {
 fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let beta = |claim: &Object| claim.meta.annotations.get(BETA_CLASS).cloned();
     let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
-    let named_by_annotation =
-        before.get_set("storageClassName").is_none() && spec.part("storageClassName").as_str() == beta(old).as_deref();
-    let upgraded = beta(old).is_some() && named_by_annotation && beta(new).is_none_or(|class| Some(class) == beta(old));
+    let named_by_annotation = before.get_set("storageClassName").is_none()
+        && spec.part("storageClassName").as_str() == beta(old).as_deref();
+    let upgraded = beta(old).is_some()
+        && named_by_annotation
+        && beta(new).is_none_or(|class| Some(class) == beta(old));
     if !upgraded && beta(new) != beta(old) {
         let at = Path::field("metadata.annotations");
-        out.push(FieldError::invalid(at.key(BETA_CLASS), beta(new).unwrap_or_default().as_str(), checks::IMMUTABLE));
+        out.push(FieldError::invalid(
+            at.key(BETA_CLASS),
+            beta(new).unwrap_or_default().as_str(),
+            checks::IMMUTABLE,
+        ));
     }
     let (kept, wanted) = fixed(new, old);
     if !same(&kept, &wanted) {
@@ -132,13 +179,33 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         out.push(FieldError::forbidden("spec", &format!("{why}\n{changes}")));
     }
     size_change(new, old, out);
-    checks::immutable(&Path::field("volumeMode"), spec.part("volumeMode"), before.part("volumeMode"), out);
-    let current = old.body.part("status").get_set("currentVolumeAttributesClassName").is_some();
-    if current && spec.part("volumeAttributesClassName") != before.part("volumeAttributesClassName") {
-        let why = |to: &str| format!("update to {to} is forbidden when status.currentVolumeAttributesClassName is not nil");
+    checks::immutable(
+        &Path::field("volumeMode"),
+        spec.part("volumeMode"),
+        before.part("volumeMode"),
+        out,
+    );
+    let current = old
+        .body
+        .part("status")
+        .get_set("currentVolumeAttributesClassName")
+        .is_some();
+    if current && spec.part("volumeAttributesClassName") != before.part("volumeAttributesClassName")
+    {
+        let why = |to: &str| {
+            format!(
+                "update to {to} is forbidden when status.currentVolumeAttributesClassName is not nil"
+            )
+        };
         match spec.part("volumeAttributesClassName").as_str() {
-            None => out.push(FieldError::forbidden("spec.volumeAttributesClassName", &why("nil"))),
-            Some("") => out.push(FieldError::forbidden("spec.volumeAttributesClassName", &why("empty string"))),
+            None => out.push(FieldError::forbidden(
+                "spec.volumeAttributesClassName",
+                &why("nil"),
+            )),
+            Some("") => out.push(FieldError::forbidden(
+                "spec.volumeAttributesClassName",
+                &why("empty string"),
+            )),
             Some(_) => {}
         }
     }
@@ -147,7 +214,9 @@ fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
 /// The old and the new spec, which must be the same, with what may change made equal in both.
 fn fixed(new: &Object, old: &Object) -> (Value, Value) {
     let (mut kept, mut wanted) = (old.body.part("spec").clone(), new.body.part("spec").clone());
-    let (Some(before), Some(after)) = (kept.as_object_mut(), wanted.as_object_mut()) else { return (kept, wanted) };
+    let (Some(before), Some(after)) = (kept.as_object_mut(), wanted.as_object_mut()) else {
+        return (kept, wanted);
+    };
     if before.text("volumeName").is_empty() {
         before.take_over("volumeName", new.body.part("spec"));
     }
@@ -157,7 +226,10 @@ fn fixed(new: &Object, old: &Object) -> (Value, Value) {
     }
     if old.str_at("status.phase") == "Bound" {
         after.take_over("volumeAttributesClassName", old.body.part("spec"));
-        if let Some(requests) = after.map_mut("resources").and_then(|resources| resources.map_mut("requests")) {
+        if let Some(requests) = after
+            .map_mut("resources")
+            .and_then(|resources| resources.map_mut("requests"))
+        {
             requests.take_over("storage", before.part("resources").part("requests"));
         }
     }
@@ -165,10 +237,21 @@ fn fixed(new: &Object, old: &Object) -> (Value, Value) {
 }
 
 fn size_change(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    let size = |claim: &Object| claim.at("spec.resources.requests.storage").and_then(Quantity::of).unwrap_or(Quantity::ZERO);
-    let real = old.at("status.capacity.storage").and_then(Quantity::of).unwrap_or(Quantity::ZERO);
+    let size = |claim: &Object| {
+        claim
+            .at("spec.resources.requests.storage")
+            .and_then(Quantity::of)
+            .unwrap_or(Quantity::ZERO)
+    };
+    let real = old
+        .at("status.capacity.storage")
+        .and_then(Quantity::of)
+        .unwrap_or(Quantity::ZERO);
     if size(new) < size(old) && size(new) <= real {
-        out.push(FieldError::forbidden("spec.resources.requests.storage", "field can not be less than status.capacity"));
+        out.push(FieldError::forbidden(
+            "spec.resources.requests.storage",
+            "field can not be less than status.capacity",
+        ));
     }
 }
 
@@ -181,16 +264,29 @@ fn validate_status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
     let status = new.body.part("status");
     for (resource, amount) in status.entries("capacity") {
         if let Some(amount) = Quantity::of(amount).filter(|amount| amount.value() < 0) {
-            out.push(FieldError::invalid(capacity.key(resource), amount.value(), "must be a valid resource quantity"));
+            out.push(FieldError::invalid(
+                capacity.key(resource),
+                amount.value(),
+                "must be a valid resource quantity",
+            ));
         }
     }
-    const RESIZING: &[&str] =
-        &["ControllerResizeInProgress", "ControllerResizeInfeasible", "NodeResizeInProgress", "NodeResizeInfeasible", "NodeResizePending"];
+    const RESIZING: &[&str] = &[
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+        "NodeResizePending",
+    ];
     for (resource, state) in status.entries("allocatedResourceStatuses") {
         if !RESIZING.contains(&state.as_str().unwrap_or_default()) {
             let mut known = RESIZING.to_vec();
             known.sort_unstable();
-            out.push(FieldError::not_supported(at.child("allocatedResourceStatuses"), resource, &known));
+            out.push(FieldError::not_supported(
+                at.child("allocatedResourceStatuses"),
+                resource,
+                &known,
+            ));
         }
     }
 }
@@ -201,7 +297,13 @@ fn warnings(claim: &Object, _: Option<&Object>) -> Vec<String> {
         all.push(format!("metadata.annotations[{BETA_CLASS}]: deprecated since v1.8; use \"storageClassName\" attribute instead"));
     }
     for section in ["requests", "limits"] {
-        let amount = claim.body.part("spec").part("resources").part(section).get_set("storage").and_then(Quantity::of);
+        let amount = claim
+            .body
+            .part("spec")
+            .part("resources")
+            .part(section)
+            .get_set("storage")
+            .and_then(Quantity::of);
         if let Some(amount) = amount.filter(|amount| !amount.is_whole()) {
             let shown = amount.to_string();
             all.push(format!("spec.resources.{section}[storage]: fractional byte value {shown:?} is invalid, must be an integer"));
@@ -226,7 +328,10 @@ mod tests {
         refused(
             &PERSISTENT_VOLUME_CLAIM,
             json!({"spec": {}}),
-            &["spec.accessModes: Required value: at least 1 access mode is required", "spec.resources[storage]: Required value"],
+            &[
+                "spec.accessModes: Required value: at least 1 access mode is required",
+                "spec.resources[storage]: Required value",
+            ],
         );
         refused(
             &PERSISTENT_VOLUME_CLAIM,
@@ -246,23 +351,39 @@ mod tests {
         body["spec"]["dataSource"] = json!({"name": "snap", "kind": "VolumeSnapshot", "apiGroup": "snapshot.storage.k8s.io"});
         let (stored, wrong) = create(&PERSISTENT_VOLUME_CLAIM, body);
         assert_eq!(wrong, [""; 0]);
-        assert_eq!(stored.at("spec.dataSourceRef"), stored.at("spec.dataSource"));
+        assert_eq!(
+            stored.at("spec.dataSourceRef"),
+            stored.at("spec.dataSource")
+        );
     }
 
     #[test]
     fn only_a_bound_claim_grows() {
         let (old, _) = create(&PERSISTENT_VOLUME_CLAIM, claim("1Gi"));
-        assert_eq!(update(&PERSISTENT_VOLUME_CLAIM, &old, claim("2Gi")).1, [FIXED]);
+        assert_eq!(
+            update(&PERSISTENT_VOLUME_CLAIM, &old, claim("2Gi")).1,
+            [FIXED]
+        );
         let mut named = claim("1Gi");
         named["spec"]["volumeName"] = json!("pv1");
         assert_eq!(update(&PERSISTENT_VOLUME_CLAIM, &old, named).1, [""; 0]);
         let mut bound = old;
-        bound.body.insert("status".into(), json!({"phase": "Bound", "capacity": {"storage": "2Gi"}}));
-        bound.section("spec").insert("resources".into(), json!({"requests": {"storage": "2Gi"}}));
-        assert_eq!(update(&PERSISTENT_VOLUME_CLAIM, &bound, claim("3Gi")).1, [""; 0]);
+        bound.body.insert(
+            "status".into(),
+            json!({"phase": "Bound", "capacity": {"storage": "2Gi"}}),
+        );
+        bound
+            .section("spec")
+            .insert("resources".into(), json!({"requests": {"storage": "2Gi"}}));
+        assert_eq!(
+            update(&PERSISTENT_VOLUME_CLAIM, &bound, claim("3Gi")).1,
+            [""; 0]
+        );
         assert_eq!(
             update(&PERSISTENT_VOLUME_CLAIM, &bound, claim("1Gi")).1,
-            ["spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"]
+            [
+                "spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"
+            ]
         );
     }
 }

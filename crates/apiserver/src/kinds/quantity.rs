@@ -31,7 +31,9 @@ impl Quantity {
 
     /// Reads the text of an amount.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        types::Quantity::parse(text).ok().map(|quantity| Self(quantity.amount()))
+        types::Quantity::parse(text)
+            .ok()
+            .map(|quantity| Self(quantity.amount()))
     }
 
     /// Rounded up to the next thousandth.
@@ -117,7 +119,11 @@ fn whole(amount: i128) -> i64 {
 
 fn ceil_div(a: i128, b: i128) -> i128 {
     let quotient = a / b;
-    if a % b != 0 && a > 0 { quotient + 1 } else { quotient }
+    if a % b != 0 && a > 0 {
+        quotient + 1
+    } else {
+        quotient
+    }
 }
 
 #[cfg(test)]
@@ -140,9 +146,17 @@ mod tests {
             (json!("1.500"), "1500m"),
         ];
         for (written, told) in cases {
-            assert_eq!(Quantity::of(&written).map(|q| q.to_string()).as_deref(), Some(told), "{written}");
+            assert_eq!(
+                Quantity::of(&written).map(|q| q.to_string()).as_deref(),
+                Some(told),
+                "{written}"
+            );
         }
-        assert!([json!("ten"), json!(""), json!(true), json!(null)].iter().all(|value| Quantity::of(value).is_none()));
+        assert!(
+            [json!("ten"), json!(""), json!(true), json!(null)]
+                .iter()
+                .all(|value| Quantity::of(value).is_none())
+        );
     }
 
     #[test]
@@ -153,7 +167,17 @@ mod tests {
         assert!(q("2").is_whole() && !q("1500m").is_whole());
         assert_eq!(q("1.0001").rounded_up_to_milli(), q("1001m"));
         assert_eq!(q("1500m").plus(q("1500m")), q("3"));
-        assert_eq!((q("1500m").value(), q("2500u").milli_value(), q("-1Gi").value()), (2, 3, -1_073_741_824));
-        assert_eq!((q("99999999999999999999E").value(), q("-1").sign()), (i64::MAX, -1));
+        assert_eq!(
+            (
+                q("1500m").value(),
+                q("2500u").milli_value(),
+                q("-1Gi").value()
+            ),
+            (2, 3, -1_073_741_824)
+        );
+        assert_eq!(
+            (q("99999999999999999999E").value(), q("-1").sign()),
+            (i64::MAX, -1)
+        );
     }
 }

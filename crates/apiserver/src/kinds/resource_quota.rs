@@ -22,7 +22,9 @@ pub(crate) const RESOURCE_QUOTA: Strategy = Strategy {
     },
     validate,
     validate_update,
-    validate_status: |new, _, out| amounts("status", new.body.part("status"), &["hard", "used"], out),
+    validate_status: |new, _, out| {
+        amounts("status", new.body.part("status"), &["hard", "used"], out)
+    },
     warnings,
     generation: Generation::None,
     delete_answer: super::DeleteAnswer::Object,
@@ -46,7 +48,11 @@ fn amounts(root: &str, section: &Value, maps: &[&str], out: &mut Vec<FieldError>
             let at = all.key(resource);
             checks::named(&at, resource, names::qualified_name(resource), out);
             if !resource.contains('/') && !is_standard(resource) {
-                out.push(FieldError::invalid(at, resource, "must be a standard resource for quota"));
+                out.push(FieldError::invalid(
+                    at,
+                    resource,
+                    "must be a standard resource for quota",
+                ));
             }
             checks::resource_amount(&at, resource, amount, out);
         }
@@ -75,7 +81,9 @@ fn is_standard(resource: &str) -> bool {
         "services.nodeports",
         "services.loadbalancers",
     ];
-    STANDARD.contains(&resource) || resource.starts_with("hugepages-") || resource.starts_with("requests.hugepages-")
+    STANDARD.contains(&resource)
+        || resource.starts_with("hugepages-")
+        || resource.starts_with("requests.hugepages-")
 }
 
 const SCOPES: &[&str] = &[
@@ -87,21 +95,40 @@ const SCOPES: &[&str] = &[
     "VolumeAttributesClass",
     "CrossNamespacePodAffinity",
 ];
-const OPPOSITES: &[(&str, &str)] = &[("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")];
+const OPPOSITES: &[(&str, &str)] = &[
+    ("BestEffort", "NotBestEffort"),
+    ("Terminating", "NotTerminating"),
+];
 
 /// Whether a scope says anything about a resource.
 fn fits(scope: &str, resource: &str) -> bool {
-    let compute = ["cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"].contains(&resource);
+    let compute = [
+        "cpu",
+        "memory",
+        "limits.cpu",
+        "limits.memory",
+        "requests.cpu",
+        "requests.memory",
+    ]
+    .contains(&resource);
     match scope {
-        "Terminating" | "NotTerminating" | "NotBestEffort" | "PriorityClass" | "CrossNamespacePodAffinity" => resource == "pods" || compute,
+        "Terminating"
+        | "NotTerminating"
+        | "NotBestEffort"
+        | "PriorityClass"
+        | "CrossNamespacePodAffinity" => resource == "pods" || compute,
         "BestEffort" => resource == "pods",
-        "VolumeAttributesClass" => ["persistentvolumeclaims", "requests.storage"].contains(&resource),
+        "VolumeAttributesClass" => {
+            ["persistentvolumeclaims", "requests.storage"].contains(&resource)
+        }
         _ => true,
     }
 }
 
 fn unfit(scope: &str, spec: &Value) -> usize {
-    spec.entries("hard").filter(|(resource, _)| is_standard(resource) && !fits(scope, resource)).count()
+    spec.entries("hard")
+        .filter(|(resource, _)| is_standard(resource) && !fits(scope, resource))
+        .count()
 }
 
 fn scopes(spec: &Value, out: &mut Vec<FieldError>) {
@@ -111,7 +138,10 @@ fn scopes(spec: &Value, out: &mut Vec<FieldError>) {
         if !SCOPES.contains(&scope) {
             out.push(FieldError::invalid(at, all, "unsupported scope"));
         }
-        out.extend((0..unfit(scope, spec)).map(|_| FieldError::invalid(at, all, "unsupported scope applied to resource")));
+        out.extend(
+            (0..unfit(scope, spec))
+                .map(|_| FieldError::invalid(at, all, "unsupported scope applied to resource")),
+        );
         seen.insert(scope);
     }
     conflicts(&at, all, &seen, out);
@@ -130,12 +160,26 @@ fn scope_selector(spec: &Value, selector: &Value, out: &mut Vec<FieldError>) {
     let shown = || Internal::one("core.ScopeSelector", selector);
     let mut seen = BTreeSet::new();
     for expression in selector.list("matchExpressions") {
-        let (scope, operator, values) = (expression.text("scopeName"), expression.text("operator"), expression.part("values"));
+        let (scope, operator, values) = (
+            expression.text("scopeName"),
+            expression.text("operator"),
+            expression.part("values"),
+        );
         if !SCOPES.contains(&scope) {
-            out.push(FieldError::invalid(at.child("scopeName"), scope, "unsupported scope"));
+            out.push(FieldError::invalid(
+                at.child("scopeName"),
+                scope,
+                "unsupported scope",
+            ));
         }
-        out.extend((0..unfit(scope, spec)).map(|_| FieldError::invalid(at, shown(), "unsupported scope applied to resource")));
-        if SCOPES.contains(&scope) && !["PriorityClass", "VolumeAttributesClass"].contains(&scope) && operator != "Exists" {
+        out.extend(
+            (0..unfit(scope, spec))
+                .map(|_| FieldError::invalid(at, shown(), "unsupported scope applied to resource")),
+        );
+        if SCOPES.contains(&scope)
+            && !["PriorityClass", "VolumeAttributesClass"].contains(&scope)
+            && operator != "Exists"
+        {
             let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
             out.push(FieldError::invalid(at.child("operator"), operator, why));
         }
@@ -149,7 +193,11 @@ fn scope_selector(spec: &Value, selector: &Value, out: &mut Vec<FieldError>) {
                 out.push(FieldError::invalid(at.child("values"), values, why));
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            other => out.push(FieldError::invalid(at.child("operator"), other, "not a valid selector operator")),
+            other => out.push(FieldError::invalid(
+                at.child("operator"),
+                other,
+                "not a valid selector operator",
+            )),
         }
         seen.insert(scope);
     }
@@ -158,10 +206,20 @@ fn scope_selector(spec: &Value, selector: &Value, out: &mut Vec<FieldError>) {
 
 fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let set = |o: &Object| -> BTreeSet<String> {
-        o.body.part("spec").list("scopes").iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        o.body
+            .part("spec")
+            .list("scopes")
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect()
     };
     if set(new) != set(old) {
-        out.push(FieldError::invalid("spec.scopes", new.body.part("spec").part("scopes"), checks::IMMUTABLE));
+        out.push(FieldError::invalid(
+            "spec.scopes",
+            new.body.part("spec").part("scopes"),
+            checks::IMMUTABLE,
+        ));
     }
 }
 
@@ -170,7 +228,11 @@ fn warnings(quota: &Object, old: Option<&Object>) -> Vec<String> {
         return Vec::new();
     }
     let hard = quota.body.part("spec").part("hard");
-    let amount = |name: &str| hard.get(name).and_then(Quantity::of).map(|q| (name.to_owned(), q));
+    let amount = |name: &str| {
+        hard.get(name)
+            .and_then(Quantity::of)
+            .map(|q| (name.to_owned(), q))
+    };
     ["cpu", "memory", "storage", "ephemeral-storage"]
         .iter()
         .filter_map(|resource| {
@@ -224,8 +286,14 @@ mod tests {
             json!({"spec": {"hard": {"requests.cpu": "2", "limits.cpu": "1"}, "scopes": ["NotTerminating"]}, "status": {"used": {"pods": "1"}}}),
         );
         assert_eq!((wrong.len(), &quota.body["status"]), (0, &json!({})));
-        assert_eq!(warnings(&quota, None), ["ResourceQuota requests.cpu (2) should be less than limits.cpu (1)"]);
+        assert_eq!(
+            warnings(&quota, None),
+            ["ResourceQuota requests.cpu (2) should be less than limits.cpu (1)"]
+        );
         let (_, wrong) = update(&RESOURCE_QUOTA, &quota, json!({"spec": {}}));
-        assert_eq!(wrong, ["spec.scopes: Invalid value: null: field is immutable"]);
+        assert_eq!(
+            wrong,
+            ["spec.scopes: Invalid value: null: field is immutable"]
+        );
     }
 }

@@ -7,7 +7,16 @@ use super::Strategy;
 use crate::object::Object;
 
 /// What every ordinary kind can do.
-pub(crate) const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+pub(crate) const ALL_VERBS: &[&str] = &[
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
 /// What a subresource that is part of the object can do.
 pub(crate) const PART_VERBS: &[&str] = &["get", "patch", "update"];
 /// What a request that is answered and not stored can do.
@@ -84,17 +93,23 @@ impl Row {
 
     /// `v1`, `apps/v1`.
     pub(crate) fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// The group and plural name under which objects are kept.
     pub(crate) fn storage(&self) -> (&'static str, &'static str) {
-        self.stored_as.map_or((self.group, self.plural), |s| (s.group, s.plural))
+        self.stored_as
+            .map_or((self.group, self.plural), |s| (s.group, s.plural))
     }
 
     /// The group and version of stored objects.
     pub(crate) fn storage_version(&self) -> (&'static str, &'static str) {
-        self.stored_as.map_or((self.group, self.version), |s| (s.group, s.version))
+        self.stored_as
+            .map_or((self.group, self.version), |s| (s.group, s.version))
     }
 
     /// Whether a field may stand in a field selector.
@@ -107,7 +122,11 @@ impl Row {
             "metadata.namespace" => self.selects_namespace(),
             _ => self.selectable.iter().any(|f| f.label == label),
         };
-        if known { Ok(()) } else { Err(self.refusal(label)) }
+        if known {
+            Ok(())
+        } else {
+            Err(self.refusal(label))
+        }
     }
 
     /// Whether `metadata.namespace` may be selected: cluster-wide kinds with fields of their own do not take it.
@@ -119,10 +138,16 @@ impl Row {
         match self.kind {
             "Job" => format!("field label {label:?} not supported for Job"),
             "ResourceSlice" => {
-                format!("field label not supported for {}, Kind={}: {label}", self.api_version(), self.kind)
+                format!(
+                    "field label not supported for {}, Kind={}: {label}",
+                    self.api_version(),
+                    self.kind
+                )
             }
             _ if self.selectable.is_empty() => {
-                format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+                format!(
+                    "{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                )
             }
             _ => format!("field label not supported: {label}"),
         }
@@ -130,7 +155,10 @@ impl Row {
 
     /// Other names on the command line.
     pub(super) const fn short(self, short_names: &'static [&'static str]) -> Self {
-        Self { short_names, ..self }
+        Self {
+            short_names,
+            ..self
+        }
     }
 
     /// The groups of kinds it is listed with.
@@ -140,7 +168,10 @@ impl Row {
 
     /// One for the whole cluster, not one per namespace.
     pub(super) const fn cluster_wide(self) -> Self {
-        Self { namespaced: false, ..self }
+        Self {
+            namespaced: false,
+            ..self
+        }
     }
 
     /// Other verbs than [`ALL_VERBS`].
@@ -150,7 +181,10 @@ impl Row {
 
     /// The parts that have a path of their own.
     pub(super) const fn subresources(self, subresources: &'static [Sub]) -> Self {
-        Self { subresources, ..self }
+        Self {
+            subresources,
+            ..self
+        }
     }
 
     /// The fields a selector may name.
@@ -159,22 +193,34 @@ impl Row {
     }
 
     pub(super) const fn selectable_elsewhere(self, selectable_elsewhere: &'static [Field]) -> Self {
-        Self { selectable_elsewhere, ..self }
+        Self {
+            selectable_elsewhere,
+            ..self
+        }
     }
 
     /// Kept in another row's form.
     pub(super) const fn stored_as(self, stored_as: &'static StoredAs) -> Self {
-        Self { stored_as: Some(stored_as), ..self }
+        Self {
+            stored_as: Some(stored_as),
+            ..self
+        }
     }
 
     /// Called otherwise in errors.
     pub(super) const fn error_name(self, name: &'static str) -> Self {
-        Self { error_name: Some(name), ..self }
+        Self {
+            error_name: Some(name),
+            ..self
+        }
     }
 
     /// Answered with a warning.
     pub(super) const fn deprecated(self, warning: &'static str) -> Self {
-        Self { deprecated: Some(warning), ..self }
+        Self {
+            deprecated: Some(warning),
+            ..self
+        }
     }
 }
 
@@ -212,20 +258,38 @@ impl Sub {
     }
 
     /// A subresource whose kind is of the row's own version.
-    pub(super) const fn of(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Self {
-        Self { name, kind, group: "", version: "", verbs }
+    pub(super) const fn of(
+        name: &'static str,
+        kind: &'static str,
+        verbs: &'static [&'static str],
+    ) -> Self {
+        Self {
+            name,
+            kind,
+            group: "",
+            version: "",
+            verbs,
+        }
     }
 
     /// A subresource whose kind is of another group.
     pub(super) const fn from(self, group: &'static str, version: &'static str) -> Self {
-        Self { group, version, ..self }
+        Self {
+            group,
+            version,
+            ..self
+        }
     }
 }
 
 impl Field {
     /// A field selected by its own path, empty when absent.
     pub(super) const fn own(label: &'static str, paths: &'static [&'static str]) -> Self {
-        Self { label, paths, absent: "" }
+        Self {
+            label,
+            paths,
+            absent: "",
+        }
     }
 
     /// The value when the field is absent.

@@ -53,7 +53,10 @@ pub(super) const EVENTS_EVENT: &[Field] = &[
     Field::own("regarding.name", &["involvedObject.name"]),
     Field::own("regarding.uid", &["involvedObject.uid"]),
     Field::own("regarding.apiVersion", &["involvedObject.apiVersion"]),
-    Field::own("regarding.resourceVersion", &["involvedObject.resourceVersion"]),
+    Field::own(
+        "regarding.resourceVersion",
+        &["involvedObject.resourceVersion"],
+    ),
     Field::own("regarding.fieldPath", &["involvedObject.fieldPath"]),
     Field::own("reportingController", &["reportingComponent"]),
     same(&["type"]),
@@ -68,12 +71,31 @@ mod tests {
         object::{Object, ObjectMeta},
     };
 
-    fn check(resource: (&str, &str), body: serde_json::Value, label: &str, expected: Result<&str, &str>) {
+    fn check(
+        resource: (&str, &str),
+        body: serde_json::Value,
+        label: &str,
+        expected: Result<&str, &str>,
+    ) {
         let row = find(resource.0, "v1", resource.1).expect("a row of the table");
-        let meta = ObjectMeta { name: "a".into(), namespace: "n".into(), ..ObjectMeta::default() };
+        let meta = ObjectMeta {
+            name: "a".into(),
+            namespace: "n".into(),
+            ..ObjectMeta::default()
+        };
         let body = body.as_object().expect("written as an object").clone();
-        let object = Object { api_version: row.api_version(), kind: row.kind.into(), meta, body };
-        let value = || row.selectable.iter().find(|f| f.label == label).map_or_else(|| object.meta.name.clone(), |f| f.of(&object));
+        let object = Object {
+            api_version: row.api_version(),
+            kind: row.kind.into(),
+            meta,
+            body,
+        };
+        let value = || {
+            row.selectable
+                .iter()
+                .find(|f| f.label == label)
+                .map_or_else(|| object.meta.name.clone(), |f| f.of(&object))
+        };
         let got = row.check_selectable(label).map(|()| value());
         assert_eq!(got.as_deref().map_err(String::as_str), expected, "{label}");
     }
@@ -81,19 +103,49 @@ mod tests {
     #[test]
     fn selectors_see_the_fields_kubernetes_shows_them() {
         check(("", "configmaps"), json!({}), "metadata.name", Ok("a"));
-        check(("", "pods"), json!({"spec": {"nodeName": "n1"}}), "spec.host", Ok("n1"));
+        check(
+            ("", "pods"),
+            json!({"spec": {"nodeName": "n1"}}),
+            "spec.host",
+            Ok("n1"),
+        );
         check(("", "pods"), json!({}), "spec.hostNetwork", Ok("false"));
-        check(("", "events"), json!({"reportingComponent": "x", "source": {}}), "source", Ok("x"));
-        check(("batch", "jobs"), json!({"status": {"succeeded": 2}}), "status.successful", Ok("2"));
+        check(
+            ("", "events"),
+            json!({"reportingComponent": "x", "source": {}}),
+            "source",
+            Ok("x"),
+        );
+        check(
+            ("batch", "jobs"),
+            json!({"status": {"succeeded": 2}}),
+            "status.successful",
+            Ok("2"),
+        );
     }
 
     #[test]
     fn unknown_fields_are_refused_in_the_words_of_the_kind() {
         let usual = "\"data.a\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"";
         check(("", "configmaps"), json!({}), "data.a", Err(usual));
-        check(("", "nodes"), json!({}), "metadata.namespace", Err("field label not supported: metadata.namespace"));
-        check(("batch", "jobs"), json!({}), "x", Err("field label \"x\" not supported for Job"));
+        check(
+            ("", "nodes"),
+            json!({}),
+            "metadata.namespace",
+            Err("field label not supported: metadata.namespace"),
+        );
+        check(
+            ("batch", "jobs"),
+            json!({}),
+            "x",
+            Err("field label \"x\" not supported for Job"),
+        );
         let slice = "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: x";
-        check(("resource.k8s.io", "resourceslices"), json!({}), "x", Err(slice));
+        check(
+            ("resource.k8s.io", "resourceslices"),
+            json!({}),
+            "x",
+            Err(slice),
+        );
     }
 }

@@ -40,10 +40,15 @@ enum Test<'a> {
 impl<'a> Selector<'a> {
     /// Reads a selector; nothing when one of its terms makes no sense.
     pub(crate) fn read(value: Option<&'a Value>) -> Option<Self> {
-        let Some(value) = value.filter(|v| !v.is_null()) else { return Some(Self::Nothing) };
+        let Some(value) = value.filter(|v| !v.is_null()) else {
+            return Some(Self::Nothing);
+        };
         let mut terms = Vec::new();
         for (key, wanted) in value.entries("matchLabels") {
-            terms.push(Term { key, test: Test::Equals(wanted.as_str().unwrap_or_default()) });
+            terms.push(Term {
+                key,
+                test: Test::Equals(wanted.as_str().unwrap_or_default()),
+            });
         }
         for expression in value.list("matchExpressions") {
             let mut values: Vec<&str> = expression.texts("values").collect();
@@ -55,15 +60,24 @@ impl<'a> Selector<'a> {
                 ("DoesNotExist", true) => Test::Absent,
                 _ => return None,
             };
-            terms.push(Term { key: expression.text("key"), test });
+            terms.push(Term {
+                key: expression.text("key"),
+                test,
+            });
         }
         terms.sort_by_key(|t| t.key);
-        terms.iter().all(Term::is_sound).then_some(Self::Terms(terms))
+        terms
+            .iter()
+            .all(Term::is_sound)
+            .then_some(Self::Terms(terms))
     }
 
     /// The selector of a map of labels, as a ReplicationController has it.
     pub(crate) fn of_labels(labels: Option<&'a Map<String, Value>>) -> Self {
-        let term = |(key, value): (&'a String, &'a Value)| Term { key, test: Test::Equals(value.as_str().unwrap_or_default()) };
+        let term = |(key, value): (&'a String, &'a Value)| Term {
+            key,
+            test: Test::Equals(value.as_str().unwrap_or_default()),
+        };
         Self::Terms(labels.into_iter().flatten().map(term).collect())
     }
 
@@ -76,7 +90,9 @@ impl<'a> Selector<'a> {
     pub(crate) fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
         match self {
             Self::Nothing => false,
-            Self::Terms(terms) => terms.iter().all(|t| t.matches(labels.and_then(|l| l.get(t.key)).and_then(Value::as_str))),
+            Self::Terms(terms) => terms
+                .iter()
+                .all(|t| t.matches(labels.and_then(|l| l.get(t.key)).and_then(Value::as_str))),
         }
     }
 }
@@ -88,7 +104,8 @@ impl Term<'_> {
             Test::In(values) | Test::NotIn(values) => values,
             Test::Exists | Test::Absent => &[],
         };
-        names::qualified_name(self.key).is_empty() && values.iter().all(|v| names::label_value(v).is_empty())
+        names::qualified_name(self.key).is_empty()
+            && values.iter().all(|v| names::label_value(v).is_empty())
     }
 
     fn matches(&self, label: Option<&str>) -> bool {
@@ -105,7 +122,9 @@ impl Term<'_> {
 impl fmt::Display for Selector<'_> {
     /// As a query would write it: `app=web,tier in (a,b)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Terms(terms) = self else { return Ok(()) };
+        let Self::Terms(terms) = self else {
+            return Ok(());
+        };
         for (i, term) in terms.iter().enumerate() {
             if i > 0 {
                 f.write_str(",")?;
@@ -125,9 +144,13 @@ impl fmt::Display for Selector<'_> {
 
 /// How a message shows a selector: labels before expressions.
 pub(crate) fn shown(selector: Option<&Value>) -> String {
-    let Some(selector) = selector else { return "null".into() };
-    let parts: Vec<String> =
-        ["matchLabels", "matchExpressions"].iter().filter_map(|n| Some(format!("\"{n}\":{}", selector.get_set(n)?))).collect();
+    let Some(selector) = selector else {
+        return "null".into();
+    };
+    let parts: Vec<String> = ["matchLabels", "matchExpressions"]
+        .iter()
+        .filter_map(|n| Some(format!("\"{n}\":{}", selector.get_set(n)?)))
+        .collect();
     format!("{{{}}}", parts.join(","))
 }
 
@@ -149,8 +172,16 @@ mod tests {
             (json!({"matchLabels": {"app": "web"}}), true, "app=web"),
             (json!({}), true, ""),
             (json!(null), false, ""),
-            (json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["back", "front"]}]}), true, "tier in (back,front)"),
-            (json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["front"]}]}), false, "tier notin (front)"),
+            (
+                json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["back", "front"]}]}),
+                true,
+                "tier in (back,front)",
+            ),
+            (
+                json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["front"]}]}),
+                false,
+                "tier notin (front)",
+            ),
             (
                 json!({"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}, {"key": "app", "operator": "Exists"}]}),
                 true,
@@ -159,7 +190,11 @@ mod tests {
         ];
         for (selector, matches, text) in cases {
             let read = Selector::read(Some(&selector)).expect("a sound selector");
-            assert_eq!((read.matches(labels.as_object()), read.to_string().as_str()), (matches, text), "{selector}");
+            assert_eq!(
+                (read.matches(labels.as_object()), read.to_string().as_str()),
+                (matches, text),
+                "{selector}"
+            );
         }
     }
 

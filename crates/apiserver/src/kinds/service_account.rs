@@ -45,7 +45,10 @@ mod tests {
 
     #[test]
     fn references_keep_only_names() {
-        let (account, _) = create(&SERVICE_ACCOUNT, json!({"secrets": [{"name": "a", "namespace": "other", "uid": "1"}]}));
+        let (account, _) = create(
+            &SERVICE_ACCOUNT,
+            json!({"secrets": [{"name": "a", "namespace": "other", "uid": "1"}]}),
+        );
         assert_eq!(account.body["secrets"], json!([{"name": "a"}]));
     }
 }

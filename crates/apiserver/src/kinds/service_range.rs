@@ -27,30 +27,54 @@ pub(crate) const SERVICE_CIDR: Strategy = Strategy {
 pub(crate) const IP_ADDRESS: Strategy = Strategy {
     validate: validate_address,
     validate_update: |new, old, out| {
-        let (parent, before) = (new.body.part("spec").part("parentRef"), old.body.part("spec").part("parentRef"));
-        checks::immutable_struct(&Path::field("spec.parentRef"), "networking.ParentReference", parent, before, out);
+        let (parent, before) = (
+            new.body.part("spec").part("parentRef"),
+            old.body.part("spec").part("parentRef"),
+        );
+        checks::immutable_struct(
+            &Path::field("spec.parentRef"),
+            "networking.ParentReference",
+            parent,
+            before,
+            out,
+        );
     },
     name: address_name,
     ..Strategy::PLAIN
 };
 
 fn validate_range(range: &Object, out: &mut Vec<FieldError>) {
-    let (at, cidrs) = (Path::field("spec.cidrs"), range.body.part("spec").list("cidrs"));
+    let (at, cidrs) = (
+        Path::field("spec.cidrs"),
+        range.body.part("spec").list("cidrs"),
+    );
     match cidrs.len() {
         0 => out.push(FieldError::required(at, "at least one CIDR required")),
         1 | 2 => {
             for (i, cidr) in cidrs.iter().filter_map(Value::as_str).enumerate() {
                 canonical_cidr(&at.index(i), cidr, out);
             }
-            let families: Vec<bool> = cidrs.iter().filter_map(|c| checks::parse_cidr(c.as_str()?)).map(|(ip, _)| ip.is_ipv4()).collect();
+            let families: Vec<bool> = cidrs
+                .iter()
+                .filter_map(|c| checks::parse_cidr(c.as_str()?))
+                .map(|(ip, _)| ip.is_ipv4())
+                .collect();
             if matches!(families[..], [a, b] if a == b) {
                 let why = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
-                out.push(FieldError::invalid(at, range.body.part("spec").part("cidrs"), why));
+                out.push(FieldError::invalid(
+                    at,
+                    range.body.part("spec").part("cidrs"),
+                    why,
+                ));
             }
         }
         _ => {
             let shown = Internal::one("networking.ServiceCIDRSpec", range.body.part("spec"));
-            out.push(FieldError::invalid(at, shown, "may only hold up to 2 values"));
+            out.push(FieldError::invalid(
+                at,
+                shown,
+                "may only hold up to 2 values",
+            ));
         }
     }
 }
@@ -64,14 +88,21 @@ fn canonical_cidr(at: &Path, text: &str, out: &mut Vec<FieldError>) {
     let (ip, length) = checks::parse_cidr(text).expect("checked above");
     let canonical = format!("{ip}/{length}");
     if canonical != text {
-        out.push(FieldError::invalid(at, text, &format!("must be in canonical form ({canonical:?})")));
+        out.push(FieldError::invalid(
+            at,
+            text,
+            &format!("must be in canonical form ({canonical:?})"),
+        ));
     }
 }
 
 /// A range may only gain its second family.
 fn grown_range(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let all = Path::field("spec.cidrs");
-    let (now, before) = (new.body.part("spec").list("cidrs"), old.body.part("spec").list("cidrs"));
+    let (now, before) = (
+        new.body.part("spec").list("cidrs"),
+        old.body.part("spec").list("cidrs"),
+    );
     match (before.len(), now.len()) {
         (a, b) if a == b => {
             for (i, (now, before)) in now.iter().zip(before).enumerate() {
@@ -79,7 +110,11 @@ fn grown_range(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
             }
         }
         (1, 2) => checks::immutable(&all.index(0), &now[0], &before[0], out),
-        _ => out.push(FieldError::invalid(all, new.body.part("spec").part("cidrs"), checks::IMMUTABLE)),
+        _ => out.push(FieldError::invalid(
+            all,
+            new.body.part("spec").part("cidrs"),
+            checks::IMMUTABLE,
+        )),
     }
 }
 
@@ -88,10 +123,22 @@ fn address_name(name: &str) -> Vec<String> {
     checks::ip(&Path::ROOT, name, &mut out);
     if let Some(wrong) = out.first() {
         let head = format!("Invalid value: {name:?}: ");
-        return vec![wrong.message.strip_prefix(&head).unwrap_or(&wrong.message).to_owned()];
+        return vec![
+            wrong
+                .message
+                .strip_prefix(&head)
+                .unwrap_or(&wrong.message)
+                .to_owned(),
+        ];
     }
-    let canonical = checks::parse_ip(name).map(|ip| ip.to_string()).unwrap_or_default();
-    if canonical == name { Vec::new() } else { vec![format!("must be in canonical form ({canonical:?})")] }
+    let canonical = checks::parse_ip(name)
+        .map(|ip| ip.to_string())
+        .unwrap_or_default();
+    if canonical == name {
+        Vec::new()
+    } else {
+        vec![format!("must be in canonical form ({canonical:?})")]
+    }
 }
 
 fn validate_address(address: &Object, out: &mut Vec<FieldError>) {
@@ -111,7 +158,12 @@ fn validate_address(address: &Object, out: &mut Vec<FieldError>) {
         }
     }
     let namespace = parent.text("namespace");
-    checks::named(&at.child("namespace"), namespace, names::path_segment(namespace), out);
+    checks::named(
+        &at.child("namespace"),
+        namespace,
+        names::path_segment(namespace),
+        out,
+    );
 }
 
 #[cfg(test)]
@@ -121,23 +173,43 @@ mod tests {
 
     #[test]
     fn range_is_canonical_and_only_gains_a_family() {
-        refused(&SERVICE_CIDR, json!({"spec": {}}), &["spec.cidrs: Required value: at least one CIDR required"]);
+        refused(
+            &SERVICE_CIDR,
+            json!({"spec": {}}),
+            &["spec.cidrs: Required value: at least one CIDR required"],
+        );
         refused(
             &SERVICE_CIDR,
             json!({"spec": {"cidrs": ["2001:DB8::/64"]}}),
-            &["spec.cidrs[0]: Invalid value: \"2001:DB8::/64\": must be in canonical form (\"2001:db8::/64\")"],
+            &[
+                "spec.cidrs[0]: Invalid value: \"2001:DB8::/64\": must be in canonical form (\"2001:db8::/64\")",
+            ],
         );
         let (range, _) = create(&SERVICE_CIDR, json!({"spec": {"cidrs": ["10.1.0.0/24"]}}));
-        let (_, wrong) = update(&SERVICE_CIDR, &range, json!({"spec": {"cidrs": ["10.1.0.0/24", "2001:db8::/64"]}}));
+        let (_, wrong) = update(
+            &SERVICE_CIDR,
+            &range,
+            json!({"spec": {"cidrs": ["10.1.0.0/24", "2001:db8::/64"]}}),
+        );
         assert_eq!(wrong, [""; 0]);
-        let (_, wrong) = update(&SERVICE_CIDR, &range, json!({"spec": {"cidrs": ["10.2.0.0/24"]}}));
-        assert_eq!(wrong, ["spec.cidrs[0]: Invalid value: \"10.2.0.0/24\": field is immutable"]);
+        let (_, wrong) = update(
+            &SERVICE_CIDR,
+            &range,
+            json!({"spec": {"cidrs": ["10.2.0.0/24"]}}),
+        );
+        assert_eq!(
+            wrong,
+            ["spec.cidrs[0]: Invalid value: \"10.2.0.0/24\": field is immutable"]
+        );
     }
 
     #[test]
     fn address_is_named_by_itself() {
         assert_eq!(address_name("10.0.0.1"), [""; 0]);
-        assert_eq!(address_name("x"), ["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"]);
+        assert_eq!(
+            address_name("x"),
+            ["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"]
+        );
         refused(&IP_ADDRESS, json!({}), &["spec.parentRef: Required value"]);
     }
 }

@@ -79,9 +79,11 @@ enum Allowed {
 /// Records who asked, whatever the request says.
 pub(crate) fn record_requester(request: &mut Object, user: &User) {
     let spec = request.section("spec");
-    ["username", "uid", "groups", "extra"].iter().for_each(|field| {
-        spec.remove(*field);
-    });
+    ["username", "uid", "groups", "extra"]
+        .iter()
+        .for_each(|field| {
+            spec.remove(*field);
+        });
     spec.insert("username".into(), user.name.clone().into());
     if !user.uid.is_empty() {
         spec.insert("uid".into(), user.uid.clone().into());
@@ -90,7 +92,11 @@ pub(crate) fn record_requester(request: &mut Object, user: &User) {
         spec.insert("groups".into(), user.groups.clone().into());
     }
     if !user.extra.is_empty() {
-        let extra: Map<String, Value> = user.extra.iter().map(|(key, values)| (key.clone(), values.clone().into())).collect();
+        let extra: Map<String, Value> = user
+            .extra
+            .iter()
+            .map(|(key, values)| (key.clone(), values.clone().into()))
+            .collect();
         spec.insert("extra".into(), extra.into());
     }
 }
@@ -99,7 +105,12 @@ pub(crate) fn record_requester(request: &mut Object, user: &User) {
 pub(crate) fn prepare_approval(new: &mut Object, old: &Object) {
     let conditions = new.body.part("status").list("conditions").to_vec();
     keep_all_but_status(new, old);
-    let mut status = old.body.part("status").as_object().cloned().unwrap_or_default();
+    let mut status = old
+        .body
+        .part("status")
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
     status.insert("conditions".into(), conditions.into());
     new.body.insert("status".into(), status.into());
 }
@@ -117,7 +128,10 @@ fn prepare_status(new: &mut Object, old: &Object) {
     for kind in APPROVALS {
         let held: Vec<&Value> = before.iter().filter(|c| c.text("type") == kind).collect();
         let status = new.section("status");
-        let given: Vec<&mut Map<String, Value>> = status.maps_mut("conditions").filter(|c| c.text("type") == kind).collect();
+        let given: Vec<&mut Map<String, Value>> = status
+            .maps_mut("conditions")
+            .filter(|c| c.text("type") == kind)
+            .collect();
         if given.len() == held.len() {
             for (given, held) in given.into_iter().zip(held) {
                 *given = held.as_object().cloned().unwrap_or_default();
@@ -128,11 +142,17 @@ fn prepare_status(new: &mut Object, old: &Object) {
 
 /// Dates new conditions.
 fn stamp(new: &mut Object, old: Option<&Object>, now: Time) {
-    let before = old.map_or(&[][..], |old| old.body.part("status").list("conditions")).to_vec();
+    let before = old
+        .map_or(&[][..], |old| old.body.part("status").list("conditions"))
+        .to_vec();
     for condition in new.section("status").maps_mut("conditions") {
         condition.default_to("lastUpdateTime", now.to_string());
-        let same_state = before.iter().find(|c| c.text("type") == condition.text("type") && c.text("status") == condition.text("status"));
-        let since = same_state.map(|c| c.text("lastTransitionTime")).filter(|since| !since.is_empty());
+        let same_state = before.iter().find(|c| {
+            c.text("type") == condition.text("type") && c.text("status") == condition.text("status")
+        });
+        let since = same_state
+            .map(|c| c.text("lastTransitionTime"))
+            .filter(|since| !since.is_empty());
         let since = since.map_or_else(|| now.to_string(), str::to_owned);
         condition.default_to("lastTransitionTime", since);
     }
@@ -141,7 +161,11 @@ fn stamp(new: &mut Object, old: Option<&Object>, now: Time) {
 fn validate_spec(request: &Object, out: &mut Vec<FieldError>) {
     let (at, spec) = (Path::field("spec"), request.body.part("spec"));
     if let Err(why) = parse_request(&decoded(spec.part("request"))) {
-        out.push(FieldError::invalid(at.child("request"), spec.part("request"), &why));
+        out.push(FieldError::invalid(
+            at.child("request"),
+            spec.part("request"),
+            &why,
+        ));
     }
     let (all, usages) = (at.child("usages"), spec.list("usages"));
     if usages.is_empty() {
@@ -157,24 +181,40 @@ fn validate_spec(request: &Object, out: &mut Vec<FieldError>) {
         }
     }
     signer_name(&at.child("signerName"), spec.text("signerName"), out);
-    if let Some(seconds) = spec.int("expirationSeconds").filter(|seconds| *seconds < SECONDS_MIN) {
+    if let Some(seconds) = spec
+        .int("expirationSeconds")
+        .filter(|seconds| *seconds < SECONDS_MIN)
+    {
         let why = "may not specify a duration less than 600 seconds (10 minutes)";
-        out.push(FieldError::invalid(at.child("expirationSeconds"), seconds, why));
+        out.push(FieldError::invalid(
+            at.child("expirationSeconds"),
+            seconds,
+            why,
+        ));
     }
     conditions(request.body.part("status").list("conditions"), out);
 }
 
 fn parse_request(bytes: &[u8]) -> Result<(), String> {
-    let block = Pem::iter_from_buffer(bytes).next().and_then(Result::ok).filter(|block| block.label == "CERTIFICATE REQUEST");
+    let block = Pem::iter_from_buffer(bytes)
+        .next()
+        .and_then(Result::ok)
+        .filter(|block| block.label == "CERTIFICATE REQUEST");
     let block = block.ok_or("PEM block type must be CERTIFICATE REQUEST")?;
-    X509CertificationRequest::from_der(&block.contents).map(|_| ()).map_err(|_| "asn1: structure error: not a certificate request".into())
+    X509CertificationRequest::from_der(&block.contents)
+        .map(|_| ())
+        .map_err(|_| "asn1: structure error: not a certificate request".into())
 }
 
 fn signer_name(at: &Path, name: &str, out: &mut Vec<FieldError>) {
     match name {
         "" => return out.push(FieldError::required(at, "")),
         "kubernetes.io/legacy-unknown" => {
-            return out.push(FieldError::invalid(at, name, "the legacy signerName is not allowed via this API version"));
+            return out.push(FieldError::invalid(
+                at,
+                name,
+                "the legacy signerName is not allowed via this API version",
+            ));
         }
         _ => {}
     }
@@ -183,14 +223,28 @@ fn signer_name(at: &Path, name: &str, out: &mut Vec<FieldError>) {
         return out.push(FieldError::invalid(at, name, why));
     };
     let labels: Vec<&str> = domain.split('.').collect();
-    if let Some((label, wrong)) = labels.iter().map(|label| (label, names::dns_label(label))).find(|(_, wrong)| !wrong.is_empty()) {
-        out.extend(wrong.iter().map(|why| FieldError::invalid(at, domain, &format!("validating label {label:?}: {why}"))));
+    if let Some((label, wrong)) = labels
+        .iter()
+        .map(|label| (label, names::dns_label(label)))
+        .find(|(_, wrong)| !wrong.is_empty())
+    {
+        out.extend(wrong.iter().map(|why| {
+            FieldError::invalid(at, domain, &format!("validating label {label:?}: {why}"))
+        }));
     }
     if labels.len() < 2 {
-        out.push(FieldError::invalid(at, domain, "should be a domain with at least two segments separated by dots"));
+        out.push(FieldError::invalid(
+            at,
+            domain,
+            "should be a domain with at least two segments separated by dots",
+        ));
     }
     let wrong = names::dns_subdomain(path);
-    out.extend(wrong.iter().map(|why| FieldError::invalid(at, path, &format!("validating label {path:?}: {why}"))));
+    out.extend(
+        wrong
+            .iter()
+            .map(|why| FieldError::invalid(at, path, &format!("validating label {path:?}: {why}"))),
+    );
 }
 
 fn conditions(conditions: &[Value], out: &mut Vec<FieldError>) {
@@ -200,14 +254,24 @@ fn conditions(conditions: &[Value], out: &mut Vec<FieldError>) {
         let at = all.index(i);
         let (kind, status) = (condition.text("type"), condition.text("status"));
         checks::required(&at.child("type"), kind, out);
-        let allowed: &[&str] = if ["Approved", "Denied", "Failed"].contains(&kind) { &["True"] } else { &["False", "True", "Unknown"] };
+        let allowed: &[&str] = if ["Approved", "Denied", "Failed"].contains(&kind) {
+            &["True"]
+        } else {
+            &["False", "True", "Unknown"]
+        };
         match status {
             "" => out.push(FieldError::required(at.child("status"), "")),
             status => checks::one_of(&at.child("status"), status, allowed, out),
         }
-        let opposite = APPROVALS.iter().find(|other| APPROVALS.contains(&kind) && **other != kind);
+        let opposite = APPROVALS
+            .iter()
+            .find(|other| APPROVALS.contains(&kind) && **other != kind);
         if opposite.is_some_and(|other| seen.contains(other)) {
-            out.push(FieldError::invalid(all, kind, "Approved and Denied conditions are mutually exclusive"));
+            out.push(FieldError::invalid(
+                all,
+                kind,
+                "Approved and Denied conditions are mutually exclusive",
+            ));
         }
         if !seen.insert(kind) {
             out.push(FieldError::duplicate(at.child("type"), kind));
@@ -217,35 +281,62 @@ fn conditions(conditions: &[Value], out: &mut Vec<FieldError>) {
 
 fn validate_change(new: &Object, old: &Object, allowed: Allowed, out: &mut Vec<FieldError>) {
     let of = |request: &Object, kind: &str| -> Vec<Value> {
-        request.body.part("status").list("conditions").iter().filter(|c| c.text("type") == kind).cloned().collect()
+        request
+            .body
+            .part("status")
+            .list("conditions")
+            .iter()
+            .filter(|c| c.text("type") == kind)
+            .cloned()
+            .collect()
     };
     let certificate = |request: &Object| request.body.part("status").text("certificate").to_owned();
     if certificate(new) != certificate(old)
         && let Err(why) = check_certificate(&decoded(new.body.part("status").part("certificate")))
     {
-        out.push(FieldError::invalid("status.certificate", "<certificate data>", &why));
+        out.push(FieldError::invalid(
+            "status.certificate",
+            "<certificate data>",
+            &why,
+        ));
     }
     for kind in ["Approved", "Denied", "Failed"] {
         if of(new, kind).len() < of(old, kind).len() {
-            out.push(FieldError::forbidden("status.conditions", &format!("updates may not remove a condition of type {kind:?}")));
+            out.push(FieldError::forbidden(
+                "status.conditions",
+                &format!("updates may not remove a condition of type {kind:?}"),
+            ));
         }
     }
     if allowed != Allowed::Approval {
         for kind in APPROVALS {
             let (now, before) = (of(new, kind), of(old, kind));
             if now.len() > before.len() {
-                out.push(FieldError::forbidden("status.conditions", &format!("updates may not add a condition of type {kind:?}")));
-            } else if now.len() == before.len() && !now.iter().zip(&before).all(|(a, b)| same(a, b)) {
+                out.push(FieldError::forbidden(
+                    "status.conditions",
+                    &format!("updates may not add a condition of type {kind:?}"),
+                ));
+            } else if now.len() == before.len() && !now.iter().zip(&before).all(|(a, b)| same(a, b))
+            {
                 // Kubernetes adds a diff of its own structs here.
-                out.push(FieldError::forbidden("status.conditions", &format!("updates may not modify a condition of type {kind:?}")));
+                out.push(FieldError::forbidden(
+                    "status.conditions",
+                    &format!("updates may not modify a condition of type {kind:?}"),
+                ));
             }
         }
     }
     if certificate(new) != certificate(old) {
         if allowed != Allowed::Certificate {
-            out.push(FieldError::forbidden("status.certificate", "updates may not set certificate content"));
+            out.push(FieldError::forbidden(
+                "status.certificate",
+                "updates may not set certificate content",
+            ));
         } else if !certificate(old).is_empty() {
-            out.push(FieldError::forbidden("status.certificate", "updates may not modify existing certificate content"));
+            out.push(FieldError::forbidden(
+                "status.certificate",
+                "updates may not modify existing certificate content",
+            ));
         }
     }
 }
@@ -254,15 +345,22 @@ fn check_certificate(bytes: &[u8]) -> Result<(), String> {
     if bytes.is_empty() {
         return Ok(());
     }
-    let blocks: Vec<Pem> = Pem::iter_from_buffer(bytes).filter_map(Result::ok).collect();
+    let blocks: Vec<Pem> = Pem::iter_from_buffer(bytes)
+        .filter_map(Result::ok)
+        .collect();
     if blocks.is_empty() {
         return Err("must contain at least one CERTIFICATE PEM block".into());
     }
     for block in &blocks {
         if block.label != "CERTIFICATE" {
-            return Err(format!("only CERTIFICATE PEM blocks are allowed, found {:?}", block.label));
+            return Err(format!(
+                "only CERTIFICATE PEM blocks are allowed, found {:?}",
+                block.label
+            ));
         }
-        block.parse_x509().map_err(|_| "x509: malformed certificate".to_owned())?;
+        block
+            .parse_x509()
+            .map_err(|_| "x509: malformed certificate".to_owned())?;
     }
     Ok(())
 }
@@ -284,7 +382,8 @@ mod tests {
     }
 
     fn approve(old: &Object, conditions: Value) -> (Object, Vec<String>) {
-        let mut new = object(json!({"metadata": {"name": "csr"}, "status": {"conditions": conditions}}));
+        let mut new =
+            object(json!({"metadata": {"name": "csr"}, "status": {"conditions": conditions}}));
         prepare_approval(&mut new, old);
         stamp(&mut new, Some(old), Time::parse(NOW).expect("a constant"));
         let mut out = Vec::new();
@@ -296,28 +395,59 @@ mod tests {
     fn request_records_who_asked() {
         let (mut stored, wrong) = create(&SIGNING_REQUEST, request());
         assert_eq!((wrong.len(), stored.str_at("spec.username")), (0, "forged"));
-        let user = User { name: "jane".into(), groups: vec!["dev".into()], ..User::default() };
+        let user = User {
+            name: "jane".into(),
+            groups: vec!["dev".into()],
+            ..User::default()
+        };
         record_requester(&mut stored, &user);
-        assert_eq!((stored.str_at("spec.username"), stored.at("spec.groups")), ("jane", Some(&json!(["dev"]))));
+        assert_eq!(
+            (stored.str_at("spec.username"), stored.at("spec.groups")),
+            ("jane", Some(&json!(["dev"])))
+        );
     }
 
     #[test]
     fn approval_comes_once_and_stays() {
         let (stored, _) = create(&SIGNING_REQUEST, request());
-        let (sneaky, _) = update(&SIGNING_REQUEST, &stored, json!({"status": {"conditions": [{"type": "Approved", "status": "True"}]}}));
+        let (sneaky, _) = update(
+            &SIGNING_REQUEST,
+            &stored,
+            json!({"status": {"conditions": [{"type": "Approved", "status": "True"}]}}),
+        );
         assert_eq!(sneaky.body, stored.body);
-        let (approved, wrong) = approve(&stored, json!([{"type": "Approved", "status": "True", "reason": "Checked"}]));
+        let (approved, wrong) = approve(
+            &stored,
+            json!([{"type": "Approved", "status": "True", "reason": "Checked"}]),
+        );
         assert_eq!(wrong, [""; 0]);
-        assert_eq!(approved.body["status"]["conditions"][0]["lastTransitionTime"], NOW);
+        assert_eq!(
+            approved.body["status"]["conditions"][0]["lastTransitionTime"],
+            NOW
+        );
         let (_, wrong) = approve(&approved, json!([{"type": "Denied", "status": "True"}]));
-        assert_eq!(wrong, ["status.conditions: Forbidden: updates may not remove a condition of type \"Approved\""]);
+        assert_eq!(
+            wrong,
+            [
+                "status.conditions: Forbidden: updates may not remove a condition of type \"Approved\""
+            ]
+        );
     }
 
     #[test]
     fn certificate_comes_through_status() {
         let (stored, _) = create(&SIGNING_REQUEST, request());
-        let (_, wrong) = update_status(&SIGNING_REQUEST, &stored, json!({"status": {"certificate": "bm90IGEgY2VydA=="}}));
-        assert_eq!(wrong, ["status.certificate: Invalid value: \"<certificate data>\": must contain at least one CERTIFICATE PEM block"]);
+        let (_, wrong) = update_status(
+            &SIGNING_REQUEST,
+            &stored,
+            json!({"status": {"certificate": "bm90IGEgY2VydA=="}}),
+        );
+        assert_eq!(
+            wrong,
+            [
+                "status.certificate: Invalid value: \"<certificate data>\": must contain at least one CERTIFICATE PEM block"
+            ]
+        );
     }
 
     #[test]

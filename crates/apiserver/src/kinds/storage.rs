@@ -17,7 +17,10 @@ use crate::{
     types::Internal,
 };
 
-const ANSWERED: Strategy = Strategy { delete_answer: DeleteAnswer::Object, ..Strategy::PLAIN };
+const ANSWERED: Strategy = Strategy {
+    delete_answer: DeleteAnswer::Object,
+    ..Strategy::PLAIN
+};
 
 pub(crate) const STORAGE_CLASS: Strategy = Strategy {
     default: |class| {
@@ -26,9 +29,18 @@ pub(crate) const STORAGE_CLASS: Strategy = Strategy {
     },
     validate: validate_class,
     validate_update: |new, old, out| {
-        for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+        for field in [
+            "parameters",
+            "provisioner",
+            "reclaimPolicy",
+            "volumeBindingMode",
+        ] {
             if !same(new.body.part(field), old.body.part(field)) {
-                out.push(FieldError::invalid(field, new.body.part(field), checks::IMMUTABLE));
+                out.push(FieldError::invalid(
+                    field,
+                    new.body.part(field),
+                    checks::IMMUTABLE,
+                ));
             }
         }
     },
@@ -40,13 +52,19 @@ pub(crate) const VOLUME_ATTRIBUTES_CLASS: Strategy = Strategy {
         provisioner("driverName", class.body.text("driverName"), out);
         parameters(class.body.part("parameters"), out);
         if class.body.is_empty_at("parameters") {
-            out.push(FieldError::required("parameters", "must contain at least one key/value pair"));
+            out.push(FieldError::required(
+                "parameters",
+                "must contain at least one key/value pair",
+            ));
         }
     },
     validate_update: |new, old, out| {
         for field in ["driverName", "parameters"] {
             if new.body.part(field) != old.body.part(field) {
-                out.push(FieldError::forbidden(field, &format!("updates to {field} are forbidden.")));
+                out.push(FieldError::forbidden(
+                    field,
+                    &format!("updates to {field} are forbidden."),
+                ));
             }
         }
     },
@@ -62,31 +80,65 @@ pub(crate) const CSI_DRIVER: Strategy = Strategy {
     },
     validate: validate_driver,
     validate_update: |new, old, out| {
-        for (field, shown) in [("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")] {
+        for (field, shown) in [
+            ("attachRequired", "attachedRequired"),
+            ("volumeLifecycleModes", "volumeLifecycleModes"),
+        ] {
             let at = Path::field("spec");
-            checks::immutable(&at.child(shown), new.body.part("spec").part(field), old.body.part("spec").part(field), out);
+            checks::immutable(
+                &at.child(shown),
+                new.body.part("spec").part(field),
+                old.body.part("spec").part(field),
+                out,
+            );
         }
     },
     unconditional_update: false,
     ..ANSWERED
 };
 
-pub(crate) const CSI_NODE: Strategy =
-    Strategy { validate: validate_node, validate_update: same_drivers, unconditional_update: false, ..ANSWERED };
+pub(crate) const CSI_NODE: Strategy = Strategy {
+    validate: validate_node,
+    validate_update: same_drivers,
+    unconditional_update: false,
+    ..ANSWERED
+};
 
 pub(crate) const CSI_STORAGE_CAPACITY: Strategy = Strategy {
     validate: |capacity, out| {
-        checks::label_selector(&Path::field("nodeTopology"), capacity.body.part("nodeTopology"), out);
+        checks::label_selector(
+            &Path::field("nodeTopology"),
+            capacity.body.part("nodeTopology"),
+            out,
+        );
         let class = capacity.body.text("storageClassName");
-        checks::named(&Path::field("storageClassName"), class, names::dns_subdomain(class), out);
-        if let Some(amount) = capacity.body.get_set("capacity").and_then(Quantity::of).filter(|amount| amount.sign() < 0) {
-            out.push(FieldError::invalid("capacity", &amount, checks::NOT_NEGATIVE));
+        checks::named(
+            &Path::field("storageClassName"),
+            class,
+            names::dns_subdomain(class),
+            out,
+        );
+        if let Some(amount) = capacity
+            .body
+            .get_set("capacity")
+            .and_then(Quantity::of)
+            .filter(|amount| amount.sign() < 0)
+        {
+            out.push(FieldError::invalid(
+                "capacity",
+                &amount,
+                checks::NOT_NEGATIVE,
+            ));
         }
     },
     validate_update: |new, old, out| {
         for field in ["nodeTopology", "storageClassName"] {
             if !same(new.body.part(field), old.body.part(field)) {
-                out.push(FieldError::invalid(field, new.body.part(field), checks::IMMUTABLE));
+                out.push(FieldError::invalid(
+                    field,
+                    new.body.part(field),
+                    checks::IMMUTABLE,
+                ));
             }
         }
     },
@@ -97,12 +149,20 @@ pub(crate) const CSI_STORAGE_CAPACITY: Strategy = Strategy {
 pub(crate) const VOLUME_ATTACHMENT: Strategy = Strategy {
     default: |attachment| attachment.section("status").default_to("attached", false),
     prepare_create: |attachment| {
-        attachment.body.insert("status".into(), json!({"attached": false}));
+        attachment
+            .body
+            .insert("status".into(), json!({"attached": false}));
     },
     validate: validate_attachment,
     validate_update: |new, old, out| {
         let (spec, before) = (new.body.part("spec"), old.body.part("spec"));
-        checks::immutable_struct(&Path::field("spec"), "storage.VolumeAttachmentSpec", spec, before, out);
+        checks::immutable_struct(
+            &Path::field("spec"),
+            "storage.VolumeAttachmentSpec",
+            spec,
+            before,
+            out,
+        );
     },
     generation: Generation::None,
     unconditional_update: false,
@@ -119,10 +179,20 @@ fn validate_class(class: &Object, out: &mut Vec<FieldError>) {
     parameters(class.body.part("parameters"), out);
     let policy = class.body.text("reclaimPolicy");
     if !policy.is_empty() {
-        checks::one_of(&Path::field("reclaimPolicy"), policy, &["Delete", "Retain"], out);
+        checks::one_of(
+            &Path::field("reclaimPolicy"),
+            policy,
+            &["Delete", "Retain"],
+            out,
+        );
     }
     let modes = &["Immediate", "WaitForFirstConsumer"];
-    checks::one_of(&Path::field("volumeBindingMode"), class.body.text("volumeBindingMode"), modes, out);
+    checks::one_of(
+        &Path::field("volumeBindingMode"),
+        class.body.text("volumeBindingMode"),
+        modes,
+        out,
+    );
     let all = Path::field("allowedTopologies");
     for (i, term) in class.body.list("allowedTopologies").iter().enumerate() {
         let at = all.index(i);
@@ -139,7 +209,12 @@ fn topology(at: &Path, expression: &Value, out: &mut Vec<FieldError>) {
         out.push(FieldError::required(all, ""));
     }
     let mut seen = BTreeSet::new();
-    for (i, value) in expression.list("values").iter().filter_map(Value::as_str).enumerate() {
+    for (i, value) in expression
+        .list("values")
+        .iter()
+        .filter_map(Value::as_str)
+        .enumerate()
+    {
         if !seen.insert(value) {
             out.push(FieldError::duplicate(all.index(i), value));
         }
@@ -154,7 +229,12 @@ fn provisioner(field: &str, name: &str, out: &mut Vec<FieldError>) {
         return;
     }
     let lower = name.to_lowercase();
-    checks::named(&Path::field(field), &lower, names::qualified_name(&lower), out);
+    checks::named(
+        &Path::field(field),
+        &lower,
+        names::qualified_name(&lower),
+        out,
+    );
 }
 
 fn parameters(parameters: &Value, out: &mut Vec<FieldError>) {
@@ -164,9 +244,16 @@ fn parameters(parameters: &Value, out: &mut Vec<FieldError>) {
         return;
     }
     for (key, _) in entries.iter().filter(|(key, _)| key.is_empty()) {
-        out.push(FieldError::invalid("parameters", *key, "field can not be empty."));
+        out.push(FieldError::invalid(
+            "parameters",
+            *key,
+            "field can not be empty.",
+        ));
     }
-    let size: usize = entries.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    let size: usize = entries
+        .iter()
+        .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
+        .sum();
     if size > PARAMETERS_MAX_BYTES {
         out.push(FieldError::too_long("parameters", PARAMETERS_MAX_BYTES));
     }
@@ -175,7 +262,12 @@ fn parameters(parameters: &Value, out: &mut Vec<FieldError>) {
 fn default_driver(driver: &mut Object) {
     let spec = driver.section("spec");
     spec.default_to("attachRequired", true);
-    for field in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
+    for field in [
+        "podInfoOnMount",
+        "storageCapacity",
+        "requiresRepublish",
+        "seLinuxMount",
+    ] {
         spec.default_to(field, false);
     }
     spec.default_to("fsGroupPolicy", "ReadWriteOnceWithFSType");
@@ -186,7 +278,12 @@ fn default_driver(driver: &mut Object) {
 
 fn validate_driver(driver: &Object, out: &mut Vec<FieldError>) {
     let (at, spec) = (Path::field("spec"), driver.body.part("spec"));
-    checks::one_of(&at.child("fsGroupPolicy"), spec.text("fsGroupPolicy"), &["File", "None", "ReadWriteOnceWithFSType"], out);
+    checks::one_of(
+        &at.child("fsGroupPolicy"),
+        spec.text("fsGroupPolicy"),
+        &["File", "None", "ReadWriteOnceWithFSType"],
+        out,
+    );
     let all = at.child("tokenRequests");
     let mut audiences = BTreeSet::new();
     for (i, request) in spec.list("tokenRequests").iter().enumerate() {
@@ -198,27 +295,55 @@ fn validate_driver(driver: &Object, out: &mut Vec<FieldError>) {
         }
         match request.int("expirationSeconds") {
             Some(n) if n < 600 => {
-                out.push(FieldError::invalid(at.child("expirationSeconds"), n, "may not specify a duration less than 10 minutes"));
+                out.push(FieldError::invalid(
+                    at.child("expirationSeconds"),
+                    n,
+                    "may not specify a duration less than 10 minutes",
+                ));
             }
             Some(n) if n > 1 << 32 => {
-                out.push(FieldError::invalid(at.child("expirationSeconds"), n, "may not specify a duration larger than 2^32 seconds"));
+                out.push(FieldError::invalid(
+                    at.child("expirationSeconds"),
+                    n,
+                    "may not specify a duration larger than 2^32 seconds",
+                ));
             }
             _ => {}
         }
     }
-    for mode in spec.list("volumeLifecycleModes").iter().filter_map(Value::as_str) {
-        checks::one_of(&at.child("volumeLifecycleModes"), mode, &["Persistent", "Ephemeral"], out);
+    for mode in spec
+        .list("volumeLifecycleModes")
+        .iter()
+        .filter_map(Value::as_str)
+    {
+        checks::one_of(
+            &at.child("volumeLifecycleModes"),
+            mode,
+            &["Persistent", "Ephemeral"],
+            out,
+        );
     }
-    if let Some(period) = spec.int("nodeAllocatableUpdatePeriodSeconds").filter(|period| *period < 10) {
+    if let Some(period) = spec
+        .int("nodeAllocatableUpdatePeriodSeconds")
+        .filter(|period| *period < 10)
+    {
         out.push(FieldError::invalid(
             at.child("nodeAllocatableUpdatePeriodSeconds"),
             period,
             "must be greater than or equal to 10 seconds",
         ));
     }
-    if let Some(flag) = spec.part("serviceAccountTokenInSecrets").as_bool().filter(|_| spec.is_empty_at("tokenRequests")) {
+    if let Some(flag) = spec
+        .part("serviceAccountTokenInSecrets")
+        .as_bool()
+        .filter(|_| spec.is_empty_at("tokenRequests"))
+    {
         let why = "serviceAccountTokenInSecrets is set but no tokenRequests are specified";
-        out.push(FieldError::invalid(at.child("serviceAccountTokenInSecrets"), flag, why));
+        out.push(FieldError::invalid(
+            at.child("serviceAccountTokenInSecrets"),
+            flag,
+            why,
+        ));
     }
 }
 
@@ -233,7 +358,11 @@ fn validate_node(node: &Object, out: &mut Vec<FieldError>) {
         let id = driver.text("nodeID");
         checks::required(&at.child("nodeID"), id, out);
         if id.len() > NODE_ID_MAX {
-            out.push(FieldError::invalid(at.child("nodeID"), id, &format!("must be {NODE_ID_MAX} characters or less")));
+            out.push(FieldError::invalid(
+                at.child("nodeID"),
+                id,
+                &format!("must be {NODE_ID_MAX} characters or less"),
+            ));
         }
         if let Some(count) = driver.part("allocatable").int("count") {
             checks::not_negative(&at.child("allocatable").child("count"), count, out);
@@ -255,12 +384,25 @@ fn validate_node(node: &Object, out: &mut Vec<FieldError>) {
 /// A driver on a node stays as it is, but for how many volumes it can take.
 fn same_drivers(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let drivers = |node: &Object| node.body.part("spec").list("drivers").to_vec();
-    let fixed = |driver: &Value| (driver.text("nodeID").to_owned(), driver.part("topologyKeys").clone());
+    let fixed = |driver: &Value| {
+        (
+            driver.text("nodeID").to_owned(),
+            driver.part("topologyKeys").clone(),
+        )
+    };
     for before in drivers(old) {
-        for now in drivers(new).iter().filter(|now| now.text("name") == before.text("name") && fixed(now) != fixed(&before)) {
+        for now in drivers(new)
+            .iter()
+            .filter(|now| now.text("name") == before.text("name") && fixed(now) != fixed(&before))
+        {
             let mut told = now.clone();
-            told.as_object_mut().map(|driver| driver.remove("allocatable"));
-            out.push(FieldError::invalid("spec.drivers", Internal::one("storage.CSINodeDriver", &told), checks::IMMUTABLE));
+            told.as_object_mut()
+                .map(|driver| driver.remove("allocatable"));
+            out.push(FieldError::invalid(
+                "spec.drivers",
+                Internal::one("storage.CSINodeDriver", &told),
+                checks::IMMUTABLE,
+            ));
         }
     }
 }
@@ -270,20 +412,29 @@ fn validate_attachment(attachment: &Object, out: &mut Vec<FieldError>) {
     checks::required(&at.child("attacher"), spec.text("attacher"), out);
     driver_name(&at.child("attacher"), spec.text("attacher"), out);
     let source = spec.part("source");
-    let (inline, name) = (source.get_set("inlineVolumeSpec"), source.part("persistentVolumeName").as_str());
+    let (inline, name) = (
+        source.get_set("inlineVolumeSpec"),
+        source.part("persistentVolumeName").as_str(),
+    );
     let exactly_one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     match (inline, name) {
         (None, None) => out.push(FieldError::required(at.child("source"), exactly_one)),
         (Some(_), Some(_)) => out.push(FieldError::forbidden(at.child("source"), exactly_one)),
-        (None, Some("")) => {
-            out.push(FieldError::required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName"))
-        }
+        (None, Some("")) => out.push(FieldError::required(
+            "spec.source.persistentVolumeName",
+            "must specify non empty persistentVolumeName",
+        )),
         _ => {}
     }
     let node = spec.text("nodeName");
     checks::named(&at.child("nodeName"), node, names::dns_subdomain(node), out);
     if let Some(name) = name {
-        checks::named(&Path::field("spec.source.persistentVolumeName"), name, names::dns_subdomain(name), out);
+        checks::named(
+            &Path::field("spec.source.persistentVolumeName"),
+            name,
+            names::dns_subdomain(name),
+            out,
+        );
     }
 }
 
@@ -294,8 +445,18 @@ mod tests {
 
     #[test]
     fn class_is_fixed_but_for_growth() {
-        let (class, wrong) = create(&STORAGE_CLASS, json!({"provisioner": "disk.example.com", "parameters": {"type": "ssd"}}));
-        assert_eq!((wrong.len(), class.body.text("reclaimPolicy"), class.body.text("volumeBindingMode")), (0, "Delete", "Immediate"));
+        let (class, wrong) = create(
+            &STORAGE_CLASS,
+            json!({"provisioner": "disk.example.com", "parameters": {"type": "ssd"}}),
+        );
+        assert_eq!(
+            (
+                wrong.len(),
+                class.body.text("reclaimPolicy"),
+                class.body.text("volumeBindingMode")
+            ),
+            (0, "Delete", "Immediate")
+        );
         let (_, wrong) = update(
             &STORAGE_CLASS,
             &class,
@@ -326,7 +487,10 @@ mod tests {
     fn attachment_names_one_volume_for_good() {
         let body = json!({"spec": {"attacher": "disk.example.com", "nodeName": "n1", "source": {"persistentVolumeName": "pv1"}}});
         let (attachment, wrong) = create(&VOLUME_ATTACHMENT, body);
-        assert_eq!((wrong.len(), &attachment.body["status"]), (0, &json!({"attached": false})));
+        assert_eq!(
+            (wrong.len(), &attachment.body["status"]),
+            (0, &json!({"attached": false}))
+        );
         let (_, wrong) = update(
             &VOLUME_ATTACHMENT,
             &attachment,
@@ -336,7 +500,9 @@ mod tests {
         refused(
             &VOLUME_ATTACHMENT,
             json!({"spec": {"attacher": "a.b", "nodeName": "n", "source": {}}}),
-            &["spec.source: Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName"],
+            &[
+                "spec.source: Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName",
+            ],
         );
     }
 

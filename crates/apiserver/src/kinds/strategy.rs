@@ -98,7 +98,11 @@ pub(crate) struct Deletion {
 
 impl Deletion {
     /// Nothing besides its metadata.
-    pub(crate) const PLAIN: Self = Self { begin: |_, _| {}, held: |_| false, time_only: false };
+    pub(crate) const PLAIN: Self = Self {
+        begin: |_, _| {},
+        held: |_| false,
+        time_only: false,
+    };
 }
 
 /// What else a write changes in the server.
@@ -143,12 +147,19 @@ impl Strategy {
 
     /// A kind whose objects ask a question: they are answered and not stored.
     pub(crate) const fn asking(review: Review) -> Self {
-        Self { review: Some(review), ..Self::PLAIN }
+        Self {
+            review: Some(review),
+            ..Self::PLAIN
+        }
     }
 
     /// A kind with `spec`, `status` and a generation: writes to the object leave the status alone, and the reverse.
-    pub(crate) const WITH_STATUS: Self =
-        Self { prepare_create: drop_status, prepare_update: keep_status, generation: Generation::Spec, ..Self::PLAIN };
+    pub(crate) const WITH_STATUS: Self = Self {
+        prepare_create: drop_status,
+        prepare_update: keep_status,
+        generation: Generation::Spec,
+        ..Self::PLAIN
+    };
 }
 
 /// Drops the status a client sent.
@@ -169,8 +180,14 @@ pub(crate) fn keep_all_but_status(new: &mut Object, old: &Object) {
     let status = new.body.remove("status");
     let managed_fields = std::mem::take(&mut new.meta.managed_fields);
     let resource_version = std::mem::take(&mut new.meta.resource_version);
-    let (labels, annotations) = (std::mem::take(&mut new.meta.labels), std::mem::take(&mut new.meta.annotations));
-    let (finalizers, owners) = (std::mem::take(&mut new.meta.finalizers), std::mem::take(&mut new.meta.owner_references));
+    let (labels, annotations) = (
+        std::mem::take(&mut new.meta.labels),
+        std::mem::take(&mut new.meta.annotations),
+    );
+    let (finalizers, owners) = (
+        std::mem::take(&mut new.meta.finalizers),
+        std::mem::take(&mut new.meta.owner_references),
+    );
     *new = Object {
         meta: crate::object::ObjectMeta {
             managed_fields,

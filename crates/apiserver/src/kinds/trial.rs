@@ -13,7 +13,9 @@ pub(crate) const NOW: &str = "2026-01-02T03:04:05Z";
 
 /// An object from its JSON.
 pub(crate) fn object(json: Value) -> Object {
-    let Value::Object(map) = json else { panic!("an object is a JSON map") };
+    let Value::Object(map) = json else {
+        panic!("an object is a JSON map")
+    };
     Object::from_map(map).expect("metadata written for the test")
 }
 
@@ -42,7 +44,11 @@ pub(crate) fn update(strategy: &Strategy, old: &Object, json: Value) -> (Object,
 }
 
 /// The object after a status write and what is wrong with it.
-pub(crate) fn update_status(strategy: &Strategy, old: &Object, json: Value) -> (Object, Vec<String>) {
+pub(crate) fn update_status(
+    strategy: &Strategy,
+    old: &Object,
+    json: Value,
+) -> (Object, Vec<String>) {
     let mut new = object(json);
     (strategy.default)(&mut new);
     (strategy.prepare_status)(&mut new, old);
@@ -62,7 +68,10 @@ pub(crate) fn refused(strategy: &Strategy, json: Value, expected: &[&str]) {
 /// Asserts causes as [`refused`] does.
 pub(crate) fn assert_lines(wrong: &[String], expected: &[&str], shown: &str) {
     let same = wrong.len() == expected.len()
-        && wrong.iter().zip(expected).all(|(got, want)| want.strip_suffix('…').map_or(got == want, |start| got.starts_with(start)));
+        && wrong.iter().zip(expected).all(|(got, want)| {
+            want.strip_suffix('…')
+                .map_or(got == want, |start| got.starts_with(start))
+        });
     assert!(same, "{shown}\n got: {wrong:#?}\nwant: {expected:#?}");
 }
 

@@ -66,7 +66,11 @@ pub(super) struct Tracked<B> {
 impl<B: Body> Tracked<B> {
     pub(super) fn new(body: B, running: Running, stop: &CancellationToken) -> Self {
         let endless = body.size_hint().exact().is_none();
-        Self { body, stop: endless.then(|| Box::pin(stop.clone().cancelled_owned())), _running: running }
+        Self {
+            body,
+            stop: endless.then(|| Box::pin(stop.clone().cancelled_owned())),
+            _running: running,
+        }
     }
 }
 
@@ -74,7 +78,10 @@ impl<B: Body + Unpin> Body for Tracked<B> {
     type Data = B::Data;
     type Error = B::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let next = Pin::new(&mut self.body).poll_frame(cx);
         match (&next, &mut self.stop) {
             (Poll::Pending, Some(stop)) => stop.as_mut().poll(cx).map(|()| None),

@@ -52,7 +52,8 @@ where
 {
     fn execute(&self, future: F) {
         let abort = self.abort.clone();
-        self.tasks.spawn(async move { abort.run_until_cancelled_owned(future).await.is_some() });
+        self.tasks
+            .spawn(async move { abort.run_until_cancelled_owned(future).await.is_some() });
     }
 }
 
@@ -67,9 +68,28 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(tls: TlsAcceptor, limits: Limits, stop: CancellationToken, abort: CancellationToken, tasks: TaskTracker) -> Self {
-        let http = builder(&limits, Owned { tasks, abort: abort.clone() });
-        Self { tls, http, handshakes: Semaphore::new(limits.handshakes_max), limits, stop, abort }
+    pub(super) fn new(
+        tls: TlsAcceptor,
+        limits: Limits,
+        stop: CancellationToken,
+        abort: CancellationToken,
+        tasks: TaskTracker,
+    ) -> Self {
+        let http = builder(
+            &limits,
+            Owned {
+                tasks,
+                abort: abort.clone(),
+            },
+        );
+        Self {
+            tls,
+            http,
+            handshakes: Semaphore::new(limits.handshakes_max),
+            limits,
+            stop,
+            abort,
+        }
     }
 
     /// Serves one peer until it, idleness or a stop ends it.
@@ -79,10 +99,20 @@ impl Connections {
         B: Sent,
     {
         let handshake = timeout(self.limits.handshake_timeout, self.handshake(stream));
-        let Some(handshake) = self.stop.run_until_cancelled(handshake).await else { return Ok(()) };
+        let Some(handshake) = self.stop.run_until_cancelled(handshake).await else {
+            return Ok(());
+        };
         let stream = handshake.map_err(|_| "the TLS handshake took too long")??;
-        let peer = stream.get_ref().1.peer_certificates().and_then(|chain| PeerCertificate::from_der(chain.first()?));
-        match self.abort.run_until_cancelled(self.serve(stream, peer, service)).await {
+        let peer = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .and_then(|chain| PeerCertificate::from_der(chain.first()?));
+        match self
+            .abort
+            .run_until_cancelled(self.serve(stream, peer, service))
+            .await
+        {
             Some(ended) => ended,
             None => Err("cut after the drain time-out".into()),
         }
@@ -105,7 +135,12 @@ impl Connections {
         Ok(stream)
     }
 
-    async fn serve<S, B>(&self, stream: TlsStream<TcpStream>, peer: Option<PeerCertificate>, service: S) -> Result<(), Ended>
+    async fn serve<S, B>(
+        &self,
+        stream: TlsStream<TcpStream>,
+        peer: Option<PeerCertificate>,
+        service: S,
+    ) -> Result<(), Ended>
     where
         S: Serve<B>,
         B: Sent,
@@ -118,9 +153,16 @@ impl Connections {
             }
             let (running, stop) = (counted.begin(), stop.clone());
             let answer = service.clone().oneshot(request);
-            async move { answer.await.map(|response| response.map(|body| Tracked::new(body, running, &stop))) }
+            async move {
+                answer
+                    .await
+                    .map(|response| response.map(|body| Tracked::new(body, running, &stop)))
+            }
         });
-        let mut connection = pin!(self.http.serve_connection_with_upgrades(TokioIo::new(stream), service));
+        let mut connection = pin!(
+            self.http
+                .serve_connection_with_upgrades(TokioIo::new(stream), service)
+        );
         tokio::select! {
             ended = connection.as_mut() => return ended,
             () = self.stop.cancelled() => {}

@@ -25,22 +25,45 @@ use connection::Connections;
 
 /// What a service must be to be served.
 pub(crate) trait Serve<B>:
-    tower::Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Send + 'static> + Clone + Send + 'static
+    tower::Service<
+        Request<Incoming>,
+        Response = Response<B>,
+        Error = Infallible,
+        Future: Send + 'static,
+    > + Clone
+    + Send
+    + 'static
 {
 }
 
 impl<S, B> Serve<B> for S where
-    S: tower::Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Send + 'static> + Clone + Send + 'static
+    S: tower::Service<
+            Request<Incoming>,
+            Response = Response<B>,
+            Error = Infallible,
+            Future: Send + 'static,
+        > + Clone
+        + Send
+        + 'static
 {
 }
 
 /// What a body must be to be sent.
 pub(crate) trait Sent:
-    Body<Data: Buf + Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Unpin + Send + 'static
+    Body<Data: Buf + Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+    + Unpin
+    + Send
+    + 'static
 {
 }
 
-impl<B> Sent for B where B: Body<Data: Buf + Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Unpin + Send + 'static {}
+impl<B> Sent for B where
+    B: Body<Data: Buf + Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Unpin
+        + Send
+        + 'static
+{
+}
 
 /// How much peers may take. The times are those of the real server where it has one.
 #[derive(Clone, Debug)]
@@ -103,8 +126,16 @@ impl Listener {
     ///
     /// # Errors
     /// When the address is taken or not ours.
-    pub(crate) async fn bind(address: SocketAddr, tls: Arc<ServerConfig>, limits: Limits) -> io::Result<Self> {
-        Ok(Self { tcp: TcpListener::bind(address).await?, tls: TlsAcceptor::from(tls), limits })
+    pub(crate) async fn bind(
+        address: SocketAddr,
+        tls: Arc<ServerConfig>,
+        limits: Limits,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            tcp: TcpListener::bind(address).await?,
+            tls: TlsAcceptor::from(tls),
+            limits,
+        })
     }
 
     /// Where it listens.
@@ -125,10 +156,21 @@ impl Listener {
         let (tasks, abort) = (TaskTracker::new(), CancellationToken::new());
         let drain_timeout = limits.drain_timeout;
         let places = Arc::new(Semaphore::new(limits.connections_max));
-        let connections = Arc::new(Connections::new(tls, limits, stop.clone(), abort.clone(), tasks.clone()));
-        while let Some(place) = stop.run_until_cancelled(places.clone().acquire_owned()).await {
+        let connections = Arc::new(Connections::new(
+            tls,
+            limits,
+            stop.clone(),
+            abort.clone(),
+            tasks.clone(),
+        ));
+        while let Some(place) = stop
+            .run_until_cancelled(places.clone().acquire_owned())
+            .await
+        {
             let place = place.expect("the semaphore is never closed");
-            let Some((stream, peer)) = stop.run_until_cancelled(accept(&tcp)).await else { break };
+            let Some((stream, peer)) = stop.run_until_cancelled(accept(&tcp)).await else {
+                break;
+            };
             let (connections, service) = (connections.clone(), service.clone());
             tasks.spawn(async move {
                 if let Err(error) = connections.run(stream, service).await {
@@ -140,7 +182,10 @@ impl Listener {
         drop(tcp);
         tasks.close();
         if timeout(drain_timeout, tasks.wait()).await.is_err() {
-            warn!(tasks = tasks.len(), "requests still run after the drain time-out; cutting them");
+            warn!(
+                tasks = tasks.len(),
+                "requests still run after the drain time-out; cutting them"
+            );
             abort.cancel();
             tasks.wait().await;
         }
@@ -158,7 +203,9 @@ async fn accept(tcp: &TcpListener) -> (TcpStream, SocketAddr) {
                 }
                 return (stream, peer);
             }
-            Err(error) if is_of_one_peer(&error) => debug!(%error, "a connection was gone before it was accepted"),
+            Err(error) if is_of_one_peer(&error) => {
+                debug!(%error, "a connection was gone before it was accepted")
+            }
             Err(error) => {
                 warn!(%error, "cannot accept connections; trying again");
                 sleep(backoff).await;
@@ -170,7 +217,10 @@ async fn accept(tcp: &TcpListener) -> (TcpStream, SocketAddr) {
 
 fn is_of_one_peer(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
 }
 
 #[cfg(test)]

@@ -33,7 +33,10 @@ struct Served {
     began: Arc<Notify>,
 }
 
-#[expect(clippy::disallowed_methods, reason = "the clients of these tests check certificates by the wall clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clients of these tests check certificates by the wall clock"
+)]
 fn certificates() -> Certificates {
     Certificates::issue(&[], Time::from_timestamp(jiff::Timestamp::now())).expect("certificates")
 }
@@ -41,8 +44,14 @@ fn certificates() -> Certificates {
 async fn served(limits: Limits) -> Served {
     let certificates = certificates();
     let tls = certificates.server_config().expect("a configuration");
-    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), tls, limits).await.expect("a free port");
-    let (release, began, stop) = (Arc::new(Notify::new()), Arc::new(Notify::new()), CancellationToken::new());
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), tls, limits)
+        .await
+        .expect("a free port");
+    let (release, began, stop) = (
+        Arc::new(Notify::new()),
+        Arc::new(Notify::new()),
+        CancellationToken::new(),
+    );
     let (released, begun) = (release.clone(), began.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let (released, begun) = (released.clone(), begun.clone());
@@ -51,13 +60,27 @@ async fn served(limits: Limits) -> Served {
                 begun.notify_one();
                 released.notified().await;
             }
-            let peer = request.extensions().get::<PeerCertificate>().map(|p| format!("{p:?}")).unwrap_or_default();
-            Ok(Response::new(Full::new(Bytes::from(format!("{:?} {peer}", request.version())))))
+            let peer = request
+                .extensions()
+                .get::<PeerCertificate>()
+                .map(|p| format!("{p:?}"))
+                .unwrap_or_default();
+            Ok(Response::new(Full::new(Bytes::from(format!(
+                "{:?} {peer}",
+                request.version()
+            )))))
         }
     });
     let address = listener.local_addr().expect("an address");
     let task = tokio::spawn(listener.serve(service, stop.clone()));
-    Served { address, certificates, stop, task, release, began }
+    Served {
+        address,
+        certificates,
+        stop,
+        task,
+        release,
+        began,
+    }
 }
 
 impl Served {
@@ -67,15 +90,24 @@ impl Served {
 
     async fn connect(&self, config: ClientConfig) -> io::Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(self.address).await?;
-        TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").expect("a name"), stream).await
+        TlsConnector::from(Arc::new(config))
+            .connect(ServerName::try_from("localhost").expect("a name"), stream)
+            .await
     }
 
-    async fn get(&self, config: ClientConfig, path: &str) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+    async fn get(
+        &self,
+        config: ClientConfig,
+        path: &str,
+    ) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
         let http2 = config.alpn_protocols == [b"h2".to_vec()];
         let io = TokioIo::new(self.connect(config).await?);
-        let request = Request::get(format!("https://localhost{path}")).header("host", "localhost").body(Empty::<Bytes>::new())?;
+        let request = Request::get(format!("https://localhost{path}"))
+            .header("host", "localhost")
+            .body(Empty::<Bytes>::new())?;
         let response = if http2 {
-            let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
+            let (mut sender, connection) =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
             tokio::spawn(connection);
             sender.send_request(request).await?
         } else {
@@ -83,18 +115,25 @@ impl Served {
             tokio::spawn(connection);
             sender.send_request(request).await?
         };
-        Ok(String::from_utf8(response.into_body().collect().await?.to_bytes().to_vec())?)
+        Ok(String::from_utf8(
+            response.into_body().collect().await?.to_bytes().to_vec(),
+        )?)
     }
 
     async fn finish(self) {
         self.stop.cancel();
-        timeout(Duration::from_secs(30), self.task).await.expect("serve returns after a stop").expect("no panic");
+        timeout(Duration::from_secs(30), self.task)
+            .await
+            .expect("serve returns after a stop")
+            .expect("no panic");
     }
 }
 
 fn client(ca_pem: &str, protocol: &str, identity: Option<&crate::tls::Identity>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).expect("PEM")).expect("a CA");
+    roots
+        .add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).expect("PEM"))
+        .expect("a CA");
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .expect("versions")
@@ -102,9 +141,12 @@ fn client(ca_pem: &str, protocol: &str, identity: Option<&crate::tls::Identity>)
     let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some(identity) => {
-            let certificate = CertificateDer::from_pem_slice(identity.certificate_pem.as_bytes()).expect("PEM");
+            let certificate =
+                CertificateDer::from_pem_slice(identity.certificate_pem.as_bytes()).expect("PEM");
             let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).expect("PEM");
-            builder.with_client_auth_cert(vec![certificate], key).expect("an identity")
+            builder
+                .with_client_auth_cert(vec![certificate], key)
+                .expect("an identity")
         }
     };
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
@@ -114,8 +156,20 @@ fn client(ca_pem: &str, protocol: &str, identity: Option<&crate::tls::Identity>)
 #[tokio::test]
 async fn both_protocols_are_served() {
     let served = served(Limits::default()).await;
-    assert_eq!(served.get(served.client("http/1.1"), "/").await.expect("an answer"), "HTTP/1.1 ");
-    assert_eq!(served.get(served.client("h2"), "/").await.expect("an answer"), "HTTP/2.0 ");
+    assert_eq!(
+        served
+            .get(served.client("http/1.1"), "/")
+            .await
+            .expect("an answer"),
+        "HTTP/1.1 "
+    );
+    assert_eq!(
+        served
+            .get(served.client("h2"), "/")
+            .await
+            .expect("an answer"),
+        "HTTP/2.0 "
+    );
     served.finish().await;
 }
 
@@ -123,9 +177,16 @@ async fn both_protocols_are_served() {
 async fn client_certificate_reaches_the_service() {
     let served = served(Limits::default()).await;
     for protocol in ["http/1.1", "h2"] {
-        let config = client(&served.certificates.ca_pem, protocol, Some(&served.certificates.admin));
+        let config = client(
+            &served.certificates.ca_pem,
+            protocol,
+            Some(&served.certificates.admin),
+        );
         let seen = served.get(config, "/").await.expect("an answer");
-        assert!(seen.contains("admin") && seen.contains("system:masters"), "{seen}");
+        assert!(
+            seen.contains("admin") && seen.contains("system:masters"),
+            "{seen}"
+        );
     }
     served.finish().await;
 }
@@ -133,10 +194,22 @@ async fn client_certificate_reaches_the_service() {
 #[tokio::test]
 async fn strangers_are_refused_on_either_side() {
     let (served, other) = (served(Limits::default()).await, certificates());
-    assert!(served.get(client(&other.ca_pem, "h2", None), "/").await.is_err(), "the client does not trust the server");
+    assert!(
+        served
+            .get(client(&other.ca_pem, "h2", None), "/")
+            .await
+            .is_err(),
+        "the client does not trust the server"
+    );
     let config = client(&served.certificates.ca_pem, "http/1.1", Some(&other.admin));
-    assert!(served.get(config, "/").await.is_err(), "the server does not trust the client");
-    assert!(served.get(served.client("h2"), "/").await.is_ok(), "the loop goes on");
+    assert!(
+        served.get(config, "/").await.is_err(),
+        "the server does not trust the client"
+    );
+    assert!(
+        served.get(served.client("h2"), "/").await.is_ok(),
+        "the loop goes on"
+    );
     served.finish().await;
 }
 
@@ -144,27 +217,52 @@ async fn strangers_are_refused_on_either_side() {
 async fn plain_http_is_told_so() {
     let served = served(Limits::default()).await;
     let mut plain = TcpStream::connect(served.address).await.expect("accepted");
-    plain.write_all(b"GET /version HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
+    plain
+        .write_all(b"GET /version HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .expect("sent");
     let mut answer = String::new();
     plain.read_to_string(&mut answer).await.expect("an answer");
-    assert!(answer.starts_with("HTTP/1.0 400 ") && answer.ends_with("Client sent an HTTP request to an HTTPS server.\n"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.0 400 ")
+            && answer.ends_with("Client sent an HTTP request to an HTTPS server.\n"),
+        "{answer}"
+    );
     served.finish().await;
 }
 
 #[tokio::test]
 async fn slow_peers_are_cut() {
     let short = Duration::from_millis(50);
-    let limits = Limits { handshake_timeout: short, header_read_timeout: short, idle_timeout: short, ..Limits::default() };
+    let limits = Limits {
+        handshake_timeout: short,
+        header_read_timeout: short,
+        idle_timeout: short,
+        ..Limits::default()
+    };
     let served = served(limits).await;
     let mut silent = TcpStream::connect(served.address).await.expect("accepted");
-    assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or(0), 0, "no handshake");
-    let mut halting = served.connect(served.client("http/1.1")).await.expect("a connection");
-    halting.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nslow").await.expect("sent");
+    assert_eq!(
+        silent.read(&mut [0; 1]).await.unwrap_or(0),
+        0,
+        "no handshake"
+    );
+    let mut halting = served
+        .connect(served.client("http/1.1"))
+        .await
+        .expect("a connection");
+    halting
+        .write_all(b"GET / HTTP/1.1\r\nhost: x\r\nslow")
+        .await
+        .expect("sent");
     let mut answer = Vec::new();
     // A cut without a TLS goodbye is an error to the client, and just as good.
     drop(halting.read_to_end(&mut answer).await);
     assert!(!answer.starts_with(b"HTTP/1.1 200"), "half a header");
-    let mut idle = served.connect(served.client("h2")).await.expect("a connection");
+    let mut idle = served
+        .connect(served.client("h2"))
+        .await
+        .expect("a connection");
     drop(idle.read_to_end(&mut answer).await);
     served.finish().await;
 }
@@ -181,12 +279,19 @@ async fn stop_lets_running_requests_end() {
     assert_eq!(answer.expect("the request ends well"), "HTTP/2.0 ");
     let address = served.address;
     served.finish().await;
-    assert!(TcpStream::connect(address).await.is_err(), "nothing listens any more");
+    assert!(
+        TcpStream::connect(address).await.is_err(),
+        "nothing listens any more"
+    );
 }
 
 #[tokio::test]
 async fn stop_cuts_what_outlasts_the_drain() {
-    let served = served(Limits { drain_timeout: Duration::from_millis(50), ..Limits::default() }).await;
+    let served = served(Limits {
+        drain_timeout: Duration::from_millis(50),
+        ..Limits::default()
+    })
+    .await;
     let steer = async {
         served.began.notified().await;
         served.stop.cancel();
@@ -198,8 +303,15 @@ async fn stop_cuts_what_outlasts_the_drain() {
 
 #[tokio::test]
 async fn full_house_waits_for_a_place() {
-    let served = served(Limits { connections_max: 1, ..Limits::default() }).await;
-    let first = served.connect(served.client("http/1.1")).await.expect("a connection");
+    let served = served(Limits {
+        connections_max: 1,
+        ..Limits::default()
+    })
+    .await;
+    let first = served
+        .connect(served.client("http/1.1"))
+        .await
+        .expect("a connection");
     let second = served.get(served.client("http/1.1"), "/");
     let leave = async { drop(first) };
     let (answer, ()) = tokio::join!(second, leave);

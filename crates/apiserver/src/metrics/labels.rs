@@ -55,7 +55,12 @@ impl Asked<'_> {
 
     fn verb(&self, scope: &str) -> &'static str {
         let watches = self.path.watch || self.query.flag("watch");
-        let applies = || self.head.headers.get(header::CONTENT_TYPE).is_some_and(|t| t == "application/apply-patch+yaml");
+        let applies = || {
+            self.head
+                .headers
+                .get(header::CONTENT_TYPE)
+                .is_some_and(|t| t == "application/apply-patch+yaml")
+        };
         match self.head.method.as_str() {
             _ if CONNECTING.contains(&self.subresource) => "CONNECT",
             "GET" if watches => "WATCH",
@@ -86,9 +91,34 @@ pub(super) struct Labels {
 
 impl Labels {
     /// Everything that tells series apart. The resource counts by its name: it is another one after each change of its definition.
-    fn identity(&self) -> (&str, &str, &str, &str, &str, &str, Option<&str>, Option<u16>) {
-        let Resource { group, version, plural, .. } = &*self.resource;
-        (plural, self.verb, self.subresource, self.scope, group, version, self.dry_run, self.code)
+    fn identity(
+        &self,
+    ) -> (
+        &str,
+        &str,
+        &str,
+        &str,
+        &str,
+        &str,
+        Option<&str>,
+        Option<u16>,
+    ) {
+        let Resource {
+            group,
+            version,
+            plural,
+            ..
+        } = &*self.resource;
+        (
+            plural,
+            self.verb,
+            self.subresource,
+            self.scope,
+            group,
+            version,
+            self.dry_run,
+            self.code,
+        )
     }
 }
 
@@ -109,7 +139,12 @@ impl Hash for Labels {
 
 impl EncodeLabelSet for Labels {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let Resource { group, version, plural, .. } = &*self.resource;
+        let Resource {
+            group,
+            version,
+            plural,
+            ..
+        } = &*self.resource;
         if let Some(code) = self.code {
             ("code", u32::from(code)).encode(encoder.encode_label())?;
         }
@@ -117,8 +152,16 @@ impl EncodeLabelSet for Labels {
         if let Some(dry_run) = self.dry_run {
             ("dry_run", dry_run).encode(encoder.encode_label())?;
         }
-        let rest = [("group", group.as_str()), ("resource", plural), ("scope", self.scope), ("subresource", self.subresource)];
-        for label in rest.into_iter().chain([("verb", self.verb), ("version", version)]) {
+        let rest = [
+            ("group", group.as_str()),
+            ("resource", plural),
+            ("scope", self.scope),
+            ("subresource", self.subresource),
+        ];
+        for label in rest
+            .into_iter()
+            .chain([("verb", self.verb), ("version", version)])
+        {
             label.encode(encoder.encode_label())?;
         }
         Ok(())
@@ -135,14 +178,27 @@ pub(super) struct OfResource {
 
 impl OfResource {
     pub(super) fn new(resource: &Resource) -> Self {
-        let Resource { group, version, plural, .. } = resource;
-        Self { group: group.clone(), version: version.clone(), resource: plural.clone() }
+        let Resource {
+            group,
+            version,
+            plural,
+            ..
+        } = resource;
+        Self {
+            group: group.clone(),
+            version: version.clone(),
+            resource: plural.clone(),
+        }
     }
 }
 
 impl EncodeLabelSet for OfResource {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
-        for (key, value) in [("group", &self.group), ("resource", &self.resource), ("version", &self.version)] {
+        for (key, value) in [
+            ("group", &self.group),
+            ("resource", &self.resource),
+            ("version", &self.version),
+        ] {
             (key, value).encode(encoder.encode_label())?;
         }
         Ok(())

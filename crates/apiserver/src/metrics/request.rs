@@ -31,8 +31,10 @@ use crate::{error::ApiError, http::body::Body};
 const SERIES_MAX: usize = 50_000;
 
 /// The bounds of durations, in seconds.
-const DURATION_SECONDS: [f64; 23] =
-    [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
+const DURATION_SECONDS: [f64; 23] = [
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
+    10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+];
 
 /// The bounds of the sizes of answers, in bytes.
 const SIZE_BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
@@ -65,12 +67,40 @@ impl Default for Metrics {
             watch_events: Family::default(),
             series: AtomicUsize::new(0),
         };
-        let Self { registry, total, duration, sizes, long_running, watch_events, .. } = &mut metrics;
-        registry.register("request", "Requests by verb, resource and code", total.clone());
-        registry.register("request_duration_seconds", "How long requests took, in seconds", duration.clone());
-        registry.register("response_sizes", "How large answers to reads were, in bytes", sizes.clone());
-        registry.register("longrunning_requests", "Watches and other long requests under way", long_running.clone());
-        registry.register("watch_events", "Events sent to watchers", watch_events.clone());
+        let Self {
+            registry,
+            total,
+            duration,
+            sizes,
+            long_running,
+            watch_events,
+            ..
+        } = &mut metrics;
+        registry.register(
+            "request",
+            "Requests by verb, resource and code",
+            total.clone(),
+        );
+        registry.register(
+            "request_duration_seconds",
+            "How long requests took, in seconds",
+            duration.clone(),
+        );
+        registry.register(
+            "response_sizes",
+            "How large answers to reads were, in bytes",
+            sizes.clone(),
+        );
+        registry.register(
+            "longrunning_requests",
+            "Watches and other long requests under way",
+            long_running.clone(),
+        );
+        registry.register(
+            "watch_events",
+            "Events sent to watchers",
+            watch_events.clone(),
+        );
         metrics
     }
 }
@@ -78,7 +108,11 @@ impl Default for Metrics {
 impl Metrics {
     /// A request begins.
     pub(crate) fn begin(self: &Arc<Self>, asked: &Asked<'_>) -> Running {
-        Running { metrics: self.clone(), labels: asked.labels(), started: Instant::now() }
+        Running {
+            metrics: self.clone(),
+            labels: asked.labels(),
+            started: Instant::now(),
+        }
     }
 
     /// The series of these labels; `None` when it is new and there are too many already.
@@ -91,7 +125,8 @@ impl Metrics {
         if let Some(known) = family.get(labels) {
             return Some(known.clone());
         }
-        let full = self.series.load(Ordering::Relaxed) >= SERIES_MAX || self.series.fetch_add(1, Ordering::Relaxed) >= SERIES_MAX;
+        let full = self.series.load(Ordering::Relaxed) >= SERIES_MAX
+            || self.series.fetch_add(1, Ordering::Relaxed) >= SERIES_MAX;
         (!full).then(|| family.get_or_create_owned(labels))
     }
 
@@ -115,7 +150,10 @@ impl Running {
     ///
     /// # Errors
     /// The error that the answer is.
-    pub(crate) fn answered(self, outcome: Result<Response<Body>, ApiError>) -> Result<Response<Body>, ApiError> {
+    pub(crate) fn answered(
+        self,
+        outcome: Result<Response<Body>, ApiError>,
+    ) -> Result<Response<Body>, ApiError> {
         match outcome {
             Ok(response) if response.body().is_stream() => Ok(self.streams(response)),
             Ok(response) => {
@@ -131,23 +169,44 @@ impl Running {
 
     fn ended(&self, code: u16, body: Option<&Bytes>) {
         let metrics = &self.metrics;
-        if let Some(counter) = metrics.series(&metrics.total, &Labels { code: Some(code), ..self.labels.clone() }) {
+        if let Some(counter) = metrics.series(
+            &metrics.total,
+            &Labels {
+                code: Some(code),
+                ..self.labels.clone()
+            },
+        ) {
             counter.inc();
         }
-        metrics.observe(&metrics.duration, &self.labels, self.started.elapsed().as_secs_f64());
+        metrics.observe(
+            &metrics.duration,
+            &self.labels,
+            self.started.elapsed().as_secs_f64(),
+        );
         if let (Some(body), "GET" | "LIST") = (body, self.labels.verb) {
-            let labels = Labels { dry_run: None, ..self.labels.clone() };
+            let labels = Labels {
+                dry_run: None,
+                ..self.labels.clone()
+            };
             metrics.observe(&metrics.sizes, &labels, body.len() as f64);
         }
     }
 
     fn streams(self, response: Response<Body>) -> Response<Body> {
-        let labels = Labels { dry_run: None, ..self.labels.clone() };
+        let labels = Labels {
+            dry_run: None,
+            ..self.labels.clone()
+        };
         let resource = OfResource::new(&self.labels.resource);
         let events = self.metrics.series(&self.metrics.watch_events, &resource);
         let open = self.metrics.series(&self.metrics.long_running, &labels);
         open.as_ref().map(Gauge::inc);
-        let stream = Streaming { code: response.status().as_u16(), running: self, open, events };
+        let stream = Streaming {
+            code: response.status().as_u16(),
+            running: self,
+            open,
+            events,
+        };
         response.map(|body| body.inspect(move |piece| stream.sent(piece)))
     }
 }
@@ -190,17 +249,33 @@ mod tests {
 
     fn text(metrics: &Metrics) -> String {
         let mut text = String::new();
-        prometheus_client::encoding::text::encode_registry(&mut text, &metrics.registry).expect("writing to memory does not fail");
+        prometheus_client::encoding::text::encode_registry(&mut text, &metrics.registry)
+            .expect("writing to memory does not fail");
         text
     }
 
     fn begin(metrics: &Arc<Metrics>, method: &str, target: &str) -> Running {
-        let (head, ()) = Request::builder().method(method).uri(target).body(()).expect("a request").into_parts();
-        let Route::Resource(path) = Route::parse(head.uri.path()) else { panic!("{target} is no resource") };
-        let resource = Catalog::default().find(&path.group, &path.version, &path.resource).expect("it is served");
+        let (head, ()) = Request::builder()
+            .method(method)
+            .uri(target)
+            .body(())
+            .expect("a request")
+            .into_parts();
+        let Route::Resource(path) = Route::parse(head.uri.path()) else {
+            panic!("{target} is no resource")
+        };
+        let resource = Catalog::default()
+            .find(&path.group, &path.version, &path.resource)
+            .expect("it is served");
         let subresource = resource.part(&path.subresource).map_or("", |p| p.name);
         let query = Query::parse(head.uri.query().unwrap_or_default());
-        metrics.begin(&Asked { resource: &resource, subresource, path: &path, head: &head, query: &query })
+        metrics.begin(&Asked {
+            resource: &resource,
+            subresource,
+            path: &path,
+            head: &head,
+            query: &query,
+        })
     }
 
     #[test]
@@ -212,22 +287,45 @@ mod tests {
                 "/api/v1/namespaces/a/pods/b",
                 r#"code="404",component="apiserver",dry_run="",group="",resource="pods",scope="resource",subresource="",verb="GET",version="v1""#,
             ),
-            ("GET", "/api/v1/namespaces/a/pods", r#"resource="pods",scope="namespace",subresource="",verb="LIST""#),
-            ("GET", "/apis/apps/v1/deployments", r#"group="apps",resource="deployments",scope="cluster",subresource="",verb="LIST""#),
-            ("GET", "/apis/apps/v1/deployments?watch=1", r#"resource="deployments",scope="cluster",subresource="",verb="WATCH""#),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods",
+                r#"resource="pods",scope="namespace",subresource="",verb="LIST""#,
+            ),
+            (
+                "GET",
+                "/apis/apps/v1/deployments",
+                r#"group="apps",resource="deployments",scope="cluster",subresource="",verb="LIST""#,
+            ),
+            (
+                "GET",
+                "/apis/apps/v1/deployments?watch=1",
+                r#"resource="deployments",scope="cluster",subresource="",verb="WATCH""#,
+            ),
             (
                 "POST",
                 "/api/v1/namespaces/a/pods?dryRun=All",
                 r#"dry_run="All",group="",resource="pods",scope="resource",subresource="",verb="POST""#,
             ),
-            ("PUT", "/api/v1/namespaces/a/pods/b/status", r#"resource="pods",scope="resource",subresource="status",verb="PUT""#),
-            ("GET", "/api/v1/namespaces/a/pods/b/log", r#"subresource="log",verb="CONNECT""#),
+            (
+                "PUT",
+                "/api/v1/namespaces/a/pods/b/status",
+                r#"resource="pods",scope="resource",subresource="status",verb="PUT""#,
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods/b/log",
+                r#"subresource="log",verb="CONNECT""#,
+            ),
             ("BREW", "/api/v1/namespaces/a/pods/b", r#"verb="other""#),
         ] {
             let error = begin(&metrics, method, target).answered(Err(ApiError::NoSuchResource));
             assert_eq!(error.err(), Some(ApiError::NoSuchResource));
             let text = text(&metrics);
-            assert!(text.contains(labels), "{method} {target}: {labels} not in\n{text}");
+            assert!(
+                text.contains(labels),
+                "{method} {target}: {labels} not in\n{text}"
+            );
         }
     }
 
@@ -236,7 +334,9 @@ mod tests {
         let metrics = Arc::new(Metrics::default());
         let running = begin(&metrics, "GET", "/api/v1/pods?watch=true");
         let pieces = futures_util::stream::iter(["{}\n{}\n", "{}\n"]).map(Bytes::from);
-        let response = running.answered(Ok(Response::new(Body::stream(pieces)))).expect("it is handed on");
+        let response = running
+            .answered(Ok(Response::new(Body::stream(pieces))))
+            .expect("it is handed on");
         let open = |n| {
             format!(
                 r#"apiserver_longrunning_requests{{component="apiserver",group="",resource="pods",scope="cluster",subresource="",verb="WATCH",version="v1"}} {n}"#
@@ -246,12 +346,23 @@ mod tests {
         assert!(!text(&metrics).contains("apiserver_request_total{"));
         tokio::time::advance(std::time::Duration::from_secs(7)).await;
         assert_eq!(response.status(), StatusCode::OK);
-        response.into_body().collect().await.expect("bodies do not fail");
+        response
+            .into_body()
+            .collect()
+            .await
+            .expect("bodies do not fail");
         let text = text(&metrics);
         assert!(
-            text.contains(&open(0)) && text.contains(r#"apiserver_watch_events_total{group="",resource="pods",version="v1"} 3"#),
+            text.contains(&open(0))
+                && text.contains(
+                    r#"apiserver_watch_events_total{group="",resource="pods",version="v1"} 3"#
+                ),
             "{text}"
         );
-        assert!(text.contains("apiserver_request_total{code=\"200\"") && text.contains(r#"verb="WATCH",version="v1"} 7.0"#), "{text}");
+        assert!(
+            text.contains("apiserver_request_total{code=\"200\"")
+                && text.contains(r#"verb="WATCH",version="v1"} 7.0"#),
+            "{text}"
+        );
     }
 }

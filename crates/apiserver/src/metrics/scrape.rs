@@ -10,7 +10,8 @@ use crate::{
 };
 
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores";
+const OPEN_METRICS: &str =
+    "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores";
 
 /// Everything there is to tell, in the format that suits `accept`.
 pub(crate) fn scrape(server: &Server, accept: &str) -> Response<Body> {
@@ -19,10 +20,18 @@ pub(crate) fn scrape(server: &Server, accept: &str) -> Response<Body> {
         encode_registry(&mut text, registry).expect("writing to memory does not fail");
     }
     encode_eof(&mut text).expect("writing to memory does not fail");
-    let open = negotiate::ranges(accept).first().is_some_and(|best| best.type_ == "application/openmetrics-text");
-    let (text, media_type) = if open { (text, OPEN_METRICS) } else { (classic(&text), CLASSIC) };
+    let open = negotiate::ranges(accept)
+        .first()
+        .is_some_and(|best| best.type_ == "application/openmetrics-text");
+    let (text, media_type) = if open {
+        (text, OPEN_METRICS)
+    } else {
+        (classic(&text), CLASSIC)
+    };
     let mut response = text_response(StatusCode::OK, text);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
 }
 
@@ -31,11 +40,17 @@ fn classic(open_metrics: &str) -> String {
     let mut out = String::with_capacity(open_metrics.len());
     let mut lines = open_metrics.lines().peekable();
     while let Some(line) = lines.next() {
-        let typed = |line: &str| line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')).map(|(_, kind)| kind.to_owned());
+        let typed = |line: &str| {
+            line.strip_prefix("# TYPE ")
+                .and_then(|rest| rest.split_once(' '))
+                .map(|(_, kind)| kind.to_owned())
+        };
         let kind = typed(line).or_else(|| lines.peek().and_then(|next| typed(next)));
         match (line.split_once(' '), kind.as_deref()) {
             (Some(("#", "EOF")), _) => continue,
-            (Some(("#", head)), Some("counter")) => out.push_str(&renamed(head, "_total", "counter")),
+            (Some(("#", head)), Some("counter")) => {
+                out.push_str(&renamed(head, "_total", "counter"))
+            }
             (Some(("#", head)), Some("info")) => out.push_str(&renamed(head, "_info", "gauge")),
             _ => out.push_str(line),
         }
@@ -47,7 +62,11 @@ fn classic(open_metrics: &str) -> String {
 /// A `HELP` or `TYPE` line for the name with its suffix.
 fn renamed(head: &str, suffix: &str, kind: &str) -> String {
     let mut words = head.splitn(3, ' ');
-    let (word, name, rest) = (words.next().unwrap_or_default(), words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (word, name, rest) = (
+        words.next().unwrap_or_default(),
+        words.next().unwrap_or_default(),
+        words.next().unwrap_or_default(),
+    );
     let rest = if word == "TYPE" { kind } else { rest };
     format!("# {word} {name}{suffix} {rest}")
 }

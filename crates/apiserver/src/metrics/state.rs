@@ -22,24 +22,51 @@ pub(super) fn state(server: &Server) -> Registry {
 }
 
 fn storage(server: &Server, registry: &mut Registry) {
-    let (old, objects, sizes, total) = (Gauges::default(), Gauges::default(), Gauges::default(), Gauges::default());
+    let (old, objects, sizes, total) = (
+        Gauges::default(),
+        Gauges::default(),
+        Gauges::default(),
+        Gauges::default(),
+    );
     let catalog = server.api.registry.catalog();
     let served: HashSet<&str> = catalog.resources().map(|r| &*r.shelf).collect();
     let mut bytes_total = 0;
     for (shelf, count, bytes) in server.api.store.sizes() {
         bytes_total += bytes;
-        let Some((group, plural)) = served.get(&*shelf).and_then(|shelf| shelf.split_once('/')) else { continue };
-        let dotted = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+        let Some((group, plural)) = served.get(&*shelf).and_then(|shelf| shelf.split_once('/'))
+        else {
+            continue;
+        };
+        let dotted = if group.is_empty() {
+            plural.to_owned()
+        } else {
+            format!("{plural}.{group}")
+        };
         let labels = vec![("group", group.to_owned()), ("resource", plural.to_owned())];
-        old.get_or_create(&vec![("resource", dotted)]).set(signed(count));
+        old.get_or_create(&vec![("resource", dotted)])
+            .set(signed(count));
         objects.get_or_create(&labels).set(signed(count));
         sizes.get_or_create(&labels).set(signed(bytes));
     }
-    total.get_or_create(&vec![("storage_cluster_id", "etcd-0".to_owned())]).set(signed(bytes_total));
-    registry.register("apiserver_storage_objects", "Stored objects; see apiserver_resource_objects", old);
+    total
+        .get_or_create(&vec![("storage_cluster_id", "etcd-0".to_owned())])
+        .set(signed(bytes_total));
+    registry.register(
+        "apiserver_storage_objects",
+        "Stored objects; see apiserver_resource_objects",
+        old,
+    );
     registry.register("apiserver_resource_objects", "Stored objects", objects);
-    registry.register("apiserver_resource_size_estimate_bytes", "Bytes of stored objects", sizes);
-    registry.register("apiserver_storage_size_bytes", "Bytes of all stored objects", total);
+    registry.register(
+        "apiserver_resource_size_estimate_bytes",
+        "Bytes of stored objects",
+        sizes,
+    );
+    registry.register(
+        "apiserver_storage_size_bytes",
+        "Bytes of all stored objects",
+        total,
+    );
 }
 
 fn under_way(server: &Server, registry: &mut Registry) {
@@ -49,8 +76,16 @@ fn under_way(server: &Server, registry: &mut Registry) {
         running.get_or_create(&labels).set(signed(load.running));
         waiting.get_or_create(&labels).set(signed(load.waiting));
     }
-    registry.register("apiserver_current_inflight_requests", "Requests under way", running);
-    registry.register("apiserver_current_inqueue_requests", "Requests that wait for their turn", waiting);
+    registry.register(
+        "apiserver_current_inflight_requests",
+        "Requests under way",
+        running,
+    );
+    registry.register(
+        "apiserver_current_inqueue_requests",
+        "Requests that wait for their turn",
+        waiting,
+    );
 }
 
 fn build(registry: &mut Registry) {
@@ -66,7 +101,11 @@ fn build(registry: &mut Registry) {
         ("minor", info.minor.into()),
         ("platform", info.platform),
     ];
-    registry.register("kubernetes_build", "The release this server follows, and its build", Info::new(labels));
+    registry.register(
+        "kubernetes_build",
+        "The release this server follows, and its build",
+        Info::new(labels),
+    );
 }
 
 fn signed(count: usize) -> i64 {

@@ -50,7 +50,13 @@ impl Object {
         if self.meta.resource_version.is_empty() {
             push_json(&mut text, &self.meta);
         } else {
-            push_json(&mut text, &ObjectMeta { resource_version: String::new(), ..self.meta.clone() });
+            push_json(
+                &mut text,
+                &ObjectMeta {
+                    resource_version: String::new(),
+                    ..self.meta.clone()
+                },
+            );
         }
         if text[meta_at..] == *b"{}" {
             text.truncate(meta_at);
@@ -65,12 +71,17 @@ impl Object {
             push_json(&mut text, value);
         }
         text.push(b'}');
-        Draft { text, item_at, revision_at }
+        Draft {
+            text,
+            item_at,
+            revision_at,
+        }
     }
 }
 
 fn push_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
-    serde_json::to_writer(out, value).expect("writing to memory does not fail and all keys are strings");
+    serde_json::to_writer(out, value)
+        .expect("writing to memory does not fail and all keys are strings");
 }
 
 impl Draft {
@@ -114,12 +125,20 @@ impl Encoded {
     /// The same object with another revision.
     pub(crate) fn with_revision(&self, revision: u64) -> Self {
         let digits = revision.to_string();
-        let (start, end) = (self.revision_at as usize, (self.revision_at + self.revision_len) as usize);
+        let (start, end) = (
+            self.revision_at as usize,
+            (self.revision_at + self.revision_len) as usize,
+        );
         let mut bytes = Vec::with_capacity(self.bytes.len() + digits.len());
         bytes.extend_from_slice(&self.bytes[..start]);
         bytes.extend_from_slice(digits.as_bytes());
         bytes.extend_from_slice(&self.bytes[end..]);
-        Self { bytes: bytes.into(), revision_len: digits.len() as u32, message: Arc::default(), ..*self }
+        Self {
+            bytes: bytes.into(),
+            revision_len: digits.len() as u32,
+            message: Arc::default(),
+            ..*self
+        }
     }
 
     /// The object read back.
@@ -132,8 +151,12 @@ impl Encoded {
 
     /// What differs when the revision is left out: whether two encodings hold the same object.
     pub(crate) fn holds(&self, draft: &Draft) -> bool {
-        let (start, end) = (self.revision_at as usize, (self.revision_at + self.revision_len) as usize);
-        self.bytes[..start] == draft.text[..draft.revision_at as usize] && self.bytes[end..] == draft.text[draft.revision_at as usize..]
+        let (start, end) = (
+            self.revision_at as usize,
+            (self.revision_at + self.revision_len) as usize,
+        );
+        self.bytes[..start] == draft.text[..draft.revision_at as usize]
+            && self.bytes[end..] == draft.text[draft.revision_at as usize..]
     }
 }
 
@@ -158,7 +181,9 @@ impl<'de> Visitor<'de> for ObjectVisitor {
         let mut body = Map::<String, Value>::new();
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
-                "apiVersion" => api_version = map.next_value::<Option<String>>()?.unwrap_or_default(),
+                "apiVersion" => {
+                    api_version = map.next_value::<Option<String>>()?.unwrap_or_default()
+                }
                 "kind" => kind = map.next_value::<Option<String>>()?.unwrap_or_default(),
                 "metadata" => meta = map.next_value::<Option<ObjectMeta>>()?.unwrap_or_default(),
                 _ => {
@@ -166,7 +191,12 @@ impl<'de> Visitor<'de> for ObjectVisitor {
                 }
             }
         }
-        Ok(Object { api_version, kind, meta, body })
+        Ok(Object {
+            api_version,
+            kind,
+            meta,
+            body,
+        })
     }
 }
 
@@ -183,13 +213,25 @@ mod tests {
         let encoded = object().draft().at(41);
         let back = encoded.decode();
         assert_eq!(back.meta.resource_version, "41");
-        assert_eq!(Object { meta: ObjectMeta { resource_version: String::new(), ..back.meta.clone() }, ..back }, object());
+        assert_eq!(
+            Object {
+                meta: ObjectMeta {
+                    resource_version: String::new(),
+                    ..back.meta.clone()
+                },
+                ..back
+            },
+            object()
+        );
     }
 
     #[test]
     fn new_revision_changes_nothing_else() {
         let encoded = object().draft().at(9);
-        assert_eq!(encoded.with_revision(1000).bytes(), object().draft().at(1000).bytes());
+        assert_eq!(
+            encoded.with_revision(1000).bytes(),
+            object().draft().at(1000).bytes()
+        );
         assert!(encoded.holds(&object().draft()));
     }
 
@@ -204,7 +246,15 @@ mod tests {
 
     #[test]
     fn object_without_metadata_still_carries_a_revision() {
-        let bare = Object { api_version: "v1".into(), kind: "X".into(), meta: ObjectMeta::default(), body: Map::new() };
-        assert_eq!(bare.draft().at(3).bytes().as_ref(), br#"{"kind":"X","apiVersion":"v1","metadata":{"resourceVersion":"3"}}"#);
+        let bare = Object {
+            api_version: "v1".into(),
+            kind: "X".into(),
+            meta: ObjectMeta::default(),
+            body: Map::new(),
+        };
+        assert_eq!(
+            bare.draft().at(3).bytes().as_ref(),
+            br#"{"kind":"X","apiVersion":"v1","metadata":{"resourceVersion":"3"}}"#
+        );
     }
 }

@@ -12,18 +12,36 @@ use super::Time;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ObjectMeta {
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub(crate) name: String,
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub(crate) generate_name: String,
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub(crate) namespace: String,
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub(crate) self_link: String,
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub(crate) uid: String,
     /// Opaque to clients; empty until the object is stored.
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub(crate) resource_version: String,
     #[serde(skip_serializing_if = "is_zero", deserialize_with = "or_default")]
     pub(crate) generation: i64,
@@ -33,9 +51,15 @@ pub(crate) struct ObjectMeta {
     pub(crate) deletion_timestamp: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) deletion_grace_period_seconds: Option<i64>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
+    #[serde(
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub(crate) labels: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
+    #[serde(
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub(crate) annotations: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub(crate) owner_references: Vec<OwnerReference>,
@@ -64,12 +88,17 @@ pub(crate) struct OwnerReference {
     pub(crate) block_owner_deletion: Option<bool>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
 fn is_zero(n: &i64) -> bool {
     *n == 0
 }
 
 /// JSON `null` means absent in Kubernetes.
-fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(d: D) -> Result<T, D::Error> {
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    d: D,
+) -> Result<T, D::Error> {
     Ok(Option::deserialize(d)?.unwrap_or_default())
 }

@@ -39,7 +39,12 @@ impl Object {
             None | Some(Value::Null) => ObjectMeta::default(),
             Some(value) => serde_json::from_value(value)?,
         };
-        Ok(Self { api_version: text(map.remove("apiVersion")), kind: text(map.remove("kind")), meta, body: map })
+        Ok(Self {
+            api_version: text(map.remove("apiVersion")),
+            kind: text(map.remove("kind")),
+            meta,
+            body: map,
+        })
     }
 
     /// The whole object as JSON.
@@ -47,7 +52,10 @@ impl Object {
         let mut map = self.body.clone();
         map.insert("apiVersion".into(), Value::String(self.api_version.clone()));
         map.insert("kind".into(), Value::String(self.kind.clone()));
-        map.insert("metadata".into(), serde_json::to_value(&self.meta).expect("metadata has string keys only"));
+        map.insert(
+            "metadata".into(),
+            serde_json::to_value(&self.meta).expect("metadata has string keys only"),
+        );
         Value::Object(map)
     }
 
@@ -68,7 +76,10 @@ impl Object {
 
     /// The object at a field of the body, made when missing or of another type.
     pub(crate) fn section(&mut self, name: &str) -> &mut Map<String, Value> {
-        let slot = self.body.entry(name).or_insert_with(|| Value::Object(Map::new()));
+        let slot = self
+            .body
+            .entry(name)
+            .or_insert_with(|| Value::Object(Map::new()));
         if !slot.is_object() {
             *slot = Value::Object(Map::new());
         }

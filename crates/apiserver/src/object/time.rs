@@ -32,7 +32,11 @@ impl Time {
 
     /// This moment and `seconds` more.
     pub(crate) fn plus_seconds(self, seconds: i64) -> Self {
-        Self(self.0.saturating_add(SignedDuration::from_secs(seconds)).expect("a signed duration has no calendar units"))
+        Self(
+            self.0
+                .saturating_add(SignedDuration::from_secs(seconds))
+                .expect("a signed duration has no calendar units"),
+        )
     }
 }
 
@@ -64,13 +68,19 @@ pub(crate) struct Clock {
 impl Clock {
     /// A clock that reads `origin` now.
     pub(crate) fn starting_at(origin: Timestamp) -> Self {
-        Self { origin, started: Instant::now() }
+        Self {
+            origin,
+            started: Instant::now(),
+        }
     }
 
     /// Now, to the nanosecond.
     pub(crate) fn timestamp(&self) -> Timestamp {
-        let passed = SignedDuration::try_from(self.started.elapsed()).unwrap_or(SignedDuration::MAX);
-        self.origin.saturating_add(passed).expect("a signed duration has no calendar units")
+        let passed =
+            SignedDuration::try_from(self.started.elapsed()).unwrap_or(SignedDuration::MAX);
+        self.origin
+            .saturating_add(passed)
+            .expect("a signed duration has no calendar units")
     }
 
     /// Now, in whole seconds.

@@ -17,9 +17,15 @@ const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 
 /// Adds the schema of a custom resource and of its list. Returns references to both.
 pub(super) fn add(schemas: &mut Schemas, resource: &Resource) -> (Value, Value) {
-    let (metadata, list_metadata) = (schemas.of_field("Pod", "metadata"), schemas.of_field("PodList", "metadata"));
+    let (metadata, list_metadata) = (
+        schemas.of_field("Pod", "metadata"),
+        schemas.of_field("PodList", "metadata"),
+    );
     let [name, list_name] = names(resource);
-    let writer = Writer { form: schemas.form, metadata };
+    let writer = Writer {
+        form: schemas.form,
+        metadata,
+    };
     let object = schemas.add(&name, &writer.object(resource));
     let items = json!({"type": "array", "items": object});
     let list = schemas.add(&list_name, &writer.list(resource, items, list_metadata));
@@ -42,7 +48,9 @@ struct Writer {
 
 impl Writer {
     fn object(&self, resource: &Resource) -> Value {
-        let source = resource.custom().and_then(|custom| custom.schema_source.as_object());
+        let source = resource
+            .custom()
+            .and_then(|custom| custom.schema_source.as_object());
         let any_object = || Map::from_iter([("type".into(), "object".into())]);
         let mut schema = match source {
             None => any_object(),
@@ -60,13 +68,29 @@ impl Writer {
     }
 
     fn list(&self, resource: &Resource, items: Value, metadata: Value) -> Value {
-        let Resource { kind, list_kind, .. } = resource;
-        let field = |name: &str, schema: Value| (name.to_owned(), self.field(words::of_list_field(kind, name), schema));
+        let Resource {
+            kind, list_kind, ..
+        } = resource;
+        let field = |name: &str, schema: Value| {
+            (
+                name.to_owned(),
+                self.field(words::of_list_field(kind, name), schema),
+            )
+        };
         let text = || json!({"type": "string"});
-        let properties: Map<String, Value> =
-            [field("apiVersion", text()), field("kind", text()), field("metadata", metadata), field("items", items)].into_iter().collect();
+        let properties: Map<String, Value> = [
+            field("apiVersion", text()),
+            field("kind", text()),
+            field("metadata", metadata),
+            field("items", items),
+        ]
+        .into_iter()
+        .collect();
         let mut schema = Map::from_iter([
-            ("description".into(), format!("{list_kind} is a list of {kind} objects.").into()),
+            (
+                "description".into(),
+                format!("{list_kind} is a list of {kind} objects.").into(),
+            ),
             ("type".into(), "object".into()),
             ("required".into(), json!(["items"])),
             ("properties".into(), properties.into()),
@@ -79,9 +103,11 @@ impl Writer {
     fn add_meta(&self, schema: &mut Map<String, Value>) {
         let properties = schema.entry("properties").or_insert_with(|| json!({}));
         if let Value::Object(properties) = properties {
-            for (name, field) in
-                [("apiVersion", json!({"type": "string"})), ("kind", json!({"type": "string"})), ("metadata", self.metadata.clone())]
-            {
+            for (name, field) in [
+                ("apiVersion", json!({"type": "string"})),
+                ("kind", json!({"type": "string"})),
+                ("metadata", self.metadata.clone()),
+            ] {
                 properties.insert(name.to_owned(), self.field(words::of_any_kind(name), field));
             }
         }
@@ -103,7 +129,10 @@ impl Writer {
         for (key, value) in schema.iter_mut() {
             match (key.as_str(), value) {
                 ("properties", Value::Object(properties)) => {
-                    properties.values_mut().filter_map(Value::as_object_mut).for_each(|property| self.publish(property));
+                    properties
+                        .values_mut()
+                        .filter_map(Value::as_object_mut)
+                        .for_each(|property| self.publish(property));
                 }
                 ("items" | "additionalProperties", Value::Object(below)) => self.publish(below),
                 _ => {}
@@ -123,9 +152,15 @@ fn is_true(schema: &Map<String, Value>, key: &str) -> bool {
 /// Says in words of OpenAPI what an extension says.
 fn unfold(schema: &mut Map<String, Value>) {
     let said = schema.get("anyOf").is_some()
-        || schema.get("allOf").and_then(Value::as_array).is_some_and(|all| all.iter().any(|s| s["anyOf"].is_array()));
+        || schema
+            .get("allOf")
+            .and_then(Value::as_array)
+            .is_some_and(|all| all.iter().any(|s| s["anyOf"].is_array()));
     if is_true(schema, INT_OR_STRING) && !said {
-        schema.insert("anyOf".into(), json!([{"type": "integer"}, {"type": "string"}]));
+        schema.insert(
+            "anyOf".into(),
+            json!([{"type": "integer"}, {"type": "string"}]),
+        );
     }
 }
 
@@ -135,7 +170,13 @@ fn reduce(schema: &mut Map<String, Value>) {
     let nullable_fields: Vec<String> = schema
         .get("properties")
         .and_then(Value::as_object)
-        .map(|fields| fields.iter().filter(|(_, field)| nullable(Some(field))).map(|(name, _)| name.clone()).collect())
+        .map(|fields| {
+            fields
+                .iter()
+                .filter(|(_, field)| nullable(Some(field)))
+                .map(|(name, _)| name.clone())
+                .collect()
+        })
         .unwrap_or_default();
     if let Some(Value::Array(required)) = schema.get_mut("required") {
         required.retain(|name| !nullable_fields.iter().any(|field| name == field));
@@ -149,12 +190,18 @@ fn reduce(schema: &mut Map<String, Value>) {
     for key in ["allOf", "anyOf", "default", "not", "oneOf"] {
         schema.remove(key);
     }
-    let (open, null) = (is_true(schema, PRESERVE), schema.remove("nullable") == Some(Value::Bool(true)));
+    let (open, null) = (
+        is_true(schema, PRESERVE),
+        schema.remove("nullable") == Some(Value::Bool(true)),
+    );
     if open || null {
         schema.remove("items");
         schema.remove("properties");
     }
-    let type_ = schema.get("type").and_then(Value::as_str).unwrap_or_default();
+    let type_ = schema
+        .get("type")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if null || open && type_ == "object" || type_ == "array" && !schema.contains_key("items") {
         schema.remove("type");
     }
@@ -174,9 +221,16 @@ fn require(schema: &mut Map<String, Value>, names: &[&str]) {
 /// Marks a schema with its kind, and with what selectors may name.
 fn mark(schema: &mut Map<String, Value>, resource: &Resource, kind: &str) {
     let Resource { group, version, .. } = resource;
-    schema.insert("x-kubernetes-group-version-kind".into(), json!([kind_of(group, version, kind)]));
-    let fields: Vec<Value> =
-        resource.custom().into_iter().flat_map(|custom| custom.selectable_names()).map(|name| json!({"fieldPath": name})).collect();
+    schema.insert(
+        "x-kubernetes-group-version-kind".into(),
+        json!([kind_of(group, version, kind)]),
+    );
+    let fields: Vec<Value> = resource
+        .custom()
+        .into_iter()
+        .flat_map(|custom| custom.selectable_names())
+        .map(|name| json!({"fieldPath": name}))
+        .collect();
     if !fields.is_empty() {
         schema.insert("x-kubernetes-selectable-fields".into(), fields.into());
     }
@@ -205,11 +259,26 @@ mod tests {
     #[test]
     fn version_2_leaves_out_what_it_cannot_say() {
         for (source, wanted) in [
-            (json!({"type": "string", "nullable": true, "maxLength": 5}), json!({"maxLength": 5})),
-            (json!({"type": "object", PRESERVE: true, "properties": {"a": {"type": "string"}}}), json!({PRESERVE: true})),
-            (json!({"type": "array", "items": {"type": "string", "default": "a"}}), json!({"type": "array", "items": {"type": "string"}})),
-            (json!({"type": "array", "x-kubernetes-list-type": "atomic"}), json!({"x-kubernetes-list-type": "atomic"})),
-            (json!({INT_OR_STRING: true, "anyOf": [{"type": "integer"}, {"type": "string"}]}), json!({INT_OR_STRING: true})),
+            (
+                json!({"type": "string", "nullable": true, "maxLength": 5}),
+                json!({"maxLength": 5}),
+            ),
+            (
+                json!({"type": "object", PRESERVE: true, "properties": {"a": {"type": "string"}}}),
+                json!({PRESERVE: true}),
+            ),
+            (
+                json!({"type": "array", "items": {"type": "string", "default": "a"}}),
+                json!({"type": "array", "items": {"type": "string"}}),
+            ),
+            (
+                json!({"type": "array", "x-kubernetes-list-type": "atomic"}),
+                json!({"x-kubernetes-list-type": "atomic"}),
+            ),
+            (
+                json!({INT_OR_STRING: true, "anyOf": [{"type": "integer"}, {"type": "string"}]}),
+                json!({INT_OR_STRING: true}),
+            ),
             (
                 json!({"type": "object", "required": ["a", "b"], "properties": {"a": {"nullable": true}, "b": {"oneOf": []}}, "not": {}}),
                 json!({"type": "object", "required": ["b"], "properties": {"a": {}, "b": {}}}),
@@ -218,7 +287,10 @@ mod tests {
                 json!({"type": "object", "required": ["a"], "additionalProperties": {"type": "string", "nullable": true}}),
                 json!({"type": "object", "additionalProperties": {}}),
             ),
-            (json!({"type": "object", EMBEDDED: true, PRESERVE: true}), json!({EMBEDDED: true, PRESERVE: true})),
+            (
+                json!({"type": "object", EMBEDDED: true, PRESERVE: true}),
+                json!({EMBEDDED: true, PRESERVE: true}),
+            ),
         ] {
             assert_eq!(published(Form::V2, source.clone()), wanted, "{source}");
         }
@@ -228,8 +300,14 @@ mod tests {
     fn version_3_tells_all_and_more() {
         let text = json!({"type": "string"});
         for (source, wanted) in [
-            (json!({"type": "string", "nullable": true, "default": "a"}), json!({"type": "string", "nullable": true, "default": "a"})),
-            (json!({INT_OR_STRING: true}), json!({INT_OR_STRING: true, "anyOf": [{"type": "integer"}, {"type": "string"}]})),
+            (
+                json!({"type": "string", "nullable": true, "default": "a"}),
+                json!({"type": "string", "nullable": true, "default": "a"}),
+            ),
+            (
+                json!({INT_OR_STRING: true}),
+                json!({INT_OR_STRING: true, "anyOf": [{"type": "integer"}, {"type": "string"}]}),
+            ),
             (
                 json!({"type": "object", EMBEDDED: true, "properties": {"spec": {"type": "string"}}}),
                 json!({
@@ -241,7 +319,10 @@ mod tests {
             ),
         ] {
             let mut published = published(Form::V3, source.clone());
-            if let Some(metadata) = published.pointer_mut("/properties/metadata").filter(|m| m["allOf"].is_array()) {
+            if let Some(metadata) = published
+                .pointer_mut("/properties/metadata")
+                .filter(|m| m["allOf"].is_array())
+            {
                 *metadata = metadata["allOf"][0].clone();
             }
             assert_eq!(published, wanted, "{source}");

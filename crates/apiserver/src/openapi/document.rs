@@ -20,7 +20,11 @@ use crate::{
 pub(super) fn of_version(root: &str, group: &str, version: &Version) -> Vec<u8> {
     let names = Names::of(group, &version.name);
     let custom = version.resources.iter().all(|r| r.items_name_kind());
-    let mut schemas = if custom { Schemas::new(Form::V3, Encoding::Json) } else { Schemas::within(group, &version.name) };
+    let mut schemas = if custom {
+        Schemas::new(Form::V3, Encoding::Json)
+    } else {
+        Schemas::within(group, &version.name)
+    };
     let mut paths = Entries::paths(Encoding::Json);
     if !custom {
         Page::of_version(root, &names).add(&mut schemas, &mut paths);
@@ -28,7 +32,14 @@ pub(super) fn of_version(root: &str, group: &str, version: &Version) -> Vec<u8> 
     for resource in &version.resources {
         add_resource(&mut schemas, &names, resource, &mut paths);
     }
-    let head = if custom { Head { info: custom_info(), security: None } } else { Head::default() };
+    let head = if custom {
+        Head {
+            info: custom_info(),
+            security: None,
+        }
+    } else {
+        Head::default()
+    };
     head.write(&paths, &schemas.finish())
 }
 
@@ -63,57 +74,127 @@ struct Head {
 
 impl Default for Head {
     fn default() -> Self {
-        Self { info: info(), security: Some(json!({"BearerToken": bearer_token()})) }
+        Self {
+            info: info(),
+            security: Some(json!({"BearerToken": bearer_token()})),
+        }
     }
 }
 
 impl Head {
     fn write(&self, paths: &Entries, schemas: &Entries) -> Vec<u8> {
         let (paths, schemas) = (paths.joined(), schemas.joined());
-        let schemas = if schemas.is_empty() { schemas } else { [b"\"schemas\":{", &*schemas, b"}"].concat() };
-        let security = self.security.as_ref().map(|security| format!("\"securitySchemes\":{security}")).unwrap_or_default();
-        let components: Vec<&[u8]> = [schemas.as_slice(), security.as_bytes()].into_iter().filter(|part| !part.is_empty()).collect();
-        let head = format!("{{\"openapi\":\"3.0.0\",\"info\":{},\"paths\":{{", self.info);
-        [head.as_bytes(), &paths, b"},\"components\":{", &components.join(&b','), b"}}"].concat()
+        let schemas = if schemas.is_empty() {
+            schemas
+        } else {
+            [b"\"schemas\":{", &*schemas, b"}"].concat()
+        };
+        let security = self
+            .security
+            .as_ref()
+            .map(|security| format!("\"securitySchemes\":{security}"))
+            .unwrap_or_default();
+        let components: Vec<&[u8]> = [schemas.as_slice(), security.as_bytes()]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect();
+        let head = format!(
+            "{{\"openapi\":\"3.0.0\",\"info\":{},\"paths\":{{",
+            self.info
+        );
+        [
+            head.as_bytes(),
+            &paths,
+            b"},\"components\":{",
+            &components.join(&b','),
+            b"}}",
+        ]
+        .concat()
     }
 }
 
 /// Adds the paths of a resource, and the schemas they need.
-pub(super) fn add_resource(schemas: &mut Schemas, names: &Names, resource: &Resource, paths: &mut Entries) {
+pub(super) fn add_resource(
+    schemas: &mut Schemas,
+    names: &Names,
+    resource: &Resource,
+    paths: &mut Entries,
+) {
     let references = references(schemas, resource);
-    Paths { form: schemas.form, names, resource, references: &references }.add(paths);
+    Paths {
+        form: schemas.form,
+        names,
+        resource,
+        references: &references,
+    }
+    .add(paths);
 }
 
 fn references(schemas: &mut Schemas, resource: &Resource) -> References {
-    let Resource { group, version, kind, list_kind, .. } = resource;
+    let Resource {
+        group,
+        version,
+        kind,
+        list_kind,
+        ..
+    } = resource;
     let (object, list) = if resource.items_name_kind() {
         custom::add(schemas, resource)
     } else {
-        let object = schemas.of_kind(group, version, kind).expect("every built-in kind has a type");
+        let object = schemas
+            .of_kind(group, version, kind)
+            .expect("every built-in kind has a type");
         // Kinds that are answered and not stored have no lists.
-        let list = schemas.of_kind(group, version, list_kind).unwrap_or_else(|| json!({}));
+        let list = schemas
+            .of_kind(group, version, list_kind)
+            .unwrap_or_else(|| json!({}));
         (object, list)
     };
     let can = |verb: &str| resource.verbs.contains(&verb);
-    let patched = can("patch") || resource.parts.iter().any(|part| part.verbs.contains(&"patch"));
-    let mut of_meta = |needed: bool, kind: &str| if needed { schemas.of_meta(kind) } else { json!({}) };
+    let patched = can("patch")
+        || resource
+            .parts
+            .iter()
+            .any(|part| part.verbs.contains(&"patch"));
+    let mut of_meta = |needed: bool, kind: &str| {
+        if needed {
+            schemas.of_meta(kind)
+        } else {
+            json!({})
+        }
+    };
     References {
         status: of_meta(can("delete"), "Status"),
         delete_options: of_meta(can("delete"), "DeleteOptions"),
         watch_event: of_meta(can("watch") && !resource.items_name_kind(), "WatchEvent"),
-        patch: if patched { schemas.of_patch() } else { json!({}) },
-        parts: resource.parts.iter().map(|part| of_part(schemas, resource, part, &object)).collect(),
+        patch: if patched {
+            schemas.of_patch()
+        } else {
+            json!({})
+        },
+        parts: resource
+            .parts
+            .iter()
+            .map(|part| of_part(schemas, resource, part, &object))
+            .collect(),
         object,
         list,
     }
 }
 
 /// The schema of what a part holds; a log and what leads into containers hold no object.
-fn of_part(schemas: &mut Schemas, resource: &Resource, part: &Part, object: &Value) -> Option<Value> {
+fn of_part(
+    schemas: &mut Schemas,
+    resource: &Resource,
+    part: &Part,
+    object: &Value,
+) -> Option<Value> {
     match part.name {
         "log" => None,
         _ if part.kind == resource.kind && part.version.is_empty() => Some(object.clone()),
-        _ if part.version.is_empty() => schemas.of_kind(&resource.group, &resource.version, &part.kind),
+        _ if part.version.is_empty() => {
+            schemas.of_kind(&resource.group, &resource.version, &part.kind)
+        }
         _ => schemas.of_kind(part.group, part.version, &part.kind),
     }
 }
@@ -125,32 +206,98 @@ mod tests {
 
     fn document(group: &str, root: &str) -> Value {
         let groups = groups(&Catalog::default());
-        let group = groups.iter().find(|g| g.name == group).expect("it is built in");
-        serde_json::from_slice(&of_version(root, &group.name, &group.versions[0])).expect("it is JSON")
+        let group = groups
+            .iter()
+            .find(|g| g.name == group)
+            .expect("it is built in");
+        serde_json::from_slice(&of_version(root, &group.name, &group.versions[0]))
+            .expect("it is JSON")
     }
 
     #[test]
     fn operations_are_named_as_in_the_real_server() {
         let apps = document("apps", "apis/apps/v1");
-        let at = |path: &str, method: &str| apps["paths"][format!("/apis/apps/v1/{path}")][method].clone();
+        let at = |path: &str, method: &str| {
+            apps["paths"][format!("/apis/apps/v1/{path}")][method].clone()
+        };
         for (path, method, id, action) in [
-            ("deployments", "get", "listAppsV1DeploymentForAllNamespaces", "list"),
-            ("namespaces/{namespace}/deployments", "get", "listAppsV1NamespacedDeployment", "list"),
-            ("namespaces/{namespace}/deployments", "post", "createAppsV1NamespacedDeployment", "post"),
-            ("namespaces/{namespace}/deployments", "delete", "deleteAppsV1CollectionNamespacedDeployment", "deletecollection"),
-            ("namespaces/{namespace}/deployments/{name}", "put", "replaceAppsV1NamespacedDeployment", "put"),
-            ("namespaces/{namespace}/deployments/{name}", "delete", "deleteAppsV1NamespacedDeployment", "delete"),
-            ("namespaces/{namespace}/deployments/{name}/scale", "get", "readAppsV1NamespacedDeploymentScale", "get"),
-            ("watch/deployments", "get", "watchAppsV1DeploymentListForAllNamespaces", "watchlist"),
-            ("watch/namespaces/{namespace}/deployments", "get", "watchAppsV1NamespacedDeploymentList", "watchlist"),
-            ("watch/namespaces/{namespace}/deployments/{name}", "get", "watchAppsV1NamespacedDeployment", "watch"),
+            (
+                "deployments",
+                "get",
+                "listAppsV1DeploymentForAllNamespaces",
+                "list",
+            ),
+            (
+                "namespaces/{namespace}/deployments",
+                "get",
+                "listAppsV1NamespacedDeployment",
+                "list",
+            ),
+            (
+                "namespaces/{namespace}/deployments",
+                "post",
+                "createAppsV1NamespacedDeployment",
+                "post",
+            ),
+            (
+                "namespaces/{namespace}/deployments",
+                "delete",
+                "deleteAppsV1CollectionNamespacedDeployment",
+                "deletecollection",
+            ),
+            (
+                "namespaces/{namespace}/deployments/{name}",
+                "put",
+                "replaceAppsV1NamespacedDeployment",
+                "put",
+            ),
+            (
+                "namespaces/{namespace}/deployments/{name}",
+                "delete",
+                "deleteAppsV1NamespacedDeployment",
+                "delete",
+            ),
+            (
+                "namespaces/{namespace}/deployments/{name}/scale",
+                "get",
+                "readAppsV1NamespacedDeploymentScale",
+                "get",
+            ),
+            (
+                "watch/deployments",
+                "get",
+                "watchAppsV1DeploymentListForAllNamespaces",
+                "watchlist",
+            ),
+            (
+                "watch/namespaces/{namespace}/deployments",
+                "get",
+                "watchAppsV1NamespacedDeploymentList",
+                "watchlist",
+            ),
+            (
+                "watch/namespaces/{namespace}/deployments/{name}",
+                "get",
+                "watchAppsV1NamespacedDeployment",
+                "watch",
+            ),
         ] {
             let operation = at(path, method);
-            assert_eq!((&operation["operationId"], &operation["x-kubernetes-action"]), (&Value::from(id), &Value::from(action)), "{path}");
+            assert_eq!(
+                (&operation["operationId"], &operation["x-kubernetes-action"]),
+                (&Value::from(id), &Value::from(action)),
+                "{path}"
+            );
         }
         let scale = at("namespaces/{namespace}/deployments/{name}/scale", "get");
-        assert_eq!(scale["x-kubernetes-group-version-kind"], json!({"group": "autoscaling", "kind": "Scale", "version": "v1"}));
-        assert_eq!(at("namespaces/{namespace}/deployments/{name}", "post"), Value::Null);
+        assert_eq!(
+            scale["x-kubernetes-group-version-kind"],
+            json!({"group": "autoscaling", "kind": "Scale", "version": "v1"})
+        );
+        assert_eq!(
+            at("namespaces/{namespace}/deployments/{name}", "post"),
+            Value::Null
+        );
     }
 
     #[test]
@@ -161,12 +308,23 @@ mod tests {
             ("log", "get", "readCoreV1NamespacedPodLog"),
             ("exec", "post", "connectCoreV1PostNamespacedPodExec"),
             ("proxy", "options", "connectCoreV1OptionsNamespacedPodProxy"),
-            ("proxy/{path}", "get", "connectCoreV1GetNamespacedPodProxyWithPath"),
+            (
+                "proxy/{path}",
+                "get",
+                "connectCoreV1GetNamespacedPodProxyWithPath",
+            ),
         ] {
             let operation = &core["paths"][format!("{pod}/{path}")][method];
             assert_eq!(operation["operationId"], id);
-            let content = operation["responses"]["200"]["content"].as_object().expect("an answer");
-            assert!(content.values().all(|media| media["schema"] == json!({"type": "string"})), "{path}: {content:?}");
+            let content = operation["responses"]["200"]["content"]
+                .as_object()
+                .expect("an answer");
+            assert!(
+                content
+                    .values()
+                    .all(|media| media["schema"] == json!({"type": "string"})),
+                "{path}: {content:?}"
+            );
         }
     }
 
@@ -174,11 +332,16 @@ mod tests {
     fn every_path_of_every_document_can_be_followed() {
         for group in groups(&Catalog::default()) {
             for version in &group.versions {
-                let text = String::from_utf8(of_version("root", &group.name, version)).expect("text");
+                let text =
+                    String::from_utf8(of_version("root", &group.name, version)).expect("text");
                 let document: Value = serde_json::from_str(&text).expect("it is JSON");
                 for reference in text.split("#/components/schemas/").skip(1) {
                     let name = reference.split('"').next().expect("there is a first part");
-                    assert!(document["components"]["schemas"][name].is_object(), "{} refers to {name}", group.name);
+                    assert!(
+                        document["components"]["schemas"][name].is_object(),
+                        "{} refers to {name}",
+                        group.name
+                    );
                 }
             }
         }

@@ -32,11 +32,19 @@ pub(super) struct Entries {
 
 impl Entries {
     pub(super) fn paths(encoding: Encoding) -> Self {
-        Self { what: What::Paths, encoding, written: BTreeMap::new() }
+        Self {
+            what: What::Paths,
+            encoding,
+            written: BTreeMap::new(),
+        }
     }
 
     pub(super) fn schemas(encoding: Encoding) -> Self {
-        Self { what: What::Schemas, encoding, written: BTreeMap::new() }
+        Self {
+            what: What::Schemas,
+            encoding,
+            written: BTreeMap::new(),
+        }
     }
 
     pub(super) fn contains(&self, name: &str) -> bool {

@@ -45,7 +45,11 @@ pub(crate) struct OpenApi {
 
 impl Default for OpenApi {
     fn default() -> Self {
-        Self { last: Mutex::default(), json: Swagger::new(Encoding::Json), protobuf: Swagger::new(Encoding::Protobuf) }
+        Self {
+            last: Mutex::default(),
+            json: Swagger::new(Encoding::Json),
+            protobuf: Swagger::new(Encoding::Protobuf),
+        }
     }
 }
 
@@ -63,10 +67,21 @@ struct Document {
 static BUILT_IN: LazyLock<Arc<Documents>> = LazyLock::new(|| {
     let catalog = Catalog::default();
     let mut documents = renewed(&catalog, &Documents::new());
-    let groups = discovery::groups(&catalog).into_iter().filter(|group| !group.name.is_empty());
-    for page in Page::fixed().into_iter().chain(groups.map(|group| Page::of_group(&group.name))) {
+    let groups = discovery::groups(&catalog)
+        .into_iter()
+        .filter(|group| !group.name.is_empty());
+    for page in Page::fixed()
+        .into_iter()
+        .chain(groups.map(|group| Page::of_group(&group.name)))
+    {
         let written = Arc::new(Written::new(document::of_page(&page).into()));
-        documents.insert(page.document().to_owned(), Document { resources: Vec::new(), written });
+        documents.insert(
+            page.document().to_owned(),
+            Document {
+                resources: Vec::new(),
+                written,
+            },
+        );
     }
     Arc::new(documents)
 });
@@ -88,20 +103,34 @@ impl OpenApi {
 /// The documents of a catalog; those whose resources are still the same are kept.
 fn renewed(catalog: &Catalog, old: &Documents) -> Documents {
     let groups = discovery::groups(catalog);
-    let versions = groups.iter().flat_map(|group| group.versions.iter().map(move |version| (group, version)));
+    let versions = groups
+        .iter()
+        .flat_map(|group| group.versions.iter().map(move |version| (group, version)));
     let of_versions = versions.map(|(group, version)| {
         let root = version.root(&group.name);
         let same = |known: &&Document| {
             known.resources.len() == version.resources.len()
-                && known.resources.iter().zip(&version.resources).all(|(a, b)| Arc::ptr_eq(a, b))
+                && known
+                    .resources
+                    .iter()
+                    .zip(&version.resources)
+                    .all(|(a, b)| Arc::ptr_eq(a, b))
         };
-        let document = old.get(&root).filter(same).cloned().unwrap_or_else(|| Document {
-            resources: version.resources.clone(),
-            written: Arc::new(Written::new(document::of_version(&root, &group.name, version).into())),
-        });
+        let document = old
+            .get(&root)
+            .filter(same)
+            .cloned()
+            .unwrap_or_else(|| Document {
+                resources: version.resources.clone(),
+                written: Arc::new(Written::new(
+                    document::of_version(&root, &group.name, version).into(),
+                )),
+            });
         (root, document)
     });
-    let of_pages =
-        old.iter().filter(|(_, document)| document.resources.is_empty()).map(|(path, document)| (path.clone(), document.clone()));
+    let of_pages = old
+        .iter()
+        .filter(|(_, document)| document.resources.is_empty())
+        .map(|(path, document)| (path.clone(), document.clone()));
     of_pages.chain(of_versions).collect()
 }

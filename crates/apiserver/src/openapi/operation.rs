@@ -38,7 +38,8 @@ pub(super) struct Body {
 pub(super) const OK: &[(&str, &str)] = &[("200", "OK")];
 pub(super) const OK_OR_CREATED: &[(&str, &str)] = &[("200", "OK"), ("201", "Created")];
 pub(super) const OK_OR_ACCEPTED: &[(&str, &str)] = &[("200", "OK"), ("202", "Accepted")];
-pub(super) const ANY_SUCCESS: &[(&str, &str)] = &[("200", "OK"), ("201", "Created"), ("202", "Accepted")];
+pub(super) const ANY_SUCCESS: &[(&str, &str)] =
+    &[("200", "OK"), ("201", "Created"), ("202", "Accepted")];
 
 impl Operation {
     /// An operation that takes nothing and answers with `answer`.
@@ -78,8 +79,13 @@ impl Operation {
         if !self.consumes.is_empty() {
             operation["consumes"] = self.consumes.into();
         }
-        let body = self.body.iter().map(|body| parameters::body(&body.schema, body.required));
-        let parameters: Vec<Value> = body.chain(self.parameters.iter().map(|p| p.write(Form::V2))).collect();
+        let body = self
+            .body
+            .iter()
+            .map(|body| parameters::body(&body.schema, body.required));
+        let parameters: Vec<Value> = body
+            .chain(self.parameters.iter().map(|p| p.write(Form::V2)))
+            .collect();
         if !parameters.is_empty() {
             operation["parameters"] = parameters.into();
         }
@@ -102,28 +108,53 @@ impl Operation {
     }
 
     fn responses(&self, write: impl Fn(&str) -> Value) -> Map<String, Value> {
-        self.codes.iter().map(|(code, name)| ((*code).to_owned(), write(name))).collect()
+        self.codes
+            .iter()
+            .map(|(code, name)| ((*code).to_owned(), write(name)))
+            .collect()
     }
 }
 
 fn content(types: Media, schema: &Value) -> Value {
-    types.iter().map(|media_type| ((*media_type).to_owned(), json!({"schema": schema}))).collect::<Map<_, _>>().into()
+    types
+        .iter()
+        .map(|media_type| ((*media_type).to_owned(), json!({"schema": schema})))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 /// Writes what can be done at one path. Parameters that all its operations take stand at the path itself.
-pub(super) fn path_item(form: Form, tag: &str, operations: Vec<(&'static str, Operation)>) -> Value {
+pub(super) fn path_item(
+    form: Form,
+    tag: &str,
+    operations: Vec<(&'static str, Operation)>,
+) -> Value {
     let mut operations = operations;
-    let first = operations.first().map(|(_, operation)| operation.parameters.clone()).unwrap_or_default();
-    let mut common: Vec<Parameter> =
-        first.into_iter().filter(|p| operations.iter().all(|(_, operation)| operation.parameters.contains(p))).collect();
+    let first = operations
+        .first()
+        .map(|(_, operation)| operation.parameters.clone())
+        .unwrap_or_default();
+    let mut common: Vec<Parameter> = first
+        .into_iter()
+        .filter(|p| {
+            operations
+                .iter()
+                .all(|(_, operation)| operation.parameters.contains(p))
+        })
+        .collect();
     common.sort_by_key(Parameter::order);
     for (_, operation) in &mut operations {
         operation.parameters.retain(|p| !common.contains(p));
     }
-    let mut item: Map<String, Value> =
-        operations.iter().map(|(method, operation)| ((*method).to_owned(), operation.write(form, tag))).collect();
+    let mut item: Map<String, Value> = operations
+        .iter()
+        .map(|(method, operation)| ((*method).to_owned(), operation.write(form, tag)))
+        .collect();
     if !common.is_empty() {
-        item.insert("parameters".into(), common.iter().map(|p| p.write(form)).collect());
+        item.insert(
+            "parameters".into(),
+            common.iter().map(|p| p.write(form)).collect(),
+        );
     }
     item.into()
 }
@@ -138,9 +169,25 @@ mod tests {
             parameters: [Parameter::in_query(&["pretty"]), Parameter::in_query(more)].concat(),
             ..Operation::new(id.to_owned(), String::new(), json!({"type": "string"}))
         };
-        let item = path_item(Form::V3, "core_v1", vec![("get", operation("read", &[])), ("put", operation("replace", &["dryRun"]))]);
+        let item = path_item(
+            Form::V3,
+            "core_v1",
+            vec![
+                ("get", operation("read", &[])),
+                ("put", operation("replace", &["dryRun"])),
+            ],
+        );
         assert_eq!(item["parameters"][0]["name"], "pretty");
-        assert_eq!((&item["get"]["parameters"], &item["put"]["parameters"][0]["name"]), (&Value::Null, &Value::from("dryRun")));
-        assert_eq!(item["put"]["responses"]["200"]["content"]["application/json"]["schema"]["type"], "string");
+        assert_eq!(
+            (
+                &item["get"]["parameters"],
+                &item["put"]["parameters"][0]["name"]
+            ),
+            (&Value::Null, &Value::from("dryRun"))
+        );
+        assert_eq!(
+            item["put"]["responses"]["200"]["content"]["application/json"]["schema"]["type"],
+            "string"
+        );
     }
 }

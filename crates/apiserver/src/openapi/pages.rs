@@ -32,15 +32,39 @@ enum Answer {
 
 impl Page {
     fn new(path: &str, tag: &str, id: &str, about: &'static str, answer: Answer) -> Self {
-        Self { path: path.to_owned(), tag: tag.to_owned(), id: id.to_owned(), about, answer }
+        Self {
+            path: path.to_owned(),
+            tag: tag.to_owned(),
+            id: id.to_owned(),
+            about,
+            answer,
+        }
     }
 
     /// The pages that every server has.
     pub(super) fn fixed() -> Vec<Self> {
         vec![
-            Self::new("/api/", "core", "getCoreAPIVersions", "which versions the core group has", Answer::Kind("APIVersions")),
-            Self::new("/apis/", "apis", "getAPIVersions", "which groups there are", Answer::Kind("APIGroupList")),
-            Self::new("/version/", "version", "getCodeVersion", "which release this is", Answer::VersionInfo),
+            Self::new(
+                "/api/",
+                "core",
+                "getCoreAPIVersions",
+                "which versions the core group has",
+                Answer::Kind("APIVersions"),
+            ),
+            Self::new(
+                "/apis/",
+                "apis",
+                "getAPIVersions",
+                "which groups there are",
+                Answer::Kind("APIGroupList"),
+            ),
+            Self::new(
+                "/version/",
+                "version",
+                "getCodeVersion",
+                "which release this is",
+                Answer::VersionInfo,
+            ),
             Self::new(
                 "/.well-known/openid-configuration/",
                 "WellKnown",
@@ -62,14 +86,26 @@ impl Page {
     pub(super) fn of_group(group: &str) -> Self {
         let Names { tag, prefix } = Names::of(group, "");
         let (path, id) = (format!("/apis/{group}/"), format!("get{prefix}APIGroup"));
-        Self { path, tag, id, about: "which versions the group has", answer: Answer::Kind("APIGroup") }
+        Self {
+            path,
+            tag,
+            id,
+            about: "which versions the group has",
+            answer: Answer::Kind("APIGroup"),
+        }
     }
 
     /// What resources a version of a group has.
     pub(super) fn of_version(root: &str, names: &Names) -> Self {
         let Names { tag, prefix } = names.clone();
         let (path, id) = (format!("/{root}/"), format!("get{prefix}APIResources"));
-        Self { path, tag, id, about: "which resources the version has", answer: Answer::Kind("APIResourceList") }
+        Self {
+            path,
+            tag,
+            id,
+            about: "which resources the version has",
+            answer: Answer::Kind("APIResourceList"),
+        }
     }
 
     /// The name of the document that is about this page alone.
@@ -81,10 +117,21 @@ impl Page {
     pub(super) fn add(&self, schemas: &mut Schemas, paths: &mut Entries) {
         let (answer, consumes, produces): (Value, Media, Media) = match self.answer {
             Answer::Kind(kind) => (schemas.of_meta(kind), OBJECTS, OBJECTS),
-            Answer::VersionInfo => (schemas.of_version_info(), &["application/json"], &["application/json"]),
+            Answer::VersionInfo => (
+                schemas.of_version_info(),
+                &["application/json"],
+                &["application/json"],
+            ),
             Answer::Text(types) => (text(), &[], types),
         };
-        let operation = Operation { consumes, produces, ..Operation::new(self.id.clone(), self.about.to_owned(), answer) };
-        paths.add(&self.path, &path_item(schemas.form, &self.tag, vec![("get", operation)]));
+        let operation = Operation {
+            consumes,
+            produces,
+            ..Operation::new(self.id.clone(), self.about.to_owned(), answer)
+        };
+        paths.add(
+            &self.path,
+            &path_item(schemas.form, &self.tag, vec![("get", operation)]),
+        );
     }
 }

@@ -32,42 +32,170 @@ type Row = (&'static str, &'static str, &'static str);
 
 /// What the query of any request may say. Each name has one meaning, wherever it stands.
 const QUERY: &[Row] = &[
-    ("allowWatchBookmarks", "boolean", "let a watch also send BOOKMARK events, which carry only the version it has come to"),
-    ("command", "string", "the command to run, once for each word; no shell reads it"),
-    ("container", "string", "the container that is meant; may be left out where there is only one"),
-    ("continue", "string", "the token of the last page: go on behind it"),
-    ("dryRun", "string", "`All`: do everything but keep the outcome"),
-    ("fieldManager", "string", "the name under which changed fields are owned; without it the user agent's"),
-    ("fieldSelector", "string", "only objects with these fields, such as `metadata.name=a`"),
-    ("fieldValidation", "string", "what to do with unknown and duplicate fields: `Ignore`, `Warn` (the default) or `Strict`"),
-    ("follow", "boolean", "go on sending what is written to the log"),
-    ("force", "boolean", "let an apply take fields from others; no other patch has it"),
-    ("gracePeriodSeconds", "integer", "how long the object may take to end; 0 deletes it at once"),
-    ("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean", "delete an object even if it can no longer be read"),
-    ("insecureSkipTLSVerifyBackend", "boolean", "do not check the certificate of the node that has the log"),
-    ("labelSelector", "string", "only objects with these labels, such as `app=a,!old`"),
+    (
+        "allowWatchBookmarks",
+        "boolean",
+        "let a watch also send BOOKMARK events, which carry only the version it has come to",
+    ),
+    (
+        "command",
+        "string",
+        "the command to run, once for each word; no shell reads it",
+    ),
+    (
+        "container",
+        "string",
+        "the container that is meant; may be left out where there is only one",
+    ),
+    (
+        "continue",
+        "string",
+        "the token of the last page: go on behind it",
+    ),
+    (
+        "dryRun",
+        "string",
+        "`All`: do everything but keep the outcome",
+    ),
+    (
+        "fieldManager",
+        "string",
+        "the name under which changed fields are owned; without it the user agent's",
+    ),
+    (
+        "fieldSelector",
+        "string",
+        "only objects with these fields, such as `metadata.name=a`",
+    ),
+    (
+        "fieldValidation",
+        "string",
+        "what to do with unknown and duplicate fields: `Ignore`, `Warn` (the default) or `Strict`",
+    ),
+    (
+        "follow",
+        "boolean",
+        "go on sending what is written to the log",
+    ),
+    (
+        "force",
+        "boolean",
+        "let an apply take fields from others; no other patch has it",
+    ),
+    (
+        "gracePeriodSeconds",
+        "integer",
+        "how long the object may take to end; 0 deletes it at once",
+    ),
+    (
+        "ignoreStoreReadErrorWithClusterBreakingPotential",
+        "boolean",
+        "delete an object even if it can no longer be read",
+    ),
+    (
+        "insecureSkipTLSVerifyBackend",
+        "boolean",
+        "do not check the certificate of the node that has the log",
+    ),
+    (
+        "labelSelector",
+        "string",
+        "only objects with these labels, such as `app=a,!old`",
+    ),
     ("limit", "integer", "how many objects a page may have"),
-    ("limitBytes", "integer", "how many bytes of the log to send at most"),
-    ("orphanDependents", "boolean", "leave what the object owns; `propagationPolicy` says more"),
+    (
+        "limitBytes",
+        "integer",
+        "how many bytes of the log to send at most",
+    ),
+    (
+        "orphanDependents",
+        "boolean",
+        "leave what the object owns; `propagationPolicy` says more",
+    ),
     ("path", "string", "the path to ask for behind the proxy"),
     ("ports", "integer", "the ports to forward to"),
-    ("pretty", "string", "`true`: write JSON for people; browsers, curl and wget get that unasked"),
-    ("previous", "boolean", "the log of the container that ran before"),
-    ("propagationPolicy", "string", "what happens to what the object owns: `Orphan`, `Background` or `Foreground`"),
-    ("resourceVersion", "string", "the version to read at or to watch from"),
-    ("resourceVersionMatch", "string", "how `resourceVersion` is meant: `Exact` or `NotOlderThan`"),
-    ("sendInitialEvents", "boolean", "let a watch begin with what there is, and say with a bookmark when that was all"),
-    ("shardSelector", "string", "only objects of these shards; without effect unless the server has sharded lists"),
-    ("sinceSeconds", "integer", "only what was logged in the last seconds, so many"),
-    ("stderr", "boolean", "send the standard error of the container"),
-    ("stdin", "boolean", "pass on the standard input of the request"),
-    ("stdout", "boolean", "send the standard output of the container"),
-    ("stream", "string", "which output of the container: `All`, `Stdout` or `Stderr`"),
-    ("tailLines", "integer", "only the last lines of the log, so many"),
-    ("timeoutSeconds", "integer", "how long the request may take, watching or not"),
-    ("timestamps", "boolean", "put the time in front of every line"),
+    (
+        "pretty",
+        "string",
+        "`true`: write JSON for people; browsers, curl and wget get that unasked",
+    ),
+    (
+        "previous",
+        "boolean",
+        "the log of the container that ran before",
+    ),
+    (
+        "propagationPolicy",
+        "string",
+        "what happens to what the object owns: `Orphan`, `Background` or `Foreground`",
+    ),
+    (
+        "resourceVersion",
+        "string",
+        "the version to read at or to watch from",
+    ),
+    (
+        "resourceVersionMatch",
+        "string",
+        "how `resourceVersion` is meant: `Exact` or `NotOlderThan`",
+    ),
+    (
+        "sendInitialEvents",
+        "boolean",
+        "let a watch begin with what there is, and say with a bookmark when that was all",
+    ),
+    (
+        "shardSelector",
+        "string",
+        "only objects of these shards; without effect unless the server has sharded lists",
+    ),
+    (
+        "sinceSeconds",
+        "integer",
+        "only what was logged in the last seconds, so many",
+    ),
+    (
+        "stderr",
+        "boolean",
+        "send the standard error of the container",
+    ),
+    (
+        "stdin",
+        "boolean",
+        "pass on the standard input of the request",
+    ),
+    (
+        "stdout",
+        "boolean",
+        "send the standard output of the container",
+    ),
+    (
+        "stream",
+        "string",
+        "which output of the container: `All`, `Stdout` or `Stderr`",
+    ),
+    (
+        "tailLines",
+        "integer",
+        "only the last lines of the log, so many",
+    ),
+    (
+        "timeoutSeconds",
+        "integer",
+        "how long the request may take, watching or not",
+    ),
+    (
+        "timestamps",
+        "boolean",
+        "put the time in front of every line",
+    ),
     ("tty", "boolean", "give the command a terminal"),
-    ("watch", "boolean", "go on with the changes to what is listed"),
+    (
+        "watch",
+        "boolean",
+        "go on with the changes to what is listed",
+    ),
 ];
 
 /// Old clients look for these at the operations themselves, to know whether a kind has them.
@@ -88,8 +216,13 @@ pub(super) const LIST: &[&str] = &[
 ];
 pub(super) const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
 pub(super) const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
-pub(super) const DELETE: &[&str] =
-    &["dryRun", "gracePeriodSeconds", "ignoreStoreReadErrorWithClusterBreakingPotential", "orphanDependents", "propagationPolicy"];
+pub(super) const DELETE: &[&str] = &[
+    "dryRun",
+    "gracePeriodSeconds",
+    "ignoreStoreReadErrorWithClusterBreakingPotential",
+    "orphanDependents",
+    "propagationPolicy",
+];
 pub(super) const DELETE_COLLECTION: &[&str] = &[
     "continue",
     "dryRun",
@@ -106,8 +239,17 @@ pub(super) const DELETE_COLLECTION: &[&str] = &[
     "shardSelector",
     "timeoutSeconds",
 ];
-const LOG: &[&str] =
-    &["container", "follow", "insecureSkipTLSVerifyBackend", "limitBytes", "previous", "sinceSeconds", "stream", "tailLines", "timestamps"];
+const LOG: &[&str] = &[
+    "container",
+    "follow",
+    "insecureSkipTLSVerifyBackend",
+    "limitBytes",
+    "previous",
+    "sinceSeconds",
+    "stream",
+    "tailLines",
+    "timestamps",
+];
 
 /// What the query of a part that leads into a container or to a port may say, by the part's kind.
 pub(super) fn of_connection(kind: &str) -> &'static [&'static str] {
@@ -127,24 +269,50 @@ impl Parameter {
     }
 
     fn query(name: &str) -> Self {
-        let at = QUERY.binary_search_by_key(&name, |(name, ..)| name).expect("the table has every parameter that is used");
+        let at = QUERY
+            .binary_search_by_key(&name, |(name, ..)| name)
+            .expect("the table has every parameter that is used");
         let (name, type_, about) = QUERY[at];
-        Self { name, place: Place::Query, type_, about: about.to_owned(), shared: !LOOKED_FOR.contains(&name) }
+        Self {
+            name,
+            place: Place::Query,
+            type_,
+            about: about.to_owned(),
+            shared: !LOOKED_FOR.contains(&name),
+        }
     }
 
     /// The name of an object of a kind, in the path.
     pub(super) fn name_of(kind: &str) -> Self {
-        Self { name: "name", place: Place::Path, type_: "string", about: format!("name of the {kind}"), shared: false }
+        Self {
+            name: "name",
+            place: Place::Path,
+            type_: "string",
+            about: format!("name of the {kind}"),
+            shared: false,
+        }
     }
 
     /// The namespace, in the path.
     pub(super) fn namespace() -> Self {
-        Self { name: "namespace", place: Place::Path, type_: "string", about: "the namespace of the object".to_owned(), shared: true }
+        Self {
+            name: "namespace",
+            place: Place::Path,
+            type_: "string",
+            about: "the namespace of the object".to_owned(),
+            shared: true,
+        }
     }
 
     /// The rest of the path behind a proxy.
     pub(super) fn rest() -> Self {
-        Self { name: "path", place: Place::Path, type_: "string", about: "the path to ask for behind the proxy".to_owned(), shared: true }
+        Self {
+            name: "path",
+            place: Place::Path,
+            type_: "string",
+            about: "the path to ask for behind the proxy".to_owned(),
+            shared: true,
+        }
     }
 
     /// What orders the parameters of a request.
@@ -200,7 +368,9 @@ pub(super) fn body(schema: &Value, required: bool) -> Value {
 /// The parameters that version 2 defines once for all kinds.
 pub(super) fn shared() -> BTreeMap<String, Value> {
     let query = QUERY.iter().map(|(name, ..)| Parameter::query(name));
-    let all = query.chain([Parameter::namespace(), Parameter::rest()]).filter(|parameter| parameter.shared);
+    let all = query
+        .chain([Parameter::namespace(), Parameter::rest()])
+        .filter(|parameter| parameter.shared);
     all.map(|p| (p.shared_name(), p.definition())).collect()
 }
 
@@ -221,8 +391,18 @@ mod tests {
     #[test]
     fn every_name_in_use_has_a_row() {
         assert!(QUERY.is_sorted_by_key(|(name, ..)| *name));
-        let connections = ["PodAttachOptions", "PodExecOptions", "PodPortForwardOptions", "Pod", "NodeProxyOptions"].map(of_connection);
-        for names in [LIST, WRITE, PATCH, DELETE, DELETE_COLLECTION].iter().chain(&connections) {
+        let connections = [
+            "PodAttachOptions",
+            "PodExecOptions",
+            "PodPortForwardOptions",
+            "Pod",
+            "NodeProxyOptions",
+        ]
+        .map(of_connection);
+        for names in [LIST, WRITE, PATCH, DELETE, DELETE_COLLECTION]
+            .iter()
+            .chain(&connections)
+        {
             assert_eq!(Parameter::in_query(names).len(), names.len());
         }
     }
@@ -231,10 +411,23 @@ mod tests {
     fn shared_parameters_are_found_under_their_names() {
         let (shared, limit) = (shared(), Parameter::query("limit"));
         let reference = limit.write(Form::V2);
-        let name = reference["$ref"].as_str().and_then(|r| r.strip_prefix("#/parameters/")).expect("a reference");
-        assert!(name.starts_with("limit-") && shared[name] == limit.definition(), "{name}");
-        assert_eq!(limit.write(Form::V3)["schema"], json!({"type": "integer", "uniqueItems": true}));
+        let name = reference["$ref"]
+            .as_str()
+            .and_then(|r| r.strip_prefix("#/parameters/"))
+            .expect("a reference");
+        assert!(
+            name.starts_with("limit-") && shared[name] == limit.definition(),
+            "{name}"
+        );
+        assert_eq!(
+            limit.write(Form::V3)["schema"],
+            json!({"type": "integer", "uniqueItems": true})
+        );
         assert_eq!(Parameter::name_of("Pod").write(Form::V2)["required"], true);
-        assert_eq!(Parameter::query("dryRun").write(Form::V2)["name"], "dryRun", "kubectl 1.20 looks for it by name");
+        assert_eq!(
+            Parameter::query("dryRun").write(Form::V2)["name"],
+            "dryRun",
+            "kubectl 1.20 looks for it by name"
+        );
     }
 }

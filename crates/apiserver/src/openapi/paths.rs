@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use super::{
     entries::Entries,
     form::Form,
-    operation::{ANY_SUCCESS, Body, Media, OK, OK_OR_ACCEPTED, OK_OR_CREATED, Operation, path_item},
+    operation::{
+        ANY_SUCCESS, Body, Media, OK, OK_OR_ACCEPTED, OK_OR_CREATED, Operation, path_item,
+    },
     parameters::{self, Parameter},
 };
 use crate::{
@@ -14,7 +16,11 @@ use crate::{
     registry::{Part, Resource},
 };
 
-pub(super) const OBJECTS: Media = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+pub(super) const OBJECTS: Media = &[
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+];
 const STREAMS: Media = &[
     "application/json",
     "application/yaml",
@@ -23,7 +29,12 @@ const STREAMS: Media = &[
     "application/vnd.kubernetes.protobuf;stream=watch",
 ];
 const CUSTOM_OBJECTS: Media = &["application/json", "application/yaml"];
-const LOG: Media = &["text/plain", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+const LOG: Media = &[
+    "text/plain",
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+];
 const ANY: Media = &["*/*"];
 const PATCHES: Media = &[
     "application/json-patch+json",
@@ -31,7 +42,11 @@ const PATCHES: Media = &[
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 ];
-const CUSTOM_PATCHES: Media = &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+const CUSTOM_PATCHES: Media = &[
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/apply-patch+yaml",
+];
 
 /// The methods of parts that lead into a container, and of those that pass on any request.
 const STREAM_METHODS: &[&str] = &["get", "post"];
@@ -70,14 +85,22 @@ impl Names {
         let tag = first.to_owned() + &prefix[first.len()..];
         match version {
             "" => Self { tag, prefix },
-            version => Self { tag: format!("{tag}_{version}"), prefix: format!("{prefix}{}", title(version)) },
+            version => Self {
+                tag: format!("{tag}_{version}"),
+                prefix: format!("{prefix}{}", title(version)),
+            },
         }
     }
 }
 
 fn title(word: &str) -> String {
     let mut letters = word.chars();
-    letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
+    letters
+        .next()
+        .map(|first| first.to_ascii_uppercase())
+        .into_iter()
+        .chain(letters)
+        .collect()
 }
 
 /// Writes the paths of one resource.
@@ -93,9 +116,15 @@ type Operations = Vec<(&'static str, Operation)>;
 impl Paths<'_> {
     /// Adds the collection, the objects, their parts and the paths of watches.
     pub(super) fn add(&self, paths: &mut Entries) {
-        let Resource { plural, namespaced, .. } = self.resource;
+        let Resource {
+            plural, namespaced, ..
+        } = self.resource;
         let root = self.root();
-        let scope = if *namespaced { "namespaces/{namespace}/" } else { "" };
+        let scope = if *namespaced {
+            "namespaces/{namespace}/"
+        } else {
+            ""
+        };
         let collection = format!("{root}/{scope}{plural}");
         self.put(paths, collection.clone(), self.collection());
         self.put(paths, format!("{collection}/{{name}}"), self.object());
@@ -105,22 +134,49 @@ impl Paths<'_> {
                 Some(schema) => self.put(paths, path, self.part(part, schema)),
                 None if part.name == "log" => self.put(paths, path, vec![("get", self.log(part))]),
                 None if part.name == "proxy" => {
-                    self.put(paths, path.clone(), self.connection(part, PROXY_METHODS, &[]));
-                    self.put(paths, format!("{path}/{{path}}"), self.connection(part, PROXY_METHODS, &[Parameter::rest()]));
+                    self.put(
+                        paths,
+                        path.clone(),
+                        self.connection(part, PROXY_METHODS, &[]),
+                    );
+                    self.put(
+                        paths,
+                        format!("{path}/{{path}}"),
+                        self.connection(part, PROXY_METHODS, &[Parameter::rest()]),
+                    );
                 }
                 None => self.put(paths, path, self.connection(part, STREAM_METHODS, &[])),
             }
         }
         if *namespaced && self.can("list") {
-            self.put(paths, format!("{root}/{plural}"), vec![("get", self.list(Reach::Everywhere))]);
+            self.put(
+                paths,
+                format!("{root}/{plural}"),
+                vec![("get", self.list(Reach::Everywhere))],
+            );
         }
         if self.can("watch") && !self.is_custom() {
             let (one, all) = (self.id("watch", ""), self.id("watch", "List"));
-            self.put(paths, format!("{root}/watch/{scope}{plural}"), vec![("get", self.watch(all, "watchlist", self.scope()))]);
-            self.put(paths, format!("{root}/watch/{scope}{plural}/{{name}}"), vec![("get", self.watch(one, "watch", self.named()))]);
+            self.put(
+                paths,
+                format!("{root}/watch/{scope}{plural}"),
+                vec![("get", self.watch(all, "watchlist", self.scope()))],
+            );
+            self.put(
+                paths,
+                format!("{root}/watch/{scope}{plural}/{{name}}"),
+                vec![("get", self.watch(one, "watch", self.named()))],
+            );
             if *namespaced {
-                let id = format!("watch{}{}ListForAllNamespaces", self.names.prefix, self.resource.kind);
-                self.put(paths, format!("{root}/watch/{plural}"), vec![("get", self.watch(id, "watchlist", Vec::new()))]);
+                let id = format!(
+                    "watch{}{}ListForAllNamespaces",
+                    self.names.prefix, self.resource.kind
+                );
+                self.put(
+                    paths,
+                    format!("{root}/watch/{plural}"),
+                    vec![("get", self.watch(id, "watchlist", Vec::new()))],
+                );
             }
         }
     }
@@ -148,19 +204,35 @@ impl Paths<'_> {
 
     /// `createAppsV1NamespacedDeployment`.
     fn id(&self, verb: &str, suffix: &str) -> String {
-        let namespaced = if self.resource.namespaced { "Namespaced" } else { "" };
+        let namespaced = if self.resource.namespaced {
+            "Namespaced"
+        } else {
+            ""
+        };
         let (verb, what) = verb.split_once(' ').unwrap_or((verb, ""));
-        format!("{verb}{}{what}{namespaced}{}{suffix}", self.names.prefix, self.resource.kind)
+        format!(
+            "{verb}{}{what}{namespaced}{}{suffix}",
+            self.names.prefix, self.resource.kind
+        )
     }
 
     /// An action on objects of the resource's own kind.
     fn on_kind(&self, action: &'static str) -> Option<(&'static str, Value)> {
-        let Resource { group, version, kind, .. } = self.resource;
+        let Resource {
+            group,
+            version,
+            kind,
+            ..
+        } = self.resource;
         Some((action, kind_of(group, version, kind)))
     }
 
     fn scope(&self) -> Vec<Parameter> {
-        if self.resource.namespaced { vec![Parameter::namespace()] } else { Vec::new() }
+        if self.resource.namespaced {
+            vec![Parameter::namespace()]
+        } else {
+            Vec::new()
+        }
     }
 
     fn named(&self) -> Vec<Parameter> {
@@ -172,54 +244,167 @@ impl Paths<'_> {
     }
 
     /// An operation of the resource, before anything is said of its body.
-    fn operation(&self, id: String, about: String, place: Vec<Parameter>, query: &[&str], answer: Value) -> Operation {
-        let consumes = if self.is_custom() { CUSTOM_OBJECTS } else { ANY };
-        let produces = if self.is_custom() { CUSTOM_OBJECTS } else { OBJECTS };
-        let parameters = [Parameter::in_query(query), place, Parameter::in_query(&["pretty"])].concat();
-        Operation { parameters, consumes, produces, ..Operation::new(id, about, answer) }
+    fn operation(
+        &self,
+        id: String,
+        about: String,
+        place: Vec<Parameter>,
+        query: &[&str],
+        answer: Value,
+    ) -> Operation {
+        let consumes = if self.is_custom() {
+            CUSTOM_OBJECTS
+        } else {
+            ANY
+        };
+        let produces = if self.is_custom() {
+            CUSTOM_OBJECTS
+        } else {
+            OBJECTS
+        };
+        let parameters = [
+            Parameter::in_query(query),
+            place,
+            Parameter::in_query(&["pretty"]),
+        ]
+        .concat();
+        Operation {
+            parameters,
+            consumes,
+            produces,
+            ..Operation::new(id, about, answer)
+        }
     }
 
     fn list(&self, reach: Reach) -> Operation {
         let Resource { kind, plural, .. } = self.resource;
         let (id, about, place) = match reach {
-            Reach::Here => (self.id("list", ""), format!("list or watch {plural}"), self.scope()),
+            Reach::Here => (
+                self.id("list", ""),
+                format!("list or watch {plural}"),
+                self.scope(),
+            ),
             Reach::Everywhere => {
                 let id = format!("list{}{kind}ForAllNamespaces", self.names.prefix);
-                (id, format!("list or watch {plural} of all namespaces"), Vec::new())
+                (
+                    id,
+                    format!("list or watch {plural} of all namespaces"),
+                    Vec::new(),
+                )
             }
         };
-        let operation = self.operation(id, about, place, parameters::LIST, self.references.list.clone());
-        let produces = if self.is_custom() { CUSTOM_OBJECTS } else { STREAMS };
-        Operation { action: self.on_kind("list"), produces, ..operation }
+        let operation = self.operation(
+            id,
+            about,
+            place,
+            parameters::LIST,
+            self.references.list.clone(),
+        );
+        let produces = if self.is_custom() {
+            CUSTOM_OBJECTS
+        } else {
+            STREAMS
+        };
+        Operation {
+            action: self.on_kind("list"),
+            produces,
+            ..operation
+        }
     }
 
     fn watch(&self, id: String, action: &'static str, place: Vec<Parameter>) -> Operation {
-        let about = format!("watch {} by an address of its own; `watch=true` on the list does the same", self.resource.plural);
-        let operation = self.operation(id, about, place, parameters::LIST, self.references.watch_event.clone());
-        Operation { action: self.on_kind(action), produces: STREAMS, ..operation }
+        let about = format!(
+            "watch {} by an address of its own; `watch=true` on the list does the same",
+            self.resource.plural
+        );
+        let operation = self.operation(
+            id,
+            about,
+            place,
+            parameters::LIST,
+            self.references.watch_event.clone(),
+        );
+        Operation {
+            action: self.on_kind(action),
+            produces: STREAMS,
+            ..operation
+        }
     }
 
     fn collection(&self) -> Operations {
         let Resource { kind, plural, .. } = self.resource;
         let References { object, status, .. } = self.references;
-        let create = self.operation(self.id("create", ""), format!("create a {kind}"), self.scope(), parameters::WRITE, object.clone());
-        let create = Operation { action: self.on_kind("post"), body: Some(Body::of(object)), codes: ANY_SUCCESS, ..create };
-        let query = if self.is_custom() { parameters::LIST } else { parameters::DELETE_COLLECTION };
-        let delete = self.operation(self.id("delete Collection", ""), format!("delete {plural}"), self.scope(), query, status.clone());
+        let create = self.operation(
+            self.id("create", ""),
+            format!("create a {kind}"),
+            self.scope(),
+            parameters::WRITE,
+            object.clone(),
+        );
+        let create = Operation {
+            action: self.on_kind("post"),
+            body: Some(Body::of(object)),
+            codes: ANY_SUCCESS,
+            ..create
+        };
+        let query = if self.is_custom() {
+            parameters::LIST
+        } else {
+            parameters::DELETE_COLLECTION
+        };
+        let delete = self.operation(
+            self.id("delete Collection", ""),
+            format!("delete {plural}"),
+            self.scope(),
+            query,
+            status.clone(),
+        );
         let body = (!self.is_custom()).then(|| self.delete_options());
-        let delete = Operation { action: self.on_kind("deletecollection"), body, ..delete };
-        let all = [("list", "get", self.list(Reach::Here)), ("create", "post", create), ("deletecollection", "delete", delete)];
+        let delete = Operation {
+            action: self.on_kind("deletecollection"),
+            body,
+            ..delete
+        };
+        let all = [
+            ("list", "get", self.list(Reach::Here)),
+            ("create", "post", create),
+            ("deletecollection", "delete", delete),
+        ];
         self.served(self.resource.verbs, all)
     }
 
     fn object(&self) -> Operations {
-        let Resource { kind, verbs, strategy, .. } = self.resource;
+        let Resource {
+            kind,
+            verbs,
+            strategy,
+            ..
+        } = self.resource;
         let References { object, status, .. } = self.references;
-        let answer = if strategy.delete_answer == DeleteAnswer::Object { object } else { status };
-        let delete = self.operation(self.id("delete", ""), format!("delete a {kind}"), self.named(), parameters::DELETE, answer.clone());
-        let delete = Operation { action: self.on_kind("delete"), body: Some(self.delete_options()), codes: OK_OR_ACCEPTED, ..delete };
-        let target =
-            Target { suffix: String::new(), about: kind.clone(), kind: self.on_kind("").map(|(_, kind)| kind), named: self.named() };
+        let answer = if strategy.delete_answer == DeleteAnswer::Object {
+            object
+        } else {
+            status
+        };
+        let delete = self.operation(
+            self.id("delete", ""),
+            format!("delete a {kind}"),
+            self.named(),
+            parameters::DELETE,
+            answer.clone(),
+        );
+        let delete = Operation {
+            action: self.on_kind("delete"),
+            body: Some(self.delete_options()),
+            codes: OK_OR_ACCEPTED,
+            ..delete
+        };
+        let target = Target {
+            suffix: String::new(),
+            about: kind.clone(),
+            kind: self.on_kind("").map(|(_, kind)| kind),
+            named: self.named(),
+        };
         let mut operations = self.reads_and_writes(verbs, &target, object);
         operations.retain(|(method, _)| *method != "post");
         if self.can("delete") {
@@ -230,15 +415,32 @@ impl Paths<'_> {
 
     fn part(&self, part: &Part, schema: &Value) -> Operations {
         // The real server names the resource itself at the parts of custom ones.
-        let kind = if self.is_custom() { self.on_kind("").map(|(_, kind)| kind) } else { Some(self.kind_of_part(part)) };
-        let named = if self.is_custom() { self.named() } else { self.named_as(&part.kind) };
-        let target = Target { suffix: title(part.name), about: format!("{} of a {}", part.name, self.resource.kind), kind, named };
+        let kind = if self.is_custom() {
+            self.on_kind("").map(|(_, kind)| kind)
+        } else {
+            Some(self.kind_of_part(part))
+        };
+        let named = if self.is_custom() {
+            self.named()
+        } else {
+            self.named_as(&part.kind)
+        };
+        let target = Target {
+            suffix: title(part.name),
+            about: format!("{} of a {}", part.name, self.resource.kind),
+            kind,
+            named,
+        };
         self.reads_and_writes(part.verbs, &target, schema)
     }
 
     fn kind_of_part(&self, part: &Part) -> Value {
         let Resource { group, version, .. } = self.resource;
-        let (group, version) = if part.version.is_empty() { (group.as_str(), version.as_str()) } else { (part.group, part.version) };
+        let (group, version) = if part.version.is_empty() {
+            (group.as_str(), version.as_str())
+        } else {
+            (part.group, part.version)
+        };
         kind_of(group, version, &part.kind)
     }
 
@@ -257,49 +459,111 @@ impl Paths<'_> {
         let body = || Some(Body::of(schema));
         let patch = Operation {
             body: Some(Body::of(&self.references.patch)),
-            consumes: if self.is_custom() { CUSTOM_PATCHES } else { PATCHES },
+            consumes: if self.is_custom() {
+                CUSTOM_PATCHES
+            } else {
+                PATCHES
+            },
             codes: if self.is_custom() { OK } else { OK_OR_CREATED },
             ..operation("patch", "patch", parameters::PATCH)
         };
-        let read: &[&str] = if self.is_custom() { &["resourceVersion"] } else { &[] };
+        let read: &[&str] = if self.is_custom() {
+            &["resourceVersion"]
+        } else {
+            &[]
+        };
         let all = [
             ("get", "get", operation("read", "get", read)),
-            ("create", "post", Operation { body: body(), codes: ANY_SUCCESS, ..operation("create", "post", parameters::WRITE) }),
-            ("update", "put", Operation { body: body(), codes: OK_OR_CREATED, ..operation("replace", "put", parameters::WRITE) }),
+            (
+                "create",
+                "post",
+                Operation {
+                    body: body(),
+                    codes: ANY_SUCCESS,
+                    ..operation("create", "post", parameters::WRITE)
+                },
+            ),
+            (
+                "update",
+                "put",
+                Operation {
+                    body: body(),
+                    codes: OK_OR_CREATED,
+                    ..operation("replace", "put", parameters::WRITE)
+                },
+            ),
             ("patch", "patch", patch),
         ];
         self.served(verbs, all)
     }
 
-    fn served<const N: usize>(&self, verbs: &[&str], all: [(&str, &'static str, Operation); N]) -> Operations {
-        all.into_iter().filter(|(verb, ..)| verbs.contains(verb)).map(|(_, method, operation)| (method, operation)).collect()
+    fn served<const N: usize>(
+        &self,
+        verbs: &[&str],
+        all: [(&str, &'static str, Operation); N],
+    ) -> Operations {
+        all.into_iter()
+            .filter(|(verb, ..)| verbs.contains(verb))
+            .map(|(_, method, operation)| (method, operation))
+            .collect()
     }
 
     /// The log of a container is text.
     fn log(&self, part: &Part) -> Operation {
         let about = format!("read the log of a {}", self.resource.kind);
         let query = parameters::of_connection(&part.kind);
-        let operation = self.operation(self.id("read", &title(part.name)), about, self.named(), query, text());
-        Operation { action: Some(("get", self.kind_of_part(part))), produces: LOG, ..operation }
+        let operation = self.operation(
+            self.id("read", &title(part.name)),
+            about,
+            self.named(),
+            query,
+            text(),
+        );
+        Operation {
+            action: Some(("get", self.kind_of_part(part))),
+            produces: LOG,
+            ..operation
+        }
     }
 
     /// A part that leads into a container or to a port.
     fn connection(&self, part: &Part, methods: &[&'static str], rest: &[Parameter]) -> Operations {
-        let suffix = if rest.is_empty() { title(part.name) } else { format!("{}WithPath", title(part.name)) };
+        let suffix = if rest.is_empty() {
+            title(part.name)
+        } else {
+            format!("{}WithPath", title(part.name))
+        };
         let query = Parameter::in_query(parameters::of_connection(&part.kind));
         let parameters = [self.named_as(&part.kind), rest.to_vec(), query].concat();
         let operation = |method: &&'static str| {
             let id = self.id(&format!("connect {}", title(method)), &suffix);
-            let about = format!("pass {} requests on to the {} of a {}", method.to_ascii_uppercase(), part.name, self.resource.kind);
+            let about = format!(
+                "pass {} requests on to the {} of a {}",
+                method.to_ascii_uppercase(),
+                part.name,
+                self.resource.kind
+            );
             let action = Some(("connect", self.kind_of_part(part)));
             let parameters = parameters.clone();
-            (*method, Operation { action, parameters, consumes: ANY, produces: ANY, ..Operation::new(id, about, text()) })
+            (
+                *method,
+                Operation {
+                    action,
+                    parameters,
+                    consumes: ANY,
+                    produces: ANY,
+                    ..Operation::new(id, about, text())
+                },
+            )
         };
         methods.iter().map(operation).collect()
     }
 
     fn delete_options(&self) -> Body {
-        Body { schema: self.references.delete_options.clone(), required: false }
+        Body {
+            schema: self.references.delete_options.clone(),
+            required: false,
+        }
     }
 }
 
@@ -320,7 +584,10 @@ struct Target {
 
 impl Body {
     fn of(schema: &Value) -> Self {
-        Self { schema: schema.clone(), required: true }
+        Self {
+            schema: schema.clone(),
+            required: true,
+        }
     }
 }
 
@@ -342,8 +609,18 @@ mod tests {
             ("", "v1", "core_v1", "CoreV1"),
             ("apps", "v1", "apps_v1", "AppsV1"),
             ("apps", "", "apps", "Apps"),
-            ("rbac.authorization.k8s.io", "v1", "rbacAuthorization_v1", "RbacAuthorizationV1"),
-            ("stable.example.com", "v1beta1", "stableExampleCom_v1beta1", "StableExampleComV1beta1"),
+            (
+                "rbac.authorization.k8s.io",
+                "v1",
+                "rbacAuthorization_v1",
+                "RbacAuthorizationV1",
+            ),
+            (
+                "stable.example.com",
+                "v1beta1",
+                "stableExampleCom_v1beta1",
+                "StableExampleComV1beta1",
+            ),
         ] {
             let names = Names::of(group, version);
             assert_eq!((names.tag.as_str(), names.prefix.as_str()), (tag, prefix));

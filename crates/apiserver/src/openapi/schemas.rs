@@ -26,12 +26,19 @@ pub(super) struct Schemas {
 impl Schemas {
     /// Schemas of a document about every group.
     pub(super) fn new(form: Form, encoding: Encoding) -> Self {
-        Self { form, scope: None, known: Entries::schemas(encoding) }
+        Self {
+            form,
+            scope: None,
+            known: Entries::schemas(encoding),
+        }
     }
 
     /// Schemas of a document about one group and version.
     pub(super) fn within(group: &str, version: &str) -> Self {
-        Self { scope: Some((group.to_owned(), version.to_owned())), ..Self::new(Form::V3, Encoding::Json) }
+        Self {
+            scope: Some((group.to_owned(), version.to_owned())),
+            ..Self::new(Form::V3, Encoding::Json)
+        }
     }
 
     /// A reference to the schema of a kind; `None` for a kind without one.
@@ -41,26 +48,35 @@ impl Schemas {
 
     /// A reference to a kind of the API machinery itself, such as `Status`.
     pub(super) fn of_meta(&mut self, kind: &str) -> Value {
-        self.of_kind("", "v1", kind).expect("the table has the kinds of the API machinery")
+        self.of_kind("", "v1", kind)
+            .expect("the table has the kinds of the API machinery")
     }
 
     /// A reference to the type of a field of a core kind, such as `metadata`.
     pub(super) fn of_field(&mut self, kind: &str, field: &str) -> Value {
-        let item = Published::of_kind("", "v1", kind).and_then(|p| p.type_().field(field)).map(|f| f.shape.item());
-        let published = item.and_then(Published::of_item).expect("the table has the fields of the API machinery");
+        let item = Published::of_kind("", "v1", kind)
+            .and_then(|p| p.type_().field(field))
+            .map(|f| f.shape.item());
+        let published = item
+            .and_then(Published::of_item)
+            .expect("the table has the fields of the API machinery");
         self.reference(published)
     }
 
     /// A reference to what `/version` answers, which is no kind.
     pub(super) fn of_version_info(&mut self) -> Value {
-        let info = Published::all().find(|published| published.name() == "io.k8s.apimachinery.pkg.version.Info");
+        let info = Published::all()
+            .find(|published| published.name() == "io.k8s.apimachinery.pkg.version.Info");
         self.reference(info.expect("the table has the types of the API machinery"))
     }
 
     /// A reference to what patches are, which is no type of the table.
     pub(super) fn of_patch(&mut self) -> Value {
         let name = format!("{META}.Patch");
-        let schema = described(words::of_type(&name), Map::from_iter([("type".into(), "object".into())]));
+        let schema = described(
+            words::of_type(&name),
+            Map::from_iter([("type".into(), "object".into())]),
+        );
         self.add(&name, &schema.into())
     }
 
@@ -88,12 +104,24 @@ impl Schemas {
 
     fn schema(&mut self, published: Published, name: &str) -> Value {
         let type_ = published.type_();
-        let mut schema = described(words::of_type(name), Map::from_iter([("type".into(), "object".into())]));
-        let properties: Map<String, Value> = type_.fields().iter().map(|f| (f.name.to_owned(), self.field(name, f))).collect();
+        let mut schema = described(
+            words::of_type(name),
+            Map::from_iter([("type".into(), "object".into())]),
+        );
+        let properties: Map<String, Value> = type_
+            .fields()
+            .iter()
+            .map(|f| (f.name.to_owned(), self.field(name, f)))
+            .collect();
         if !properties.is_empty() {
             schema.insert("properties".into(), properties.into());
         }
-        let required: Vec<&str> = type_.fields().iter().filter(|f| f.required).map(|f| f.name).collect();
+        let required: Vec<&str> = type_
+            .fields()
+            .iter()
+            .filter(|f| f.required)
+            .map(|f| f.name)
+            .collect();
         if !required.is_empty() {
             schema.insert("required".into(), required.into());
         }
@@ -137,7 +165,10 @@ impl Schemas {
             schema.entry("default").or_insert(default);
         }
         mark_merging(field, &mut schema);
-        self.form.whole(described(words::with_values(words::of_field(owner, field.name), field.one_of), schema))
+        self.form.whole(described(
+            words::with_values(words::of_field(owner, field.name), field.one_of),
+            schema,
+        ))
     }
 
     /// One item of a list, or one value of a map; where it is left empty, it is its zero value.
@@ -152,7 +183,9 @@ impl Schemas {
     fn item(&mut self, item: Item) -> Map<String, Value> {
         let plain = |type_: &str, format: &str| {
             let format = (!format.is_empty()).then(|| ("format".to_owned(), Value::from(format)));
-            std::iter::once(("type".to_owned(), Value::from(type_))).chain(format).collect()
+            std::iter::once(("type".to_owned(), Value::from(type_)))
+                .chain(format)
+                .collect()
         };
         match item {
             Item::Str => plain("string", ""),
@@ -173,12 +206,22 @@ impl Schemas {
     fn special(&mut self, item: Item) -> Map<String, Value> {
         let v2 = self.form == Form::V2;
         let (name, schema) = match item {
-            Item::Time => (format!("{META}.Time"), json!({"type": "string", "format": "date-time"})),
-            Item::MicroTime => (format!("{META}.MicroTime"), json!({"type": "string", "format": "date-time"})),
+            Item::Time => (
+                format!("{META}.Time"),
+                json!({"type": "string", "format": "date-time"}),
+            ),
+            Item::MicroTime => (
+                format!("{META}.MicroTime"),
+                json!({"type": "string", "format": "date-time"}),
+            ),
             Item::Owned => (format!("{META}.FieldsV1"), json!({"type": "object"})),
             Item::Quantity => (
                 "io.k8s.apimachinery.pkg.api.resource.Quantity".into(),
-                if v2 { json!({"type": "string"}) } else { json!({"oneOf": [{"type": "string"}, {"type": "number"}]}) },
+                if v2 {
+                    json!({"type": "string"})
+                } else {
+                    json!({"oneOf": [{"type": "string"}, {"type": "number"}]})
+                },
             ),
             Item::IntOrString => (
                 "io.k8s.apimachinery.pkg.util.intstr.IntOrString".into(),
@@ -190,9 +233,15 @@ impl Schemas {
             ),
             Item::SchemaOrBool => (format!("{EXTENSIONS}.JSONSchemaPropsOrBool"), json!({})),
             Item::SchemaOrArray => (format!("{EXTENSIONS}.JSONSchemaPropsOrArray"), json!({})),
-            Item::SchemaOrStrings => (format!("{EXTENSIONS}.JSONSchemaPropsOrStringArray"), json!({})),
+            Item::SchemaOrStrings => (
+                format!("{EXTENSIONS}.JSONSchemaPropsOrStringArray"),
+                json!({}),
+            ),
             Item::Json => (format!("{EXTENSIONS}.JSON"), json!({})),
-            _ => ("io.k8s.apimachinery.pkg.runtime.RawExtension".into(), json!({"type": "object"})),
+            _ => (
+                "io.k8s.apimachinery.pkg.runtime.RawExtension".into(),
+                json!({"type": "object"}),
+            ),
         };
         let schema = described(words::of_type(&name), into_map(schema));
         into_map(self.add(&name, &schema.into()))
@@ -200,7 +249,10 @@ impl Schemas {
 }
 
 /// A schema with what is said of it.
-pub(super) fn described(about: Option<std::borrow::Cow<'static, str>>, mut schema: Map<String, Value>) -> Map<String, Value> {
+pub(super) fn described(
+    about: Option<std::borrow::Cow<'static, str>>,
+    mut schema: Map<String, Value>,
+) -> Map<String, Value> {
     if let Some(about) = about {
         schema.insert("description".into(), about.into());
     }
@@ -209,9 +261,17 @@ pub(super) fn described(about: Option<std::borrow::Cow<'static, str>>, mut schem
 
 /// Which fields of a type exclude each other.
 fn union_of(union: Union) -> Map<String, Value> {
-    let members: Map<String, Value> = union.members.iter().map(|(field, value)| ((*field).to_owned(), (*value).into())).collect();
-    let discriminator = (!union.discriminator.is_empty()).then(|| ("discriminator".to_owned(), union.discriminator.into()));
-    discriminator.into_iter().chain([("fields-to-discriminateBy".to_owned(), members.into())]).collect()
+    let members: Map<String, Value> = union
+        .members
+        .iter()
+        .map(|(field, value)| ((*field).to_owned(), (*value).into()))
+        .collect();
+    let discriminator = (!union.discriminator.is_empty())
+        .then(|| ("discriminator".to_owned(), union.discriminator.into()));
+    discriminator
+        .into_iter()
+        .chain([("fields-to-discriminateBy".to_owned(), members.into())])
+        .collect()
 }
 
 /// A schema of the values that a field is limited to.
@@ -234,7 +294,10 @@ fn array(items: Value) -> Map<String, Value> {
 }
 
 fn map(values: impl Into<Value>) -> Map<String, Value> {
-    Map::from_iter([("type".into(), "object".into()), ("additionalProperties".into(), values.into())])
+    Map::from_iter([
+        ("type".into(), "object".into()),
+        ("additionalProperties".into(), values.into()),
+    ])
 }
 
 /// The value of a field that is left out: the published default, or the zero value of a field that is always written.
@@ -242,9 +305,15 @@ fn default_of(field: &Field) -> Option<Value> {
     if let Some(text) = field.default {
         return serde_json::from_str(text).ok();
     }
-    let Shape::One(item) = field.shape else { return None };
+    let Shape::One(item) = field.shape else {
+        return None;
+    };
     let always = matches!(item, Item::Object(_)) || !field.omit_empty;
-    if field.pointer || !always { None } else { zero(item) }
+    if field.pointer || !always {
+        None
+    } else {
+        zero(item)
+    }
 }
 
 fn zero(item: Item) -> Option<Value> {
@@ -274,7 +343,10 @@ fn mark_merging(field: &Field, schema: &mut Map<String, Value>) {
         None => {}
     }
     if let Some(atomic) = field.atomic {
-        mark("map-type", if atomic { "atomic" } else { "granular" }.into());
+        mark(
+            "map-type",
+            if atomic { "atomic" } else { "granular" }.into(),
+        );
     }
     if let Some((patch, key)) = field.patch {
         let strategy = match patch {
@@ -297,19 +369,30 @@ mod tests {
     /// Without prose, which there may or may not be.
     fn bare(schema: &Value) -> Value {
         let mut schema = schema.clone();
-        schema.as_object_mut().expect("a schema").remove("description");
+        schema
+            .as_object_mut()
+            .expect("a schema")
+            .remove("description");
         schema
     }
 
     #[test]
     fn schemas_say_what_the_real_server_publishes() {
         let mut schemas = Schemas::new(Form::V3, Encoding::Json);
-        schemas.of_kind("apps", "v1", "Deployment").expect("it has a type");
+        schemas
+            .of_kind("apps", "v1", "Deployment")
+            .expect("it has a type");
         let known = schemas.finish().read();
         let container = &known["io.k8s.api.core.v1.Container"];
         assert_eq!(container["required"], json!(["name"]));
-        assert_eq!(bare(&container["properties"]["name"]), json!({"type": "string", "default": ""}));
-        assert_eq!(bare(&container["properties"]["image"]), json!({"type": "string"}));
+        assert_eq!(
+            bare(&container["properties"]["name"]),
+            json!({"type": "string", "default": ""})
+        );
+        assert_eq!(
+            bare(&container["properties"]["image"]),
+            json!({"type": "string"})
+        );
         let policies = json!({"type": "string", "enum": ["Always", "IfNotPresent", "Never"]});
         assert_eq!(bare(&container["properties"]["imagePullPolicy"]), policies);
         assert_eq!(
@@ -324,7 +407,10 @@ mod tests {
             })
         );
         let deployment = &known["io.k8s.api.apps.v1.Deployment"];
-        assert_eq!(deployment["x-kubernetes-group-version-kind"], json!([{"group": "apps", "kind": "Deployment", "version": "v1"}]));
+        assert_eq!(
+            deployment["x-kubernetes-group-version-kind"],
+            json!([{"group": "apps", "kind": "Deployment", "version": "v1"}])
+        );
         assert_eq!(deployment["properties"]["spec"]["default"], json!({}));
     }
 

@@ -50,13 +50,19 @@ static PROTOBUF: LazyLock<Part> = LazyLock::new(|| Part::built_in(Encoding::Prot
 
 impl Swagger {
     pub(super) fn new(encoding: Encoding) -> Self {
-        Self { encoding, last: Mutex::default() }
+        Self {
+            encoding,
+            last: Mutex::default(),
+        }
     }
 
     /// The document of a catalog.
     pub(super) fn of(&self, catalog: &Arc<Catalog>) -> Arc<Written> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = last.as_ref().filter(|last| Arc::ptr_eq(&last.catalog, catalog)) {
+        if let Some(last) = last
+            .as_ref()
+            .filter(|last| Arc::ptr_eq(&last.catalog, catalog))
+        {
             return last.document.clone();
         }
         let known = last.take().map(|last| last.custom).unwrap_or_default();
@@ -64,12 +70,22 @@ impl Swagger {
             .resources()
             .filter(|resource| resource.items_name_kind())
             .map(|resource| {
-                let same = known.iter().find(|(old, _)| Arc::ptr_eq(old, resource)).map(|(_, part)| part.clone());
-                (resource.clone(), same.unwrap_or_else(|| Arc::new(Part::custom(resource, self.encoding))))
+                let same = known
+                    .iter()
+                    .find(|(old, _)| Arc::ptr_eq(old, resource))
+                    .map(|(_, part)| part.clone());
+                (
+                    resource.clone(),
+                    same.unwrap_or_else(|| Arc::new(Part::custom(resource, self.encoding))),
+                )
             })
             .collect();
         let document = Arc::new(Written::new(self.joined(&custom).into()));
-        *last = Some(Last { catalog: catalog.clone(), custom, document: document.clone() });
+        *last = Some(Last {
+            catalog: catalog.clone(),
+            custom,
+            document: document.clone(),
+        });
         document
     }
 
@@ -81,12 +97,25 @@ impl Swagger {
         let parts = || std::iter::once(built_in).chain(custom.iter().map(|(_, part)| &**part));
         let paths: Vec<&[u8]> = parts().map(|part| part.paths.as_slice()).collect();
         let definitions: Vec<&[u8]> = parts().map(|part| part.definitions.as_slice()).collect();
-        let (paths, definitions) = (self.encoding.joined(&paths), self.encoding.joined(&definitions));
+        let (paths, definitions) = (
+            self.encoding.joined(&paths),
+            self.encoding.joined(&definitions),
+        );
         match self.encoding {
             Encoding::Json => {
                 let rest = frame().to_string();
-                let rest = rest.strip_prefix('{').expect("an object begins with a brace");
-                [b"{\"paths\":{", &*paths, b"},\"definitions\":{", &*definitions, b"},", rest.as_bytes()].concat()
+                let rest = rest
+                    .strip_prefix('{')
+                    .expect("an object begins with a brace");
+                [
+                    b"{\"paths\":{",
+                    &*paths,
+                    b"},\"definitions\":{",
+                    &*definitions,
+                    b"},",
+                    rest.as_bytes(),
+                ]
+                .concat()
             }
             Encoding::Protobuf => gnostic::document(&frame(), &paths, &definitions),
         }
@@ -98,7 +127,9 @@ impl Part {
     fn built_in(encoding: Encoding) -> Self {
         let mut schemas = Schemas::new(Form::V2, encoding);
         let mut paths = Entries::paths(encoding);
-        Page::fixed().iter().for_each(|page| page.add(&mut schemas, &mut paths));
+        Page::fixed()
+            .iter()
+            .for_each(|page| page.add(&mut schemas, &mut paths));
         for group in discovery::groups(&Catalog::default()) {
             if !group.name.is_empty() {
                 Page::of_group(&group.name).add(&mut schemas, &mut paths);
@@ -106,18 +137,32 @@ impl Part {
             for version in &group.versions {
                 let names = Names::of(&group.name, &version.name);
                 Page::of_version(&version.root(&group.name), &names).add(&mut schemas, &mut paths);
-                version.resources.iter().for_each(|resource| add_resource(&mut schemas, &names, resource, &mut paths));
+                version
+                    .resources
+                    .iter()
+                    .for_each(|resource| add_resource(&mut schemas, &names, resource, &mut paths));
             }
         }
-        Self { paths: paths.joined(), definitions: schemas.finish().joined() }
+        Self {
+            paths: paths.joined(),
+            definitions: schemas.finish().joined(),
+        }
     }
 
     /// What a custom resource adds. The types of Kubernetes that it refers to are there already.
     fn custom(resource: &Resource, encoding: Encoding) -> Self {
         let mut schemas = Schemas::new(Form::V2, encoding);
         let mut paths = Entries::paths(encoding);
-        add_resource(&mut schemas, &Names::of(&resource.group, &resource.version), resource, &mut paths);
-        Self { paths: paths.joined(), definitions: schemas.finish().only(&custom::names(resource)).joined() }
+        add_resource(
+            &mut schemas,
+            &Names::of(&resource.group, &resource.version),
+            resource,
+            &mut paths,
+        );
+        Self {
+            paths: paths.joined(),
+            definitions: schemas.finish().only(&custom::names(resource)).joined(),
+        }
     }
 }
 
@@ -141,7 +186,10 @@ mod tests {
         let document = Swagger::new(Encoding::Json).of(&Arc::default());
         let text = std::str::from_utf8(document.bytes()).expect("text");
         let document: Value = serde_json::from_str(text).expect("JSON");
-        assert_eq!((&document["swagger"], &document["info"]["version"]), (&Value::from("2.0"), &Value::from("1.36")));
+        assert_eq!(
+            (&document["swagger"], &document["info"]["version"]),
+            (&Value::from("2.0"), &Value::from("1.36"))
+        );
         for place in ["definitions", "parameters"] {
             for reference in text.split(&format!("#/{place}/")).skip(1) {
                 let name = reference.split('"').next().expect("there is a first part");
@@ -149,8 +197,14 @@ mod tests {
             }
         }
         let pod = &document["definitions"]["io.k8s.api.core.v1.Pod"];
-        assert_eq!(pod["x-kubernetes-group-version-kind"], json!([{"group": "", "kind": "Pod", "version": "v1"}]));
-        assert_eq!(pod["properties"]["spec"]["$ref"], "#/definitions/io.k8s.api.core.v1.PodSpec");
+        assert_eq!(
+            pod["x-kubernetes-group-version-kind"],
+            json!([{"group": "", "kind": "Pod", "version": "v1"}])
+        );
+        assert_eq!(
+            pod["properties"]["spec"]["$ref"],
+            "#/definitions/io.k8s.api.core.v1.PodSpec"
+        );
     }
 
     #[test]
@@ -159,6 +213,10 @@ mod tests {
         let document = swagger.of(&catalog);
         assert!(Arc::ptr_eq(&document, &swagger.of(&catalog)));
         assert!(document.bytes().starts_with(b"\x0a\x032.0\x12"));
-        assert_eq!(document.bytes(), swagger.of(&Arc::default()).bytes(), "and another one like it, the same bytes");
+        assert_eq!(
+            document.bytes(),
+            swagger.of(&Arc::default()).bytes(),
+            "and another one like it, the same bytes"
+        );
     }
 }

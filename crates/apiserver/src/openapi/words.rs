@@ -22,14 +22,22 @@ const OWN: &[(&str, &str, &str)] = &[(
 pub(super) fn of_type(name: &str) -> Option<Cow<'static, str>> {
     known_type(name).map(Cow::Borrowed).or_else(|| {
         let list = listed(name)?;
-        Some(Cow::Owned(format!("{list}List is a list of {list} objects.")))
+        Some(Cow::Owned(format!(
+            "{list}List is a list of {list} objects."
+        )))
     })
 }
 
 /// What a field of a published type is.
 pub(super) fn of_field(type_name: &str, field: &str) -> Option<Cow<'static, str>> {
-    let own = || OWN.iter().find(|(name, of, _)| (*name, *of) == (type_name, field)).map(|(.., text)| *text);
-    let known = known_field(type_name, field).or_else(own).map(Cow::Borrowed);
+    let own = || {
+        OWN.iter()
+            .find(|(name, of, _)| (*name, *of) == (type_name, field))
+            .map(|(.., text)| *text)
+    };
+    let known = known_field(type_name, field)
+        .or_else(own)
+        .map(Cow::Borrowed);
     known.or_else(|| listed(type_name).and_then(|kind| of_list_field(kind, field)))
 }
 
@@ -48,12 +56,20 @@ pub(super) fn of_list_field(kind: &str, field: &str) -> Option<Cow<'static, str>
 }
 
 /// The text of a field that takes only some values: what it is, and which they are.
-pub(super) fn with_values(about: Option<Cow<'static, str>>, values: &[&str]) -> Option<Cow<'static, str>> {
+pub(super) fn with_values(
+    about: Option<Cow<'static, str>>,
+    values: &[&str],
+) -> Option<Cow<'static, str>> {
     if values.is_empty() {
         return about;
     }
-    let list: String = values.iter().map(|value| format!("\n - `{value:?}`")).collect();
-    let about = about.map(|about| format!("{about}\n\n")).unwrap_or_default();
+    let list: String = values
+        .iter()
+        .map(|value| format!("\n - `{value:?}`"))
+        .collect();
+    let about = about
+        .map(|about| format!("{about}\n\n"))
+        .unwrap_or_default();
     Some(Cow::Owned(format!("{about}Possible enum values:{list}")))
 }
 
@@ -64,12 +80,17 @@ fn listed(name: &str) -> Option<&str> {
 
 #[cfg(feature = "descriptions")]
 fn known_type(name: &str) -> Option<&'static str> {
-    k8s::WORDS.get(name).and_then(|words| words.about.as_deref())
+    k8s::WORDS
+        .get(name)
+        .and_then(|words| words.about.as_deref())
 }
 
 #[cfg(feature = "descriptions")]
 fn known_field(type_name: &str, field: &str) -> Option<&'static str> {
-    k8s::WORDS.get(type_name).and_then(|words| words.fields.get(field)).map(|about| &**about)
+    k8s::WORDS
+        .get(type_name)
+        .and_then(|words| words.fields.get(field))
+        .map(|about| &**about)
 }
 
 #[cfg(not(feature = "descriptions"))]
@@ -89,14 +110,26 @@ mod tests {
     #[test]
     fn values_follow_the_text() {
         assert_eq!(with_values(None, &[]), None);
-        assert_eq!(with_values(None, &["A"]).as_deref(), Some("Possible enum values:\n - `\"A\"`"));
-        assert_eq!(with_values(Some("x".into()), &["A", ""]).as_deref(), Some("x\n\nPossible enum values:\n - `\"A\"`\n - `\"\"`"));
+        assert_eq!(
+            with_values(None, &["A"]).as_deref(),
+            Some("Possible enum values:\n - `\"A\"`")
+        );
+        assert_eq!(
+            with_values(Some("x".into()), &["A", ""]).as_deref(),
+            Some("x\n\nPossible enum values:\n - `\"A\"`\n - `\"\"`")
+        );
     }
 
     #[test]
     fn lists_are_described_without_a_dictionary() {
-        assert_eq!(of_type("io.k8s.api.core.v1.PodList").as_deref(), Some("PodList is a list of Pod objects."));
-        assert_eq!(of_field("io.k8s.api.core.v1.PodList", "items").as_deref(), Some("The Pod objects of the list."));
+        assert_eq!(
+            of_type("io.k8s.api.core.v1.PodList").as_deref(),
+            Some("PodList is a list of Pod objects.")
+        );
+        assert_eq!(
+            of_field("io.k8s.api.core.v1.PodList", "items").as_deref(),
+            Some("The Pod objects of the list.")
+        );
     }
 
     #[cfg(feature = "descriptions")]
@@ -116,7 +149,9 @@ mod tests {
             "io.k8s.apimachinery.pkg.version.Info.",
         ];
         let rows = crate::kinds::ROWS.iter();
-        let mut left: Vec<Published> = rows.filter_map(|row| Published::of_kind(row.group, row.version, row.kind)).collect();
+        let mut left: Vec<Published> = rows
+            .filter_map(|row| Published::of_kind(row.group, row.version, row.kind))
+            .collect();
         let (mut seen, mut missing) = (BTreeSet::new(), BTreeSet::new());
         while let Some(published) = left.pop() {
             if !seen.insert(published) {
@@ -125,7 +160,9 @@ mod tests {
             let name = published.name();
             for field in published.type_().fields() {
                 let path = format!("{name}.{}", field.name);
-                if of_field(&name, field.name).is_none() && !silent.iter().any(|s| path.starts_with(s)) {
+                if of_field(&name, field.name).is_none()
+                    && !silent.iter().any(|s| path.starts_with(s))
+                {
                     missing.insert(path);
                 }
                 left.extend(Published::of_item(field.shape.item()));

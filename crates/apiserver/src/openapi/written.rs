@@ -16,7 +16,10 @@ pub(super) struct Written {
 
 impl Written {
     pub(super) fn new(bytes: Bytes) -> Self {
-        Self { text: Tagged::new(bytes), packed: OnceLock::new() }
+        Self {
+            text: Tagged::new(bytes),
+            packed: OnceLock::new(),
+        }
     }
 
     pub(super) fn bytes(&self) -> &Bytes {
@@ -35,7 +38,9 @@ impl Written {
 
     /// The bytes for clients that unpack gzip; `None` when packing does not pay.
     pub(super) fn packed(&self) -> Option<&Bytes> {
-        let packed = self.packed.get_or_init(|| packed(&self.text.bytes).unwrap_or_default().into());
+        let packed = self
+            .packed
+            .get_or_init(|| packed(&self.text.bytes).unwrap_or_default().into());
         (!packed.is_empty()).then_some(packed)
     }
 }

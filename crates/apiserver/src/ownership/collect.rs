@@ -26,8 +26,13 @@ fn fields(node: Node<'_>, value: &Value) -> (bool, FieldSet) {
             let entries = members.iter().filter_map(|(key, value)| {
                 let child = map.child(key)?;
                 let (owned, children) = fields(child.node, value);
-                let is_empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
-                Some(Entry { element: Element::field(key), member: owned || is_empty || !child.named, children })
+                let is_empty =
+                    value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
+                Some(Entry {
+                    element: Element::field(key),
+                    member: owned || is_empty || !child.named,
+                    children,
+                })
             });
             (false, FieldSet::from_entries(entries.collect()))
         }
@@ -35,12 +40,22 @@ fn fields(node: Node<'_>, value: &Value) -> (bool, FieldSet) {
             let mut places: BTreeMap<Element, Option<&Value>> = BTreeMap::new();
             for item in items {
                 if let Ok(step) = list.step(item) {
-                    places.entry(step).and_modify(|only| *only = None).or_insert(Some(item));
+                    places
+                        .entry(step)
+                        .and_modify(|only| *only = None)
+                        .or_insert(Some(item));
                 }
             }
             // Of an item that stands twice nothing inside can be owned.
-            let inside = |item: Option<&Value>| item.map(|item| collect(list.items, item)).unwrap_or_default();
-            let entries = places.into_iter().map(|(element, item)| Entry { element, member: true, children: inside(item) });
+            let inside = |item: Option<&Value>| {
+                item.map(|item| collect(list.items, item))
+                    .unwrap_or_default()
+            };
+            let entries = places.into_iter().map(|(element, item)| Entry {
+                element,
+                member: true,
+                children: inside(item),
+            });
             (false, FieldSet::from_entries(entries.collect()))
         }
         _ => (false, FieldSet::EMPTY),
@@ -52,12 +67,18 @@ pub(super) fn with_named(node: Node<'_>, set: &FieldSet) -> FieldSet {
     let atom = node.atom(&Value::Null);
     let entries = set.entries().iter().map(|entry| {
         let (next, named) = match (atom, &entry.element) {
-            (Atom::Map(map), Element::Field(name)) => map.child(name).map_or((Node::Deduced, false), |child| (child.node, child.named)),
+            (Atom::Map(map), Element::Field(name)) => map
+                .child(name)
+                .map_or((Node::Deduced, false), |child| (child.node, child.named)),
             (Atom::List(list), _) => (list.items, false),
             _ => (Node::Deduced, false),
         };
         let member = entry.member || named && !entry.children.is_empty();
-        Entry { element: entry.element.clone(), member, children: with_named(next, &entry.children) }
+        Entry {
+            element: entry.element.clone(),
+            member,
+            children: with_named(next, &entry.children),
+        }
     });
     FieldSet::from_entries(entries.collect())
 }
@@ -83,9 +104,15 @@ pub(super) fn remove(node: Node<'_>, value: &Value, set: &FieldSet) -> Value {
                     }
                 }
             }
-            if out.is_empty() && !touched { Value::Null } else { Value::Object(out) }
+            if out.is_empty() && !touched {
+                Value::Null
+            } else {
+                Value::Object(out)
+            }
         }
-        (Atom::List(list), Value::Array(items)) if !matches!(list.identity, Identity::None) && !items.is_empty() => {
+        (Atom::List(list), Value::Array(items))
+            if !matches!(list.identity, Identity::None) && !items.is_empty() =>
+        {
             let mut touched = false;
             let mut out = Vec::with_capacity(items.len());
             for item in items {
@@ -98,7 +125,11 @@ pub(super) fn remove(node: Node<'_>, value: &Value, set: &FieldSet) -> Value {
                     None => out.push(item.clone()),
                 }
             }
-            if out.is_empty() && !touched { Value::Null } else { Value::Array(out) }
+            if out.is_empty() && !touched {
+                Value::Null
+            } else {
+                Value::Array(out)
+            }
         }
         _ => Value::Null,
     }

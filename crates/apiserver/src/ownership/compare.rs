@@ -38,12 +38,23 @@ pub(super) struct Fates {
 
 impl Fates {
     /// Compares what stands behind a step.
-    pub(super) fn compare(&mut self, element: Element, node: Node<'_>, old: Option<&Value>, new: Option<&Value>) {
+    pub(super) fn compare(
+        &mut self,
+        element: Element,
+        node: Node<'_>,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) {
         self.push(element, fate(node, old, new));
     }
 
     fn push(&mut self, element: Element, fate: Fate) {
-        let Fate { added, modified, removed, below } = fate;
+        let Fate {
+            added,
+            modified,
+            removed,
+            below,
+        } = fate;
         let lists = [
             (&mut self.added, added, below.added),
             (&mut self.modified, modified, below.modified),
@@ -51,7 +62,11 @@ impl Fates {
         ];
         for (list, member, children) in lists {
             if member || !children.is_empty() {
-                list.push(Entry { element: element.clone(), member, children });
+                list.push(Entry {
+                    element: element.clone(),
+                    member,
+                    children,
+                });
             }
         }
     }
@@ -73,13 +88,17 @@ pub(super) fn compare(node: Node<'_>, old: &Value, new: &Value) -> Difference {
 fn fate(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Fate {
     let atom = match (old.map(|v| node.atom(v)), new.map(|v| node.atom(v))) {
         (Some(atom), None) | (None, Some(atom)) => atom,
-        (Some(Atom::Map(_)), Some(atom @ Atom::Map(_))) | (Some(Atom::List(_)), Some(atom @ Atom::List(_))) => atom,
+        (Some(Atom::Map(_)), Some(atom @ Atom::Map(_)))
+        | (Some(Atom::List(_)), Some(atom @ Atom::List(_))) => atom,
         _ => return leaf(old, new),
     };
     let below = match atom {
         Atom::Scalar(_) => return leaf(old, new),
         Atom::Map(map) => {
-            let (left, right) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
+            let (left, right) = (
+                old.and_then(Value::as_object),
+                new.and_then(Value::as_object),
+            );
             if map.atomic || (left.is_none_or(Map::is_empty) && right.is_none_or(Map::is_empty)) {
                 return leaf(old, new);
             }
@@ -93,22 +112,43 @@ fn fate(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Fate {
             compare_lists(list, left, right)
         }
     };
-    Fate { added: old.is_none(), modified: false, removed: new.is_none(), below }
+    Fate {
+        added: old.is_none(),
+        modified: false,
+        removed: new.is_none(),
+        below,
+    }
 }
 
 fn items(value: Option<&Value>) -> &[Value] {
-    value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    value
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }
 
 fn leaf(old: Option<&Value>, new: Option<&Value>) -> Fate {
     match (old, new) {
-        (None, _) => Fate { added: true, ..Fate::default() },
-        (_, None) => Fate { removed: true, ..Fate::default() },
-        (Some(old), Some(new)) => Fate { modified: !same(old, new), ..Fate::default() },
+        (None, _) => Fate {
+            added: true,
+            ..Fate::default()
+        },
+        (_, None) => Fate {
+            removed: true,
+            ..Fate::default()
+        },
+        (Some(old), Some(new)) => Fate {
+            modified: !same(old, new),
+            ..Fate::default()
+        },
     }
 }
 
-fn compare_maps(map: MapOf<'_>, old: Option<&Map<String, Value>>, new: Option<&Map<String, Value>>) -> Difference {
+fn compare_maps(
+    map: MapOf<'_>,
+    old: Option<&Map<String, Value>>,
+    new: Option<&Map<String, Value>>,
+) -> Difference {
     let mut fates = Fates::default();
     for (key, left, right) in zip(old, new) {
         if let Some(child) = map.child(key) {
@@ -123,8 +163,14 @@ pub(super) fn zip<'v>(
     left: Option<&'v Map<String, Value>>,
     right: Option<&'v Map<String, Value>>,
 ) -> impl Iterator<Item = (&'v str, Option<&'v Value>, Option<&'v Value>)> {
-    let of_left = left.into_iter().flatten().map(move |(key, value)| (key.as_str(), Some(value), right.and_then(|r| r.get(key))));
-    let only_right = right.into_iter().flatten().filter(move |(key, _)| left.is_none_or(|l| !l.contains_key(*key)));
+    let of_left = left
+        .into_iter()
+        .flatten()
+        .map(move |(key, value)| (key.as_str(), Some(value), right.and_then(|r| r.get(key))));
+    let only_right = right
+        .into_iter()
+        .flatten()
+        .filter(move |(key, _)| left.is_none_or(|l| !l.contains_key(*key)));
     of_left.chain(only_right.map(|(key, value)| (key.as_str(), None, Some(value))))
 }
 
@@ -146,17 +192,33 @@ fn compare_lists(list: ListOf<'_>, old: &[Value], new: &[Value]) -> Difference {
         let found = match (left.as_slice(), right.as_slice()) {
             ([] | [_], [] | [_]) => fate(list.items, left.first().copied(), right.first().copied()),
             ([_, _, ..], [_, _, ..]) => {
-                let equal = left.len() == right.len() && left.iter().zip(&right).all(|(l, r)| same(l, r));
-                Fate { modified: !equal, ..Fate::default() }
+                let equal =
+                    left.len() == right.len() && left.iter().zip(&right).all(|(l, r)| same(l, r));
+                Fate {
+                    modified: !equal,
+                    ..Fate::default()
+                }
             }
             // Repeated items are one field; where they stop being repeated, the fields inside are new.
             ([_, _, ..], _) => {
-                let inside = right.first().map(|item| fate(list.items, None, Some(item))).unwrap_or_default();
-                Fate { removed: true, ..inside }
+                let inside = right
+                    .first()
+                    .map(|item| fate(list.items, None, Some(item)))
+                    .unwrap_or_default();
+                Fate {
+                    removed: true,
+                    ..inside
+                }
             }
             (_, _) => {
-                let inside = left.first().map(|item| fate(list.items, Some(item), None)).unwrap_or_default();
-                Fate { added: true, ..inside }
+                let inside = left
+                    .first()
+                    .map(|item| fate(list.items, Some(item), None))
+                    .unwrap_or_default();
+                Fate {
+                    added: true,
+                    ..inside
+                }
             }
         };
         fates.push(step, found);
@@ -167,10 +229,16 @@ fn compare_lists(list: ListOf<'_>, old: &[Value], new: &[Value]) -> Difference {
 /// Whether two values are equal; `1` equals `1.0`.
 pub(super) fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
-        (Value::Number(l), Value::Number(r)) => l == r || (l.is_f64() || r.is_f64()) && l.as_f64() == r.as_f64(),
-        (Value::Array(l), Value::Array(r)) => l.len() == r.len() && l.iter().zip(r).all(|(l, r)| same(l, r)),
+        (Value::Number(l), Value::Number(r)) => {
+            l == r || (l.is_f64() || r.is_f64()) && l.as_f64() == r.as_f64()
+        }
+        (Value::Array(l), Value::Array(r)) => {
+            l.len() == r.len() && l.iter().zip(r).all(|(l, r)| same(l, r))
+        }
         (Value::Object(l), Value::Object(r)) => {
-            l.len() == r.len() && l.iter().all(|(key, value)| r.get(key).is_some_and(|other| same(value, other)))
+            l.len() == r.len()
+                && l.iter()
+                    .all(|(key, value)| r.get(key).is_some_and(|other| same(value, other)))
         }
         (left, right) => left == right,
     }

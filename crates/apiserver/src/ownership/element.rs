@@ -53,7 +53,10 @@ impl Element {
     pub(super) fn spelling(&self) -> String {
         match self {
             Self::Field(name) => ["f:", name].concat(),
-            Self::Key(keys) => format!("k:{}", Value::Object(keys.iter().cloned().collect::<Map<_, _>>())),
+            Self::Key(keys) => format!(
+                "k:{}",
+                Value::Object(keys.iter().cloned().collect::<Map<_, _>>())
+            ),
             Self::Value(value) => format!("v:{value}"),
             Self::Index(index) => format!("i:{index}"),
         }
@@ -96,8 +99,13 @@ impl PartialEq for Element {
 impl Eq for Element {}
 
 fn compare_keys(a: &[(String, Value)], b: &[(String, Value)]) -> Ordering {
-    let by_pair = a.iter().zip(b).map(|((n, v), (m, w))| n.cmp(m).then_with(|| compare_values(v, w)));
-    by_pair.fold(Ordering::Equal, Ordering::then).then(a.len().cmp(&b.len()))
+    let by_pair = a
+        .iter()
+        .zip(b)
+        .map(|((n, v), (m, w))| n.cmp(m).then_with(|| compare_values(v, w)));
+    by_pair
+        .fold(Ordering::Equal, Ordering::then)
+        .then(a.len().cmp(&b.len()))
 }
 
 /// Scalars in a fixed order; anything else by its JSON.
@@ -107,11 +115,18 @@ fn compare_values(a: &Value, b: &Value) -> Ordering {
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
         (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
             (Some(a), Some(b)) => a.cmp(&b),
-            _ => a.as_f64().unwrap_or_default().total_cmp(&b.as_f64().unwrap_or_default()),
+            _ => a
+                .as_f64()
+                .unwrap_or_default()
+                .total_cmp(&b.as_f64().unwrap_or_default()),
         },
-        _ => {
-            kind_rank(a).cmp(&kind_rank(b)).then_with(|| if kind_rank(a) > 2 { a.to_string().cmp(&b.to_string()) } else { Ordering::Equal })
-        }
+        _ => kind_rank(a).cmp(&kind_rank(b)).then_with(|| {
+            if kind_rank(a) > 2 {
+                a.to_string().cmp(&b.to_string())
+            } else {
+                Ordering::Equal
+            }
+        }),
     }
 }
 
@@ -135,7 +150,10 @@ impl fmt::Display for Element {
         match self {
             Self::Field(name) => write!(f, ".{name}"),
             Self::Key(keys) => {
-                let pairs: Vec<String> = keys.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect();
+                let pairs: Vec<String> = keys
+                    .iter()
+                    .map(|(name, value)| format!("{name}={}", shown(value)))
+                    .collect();
                 write!(f, "[{}]", pairs.join(","))
             }
             Self::Value(value) => write!(f, "[={}]", shown(value)),

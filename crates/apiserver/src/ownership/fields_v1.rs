@@ -19,7 +19,10 @@ impl FieldSet {
             }
             Value::Object(map)
         };
-        self.entries().iter().map(|entry| (entry.element.spelling(), inner(entry))).collect()
+        self.entries()
+            .iter()
+            .map(|entry| (entry.element.spelling(), inner(entry)))
+            .collect()
     }
 
     /// Reads `fieldsV1`.
@@ -27,7 +30,9 @@ impl FieldSet {
     /// # Errors
     /// What is no field set.
     pub(crate) fn from_json(value: &Value) -> Result<Self, NotAFieldSet> {
-        let Value::Object(map) = value else { return Err(NotAFieldSet) };
+        let Value::Object(map) = value else {
+            return Err(NotAFieldSet);
+        };
         let mut entries = Vec::with_capacity(map.len());
         for (name, inner) in map.iter().filter(|(name, _)| *name != ".") {
             let element = match Element::parse(name) {
@@ -36,7 +41,11 @@ impl FieldSet {
                 Err(Unread::Broken) => return Err(NotAFieldSet),
             };
             let children = Self::from_json(inner)?;
-            entries.push(Entry { element, member: children.is_empty() || inner.get(".").is_some(), children });
+            entries.push(Entry {
+                element,
+                member: children.is_empty() || inner.get(".").is_some(),
+                children,
+            });
         }
         Ok(Self::from_entries(entries))
     }

@@ -20,13 +20,17 @@ pub(super) fn merge(node: Node<'_>, live: &Value, config: &Value) -> Value {
 fn merged(node: Node<'_>, live: Option<&Value>, config: Option<&Value>) -> Option<Value> {
     let atom = match (live.map(|v| node.atom(v)), config.map(|v| node.atom(v))) {
         (Some(atom), None) | (None, Some(atom)) => atom,
-        (Some(Atom::Map(_)), Some(atom @ Atom::Map(_))) | (Some(Atom::List(_)), Some(atom @ Atom::List(_))) => atom,
+        (Some(Atom::Map(_)), Some(atom @ Atom::Map(_)))
+        | (Some(Atom::List(_)), Some(atom @ Atom::List(_))) => atom,
         _ => return config.or(live).cloned(),
     };
     match atom {
         Atom::Scalar(_) => config.or(live).cloned(),
         Atom::Map(map) => {
-            let (left, right) = (live.and_then(Value::as_object), config.and_then(Value::as_object));
+            let (left, right) = (
+                live.and_then(Value::as_object),
+                config.and_then(Value::as_object),
+            );
             if map.atomic || (left.is_none_or(Map::is_empty) && right.is_none_or(Map::is_empty)) {
                 return config.or(live).cloned();
             }
@@ -49,7 +53,10 @@ fn merged(node: Node<'_>, live: Option<&Value>, config: Option<&Value>) -> Optio
 }
 
 fn items(value: Option<&Value>) -> &[Value] {
-    value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    value
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }
 
 /// Two lists on their way into one.
@@ -70,15 +77,37 @@ static NULL: Value = Value::Null;
 
 impl<'s, 'v> Weave<'s, 'v> {
     fn new(list: ListOf<'s>, live: &'v [Value], config: &'v [Value]) -> Self {
-        let steps = |items: &'v [Value]| items.iter().filter_map(|item| Some((list.step(item).ok()?, item))).collect::<Vec<_>>();
+        let steps = |items: &'v [Value]| {
+            items
+                .iter()
+                .filter_map(|item| Some((list.step(item).ok()?, item)))
+                .collect::<Vec<_>>()
+        };
         let (live, config) = (steps(live), steps(config));
         let mut live_at: BTreeMap<Element, &Value> = BTreeMap::new();
         for (step, item) in &live {
-            live_at.entry(step.clone()).and_modify(|only| *only = &NULL).or_insert(item);
+            live_at
+                .entry(step.clone())
+                .and_modify(|only| *only = &NULL)
+                .or_insert(item);
         }
         let configured = config.iter().map(|(step, _)| step.clone()).collect();
-        let shared = config.iter().map(|(step, _)| step).filter(|step| live_at.contains_key(step)).cloned().collect();
-        Self { list, live, config, live_at, configured, shared, taken: BTreeSet::new(), out: Vec::new() }
+        let shared = config
+            .iter()
+            .map(|(step, _)| step)
+            .filter(|step| live_at.contains_key(step))
+            .cloned()
+            .collect();
+        Self {
+            list,
+            live,
+            config,
+            live_at,
+            configured,
+            shared,
+            taken: BTreeSet::new(),
+            out: Vec::new(),
+        }
     }
 
     fn run(mut self) -> Vec<Value> {
@@ -93,7 +122,9 @@ impl<'s, 'v> Weave<'s, 'v> {
                     continue;
                 }
                 let step = &self.live[l].0;
-                if self.configured.contains(step) && self.shared.front().is_some_and(|next| next != step) {
+                if self.configured.contains(step)
+                    && self.shared.front().is_some_and(|next| next != step)
+                {
                     // Its turn comes later, or has been.
                     l += 1;
                     continue;

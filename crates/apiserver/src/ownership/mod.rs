@@ -38,11 +38,21 @@ pub(crate) fn manager_name(field_manager: &str, user_agent: &str) -> String {
         return field_manager.to_owned();
     }
     let mut name = String::new();
-    for c in user_agent.split('/').next().unwrap_or_default().chars().filter(|c| !c.is_control()) {
+    for c in user_agent
+        .split('/')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .filter(|c| !c.is_control())
+    {
         if name.len() + c.len_utf8() > MAX {
             break;
         }
         name.push(c);
     }
-    if name.is_empty() { "unknown".to_owned() } else { name }
+    if name.is_empty() {
+        "unknown".to_owned()
+    } else {
+        name
+    }
 }

@@ -57,7 +57,11 @@ impl Owner {
 
     /// What owners are ordered by where their times are equal: their identity as the real server spells it.
     pub(super) fn spelling(&self) -> String {
-        let rest = if self.operation == Operation::Apply { "Apply" } else { &self.api_version };
+        let rest = if self.operation == Operation::Apply {
+            "Apply"
+        } else {
+            &self.api_version
+        };
         format!("{:?} {rest} {}", self.manager, self.subresource)
     }
 
@@ -87,7 +91,11 @@ impl Owner {
 
     fn write(&self) -> Value {
         let mut map = Map::new();
-        let operation = if self.operation == Operation::Apply { "Apply" } else { "Update" };
+        let operation = if self.operation == Operation::Apply {
+            "Apply"
+        } else {
+            "Update"
+        };
         let texts = [
             ("manager", self.manager.as_str()),
             ("operation", operation),
@@ -95,7 +103,12 @@ impl Owner {
             ("subresource", &self.subresource),
             ("fieldsType", "FieldsV1"),
         ];
-        map.extend(texts.into_iter().filter(|(_, text)| !text.is_empty()).map(|(key, text)| (key.to_owned(), text.into())));
+        map.extend(
+            texts
+                .into_iter()
+                .filter(|(_, text)| !text.is_empty())
+                .map(|(key, text)| (key.to_owned(), text.into())),
+        );
         if let Some(time) = self.time {
             map.insert("time".into(), time.to_string().into());
         }
@@ -120,7 +133,13 @@ pub(crate) fn write_owners(mut owners: Vec<Owner>) -> Vec<Value> {
     let seconds = |owner: &Owner| owner.time.map_or(0, Time::as_second);
     owners.sort_by(|a, b| {
         let key = |o: &Owner| (o.operation, seconds(o));
-        let names = |o: &Owner| (o.manager.clone(), o.api_version.clone(), o.subresource.clone());
+        let names = |o: &Owner| {
+            (
+                o.manager.clone(),
+                o.api_version.clone(),
+                o.subresource.clone(),
+            )
+        };
         key(a).cmp(&key(b)).then_with(|| names(a).cmp(&names(b)))
     });
     owners.iter().map(Owner::write).collect()
@@ -128,15 +147,30 @@ pub(crate) fn write_owners(mut owners: Vec<Owner>) -> Vec<Value> {
 
 /// Merges the oldest updates of each version until there are few enough.
 pub(super) fn cap_updaters(owners: &mut Vec<Owner>) {
-    let mut excess = owners.iter().filter(|owner| owner.operation == Operation::Update).count().saturating_sub(UPDATERS_MAX);
+    let mut excess = owners
+        .iter()
+        .filter(|owner| owner.operation == Operation::Update)
+        .count()
+        .saturating_sub(UPDATERS_MAX);
     if excess == 0 {
         return;
     }
-    owners.sort_by_cached_key(|owner| (owner.operation, owner.time.map_or(0, Time::as_second), owner.spelling()));
-    let (mut kept, mut updaters): (Vec<Owner>, Vec<Owner>) = owners.drain(..).partition(|owner| owner.operation == Operation::Apply);
+    owners.sort_by_cached_key(|owner| {
+        (
+            owner.operation,
+            owner.time.map_or(0, Time::as_second),
+            owner.spelling(),
+        )
+    });
+    let (mut kept, mut updaters): (Vec<Owner>, Vec<Owner>) = owners
+        .drain(..)
+        .partition(|owner| owner.operation == Operation::Apply);
     let mut merged: Vec<Owner> = Vec::new();
     for owner in updaters.drain(..) {
-        match merged.iter_mut().find(|bucket| bucket.api_version == owner.api_version) {
+        match merged
+            .iter_mut()
+            .find(|bucket| bucket.api_version == owner.api_version)
+        {
             Some(bucket) if excess > 0 => {
                 excess -= 1;
                 bucket.manager = ANCIENT.to_owned();

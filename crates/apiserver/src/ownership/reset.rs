@@ -30,9 +30,17 @@ impl Filter {
             ("", "certificatesigningrequests") => without(&[&["spec"], &["status"]]),
             ("", _) if resource.part("status").is_some() => without(&[&["status"]]),
             ("status", "deployments") => without(&[&["spec"], &["metadata", "labels"]]),
-            ("status", "pods") => without(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]]),
-            ("status", "certificatesigningrequests") => without(&[&["spec"], &["status", "conditions"]]),
-            ("status", plural) if resource.items_name_kind() || STATUS_KEEPS_METADATA.contains(&plural) => {
+            ("status", "pods") => without(&[
+                &["spec"],
+                &["metadata", "deletionTimestamp"],
+                &["metadata", "ownerReferences"],
+            ]),
+            ("status", "certificatesigningrequests") => {
+                without(&[&["spec"], &["status", "conditions"]])
+            }
+            ("status", plural)
+                if resource.items_name_kind() || STATUS_KEEPS_METADATA.contains(&plural) =>
+            {
                 without(&[&["metadata"], &["spec"]])
             }
             ("status", _) => without(&[&["spec"]]),
@@ -44,11 +52,23 @@ impl Filter {
     }
 
     pub(super) fn keep(&self, set: FieldSet) -> FieldSet {
-        if self.0.is_empty() { set } else { set.without(&self.0) }
+        if self.0.is_empty() {
+            set
+        } else {
+            set.without(&self.0)
+        }
     }
 
     pub(super) fn keep_all(&self, difference: Difference) -> Difference {
-        let Difference { added, modified, removed } = difference;
-        Difference { added: self.keep(added), modified: self.keep(modified), removed: self.keep(removed) }
+        let Difference {
+            added,
+            modified,
+            removed,
+        } = difference;
+        Difference {
+            added: self.keep(added),
+            modified: self.keep(modified),
+            removed: self.keep(removed),
+        }
     }
 }

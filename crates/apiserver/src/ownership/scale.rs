@@ -2,7 +2,9 @@
 //! In: an object before and after a scale write. Out: its `managedFields`.
 //! Holds: only the replicas change hands; entries that lose them keep the rest.
 
-use super::{FieldSet, Operation, Owner, apply::Conflicts, read_owners, track::Tracker, write_owners};
+use super::{
+    FieldSet, Operation, Owner, apply::Conflicts, read_owners, track::Tracker, write_owners,
+};
 use crate::{error::ApiError, object::Object};
 
 /// The owners of the replicas of one object.
@@ -29,17 +31,30 @@ impl ScaleOwners<'_> {
     ///
     /// # Errors
     /// Somebody else owns the replicas, and they would change.
-    pub(crate) fn apply(&self, old: &Object, new: &mut Object, force: bool) -> Result<(), ApiError> {
+    pub(crate) fn apply(
+        &self,
+        old: &Object,
+        new: &mut Object,
+        force: bool,
+    ) -> Result<(), ApiError> {
         let mut owners = read_owners(&old.meta.managed_fields).unwrap_or_default();
         let mut owner = self.owner(Operation::Apply);
         if !owners.iter().any(|other| other.fields.has(&self.path)) {
-            let first = Owner { manager: "before-first-apply".into(), ..self.owner(Operation::Update) };
+            let first = Owner {
+                manager: "before-first-apply".into(),
+                ..self.owner(Operation::Update)
+            };
             owners.push(first);
         }
         if self.replicas(old) != self.replicas(new) {
-            let contested = owners.iter().find(|other| !other.is(&owner) && other.fields.has(&self.path));
+            let contested = owners
+                .iter()
+                .find(|other| !other.is(&owner) && other.fields.has(&self.path));
             if let Some(other) = contested.filter(|_| !force) {
-                return Err(Conflicts::of(other.clone(), FieldSet::of_path(&["spec", "replicas"])).into_error());
+                return Err(
+                    Conflicts::of(other.clone(), FieldSet::of_path(&["spec", "replicas"]))
+                        .into_error(),
+                );
             }
             self.take(&mut owners);
         }
@@ -52,7 +67,10 @@ impl ScaleOwners<'_> {
     }
 
     fn owner(&self, operation: Operation) -> Owner {
-        Owner { fields: FieldSet::of_path(&self.path), ..self.tracker.owner(&self.tracker.manager, operation) }
+        Owner {
+            fields: FieldSet::of_path(&self.path),
+            ..self.tracker.owner(&self.tracker.manager, operation)
+        }
     }
 
     /// Takes the replicas from whoever has them.
@@ -66,6 +84,7 @@ impl ScaleOwners<'_> {
 
     fn replicas<'o>(&self, object: &'o Object) -> Option<&'o serde_json::Value> {
         let (first, rest) = self.path.split_first()?;
-        rest.iter().try_fold(object.body.get(*first)?, |value, step| value.get(step))
+        rest.iter()
+            .try_fold(object.body.get(*first)?, |value, step| value.get(step))
     }
 }

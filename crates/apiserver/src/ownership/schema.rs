@@ -82,7 +82,10 @@ impl<'s> Keys<'s> {
             Self::BuiltIn(names) => (names, &[][..]),
             Self::Custom(names) => (&[][..], names),
         };
-        built_in.iter().copied().chain(custom.iter().map(String::as_str))
+        built_in
+            .iter()
+            .copied()
+            .chain(custom.iter().map(String::as_str))
     }
 }
 
@@ -102,9 +105,18 @@ impl<'s> Node<'s> {
             Item::Str | Item::Bytes => Self::Scalar(Scalar::Text),
             Item::Bool => Self::Scalar(Scalar::Bool),
             Item::Int32 | Item::Int64 | Item::Double => Self::Scalar(Scalar::Number),
-            Item::Time | Item::MicroTime | Item::Quantity | Item::IntOrString => Self::Scalar(Scalar::Any),
-            Item::Raw | Item::Owned | Item::Json | Item::SchemaOrBool | Item::SchemaOrArray | Item::SchemaOrStrings => Self::Opaque,
-            Item::Object(_) => item.object().map_or(Self::Opaque, |ty| Self::Struct(ty, ty.atomic)),
+            Item::Time | Item::MicroTime | Item::Quantity | Item::IntOrString => {
+                Self::Scalar(Scalar::Any)
+            }
+            Item::Raw
+            | Item::Owned
+            | Item::Json
+            | Item::SchemaOrBool
+            | Item::SchemaOrArray
+            | Item::SchemaOrStrings => Self::Opaque,
+            Item::Object(_) => item
+                .object()
+                .map_or(Self::Opaque, |ty| Self::Struct(ty, ty.atomic)),
         }
     }
 
@@ -143,7 +155,10 @@ impl<'s> Node<'s> {
         }
         match schema.type_name.as_str() {
             "object" if schema.says_nothing() => Self::Opaque.atom(value),
-            "object" => Atom::Map(MapOf { node: self, atomic: schema.map_type.as_deref() == Some("atomic") }),
+            "object" => Atom::Map(MapOf {
+                node: self,
+                atomic: schema.map_type.as_deref() == Some("atomic"),
+            }),
             "array" => Atom::List(ListOf {
                 items: schema.item().map_or(Self::Opaque, Self::Part),
                 identity: match schema.list_type.as_deref() {
@@ -164,7 +179,10 @@ impl<'s> Node<'s> {
 impl crd::Schema {
     /// Whether nothing is said of the fields of an object, not even that any are kept.
     fn says_nothing(&self) -> bool {
-        self.properties.is_empty() && self.additional_properties.is_none() && !self.preserves() && !self.embedded_resource
+        self.properties.is_empty()
+            && self.additional_properties.is_none()
+            && !self.preserves()
+            && !self.embedded_resource
     }
 }
 
@@ -188,7 +206,9 @@ impl<'s> MapOf<'s> {
                 shape => keyed(Node::of_item(shape.item())),
             },
             Node::Custom(schema) => type_meta(key).map_or_else(|| part(schema, key), named),
-            Node::Part(schema) if schema.embedded_resource => type_meta(key).map_or_else(|| part(schema, key), named),
+            Node::Part(schema) if schema.embedded_resource => {
+                type_meta(key).map_or_else(|| part(schema, key), named)
+            }
             Node::Part(schema) => part(schema, key),
             Node::Deduced => keyed(Node::Deduced),
             _ => keyed(Node::Opaque),
@@ -207,11 +227,20 @@ fn type_meta(key: &str) -> Option<Node<'static>> {
 
 fn part<'s>(schema: &'s crd::Schema, key: &str) -> Option<Child<'s>> {
     if let Some(field) = schema.properties.get(key) {
-        return Some(Child { node: Node::Part(field), named: true });
+        return Some(Child {
+            node: Node::Part(field),
+            named: true,
+        });
     }
     match schema.additional() {
-        Some(values) => Some(Child { node: Node::Part(values), named: false }),
-        None => schema.preserves().then_some(Child { node: Node::Deduced, named: false }),
+        Some(values) => Some(Child {
+            node: Node::Part(values),
+            named: false,
+        }),
+        None => schema.preserves().then_some(Child {
+            node: Node::Deduced,
+            named: false,
+        }),
     }
 }
 
@@ -224,9 +253,15 @@ impl<'s> ListOf<'s> {
         match self.identity {
             Identity::None => Err("invalid indexing of non-associative list".into()),
             Identity::Value => match item {
-                Value::Object(_) => Err("associative list without keys has an element that's a map type".into()),
-                Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
-                Value::Null => Err("associative list without keys has an element that's an explicit null".into()),
+                Value::Object(_) => {
+                    Err("associative list without keys has an element that's a map type".into())
+                }
+                Value::Array(_) => {
+                    Err("not supported: associative list with lists as elements".into())
+                }
+                Value::Null => Err(
+                    "associative list without keys has an element that's an explicit null".into(),
+                ),
                 scalar => Ok(Element::Value(scalar.clone())),
             },
             Identity::Keys(keys) => self.keyed_step(keys, item),
@@ -236,11 +271,20 @@ impl<'s> ListOf<'s> {
     fn keyed_step(self, keys: Keys<'s>, item: &Value) -> Result<Element, String> {
         let map = match item {
             Value::Object(map) => map,
-            Value::Null => return Err("associative list with keys may not have a null element".into()),
+            Value::Null => {
+                return Err("associative list with keys may not have a null element".into());
+            }
             _ => return Err("associative list with keys may not have non-map elements".into()),
         };
-        let mut found: Vec<(String, Value)> =
-            keys.names().filter_map(|name| Some((name.to_owned(), map.get(name).cloned().or_else(|| self.default_of(name))?))).collect();
+        let mut found: Vec<(String, Value)> = keys
+            .names()
+            .filter_map(|name| {
+                Some((
+                    name.to_owned(),
+                    map.get(name).cloned().or_else(|| self.default_of(name))?,
+                ))
+            })
+            .collect();
         if found.is_empty() {
             let names: Vec<String> = keys.names().map(|name| format!("{name:?}")).collect();
             return Err(format!(

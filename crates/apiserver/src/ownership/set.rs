@@ -27,7 +27,9 @@ impl Entry {
 }
 
 impl FieldSet {
-    pub(super) const EMPTY: Self = Self { entries: Vec::new() };
+    pub(super) const EMPTY: Self = Self {
+        entries: Vec::new(),
+    };
 
     /// A set from entries in any order, of which no two are for the same step.
     pub(super) fn from_entries(mut entries: Vec<Entry>) -> Self {
@@ -40,13 +42,23 @@ impl FieldSet {
 
     /// The set of one path of fields.
     pub(crate) fn of_path(path: &[&str]) -> Self {
-        let Some((first, rest)) = path.split_first() else { return Self::default() };
-        Self { entries: vec![Entry { element: Element::field(first), member: rest.is_empty(), children: Self::of_path(rest) }] }
+        let Some((first, rest)) = path.split_first() else {
+            return Self::default();
+        };
+        Self {
+            entries: vec![Entry {
+                element: Element::field(first),
+                member: rest.is_empty(),
+                children: Self::of_path(rest),
+            }],
+        }
     }
 
     /// The set of several paths of fields.
     pub(crate) fn of_paths(paths: &[&[&str]]) -> Self {
-        paths.iter().fold(Self::default(), |set, path| set.union(&Self::of_path(path)))
+        paths
+            .iter()
+            .fold(Self::default(), |set, path| set.union(&Self::of_path(path)))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -59,7 +71,10 @@ impl FieldSet {
 
     /// What the set says of a step.
     pub(super) fn get(&self, element: &Element) -> Option<&Entry> {
-        self.entries.binary_search_by(|entry| entry.element.cmp(element)).ok().map(|i| &self.entries[i])
+        self.entries
+            .binary_search_by(|entry| entry.element.cmp(element))
+            .ok()
+            .map(|i| &self.entries[i])
     }
 
     /// What the set says of a field.
@@ -68,7 +83,10 @@ impl FieldSet {
             Element::Field(field) => field.as_str().cmp(name),
             _ => Ordering::Greater,
         };
-        self.entries.binary_search_by(by_name).ok().map(|i| &self.entries[i])
+        self.entries
+            .binary_search_by(by_name)
+            .ok()
+            .map(|i| &self.entries[i])
     }
 
     /// Whether a path of fields is in the set.
@@ -76,14 +94,19 @@ impl FieldSet {
         match path {
             [] => false,
             [last] => self.get_field(last).is_some_and(|entry| entry.member),
-            [first, rest @ ..] => self.get_field(first).is_some_and(|entry| entry.children.has(rest)),
+            [first, rest @ ..] => self
+                .get_field(first)
+                .is_some_and(|entry| entry.children.has(rest)),
         }
     }
 
     /// What is in one of the sets.
     pub(crate) fn union(&self, other: &Self) -> Self {
         self.zip(other, |left, right| match (left, right) {
-            (Some(left), Some(right)) => Some((left.member || right.member, left.children.union(&right.children))),
+            (Some(left), Some(right)) => Some((
+                left.member || right.member,
+                left.children.union(&right.children),
+            )),
             (Some(only), None) | (None, Some(only)) => Some((only.member, only.children.clone())),
             (None, None) => None,
         })
@@ -93,7 +116,10 @@ impl FieldSet {
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         self.zip(other, |left, right| {
             let (left, right) = (left?, right?);
-            Some((left.member && right.member, left.children.intersection(&right.children)))
+            Some((
+                left.member && right.member,
+                left.children.intersection(&right.children),
+            ))
         })
     }
 
@@ -101,7 +127,10 @@ impl FieldSet {
     pub(crate) fn difference(&self, other: &Self) -> Self {
         self.zip(other, |left, right| match (left?, right) {
             (left, None) => Some((left.member, left.children.clone())),
-            (left, Some(right)) => Some((left.member && !right.member, left.children.difference(&right.children))),
+            (left, Some(right)) => Some((
+                left.member && !right.member,
+                left.children.difference(&right.children),
+            )),
         })
     }
 
@@ -114,9 +143,16 @@ impl FieldSet {
         })
     }
 
-    fn zip(&self, other: &Self, join: impl Fn(Option<&Entry>, Option<&Entry>) -> Option<(bool, Self)>) -> Self {
+    fn zip(
+        &self,
+        other: &Self,
+        join: impl Fn(Option<&Entry>, Option<&Entry>) -> Option<(bool, Self)>,
+    ) -> Self {
         let mut entries = Vec::with_capacity(self.entries.len());
-        let (mut left, mut right) = (self.entries.iter().peekable(), other.entries.iter().peekable());
+        let (mut left, mut right) = (
+            self.entries.iter().peekable(),
+            other.entries.iter().peekable(),
+        );
         loop {
             let order = match (left.peek(), right.peek()) {
                 (None, None) => return Self { entries },
@@ -124,10 +160,24 @@ impl FieldSet {
                 (None, Some(_)) => Ordering::Greater,
                 (Some(l), Some(r)) => l.element.cmp(&r.element),
             };
-            let l = if order == Ordering::Greater { None } else { left.next() };
-            let r = if order == Ordering::Less { None } else { right.next() };
-            let Some((member, children)) = join(l, r) else { continue };
-            let entry = Entry { element: l.or(r).expect("one side has the step").element.clone(), member, children };
+            let l = if order == Ordering::Greater {
+                None
+            } else {
+                left.next()
+            };
+            let r = if order == Ordering::Less {
+                None
+            } else {
+                right.next()
+            };
+            let Some((member, children)) = join(l, r) else {
+                continue;
+            };
+            let entry = Entry {
+                element: l.or(r).expect("one side has the step").element.clone(),
+                member,
+                children,
+            };
             if !entry.is_empty() {
                 entries.push(entry);
             }
@@ -144,7 +194,11 @@ impl FieldSet {
     fn write_paths(&self, prefix: &str, paths: &mut Vec<String>) {
         let shown = |entry: &Entry| format!("{prefix}{}", entry.element);
         paths.extend(self.entries.iter().filter(|entry| entry.member).map(shown));
-        for entry in self.entries.iter().filter(|entry| !entry.children.is_empty()) {
+        for entry in self
+            .entries
+            .iter()
+            .filter(|entry| !entry.children.is_empty())
+        {
             entry.children.write_paths(&shown(entry), paths);
         }
     }

@@ -27,10 +27,19 @@ fn field_sets_read_back_as_they_were_written() {
         json!({"f:data": {".": {}, "f:a": {}}, "f:immutable": {}}),
         json!({"f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}}}, "f:names": {"v:\"a\"": {}, "i:3": {}}}}),
     ] {
-        assert_eq!(FieldSet::from_json(&json).expect("a field set").to_json(), json);
+        assert_eq!(
+            FieldSet::from_json(&json).expect("a field set").to_json(),
+            json
+        );
     }
-    assert!(FieldSet::from_json(&json!({"data": {}})).is_err() && FieldSet::from_json(&json!({"f:a": 1})).is_err());
-    assert_eq!(FieldSet::from_json(&json!({"z:later": {}})), Ok(FieldSet::default()));
+    assert!(
+        FieldSet::from_json(&json!({"data": {}})).is_err()
+            && FieldSet::from_json(&json!({"f:a": 1})).is_err()
+    );
+    assert_eq!(
+        FieldSet::from_json(&json!({"z:later": {}})),
+        Ok(FieldSet::default())
+    );
 }
 
 #[test]
@@ -38,9 +47,15 @@ fn sets_combine_path_by_path() {
     let set = |json: Value| FieldSet::from_json(&json).expect("a field set");
     let left = set(json!({"f:a": {".": {}, "f:x": {}}, "f:b": {}}));
     let right = set(json!({"f:a": {}, "f:c": {}}));
-    assert_eq!(left.union(&right), set(json!({"f:a": {".": {}, "f:x": {}}, "f:b": {}, "f:c": {}})));
+    assert_eq!(
+        left.union(&right),
+        set(json!({"f:a": {".": {}, "f:x": {}}, "f:b": {}, "f:c": {}}))
+    );
     assert_eq!(left.intersection(&right), set(json!({"f:a": {}})));
-    assert_eq!(left.difference(&right), set(json!({"f:a": {"f:x": {}}, "f:b": {}})));
+    assert_eq!(
+        left.difference(&right),
+        set(json!({"f:a": {"f:x": {}}, "f:b": {}}))
+    );
     assert_eq!(left.without(&right), set(json!({"f:b": {}})));
     assert_eq!(left.paths(), [".a", ".b", ".a.x"]);
 }
@@ -77,18 +92,37 @@ fn differences_are_named_by_field_key_and_value() {
     ];
     for (old, new, added, modified, removed) in cases {
         let found = compare(pod(), &old, &new);
-        let shown = (found.added.to_json(), found.modified.to_json(), found.removed.to_json());
+        let shown = (
+            found.added.to_json(),
+            found.modified.to_json(),
+            found.removed.to_json(),
+        );
         assert_eq!(shown, (added, modified, removed), "{old} -> {new}");
     }
 }
 
 #[test]
 fn applied_items_stand_in_their_order_among_the_others() {
-    let list = |names: &str| containers(&json!(names.split(' ').map(|name| json!({"name": name})).collect::<Vec<_>>()));
-    for (live, config, expected) in
-        [("a b", "b", "a b"), ("a b", "b a", "b a"), ("a b c", "c a", "b c a"), ("a b", "c", "a b c"), ("a b c d", "d x b", "a c d x b")]
-    {
-        assert_eq!(merge(pod(), &list(live), &list(config)), list(expected), "{live} + {config}");
+    let list = |names: &str| {
+        containers(&json!(
+            names
+                .split(' ')
+                .map(|name| json!({"name": name}))
+                .collect::<Vec<_>>()
+        ))
+    };
+    for (live, config, expected) in [
+        ("a b", "b", "a b"),
+        ("a b", "b a", "b a"),
+        ("a b c", "c a", "b c a"),
+        ("a b", "c", "a b c"),
+        ("a b c d", "d x b", "a c d x b"),
+    ] {
+        assert_eq!(
+            merge(pod(), &list(live), &list(config)),
+            list(expected),
+            "{live} + {config}"
+        );
     }
 }
 
@@ -111,12 +145,27 @@ fn removed_fields_leave_their_empty_map_behind() {
 fn configurations_that_do_not_fit_are_refused_in_the_words_of_the_server() {
     for (config, why) in [
         (json!({"spek": {}}), ".spek: field not declared in schema"),
-        (json!({"metadata": {"labels": {"a": 8}}}), ".metadata.labels.a: expected string, got &value.valueUnstructured{Value:8}"),
-        (json!({"spec": {"priority": "x"}}), ".spec.priority: expected numeric (int or float), got string"),
-        (json!({"spec": {"hostNetwork": "x"}}), ".spec.hostNetwork: expected boolean, got &{x}"),
+        (
+            json!({"metadata": {"labels": {"a": 8}}}),
+            ".metadata.labels.a: expected string, got &value.valueUnstructured{Value:8}",
+        ),
+        (
+            json!({"spec": {"priority": "x"}}),
+            ".spec.priority: expected numeric (int or float), got string",
+        ),
+        (
+            json!({"spec": {"hostNetwork": "x"}}),
+            ".spec.hostNetwork: expected boolean, got &{x}",
+        ),
         (json!({"spec": 5}), ".spec: expected map, got &{5}"),
-        (containers(&json!([{"name": "a"}, {"name": "a"}])), ".spec.containers: duplicate entries for key [name=\"a\"]"),
-        (json!({"metadata": {"finalizers": ["a", "a"]}}), ".metadata.finalizers: duplicate entries for key [=\"a\"]"),
+        (
+            containers(&json!([{"name": "a"}, {"name": "a"}])),
+            ".spec.containers: duplicate entries for key [name=\"a\"]",
+        ),
+        (
+            json!({"metadata": {"finalizers": ["a", "a"]}}),
+            ".metadata.finalizers: duplicate entries for key [=\"a\"]",
+        ),
     ] {
         assert_eq!(validate(pod(), &config), Err(why.to_owned()), "{config}");
     }
@@ -129,21 +178,32 @@ fn oldest_updates_are_kept_together() {
         operation: Operation::Update,
         api_version: "v1".into(),
         subresource: String::new(),
-        time: Some(Time::parse("2026-01-02T03:04:05Z").expect("a time").plus_seconds(i)),
+        time: Some(
+            Time::parse("2026-01-02T03:04:05Z")
+                .expect("a time")
+                .plus_seconds(i),
+        ),
         fields: FieldSet::of_path(&["data", &format!("k{i:02}")]),
     };
     let mut owners: Vec<Owner> = (0..12).map(owner).collect();
     cap_updaters(&mut owners);
     assert_eq!(owners.len(), 10);
-    assert_eq!((owners[0].manager.as_str(), owners[0].fields.paths().len()), ("ancient-changes", 3));
+    assert_eq!(
+        (owners[0].manager.as_str(), owners[0].fields.paths().len()),
+        ("ancient-changes", 3)
+    );
     assert_eq!(owners[1].manager, "m03");
 }
 
 #[test]
 fn managers_without_a_name_go_by_their_user_agent() {
-    for (given, agent, name) in
-        [("me", "curl/8", "me"), ("", "curl/8", "curl"), ("", "kubectl/v1 (linux)", "kubectl"), ("", "", "unknown"), ("", "/x", "unknown")]
-    {
+    for (given, agent, name) in [
+        ("me", "curl/8", "me"),
+        ("", "curl/8", "curl"),
+        ("", "kubectl/v1 (linux)", "kubectl"),
+        ("", "", "unknown"),
+        ("", "/x", "unknown"),
+    ] {
         assert_eq!(manager_name(given, agent), name);
     }
 }

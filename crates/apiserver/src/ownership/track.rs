@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Difference, Element, FieldSet, Filter, Node, Operation, Owner, apply::without_times, cap_updaters, compare::Fates, read_owners,
-    schema::Atom, write_owners,
+    Difference, Element, FieldSet, Filter, Node, Operation, Owner, apply::without_times,
+    cap_updaters, compare::Fates, read_owners, schema::Atom, write_owners,
 };
 use crate::{
     object::{Object, ObjectMeta, Time},
@@ -46,9 +46,13 @@ impl Tracker<'_> {
         self.settle(new);
         let owners = write_owners(owners);
         // Times move only together with something else: a list that was sent empty and is stored as none is no change.
-        let unchanged = |old: &Object| old.body == new.body && metadata(&old.meta, &new.meta).is_none();
+        let unchanged =
+            |old: &Object| old.body == new.body && metadata(&old.meta, &new.meta).is_none();
         new.meta.managed_fields = match old {
-            Some(old) if unchanged(old) && without_times(&old.meta.managed_fields) == without_times(&owners) => {
+            Some(old)
+                if unchanged(old)
+                    && without_times(&old.meta.managed_fields) == without_times(&owners) =>
+            {
                 old.meta.managed_fields.clone()
             }
             _ => owners,
@@ -64,7 +68,10 @@ impl Tracker<'_> {
 
     /// The owners that the write starts from: those it sends, or else those the object had.
     fn owners_before(&self, old: Option<&Object>, new: &Object) -> Vec<Owner> {
-        let before = || old.and_then(|old| read_owners(&old.meta.managed_fields)).unwrap_or_default();
+        let before = || {
+            old.and_then(|old| read_owners(&old.meta.managed_fields))
+                .unwrap_or_default()
+        };
         let sent = &new.meta.managed_fields;
         if !self.part.is_empty() {
             return before();
@@ -72,13 +79,19 @@ impl Tracker<'_> {
         if *sent == [json!({})] {
             return Vec::new();
         }
-        read_owners(sent).filter(|owners| !owners.is_empty()).unwrap_or_else(before)
+        read_owners(sent)
+            .filter(|owners| !owners.is_empty())
+            .unwrap_or_else(before)
     }
 
     /// This writer, owning nothing yet.
     pub(super) fn owner(&self, manager: &str, operation: Operation) -> Owner {
         Owner {
-            manager: if manager.is_empty() { "unknown".into() } else { manager.to_owned() },
+            manager: if manager.is_empty() {
+                "unknown".into()
+            } else {
+                manager.to_owned()
+            },
             operation,
             api_version: self.resource.api_version(),
             subresource: self.part.to_owned(),
@@ -88,18 +101,32 @@ impl Tracker<'_> {
     }
 
     /// Books what differs between two objects to an owner.
-    pub(super) fn book(&self, owners: &mut Vec<Owner>, mut owner: Owner, old: &Object, new: &Object) {
+    pub(super) fn book(
+        &self,
+        owners: &mut Vec<Owner>,
+        mut owner: Owner,
+        old: &Object,
+        new: &Object,
+    ) {
         let mut differences = Differences::new(self, old, new);
         owners.retain_mut(|other| {
-            let Some(difference) = differences.at(&other.api_version) else { return false };
+            let Some(difference) = differences.at(&other.api_version) else {
+                return false;
+            };
             if difference.is_empty() {
                 return !other.fields.is_empty();
             }
-            let changed = difference.added.union(&difference.modified).union(&difference.removed);
+            let changed = difference
+                .added
+                .union(&difference.modified)
+                .union(&difference.removed);
             other.fields = other.fields.difference(&changed);
             !other.fields.is_empty()
         });
-        let own = differences.at(&owner.api_version).cloned().unwrap_or_default();
+        let own = differences
+            .at(&owner.api_version)
+            .cloned()
+            .unwrap_or_default();
         owner.fields = own.added.union(&own.modified);
         if owner.fields.is_empty() {
             return;
@@ -115,10 +142,16 @@ impl Tracker<'_> {
     }
 
     /// An object in another version of its kind; the same kind in another group is not found, here as in the real server.
-    pub(super) fn convert(&self, object: &Object, api_version: &str) -> Option<(Arc<Resource>, Object)> {
+    pub(super) fn convert(
+        &self,
+        object: &Object,
+        api_version: &str,
+    ) -> Option<(Arc<Resource>, Object)> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let other = self.catalog.find_kind(group, version, &self.resource.kind);
-        let other = other.filter(|other| other.group == self.resource.group && other.shelf == self.resource.shelf)?;
+        let other = other.filter(|other| {
+            other.group == self.resource.group && other.shelf == self.resource.shelf
+        })?;
         let mut object = object.clone();
         self.resource.to_storage(&mut object);
         other.out_of_storage(&mut object);
@@ -127,11 +160,23 @@ impl Tracker<'_> {
 }
 
 /// Gives every field of an object to whoever sent it. It is an answer to a request and of a kind that is never stored.
-pub(crate) fn claim(ty: &'static Type, object: &mut Object, part: &str, manager: String, now: Time) {
+pub(crate) fn claim(
+    ty: &'static Type,
+    object: &mut Object,
+    part: &str,
+    manager: String,
+    now: Time,
+) {
     let mut body = Map::new();
     types::complete(ty, &mut body);
-    let nothing = Object { meta: ObjectMeta::default(), body, ..object.clone() };
-    let Difference { added, modified, .. } = compare_objects(Node::Struct(ty, false), &nothing, object);
+    let nothing = Object {
+        meta: ObjectMeta::default(),
+        body,
+        ..object.clone()
+    };
+    let Difference {
+        added, modified, ..
+    } = compare_objects(Node::Struct(ty, false), &nothing, object);
     let owner = Owner {
         manager,
         operation: Operation::Update,
@@ -140,7 +185,11 @@ pub(crate) fn claim(ty: &'static Type, object: &mut Object, part: &str, manager:
         time: Some(now),
         fields: added.union(&modified),
     };
-    object.meta.managed_fields = if owner.fields.is_empty() { Vec::new() } else { write_owners(vec![owner]) };
+    object.meta.managed_fields = if owner.fields.is_empty() {
+        Vec::new()
+    } else {
+        write_owners(vec![owner])
+    };
 }
 
 /// The differences of one write in every version somebody's fields are named in.
@@ -153,7 +202,12 @@ pub(super) struct Differences<'a> {
 
 impl<'a> Differences<'a> {
     pub(super) fn new(tracker: &'a Tracker<'a>, old: &'a Object, new: &'a Object) -> Self {
-        Self { tracker, old, new, found: BTreeMap::new() }
+        Self {
+            tracker,
+            old,
+            new,
+            found: BTreeMap::new(),
+        }
     }
 
     /// What differs, in the names of a version; `None` for one that is not served any more.
@@ -168,7 +222,11 @@ impl<'a> Differences<'a> {
     fn compute(&self, api_version: &str) -> Option<Difference> {
         let (tracker, resource) = (self.tracker, self.tracker.resource);
         if api_version == resource.api_version() {
-            return Some(Filter::of(resource, tracker.part).keep_all(compare_objects(root(resource), self.old, self.new)));
+            return Some(Filter::of(resource, tracker.part).keep_all(compare_objects(
+                root(resource),
+                self.old,
+                self.new,
+            )));
         }
         let (_, old) = tracker.convert(self.old, api_version)?;
         let (other, new) = tracker.convert(self.new, api_version)?;
@@ -187,7 +245,8 @@ pub(super) fn root(resource: &Resource) -> Node<'_> {
     match resource.custom() {
         Some(custom) => Node::Custom(custom.schema.structure()),
         None => {
-            let ty = types::find(&resource.group, &resource.version, &resource.kind).expect("built-in kinds have a type");
+            let ty = types::find(&resource.group, &resource.version, &resource.kind)
+                .expect("built-in kinds have a type");
             Node::Struct(ty, false)
         }
     }
@@ -199,20 +258,32 @@ pub(super) fn empty(resource: &Resource) -> Object {
     if let Node::Struct(ty, _) = root(resource) {
         types::complete(ty, &mut body);
     }
-    Object { api_version: resource.api_version(), kind: resource.kind.clone(), meta: ObjectMeta::default(), body }
+    Object {
+        api_version: resource.api_version(),
+        kind: resource.kind.clone(),
+        meta: ObjectMeta::default(),
+        body,
+    }
 }
 
 /// What differs between two objects, besides metadata that nobody owns.
 fn compare_objects(root: Node<'_>, old: &Object, new: &Object) -> Difference {
     let mut fates = Fates::default();
-    let Atom::Map(map) = root.atom(&Value::Null) else { return Difference::default() };
+    let Atom::Map(map) = root.atom(&Value::Null) else {
+        return Difference::default();
+    };
     for (key, left, right) in super::compare::zip(Some(&old.body), Some(&new.body)) {
         if let Some(child) = map.child(key) {
             fates.compare(Element::field(key), child.node, left, right);
         }
     }
     if let Some((left, right)) = metadata(&old.meta, &new.meta) {
-        fates.compare(Element::field("metadata"), Node::Struct(types::object_meta(), false), Some(&left), Some(&right));
+        fates.compare(
+            Element::field("metadata"),
+            Node::Struct(types::object_meta(), false),
+            Some(&left),
+            Some(&right),
+        );
     }
     fates.finish()
 }

@@ -25,7 +25,13 @@ pub(super) fn validate(node: Node<'_>, value: &Value) -> Result<(), String> {
 }
 
 fn check(node: Node<'_>, value: &Value, path: &str, wrong: &mut Vec<String>) {
-    let mut refuse = |why: String| wrong.push(if path.is_empty() { why } else { format!("{path}: {why}") });
+    let mut refuse = |why: String| {
+        wrong.push(if path.is_empty() {
+            why
+        } else {
+            format!("{path}: {why}")
+        })
+    };
     match (node.atom(value), value) {
         (_, Value::Null) => {}
         (Atom::Scalar(scalar), value) => {
@@ -40,7 +46,12 @@ fn check(node: Node<'_>, value: &Value, path: &str, wrong: &mut Vec<String>) {
     }
 }
 
-fn check_map(map: MapOf<'_>, members: &serde_json::Map<String, Value>, path: &str, wrong: &mut Vec<String>) {
+fn check_map(
+    map: MapOf<'_>,
+    members: &serde_json::Map<String, Value>,
+    path: &str,
+    wrong: &mut Vec<String>,
+) {
     for (key, inner) in members {
         let at = format!("{path}.{key}");
         let Some(child) = map.child(key) else {
@@ -75,10 +86,20 @@ fn check_list(list: ListOf<'_>, items: &[Value], path: &str, wrong: &mut Vec<Str
 fn wrong_scalar(scalar: Scalar, value: &Value) -> Option<String> {
     let is_scalar = !value.is_object() && !value.is_array();
     match scalar {
-        Scalar::Number if !value.is_number() => Some(format!("expected numeric (int or float), got {}", go_type(value))),
-        Scalar::Text if !value.is_string() => Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", literal(value))),
-        Scalar::Bool if !value.is_boolean() => Some(format!("expected boolean, got &{{{}}}", shown(value))),
-        Scalar::Any if !is_scalar => Some(format!("expected any scalar, got &{{{}}}", shown(value))),
+        Scalar::Number if !value.is_number() => Some(format!(
+            "expected numeric (int or float), got {}",
+            go_type(value)
+        )),
+        Scalar::Text if !value.is_string() => Some(format!(
+            "expected string, got &value.valueUnstructured{{Value:{}}}",
+            literal(value)
+        )),
+        Scalar::Bool if !value.is_boolean() => {
+            Some(format!("expected boolean, got &{{{}}}", shown(value)))
+        }
+        Scalar::Any if !is_scalar => {
+            Some(format!("expected any scalar, got &{{{}}}", shown(value)))
+        }
         _ => None,
     }
 }
@@ -105,7 +126,11 @@ fn literal(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
         Value::Array(items) => list(items.iter().map(literal).collect()),
-        Value::Object(map) => list(map.iter().map(|(key, value)| format!("{key:?}:{}", literal(value))).collect()),
+        Value::Object(map) => list(
+            map.iter()
+                .map(|(key, value)| format!("{key:?}:{}", literal(value)))
+                .collect(),
+        ),
         scalar => scalar.to_string(),
     }
 }

@@ -27,11 +27,17 @@ impl std::fmt::Debug for Page {
 
 impl Page {
     /// A page that is made anew for each request.
-    pub(crate) fn new<S>(path: &'static str, tell: impl Fn(&str) -> S + Send + Sync + 'static) -> Self
+    pub(crate) fn new<S>(
+        path: &'static str,
+        tell: impl Fn(&str) -> S + Send + Sync + 'static,
+    ) -> Self
     where
         S: Stream<Item = Bytes> + Send + 'static,
     {
-        Self { path, tell: Box::new(move |query| Box::pin(tell(query))) }
+        Self {
+            path,
+            tell: Box::new(move |query| Box::pin(tell(query))),
+        }
     }
 
     /// Whether it is at this path.
@@ -41,8 +47,13 @@ impl Page {
 
     /// The answer to a request with this query.
     pub(super) fn answer(&self, query: &str, stopping: CancellationToken) -> Response<Body> {
-        let mut response = Response::new(Body::stream((self.tell)(query).take_until(stopping.cancelled_owned())));
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        let mut response = Response::new(Body::stream(
+            (self.tell)(query).take_until(stopping.cancelled_owned()),
+        ));
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; charset=utf-8"),
+        );
         response
     }
 }

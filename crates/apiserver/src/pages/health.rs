@@ -33,18 +33,38 @@ const LOG: Check = Check::new("log", |_| Ok(()));
 /// The storage answers.
 const STORAGE: Check = Check::new("etcd", storage_answers);
 const STORAGE_READY: Check = Check::new("etcd-readiness", storage_answers);
-const SHUTDOWN: Check =
-    Check::new("shutdown", |server| if server.site.stopping.is_cancelled() { Err("process is shutting down") } else { Ok(()) });
+const SHUTDOWN: Check = Check::new("shutdown", |server| {
+    if server.site.stopping.is_cancelled() {
+        Err("process is shutting down")
+    } else {
+        Ok(())
+    }
+});
 /// What the real server does after its start, and this one has done before its first answer.
 const HOOKS: [Check; 4] = [
     Check::new("poststarthook/crd-informer-synced", |_| Ok(())),
-    Check::new("poststarthook/start-system-namespaces-controller", |_| Ok(())),
+    Check::new("poststarthook/start-system-namespaces-controller", |_| {
+        Ok(())
+    }),
     Check::new("poststarthook/rbac/bootstrap-roles", |_| Ok(())),
-    Check::new("poststarthook/scheduling/bootstrap-system-priority-classes", |_| Ok(())),
+    Check::new(
+        "poststarthook/scheduling/bootstrap-system-priority-classes",
+        |_| Ok(()),
+    ),
 ];
 
 const LIVE: &[Check] = &[PING, LOG, STORAGE, HOOKS[0], HOOKS[1], HOOKS[2], HOOKS[3]];
-const READY: &[Check] = &[PING, LOG, STORAGE, STORAGE_READY, HOOKS[0], HOOKS[1], HOOKS[2], HOOKS[3], SHUTDOWN];
+const READY: &[Check] = &[
+    PING,
+    LOG,
+    STORAGE,
+    STORAGE_READY,
+    HOOKS[0],
+    HOOKS[1],
+    HOOKS[2],
+    HOOKS[3],
+    SHUTDOWN,
+];
 
 /// The pages and their checks, by the name in the path.
 const PAGES: [(&str, &[Check]); 3] = [("healthz", LIVE), ("livez", LIVE), ("readyz", READY)];
@@ -58,14 +78,23 @@ fn storage_answers(server: &Server) -> Result<(), &'static str> {
 /// The paths of all checks.
 pub(super) fn paths() -> impl Iterator<Item = String> {
     PAGES.iter().flat_map(|(page, checks)| {
-        std::iter::once(format!("/{page}")).chain(checks.iter().map(move |check| format!("/{page}/{}", check.name)))
+        std::iter::once(format!("/{page}")).chain(
+            checks
+                .iter()
+                .map(move |check| format!("/{page}/{}", check.name)),
+        )
     })
 }
 
 /// The answer of a health page; `None` for any other path.
-pub(super) fn answer(server: &Server, visit: &Visit<'_>) -> Option<Result<Response<Body>, ApiError>> {
+pub(super) fn answer(
+    server: &Server,
+    visit: &Visit<'_>,
+) -> Option<Result<Response<Body>, ApiError>> {
     let path = visit.path.strip_prefix('/')?;
-    let (page, one) = path.split_once('/').map_or((path, None), |(page, one)| (page, Some(one)));
+    let (page, one) = path
+        .split_once('/')
+        .map_or((path, None), |(page, one)| (page, Some(one)));
     let (_, checks) = PAGES.iter().find(|(name, _)| *name == page)?;
     Some(match one {
         None => Ok(all(server, page, checks, visit)),
@@ -79,7 +108,10 @@ pub(super) fn answer(server: &Server, visit: &Visit<'_>) -> Option<Result<Respon
 fn single(outcome: Result<(), &'static str>) -> Response<Body> {
     match outcome {
         Ok(()) => text_response(StatusCode::OK, "ok"),
-        Err(why) => text_response(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n")),
+        Err(why) => text_response(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("internal server error: {why}\n"),
+        ),
     }
 }
 
@@ -87,9 +119,16 @@ fn all(server: &Server, page: &str, checks: &[Check], visit: &Visit<'_>) -> Resp
     let outcomes = checks.iter().map(|check| (check.name, (check.run)(server)));
     let report = Report::of(outcomes, visit.query.all("exclude").into_iter().collect());
     if report.failed {
-        return text_response(StatusCode::INTERNAL_SERVER_ERROR, format!("{}{page} check failed\n", report.text));
+        return text_response(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("{}{page} check failed\n", report.text),
+        );
     }
-    let text = if visit.query.has("verbose") { format!("{}{page} check passed\n", report.text) } else { "ok".into() };
+    let text = if visit.query.has("verbose") {
+        format!("{}{page} check passed\n", report.text)
+    } else {
+        "ok".into()
+    };
     text_response(StatusCode::OK, text)
 }
 
@@ -100,9 +139,15 @@ struct Report {
 }
 
 impl Report {
-    fn of<'a>(outcomes: impl Iterator<Item = (&'a str, Result<(), &'static str>)>, excluded: BTreeSet<&str>) -> Self {
+    fn of<'a>(
+        outcomes: impl Iterator<Item = (&'a str, Result<(), &'static str>)>,
+        excluded: BTreeSet<&str>,
+    ) -> Self {
         let mut unknown = excluded.clone();
-        let mut report = Self { text: String::new(), failed: false };
+        let mut report = Self {
+            text: String::new(),
+            failed: false,
+        };
         for (name, outcome) in outcomes {
             let line = match outcome {
                 _ if excluded.contains(name) => {
@@ -120,7 +165,10 @@ impl Report {
         }
         if !unknown.is_empty() {
             let names: Vec<String> = unknown.into_iter().map(go_quote).collect();
-            report.text.push_str(&format!("warn: some health checks cannot be excluded: no matches for {}\n", names.join(",")));
+            report.text.push_str(&format!(
+                "warn: some health checks cannot be excluded: no matches for {}\n",
+                names.join(",")
+            ));
         }
         report
     }
@@ -135,13 +183,19 @@ mod tests {
         let outcomes = [("ping", Ok(())), ("etcd", Err("secret")), ("log", Ok(()))];
         let report = Report::of(outcomes.into_iter(), BTreeSet::new());
         assert!(report.failed);
-        assert_eq!(report.text, "[+]ping ok\n[-]etcd failed: reason withheld\n[+]log ok\n");
+        assert_eq!(
+            report.text,
+            "[+]ping ok\n[-]etcd failed: reason withheld\n[+]log ok\n"
+        );
     }
 
     #[test]
     fn excluded_checks_count_as_well_and_unknown_ones_are_named() {
         let outcomes = [("ping", Ok(())), ("etcd", Err("secret"))];
-        let report = Report::of(outcomes.into_iter(), BTreeSet::from(["etcd", "nosuch", "other"]));
+        let report = Report::of(
+            outcomes.into_iter(),
+            BTreeSet::from(["etcd", "nosuch", "other"]),
+        );
         assert!(!report.failed);
         assert_eq!(
             report.text,

@@ -46,7 +46,10 @@ pub(crate) struct Site {
 impl Site {
     /// A site with these pages of others.
     pub(crate) fn with(guests: Vec<Page>) -> Self {
-        Self { guests, ..Self::default() }
+        Self {
+            guests,
+            ..Self::default()
+        }
     }
 
     /// Tells clients that this is where the server is. The first address stays.
@@ -68,7 +71,12 @@ impl Site {
         asked: &route::Discovery,
         head: &http::request::Parts,
     ) -> Result<Response<Body>, ApiError> {
-        let inquiry = Inquiry { asked, method: &head.method, headers: &head.headers, address: self.address() };
+        let inquiry = Inquiry {
+            asked,
+            method: &head.method,
+            headers: &head.headers,
+            address: self.address(),
+        };
         discovery::answer(&self.discovery, catalog, &inquiry)
     }
 }
@@ -89,7 +97,11 @@ impl Visit<'_> {
 
     /// The pages of the real server's router take GET only.
     fn only_get(&self) -> Result<(), ApiError> {
-        if self.head.method == Method::GET { Ok(()) } else { Err(ApiError::MethodNotAllowed) }
+        if self.head.method == Method::GET {
+            Ok(())
+        } else {
+            Err(ApiError::MethodNotAllowed)
+        }
     }
 }
 
@@ -108,14 +120,27 @@ pub(crate) fn answer(server: &Server, visit: &Visit<'_>) -> Result<Response<Body
         "/metrics" => Ok(metrics::scrape(server, &visit.accept())),
         openid::CONFIGURATION => openid::configuration(server, visit),
         openid::KEYS => openid::keys(server, visit),
-        "/openapi/v2" => Ok(openapi::swagger_page(&server.site.openapi, &catalog, headers)),
+        "/openapi/v2" => Ok(openapi::swagger_page(
+            &server.site.openapi,
+            &catalog,
+            headers,
+        )),
         "/openapi/v3" => Ok(openapi::index(&server.site.openapi, &catalog, headers)),
         path => match path.strip_prefix("/openapi/v3/") {
-            Some(path) => Ok(openapi::group_version(&server.site.openapi, &catalog, path, visit.query.get("hash"), headers)),
+            Some(path) => Ok(openapi::group_version(
+                &server.site.openapi,
+                &catalog,
+                path,
+                visit.query.get("hash"),
+                headers,
+            )),
             None => match server.site.guests.iter().find(|page| page.is_at(path)) {
-                Some(page) => {
-                    visit.only_get().map(|()| page.answer(visit.head.uri.query().unwrap_or_default(), server.site.stopping.clone()))
-                }
+                Some(page) => visit.only_get().map(|()| {
+                    page.answer(
+                        visit.head.uri.query().unwrap_or_default(),
+                        server.site.stopping.clone(),
+                    )
+                }),
                 None => Err(astray(&catalog, path)),
             },
         },
@@ -124,7 +149,12 @@ pub(crate) fn answer(server: &Server, visit: &Visit<'_>) -> Result<Response<Body
 
 /// These documents are written for people, as in the real server.
 fn pretty(document: &impl Serialize) -> Response<Body> {
-    json_response(StatusCode::OK, serde_json::to_vec_pretty(document).expect("a document has string keys").into())
+    json_response(
+        StatusCode::OK,
+        serde_json::to_vec_pretty(document)
+            .expect("a document has string keys")
+            .into(),
+    )
 }
 
 /// What to say about a path that leads nowhere: below a built-in group the answer is a `Status`, elsewhere it is plain text.
@@ -136,7 +166,9 @@ fn astray(catalog: &Catalog, path: &str) -> ApiError {
         _ => return ApiError::NoSuchPath,
     };
     match below {
-        [_, "namespaces", "", _, ..] => ApiError::BadRequest("Namespace parameter required.".into()),
+        [_, "namespaces", "", _, ..] => {
+            ApiError::BadRequest("Namespace parameter required.".into())
+        }
         _ => ApiError::NoSuchResource,
     }
 }
@@ -154,7 +186,10 @@ mod tests {
             ("/apis/example.com//v1", ApiError::NoSuchPath),
             ("/api//v1/pods", ApiError::NoSuchResource),
             ("/apis/apps/v1//deployments", ApiError::NoSuchResource),
-            ("/api/v1/namespaces//configmaps/a", ApiError::BadRequest("Namespace parameter required.".into())),
+            (
+                "/api/v1/namespaces//configmaps/a",
+                ApiError::BadRequest("Namespace parameter required.".into()),
+            ),
         ] {
             assert_eq!(astray(&catalog, path), expected, "{path}");
         }

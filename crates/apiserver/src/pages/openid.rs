@@ -19,23 +19,50 @@ const KEY_SET_TYPE: &str = "application/jwk-set+json";
 const CACHE: &str = "public, max-age=3600";
 
 /// The issuer and where its keys are.
-pub(super) fn configuration(server: &Server, visit: &Visit<'_>) -> Result<Response<Body>, ApiError> {
+pub(super) fn configuration(
+    server: &Server,
+    visit: &Visit<'_>,
+) -> Result<Response<Body>, ApiError> {
     visit.only_get()?;
-    document(visit, "application/json", &server.authenticator.tokens().discovery(server.site.address()))
+    document(
+        visit,
+        "application/json",
+        &server
+            .authenticator
+            .tokens()
+            .discovery(server.site.address()),
+    )
 }
 
 /// The keys.
 pub(super) fn keys(server: &Server, visit: &Visit<'_>) -> Result<Response<Body>, ApiError> {
     visit.only_get()?;
-    document(visit, KEY_SET_TYPE, &server.authenticator.tokens().key_set())
+    document(
+        visit,
+        KEY_SET_TYPE,
+        &server.authenticator.tokens().key_set(),
+    )
 }
 
-fn document(visit: &Visit<'_>, media_type: &'static str, value: &Value) -> Result<Response<Body>, ApiError> {
+fn document(
+    visit: &Visit<'_>,
+    media_type: &'static str,
+    value: &Value,
+) -> Result<Response<Body>, ApiError> {
     let accepted = negotiate::ranges(&visit.accept());
-    if !accepted.is_empty() && !accepted.iter().any(|range| range.type_ == media_type || range.type_ == "*/*") {
+    if !accepted.is_empty()
+        && !accepted
+            .iter()
+            .any(|range| range.type_ == media_type || range.type_ == "*/*")
+    {
         return Err(ApiError::NotAcceptable(vec![media_type]));
     }
-    let mut response = json_response(StatusCode::OK, serde_json::to_vec(value).expect("a value has string keys").into());
+    let mut response = json_response(
+        StatusCode::OK,
+        serde_json::to_vec(value)
+            .expect("a value has string keys")
+            .into(),
+    );
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(CACHE));

@@ -41,7 +41,11 @@ impl JsonPatch {
     /// # Errors
     /// Not a list of objects, or too long a list.
     pub(crate) fn read(value: Value) -> Result<Self, Unreadable> {
-        let go = |what: &str| Unreadable::Shape(format!("json: cannot unmarshal {what} into Go value of type []handlers.jsonPatchOp"));
+        let go = |what: &str| {
+            Unreadable::Shape(format!(
+                "json: cannot unmarshal {what} into Go value of type []handlers.jsonPatchOp"
+            ))
+        };
         let list = match value {
             Value::Array(list) => list,
             Value::Object(_) => return Err(go("object")),
@@ -60,18 +64,37 @@ impl JsonPatch {
                 from: text(&mut map, "from"),
                 value: map.remove("value").unwrap_or(Value::Null),
             }),
-            Value::Null => Ok(Operation { op: "unknown".into(), path: None, from: None, value: Value::Null }),
-            _ => Err(Unreadable::Shape("json: cannot unmarshal into Go value of type handlers.jsonPatchOp".into())),
+            Value::Null => Ok(Operation {
+                op: "unknown".into(),
+                path: None,
+                from: None,
+                value: Value::Null,
+            }),
+            _ => Err(Unreadable::Shape(
+                "json: cannot unmarshal into Go value of type handlers.jsonPatchOp".into(),
+            )),
         };
-        list.into_iter().map(operation).collect::<Result<_, _>>().map(Self)
+        list.into_iter()
+            .map(operation)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// The fields of operations that no operation has, in the words of strict validation.
     pub(crate) fn unknown_fields(patch: &Value) -> Vec<String> {
         let operations = patch.as_array().into_iter().flatten().enumerate();
-        let fields = operations.flat_map(|(i, operation)| operation.as_object().into_iter().flatten().map(move |(name, _)| (i, name)));
-        let unknown = fields.filter(|(_, name)| !["op", "path", "from", "value"].contains(&name.as_str()));
-        unknown.map(|(i, name)| format!("unknown field \"[{i}].{name}\"")).collect()
+        let fields = operations.flat_map(|(i, operation)| {
+            operation
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(move |(name, _)| (i, name))
+        });
+        let unknown =
+            fields.filter(|(_, name)| !["op", "path", "from", "value"].contains(&name.as_str()));
+        unknown
+            .map(|(i, name)| format!("unknown field \"[{i}].{name}\""))
+            .collect()
     }
 
     /// Applies every operation in order.
@@ -80,7 +103,10 @@ impl JsonPatch {
     /// What failed; the target is then of no use.
     pub(crate) fn apply(&self, target: &mut Value) -> Result<(), String> {
         let mut copied = 0;
-        let mut depth = Depth { bound: depth_of(target), looks_left: DEPTH_LOOKS_MAX };
+        let mut depth = Depth {
+            bound: depth_of(target),
+            looks_left: DEPTH_LOOKS_MAX,
+        };
         for operation in &self.0 {
             operation.apply(target, &mut copied)?;
             depth.grow(operation, target)?;
@@ -93,9 +119,16 @@ impl JsonPatch {
     /// The containers that the operations looked into on their way.
     pub(crate) fn opened(&self) -> Opened {
         let mut opened = Opened::default();
-        for pointer in self.0.iter().flat_map(|operation| [&operation.path, &operation.from]).flatten() {
+        for pointer in self
+            .0
+            .iter()
+            .flat_map(|operation| [&operation.path, &operation.from])
+            .flatten()
+        {
             let keys = keys(pointer);
-            keys.iter().take(keys.len().saturating_sub(1)).fold(&mut opened, |place, key| place.open(key));
+            keys.iter()
+                .take(keys.len().saturating_sub(1))
+                .fold(&mut opened, |place, key| place.open(key));
         }
         opened
     }
@@ -112,7 +145,8 @@ struct Depth {
 impl Depth {
     /// Counts an operation that was applied.
     fn grow(&mut self, operation: &Operation, target: &Value) -> Result<(), String> {
-        let levels = |pointer: &Option<String>| pointer.as_deref().map_or(0, |p| p.split('/').count() - 1);
+        let levels =
+            |pointer: &Option<String>| pointer.as_deref().map_or(0, |p| p.split('/').count() - 1);
         let put = match operation.op.as_str() {
             "add" | "replace" => depth_of(&operation.value),
             "move" | "copy" => self.bound.saturating_sub(levels(&operation.from)),
@@ -123,7 +157,13 @@ impl Depth {
             self.looks_left -= 1;
             self.bound = depth_of(target);
         }
-        if self.bound > DEPTH_MAX { Err(format!("the object would be deeper than {DEPTH_MAX} levels")) } else { Ok(()) }
+        if self.bound > DEPTH_MAX {
+            Err(format!(
+                "the object would be deeper than {DEPTH_MAX} levels"
+            ))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -145,8 +185,16 @@ fn text(map: &mut Map<String, Value>, key: &str) -> Option<String> {
 
 impl Operation {
     fn apply(&self, target: &mut Value, copied: &mut usize) -> Result<(), String> {
-        let path = || self.path.as_deref().ok_or_else(|| format!("{} operation failed to decode path: missing value", self.op));
-        let from = || self.from.as_deref().ok_or_else(|| format!("{} operation failed to decode from: missing value", self.op));
+        let path = || {
+            self.path.as_deref().ok_or_else(|| {
+                format!("{} operation failed to decode path: missing value", self.op)
+            })
+        };
+        let from = || {
+            self.from.as_deref().ok_or_else(|| {
+                format!("{} operation failed to decode from: missing value", self.op)
+            })
+        };
         match self.op.as_str() {
             "add" => add(target, path()?, self.value.clone()),
             "remove" => remove(target, path()?).map(|_| ()),
@@ -167,7 +215,11 @@ impl Operation {
             }
             "test" => {
                 let found = find(target, path()?).unwrap_or(&Value::Null);
-                if same(found, &self.value) { Ok(()) } else { Err(format!("testing value {} failed", path()?)) }
+                if same(found, &self.value) {
+                    Ok(())
+                } else {
+                    Err(format!("testing value {} failed", path()?))
+                }
             }
             other => Err(format!("unexpected kind: {other}")),
         }
@@ -176,13 +228,19 @@ impl Operation {
 
 /// The decoded keys of a pointer. The text before the first slash is ignored, as in the real server.
 fn keys(pointer: &str) -> Vec<String> {
-    pointer.split('/').skip(1).map(|key| key.replace("~1", "/").replace("~0", "~")).collect()
+    pointer
+        .split('/')
+        .skip(1)
+        .map(|key| key.replace("~1", "/").replace("~0", "~"))
+        .collect()
 }
 
 /// The container a pointer ends in, and the last key.
 fn parent<'a>(target: &'a mut Value, pointer: &str) -> Result<(&'a mut Value, String), String> {
     let mut keys = keys(pointer);
-    let last = keys.pop().ok_or_else(|| format!("missing path {pointer:?}"))?;
+    let last = keys
+        .pop()
+        .ok_or_else(|| format!("missing path {pointer:?}"))?;
     let mut at = target;
     for key in keys {
         at = match at {
@@ -192,21 +250,31 @@ fn parent<'a>(target: &'a mut Value, pointer: &str) -> Result<(&'a mut Value, St
         }
         .ok_or_else(|| format!("missing path {pointer:?}"))?;
     }
-    if at.is_object() || at.is_array() { Ok((at, last)) } else { Err(format!("missing path {pointer:?}")) }
+    if at.is_object() || at.is_array() {
+        Ok((at, last))
+    } else {
+        Err(format!("missing path {pointer:?}"))
+    }
 }
 
 fn find<'a>(target: &'a Value, pointer: &str) -> Option<&'a Value> {
-    keys(pointer).into_iter().try_fold(target, |at, key| match at {
-        Value::Object(map) => map.get(&key),
-        Value::Array(list) => list.get(existing_index(&key, list.len())?),
-        _ => None,
-    })
+    keys(pointer)
+        .into_iter()
+        .try_fold(target, |at, key| match at {
+            Value::Object(map) => map.get(&key),
+            Value::Array(list) => list.get(existing_index(&key, list.len())?),
+            _ => None,
+        })
 }
 
 /// The place of an item that is there; negative numbers count from the end.
 fn existing_index(key: &str, len: usize) -> Option<usize> {
     let index: i64 = key.parse().ok()?;
-    let index = if index < 0 { index + i64::try_from(len).ok()? } else { index };
+    let index = if index < 0 {
+        index + i64::try_from(len).ok()?
+    } else {
+        index
+    };
     usize::try_from(index).ok().filter(|i| *i < len)
 }
 
@@ -216,7 +284,11 @@ fn insertion_index(key: &str, len: usize) -> Option<usize> {
         return Some(len);
     }
     let index: i64 = key.parse().ok()?;
-    let index = if index < 0 { index + i64::try_from(len).ok()? + 1 } else { index };
+    let index = if index < 0 {
+        index + i64::try_from(len).ok()? + 1
+    } else {
+        index
+    };
     usize::try_from(index).ok().filter(|i| *i <= len)
 }
 
@@ -231,7 +303,8 @@ fn add(target: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
             map.insert(key, value);
         }
         Value::Array(list) => {
-            let index = insertion_index(&key, list.len()).ok_or_else(|| format!("invalid index {pointer:?}"))?;
+            let index = insertion_index(&key, list.len())
+                .ok_or_else(|| format!("invalid index {pointer:?}"))?;
             list.insert(index, value);
         }
         _ => return Err(format!("missing path {pointer:?}")),
@@ -261,7 +334,8 @@ fn replace(target: &mut Value, pointer: &str, value: Value) -> Result<(), String
             map.insert(key, value);
         }
         Value::Array(list) => {
-            let index = existing_index(&key, list.len()).ok_or_else(|| format!("invalid index {pointer:?}"))?;
+            let index = existing_index(&key, list.len())
+                .ok_or_else(|| format!("invalid index {pointer:?}"))?;
             list[index] = value;
         }
         _ => return Err(format!("missing path {pointer:?}")),
@@ -272,8 +346,12 @@ fn replace(target: &mut Value, pointer: &str, value: Value) -> Result<(), String
 /// Equality of JSON as the real server tests it: numbers by their text, so `2` is not `2.0`.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::Object(a), Value::Object(b)) => a.len() == b.len() && a.iter().all(|(k, v)| b.get(k).is_some_and(|w| same(v, w))),
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(k, v)| b.get(k).is_some_and(|w| same(v, w)))
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+        }
         (Value::Number(a), Value::Number(b)) => a.to_string() == b.to_string(),
         _ => a == b,
     }
@@ -287,32 +365,64 @@ mod tests {
 
     fn patched(target: &Value, patch: &Value) -> Result<Value, String> {
         let mut outcome = target.clone();
-        JsonPatch::read(patch.clone()).expect("a readable patch").apply(&mut outcome)?;
+        JsonPatch::read(patch.clone())
+            .expect("a readable patch")
+            .apply(&mut outcome)?;
         Ok(outcome)
     }
 
     #[test]
     fn made_up_fields_of_operations_are_named() {
         let patch = json!([{"op": "add", "path": "/a", "value": 1}, {"op": "remove", "path": "/a", "why": 1, "from": "/b"}]);
-        assert_eq!(JsonPatch::unknown_fields(&patch), [r#"unknown field "[1].why""#]);
+        assert_eq!(
+            JsonPatch::unknown_fields(&patch),
+            [r#"unknown field "[1].why""#]
+        );
     }
 
     #[test]
     fn operations_do_what_the_real_server_does() {
         let object = json!({"a": 1, "list": [1, 2, 3], "m": {"x/y": 1}});
         for (patch, expected) in [
-            (json!([{"op": "add", "path": "/b", "value": 2}]), Some(json!({"a": 1, "b": 2, "list": [1, 2, 3], "m": {"x/y": 1}}))),
-            (json!([{"op": "replace", "path": "/new", "value": 2}]), Some(json!({"a": 1, "new": 2, "list": [1, 2, 3], "m": {"x/y": 1}}))),
+            (
+                json!([{"op": "add", "path": "/b", "value": 2}]),
+                Some(json!({"a": 1, "b": 2, "list": [1, 2, 3], "m": {"x/y": 1}})),
+            ),
+            (
+                json!([{"op": "replace", "path": "/new", "value": 2}]),
+                Some(json!({"a": 1, "new": 2, "list": [1, 2, 3], "m": {"x/y": 1}})),
+            ),
             (json!([{"op": "add", "path": "b", "value": 2}]), None),
-            (json!([{"op": "add", "path": "data/b", "value": 2}]), Some(json!({"a": 1, "b": 2, "list": [1, 2, 3], "m": {"x/y": 1}}))),
-            (json!([{"op": "remove", "path": "/m/x~1y"}]), Some(json!({"a": 1, "list": [1, 2, 3], "m": {}}))),
-            (json!([{"op": "add", "path": "/list/-", "value": 4}]), Some(json!({"a": 1, "list": [1, 2, 3, 4], "m": {"x/y": 1}}))),
-            (json!([{"op": "replace", "path": "/list/-1", "value": 9}]), Some(json!({"a": 1, "list": [1, 2, 9], "m": {"x/y": 1}}))),
+            (
+                json!([{"op": "add", "path": "data/b", "value": 2}]),
+                Some(json!({"a": 1, "b": 2, "list": [1, 2, 3], "m": {"x/y": 1}})),
+            ),
+            (
+                json!([{"op": "remove", "path": "/m/x~1y"}]),
+                Some(json!({"a": 1, "list": [1, 2, 3], "m": {}})),
+            ),
+            (
+                json!([{"op": "add", "path": "/list/-", "value": 4}]),
+                Some(json!({"a": 1, "list": [1, 2, 3, 4], "m": {"x/y": 1}})),
+            ),
+            (
+                json!([{"op": "replace", "path": "/list/-1", "value": 9}]),
+                Some(json!({"a": 1, "list": [1, 2, 9], "m": {"x/y": 1}})),
+            ),
             (json!([{"op": "add", "path": "/list/4", "value": 9}]), None),
             (json!([{"op": "remove", "path": "/none"}]), None),
-            (json!([{"op": "move", "from": "/a", "path": "/z"}]), Some(json!({"z": 1, "list": [1, 2, 3], "m": {"x/y": 1}}))),
-            (json!([{"op": "copy", "from": "/none", "path": "/z"}]), Some(json!({"a": 1, "z": null, "list": [1, 2, 3], "m": {"x/y": 1}}))),
-            (json!([{"op": "test", "path": "/none", "value": null}]), Some(object.clone())),
+            (
+                json!([{"op": "move", "from": "/a", "path": "/z"}]),
+                Some(json!({"z": 1, "list": [1, 2, 3], "m": {"x/y": 1}})),
+            ),
+            (
+                json!([{"op": "copy", "from": "/none", "path": "/z"}]),
+                Some(json!({"a": 1, "z": null, "list": [1, 2, 3], "m": {"x/y": 1}})),
+            ),
+            (
+                json!([{"op": "test", "path": "/none", "value": null}]),
+                Some(object.clone()),
+            ),
             (json!([{"op": "test", "path": "/a", "value": 1.0}]), None),
             (json!([{"op": "conquer", "path": "/a"}]), None),
             (json!([{"op": "add", "value": 1}]), None),
@@ -323,7 +433,9 @@ mod tests {
 
     #[test]
     fn copies_cannot_blow_an_object_up() {
-        let operations: Vec<Value> = (0..60).map(|i| json!({"op": "copy", "from": "/a", "path": format!("/{i}")})).collect();
+        let operations: Vec<Value> = (0..60)
+            .map(|i| json!({"op": "copy", "from": "/a", "path": format!("/{i}")}))
+            .collect();
         let object = json!({"a": "x".repeat(100_000)});
         assert!(patched(&object, &Value::Array(operations)).is_err());
     }
@@ -338,11 +450,19 @@ mod tests {
                 json!({"op": "move", "from": "/x", "path": "/t/x"}),
                 json!({"op": "move", "from": "/t", "path": "/x"}),
             ];
-            if i == 0 { vec![kept, back] } else { bury.to_vec() }
+            if i == 0 {
+                vec![kept, back]
+            } else {
+                bury.to_vec()
+            }
         };
         let object = json!({"x": {}, "flat": {"a": {"c": 1}, "b": {}}});
         let harmless: Vec<Value> = (0..5_000).flat_map(|_| round(0)).collect();
-        assert_eq!(patched(&object, &Value::Array(harmless)), Ok(object.clone()), "many moves are fine");
+        assert_eq!(
+            patched(&object, &Value::Array(harmless)),
+            Ok(object.clone()),
+            "many moves are fine"
+        );
         let burying: Vec<Value> = (0..3_333).flat_map(|_| round(1)).collect();
         assert!(patched(&object, &Value::Array(burying)).is_err());
     }
@@ -350,6 +470,9 @@ mod tests {
     #[test]
     fn too_many_operations_are_refused() {
         let operations = Value::Array(vec![json!({"op": "test", "path": "/a"}); 10_001]);
-        assert_eq!(JsonPatch::read(operations).err(), Some(Unreadable::TooMany(10_001)));
+        assert_eq!(
+            JsonPatch::read(operations).err(),
+            Some(Unreadable::TooMany(10_001))
+        );
     }
 }

@@ -25,7 +25,12 @@ pub(crate) fn merge(target: &mut Value, patch: Value) {
 /// The value without the fields that are null.
 fn without_nulls(value: Value) -> Value {
     match value {
-        Value::Object(map) => Value::Object(map.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k, without_nulls(v))).collect()),
+        Value::Object(map) => Value::Object(
+            map.into_iter()
+                .filter(|(_, v)| !v.is_null())
+                .map(|(k, v)| (k, without_nulls(v)))
+                .collect(),
+        ),
         Value::Array(list) => Value::Array(list.into_iter().map(without_nulls).collect()),
         other => other,
     }
@@ -34,7 +39,12 @@ fn without_nulls(value: Value) -> Value {
 /// The maps that a patch looks into: those it holds itself.
 pub(crate) fn opened_by(patch: &Value) -> Opened {
     fn open(place: &mut Opened, patch: &Value) {
-        for (key, change) in patch.as_object().into_iter().flatten().filter(|(_, change)| change.is_object()) {
+        for (key, change) in patch
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(_, change)| change.is_object())
+        {
             open(place.open(key), change);
         }
     }
@@ -52,13 +62,33 @@ mod tests {
     #[test]
     fn maps_merge_lists_replace_and_null_removes() {
         for (target, patch, expected) in [
-            (json!({"a": 1, "b": {"c": 2}}), json!({"b": {"d": 3}}), json!({"a": 1, "b": {"c": 2, "d": 3}})),
+            (
+                json!({"a": 1, "b": {"c": 2}}),
+                json!({"b": {"d": 3}}),
+                json!({"a": 1, "b": {"c": 2, "d": 3}}),
+            ),
             (json!({"a": 1}), json!({"a": null, "x": null}), json!({})),
             (json!({"a": [1, 2]}), json!({"a": [3]}), json!({"a": [3]})),
-            (json!({"a": "text"}), json!({"a": {"b": 1, "c": null}}), json!({"a": {"b": 1}})),
-            (json!({}), json!({"a": [null, {"b": null, "c": [{"d": null}]}]}), json!({"a": [null, {"c": [{}]}]})),
-            (json!({"a": [1]}), json!({"a": [{"b": null}]}), json!({"a": [{}]})),
-            (json!({"a": {"x": 1}}), json!({"a": [{"b": null}]}), json!({"a": [{"b": null}]})),
+            (
+                json!({"a": "text"}),
+                json!({"a": {"b": 1, "c": null}}),
+                json!({"a": {"b": 1}}),
+            ),
+            (
+                json!({}),
+                json!({"a": [null, {"b": null, "c": [{"d": null}]}]}),
+                json!({"a": [null, {"c": [{}]}]}),
+            ),
+            (
+                json!({"a": [1]}),
+                json!({"a": [{"b": null}]}),
+                json!({"a": [{}]}),
+            ),
+            (
+                json!({"a": {"x": 1}}),
+                json!({"a": [{"b": null}]}),
+                json!({"a": [{"b": null}]}),
+            ),
         ] {
             let mut outcome = target.clone();
             merge(&mut outcome, patch.clone());

@@ -31,7 +31,11 @@ pub(super) static CLUSTER_ROLE_BINDING: Printer = Printer {
         Column::AGE,
         Column::text("Users", "Users in the clusterRoleBinding").wide(),
         Column::text("Groups", "Groups in the clusterRoleBinding").wide(),
-        Column::text("ServiceAccounts", "ServiceAccounts in the clusterRoleBinding").wide(),
+        Column::text(
+            "ServiceAccounts",
+            "ServiceAccounts in the clusterRoleBinding",
+        )
+        .wide(),
     ],
     cells: binding_cells,
     ..Printer::PLAIN
@@ -43,11 +47,17 @@ pub(super) static CERTIFICATE_SIGNING_REQUEST: Printer = Printer {
         Column::AGE,
         Column::text("SignerName", "Who is to sign."),
         Column::text("Requestor", "Who asks."),
-        Column::text("RequestedDuration", "How long the certificate is to be good."),
+        Column::text(
+            "RequestedDuration",
+            "How long the certificate is to be good.",
+        ),
         Column::text("Condition", "How far the request is."),
     ],
     cells: |object, now| {
-        let duration = object.field("spec.expirationSeconds").and_then(Value::as_i64).map(human_duration);
+        let duration = object
+            .field("spec.expirationSeconds")
+            .and_then(Value::as_i64)
+            .map(human_duration);
         vec![
             name(object),
             age(object, now),
@@ -63,16 +73,26 @@ pub(super) static CERTIFICATE_SIGNING_REQUEST: Printer = Printer {
 fn binding_cells(binding: &Object, now: Time) -> Vec<Value> {
     vec![
         name(binding),
-        format!("{}/{}", binding.text("roleRef.kind"), binding.text("roleRef.name")).into(),
+        format!(
+            "{}/{}",
+            binding.text("roleRef.kind"),
+            binding.text("roleRef.name")
+        )
+        .into(),
         age(binding, now),
         subjects(binding, "User", |subject| subject.text("name").into()),
         subjects(binding, "Group", |subject| subject.text("name").into()),
-        subjects(binding, "ServiceAccount", |subject| format!("{}/{}", subject.text("namespace"), subject.text("name"))),
+        subjects(binding, "ServiceAccount", |subject| {
+            format!("{}/{}", subject.text("namespace"), subject.text("name"))
+        }),
     ]
 }
 
 fn subjects(binding: &Object, kind: &str, words: fn(&Value) -> String) -> Value {
-    let subjects = binding.list("subjects").iter().filter(|subject| subject.text("kind") == kind);
+    let subjects = binding
+        .list("subjects")
+        .iter()
+        .filter(|subject| subject.text("kind") == kind);
     subjects.map(words).collect::<Vec<_>>().join(", ").into()
 }
 
@@ -101,13 +121,21 @@ mod tests {
             { "kind": "User", "name": "jane" }, { "kind": "User", "name": "joe" }, { "kind": "Group", "name": "devs" },
             { "kind": "ServiceAccount", "namespace": "ns", "name": "default" },
         ]);
-        let body = json!({ "roleRef": { "kind": "ClusterRole", "name": "view" }, "subjects": subjects });
+        let body =
+            json!({ "roleRef": { "kind": "ClusterRole", "name": "view" }, "subjects": subjects });
         for kind in ["RoleBinding", "ClusterRoleBinding"] {
             check(
                 "rbac.authorization.k8s.io/v1",
                 kind,
                 body.clone(),
-                json!(["x", "ClusterRole/view", "10m", "jane, joe", "devs", "ns/default"]),
+                json!([
+                    "x",
+                    "ClusterRole/view",
+                    "10m",
+                    "jane, joe",
+                    "devs",
+                    "ns/default"
+                ]),
             );
         }
     }
@@ -118,12 +146,25 @@ mod tests {
             (json!([]), "", "Pending"),
             (json!([{ "type": "Approved" }]), "", "Approved"),
             (json!([{ "type": "Approved" }]), "LS0t", "Approved,Issued"),
-            (json!([{ "type": "Approved" }, { "type": "Denied" }]), "", "Denied"),
-            (json!([{ "type": "Approved" }, { "type": "Failed" }]), "", "Approved,Failed"),
+            (
+                json!([{ "type": "Approved" }, { "type": "Denied" }]),
+                "",
+                "Denied",
+            ),
+            (
+                json!([{ "type": "Approved" }, { "type": "Failed" }]),
+                "",
+                "Approved,Failed",
+            ),
         ] {
             let spec = json!({ "signerName": "example.com/s", "username": "jane", "expirationSeconds": 3600 });
             let body = json!({ "spec": spec, "status": { "conditions": conditions, "certificate": certificate } });
-            check("certificates.k8s.io/v1", "CertificateSigningRequest", body, json!(["x", "10m", "example.com/s", "jane", "60m", state]));
+            check(
+                "certificates.k8s.io/v1",
+                "CertificateSigningRequest",
+                body,
+                json!(["x", "10m", "example.com/s", "jane", "60m", state]),
+            );
         }
     }
 }

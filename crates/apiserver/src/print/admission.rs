@@ -9,27 +9,63 @@ use super::{
 };
 use crate::object::Object;
 
-const PARAM_KIND: Column = Column::text("ParamKind", "The kind of objects that parameterise the policy.");
+const PARAM_KIND: Column = Column::text(
+    "ParamKind",
+    "The kind of objects that parameterise the policy.",
+);
 
 pub(super) static WEBHOOKS: Printer = Printer {
     columns: &[
         Column::NAME,
-        Column::integer("Webhooks", "Webhooks indicates the number of webhooks registered in this configuration"),
+        Column::integer(
+            "Webhooks",
+            "Webhooks indicates the number of webhooks registered in this configuration",
+        ),
         Column::AGE,
     ],
-    cells: |object, now| vec![name(object), object.list("webhooks").len().into(), age(object, now)],
+    cells: |object, now| {
+        vec![
+            name(object),
+            object.list("webhooks").len().into(),
+            age(object, now),
+        ]
+    },
     ..Printer::PLAIN
 };
 
 pub(super) static VALIDATING_POLICY: Printer = Printer {
-    columns: &[Column::NAME, Column::integer("Validations", "How many rules the policy has."), PARAM_KIND, Column::AGE],
-    cells: |object, now| vec![name(object), object.list("spec.validations").len().into(), param_kind(object).into(), age(object, now)],
+    columns: &[
+        Column::NAME,
+        Column::integer("Validations", "How many rules the policy has."),
+        PARAM_KIND,
+        Column::AGE,
+    ],
+    cells: |object, now| {
+        vec![
+            name(object),
+            object.list("spec.validations").len().into(),
+            param_kind(object).into(),
+            age(object, now),
+        ]
+    },
     ..Printer::PLAIN
 };
 
 pub(super) static MUTATING_POLICY: Printer = Printer {
-    columns: &[Column::NAME, Column::integer("Mutations", "How many changes the policy makes."), PARAM_KIND, Column::AGE],
-    cells: |object, now| vec![name(object), object.list("spec.mutations").len().into(), param_kind(object).into(), age(object, now)],
+    columns: &[
+        Column::NAME,
+        Column::integer("Mutations", "How many changes the policy makes."),
+        PARAM_KIND,
+        Column::AGE,
+    ],
+    cells: |object, now| {
+        vec![
+            name(object),
+            object.list("spec.mutations").len().into(),
+            param_kind(object).into(),
+            age(object, now),
+        ]
+    },
     ..Printer::PLAIN
 };
 
@@ -40,7 +76,14 @@ pub(super) static POLICY_BINDING: Printer = Printer {
         Column::text("ParamRef", "The object that parameterises it."),
         Column::AGE,
     ],
-    cells: |object, now| vec![name(object), object.text("spec.policyName").into(), param_ref(object).into(), age(object, now)],
+    cells: |object, now| {
+        vec![
+            name(object),
+            object.text("spec.policyName").into(),
+            param_ref(object).into(),
+            age(object, now),
+        ]
+    },
     ..Printer::PLAIN
 };
 
@@ -52,7 +95,9 @@ fn param_kind(policy: &Object) -> String {
 }
 
 fn param_ref(binding: &Object) -> String {
-    let Some(reference) = binding.field("spec.paramRef") else { return "<unset>".into() };
+    let Some(reference) = binding.field("spec.paramRef") else {
+        return "<unset>".into();
+    };
     match (reference.text("name"), reference.field("selector")) {
         ("", Some(selector)) => selector_dump(selector),
         ("", None) => "<unset>".into(),
@@ -65,13 +110,26 @@ fn param_ref(binding: &Object) -> String {
 fn selector_dump(selector: &Value) -> String {
     let mut labels: Vec<_> = selector.map("matchLabels").into_iter().flatten().collect();
     labels.sort_unstable_by_key(|(key, _)| *key);
-    let labels: String = labels.iter().map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default())).collect();
+    let labels: String = labels
+        .iter()
+        .map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default()))
+        .collect();
     let requirement = |expression: &Value| {
-        let (key, operator, values) = (expression.text("key"), expression.text("operator"), expression.texts("values").join(" "));
+        let (key, operator, values) = (
+            expression.text("key"),
+            expression.text("operator"),
+            expression.texts("values").join(" "),
+        );
         format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
     };
-    let expressions: String = selector.list("matchExpressions").iter().map(requirement).collect();
-    format!("&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}")
+    let expressions: String = selector
+        .list("matchExpressions")
+        .iter()
+        .map(requirement)
+        .collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
 }
 
 #[cfg(test)]
@@ -84,12 +142,30 @@ mod tests {
 
     #[test]
     fn configurations_and_policies_count_what_they_hold() {
-        for kind in ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"] {
-            check(GROUP, kind, json!({ "webhooks": [{}, {}] }), json!(["x", 2, "10m"]));
+        for kind in [
+            "ValidatingWebhookConfiguration",
+            "MutatingWebhookConfiguration",
+        ] {
+            check(
+                GROUP,
+                kind,
+                json!({ "webhooks": [{}, {}] }),
+                json!(["x", 2, "10m"]),
+            );
         }
         let spec = json!({ "validations": [{}], "paramKind": { "apiVersion": "v1", "kind": "ConfigMap" } });
-        check(GROUP, "ValidatingAdmissionPolicy", json!({ "spec": spec }), json!(["x", 1, "v1/ConfigMap", "10m"]));
-        check(GROUP, "MutatingAdmissionPolicy", json!({ "spec": { "mutations": [{}, {}] } }), json!(["x", 2, "<unset>", "10m"]));
+        check(
+            GROUP,
+            "ValidatingAdmissionPolicy",
+            json!({ "spec": spec }),
+            json!(["x", 1, "v1/ConfigMap", "10m"]),
+        );
+        check(
+            GROUP,
+            "MutatingAdmissionPolicy",
+            json!({ "spec": { "mutations": [{}, {}] } }),
+            json!(["x", 2, "<unset>", "10m"]),
+        );
     }
 
     #[test]
@@ -105,8 +181,16 @@ mod tests {
                 "&LabelSelector{MatchLabels:map[string]string{a: 1,b: 2,},MatchExpressions:[]LabelSelectorRequirement{LabelSelectorRequirement{Key:e,Operator:In,Values:[1 2],},},}",
             ),
         ] {
-            for kind in ["ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding"] {
-                check(GROUP, kind, json!({ "spec": { "policyName": "p1", "paramRef": reference } }), json!(["x", "p1", words, "10m"]));
+            for kind in [
+                "ValidatingAdmissionPolicyBinding",
+                "MutatingAdmissionPolicyBinding",
+            ] {
+                check(
+                    GROUP,
+                    kind,
+                    json!({ "spec": { "policyName": "p1", "paramRef": reference } }),
+                    json!(["x", "p1", words, "10m"]),
+                );
             }
         }
     }

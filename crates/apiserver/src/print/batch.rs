@@ -66,7 +66,10 @@ fn job_status(job: &Object) -> &'static str {
     } else if job.meta.deletion_timestamp.is_some() {
         "Terminating"
     } else {
-        ["Suspended", "FailureTarget", "SuccessCriteriaMet"].into_iter().find(|condition| is(condition)).unwrap_or("Running")
+        ["Suspended", "FailureTarget", "SuccessCriteriaMet"]
+            .into_iter()
+            .find(|condition| is(condition))
+            .unwrap_or("Running")
     }
 }
 
@@ -82,7 +85,9 @@ fn job_completions(job: &Object) -> String {
 }
 
 fn job_duration(job: &Object, now: Time) -> String {
-    let Some(start) = job.time("status.startTime") else { return String::new() };
+    let Some(start) = job.time("status.startTime") else {
+        return String::new();
+    };
     let end = job.time("status.completionTime").unwrap_or(now);
     human_duration(end.as_second() - start.as_second())
 }
@@ -94,7 +99,9 @@ fn cron_job_cells(object: &Object, now: Time) -> Vec<Value> {
         Some(false) => "False",
         None => "<unset>",
     };
-    let last_schedule = object.time("status.lastScheduleTime").map_or_else(|| "<none>".into(), |time| since(Some(time), now));
+    let last_schedule = object
+        .time("status.lastScheduleTime")
+        .map_or_else(|| "<none>".into(), |time| since(Some(time), now));
     vec![
         name(object),
         object.text("spec.schedule").into(),
@@ -122,7 +129,11 @@ mod tests {
     #[test]
     fn jobs_say_how_far_they_are() {
         for (spec, status, expected) in [
-            (json!({ "completions": 3 }), json!({ "succeeded": 1, "startTime": "2026-01-02T03:13:05Z" }), ["Running", "1/3", "60s"]),
+            (
+                json!({ "completions": 3 }),
+                json!({ "succeeded": 1, "startTime": "2026-01-02T03:13:05Z" }),
+                ["Running", "1/3", "60s"],
+            ),
             (json!({}), json!({}), ["Running", "0/1", ""]),
             (
                 json!({ "parallelism": 4 }),
@@ -137,9 +148,18 @@ mod tests {
                 }),
                 ["Complete", "1/1", "2m5s"],
             ),
-            (json!({}), json!({ "conditions": [{ "type": "Failed", "status": "True" }] }), ["Failed", "0/1", ""]),
+            (
+                json!({}),
+                json!({ "conditions": [{ "type": "Failed", "status": "True" }] }),
+                ["Failed", "0/1", ""],
+            ),
         ] {
-            let cells = JOB.row(&object(json!({ "spec": spec, "status": status })), Time::parse(NOW).unwrap()).cells;
+            let cells = JOB
+                .row(
+                    &object(json!({ "spec": spec, "status": status })),
+                    Time::parse(NOW).unwrap(),
+                )
+                .cells;
             assert_eq!(cells[1..4], expected);
         }
         let going = object(json!({ "metadata": { "deletionTimestamp": NOW } }));
@@ -150,9 +170,32 @@ mod tests {
     fn cron_jobs_say_when_they_ran() {
         let spec = json!({ "schedule": "15 3 * * *", "timeZone": "Europe/Zurich", "suspend": true, "jobTemplate": { "spec": { "template": template() } } });
         let status = json!({ "active": [{}], "lastScheduleTime": "2026-01-02T03:13:05Z" });
-        let cells = json!(["x", "15 3 * * *", "Europe/Zurich", "True", 1, "60s", "10m", "app,log", "app:2,log:2", "<none>"]);
-        check("batch/v1", "CronJob", json!({ "spec": spec, "status": status }), cells);
+        let cells = json!([
+            "x",
+            "15 3 * * *",
+            "Europe/Zurich",
+            "True",
+            1,
+            "60s",
+            "10m",
+            "app,log",
+            "app:2,log:2",
+            "<none>"
+        ]);
+        check(
+            "batch/v1",
+            "CronJob",
+            json!({ "spec": spec, "status": status }),
+            cells,
+        );
         let never = json!({ "spec": { "schedule": "@daily", "suspend": false } });
-        check("batch/v1", "CronJob", never, json!(["x", "@daily", "<none>", "False", 0, "<none>", "10m", "", "", "<none>"]));
+        check(
+            "batch/v1",
+            "CronJob",
+            never,
+            json!([
+                "x", "@daily", "<none>", "False", 0, "<none>", "10m", "", "", "<none>"
+            ]),
+        );
     }
 }

@@ -33,8 +33,18 @@ pub(super) static NODE: Printer = Printer {
 };
 
 pub(super) static NAMESPACE: Printer = Printer {
-    columns: &[Column::NAME, Column::text("Status", "The status of the namespace"), Column::AGE],
-    cells: |object, now| vec![name(object), object.text("status.phase").into(), age(object, now)],
+    columns: &[
+        Column::NAME,
+        Column::text("Status", "The status of the namespace"),
+        Column::AGE,
+    ],
+    cells: |object, now| {
+        vec![
+            name(object),
+            object.text("status.phase").into(),
+            age(object, now),
+        ]
+    },
     ..Printer::PLAIN
 };
 
@@ -62,9 +72,15 @@ pub(super) static PRIORITY_CLASS: Printer = Printer {
     columns: &[
         Column::NAME,
         Column::integer("Value", "The priority itself; higher goes first."),
-        Column::boolean("Global-Default", "Whether pods that name no class get this one."),
+        Column::boolean(
+            "Global-Default",
+            "Whether pods that name no class get this one.",
+        ),
         Column::AGE,
-        Column::text("PreemptionPolicy", "Whether its pods may push others off a node."),
+        Column::text(
+            "PreemptionPolicy",
+            "Whether its pods may push others off a node.",
+        ),
     ],
     cells: |object, now| {
         vec![
@@ -81,7 +97,13 @@ pub(super) static PRIORITY_CLASS: Printer = Printer {
 pub(super) static RUNTIME_CLASS: Printer = Printer {
     // Kubernetes describes the handler with nothing.
     columns: &[Column::NAME, Column::text("Handler", ""), Column::AGE],
-    cells: |object, now| vec![name(object), object.text("handler").into(), age(object, now)],
+    cells: |object, now| {
+        vec![
+            name(object),
+            object.text("handler").into(),
+            age(object, now),
+        ]
+    },
     ..Printer::PLAIN
 };
 
@@ -89,8 +111,14 @@ pub(super) static FLOW_SCHEMA: Printer = Printer {
     columns: &[
         Column::NAME,
         Column::text("PriorityLevel", "Where matching requests queue."),
-        Column::text("MatchingPrecedence", "Which schema is tried first: the lowest."),
-        Column::text("DistinguisherMethod", "What tells the flows of a schema apart."),
+        Column::text(
+            "MatchingPrecedence",
+            "Which schema is tried first: the lowest.",
+        ),
+        Column::text(
+            "DistinguisherMethod",
+            "What tells the flows of a schema apart.",
+        ),
         Column::AGE,
         Column::text("MissingPL", "Whether the priority level does not exist."),
     ],
@@ -100,9 +128,13 @@ pub(super) static FLOW_SCHEMA: Printer = Printer {
             name(object),
             object.text("spec.priorityLevelConfiguration.name").into(),
             object.int("spec.matchingPrecedence").into(),
-            object.text_or("spec.distinguisherMethod.type", "<none>").into(),
+            object
+                .text_or("spec.distinguisherMethod.type", "<none>")
+                .into(),
             age(object, now),
-            dangling.map_or("?", |condition| condition.text("status")).into(),
+            dangling
+                .map_or("?", |condition| condition.text("status"))
+                .into(),
         ]
     },
     order: Some(by_precedence),
@@ -113,7 +145,10 @@ pub(super) static PRIORITY_LEVEL: Printer = Printer {
     columns: &[
         Column::NAME,
         Column::text("Type", "Whether requests at this level are limited."),
-        Column::text("NominalConcurrencyShares", "Its share of the requests served at once."),
+        Column::text(
+            "NominalConcurrencyShares",
+            "Its share of the requests served at once.",
+        ),
         Column::text("Queues", "How many queues it has."),
         Column::text("HandSize", "How many queues a flow is dealt."),
         Column::text("QueueLengthLimit", "How many requests fit a queue."),
@@ -139,8 +174,20 @@ pub(super) static PRIORITY_LEVEL: Printer = Printer {
 };
 
 pub(super) static API_SERVICE: Printer = Printer {
-    columns: &[Column::NAME, Column::text("Service", "Who serves the API."), Column::text("Available", "Whether it answers."), Column::AGE],
-    cells: |object, now| vec![name(object), api_server(object).into(), availability(object).into(), age(object, now)],
+    columns: &[
+        Column::NAME,
+        Column::text("Service", "Who serves the API."),
+        Column::text("Available", "Whether it answers."),
+        Column::AGE,
+    ],
+    cells: |object, now| {
+        vec![
+            name(object),
+            api_server(object).into(),
+            availability(object).into(),
+            age(object, now),
+        ]
+    },
     ..Printer::PLAIN
 };
 
@@ -157,19 +204,32 @@ fn node_cells(node: &Object, now: Time) -> Vec<Value> {
         node.text("status.nodeInfo.kubeletVersion").into(),
         node_address(node, "InternalIP").into(),
         node_address(node, "ExternalIP").into(),
-        node.filled_or("status.nodeInfo.osImage", "<unknown>").into(),
-        format!("{}{architecture}", node.filled_or("status.nodeInfo.kernelVersion", "<unknown>")).into(),
-        node.filled_or("status.nodeInfo.containerRuntimeVersion", "<unknown>").into(),
+        node.filled_or("status.nodeInfo.osImage", "<unknown>")
+            .into(),
+        format!(
+            "{}{architecture}",
+            node.filled_or("status.nodeInfo.kernelVersion", "<unknown>")
+        )
+        .into(),
+        node.filled_or("status.nodeInfo.containerRuntimeVersion", "<unknown>")
+            .into(),
     ]
 }
 
 fn node_status(node: &Object) -> String {
-    let readiness = match node.typed("status.conditions", "Ready").map(|ready| ready.text("status")) {
+    let readiness = match node
+        .typed("status.conditions", "Ready")
+        .map(|ready| ready.text("status"))
+    {
         None => "Unknown",
         Some("True") => "Ready",
         Some(_) => "NotReady",
     };
-    if node.flag("spec.unschedulable") { format!("{readiness},SchedulingDisabled") } else { readiness.into() }
+    if node.flag("spec.unschedulable") {
+        format!("{readiness},SchedulingDisabled")
+    } else {
+        readiness.into()
+    }
 }
 
 /// Roles come from labels, in either of two ways.
@@ -179,17 +239,33 @@ fn node_roles(node: &Object) -> String {
         None if key == ROLE_LABEL => Some(value.clone()),
         None => None,
     };
-    let roles: BTreeSet<String> = node.meta.labels.iter().filter_map(role).filter(|role| !role.is_empty()).collect();
-    if roles.is_empty() { "<none>".into() } else { roles.into_iter().collect::<Vec<_>>().join(",") }
+    let roles: BTreeSet<String> = node
+        .meta
+        .labels
+        .iter()
+        .filter_map(role)
+        .filter(|role| !role.is_empty())
+        .collect();
+    if roles.is_empty() {
+        "<none>".into()
+    } else {
+        roles.into_iter().collect::<Vec<_>>().join(",")
+    }
 }
 
 fn node_address<'a>(node: &'a Object, type_: &str) -> &'a str {
-    node.typed("status.addresses", type_).map_or("<none>", |address| address.text("address"))
+    node.typed("status.addresses", type_)
+        .map_or("<none>", |address| address.text("address"))
 }
 
 /// Flow schemas are printed in the order in which they are tried.
 fn by_precedence(a: &Object, b: &Object) -> Ordering {
-    let key = |schema: &Object| (schema.int("spec.matchingPrecedence"), schema.meta.name.clone());
+    let key = |schema: &Object| {
+        (
+            schema.int("spec.matchingPrecedence"),
+            schema.meta.name.clone(),
+        )
+    };
     key(a).cmp(&key(b))
 }
 
@@ -201,7 +277,9 @@ fn api_server(object: &Object) -> String {
 }
 
 fn availability(object: &Object) -> String {
-    let Some(available) = object.typed("status.conditions", "Available") else { return "Unknown".into() };
+    let Some(available) = object.typed("status.conditions", "Available") else {
+        return "Unknown".into();
+    };
     match (available.text("status"), available.text("reason")) {
         (status @ "True", _) | (status, "") => status.into(),
         (status, reason) => format!("{status} ({reason})"),
@@ -221,8 +299,7 @@ mod tests {
 
     #[test]
     fn nodes_show_status_roles_and_system() {
-        let labels =
-            json!({ "kubernetes.io/role": "edge", "node-role.kubernetes.io/etcd": "", "node-role.kubernetes.io/control-plane": "" });
+        let labels = json!({ "kubernetes.io/role": "edge", "node-role.kubernetes.io/etcd": "", "node-role.kubernetes.io/control-plane": "" });
         let info = json!({ "kubeletVersion": "v1.36.4", "osImage": "Debian", "kernelVersion": "6.1.0", "architecture": "amd64", "containerRuntimeVersion": "containerd://2.0.0" });
         let addresses = json!([{ "type": "InternalIP", "address": "192.0.2.5" }, { "type": "Hostname", "address": "n" }]);
         let status = json!({ "conditions": [{ "type": "Ready", "status": "True" }], "addresses": addresses, "nodeInfo": info });
@@ -238,17 +315,42 @@ mod tests {
             "6.1.0 (amd64)",
             "containerd://2.0.0"
         ]);
-        check("v1", "Node", json!({ "metadata": { "labels": labels }, "status": status }), cells);
+        check(
+            "v1",
+            "Node",
+            json!({ "metadata": { "labels": labels }, "status": status }),
+            cells,
+        );
         let bare = json!({ "spec": { "unschedulable": true } });
-        let cells =
-            json!(["x", "Unknown,SchedulingDisabled", "<none>", "10m", "", "<none>", "<none>", "<unknown>", "<unknown>", "<unknown>"]);
+        let cells = json!([
+            "x",
+            "Unknown,SchedulingDisabled",
+            "<none>",
+            "10m",
+            "",
+            "<none>",
+            "<none>",
+            "<unknown>",
+            "<unknown>",
+            "<unknown>"
+        ]);
         check("v1", "Node", bare, cells);
     }
 
     #[test]
     fn small_kinds_are_printed() {
-        check("v1", "Namespace", json!({ "status": { "phase": "Active" } }), json!(["x", "Active", "10m"]));
-        check("v1", "ComponentStatus", json!({}), json!(["x", "Unknown", "", ""]));
+        check(
+            "v1",
+            "Namespace",
+            json!({ "status": { "phase": "Active" } }),
+            json!(["x", "Active", "10m"]),
+        );
+        check(
+            "v1",
+            "ComponentStatus",
+            json!({}),
+            json!(["x", "Unknown", "", ""]),
+        );
         check(
             "v1",
             "ComponentStatus",
@@ -256,14 +358,29 @@ mod tests {
             json!(["x", "Healthy", "ok", ""]),
         );
         let class = json!({ "value": 1000, "preemptionPolicy": "PreemptLowerPriority" });
-        check("scheduling.k8s.io/v1", "PriorityClass", class, json!(["x", 1000, false, "10m", "PreemptLowerPriority"]));
-        check("node.k8s.io/v1", "RuntimeClass", json!({ "handler": "runc" }), json!(["x", "runc", "10m"]));
+        check(
+            "scheduling.k8s.io/v1",
+            "PriorityClass",
+            class,
+            json!(["x", 1000, false, "10m", "PreemptLowerPriority"]),
+        );
+        check(
+            "node.k8s.io/v1",
+            "RuntimeClass",
+            json!({ "handler": "runc" }),
+            json!(["x", "runc", "10m"]),
+        );
     }
 
     #[test]
     fn api_services_say_who_answers_and_whether() {
         for (spec, conditions, service, available) in [
-            (json!({}), json!([{ "type": "Available", "status": "True", "reason": "Local" }]), "Local", "True"),
+            (
+                json!({}),
+                json!([{ "type": "Available", "status": "True", "reason": "Local" }]),
+                "Local",
+                "True",
+            ),
             (
                 json!({ "service": { "namespace": "ns", "name": "s" } }),
                 json!([{ "type": "Available", "status": "False", "reason": "Missing" }]),
@@ -273,7 +390,12 @@ mod tests {
             (json!({}), json!([]), "Local", "Unknown"),
         ] {
             let body = json!({ "spec": spec, "status": { "conditions": conditions } });
-            check("apiregistration.k8s.io/v1", "APIService", body, json!(["x", service, available, "10m"]));
+            check(
+                "apiregistration.k8s.io/v1",
+                "APIService",
+                body,
+                json!(["x", service, available, "10m"]),
+            );
         }
     }
 
@@ -289,7 +411,12 @@ mod tests {
             json!(["x", "Limited", 30, 64, 6, 50, "10m"]),
         );
         let cells = json!(["x", "Exempt", "<none>", "<none>", "<none>", "<none>", "10m"]);
-        check(group, "PriorityLevelConfiguration", json!({ "spec": { "type": "Exempt" } }), cells);
+        check(
+            group,
+            "PriorityLevelConfiguration",
+            json!({ "spec": { "type": "Exempt" } }),
+            cells,
+        );
     }
 
     #[test]
@@ -301,9 +428,23 @@ mod tests {
             )
         };
         let schemas = [schema("a", 10_000), schema("c", 1), schema("b", 1)];
-        let table = table(&FLOW_SCHEMA, &schemas, Time::parse(NOW).unwrap(), &ListMeta::default(), TableOptions::default());
-        let names: Vec<&Value> = table["rows"].as_array().unwrap().iter().map(|row| &row["cells"][0]).collect();
+        let table = table(
+            &FLOW_SCHEMA,
+            &schemas,
+            Time::parse(NOW).unwrap(),
+            &ListMeta::default(),
+            TableOptions::default(),
+        );
+        let names: Vec<&Value> = table["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| &row["cells"][0])
+            .collect();
         assert_eq!(names, ["b", "c", "a"]);
-        assert_eq!(table["rows"][0]["cells"], json!(["b", "exempt", 1, "<none>", "<unknown>", "?"]));
+        assert_eq!(
+            table["rows"][0]["cells"],
+            json!(["b", "exempt", 1, "<none>", "<unknown>", "?"])
+        );
     }
 }

@@ -56,7 +56,12 @@ impl Column {
         self
     }
 
-    const fn new(name: &'static str, type_: &'static str, format: &'static str, description: &'static str) -> Self {
+    const fn new(
+        name: &'static str,
+        type_: &'static str,
+        format: &'static str,
+        description: &'static str,
+    ) -> Self {
         Self {
             name: Cow::Borrowed(name),
             type_: Cow::Borrowed(type_),

@@ -9,30 +9,31 @@ pub(super) const POD_IP: &str = "podIP address allocated to the pod. Routable at
 pub(super) const POD_NODE: &str = "NodeName indicates in which node this pod is scheduled. If empty, this pod is a candidate for scheduling by the scheduler defined in schedulerName. Once this field is set, the kubelet for this node becomes responsible for the lifecycle of this pod. This field should not be used to express a desire for the pod to be scheduled on a specific node. https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodename";
 pub(super) const POD_NOMINATED_NODE: &str = "nominatedNodeName is set only when this pod preempts other pods on the node, but it cannot be scheduled right away as preemption victims receive their graceful termination periods. This field does not guarantee that the pod will be scheduled on this node. Scheduler may decide to place the pod elsewhere if other nodes become available sooner. Scheduler may also decide to give the resources on this node to a higher priority pod that is created after preemption. As a result, this field may be different than PodSpec.nodeName when the pod is scheduled.";
 pub(super) const POD_READINESS_GATES: &str = "If specified, all readiness gates will be evaluated for pod readiness. A pod is ready when all its containers are ready AND all conditions specified in the readiness gates have status equal to \"True\" More info: https://git.k8s.io/enhancements/keps/sig-network/580-pod-readiness-gates";
-pub(super) const DEPLOYMENT_UPDATED: &str =
-    "Total number of non-terminating pods targeted by this deployment that have the desired template spec.";
-pub(super) const DEPLOYMENT_AVAILABLE: &str =
-    "Total number of available non-terminating pods (ready for at least minReadySeconds) targeted by this deployment.";
+pub(super) const DEPLOYMENT_UPDATED: &str = "Total number of non-terminating pods targeted by this deployment that have the desired template spec.";
+pub(super) const DEPLOYMENT_AVAILABLE: &str = "Total number of available non-terminating pods (ready for at least minReadySeconds) targeted by this deployment.";
 pub(super) const DEPLOYMENT_SELECTOR: &str = "Label selector for pods. Existing ReplicaSets whose pods are selected by this will be the ones affected by this deployment. It must match the pod template's labels.";
 pub(super) const REPLICA_SET_DESIRED: &str = "Replicas is the number of desired pods. This is a pointer to distinguish between explicit zero and unspecified. Defaults to 1. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicaset";
 pub(super) const REPLICA_SET_CURRENT: &str = "Replicas is the most recently observed number of non-terminating pods. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicaset";
-pub(super) const REPLICA_SET_READY: &str = "The number of non-terminating pods targeted by this ReplicaSet with a Ready Condition.";
+pub(super) const REPLICA_SET_READY: &str =
+    "The number of non-terminating pods targeted by this ReplicaSet with a Ready Condition.";
 pub(super) const REPLICA_SET_SELECTOR: &str = "Selector is a label query over pods that should match the replica count. Label keys and values that must match in order to be controlled by this replica set. It must match the pod template's labels. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors";
 pub(super) const DAEMON_SET_DESIRED: &str = "The total number of nodes that should be running the daemon pod (including nodes correctly running the daemon pod). More info: https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/";
 pub(super) const DAEMON_SET_CURRENT: &str = "The number of nodes that are running at least 1 daemon pod and are supposed to run the daemon pod. More info: https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/";
 pub(super) const DAEMON_SET_READY: &str = "numberReady is the number of nodes that should be running the daemon pod and have one or more of the daemon pod running with a Ready Condition.";
-pub(super) const DAEMON_SET_UPDATED: &str = "The total number of nodes that are running updated daemon pod";
+pub(super) const DAEMON_SET_UPDATED: &str =
+    "The total number of nodes that are running updated daemon pod";
 pub(super) const DAEMON_SET_AVAILABLE: &str = "The number of nodes that should be running the daemon pod and have one or more of the daemon pod running and available (ready for at least spec.minReadySeconds)";
 pub(super) const DAEMON_SET_NODE_SELECTOR: &str = "NodeSelector is a selector which must be true for the pod to fit on a node. Selector which must match a node's labels for the pod to be scheduled on that node. More info: https://kubernetes.io/docs/concepts/configuration/assign-pod-node/";
 pub(super) const DAEMON_SET_SELECTOR: &str = "A label query over pods that are managed by the daemon set. Must match in order to be controlled. It must match the pod template's labels. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors";
 pub(super) const JOB_COMPLETIONS: &str = "The number of pods which reached phase Succeeded. The value increases monotonically for a given spec. However, it may decrease in reaction to scale down of elastic indexed jobs.";
 pub(super) const JOB_SELECTOR: &str = "A label query over pods that should match the pod count. Normally, the system sets this field for you. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors";
-pub(super) const CRON_JOB_SCHEDULE: &str = "The schedule in Cron format, see https://en.wikipedia.org/wiki/Cron.";
+pub(super) const CRON_JOB_SCHEDULE: &str =
+    "The schedule in Cron format, see https://en.wikipedia.org/wiki/Cron.";
 pub(super) const CRON_JOB_TIME_ZONE: &str = "The time zone name for the given schedule, see https://en.wikipedia.org/wiki/List_of_tz_database_time_zones. If not specified, this will default to the time zone of the kube-controller-manager process. The set of valid time zone names and the time zone offset is loaded from the system-wide time zone database by the API server during CronJob validation and the controller manager during execution. If no system-wide time zone database can be found a bundled version of the database is used instead. If the time zone name becomes invalid during the lifetime of a CronJob or due to a change in host configuration, the controller will stop creating new new Jobs and will create a system event with the reason UnknownTimeZone. More information can be found in https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/#time-zones";
-pub(super) const CRON_JOB_SUSPEND: &str =
-    "This flag tells the controller to suspend subsequent executions, it does not apply to already started executions.  Defaults to false.";
+pub(super) const CRON_JOB_SUSPEND: &str = "This flag tells the controller to suspend subsequent executions, it does not apply to already started executions.  Defaults to false.";
 pub(super) const CRON_JOB_ACTIVE: &str = "A list of pointers to currently running jobs.";
-pub(super) const CRON_JOB_LAST_SCHEDULE: &str = "Information when was the last time the job was successfully scheduled.";
+pub(super) const CRON_JOB_LAST_SCHEDULE: &str =
+    "Information when was the last time the job was successfully scheduled.";
 pub(super) const SERVICE_TYPE: &str = "type determines how the Service is exposed. Defaults to ClusterIP. Valid options are ExternalName, ClusterIP, NodePort, and LoadBalancer. \"ClusterIP\" allocates a cluster-internal IP address for load-balancing to endpoints. Endpoints are determined by the selector or if that is not specified, by manual construction of an Endpoints object or EndpointSlice objects. If clusterIP is \"None\", no virtual IP is allocated and the endpoints are published as a set of endpoints rather than a virtual IP. \"NodePort\" builds on ClusterIP and allocates a port on every node which routes to the same endpoints as the clusterIP. \"LoadBalancer\" builds on NodePort and creates an external load-balancer (if supported in the current cloud) which routes to the same endpoints as the clusterIP. \"ExternalName\" aliases this service to the specified externalName. Several other fields do not apply to ExternalName services. More info: https://kubernetes.io/docs/concepts/services-networking/service/#publishing-services-service-types";
 pub(super) const SERVICE_CLUSTER_IP: &str = "clusterIP is the IP address of the service and is usually assigned randomly. If an address is specified manually, is in-range (as per system configuration), and is not in use, it will be allocated to the service; otherwise creation of the service will fail. This field may not be changed through updates unless the type field is also being changed to ExternalName (which requires this field to be blank) or the type field is being changed from ExternalName (in which case this field may optionally be specified, as describe above).  Valid values are \"None\", empty string (\"\"), or a valid IP address. Setting this to \"None\" makes a \"headless service\" (no virtual IP), which is useful when direct endpoint connections are preferred and proxying is not required.  Only applies to types ClusterIP, NodePort, and LoadBalancer. If this field is specified when creating a Service of type ExternalName, creation will fail. This field will be wiped when updating a Service to type ExternalName. More info: https://kubernetes.io/docs/concepts/services-networking/service/#virtual-ips-and-service-proxies";
 pub(super) const SERVICE_EXTERNAL_IP: &str = "externalIPs is a list of IP addresses for which nodes in the cluster will also accept traffic for this service.  These IPs are not managed by Kubernetes.  The user is responsible for ensuring that traffic arrives at a node with this IP.  A common example is external load-balancers that are not part of the Kubernetes system.";
@@ -41,22 +42,27 @@ pub(super) const SERVICE_SELECTOR: &str = "Route service traffic to pods with la
 pub(super) const ENDPOINTS: &str = "The set of all endpoints is the union of all subsets. Addresses are placed into subsets according to the IPs they share. A single address with multiple ports, some of which are ready and some of which are not (because they come from different containers) will result in the address being displayed in different subsets for the different ports. No address will appear in both Addresses and NotReadyAddresses in the same subset. Sets of addresses and ports that comprise a service.";
 pub(super) const NODE_VERSION: &str = "Kubelet Version reported by the node.";
 pub(super) const NODE_ADDRESSES: &str = "List of addresses reachable to the node. Queried from cloud provider, if available. More info: https://kubernetes.io/docs/reference/node/node-status/#addresses Note: This field is declared as mergeable, but the merge key is not sufficiently unique, which can cause data corruption when it is merged. Callers should instead use a full-replacement patch. See https://pr.k8s.io/79391 for an example. Consumers should assume that addresses can change during the lifetime of a Node. However, there are some exceptions where this may not be possible, such as Pods that inherit a Node's address in its own status or consumers of the downward API (status.hostIP).";
-pub(super) const NODE_OS_IMAGE: &str = "OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy)).";
-pub(super) const NODE_KERNEL_VERSION: &str = "Kernel Version reported by the node from 'uname -r' (e.g. 3.16.0-0.bpo.4-amd64).";
-pub(super) const NODE_CONTAINER_RUNTIME: &str =
-    "ContainerRuntime Version reported by the node through runtime remote API (e.g. containerd://1.4.2).";
+pub(super) const NODE_OS_IMAGE: &str =
+    "OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy)).";
+pub(super) const NODE_KERNEL_VERSION: &str =
+    "Kernel Version reported by the node from 'uname -r' (e.g. 3.16.0-0.bpo.4-amd64).";
+pub(super) const NODE_CONTAINER_RUNTIME: &str = "ContainerRuntime Version reported by the node through runtime remote API (e.g. containerd://1.4.2).";
 pub(super) const SECRET_TYPE: &str = "Used to facilitate programmatic handling of secret data. More info: https://kubernetes.io/docs/concepts/configuration/secret/#secret-types";
 pub(super) const SECRET_DATA: &str = "Data contains the secret data. Each key must consist of alphanumeric characters, '-', '_' or '.'. The serialized form of the secret data is a base64 encoded string, representing the arbitrary (possibly non-string) data value here. Described in https://tools.ietf.org/html/rfc4648#section-4";
 pub(super) const CONFIG_MAP_DATA: &str = "Data contains the configuration data. Each key must consist of alphanumeric characters, '-', '_' or '.'. Values with non-UTF-8 byte sequences must use the BinaryData field. The keys stored in Data must not overlap with the keys in the BinaryData field, this is enforced during validation process.";
-pub(super) const EVENT_LAST_SEEN: &str = "The time at which the most recent occurrence of this event was recorded.";
-pub(super) const EVENT_TYPE: &str = "Type of this event (Normal, Warning), new types could be added in the future";
-pub(super) const EVENT_REASON: &str =
-    "This should be a short, machine understandable string that gives the reason for the transition into the object's current status.";
+pub(super) const EVENT_LAST_SEEN: &str =
+    "The time at which the most recent occurrence of this event was recorded.";
+pub(super) const EVENT_TYPE: &str =
+    "Type of this event (Normal, Warning), new types could be added in the future";
+pub(super) const EVENT_REASON: &str = "This should be a short, machine understandable string that gives the reason for the transition into the object's current status.";
 pub(super) const EVENT_OBJECT: &str = "The object that this event is about.";
 pub(super) const EVENT_SUBOBJECT: &str = "If referring to a piece of an object instead of an entire object, this string should contain a valid JSON/Go field access statement, such as desiredState.manifest.containers[2]. For example, if the object reference is to a container within a pod, this would take on a value like: \"spec.containers{name}\" (where \"name\" refers to the name of the container that triggered the event) or if no container name is specified \"spec.containers[2]\" (container with index 2 in this pod). This syntax is chosen only to have some well-defined way of referencing a part of an object.";
-pub(super) const EVENT_SOURCE: &str = "The component reporting this event. Should be a short machine understandable string.";
-pub(super) const EVENT_MESSAGE: &str = "A human-readable description of the status of this operation.";
-pub(super) const EVENT_FIRST_SEEN: &str = "The time at which the event was first recorded. (Time of server receipt is in TypeMeta.)";
+pub(super) const EVENT_SOURCE: &str =
+    "The component reporting this event. Should be a short machine understandable string.";
+pub(super) const EVENT_MESSAGE: &str =
+    "A human-readable description of the status of this operation.";
+pub(super) const EVENT_FIRST_SEEN: &str =
+    "The time at which the event was first recorded. (Time of server receipt is in TypeMeta.)";
 pub(super) const EVENT_COUNT: &str = "The number of times this event has occurred.";
 pub(super) const LEASE_HOLDER: &str = "holderIdentity contains the identity of the holder of a current lease. If Coordinated Leader Election is used, the holder identity must be equal to the elected LeaseCandidate.metadata.name field.";
 pub(super) const VOLUME_CAPACITY: &str = "capacity is the description of the persistent volume's resources and capacity. More info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#capacity";
@@ -64,21 +70,20 @@ pub(super) const VOLUME_ACCESS_MODES: &str = "accessModes contains all ways the 
 pub(super) const VOLUME_RECLAIM_POLICY: &str = "persistentVolumeReclaimPolicy defines what happens to a persistent volume when released from its claim. Valid options are Retain (default for manually created PersistentVolumes), Delete (default for dynamically provisioned PersistentVolumes), and Recycle (deprecated). Recycle must be supported by the volume plugin underlying this PersistentVolume. More info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#reclaiming";
 pub(super) const VOLUME_STATUS: &str = "phase indicates if a volume is available, bound to a claim, or released by a claim. More info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#phase";
 pub(super) const VOLUME_CLAIM: &str = "claimRef is part of a bi-directional binding between PersistentVolume and PersistentVolumeClaim. Expected to be non-nil when bound. claim.VolumeName is the authoritative bind between PV and PVC. More info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#binding";
-pub(super) const VOLUME_REASON: &str =
-    "reason is a brief CamelCase string that describes any failure and is meant for machine parsing and tidy display in the CLI.";
+pub(super) const VOLUME_REASON: &str = "reason is a brief CamelCase string that describes any failure and is meant for machine parsing and tidy display in the CLI.";
 pub(super) const VOLUME_MODE: &str = "volumeMode defines if a volume is intended to be used with a formatted filesystem or to remain in raw block state. Value of Filesystem is implied when not included in spec.";
-pub(super) const CLAIM_STATUS: &str = "phase represents the current phase of PersistentVolumeClaim.";
-pub(super) const CLAIM_VOLUME: &str = "volumeName is the binding reference to the PersistentVolume backing this claim.";
-pub(super) const CLAIM_CAPACITY: &str = "capacity represents the actual resources of the underlying volume.";
+pub(super) const CLAIM_STATUS: &str =
+    "phase represents the current phase of PersistentVolumeClaim.";
+pub(super) const CLAIM_VOLUME: &str =
+    "volumeName is the binding reference to the PersistentVolume backing this claim.";
+pub(super) const CLAIM_CAPACITY: &str =
+    "capacity represents the actual resources of the underlying volume.";
 pub(super) const CLAIM_ACCESS_MODES: &str = "accessModes contains the actual access modes the volume backing the PVC has. More info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#access-modes-1";
-pub(super) const CLAIM_VOLUME_MODE: &str =
-    "volumeMode defines what type of volume is required by the claim. Value of Filesystem is implied when not included in claim spec.";
+pub(super) const CLAIM_VOLUME_MODE: &str = "volumeMode defines what type of volume is required by the claim. Value of Filesystem is implied when not included in claim spec.";
 pub(super) const ROLE_BINDING_ROLE: &str = "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.";
 pub(super) const CLUSTER_ROLE_BINDING_ROLE: &str = "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.";
 pub(super) const AUTOSCALER_REFERENCE: &str = "scaleTargetRef points to the target resource to scale, and is used to the pods for which metrics should be collected, as well as to actually change the replica count.";
 pub(super) const AUTOSCALER_TARGETS: &str = "metrics contains the specifications for which to use to calculate the desired replica count (the maximum replica count across all metrics will be used).  The desired replica count is calculated multiplying the ratio between the target value and the current value by the current number of pods.  Ergo, metrics used must decrease as the pod count is increased, and vice-versa.  See the individual metric source types for more information about how each type of metric must respond. If not set, the default metric will be set to 80% average CPU utilization.";
 pub(super) const AUTOSCALER_MIN_PODS: &str = "minReplicas is the lower limit for the number of replicas to which the autoscaler can scale down.  It defaults to 1 pod.  minReplicas is allowed to be 0 if the alpha feature gate HPAScaleToZero is enabled and at least one Object or External metric is configured.  Scaling is active as long as at least one metric value is available.";
-pub(super) const AUTOSCALER_MAX_PODS: &str =
-    "maxReplicas is the upper limit for the number of replicas to which the autoscaler can scale up. It cannot be less that minReplicas.";
-pub(super) const AUTOSCALER_REPLICAS: &str =
-    "currentReplicas is current number of replicas of pods managed by this autoscaler, as last seen by the autoscaler.";
+pub(super) const AUTOSCALER_MAX_PODS: &str = "maxReplicas is the upper limit for the number of replicas to which the autoscaler can scale up. It cannot be less that minReplicas.";
+pub(super) const AUTOSCALER_REPLICAS: &str = "currentReplicas is current number of replicas of pods managed by this autoscaler, as last seen by the autoscaler.";

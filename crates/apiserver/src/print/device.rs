@@ -8,7 +8,14 @@ use super::{
 use crate::object::Object;
 
 pub(super) static RESOURCE_CLAIM: Printer = Printer {
-    columns: &[Column::NAME, Column::text("State", "How far the claim is: pending, allocated, reserved, deleted."), Column::AGE],
+    columns: &[
+        Column::NAME,
+        Column::text(
+            "State",
+            "How far the claim is: pending, allocated, reserved, deleted.",
+        ),
+        Column::AGE,
+    ],
     cells: |object, now| vec![name(object), claim_state(object).into(), age(object, now)],
     ..Printer::PLAIN
 };
@@ -40,9 +47,17 @@ fn claim_state(claim: &Object) -> String {
         ("deleted", deleted),
         ("pending", !allocated && !deleted),
         ("allocated", allocated),
-        ("reserved", allocated && !claim.list("status.reservedFor").is_empty()),
+        (
+            "reserved",
+            allocated && !claim.list("status.reservedFor").is_empty(),
+        ),
     ];
-    states.iter().filter(|(_, holds)| *holds).map(|(state, _)| *state).collect::<Vec<_>>().join(",")
+    states
+        .iter()
+        .filter(|(_, holds)| *holds)
+        .map(|(state, _)| *state)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 #[cfg(test)]
@@ -56,18 +71,36 @@ mod tests {
         for (meta, status, state) in [
             (json!({}), json!({}), "pending"),
             (json!({}), json!({ "allocation": {} }), "allocated"),
-            (json!({}), json!({ "allocation": {}, "reservedFor": [{}] }), "allocated,reserved"),
-            (json!({ "deletionTimestamp": NOW }), json!({ "allocation": {} }), "deleted,allocated"),
+            (
+                json!({}),
+                json!({ "allocation": {}, "reservedFor": [{}] }),
+                "allocated,reserved",
+            ),
+            (
+                json!({ "deletionTimestamp": NOW }),
+                json!({ "allocation": {} }),
+                "deleted,allocated",
+            ),
             (json!({ "deletionTimestamp": NOW }), json!({}), "deleted"),
         ] {
-            check("resource.k8s.io/v1", "ResourceClaim", json!({ "metadata": meta, "status": status }), json!(["x", state, "10m"]));
+            check(
+                "resource.k8s.io/v1",
+                "ResourceClaim",
+                json!({ "metadata": meta, "status": status }),
+                json!(["x", state, "10m"]),
+            );
         }
     }
 
     #[test]
     fn slices_show_node_driver_and_pool() {
         let spec = json!({ "nodeName": "n", "driver": "d", "pool": { "name": "p" } });
-        check("resource.k8s.io/v1", "ResourceSlice", json!({ "spec": spec }), json!(["x", "n", "d", "p", "10m"]));
+        check(
+            "resource.k8s.io/v1",
+            "ResourceSlice",
+            json!({ "spec": spec }),
+            json!(["x", "n", "d", "p", "10m"]),
+        );
         for kind in ["DeviceClass", "ResourceClaimTemplate"] {
             check("resource.k8s.io/v1", kind, json!({}), json!(["x", "10m"]));
         }

@@ -19,7 +19,10 @@ const EIGHT_YEARS: i64 = 8 * YEAR;
 
 /// How long ago `then` was; `<unknown>` when it never was.
 pub(crate) fn since(then: Option<Time>, now: Time) -> String {
-    then.map_or_else(|| "<unknown>".into(), |then| human_duration(now.as_second() - then.as_second()))
+    then.map_or_else(
+        || "<unknown>".into(),
+        |then| human_duration(now.as_second() - then.as_second()),
+    )
 }
 
 /// A span in words: the longer it is, the coarser. A second in the future still counts as now, because clocks differ.
@@ -40,7 +43,11 @@ pub(crate) fn human_duration(seconds: i64) -> String {
 }
 
 /// `3m20s`, or `3m` when nothing of the smaller unit is left.
-fn two_units(seconds: i64, (large, large_name): (i64, char), (small, small_name): (i64, char)) -> String {
+fn two_units(
+    seconds: i64,
+    (large, large_name): (i64, char),
+    (small, small_name): (i64, char),
+) -> String {
     match seconds % large / small {
         0 => format!("{}{large_name}", seconds / large),
         rest => format!("{}{large_name}{rest}{small_name}", seconds / large),

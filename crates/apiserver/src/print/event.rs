@@ -25,10 +25,18 @@ const COLUMNS: &[Column] = &[
 ];
 
 /// An event of the core group.
-pub(super) static CORE: Printer = Printer { columns: COLUMNS, cells: |event, now| cells(event, &CORE_FIELDS, now), ..Printer::PLAIN };
+pub(super) static CORE: Printer = Printer {
+    columns: COLUMNS,
+    cells: |event, now| cells(event, &CORE_FIELDS, now),
+    ..Printer::PLAIN
+};
 
 /// An event of group `events.k8s.io`.
-pub(super) static EVENTS: Printer = Printer { columns: COLUMNS, cells: |event, now| cells(event, &EVENTS_FIELDS, now), ..Printer::PLAIN };
+pub(super) static EVENTS: Printer = Printer {
+    columns: COLUMNS,
+    cells: |event, now| cells(event, &EVENTS_FIELDS, now),
+    ..Printer::PLAIN
+};
 
 /// What the two groups call the same things.
 struct Names {
@@ -64,11 +72,16 @@ const EVENTS_FIELDS: Names = Names {
 fn cells(event: &Object, names: &Names, now: Time) -> Vec<Value> {
     let empty = Value::Null;
     let about = event.field(names.object).unwrap_or(&empty);
-    let first_seen = event.time(names.first_seen).or_else(|| event.time("eventTime"));
+    let first_seen = event
+        .time(names.first_seen)
+        .or_else(|| event.time("eventTime"));
     let (last_seen, count) = match (event.field("series"), event.int(names.count)) {
         (Some(series), _) => (series.time("lastObservedTime"), series.int("count")),
         // An event that happened once has no count in the newer group.
-        (None, count) => (event.time(names.last_seen).or(first_seen), if count == 0 { 1 } else { count }),
+        (None, count) => (
+            event.time(names.last_seen).or(first_seen),
+            if count == 0 { 1 } else { count },
+        ),
     };
     vec![
         since(last_seen, now).into(),
@@ -113,7 +126,18 @@ mod tests {
     fn both_groups_print_the_same() {
         let about = json!({ "kind": "Pod", "name": "p", "fieldPath": "spec.containers" });
         let source = json!({ "component": "kubelet", "host": "n1" });
-        let cells = json!(["60s", "Normal", "Started", "pod/p", "spec.containers", "kubelet, n1", "Started it", "2m", 4, "x"]);
+        let cells = json!([
+            "60s",
+            "Normal",
+            "Started",
+            "pod/p",
+            "spec.containers",
+            "kubelet, n1",
+            "Started it",
+            "2m",
+            4,
+            "x"
+        ]);
         let (first, last) = ("2026-01-02T03:12:05Z", "2026-01-02T03:13:05Z");
         let core = json!({
             "involvedObject": about, "source": source, "type": "Normal", "reason": "Started", "message": " Started it \n",
@@ -133,9 +157,25 @@ mod tests {
             "regarding": { "kind": "Node" }, "reportingController": "ctl", "reportingInstance": "ctl-0", "eventTime": "2026-01-02T03:12:05.123456Z",
             "series": { "count": 7, "lastObservedTime": "2026-01-02T03:14:00.000001Z" },
         });
-        check("events.k8s.io/v1", "Event", event, json!(["5s", "", "", "node", "", "ctl, ctl-0", "", "2m", 7, "x"]));
-        let once = json!({ "reportingComponent": "ctl", "eventTime": "2026-01-02T03:12:05.000000Z" });
-        check("v1", "Event", once, json!(["2m", "", "", "", "", "ctl", "", "2m", 1, "x"]));
-        check("v1", "Event", json!({}), json!(["<unknown>", "", "", "", "", "", "", "<unknown>", 1, "x"]));
+        check(
+            "events.k8s.io/v1",
+            "Event",
+            event,
+            json!(["5s", "", "", "node", "", "ctl, ctl-0", "", "2m", 7, "x"]),
+        );
+        let once =
+            json!({ "reportingComponent": "ctl", "eventTime": "2026-01-02T03:12:05.000000Z" });
+        check(
+            "v1",
+            "Event",
+            once,
+            json!(["2m", "", "", "", "", "ctl", "", "2m", 1, "x"]),
+        );
+        check(
+            "v1",
+            "Event",
+            json!({}),
+            json!(["<unknown>", "", "", "", "", "", "", "<unknown>", 1, "x"]),
+        );
     }
 }

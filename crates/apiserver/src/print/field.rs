@@ -36,11 +36,15 @@ pub(super) trait Fields {
     }
 
     fn flag(&self, path: &str) -> bool {
-        self.field(path).and_then(Value::as_bool).unwrap_or_default()
+        self.field(path)
+            .and_then(Value::as_bool)
+            .unwrap_or_default()
     }
 
     fn list(&self, path: &str) -> &[Value] {
-        self.field(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+        self.field(path)
+            .and_then(Value::as_array)
+            .map_or(&[], Vec::as_slice)
     }
 
     fn map(&self, path: &str) -> Option<&Map<String, Value>> {
@@ -67,12 +71,15 @@ pub(super) trait Fields {
 
     /// The entry of this type in the list at `path`: a condition, an address.
     fn typed(&self, path: &str, type_: &str) -> Option<&Value> {
-        self.list(path).iter().find(|entry| entry.text("type") == type_)
+        self.list(path)
+            .iter()
+            .find(|entry| entry.text("type") == type_)
     }
 
     /// Whether the condition of this type is there and true.
     fn is_true(&self, path: &str, type_: &str) -> bool {
-        self.typed(path, type_).is_some_and(|condition| condition.text("status") == "True")
+        self.typed(path, type_)
+            .is_some_and(|condition| condition.text("status") == "True")
     }
 }
 
@@ -84,7 +91,9 @@ impl Fields for Object {
 
 impl Fields for Value {
     fn field(&self, path: &str) -> Option<&Value> {
-        path.split('.').try_fold(self, |value, step| value.get(step)).filter(|value| !value.is_null())
+        path.split('.')
+            .try_fold(self, |value, step| value.get(step))
+            .filter(|value| !value.is_null())
     }
 }
 

@@ -49,6 +49,9 @@ pub(crate) struct ListMeta {
 impl ListMeta {
     /// The metadata of a table about one object: its version.
     pub(crate) fn of(object: &Object) -> Self {
-        Self { resource_version: object.meta.resource_version.clone(), ..Self::default() }
+        Self {
+            resource_version: object.meta.resource_version.clone(),
+            ..Self::default()
+        }
     }
 }

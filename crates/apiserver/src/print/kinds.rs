@@ -1,6 +1,9 @@
 //! Which kind is printed how.
 
-use super::{access, admission, autoscaler, batch, cluster, config, device, event, network, pod, printer::Printer, storage, workload};
+use super::{
+    access, admission, autoscaler, batch, cluster, config, device, event, network, pod,
+    printer::Printer, storage, workload,
+};
 
 static NAME_AND_AGE: Printer = Printer::PLAIN;
 static DEFAULT: Printer = Printer::DEFAULT;
@@ -24,11 +27,17 @@ pub(crate) fn printer(group: &str, kind: &str) -> &'static Printer {
         ("", "Service") => &network::SERVICE,
         ("", "ServiceAccount") => &NAME_AND_AGE,
         ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => &admission::MUTATING_POLICY,
-        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => &admission::VALIDATING_POLICY,
-        ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding" | "ValidatingAdmissionPolicyBinding") => {
-            &admission::POLICY_BINDING
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => {
+            &admission::VALIDATING_POLICY
         }
-        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration") => &admission::WEBHOOKS,
+        (
+            "admissionregistration.k8s.io",
+            "MutatingAdmissionPolicyBinding" | "ValidatingAdmissionPolicyBinding",
+        ) => &admission::POLICY_BINDING,
+        (
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => &admission::WEBHOOKS,
         ("apiregistration.k8s.io", "APIService") => &cluster::API_SERVICE,
         ("apps", "ControllerRevision") => &workload::CONTROLLER_REVISION,
         ("apps", "DaemonSet") => &workload::DAEMON_SET,
@@ -39,7 +48,9 @@ pub(crate) fn printer(group: &str, kind: &str) -> &'static Printer {
         ("autoscaling", "Scale") => &autoscaler::SCALE,
         ("batch", "CronJob") => &batch::CRON_JOB,
         ("batch", "Job") => &batch::JOB,
-        ("certificates.k8s.io", "CertificateSigningRequest") => &access::CERTIFICATE_SIGNING_REQUEST,
+        ("certificates.k8s.io", "CertificateSigningRequest") => {
+            &access::CERTIFICATE_SIGNING_REQUEST
+        }
         ("coordination.k8s.io", "Lease") => &config::LEASE,
         ("discovery.k8s.io", "EndpointSlice") => &network::ENDPOINT_SLICE,
         ("events.k8s.io", "Event") => &event::EVENTS,
@@ -81,18 +92,37 @@ mod tests {
     #[test]
     fn every_listed_kind_but_five_has_a_printer() {
         let listed = ROWS.iter().filter(|row| row.verbs.contains(&"list"));
-        let mut plain: Vec<&str> = listed.filter(|row| std::ptr::eq(printer(row.group, row.kind), &DEFAULT)).map(|row| row.kind).collect();
+        let mut plain: Vec<&str> = listed
+            .filter(|row| std::ptr::eq(printer(row.group, row.kind), &DEFAULT))
+            .map(|row| row.kind)
+            .collect();
         plain.sort_unstable();
-        assert_eq!(plain, ["CSIStorageCapacity", "ClusterRole", "CustomResourceDefinition", "LimitRange", "Role"]);
+        assert_eq!(
+            plain,
+            [
+                "CSIStorageCapacity",
+                "ClusterRole",
+                "CustomResourceDefinition",
+                "LimitRange",
+                "Role"
+            ]
+        );
     }
 
     #[test]
     fn even_an_empty_object_fills_every_column() {
         for row in ROWS {
             let printer = printer(row.group, row.kind);
-            let cells = printer.row(&object(json!({})), Time::parse(NOW).unwrap()).cells;
+            let cells = printer
+                .row(&object(json!({})), Time::parse(NOW).unwrap())
+                .cells;
             let undescribed = usize::from(row.kind == "IPAddress");
-            assert_eq!(cells.len(), printer.columns.len() + undescribed, "{}", row.kind);
+            assert_eq!(
+                cells.len(),
+                printer.columns.len() + undescribed,
+                "{}",
+                row.kind
+            );
         }
     }
 }

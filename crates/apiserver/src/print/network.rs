@@ -31,7 +31,12 @@ pub(super) static SERVICE: Printer = Printer {
         vec![
             name(object),
             object.text("spec.type").into(),
-            object.texts("spec.clusterIPs").first().copied().unwrap_or("<none>").into(),
+            object
+                .texts("spec.clusterIPs")
+                .first()
+                .copied()
+                .unwrap_or("<none>")
+                .into(),
             external_ip(object).into(),
             service_ports(object).into(),
             age(object, now),
@@ -42,7 +47,11 @@ pub(super) static SERVICE: Printer = Printer {
 };
 
 pub(super) static ENDPOINTS: Printer = Printer {
-    columns: &[Column::NAME, Column::text("Endpoints", descriptions::ENDPOINTS), Column::AGE],
+    columns: &[
+        Column::NAME,
+        Column::text("Endpoints", descriptions::ENDPOINTS),
+        Column::AGE,
+    ],
     cells: |object, now| vec![name(object), endpoints(object).into(), age(object, now)],
     ..Printer::PLAIN
 };
@@ -51,15 +60,28 @@ pub(super) static ENDPOINT_SLICE: Printer = Printer {
     columns: &[
         Column::NAME,
         Column::text("AddressType", "The kind of addresses in the slice."),
-        Column::text("Ports", "The ports that every endpoint of the slice serves."),
+        Column::text(
+            "Ports",
+            "The ports that every endpoint of the slice serves.",
+        ),
         Column::text("Endpoints", "The addresses in the slice."),
         Column::AGE,
     ],
     cells: |object, now| {
         let ports: Vec<String> = object.list("ports").iter().map(slice_port).collect();
-        let addresses: Vec<String> =
-            object.list("endpoints").iter().flat_map(|endpoint| endpoint.texts("addresses")).map(str::to_owned).collect();
-        vec![name(object), object.text("addressType").into(), some_or_unset(&ports), some_or_unset(&addresses), age(object, now)]
+        let addresses: Vec<String> = object
+            .list("endpoints")
+            .iter()
+            .flat_map(|endpoint| endpoint.texts("addresses"))
+            .map(str::to_owned)
+            .collect();
+        vec![
+            name(object),
+            object.text("addressType").into(),
+            some_or_unset(&ports),
+            some_or_unset(&addresses),
+            age(object, now),
+        ]
     },
     ..Printer::PLAIN
 };
@@ -67,9 +89,18 @@ pub(super) static ENDPOINT_SLICE: Printer = Printer {
 pub(super) static INGRESS: Printer = Printer {
     columns: &[
         Column::NAME,
-        Column::text("Class", "The name of the IngressClass resource that should be used for additional configuration"),
-        Column::text("Hosts", "Hosts that incoming requests are matched against before the ingress rule"),
-        Column::text("Address", "Address is a list containing ingress points for the load-balancer"),
+        Column::text(
+            "Class",
+            "The name of the IngressClass resource that should be used for additional configuration",
+        ),
+        Column::text(
+            "Hosts",
+            "Hosts that incoming requests are matched against before the ingress rule",
+        ),
+        Column::text(
+            "Address",
+            "Address is a list containing ingress points for the load-balancer",
+        ),
         Column::text("Ports", "Ports of TLS configurations that open"),
         Column::AGE,
     ],
@@ -79,7 +110,12 @@ pub(super) static INGRESS: Printer = Printer {
             object.text_or("spec.ingressClassName", "<none>").into(),
             hosts(object).into(),
             balancer_addresses(object).join(",").into(),
-            if object.list("spec.tls").is_empty() { "80" } else { "80, 443" }.into(),
+            if object.list("spec.tls").is_empty() {
+                "80"
+            } else {
+                "80, 443"
+            }
+            .into(),
             age(object, now),
         ]
     },
@@ -94,7 +130,11 @@ pub(super) static INGRESS_CLASS: Printer = Printer {
         Column::AGE,
     ],
     cells: |object, now| {
-        let default = object.meta.annotations.get(DEFAULT_INGRESS_CLASS).is_some_and(|value| value == "true");
+        let default = object
+            .meta
+            .annotations
+            .get(DEFAULT_INGRESS_CLASS)
+            .is_some_and(|value| value == "true");
         let suffix = if default { " (default)" } else { "" };
         vec![
             format!("{}{suffix}", object.meta.name).into(),
@@ -107,20 +147,43 @@ pub(super) static INGRESS_CLASS: Printer = Printer {
 };
 
 pub(super) static NETWORK_POLICY: Printer = Printer {
-    columns: &[Column::NAME, Column::text("Pod-Selector", "The pods it applies to."), Column::AGE],
-    cells: |object, now| vec![name(object), selector_or_none(object.field("spec.podSelector")).into(), age(object, now)],
+    columns: &[
+        Column::NAME,
+        Column::text("Pod-Selector", "The pods it applies to."),
+        Column::AGE,
+    ],
+    cells: |object, now| {
+        vec![
+            name(object),
+            selector_or_none(object.field("spec.podSelector")).into(),
+            age(object, now),
+        ]
+    },
     ..Printer::PLAIN
 };
 
 pub(super) static SERVICE_CIDR: Printer = Printer {
-    columns: &[Column::NAME, Column::text("CIDRs", "The ranges that service addresses come from."), Column::AGE],
-    cells: |object, now| vec![name(object), object.texts("spec.cidrs").join(",").into(), age(object, now)],
+    columns: &[
+        Column::NAME,
+        Column::text("CIDRs", "The ranges that service addresses come from."),
+        Column::AGE,
+    ],
+    cells: |object, now| {
+        vec![
+            name(object),
+            object.texts("spec.cidrs").join(",").into(),
+            age(object, now),
+        ]
+    },
     ..Printer::PLAIN
 };
 
 pub(super) static IP_ADDRESS: Printer = Printer {
     // Kubernetes sends an age that no column describes.
-    columns: &[Column::NAME, Column::text("ParentRef", "The object the address belongs to.")],
+    columns: &[
+        Column::NAME,
+        Column::text("ParentRef", "The object the address belongs to."),
+    ],
     cells: |object, now| vec![name(object), parent(object).into(), age(object, now)],
     ..Printer::PLAIN
 };
@@ -132,7 +195,11 @@ fn external_ip(service: &Object) -> String {
         "ClusterIP" | "NodePort" => addresses.join(","),
         "LoadBalancer" => {
             addresses.splice(0..0, balancer_addresses(service));
-            if addresses.is_empty() { "<pending>".into() } else { addresses.join(",") }
+            if addresses.is_empty() {
+                "<pending>".into()
+            } else {
+                addresses.join(",")
+            }
         }
         "ExternalName" => service.text("spec.externalName").into(),
         _ => "<unknown>".into(),
@@ -142,18 +209,29 @@ fn external_ip(service: &Object) -> String {
 /// Where a load balancer answers, sorted and without repetition.
 fn balancer_addresses(object: &Object) -> Vec<&str> {
     let points = object.list("status.loadBalancer.ingress").iter();
-    let addresses: BTreeSet<&str> =
-        points.map(|point| point.filled_or("ip", point.text("hostname"))).filter(|address| !address.is_empty()).collect();
+    let addresses: BTreeSet<&str> = points
+        .map(|point| point.filled_or("ip", point.text("hostname")))
+        .filter(|address| !address.is_empty())
+        .collect();
     addresses.into_iter().collect()
 }
 
 fn service_ports(service: &Object) -> String {
-    let ports = service.list("spec.ports").iter().map(|port| match port.int("nodePort") {
-        node_port @ 1.. => format!("{}:{node_port}/{}", port.int("port"), port.text("protocol")),
-        _ => format!("{}/{}", port.int("port"), port.text("protocol")),
-    });
+    let ports = service
+        .list("spec.ports")
+        .iter()
+        .map(|port| match port.int("nodePort") {
+            node_port @ 1.. => {
+                format!("{}:{node_port}/{}", port.int("port"), port.text("protocol"))
+            }
+            _ => format!("{}/{}", port.int("port"), port.text("protocol")),
+        });
     let ports: Vec<String> = ports.collect();
-    if ports.is_empty() { "<none>".into() } else { ports.join(",") }
+    if ports.is_empty() {
+        "<none>".into()
+    } else {
+        ports.join(",")
+    }
 }
 
 fn endpoints(object: &Object) -> String {
@@ -161,20 +239,40 @@ fn endpoints(object: &Object) -> String {
     if subsets.is_empty() {
         return "<none>".into();
     }
-    first_three(&subsets.iter().flat_map(subset_endpoints).collect::<Vec<_>>())
+    first_three(
+        &subsets
+            .iter()
+            .flat_map(subset_endpoints)
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// Every address with every port; addresses alone where there are no ports, as headless services may have it.
 fn subset_endpoints(subset: &Value) -> Vec<String> {
-    let addresses: Vec<&str> = subset.list("addresses").iter().map(|address| address.text("ip")).collect();
+    let addresses: Vec<&str> = subset
+        .list("addresses")
+        .iter()
+        .map(|address| address.text("ip"))
+        .collect();
     match subset.list("ports") {
         [] => addresses.into_iter().map(str::to_owned).collect(),
-        ports => ports.iter().flat_map(|port| addresses.iter().map(|address| host_port(address, port.int("port")))).collect(),
+        ports => ports
+            .iter()
+            .flat_map(|port| {
+                addresses
+                    .iter()
+                    .map(|address| host_port(address, port.int("port")))
+            })
+            .collect(),
     }
 }
 
 fn host_port(address: &str, port: i64) -> String {
-    if address.parse::<Ipv6Addr>().is_ok() { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
+    if address.parse::<Ipv6Addr>().is_ok() {
+        format!("[{address}]:{port}")
+    } else {
+        format!("{address}:{port}")
+    }
 }
 
 fn slice_port(port: &Value) -> String {
@@ -191,26 +289,52 @@ fn some_or_unset(items: &[String]) -> Value {
 /// Rules without a host are not printed, yet count as "more" once three hosts are.
 fn hosts(ingress: &Object) -> String {
     let rules = ingress.list("spec.rules");
-    let with_host = rules.iter().enumerate().filter(|(_, rule)| !rule.text("host").is_empty());
-    let shown: Vec<(usize, &str)> = with_host.take(HOSTS_SHOWN_MAX).map(|(index, rule)| (index, rule.text("host"))).collect();
-    let words = shown.iter().map(|(_, host)| *host).collect::<Vec<_>>().join(",");
+    let with_host = rules
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| !rule.text("host").is_empty());
+    let shown: Vec<(usize, &str)> = with_host
+        .take(HOSTS_SHOWN_MAX)
+        .map(|(index, rule)| (index, rule.text("host")))
+        .collect();
+    let words = shown
+        .iter()
+        .map(|(_, host)| *host)
+        .collect::<Vec<_>>()
+        .join(",");
     match shown.get(HOSTS_SHOWN_MAX - 1) {
         _ if shown.is_empty() => "*".into(),
-        Some((last, _)) if last + 1 < rules.len() => format!("{words} + {} more...", rules.len() - HOSTS_SHOWN_MAX),
+        Some((last, _)) if last + 1 < rules.len() => {
+            format!("{words} + {} more...", rules.len() - HOSTS_SHOWN_MAX)
+        }
         _ => words,
     }
 }
 
 fn class_parameters(class: &Object) -> String {
-    let Some(parameters) = class.field("spec.parameters") else { return "<none>".into() };
-    let group = parameters.field("apiGroup").and_then(Value::as_str).map(|group| format!(".{group}")).unwrap_or_default();
-    format!("{}{group}/{}", parameters.text("kind"), parameters.text("name"))
+    let Some(parameters) = class.field("spec.parameters") else {
+        return "<none>".into();
+    };
+    let group = parameters
+        .field("apiGroup")
+        .and_then(Value::as_str)
+        .map(|group| format!(".{group}"))
+        .unwrap_or_default();
+    format!(
+        "{}{group}/{}",
+        parameters.text("kind"),
+        parameters.text("name")
+    )
 }
 
 /// `services/default/web`, or `<none>`.
 fn parent(address: &Object) -> String {
-    let Some(parent) = address.field("spec.parentRef") else { return "<none>".into() };
-    let resource = GroupResource::new(parent.text("group"), parent.text("resource")).to_string().to_lowercase();
+    let Some(parent) = address.field("spec.parentRef") else {
+        return "<none>".into();
+    };
+    let resource = GroupResource::new(parent.text("group"), parent.text("resource"))
+        .to_string()
+        .to_lowercase();
     match parent.text("namespace") {
         "" => format!("{resource}/{}", parent.text("name")),
         namespace => format!("{resource}/{namespace}/{}", parent.text("name")),
@@ -228,9 +352,35 @@ mod tests {
     fn services_show_where_they_answer() {
         let ports = json!([{ "port": 80, "protocol": "TCP", "nodePort": 30080 }, { "port": 53, "protocol": "UDP" }]);
         let plain = json!({ "spec": { "type": "ClusterIP", "clusterIPs": ["10.0.0.9"], "ports": ports, "selector": { "app": "web" } } });
-        check("v1", "Service", plain, json!(["x", "ClusterIP", "10.0.0.9", "<none>", "80:30080/TCP,53/UDP", "10m", "app=web"]));
+        check(
+            "v1",
+            "Service",
+            plain,
+            json!([
+                "x",
+                "ClusterIP",
+                "10.0.0.9",
+                "<none>",
+                "80:30080/TCP,53/UDP",
+                "10m",
+                "app=web"
+            ]),
+        );
         let name = json!({ "spec": { "type": "ExternalName", "externalName": "db.example.com" } });
-        check("v1", "Service", name, json!(["x", "ExternalName", "<none>", "db.example.com", "<none>", "10m", "<none>"]));
+        check(
+            "v1",
+            "Service",
+            name,
+            json!([
+                "x",
+                "ExternalName",
+                "<none>",
+                "db.example.com",
+                "<none>",
+                "10m",
+                "<none>"
+            ]),
+        );
     }
 
     #[test]
@@ -239,11 +389,18 @@ mod tests {
         for (external, points, words) in [
             (json!([]), json!([]), "<pending>"),
             (json!(["192.0.2.1"]), json!([]), "192.0.2.1"),
-            (json!([]), points.clone(), "192.0.2.7,a-rather-long-name.example.com"),
-            (json!(["192.0.2.1"]), points, "192.0.2.7,a-rather-long-name.example.com,192.0.2.1"),
+            (
+                json!([]),
+                points.clone(),
+                "192.0.2.7,a-rather-long-name.example.com",
+            ),
+            (
+                json!(["192.0.2.1"]),
+                points,
+                "192.0.2.7,a-rather-long-name.example.com,192.0.2.1",
+            ),
         ] {
-            let service =
-                json!({ "spec": { "type": "LoadBalancer", "externalIPs": external }, "status": { "loadBalancer": { "ingress": points } } });
+            let service = json!({ "spec": { "type": "LoadBalancer", "externalIPs": external }, "status": { "loadBalancer": { "ingress": points } } });
             assert_eq!(external_ip(&object(service)), words);
         }
     }
@@ -259,9 +416,17 @@ mod tests {
                 json!([{ "addresses": addresses, "ports": [{ "port": 80 }, { "port": 81 }] }]),
                 "10.1.0.1:80,10.1.0.2:80,10.1.0.1:81 + 1 more...",
             ),
-            (json!([{ "addresses": [{ "ip": "fd00::1" }], "ports": [{ "port": 80 }] }]), "[fd00::1]:80"),
+            (
+                json!([{ "addresses": [{ "ip": "fd00::1" }], "ports": [{ "port": 80 }] }]),
+                "[fd00::1]:80",
+            ),
         ] {
-            check("v1", "Endpoints", json!({ "subsets": subsets }), json!(["x", words, "10m"]));
+            check(
+                "v1",
+                "Endpoints",
+                json!({ "subsets": subsets }),
+                json!(["x", words, "10m"]),
+            );
         }
     }
 
@@ -273,9 +438,20 @@ mod tests {
             "discovery.k8s.io/v1",
             "EndpointSlice",
             slice,
-            json!(["x", "IPv4", "80,dns,*", "10.1.0.1,10.1.0.2,10.1.0.3 + 1 more...", "10m"]),
+            json!([
+                "x",
+                "IPv4",
+                "80,dns,*",
+                "10.1.0.1,10.1.0.2,10.1.0.3 + 1 more...",
+                "10m"
+            ]),
         );
-        check("discovery.k8s.io/v1", "EndpointSlice", json!({ "ports": null }), json!(["x", "", "<unset>", "<unset>", "10m"]));
+        check(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            json!({ "ports": null }),
+            json!(["x", "", "<unset>", "<unset>", "10m"]),
+        );
     }
 
     #[test]
@@ -287,8 +463,16 @@ mod tests {
             (vec!["a", "b", "c", "d"], "a,b,c + 1 more..."),
             (vec!["a", "", "b", "c", ""], "a,b,c + 2 more..."),
         ] {
-            let rules: Vec<Value> = hosts.into_iter().map(|host| json!({ "host": host })).collect();
-            check("networking.k8s.io/v1", "Ingress", json!({ "spec": { "rules": rules } }), json!(["x", "<none>", words, "", "80", "10m"]));
+            let rules: Vec<Value> = hosts
+                .into_iter()
+                .map(|host| json!({ "host": host }))
+                .collect();
+            check(
+                "networking.k8s.io/v1",
+                "Ingress",
+                json!({ "spec": { "rules": rules } }),
+                json!(["x", "<none>", words, "", "80", "10m"]),
+            );
         }
         let spec = json!({ "ingressClassName": "nginx", "tls": [{}] });
         let status = json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.7" }] } });
@@ -304,13 +488,28 @@ mod tests {
     fn the_default_ingress_class_is_marked() {
         let spec = json!({ "controller": "example.com/c", "parameters": { "apiGroup": "example.com", "kind": "P", "name": "n" } });
         let body = json!({ "metadata": { "annotations": { DEFAULT_INGRESS_CLASS: "true" } }, "spec": spec });
-        check("networking.k8s.io/v1", "IngressClass", body, json!(["x (default)", "example.com/c", "P.example.com/n", "10m"]));
-        check("networking.k8s.io/v1", "IngressClass", json!({}), json!(["x", "", "<none>", "10m"]));
+        check(
+            "networking.k8s.io/v1",
+            "IngressClass",
+            body,
+            json!(["x (default)", "example.com/c", "P.example.com/n", "10m"]),
+        );
+        check(
+            "networking.k8s.io/v1",
+            "IngressClass",
+            json!({}),
+            json!(["x", "", "<none>", "10m"]),
+        );
     }
 
     #[test]
     fn policies_ranges_and_addresses_are_printed() {
-        check("networking.k8s.io/v1", "NetworkPolicy", json!({ "spec": { "podSelector": {} } }), json!(["x", "<none>", "10m"]));
+        check(
+            "networking.k8s.io/v1",
+            "NetworkPolicy",
+            json!({ "spec": { "podSelector": {} } }),
+            json!(["x", "<none>", "10m"]),
+        );
         check(
             "networking.k8s.io/v1",
             "ServiceCIDR",

@@ -13,10 +13,21 @@ pub(crate) fn partial(object: &Object, version: MetaVersion) -> Value {
 }
 
 /// The metadata of many objects, as a `PartialObjectMetadataList`.
-pub(crate) fn partial_list(objects: impl IntoIterator<Item: Borrow<Object>>, list: &ListMeta, version: MetaVersion) -> Value {
-    let items: Vec<Value> = objects.into_iter().map(|object| partial(object.borrow(), version)).collect();
+pub(crate) fn partial_list(
+    objects: impl IntoIterator<Item: Borrow<Object>>,
+    list: &ListMeta,
+    version: MetaVersion,
+) -> Value {
+    let items: Vec<Value> = objects
+        .into_iter()
+        .map(|object| partial(object.borrow(), version))
+        .collect();
     // Kubernetes sends null, not an empty list, when nothing was found.
-    let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
+    let items = if items.is_empty() {
+        Value::Null
+    } else {
+        Value::Array(items)
+    };
     json!({ "kind": "PartialObjectMetadataList", "apiVersion": version.api_version(), "metadata": list, "items": items })
 }
 
@@ -36,7 +47,11 @@ mod tests {
             "metadata": { "name": "c", "resourceVersion": "7", "labels": { "a": "b" } },
         });
         assert_eq!(partial(&settings, MetaVersion::V1), bare);
-        let page = ListMeta { resource_version: "9".into(), continue_token: "next".into(), remaining_item_count: Some(3) };
+        let page = ListMeta {
+            resource_version: "9".into(),
+            continue_token: "next".into(),
+            remaining_item_count: Some(3),
+        };
         assert_eq!(
             partial_list([&settings], &page, MetaVersion::V1),
             json!({
@@ -45,6 +60,9 @@ mod tests {
             })
         );
         let none: [Object; 0] = [];
-        assert_eq!(partial_list(none, &ListMeta::default(), MetaVersion::V1Beta1)["items"], Value::Null);
+        assert_eq!(
+            partial_list(none, &ListMeta::default(), MetaVersion::V1Beta1)["items"],
+            Value::Null
+        );
     }
 }

@@ -15,8 +15,14 @@ use crate::object::{Object, Time};
 pub(super) static POD: Printer = Printer {
     columns: &[
         Column::NAME,
-        Column::text("Ready", "The aggregate readiness state of this pod for accepting traffic."),
-        Column::text("Status", "The aggregate status of the containers in this pod."),
+        Column::text(
+            "Ready",
+            "The aggregate readiness state of this pod for accepting traffic.",
+        ),
+        Column::text(
+            "Status",
+            "The aggregate status of the containers in this pod.",
+        ),
         Column::text(
             "Restarts",
             "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
@@ -53,12 +59,21 @@ fn conditions(pod: &Object) -> Vec<RowCondition> {
         "Failed" => ("Failed", "The pod failed."),
         _ => return Vec::new(),
     };
-    vec![RowCondition { type_: "Completed", status: "True", reason, message }]
+    vec![RowCondition {
+        type_: "Completed",
+        status: "True",
+        reason,
+        message,
+    }]
 }
 
 /// Containers that count towards readiness: all that are meant to keep running.
 fn total_containers(pod: &Object) -> usize {
-    let sidecars = pod.list("spec.initContainers").iter().filter(|container| restarts_always(container)).count();
+    let sidecars = pod
+        .list("spec.initContainers")
+        .iter()
+        .filter(|container| restarts_always(container))
+        .count();
     pod.list("spec.containers").len() + sidecars
 }
 
@@ -81,7 +96,10 @@ fn status(pod: &Object, word: String) -> String {
 
 /// `podIP` is the older field and wins where the two differ.
 fn address(pod: &Object) -> &str {
-    let first = pod.list("status.podIPs").first().map_or("<none>", |ip| ip.filled_or("ip", "<none>"));
+    let first = pod
+        .list("status.podIPs")
+        .first()
+        .map_or("<none>", |ip| ip.filled_or("ip", "<none>"));
     pod.filled_or("status.podIP", first)
 }
 
@@ -90,7 +108,10 @@ fn readiness_gates(pod: &Object) -> String {
     if gates.is_empty() {
         return "<none>".into();
     }
-    let open = gates.iter().filter(|gate| pod.is_true("status.conditions", gate.text("conditionType"))).count();
+    let open = gates
+        .iter()
+        .filter(|gate| pod.is_true("status.conditions", gate.text("conditionType")))
+        .count();
     format!("{open}/{}", gates.len())
 }
 
@@ -110,12 +131,16 @@ struct Restarts {
 impl Restarts {
     fn add(&mut self, container: &Value) {
         self.count += container.int("restartCount");
-        self.last = self.last.max(container.time("lastState.terminated.finishedAt"));
+        self.last = self
+            .last
+            .max(container.time("lastState.terminated.finishedAt"));
     }
 
     fn words(self, now: Time) -> String {
         match self.last {
-            Some(last) if self.count != 0 => format!("{} ({} ago)", self.count, since(Some(last), now)),
+            Some(last) if self.count != 0 => {
+                format!("{} ({} ago)", self.count, since(Some(last), now))
+            }
             _ => self.count.to_string(),
         }
     }
@@ -123,7 +148,11 @@ impl Restarts {
 
 impl Containers {
     fn of(pod: &Object) -> Self {
-        let mut seen = Self { word: phase_word(pod), ready: 0, restarts: Restarts::default() };
+        let mut seen = Self {
+            word: phase_word(pod),
+            ready: 0,
+            restarts: Restarts::default(),
+        };
         let sidecars = seen.initialise(pod);
         if let Some(restarts) = sidecars {
             seen.restarts = restarts;
@@ -139,19 +168,23 @@ impl Containers {
         let mut sidecars = Restarts::default();
         let mut held_up = false;
         for (index, container) in pod.list("status.initContainerStatuses").iter().enumerate() {
-            let sidecar = specs.iter().any(|spec| spec.text("name") == container.text("name") && restarts_always(spec));
+            let sidecar = specs
+                .iter()
+                .any(|spec| spec.text("name") == container.text("name") && restarts_always(spec));
             self.restarts.add(container);
             if sidecar {
                 sidecars.add(container);
             }
-            if container.has("state.terminated") && container.int("state.terminated.exitCode") == 0 {
+            if container.has("state.terminated") && container.int("state.terminated.exitCode") == 0
+            {
                 continue;
             }
             if sidecar && container.flag("started") {
                 self.ready += usize::from(container.flag("ready"));
                 continue;
             }
-            self.word = init_word(container).unwrap_or_else(|| format!("Init:{index}/{}", specs.len()));
+            self.word =
+                init_word(container).unwrap_or_else(|| format!("Init:{index}/{}", specs.len()));
             held_up = true;
             break;
         }
@@ -188,11 +221,14 @@ impl Containers {
 }
 
 fn phase_word(pod: &Object) -> String {
-    let gated = |condition: &Value| condition.text("type") == "PodScheduled" && condition.text("reason") == "SchedulingGated";
+    let gated = |condition: &Value| {
+        condition.text("type") == "PodScheduled" && condition.text("reason") == "SchedulingGated"
+    };
     if pod.list("status.conditions").iter().any(gated) {
         return "SchedulingGated".into();
     }
-    pod.filled_or("status.reason", pod.text("status.phase")).into()
+    pod.filled_or("status.reason", pod.text("status.phase"))
+        .into()
 }
 
 /// Why an init container holds the pod up; nothing when it is just not done.
@@ -207,7 +243,10 @@ fn init_word(container: &Value) -> Option<String> {
 }
 
 fn terminated_word(container: &Value) -> String {
-    match (container.text("state.terminated.reason"), container.int("state.terminated.signal")) {
+    match (
+        container.text("state.terminated.reason"),
+        container.int("state.terminated.signal"),
+    ) {
         ("", 0) => format!("ExitCode:{}", container.int("state.terminated.exitCode")),
         ("", signal) => format!("Signal:{signal}"),
         (reason, _) => reason.into(),
@@ -223,8 +262,15 @@ mod tests {
 
     /// A pod with this many containers, its status, and the first four cells of its row.
     fn check_status(containers: usize, status: Value, ready: &str, word: &str, restarts: &str) {
-        let containers: Vec<Value> = (0..containers).map(|n| json!({ "name": format!("c{n}") })).collect();
-        check_pod(json!({ "spec": { "containers": containers }, "status": status }), ready, word, restarts);
+        let containers: Vec<Value> = (0..containers)
+            .map(|n| json!({ "name": format!("c{n}") }))
+            .collect();
+        check_pod(
+            json!({ "spec": { "containers": containers }, "status": status }),
+            ready,
+            word,
+            restarts,
+        );
     }
 
     fn check_pod(pod: Value, ready: &str, word: &str, restarts: &str) {
@@ -245,27 +291,51 @@ mod tests {
         let ready = json!([{ "type": "Ready", "status": "True" }]);
         for (containers, status, expected) in [
             (2, json!({ "phase": "Pending" }), ("0/2", "Pending")),
-            (1, json!({ "phase": "Failed", "reason": "Evicted" }), ("0/1", "Evicted")),
-            (1, json!({ "phase": "Running", "containerStatuses": [running("a")] }), ("1/1", "Running")),
+            (
+                1,
+                json!({ "phase": "Failed", "reason": "Evicted" }),
+                ("0/1", "Evicted"),
+            ),
+            (
+                1,
+                json!({ "phase": "Running", "containerStatuses": [running("a")] }),
+                ("1/1", "Running"),
+            ),
             (
                 1,
                 json!({ "phase": "Pending", "containerStatuses": [{ "state": { "waiting": { "reason": "ImagePullBackOff" } } }] }),
                 ("0/1", "ImagePullBackOff"),
             ),
-            (1, json!({ "phase": "Succeeded", "containerStatuses": [exited(0, "Completed")] }), ("0/1", "Completed")),
-            (1, json!({ "phase": "Failed", "containerStatuses": [exited(3, "")] }), ("0/1", "ExitCode:3")),
+            (
+                1,
+                json!({ "phase": "Succeeded", "containerStatuses": [exited(0, "Completed")] }),
+                ("0/1", "Completed"),
+            ),
+            (
+                1,
+                json!({ "phase": "Failed", "containerStatuses": [exited(3, "")] }),
+                ("0/1", "ExitCode:3"),
+            ),
             (
                 1,
                 json!({ "phase": "Failed", "containerStatuses": [{ "state": { "terminated": { "exitCode": 137, "signal": 9 } } }] }),
                 ("0/1", "Signal:9"),
             ),
-            (2, json!({ "phase": "Running", "containerStatuses": [exited(0, "Completed"), running("b")] }), ("1/2", "NotReady")),
+            (
+                2,
+                json!({ "phase": "Running", "containerStatuses": [exited(0, "Completed"), running("b")] }),
+                ("1/2", "NotReady"),
+            ),
             (
                 2,
                 json!({ "phase": "Running", "conditions": ready, "containerStatuses": [exited(0, "Completed"), running("b")] }),
                 ("1/2", "Running"),
             ),
-            (2, json!({ "phase": "Running", "containerStatuses": [exited(0, "Completed"), exited(1, "Error")] }), ("0/2", "Error")),
+            (
+                2,
+                json!({ "phase": "Running", "containerStatuses": [exited(0, "Completed"), exited(1, "Error")] }),
+                ("0/2", "Error"),
+            ),
             (
                 1,
                 json!({ "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "SchedulingGated" }] }),
@@ -281,8 +351,14 @@ mod tests {
         let spec = json!({ "containers": [{ "name": "c" }], "initContainers": [{ "name": "i0" }, { "name": "i1" }] });
         for (second, word) in [
             (running("i1"), "Init:1/2"),
-            (json!({ "state": { "waiting": { "reason": "PodInitializing" } } }), "Init:1/2"),
-            (json!({ "state": { "waiting": { "reason": "CrashLoopBackOff" } } }), "Init:CrashLoopBackOff"),
+            (
+                json!({ "state": { "waiting": { "reason": "PodInitializing" } } }),
+                "Init:1/2",
+            ),
+            (
+                json!({ "state": { "waiting": { "reason": "CrashLoopBackOff" } } }),
+                "Init:CrashLoopBackOff",
+            ),
             (exited(1, "Error"), "Init:Error"),
             (exited(2, ""), "Init:ExitCode:2"),
         ] {
@@ -293,16 +369,25 @@ mod tests {
 
     #[test]
     fn sidecars_count_as_containers() {
-        let spec =
-            json!({ "containers": [{ "name": "c" }], "initContainers": [{ "name": "s", "restartPolicy": "Always" }, { "name": "i" }] });
+        let spec = json!({ "containers": [{ "name": "c" }], "initContainers": [{ "name": "s", "restartPolicy": "Always" }, { "name": "i" }] });
         let mut sidecar = running("s");
         sidecar["restartCount"] = 2.into();
         let mut init = exited(0, "Completed");
         init["restartCount"] = 5.into();
         let past = json!({ "phase": "Running", "initContainerStatuses": [sidecar, init], "containerStatuses": [running("c")] });
-        check_pod(json!({ "spec": spec, "status": past }), "2/2", "Running", "2");
+        check_pod(
+            json!({ "spec": spec, "status": past }),
+            "2/2",
+            "Running",
+            "2",
+        );
         let before = json!({ "phase": "Pending", "initContainerStatuses": [sidecar, { "name": "i", "restartCount": 1, "state": {} }] });
-        check_pod(json!({ "spec": spec, "status": before }), "1/2", "Init:1/2", "3");
+        check_pod(
+            json!({ "spec": spec, "status": before }),
+            "1/2",
+            "Init:1/2",
+            "3",
+        );
     }
 
     #[test]
@@ -316,31 +401,55 @@ mod tests {
     fn deletion_overrules_the_containers() {
         for (status, word) in [
             (json!({ "phase": "Running" }), "Terminating"),
-            (json!({ "phase": "Running", "reason": "NodeLost" }), "Unknown"),
+            (
+                json!({ "phase": "Running", "reason": "NodeLost" }),
+                "Unknown",
+            ),
             (json!({ "phase": "Succeeded" }), "Succeeded"),
         ] {
             let meta = json!({ "name": "p", "deletionTimestamp": NOW });
-            check_pod(json!({ "metadata": meta, "spec": { "containers": [{}] }, "status": status }), "0/1", word, "0");
+            check_pod(
+                json!({ "metadata": meta, "spec": { "containers": [{}] }, "status": status }),
+                "0/1",
+                word,
+                "0",
+            );
         }
     }
 
     #[test]
     fn wide_columns_show_place_and_gates() {
-        let spec =
-            json!({ "containers": [{}], "nodeName": "node-a", "readinessGates": [{ "conditionType": "lb" }, { "conditionType": "dns" }] });
+        let spec = json!({ "containers": [{}], "nodeName": "node-a", "readinessGates": [{ "conditionType": "lb" }, { "conditionType": "dns" }] });
         let status = json!({
             "phase": "Running", "podIPs": [{ "ip": "10.0.0.7" }], "nominatedNodeName": "node-b",
             "conditions": [{ "type": "lb", "status": "True" }, { "type": "dns", "status": "False" }],
         });
-        let cells = json!(["x", "0/1", "Running", "0", "10m", "10.0.0.7", "node-a", "node-b", "1/2"]);
-        check("v1", "Pod", json!({ "spec": spec, "status": status }), cells);
+        let cells = json!([
+            "x", "0/1", "Running", "0", "10m", "10.0.0.7", "node-a", "node-b", "1/2"
+        ]);
+        check(
+            "v1",
+            "Pod",
+            json!({ "spec": spec, "status": status }),
+            cells,
+        );
     }
 
     #[test]
     fn finished_pods_are_marked_as_completed() {
-        for (phase, reason) in [("Succeeded", Some("Succeeded")), ("Failed", Some("Failed")), ("Running", None)] {
-            let row = POD.row(&object(json!({ "status": { "phase": phase } })), Time::parse(NOW).unwrap());
-            assert_eq!(row.conditions.first().map(|condition| condition.reason), reason);
+        for (phase, reason) in [
+            ("Succeeded", Some("Succeeded")),
+            ("Failed", Some("Failed")),
+            ("Running", None),
+        ] {
+            let row = POD.row(
+                &object(json!({ "status": { "phase": phase } })),
+                Time::parse(NOW).unwrap(),
+            );
+            assert_eq!(
+                row.conditions.first().map(|condition| condition.reason),
+                reason
+            );
         }
     }
 }

@@ -72,13 +72,19 @@ impl Printer {
 
     /// The row of one object.
     pub(crate) fn row(&self, object: &Object, now: Time) -> Row {
-        Row { cells: (self.cells)(object, now), conditions: (self.conditions)(object) }
+        Row {
+            cells: (self.cells)(object, now),
+            conditions: (self.conditions)(object),
+        }
     }
 }
 
 impl From<Vec<Value>> for Row {
     fn from(cells: Vec<Value>) -> Self {
-        Self { cells, conditions: Vec::new() }
+        Self {
+            cells,
+            conditions: Vec::new(),
+        }
     }
 }
 
@@ -94,7 +100,11 @@ pub(super) fn age(object: &Object, now: Time) -> Value {
 
 fn created_at(object: &Object) -> Value {
     // The zero value of a moment, as it is printed.
-    object.meta.creation_timestamp.map_or_else(|| "0001-01-01T00:00:00Z".into(), |time| time.to_string()).into()
+    object
+        .meta
+        .creation_timestamp
+        .map_or_else(|| "0001-01-01T00:00:00Z".into(), |time| time.to_string())
+        .into()
 }
 
 #[cfg(test)]
@@ -108,7 +118,9 @@ pub(super) mod tests {
     pub(in crate::print) const NOW: &str = "2026-01-02T03:14:05Z";
 
     pub(in crate::print) fn object(value: Value) -> Object {
-        let Value::Object(map) = value else { panic!("an object") };
+        let Value::Object(map) = value else {
+            panic!("an object")
+        };
         Object::from_map(map).unwrap()
     }
 
@@ -128,8 +140,18 @@ pub(super) mod tests {
 
     #[test]
     fn kinds_without_a_printer_show_their_creation() {
-        check("rbac.authorization.k8s.io/v1", "Role", json!({}), json!(["x", "2026-01-02T03:04:05Z"]));
-        check("example.com/v1", "Unheard", json!({}), json!(["x", "2026-01-02T03:04:05Z"]));
+        check(
+            "rbac.authorization.k8s.io/v1",
+            "Role",
+            json!({}),
+            json!(["x", "2026-01-02T03:04:05Z"]),
+        );
+        check(
+            "example.com/v1",
+            "Unheard",
+            json!({}),
+            json!(["x", "2026-01-02T03:04:05Z"]),
+        );
         let unborn = object(json!({ "metadata": { "name": "x" } }));
         assert_eq!(created_at(&unborn), "0001-01-01T00:00:00Z");
         assert_eq!(age(&unborn, Time::parse(NOW).unwrap()), "<unknown>");

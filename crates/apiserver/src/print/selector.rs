@@ -11,7 +11,10 @@ pub(super) fn labels(labels: Option<&Map<String, Value>>) -> String {
 
 /// A selector as it would be typed: `app=web,tier in (a,b),!old`; `<none>` when it says nothing.
 pub(super) fn selector_or_none(selector: Option<&Value>) -> String {
-    Selector::read(selector).map_or_else(|| "<error>".into(), |selector| or_none(selector.to_string()))
+    Selector::read(selector).map_or_else(
+        || "<error>".into(),
+        |selector| or_none(selector.to_string()),
+    )
 }
 
 /// A selector as it would be typed, which is nothing at all for an empty one.
@@ -20,7 +23,11 @@ pub(super) fn selector_text(selector: Option<&Value>) -> String {
 }
 
 fn or_none(text: String) -> String {
-    if text.is_empty() { "<none>".into() } else { text }
+    if text.is_empty() {
+        "<none>".into()
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]
@@ -40,11 +47,19 @@ mod tests {
                 { "key": "here", "operator": "Exists" },
             ],
         });
-        assert_eq!(selector_or_none(Some(&selector)), "app=web,here,!old,os notin (plan9),tier=front,zone in (a,b)");
+        assert_eq!(
+            selector_or_none(Some(&selector)),
+            "app=web,here,!old,os notin (plan9),tier=front,zone in (a,b)"
+        );
         assert_eq!(selector_or_none(None), "<none>");
         assert_eq!(selector_or_none(Some(&json!({}))), "<none>");
         assert_eq!(selector_text(Some(&json!({}))), "");
-        assert_eq!(selector_or_none(Some(&json!({ "matchExpressions": [{ "key": "a", "operator": "Like" }] }))), "<error>");
+        assert_eq!(
+            selector_or_none(Some(
+                &json!({ "matchExpressions": [{ "key": "a", "operator": "Like" }] })
+            )),
+            "<error>"
+        );
     }
 
     #[test]

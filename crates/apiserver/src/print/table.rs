@@ -43,8 +43,14 @@ impl IncludeObject {
             "" | "Metadata" => Ok(Self::Metadata),
             "Object" => Ok(Self::Object),
             _ => {
-                let wrong = FieldError::invalid("includeObject", word, "must be 'Metadata', 'Object', 'None', or empty");
-                Err(ApiError::BadRequest(format!("Unable to convert to Table as requested: {wrong}")))
+                let wrong = FieldError::invalid(
+                    "includeObject",
+                    word,
+                    "must be 'Metadata', 'Object', 'None', or empty",
+                );
+                Err(ApiError::BadRequest(format!(
+                    "Unable to convert to Table as requested: {wrong}"
+                )))
             }
         }
     }
@@ -63,7 +69,11 @@ pub(crate) struct TableOptions {
 
 impl Default for TableOptions {
     fn default() -> Self {
-        Self { version: MetaVersion::V1, include: IncludeObject::Metadata, describe_columns: true }
+        Self {
+            version: MetaVersion::V1,
+            include: IncludeObject::Metadata,
+            describe_columns: true,
+        }
     }
 }
 
@@ -101,7 +111,11 @@ pub(crate) struct Table<'a> {
 impl<'a> Table<'a> {
     /// A table with these columns and no rows.
     pub(crate) fn new(columns: &'a [Column], options: TableOptions) -> Self {
-        Self { columns, options, rows: Vec::new() }
+        Self {
+            columns,
+            options,
+            rows: Vec::new(),
+        }
     }
 
     /// Adds the row of an object, which is in the version the client asked for.
@@ -128,7 +142,15 @@ impl<'a> Table<'a> {
     fn carried(&self, object: &Object) -> Value {
         match self.options.include {
             IncludeObject::Object => object.to_value(),
-            IncludeObject::None if object.meta.annotations.get(INITIAL_EVENTS_END).is_none_or(|value| value != "true") => Value::Null,
+            IncludeObject::None
+                if object
+                    .meta
+                    .annotations
+                    .get(INITIAL_EVENTS_END)
+                    .is_none_or(|value| value != "true") =>
+            {
+                Value::Null
+            }
             IncludeObject::None | IncludeObject::Metadata => partial(object, self.options.version),
         }
     }
@@ -150,8 +172,17 @@ mod tests {
     }
 
     fn config_maps(objects: &[Object], options: TableOptions) -> Value {
-        let list = ListMeta { resource_version: "9".into(), ..ListMeta::default() };
-        table(printer("", "ConfigMap"), objects, Time::parse(NOW).unwrap(), &list, options)
+        let list = ListMeta {
+            resource_version: "9".into(),
+            ..ListMeta::default()
+        };
+        table(
+            printer("", "ConfigMap"),
+            objects,
+            Time::parse(NOW).unwrap(),
+            &list,
+            options,
+        )
     }
 
     #[test]
@@ -161,12 +192,20 @@ mod tests {
         assert_eq!(table["metadata"], json!({ "resourceVersion": "9" }));
         let first = &table["columnDefinitions"][0];
         assert_eq!(
-            (&first["name"], &first["type"], &first["format"], &first["priority"]),
+            (
+                &first["name"],
+                &first["type"],
+                &first["format"],
+                &first["priority"]
+            ),
             (&json!("Name"), &json!("string"), &json!("name"), &json!(0))
         );
         let metadata = json!({ "name": "c", "resourceVersion": "7", "creationTimestamp": "2026-01-02T03:04:05Z" });
         let carried = json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata });
-        assert_eq!(table["rows"], json!([{ "cells": ["c", 1, "10m"], "object": carried }]));
+        assert_eq!(
+            table["rows"],
+            json!([{ "cells": ["c", 1, "10m"], "object": carried }])
+        );
     }
 
     #[test]
@@ -178,10 +217,24 @@ mod tests {
             ("Object", json!("ConfigMap")),
         ] {
             let include = IncludeObject::parse(include).unwrap();
-            let table = config_maps(&[settings()], TableOptions { include, ..TableOptions::default() });
-            assert_eq!(table["rows"][0]["object"].get("kind").cloned().unwrap_or_default(), carried);
+            let table = config_maps(
+                &[settings()],
+                TableOptions {
+                    include,
+                    ..TableOptions::default()
+                },
+            );
+            assert_eq!(
+                table["rows"][0]["object"]
+                    .get("kind")
+                    .cloned()
+                    .unwrap_or_default(),
+                carried
+            );
         }
-        let ApiError::BadRequest(why) = IncludeObject::parse("Nonsense").unwrap_err() else { panic!("a bad request") };
+        let ApiError::BadRequest(why) = IncludeObject::parse("Nonsense").unwrap_err() else {
+            panic!("a bad request")
+        };
         assert_eq!(
             why,
             "Unable to convert to Table as requested: includeObject: Invalid value: \"Nonsense\": must be 'Metadata', 'Object', 'None', or empty"
@@ -190,22 +243,46 @@ mod tests {
 
     #[test]
     fn later_watch_events_leave_the_columns_out() {
-        let later = TableOptions { describe_columns: false, version: MetaVersion::V1Beta1, ..TableOptions::default() };
+        let later = TableOptions {
+            describe_columns: false,
+            version: MetaVersion::V1Beta1,
+            ..TableOptions::default()
+        };
         let event = settings();
-        let table = table(printer("", "ConfigMap"), [&event], Time::parse(NOW).unwrap(), &ListMeta::of(&event), later);
+        let table = table(
+            printer("", "ConfigMap"),
+            [&event],
+            Time::parse(NOW).unwrap(),
+            &ListMeta::of(&event),
+            later,
+        );
         assert_eq!(table["columnDefinitions"], Value::Null);
         assert_eq!(table["metadata"]["resourceVersion"], "7");
         assert_eq!(
-            (&table["apiVersion"], &table["rows"][0]["object"]["apiVersion"]),
+            (
+                &table["apiVersion"],
+                &table["rows"][0]["object"]["apiVersion"]
+            ),
             (&json!("meta.k8s.io/v1beta1"), &json!("meta.k8s.io/v1beta1"))
         );
     }
 
     #[test]
     fn the_end_of_initial_events_is_never_hidden() {
-        let bookmark = object(json!({ "metadata": { "resourceVersion": "7", "annotations": { INITIAL_EVENTS_END: "true" } } }));
-        let table = config_maps(&[bookmark], TableOptions { include: IncludeObject::None, ..TableOptions::default() });
-        assert_eq!(table["rows"][0]["object"]["metadata"]["annotations"][INITIAL_EVENTS_END], "true");
+        let bookmark = object(
+            json!({ "metadata": { "resourceVersion": "7", "annotations": { INITIAL_EVENTS_END: "true" } } }),
+        );
+        let table = config_maps(
+            &[bookmark],
+            TableOptions {
+                include: IncludeObject::None,
+                ..TableOptions::default()
+            },
+        );
+        assert_eq!(
+            table["rows"][0]["object"]["metadata"]["annotations"][INITIAL_EVENTS_END],
+            "true"
+        );
     }
 
     #[test]
@@ -214,8 +291,17 @@ mod tests {
         assert_eq!(table["columnDefinitions"].as_array().unwrap().len(), 3);
         assert_eq!(table["rows"], json!([]));
         let none: [Object; 0] = [];
-        let roles = super::table(&Printer::DEFAULT, none, Time::parse(NOW).unwrap(), &ListMeta::default(), TableOptions::default());
-        assert_eq!((&roles["rows"], &roles["metadata"]), (&Value::Null, &json!({})));
+        let roles = super::table(
+            &Printer::DEFAULT,
+            none,
+            Time::parse(NOW).unwrap(),
+            &ListMeta::default(),
+            TableOptions::default(),
+        );
+        assert_eq!(
+            (&roles["rows"], &roles["metadata"]),
+            (&Value::Null, &json!({}))
+        );
     }
 
     #[test]

@@ -30,39 +30,61 @@ pub(crate) fn decode(ty: Published, bytes: &[u8]) -> Result<Node<'_>, String> {
     Ok(Node::Object(object))
 }
 
-fn read_object<'a>(layout: &Layout, bytes: &'a [u8], depth: usize, object: &mut Members<'a>) -> Result<(), String> {
+fn read_object<'a>(
+    layout: &Layout,
+    bytes: &'a [u8],
+    depth: usize,
+    object: &mut Members<'a>,
+) -> Result<(), String> {
     if depth > DEPTH_MAX {
-        return Err(format!("proto: {}: messages are nested too deeply", layout.name));
+        return Err(format!(
+            "proto: {}: messages are nested too deeply",
+            layout.name
+        ));
     }
     let mut reader = Reader::new(layout.name, bytes);
     while let Some(tag) = reader.tag()? {
         match layout.member(tag.number) {
             None => reader.skip(tag)?,
-            Some(Member::Inline(_, inner)) => read_object(inner, reader.bytes(tag, inner.name)?, depth + 1, object)?,
+            Some(Member::Inline(_, inner)) => {
+                read_object(inner, reader.bytes(tag, inner.name)?, depth + 1, object)?
+            }
             Some(Member::Field(field)) => read_field(field, tag, &mut reader, depth, object)?,
         }
     }
     Ok(())
 }
 
-fn read_field<'a>(field: &'static Field, tag: Tag, reader: &mut Reader<'a>, depth: usize, object: &mut Members<'a>) -> Result<(), String> {
+fn read_field<'a>(
+    field: &'static Field,
+    tag: Tag,
+    reader: &mut Reader<'a>,
+    depth: usize,
+    object: &mut Members<'a>,
+) -> Result<(), String> {
     let slot = slot_of(field.name, object);
     match field.shape {
         Shape::One(item) => read_item(item, field.name, tag, reader, depth, slot),
         Shape::List(item) => read_into_list(item, field.name, tag, reader, depth, as_list(slot)),
         Shape::Map(item) => {
-            let (key, value) = read_entry(field.name, reader.bytes(tag, field.name)?, |tag, reader, value| {
-                read_item(item, field.name, tag, reader, depth, value)
-            })?;
+            let (key, value) = read_entry(
+                field.name,
+                reader.bytes(tag, field.name)?,
+                |tag, reader, value| read_item(item, field.name, tag, reader, depth, value),
+            )?;
             as_members(slot).push((key, value));
             Ok(())
         }
         Shape::MapOfLists(item) => {
-            let (key, value) = read_entry(field.name, reader.bytes(tag, field.name)?, |tag, reader, value| {
-                let items = as_list(value);
-                let mut inner = Reader::new("ExtraValue", reader.bytes(tag, field.name)?);
-                read_repeated(1, item, &mut inner, depth, items)
-            })?;
+            let (key, value) = read_entry(
+                field.name,
+                reader.bytes(tag, field.name)?,
+                |tag, reader, value| {
+                    let items = as_list(value);
+                    let mut inner = Reader::new("ExtraValue", reader.bytes(tag, field.name)?);
+                    read_repeated(1, item, &mut inner, depth, items)
+                },
+            )?;
             as_members(slot).push((key, value));
             Ok(())
         }
@@ -70,9 +92,21 @@ fn read_field<'a>(field: &'static Field, tag: Tag, reader: &mut Reader<'a>, dept
 }
 
 /// One value. What is a message grows together with what is in the slot already.
-fn read_item<'a>(item: Item, name: &str, tag: Tag, reader: &mut Reader<'a>, depth: usize, slot: &mut Node<'a>) -> Result<(), String> {
+fn read_item<'a>(
+    item: Item,
+    name: &str,
+    tag: Tag,
+    reader: &mut Reader<'a>,
+    depth: usize,
+    slot: &mut Node<'a>,
+) -> Result<(), String> {
     if let Some(ty) = Published::of_item(item) {
-        return read_object(Layout::find(ty), reader.bytes(tag, name)?, depth + 1, as_members(slot));
+        return read_object(
+            Layout::find(ty),
+            reader.bytes(tag, name)?,
+            depth + 1,
+            as_members(slot),
+        );
     }
     *slot = match item {
         Item::Str => Node::String(reader.text(tag, name)?),
@@ -86,15 +120,41 @@ fn read_item<'a>(item: Item, name: &str, tag: Tag, reader: &mut Reader<'a>, dept
 
 /// A message that JSON writes in another form.
 fn special(item: Item, bytes: &[u8], depth: usize) -> Result<Node<'_>, String> {
-    let time = |precision| Ok(moment::read(bytes, precision)?.map_or(Node::Null, |time| Node::String(time.into())));
+    let time = |precision| {
+        Ok(moment::read(bytes, precision)?.map_or(Node::Null, |time| Node::String(time.into())))
+    };
     match item {
         Item::Time => time(Precision::Seconds),
         Item::MicroTime => time(Precision::Micros),
         Item::Quantity => quantity(bytes),
         Item::IntOrString => int_or_string(bytes),
-        Item::SchemaOrBool => schema_or(bytes, depth, SchemaOr { schema: 2, other: 1, item: Item::Bool }),
-        Item::SchemaOrArray => schema_or(bytes, depth, SchemaOr { schema: 1, other: 2, item: types::schema() }),
-        Item::SchemaOrStrings => schema_or(bytes, depth, SchemaOr { schema: 1, other: 2, item: Item::Str }),
+        Item::SchemaOrBool => schema_or(
+            bytes,
+            depth,
+            SchemaOr {
+                schema: 2,
+                other: 1,
+                item: Item::Bool,
+            },
+        ),
+        Item::SchemaOrArray => schema_or(
+            bytes,
+            depth,
+            SchemaOr {
+                schema: 1,
+                other: 2,
+                item: types::schema(),
+            },
+        ),
+        Item::SchemaOrStrings => schema_or(
+            bytes,
+            depth,
+            SchemaOr {
+                schema: 1,
+                other: 2,
+                item: Item::Str,
+            },
+        ),
         _ => raw(bytes),
     }
 }
@@ -108,10 +168,16 @@ fn read_into_list<'a>(
     depth: usize,
     items: &mut Vec<Node<'a>>,
 ) -> Result<(), String> {
-    if tag.wire == WireType::Length && matches!(item, Item::Bool | Item::Int32 | Item::Int64 | Item::Double) {
+    if tag.wire == WireType::Length
+        && matches!(item, Item::Bool | Item::Int32 | Item::Int64 | Item::Double)
+    {
         let mut packed = Reader::new("packed", reader.bytes(tag, name)?);
         while !packed.is_empty() {
-            items.push(if item == Item::Double { double(packed.fixed64()?)? } else { integer(item, packed.varint()?) });
+            items.push(if item == Item::Double {
+                double(packed.fixed64()?)?
+            } else {
+                integer(item, packed.varint()?)
+            });
         }
         return Ok(());
     }
@@ -122,7 +188,13 @@ fn read_into_list<'a>(
 }
 
 /// All items that a message repeats under one number.
-fn read_repeated<'a>(number: u32, item: Item, reader: &mut Reader<'a>, depth: usize, items: &mut Vec<Node<'a>>) -> Result<(), String> {
+fn read_repeated<'a>(
+    number: u32,
+    item: Item,
+    reader: &mut Reader<'a>,
+    depth: usize,
+    items: &mut Vec<Node<'a>>,
+) -> Result<(), String> {
     while let Some(tag) = reader.tag()? {
         if tag.number == number {
             read_into_list(item, "items", tag, reader, depth, items)?;
@@ -152,7 +224,10 @@ fn read_entry<'a>(
     Ok((key, value))
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "Go cuts numbers in the same way")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "Go cuts numbers in the same way"
+)]
 fn integer(item: Item, number: u64) -> Node<'static> {
     match item {
         Item::Bool => Node::Bool(number != 0),
@@ -162,7 +237,8 @@ fn integer(item: Item, number: u64) -> Node<'static> {
 }
 
 fn double(number: f64) -> Result<Node<'static>, String> {
-    let number = Number::from_f64(number).ok_or_else(|| format!("json: unsupported value: {number}"))?;
+    let number =
+        Number::from_f64(number).ok_or_else(|| format!("json: unsupported value: {number}"))?;
     Ok(Node::Number(number.to_string().into()))
 }
 
@@ -206,7 +282,11 @@ fn raw(bytes: &[u8]) -> Result<Node<'_>, String> {
             _ => reader.skip(tag)?,
         }
     }
-    if json.is_empty() { Ok(Node::Null) } else { parse_json(json) }
+    if json.is_empty() {
+        Ok(Node::Null)
+    } else {
+        parse_json(json)
+    }
 }
 
 /// A message that holds a schema or something else: under which number is which.
@@ -222,9 +302,20 @@ fn schema_or(bytes: &[u8], depth: usize, form: SchemaOr) -> Result<Node<'_>, Str
     let mut reader = Reader::new("JSONSchemaProps", bytes);
     while let Some(tag) = reader.tag()? {
         match tag.number {
-            number if number == form.schema => read_item(types::schema(), "schema", tag, &mut reader, depth + 1, &mut schema)?,
-            number if number == form.other && form.item == Item::Bool => flag = integer(Item::Bool, reader.number(tag, "allows")?),
-            number if number == form.other => read_into_list(form.item, "items", tag, &mut reader, depth + 1, &mut items)?,
+            number if number == form.schema => read_item(
+                types::schema(),
+                "schema",
+                tag,
+                &mut reader,
+                depth + 1,
+                &mut schema,
+            )?,
+            number if number == form.other && form.item == Item::Bool => {
+                flag = integer(Item::Bool, reader.number(tag, "allows")?)
+            }
+            number if number == form.other => {
+                read_into_list(form.item, "items", tag, &mut reader, depth + 1, &mut items)?
+            }
             _ => reader.skip(tag)?,
         }
     }
@@ -237,10 +328,13 @@ fn schema_or(bytes: &[u8], depth: usize, form: SchemaOr) -> Result<Node<'_>, Str
 
 /// Where the value of a field stands, which may have been sent before.
 fn slot_of<'o, 'a>(name: &'static str, object: &'o mut Members<'a>) -> &'o mut Node<'a> {
-    let at = object.iter().rposition(|(key, _)| key == name).unwrap_or_else(|| {
-        object.push((name.into(), Node::Null));
-        object.len() - 1
-    });
+    let at = object
+        .iter()
+        .rposition(|(key, _)| key == name)
+        .unwrap_or_else(|| {
+            object.push((name.into(), Node::Null));
+            object.len() - 1
+        });
     &mut object[at].1
 }
 
@@ -248,7 +342,9 @@ fn as_members<'o, 'a>(slot: &'o mut Node<'a>) -> &'o mut Members<'a> {
     if !matches!(slot, Node::Object(_)) {
         *slot = Node::Object(Members::new());
     }
-    let Node::Object(members) = slot else { unreachable!("made an object above") };
+    let Node::Object(members) = slot else {
+        unreachable!("made an object above")
+    };
     members
 }
 
@@ -256,6 +352,8 @@ fn as_list<'o, 'a>(slot: &'o mut Node<'a>) -> &'o mut Vec<Node<'a>> {
     if !matches!(slot, Node::Array(_)) {
         *slot = Node::Array(Vec::new());
     }
-    let Node::Array(items) = slot else { unreachable!("made a list above") };
+    let Node::Array(items) = slot else {
+        unreachable!("made a list above")
+    };
     items
 }

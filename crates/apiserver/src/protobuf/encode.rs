@@ -39,13 +39,20 @@ pub(crate) fn message(object: &Map<String, Value>) -> Option<Vec<u8>> {
             }
             write_object(&LIST_HEAD, object, &mut writer);
         }
-        _ => write_object(Layout::find(Published::of_kind(group, version, kind)?), object, &mut writer),
+        _ => write_object(
+            Layout::find(Published::of_kind(group, version, kind)?),
+            object,
+            &mut writer,
+        ),
     }
     Some(writer.finish())
 }
 
 /// The message of a list: its metadata, as JSON, and the messages of its items.
-pub(crate) fn list_message<'a>(metadata: Value, items: impl DoubleEndedIterator<Item = &'a [u8]>) -> Vec<u8> {
+pub(crate) fn list_message<'a>(
+    metadata: Value,
+    items: impl DoubleEndedIterator<Item = &'a [u8]>,
+) -> Vec<u8> {
     let mut writer = Writer::default();
     for item in items.rev() {
         writer.bytes(2, item);
@@ -64,8 +71,14 @@ fn type_meta(object: &Map<String, Value>) -> (&str, &str) {
 fn write_object(layout: &Layout, object: &Map<String, Value>, writer: &mut Writer) {
     for member in layout.members.iter().rev() {
         match member {
-            Member::Field(field) => write_field(field, object.get(field.name).unwrap_or(&Value::Null), writer),
-            Member::Inline(number, inner) => writer.message(*number, |writer| write_object(inner, object, writer)),
+            Member::Field(field) => write_field(
+                field,
+                object.get(field.name).unwrap_or(&Value::Null),
+                writer,
+            ),
+            Member::Inline(number, inner) => {
+                writer.message(*number, |writer| write_object(inner, object, writer))
+            }
         }
     }
 }
@@ -83,9 +96,13 @@ fn write_field(field: &Field, value: &Value, writer: &mut Writer) {
         Shape::One(item) if value.is_null() && (field.pointer || item == Item::Bytes) => {}
         Shape::One(item) => write_item(number, item, value, writer),
         Shape::List(item) => write_items(number, item, items(value.into()), writer),
-        Shape::Map(item) => write_entries(number, value, writer, |value, writer| write_item(2, item, value, writer)),
+        Shape::Map(item) => write_entries(number, value, writer, |value, writer| {
+            write_item(2, item, value, writer)
+        }),
         Shape::MapOfLists(item) => write_entries(number, value, writer, |value, writer| {
-            writer.message(2, |writer| write_items(1, item, items(value.into()), writer));
+            writer.message(2, |writer| {
+                write_items(1, item, items(value.into()), writer)
+            });
         }),
     }
 }
@@ -96,7 +113,12 @@ fn write_items(number: u16, item: Item, items: &[Value], writer: &mut Writer) {
     }
 }
 
-fn write_entries(number: u16, value: &Value, writer: &mut Writer, write_value: impl Fn(&Value, &mut Writer)) {
+fn write_entries(
+    number: u16,
+    value: &Value,
+    writer: &mut Writer,
+    write_value: impl Fn(&Value, &mut Writer),
+) {
     for (key, value) in value.as_object().into_iter().flatten().rev() {
         writer.message(number, |writer| {
             write_value(value, writer);
@@ -131,7 +153,10 @@ fn write_message(item: Item, value: &Value, writer: &mut Writer) {
             if value.is_object() {
                 write_item(2, types::schema(), value, writer);
             }
-            writer.number(1, value.as_bool().unwrap_or_else(|| value.is_object()).into());
+            writer.number(
+                1,
+                value.as_bool().unwrap_or_else(|| value.is_object()).into(),
+            );
         }
         Item::SchemaOrArray => write_schema_or(types::schema(), value, writer),
         Item::SchemaOrStrings => write_schema_or(Item::Str, value, writer),

@@ -26,9 +26,12 @@ impl<'a> Envelope<'a> {
         if bytes.is_empty() {
             return Err("empty data".to_owned());
         }
-        let content = bytes
-            .strip_prefix(&MAGIC)
-            .ok_or_else(|| format!("provided data does not appear to be a protobuf message, expected prefix {}", go_bytes(&MAGIC)))?;
+        let content = bytes.strip_prefix(&MAGIC).ok_or_else(|| {
+            format!(
+                "provided data does not appear to be a protobuf message, expected prefix {}",
+                go_bytes(&MAGIC)
+            )
+        })?;
         if content.is_empty() {
             return Err("empty body".to_owned());
         }
@@ -85,7 +88,14 @@ mod tests {
     fn envelope_names_the_kind_of_its_message() {
         let bytes = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x03abc\x1a\x00\x22\x00";
         let envelope = Envelope::open(bytes).expect("a good envelope");
-        assert_eq!(envelope, Envelope { api_version: "v1".into(), kind: "ConfigMap".into(), message: b"abc" });
+        assert_eq!(
+            envelope,
+            Envelope {
+                api_version: "v1".into(),
+                kind: "ConfigMap".into(),
+                message: b"abc"
+            }
+        );
         assert_eq!(seal("v1", "ConfigMap", b"abc"), bytes);
     }
 
@@ -93,10 +103,16 @@ mod tests {
     fn what_is_no_envelope_is_refused_in_the_words_of_the_server() {
         let cases: [(&[u8], &str); 5] = [
             (b"", "empty data"),
-            (b"{}", "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"),
+            (
+                b"{}",
+                "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
+            ),
             (b"k8s\0", "empty body"),
             (b"k8s\0\x12\x05abc", "unexpected EOF"),
-            (b"k8s\0\x08\x01", "proto: wrong wireType = 0 for field TypeMeta"),
+            (
+                b"k8s\0\x08\x01",
+                "proto: wrong wireType = 0 for field TypeMeta",
+            ),
         ];
         for (bytes, why) in cases {
             assert_eq!(Envelope::open(bytes).expect_err(why), why);

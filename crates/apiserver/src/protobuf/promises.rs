@@ -12,11 +12,22 @@ use crate::{
 
 /// Every kind whose objects are served.
 fn kinds() -> impl Iterator<Item = (&'static str, &'static str, &'static str, Published)> {
-    ROWS.iter().filter_map(|row| Some((row.group, row.version, row.kind, Published::of_kind(row.group, row.version, row.kind)?)))
+    ROWS.iter().filter_map(|row| {
+        Some((
+            row.group,
+            row.version,
+            row.kind,
+            Published::of_kind(row.group, row.version, row.kind)?,
+        ))
+    })
 }
 
 fn api_version(group: &str, version: &str) -> String {
-    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
 }
 
 /// An object with every field set that names its kind.
@@ -33,11 +44,18 @@ fn full_objects_of_every_kind_come_back_unchanged() {
         let object = full(group, version, kind, ty);
         let bytes = encode(&object).expect("a built-in kind");
         let envelope = Envelope::open(&bytes).expect("its own envelope");
-        assert_eq!((envelope.api_version.as_str(), envelope.kind.as_str()), (api_version(group, version).as_str(), kind));
-        let mut back = decode(ty, envelope.message).expect("its own message").into_raw();
+        assert_eq!(
+            (envelope.api_version.as_str(), envelope.kind.as_str()),
+            (api_version(group, version).as_str(), kind)
+        );
+        let mut back = decode(ty, envelope.message)
+            .expect("its own message")
+            .into_raw();
         back["apiVersion"] = object["apiVersion"].clone();
         back["kind"] = object["kind"].clone();
-        let back = types::decode(ty.type_(), back).expect("a good object").object;
+        let back = types::decode(ty.type_(), back)
+            .expect("a good object")
+            .object;
         assert_eq!(Value::Object(back), object, "{group}/{version} {kind}");
     }
 }
@@ -46,11 +64,17 @@ fn full_objects_of_every_kind_come_back_unchanged() {
 fn empty_objects_of_every_kind_are_those_of_json() {
     for (group, version, kind, ty) in kinds() {
         let bare = json!({"apiVersion": api_version(group, version), "kind": kind});
-        let from_json = types::decode(ty.type_(), bare.clone()).expect("an empty object").object;
+        let from_json = types::decode(ty.type_(), bare.clone())
+            .expect("an empty object")
+            .object;
         let bytes = encode(&Value::Object(from_json.clone())).expect("a built-in kind");
         let expected = Expected::of(group, version, kind).expect("a built-in kind");
         let back = read_typed(&bytes, Encoding::Protobuf, &expected).expect("its own bytes");
-        assert_eq!(back.object.to_value(), Value::Object(from_json), "{group}/{version} {kind}");
+        assert_eq!(
+            back.object.to_value(),
+            Value::Object(from_json),
+            "{group}/{version} {kind}"
+        );
     }
 }
 
@@ -58,22 +82,45 @@ fn empty_objects_of_every_kind_are_those_of_json() {
 fn config_map_has_the_bytes_of_the_real_server() {
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
     let metadata = b"\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x00";
-    let message = [b"\x0a\x11", metadata.as_slice(), b"\x12\x06\x0a\x01k\x12\x01v"].concat();
-    let envelope = [b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x1b", message.as_slice(), b"\x1a\x00\x22\x00"].concat();
+    let message = [
+        b"\x0a\x11",
+        metadata.as_slice(),
+        b"\x12\x06\x0a\x01k\x12\x01v",
+    ]
+    .concat();
+    let envelope = [
+        b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x1b",
+        message.as_slice(),
+        b"\x1a\x00\x22\x00",
+    ]
+    .concat();
     assert_eq!(encode(&object), Some(envelope));
 }
 
 #[test]
 fn kinds_without_a_type_have_no_protobuf() {
-    assert_eq!(encode(&json!({"apiVersion": "example.com/v1", "kind": "Jar", "metadata": {"name": "j"}})), None);
-    assert_eq!(encode(&json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1"})), None);
+    assert_eq!(
+        encode(&json!({"apiVersion": "example.com/v1", "kind": "Jar", "metadata": {"name": "j"}})),
+        None
+    );
+    assert_eq!(
+        encode(&json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1"})),
+        None
+    );
 }
 
 #[test]
 fn lists_are_their_items_behind_a_head() {
-    let names = ["a", "b"].map(|name| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}));
-    let messages: Vec<Vec<u8>> = names.iter().filter_map(|object| message(object.as_object()?)).collect();
-    let list = list_message(json!({"resourceVersion": "7"}), messages.iter().map(Vec::as_slice));
+    let names = ["a", "b"]
+        .map(|name| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}));
+    let messages: Vec<Vec<u8>> = names
+        .iter()
+        .filter_map(|object| message(object.as_object()?))
+        .collect();
+    let list = list_message(
+        json!({"resourceVersion": "7"}),
+        messages.iter().map(Vec::as_slice),
+    );
     let whole = json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "7"}, "items": names});
     assert_eq!(Some(list), whole.as_object().and_then(message));
 }
@@ -88,11 +135,16 @@ fn watch_frames_carry_their_length() {
 #[test]
 fn metadata_alone_has_a_protobuf_form() {
     let partial = |name: &str| json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": name}});
-    let list =
-        json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": [partial("a"), partial("b")]});
-    let items: Vec<Vec<u8>> = ["a", "b"].iter().filter_map(|name| message(partial(name).as_object()?)).collect();
+    let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": [partial("a"), partial("b")]});
+    let items: Vec<Vec<u8>> = ["a", "b"]
+        .iter()
+        .filter_map(|name| message(partial(name).as_object()?))
+        .collect();
     assert_eq!(items.len(), 2);
-    assert_eq!(list.as_object().and_then(message), Some(list_message(json!({}), items.iter().map(Vec::as_slice))));
+    assert_eq!(
+        list.as_object().and_then(message),
+        Some(list_message(json!({}), items.iter().map(Vec::as_slice)))
+    );
 }
 
 #[test]
@@ -111,7 +163,10 @@ fn messages_nested_without_end_are_refused() {
         schema = outer;
     }
     let ty = Published::of_item(types::schema()).expect("schemas have a type");
-    assert_eq!(decode(ty, &schema), Err("proto: JSONSchemaProps: messages are nested too deeply".to_owned()));
+    assert_eq!(
+        decode(ty, &schema),
+        Err("proto: JSONSchemaProps: messages are nested too deeply".to_owned())
+    );
 }
 
 proptest! {

@@ -62,7 +62,10 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) const fn new(message: &'static str, bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, message }
+        Self {
+            rest: bytes,
+            message,
+        }
     }
 
     /// The tag of the next field; `None` at the end.
@@ -73,14 +76,23 @@ impl<'a> Reader<'a> {
         let tag = self.varint()?;
         let wire = WireType::of(tag);
         if wire == WireType::GroupEnd {
-            return Err(format!("proto: {}: wiretype end group for non-group", self.message));
+            return Err(format!(
+                "proto: {}: wiretype end group for non-group",
+                self.message
+            ));
         }
         // Go cuts the number to 32 bits before it looks at it.
-        #[expect(clippy::cast_possible_truncation, reason = "so that the same input is refused")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "so that the same input is refused"
+        )]
         let number = (tag >> 3) as i32;
         match u32::try_from(number) {
             Ok(number) if number > 0 => Ok(Some(Tag { number, wire })),
-            _ => Err(format!("proto: {}: illegal tag {number} (wire type {tag})", self.message)),
+            _ => Err(format!(
+                "proto: {}: illegal tag {number} (wire type {tag})",
+                self.message
+            )),
         }
     }
 
@@ -117,11 +129,17 @@ impl<'a> Reader<'a> {
                 WireType::Fixed64 => drop(self.take(8)?),
                 WireType::Length => drop(self.delimited()?),
                 WireType::Fixed32 => drop(self.take(4)?),
-                WireType::Group if groups == GROUPS_MAX => return Err("proto: groups are nested too deeply".to_owned()),
+                WireType::Group if groups == GROUPS_MAX => {
+                    return Err("proto: groups are nested too deeply".to_owned());
+                }
                 WireType::Group => groups += 1,
-                WireType::GroupEnd if groups == 0 => return Err("proto: unexpected end of group".to_owned()),
+                WireType::GroupEnd if groups == 0 => {
+                    return Err("proto: unexpected end of group".to_owned());
+                }
                 WireType::GroupEnd => groups -= 1,
-                WireType::Unknown(number) => return Err(format!("proto: illegal wireType {number}")),
+                WireType::Unknown(number) => {
+                    return Err(format!("proto: illegal wireType {number}"));
+                }
             }
             if groups == 0 {
                 return Ok(());
@@ -169,7 +187,11 @@ impl<'a> Reader<'a> {
 }
 
 fn expect(tag: Tag, wire: WireType, field: &str) -> Result<(), String> {
-    if tag.wire == wire { Ok(()) } else { Err(wrong_wire(tag, field)) }
+    if tag.wire == wire {
+        Ok(())
+    } else {
+        Err(wrong_wire(tag, field))
+    }
 }
 
 /// The refusal of a field that is written in another way than its type is.
@@ -177,7 +199,10 @@ pub(super) fn wrong_wire(tag: Tag, field: &str) -> String {
     let mut letters = field.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
     let name: String = first.into_iter().chain(letters).collect();
-    format!("proto: wrong wireType = {} for field {name}", tag.wire.number())
+    format!(
+        "proto: wrong wireType = {} for field {name}",
+        tag.wire.number()
+    )
 }
 
 fn cut_off() -> String {
@@ -223,8 +248,14 @@ mod tests {
             (b"\x0a\x05hi", "unexpected EOF"),
             (b"\x0a\x80", "unexpected EOF"),
             (b"\x11abc", "unexpected EOF"),
-            (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "proto: negative length found during unmarshaling"),
-            (b"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "proto: integer overflow"),
+            (
+                b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+                "proto: negative length found during unmarshaling",
+            ),
+            (
+                b"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+                "proto: integer overflow",
+            ),
             (b"\x08\x01", "proto: wrong wireType = 0 for field Name"),
             (b"\x02\x00", "proto: Thing: illegal tag 0 (wire type 2)"),
             (b"\x14", "proto: Thing: wiretype end group for non-group"),
@@ -234,6 +265,9 @@ mod tests {
         for (bytes, why) in cases {
             assert_eq!(read(bytes).expect_err(why), why, "{bytes:?}");
         }
-        assert_eq!(read(&[0x13; 4096]).expect_err("deep groups"), "proto: groups are nested too deeply");
+        assert_eq!(
+            read(&[0x13; 4096]).expect_err("deep groups"),
+            "proto: groups are nested too deeply"
+        );
     }
 }

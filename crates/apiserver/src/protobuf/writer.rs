@@ -54,7 +54,8 @@ impl Writer {
         let groups = (64 - (value | 1).leading_zeros()).div_ceil(7);
         for group in (0..groups).rev() {
             let more = if group + 1 == groups { 0 } else { 0x80 };
-            self.reversed.push((value >> (7 * group) & 0x7f) as u8 | more);
+            self.reversed
+                .push((value >> (7 * group) & 0x7f) as u8 | more);
         }
     }
 }
@@ -66,7 +67,17 @@ mod tests {
 
     #[test]
     fn what_is_written_can_be_read() {
-        for number in [0, 1, 127, 128, 300, 16_384, u64::from(u32::MAX), u64::MAX >> 1, u64::MAX] {
+        for number in [
+            0,
+            1,
+            127,
+            128,
+            300,
+            16_384,
+            u64::from(u32::MAX),
+            u64::MAX >> 1,
+            u64::MAX,
+        ] {
             let mut writer = Writer::default();
             writer.bytes(2, b"tail");
             writer.number(1, number);
@@ -75,7 +86,10 @@ mod tests {
             let tag = reader.tag().expect("a tag").expect("a field");
             assert_eq!((tag.number, reader.number(tag, "number")), (1, Ok(number)));
             let tag = reader.tag().expect("a tag").expect("a field");
-            assert_eq!((tag.number, reader.text(tag, "text")), (2, Ok("tail".into())));
+            assert_eq!(
+                (tag.number, reader.text(tag, "text")),
+                (2, Ok("tail".into()))
+            );
             assert!(reader.is_empty());
         }
     }
@@ -87,6 +101,9 @@ mod tests {
             writer.double(2, 1.5);
             writer.message(1, |_| {});
         });
-        assert_eq!(writer.finish(), b"\x1a\x0b\x0a\x00\x11\x00\x00\x00\x00\x00\x00\xf8\x3f");
+        assert_eq!(
+            writer.finish(),
+            b"\x1a\x0b\x0a\x00\x11\x00\x00\x00\x00\x00\x00\xf8\x3f"
+        );
     }
 }

@@ -16,7 +16,16 @@ use crate::{
     print::{Column, ListMeta, Table, TableOptions},
 };
 
-const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const VERBS: &[&str] = &[
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+];
 const PART_VERBS: &[&str] = &["get", "patch", "update"];
 
 /// What a version of a custom resource has besides its names.
@@ -43,18 +52,44 @@ pub(crate) struct Custom {
 impl Resource {
     /// The resources of a definition: one for each served version, none until its names are accepted.
     pub(crate) fn of_definition(object: &Object) -> Vec<Self> {
-        let Ok(definition) = Definition::read(object) else { return Vec::new() };
+        let Ok(definition) = Definition::read(object) else {
+            return Vec::new();
+        };
         if !definition.is_true("Established") {
             return Vec::new();
         }
         // A definition that was accepted has a readable schema in every version.
-        let Some(schemas) = definition.versions.iter().map(|v| CustomSchema::of(v).map(Arc::new)).collect::<Option<Vec<_>>>() else {
+        let Some(schemas) = definition
+            .versions
+            .iter()
+            .map(|v| CustomSchema::of(v).map(Arc::new))
+            .collect::<Option<Vec<_>>>()
+        else {
             return Vec::new();
         };
-        let Some(storage) = definition.versions.iter().position(|v| v.storage) else { return Vec::new() };
-        let storage = (definition.versions[storage].name.clone(), schemas[storage].clone());
-        let served = definition.versions.iter().zip(&schemas).filter(|(v, _)| v.served);
-        served.map(|(version, schema)| Self::of_version(object, &definition, version, schema.clone(), storage.clone())).collect()
+        let Some(storage) = definition.versions.iter().position(|v| v.storage) else {
+            return Vec::new();
+        };
+        let storage = (
+            definition.versions[storage].name.clone(),
+            schemas[storage].clone(),
+        );
+        let served = definition
+            .versions
+            .iter()
+            .zip(&schemas)
+            .filter(|(v, _)| v.served);
+        served
+            .map(|(version, schema)| {
+                Self::of_version(
+                    object,
+                    &definition,
+                    version,
+                    schema.clone(),
+                    storage.clone(),
+                )
+            })
+            .collect()
     }
 
     fn of_version(
@@ -64,8 +99,21 @@ impl Resource {
         schema: Arc<CustomSchema>,
         storage: (String, Arc<CustomSchema>),
     ) -> Self {
-        let Names { plural, singular, short_names, kind, list_kind, categories } = definition.status.accepted_names.clone();
-        let part = |name, kind: &str, group, version| Part { name, kind: kind.into(), group, version, verbs: PART_VERBS };
+        let Names {
+            plural,
+            singular,
+            short_names,
+            kind,
+            list_kind,
+            categories,
+        } = definition.status.accepted_names.clone();
+        let part = |name, kind: &str, group, version| Part {
+            name,
+            kind: kind.into(),
+            group,
+            version,
+            verbs: PART_VERBS,
+        };
         let mut parts = Vec::new();
         if version.has_status() {
             parts.push(part("status", &kind, "", ""));
@@ -74,10 +122,12 @@ impl Resource {
             parts.push(part("scale", "Scale", "autoscaling", "v1"));
         }
         let group = &definition.group;
-        let warning = version.deprecated.then(|| match &version.deprecation_warning {
-            Some(text) => text.clone(),
-            None => deprecation(definition, version, &kind),
-        });
+        let warning = version
+            .deprecated
+            .then(|| match &version.deprecation_warning {
+                Some(text) => text.clone(),
+                None => deprecation(definition, version, &kind),
+            });
         Self {
             shelf: format!("{group}/{plural}").into(),
             group: group.clone(),
@@ -85,14 +135,21 @@ impl Resource {
             namespaced: definition.is_namespaced(),
             verbs: VERBS,
             parts,
-            strategy: if version.has_status() { WITH_STATUS } else { WITHOUT_STATUS },
+            strategy: if version.has_status() {
+                WITH_STATUS
+            } else {
+                WITHOUT_STATUS
+            },
             source: Source::Custom(Box::new(Custom {
                 definition: object.meta.name.clone(),
                 schema,
                 storage,
                 generation: object.meta.generation.unsigned_abs(),
                 columns: CustomColumn::of(version),
-                selectable: SelectableField::of(version).into_iter().map(|f| (f.name.as_str().into(), f)).collect(),
+                selectable: SelectableField::of(version)
+                    .into_iter()
+                    .map(|f| (f.name.as_str().into(), f))
+                    .collect(),
                 scale: version.scale().cloned(),
                 terminating: object.meta.deletion_timestamp.is_some(),
                 schema_source: version.schema_source.clone(),
@@ -112,10 +169,17 @@ impl Resource {
 fn deprecation(definition: &Definition, version: &Version, kind: &str) -> String {
     let group = &definition.group;
     let head = format!("{group}/{} {kind} is deprecated", version.name);
-    let mut better: Vec<&str> = definition.versions.iter().filter(|v| v.served && !v.deprecated).map(|v| v.name.as_str()).collect();
+    let mut better: Vec<&str> = definition
+        .versions
+        .iter()
+        .filter(|v| v.served && !v.deprecated)
+        .map(|v| v.name.as_str())
+        .collect();
     better.sort_by_key(|v| std::cmp::Reverse(super::stability(v)));
     match better.first() {
-        Some(other) if super::stability(other) > super::stability(&version.name) => format!("{head}; use {group}/{other} {kind}"),
+        Some(other) if super::stability(other) > super::stability(&version.name) => {
+            format!("{head}; use {group}/{other} {kind}")
+        }
         _ => head,
     }
 }
@@ -144,7 +208,10 @@ fn status_only(new: &mut Object, old: &Object) {
         resource_version: std::mem::take(&mut new.meta.resource_version),
         ..old.meta.clone()
     };
-    *new = Object { meta, ..old.clone() };
+    *new = Object {
+        meta,
+        ..old.clone()
+    };
     match status {
         Some(status) => new.body.insert("status".into(), status),
         None => new.body.remove("status"),
@@ -163,7 +230,13 @@ impl Custom {
     }
 
     /// Turns a stored object into this version: completed by the stored version's schema, and cut to this one's, as in the real server.
-    pub(crate) fn out_of_storage(&self, group: &str, version: &str, written_under: u64, object: &mut Object) {
+    pub(crate) fn out_of_storage(
+        &self,
+        group: &str,
+        version: &str,
+        written_under: u64,
+        object: &mut Object,
+    ) {
         object.api_version = format!("{group}/{version}");
         if written_under != self.generation {
             // Fields that were fine when they were written and are not now are shown as far as they can be.
@@ -197,23 +270,47 @@ impl Custom {
     }
 
     /// What is wrong with an object, whole or in its status; returns warnings about what is forgiven.
-    pub(crate) fn validate(&self, new: &Object, old: Option<&Object>, wrong: &mut Vec<FieldError>) -> Vec<String> {
-        self.schema.validate(&new.to_value(), old.map(Object::to_value).as_ref(), wrong)
+    pub(crate) fn validate(
+        &self,
+        new: &Object,
+        old: Option<&Object>,
+        wrong: &mut Vec<FieldError>,
+    ) -> Vec<String> {
+        self.schema
+            .validate(&new.to_value(), old.map(Object::to_value).as_ref(), wrong)
     }
 
     /// What is wrong with the status of an object; returns warnings about what is forgiven.
-    pub(crate) fn validate_status(&self, new: &Object, old: &Object, wrong: &mut Vec<FieldError>) -> Vec<String> {
-        self.schema.validate_status(&new.to_value(), &old.to_value(), wrong)
+    pub(crate) fn validate_status(
+        &self,
+        new: &Object,
+        old: &Object,
+        wrong: &mut Vec<FieldError>,
+    ) -> Vec<String> {
+        self.schema
+            .validate_status(&new.to_value(), &old.to_value(), wrong)
     }
 
     /// Objects as a table with the columns of this version.
-    pub(crate) fn table(&self, objects: &[&Object], now: Time, list: &ListMeta, options: TableOptions) -> Value {
-        let columns: Vec<Column> = std::iter::once(Column::NAME).chain(self.columns.iter().map(|c| c.column.clone())).collect();
+    pub(crate) fn table(
+        &self,
+        objects: &[&Object],
+        now: Time,
+        list: &ListMeta,
+        options: TableOptions,
+    ) -> Value {
+        let columns: Vec<Column> = std::iter::once(Column::NAME)
+            .chain(self.columns.iter().map(|c| c.column.clone()))
+            .collect();
         let mut table = Table::new(&columns, options);
         for object in objects {
             let value = object.to_value();
             let name = std::iter::once(Value::String(object.meta.name.clone()));
-            table.push(name.chain(self.columns.iter().map(|c| c.cell(&value, now))).collect::<Vec<_>>(), object);
+            table.push(
+                name.chain(self.columns.iter().map(|c| c.cell(&value, now)))
+                    .collect::<Vec<_>>(),
+                object,
+            );
         }
         table.finish(list)
     }
@@ -234,7 +331,10 @@ impl Custom {
             return Vec::new();
         }
         let value = object.to_value();
-        self.selectable.iter().map(|(name, field)| (name.clone(), field.value(&value))).collect()
+        self.selectable
+            .iter()
+            .map(|(name, field)| (name.clone(), field.value(&value)))
+            .collect()
     }
 
     /// Refuses new objects while the definition goes.

@@ -38,18 +38,27 @@ impl Resource {
     pub(crate) fn decode(&self, bytes: &[u8], encoding: Encoding) -> Result<Decoded, ApiError> {
         match &self.source {
             Source::BuiltIn(row) => {
-                let expected = Expected::of(row.group, row.version, row.kind).expect("every row has a type");
-                let typed = types::read_typed(bytes, encoding, &expected).map_err(|e| ApiError::BadRequest(e.message(row.kind, bytes)))?;
+                let expected =
+                    Expected::of(row.group, row.version, row.kind).expect("every row has a type");
+                let typed = types::read_typed(bytes, encoding, &expected)
+                    .map_err(|e| ApiError::BadRequest(e.message(row.kind, bytes)))?;
                 Ok(self.defaulted(typed.object, typed.strict))
             }
             Source::Custom(custom) => match encoding {
                 Encoding::Text(media) => self.decode_custom(custom, bytes, media),
-                Encoding::Protobuf => Err(ApiError::UnsupportedMediaType(OBJECT_TYPES[..2].to_vec())),
+                Encoding::Protobuf => {
+                    Err(ApiError::UnsupportedMediaType(OBJECT_TYPES[..2].to_vec()))
+                }
             },
         }
     }
 
-    fn decode_custom(&self, custom: &Custom, bytes: &[u8], media: Media) -> Result<Decoded, ApiError> {
+    fn decode_custom(
+        &self,
+        custom: &Custom,
+        bytes: &[u8],
+        media: Media,
+    ) -> Result<Decoded, ApiError> {
         let (kind, version) = (&self.kind, &self.version);
         let unrecognized = |why| {
             ApiError::BadRequest(format!(
@@ -57,7 +66,11 @@ impl Resource {
                 decode::summary(bytes)
             ))
         };
-        let unhandled = |why| ApiError::BadRequest(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"));
+        let unhandled = |why| {
+            ApiError::BadRequest(format!(
+                "{kind} in version {version:?} cannot be handled as a {kind}: {why}"
+            ))
+        };
         let read = decode::read(bytes, media).map_err(unrecognized)?;
         if read.api_version != self.api_version() {
             let expected = self.api_version();
@@ -67,7 +80,12 @@ impl Resource {
             )));
         }
         if read.kind != *kind {
-            let name = read.object.get("metadata").and_then(|m| m.get("name")).and_then(Value::as_str).unwrap_or_default();
+            let name = read
+                .object
+                .get("metadata")
+                .and_then(|m| m.get("name"))
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             let wrong = FieldError::invalid("kind", &read.kind, &format!("must be {kind}"));
             return Err(ApiError::Invalid {
                 kind: GroupKind::new(self.group.as_str(), read.kind),
@@ -75,13 +93,19 @@ impl Resource {
                 errors: vec![wrong],
             });
         }
-        let (object, mut strict) = self.complete_custom(custom, read.object).map_err(unhandled)?;
+        let (object, mut strict) = self
+            .complete_custom(custom, read.object)
+            .map_err(unhandled)?;
         strict.splice(0..0, read.duplicates);
         Ok(Decoded { object, strict })
     }
 
     /// Metadata read by its type, the rest by the schema.
-    fn complete_custom(&self, custom: &Custom, mut map: Map<String, Value>) -> Result<(Object, Vec<String>), String> {
+    fn complete_custom(
+        &self,
+        custom: &Custom,
+        mut map: Map<String, Value>,
+    ) -> Result<(Object, Vec<String>), String> {
         let metadata = map.remove("metadata").unwrap_or_default();
         let decoded = types::decode(types::object_meta(), metadata)?;
         let in_metadata = |strict: &String| strict.replacen("field \"", "field \"metadata.", 1);
@@ -89,7 +113,11 @@ impl Resource {
         map.insert("metadata".into(), Value::Object(decoded.object));
         let mut object = Object::from_map(map).map_err(|e| e.to_string())?;
         let unknown = custom.complete(&mut object).map_err(|e| e.to_string())?;
-        let mut strict: Vec<String> = unknown.iter().map(|path| format!("unknown field {path:?}")).chain(of_metadata).collect();
+        let mut strict: Vec<String> = unknown
+            .iter()
+            .map(|path| format!("unknown field {path:?}"))
+            .chain(of_metadata)
+            .collect();
         strict.sort();
         Ok((object, strict))
     }
@@ -101,7 +129,8 @@ impl Resource {
     pub(crate) fn decode_value(&self, value: Value) -> Result<Decoded, String> {
         match &self.source {
             Source::BuiltIn(row) => {
-                let ty = types::find(row.group, row.version, row.kind).expect("every row has a type");
+                let ty =
+                    types::find(row.group, row.version, row.kind).expect("every row has a type");
                 let decoded = types::decode(ty, value)?;
                 let object = Object::from_map(decoded.object).map_err(|e| e.to_string())?;
                 Ok(self.defaulted(object, decoded.strict))
@@ -130,7 +159,12 @@ mod tests {
     #[test]
     fn every_row_has_a_type() {
         for row in ROWS {
-            assert!(types::find(row.group, row.version, row.kind).is_some(), "{} {}", row.api_version(), row.kind);
+            assert!(
+                types::find(row.group, row.version, row.kind).is_some(),
+                "{} {}",
+                row.api_version(),
+                row.kind
+            );
         }
     }
 }

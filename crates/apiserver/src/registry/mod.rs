@@ -17,7 +17,11 @@ use std::{
 
 use crate::kinds::ROWS;
 
-static BUILT_IN: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| ROWS.iter().map(|row| Arc::new(Resource::built_in(row))).collect());
+static BUILT_IN: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
+    ROWS.iter()
+        .map(|row| Arc::new(Resource::built_in(row)))
+        .collect()
+});
 
 /// Everything served at one moment.
 #[derive(Debug, Default)]
@@ -29,13 +33,27 @@ pub(crate) struct Catalog {
 impl Catalog {
     /// The resource of a path.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
-        let built_in = BUILT_IN.iter().find(|r| r.plural == plural && r.group == group && r.version == version);
-        built_in.or_else(|| self.custom.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))).cloned()
+        let built_in = BUILT_IN
+            .iter()
+            .find(|r| r.plural == plural && r.group == group && r.version == version);
+        built_in
+            .or_else(|| {
+                self.custom
+                    .get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+            })
+            .cloned()
     }
 
     /// The resource of a kind.
-    pub(crate) fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<Resource>> {
-        self.resources().find(|r| r.group == group && r.version == version && r.kind == kind).cloned()
+    pub(crate) fn find_kind(
+        &self,
+        group: &str,
+        version: &str,
+        kind: &str,
+    ) -> Option<Arc<Resource>> {
+        self.resources()
+            .find(|r| r.group == group && r.version == version && r.kind == kind)
+            .cloned()
     }
 
     /// Every resource: built-in rows in their order, then custom ones.
@@ -50,14 +68,20 @@ impl Catalog {
 
     /// Whether a version of a group has any resource.
     pub(crate) fn has_version(&self, group: &str, version: &str) -> bool {
-        self.resources().any(|r| r.group == group && r.version == version)
+        self.resources()
+            .any(|r| r.group == group && r.version == version)
     }
 
     /// The same catalog with these resources for a group and plural name, instead of those it had.
     pub(crate) fn with_custom(&self, group: &str, plural: &str, resources: Vec<Resource>) -> Self {
         let mut custom = self.custom.clone();
         custom.retain(|(g, _, p), _| g != group || p != plural);
-        custom.extend(resources.into_iter().map(|r| ((r.group.clone(), r.version.clone(), r.plural.clone()), Arc::new(r))));
+        custom.extend(resources.into_iter().map(|r| {
+            (
+                (r.group.clone(), r.version.clone(), r.plural.clone()),
+                Arc::new(r),
+            )
+        }));
         Self { custom }
     }
 }
@@ -71,7 +95,10 @@ pub(crate) struct Registry {
 impl Registry {
     /// What is served now.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
-        self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.catalog
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Serves something else from now on.
@@ -84,7 +111,9 @@ impl Registry {
 /// How a version ranks among versions of its group: `v2` before `v1` before `v1beta2` before `v1alpha1`, anything else last, by name.
 pub(crate) fn stability(version: &str) -> impl Ord + use<> {
     let parsed = version.strip_prefix('v').and_then(|rest| {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
         let major: u64 = rest[..digits].parse().ok()?;
         let (level, minor) = match &rest[digits..] {
             "" => (2, 0),
@@ -103,8 +132,15 @@ mod tests {
 
     #[test]
     fn stable_versions_come_first() {
-        let mut versions = ["v1alpha1", "foo10", "v1", "v1beta1", "v10", "v2beta1", "foo1", "v2"];
+        let mut versions = [
+            "v1alpha1", "foo10", "v1", "v1beta1", "v10", "v2beta1", "foo1", "v2",
+        ];
         versions.sort_by_key(|v| std::cmp::Reverse(stability(v)));
-        assert_eq!(versions, ["v10", "v2", "v1", "v2beta1", "v1beta1", "v1alpha1", "foo1", "foo10"]);
+        assert_eq!(
+            versions,
+            [
+                "v10", "v2", "v1", "v2beta1", "v1beta1", "v1alpha1", "foo1", "foo10"
+            ]
+        );
     }
 }

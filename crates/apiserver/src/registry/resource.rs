@@ -84,7 +84,13 @@ impl Resource {
             parts: row
                 .subresources
                 .iter()
-                .map(|s| Part { name: s.name, kind: s.kind.into(), group: s.group, version: s.version, verbs: s.verbs })
+                .map(|s| Part {
+                    name: s.name,
+                    kind: s.kind.into(),
+                    group: s.group,
+                    version: s.version,
+                    verbs: s.verbs,
+                })
                 .collect(),
             strategy: *row.strategy,
             shelf: format!("{group}/{plural}").into(),
@@ -95,7 +101,11 @@ impl Resource {
 
     /// `v1`, `apps/v1`.
     pub(crate) fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// As errors name it.
@@ -143,9 +153,14 @@ impl Resource {
         match &self.source {
             Source::BuiltIn(row) => row.check_selectable(field),
             Source::Custom(custom) => {
-                let usual = field == "metadata.name" || field == "metadata.namespace" && self.namespaced;
+                let usual =
+                    field == "metadata.name" || field == "metadata.namespace" && self.namespaced;
                 let known = usual || custom.has_selectable(field);
-                if known { Ok(()) } else { Err(format!("field label not supported: {field}")) }
+                if known {
+                    Ok(())
+                } else {
+                    Err(format!("field label not supported: {field}"))
+                }
             }
         }
     }
@@ -153,12 +168,19 @@ impl Resource {
     /// What selectors look at.
     pub(crate) fn facets(&self, object: &Object) -> Facets {
         let fields = match &self.source {
-            Source::BuiltIn(row) => {
-                row.selectable.iter().chain(row.selectable_elsewhere).map(|f| (Arc::from(f.label), f.of(object))).collect()
-            }
+            Source::BuiltIn(row) => row
+                .selectable
+                .iter()
+                .chain(row.selectable_elsewhere)
+                .map(|f| (Arc::from(f.label), f.of(object)))
+                .collect(),
             Source::Custom(custom) => custom.selected(object),
         };
-        Facets { uid: object.meta.uid.clone(), labels: object.meta.labels.clone(), fields }
+        Facets {
+            uid: object.meta.uid.clone(),
+            labels: object.meta.labels.clone(),
+            fields,
+        }
     }
 
     /// The group and version that objects are stored in.
@@ -181,14 +203,18 @@ impl Resource {
     pub(crate) fn out_of_storage(&self, object: &mut Object) {
         match &self.source {
             Source::BuiltIn(_) => self.to_outer(object),
-            Source::Custom(custom) => custom.out_of_storage(&self.group, &self.version, custom.generation, object),
+            Source::Custom(custom) => {
+                custom.out_of_storage(&self.group, &self.version, custom.generation, object)
+            }
         }
     }
 
     /// Brings an object into the form that strategies work on: the stored one for a built-in kind that is kept as another.
     pub(crate) fn to_inner(&self, object: &mut Object) {
         if let Source::BuiltIn(row) = &self.source
-            && let Some(other) = row.stored_as.filter(|_| object.api_version == row.api_version())
+            && let Some(other) = row
+                .stored_as
+                .filter(|_| object.api_version == row.api_version())
         {
             (other.to_storage)(object);
         }
@@ -197,7 +223,9 @@ impl Resource {
     /// Brings an object back from the form that strategies work on.
     pub(crate) fn to_outer(&self, object: &mut Object) {
         if let Source::BuiltIn(row) = &self.source
-            && let Some(other) = row.stored_as.filter(|_| object.api_version != row.api_version())
+            && let Some(other) = row
+                .stored_as
+                .filter(|_| object.api_version != row.api_version())
         {
             (other.from_storage)(object);
         }
@@ -212,7 +240,9 @@ impl Resource {
                     (other.from_storage)(&mut object);
                 }
             }
-            Source::Custom(custom) => custom.out_of_storage(&self.group, &self.version, stored.schema, &mut object),
+            Source::Custom(custom) => {
+                custom.out_of_storage(&self.group, &self.version, stored.schema, &mut object)
+            }
         }
         object
     }
@@ -223,7 +253,11 @@ impl Resource {
             Source::BuiltIn(row) => row.stored_as.is_none(),
             Source::Custom(custom) => custom.is_stored_form(stored.schema, &self.version),
         };
-        if shared { stored.encoded.clone() } else { self.read(stored).draft().at(stored.revision) }
+        if shared {
+            stored.encoded.clone()
+        } else {
+            self.read(stored).draft().at(stored.revision)
+        }
     }
 
     /// The name of the Go type that the real server names in some errors.
@@ -241,15 +275,36 @@ impl Resource {
     }
 
     /// Objects as a table. One that is a part of another kind, such as `Scale`, has the columns of that kind.
-    pub(crate) fn table(&self, objects: &[&Object], now: Time, list: &ListMeta, options: TableOptions) -> Value {
+    pub(crate) fn table(
+        &self,
+        objects: &[&Object],
+        now: Time,
+        list: &ListMeta,
+        options: TableOptions,
+    ) -> Value {
         if let [part] = objects
             && part.kind != self.kind
         {
-            let group = part.api_version.split_once('/').map_or("", |(group, _)| group);
-            return print::table(print::printer(group, &part.kind), [*part], now, list, options);
+            let group = part
+                .api_version
+                .split_once('/')
+                .map_or("", |(group, _)| group);
+            return print::table(
+                print::printer(group, &part.kind),
+                [*part],
+                now,
+                list,
+                options,
+            );
         }
         match &self.source {
-            Source::BuiltIn(_) => print::table(print::printer(&self.group, &self.kind), objects.iter().copied(), now, list, options),
+            Source::BuiltIn(_) => print::table(
+                print::printer(&self.group, &self.kind),
+                objects.iter().copied(),
+                now,
+                list,
+                options,
+            ),
             Source::Custom(custom) => custom.table(objects, now, list, options),
         }
     }
@@ -260,12 +315,26 @@ impl Resource {
     }
 
     /// What the schema says of an object; returns warnings about what is forgiven. Built-in kinds were checked when they were decoded.
-    pub(crate) fn validate_schema(&self, new: &Object, old: Option<&Object>, wrong: &mut Vec<FieldError>) -> Vec<String> {
-        self.custom().map(|custom| custom.validate(new, old, wrong)).unwrap_or_default()
+    pub(crate) fn validate_schema(
+        &self,
+        new: &Object,
+        old: Option<&Object>,
+        wrong: &mut Vec<FieldError>,
+    ) -> Vec<String> {
+        self.custom()
+            .map(|custom| custom.validate(new, old, wrong))
+            .unwrap_or_default()
     }
 
     /// What the schema says of a new status; returns warnings about what is forgiven.
-    pub(crate) fn validate_status_schema(&self, new: &Object, old: &Object, wrong: &mut Vec<FieldError>) -> Vec<String> {
-        self.custom().map(|custom| custom.validate_status(new, old, wrong)).unwrap_or_default()
+    pub(crate) fn validate_status_schema(
+        &self,
+        new: &Object,
+        old: &Object,
+        wrong: &mut Vec<FieldError>,
+    ) -> Vec<String> {
+        self.custom()
+            .map(|custom| custom.validate_status(new, old, wrong))
+            .unwrap_or_default()
     }
 }

@@ -31,9 +31,15 @@ impl FieldSelector {
             if part.is_empty() {
                 continue;
             }
-            let (field, equal, value) = split_term(part).ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
-            let value = unescape(value).ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
-            terms.push(Term { field: field.to_owned(), equal, value });
+            let (field, equal, value) = split_term(part)
+                .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
+            let value = unescape(value)
+                .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
+            terms.push(Term {
+                field: field.to_owned(),
+                equal,
+                value,
+            });
         }
         Ok(Self { terms })
     }
@@ -50,16 +56,23 @@ impl FieldSelector {
 
     /// The value a field must have, when the selector says so.
     pub(crate) fn required(&self, field: &str) -> Option<&str> {
-        self.terms.iter().find(|t| t.equal && t.field == field).map(|t| t.value.as_str())
+        self.terms
+            .iter()
+            .find(|t| t.equal && t.field == field)
+            .map(|t| t.value.as_str())
     }
 
     /// The part of a scope that can match: one object where the name is given.
     pub(crate) fn narrow(&self, scope: Scope, namespaced: bool) -> Scope {
         match (self.required("metadata.name"), &scope) {
-            (Some(name), Scope::Namespace(namespace)) => Scope::Object(ObjectKey::new(namespace, name)),
+            (Some(name), Scope::Namespace(namespace)) => {
+                Scope::Object(ObjectKey::new(namespace, name))
+            }
             (Some(name), Scope::All) if !namespaced => Scope::Object(ObjectKey::new("", name)),
             _ => match (self.required("metadata.namespace"), &scope) {
-                (Some(namespace), Scope::All) if namespaced => Scope::Namespace(namespace.to_owned()),
+                (Some(namespace), Scope::All) if namespaced => {
+                    Scope::Namespace(namespace.to_owned())
+                }
                 _ => scope,
             },
         }
@@ -67,7 +80,9 @@ impl FieldSelector {
 
     /// Whether this object is selected.
     pub(crate) fn matches(&self, object: &Stored) -> bool {
-        self.terms.iter().all(|t| (object.field(&t.field) == t.value) == t.equal)
+        self.terms
+            .iter()
+            .all(|t| (object.field(&t.field) == t.value) == t.equal)
     }
 }
 
@@ -80,7 +95,13 @@ impl Stored {
             "metadata.namespace" => Cow::Borrowed(self.key.namespace()),
             _ => match self.facets.fields.iter().find(|(name, _)| &**name == field) {
                 Some((_, text)) => Cow::Borrowed(text),
-                None => Cow::Owned(self.encoded.decode().at(field).map(scalar_text).unwrap_or_default()),
+                None => Cow::Owned(
+                    self.encoded
+                        .decode()
+                        .at(field)
+                        .map(scalar_text)
+                        .unwrap_or_default(),
+                ),
             },
         }
     }
@@ -149,8 +170,15 @@ mod tests {
     #[test]
     fn comparisons_are_read_with_their_escapes() {
         let selector = FieldSelector::parse(r"a=1,b!=2\,3,c==x,,").expect("a good selector");
-        let terms: Vec<_> = selector.terms.iter().map(|t| (t.field.as_str(), t.equal, t.value.as_str())).collect();
-        assert_eq!(terms, [("a", true, "1"), ("b", false, "2,3"), ("c", true, "x")]);
+        let terms: Vec<_> = selector
+            .terms
+            .iter()
+            .map(|t| (t.field.as_str(), t.equal, t.value.as_str()))
+            .collect();
+        assert_eq!(
+            terms,
+            [("a", true, "1"), ("b", false, "2,3"), ("c", true, "x")]
+        );
         assert_eq!(
             FieldSelector::parse("metadata.name"),
             Err("invalid selector: 'metadata.name'; can't understand 'metadata.name'".to_owned())
@@ -160,7 +188,10 @@ mod tests {
     #[test]
     fn name_narrows_a_list_to_one_object() {
         let by_name = FieldSelector::parse("metadata.name=a").expect("a good selector");
-        assert_eq!(by_name.narrow(Scope::Namespace("n".into()), true), Scope::Object(ObjectKey::new("n", "a")));
+        assert_eq!(
+            by_name.narrow(Scope::Namespace("n".into()), true),
+            Scope::Object(ObjectKey::new("n", "a"))
+        );
         assert_eq!(by_name.narrow(Scope::All, true), Scope::All);
     }
 }

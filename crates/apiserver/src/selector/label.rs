@@ -36,7 +36,11 @@ impl LabelSelector {
     /// # Errors
     /// The sentence Kubernetes answers with.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        Parser { tokens: tokens(text), at: 0 }.selector()
+        Parser {
+            tokens: tokens(text),
+            at: 0,
+        }
+        .selector()
     }
 
     /// Whether there is no requirement.
@@ -46,7 +50,9 @@ impl LabelSelector {
 
     /// Whether these labels are selected.
     pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.requirements.iter().all(|r| r.matches(labels.get(&r.key)))
+        self.requirements
+            .iter()
+            .all(|r| r.matches(labels.get(&r.key)))
     }
 }
 
@@ -63,22 +69,36 @@ impl Requirement {
             for (i, value) in values.iter().enumerate() {
                 match value.parse() {
                     Ok(n) => number = n,
-                    Err(_) => {
-                        wrong.push(FieldError::invalid(path.index(i), value, "for 'Gt', 'Lt' operators, the value must be an integer"))
-                    }
+                    Err(_) => wrong.push(FieldError::invalid(
+                        path.index(i),
+                        value,
+                        "for 'Gt', 'Lt' operators, the value must be an integer",
+                    )),
                 }
             }
         }
         for (i, value) in values.iter().enumerate() {
             let value_wrong = names::label_value(value);
             if !value_wrong.is_empty() {
-                wrong.push(FieldError::invalid(path.index(i).key(key), value, &value_wrong.join("; ")));
+                wrong.push(FieldError::invalid(
+                    path.index(i).key(key),
+                    value,
+                    &value_wrong.join("; "),
+                ));
             }
         }
         match wrong.as_slice() {
             [] => {}
             [one] => return Err(one.to_string()),
-            many => return Err(format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))),
+            many => {
+                return Err(format!(
+                    "[{}]",
+                    many.iter()
+                        .map(ToString::to_string)
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                ));
+            }
         }
         let test = match operator {
             Token::NotEquals | Token::NotIn => Test::NotIn(values),
@@ -86,7 +106,10 @@ impl Requirement {
             Token::Below => Test::Below(number),
             _ => Test::In(values),
         };
-        Ok(Self { key: key.to_owned(), test })
+        Ok(Self {
+            key: key.to_owned(),
+            test,
+        })
     }
 
     fn matches(&self, value: Option<&String>) -> bool {
@@ -146,16 +169,26 @@ fn tokens(text: &str) -> Vec<(Token, String)> {
     let mut rest = text;
     loop {
         rest = rest.trim_start_matches(is_space);
-        let Some(first) = rest.chars().next() else { break };
+        let Some(first) = rest.chars().next() else {
+            break;
+        };
         let (token, len) = if is_symbol(first) {
             // The longest symbol wins; a single character always is one.
-            let two = rest.get(..2).and_then(|s| SYMBOLS.iter().find(|(symbol, _)| *symbol == s));
+            let two = rest
+                .get(..2)
+                .and_then(|s| SYMBOLS.iter().find(|(symbol, _)| *symbol == s));
             let (symbol, token) = two
-                .or_else(|| SYMBOLS.iter().find(|(s, _)| rest.starts_with(*s) && s.len() == 1))
+                .or_else(|| {
+                    SYMBOLS
+                        .iter()
+                        .find(|(s, _)| rest.starts_with(*s) && s.len() == 1)
+                })
                 .expect("every symbol character is a symbol");
             (token.clone(), symbol.len())
         } else {
-            let len = rest.find(|c: char| is_symbol(c) || is_space(c)).unwrap_or(rest.len());
+            let len = rest
+                .find(|c: char| is_symbol(c) || is_space(c))
+                .unwrap_or(rest.len());
             let token = match &rest[..len] {
                 "in" => Token::In,
                 "notin" => Token::NotIn,
@@ -179,7 +212,14 @@ impl Parser {
     /// The next token; where a value is expected, `in` and `notin` are words.
     fn peek(&self) -> (Token, String) {
         let (token, text) = self.tokens[self.at].clone();
-        (if matches!(token, Token::In | Token::NotIn) { Token::Word } else { token }, text)
+        (
+            if matches!(token, Token::In | Token::NotIn) {
+                Token::Word
+            } else {
+                token
+            },
+            text,
+        )
     }
 
     fn take(&mut self) -> (Token, String) {
@@ -199,18 +239,31 @@ impl Parser {
         loop {
             match self.peek() {
                 (Token::Word | Token::Not, _) => {
-                    requirements.push(self.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?);
+                    requirements.push(
+                        self.requirement()
+                            .map_err(|e| format!("unable to parse requirement: {e}"))?,
+                    );
                     match self.take() {
                         (Token::End, _) => break,
                         (Token::Comma, _) => match self.peek() {
                             (Token::Word | Token::Not, _) => {}
-                            (_, text) => return Err(format!("found '{text}', expected: identifier after ','")),
+                            (_, text) => {
+                                return Err(format!(
+                                    "found '{text}', expected: identifier after ','"
+                                ));
+                            }
                         },
-                        (_, text) => return Err(format!("found '{text}', expected: ',' or 'end of string'")),
+                        (_, text) => {
+                            return Err(format!("found '{text}', expected: ',' or 'end of string'"));
+                        }
                     }
                 }
                 (Token::End, _) => break,
-                (_, text) => return Err(format!("found '{text}', expected: !, identifier, or 'end of string'")),
+                (_, text) => {
+                    return Err(format!(
+                        "found '{text}', expected: !, identifier, or 'end of string'"
+                    ));
+                }
             }
         }
         Ok(LabelSelector { requirements })
@@ -230,16 +283,30 @@ impl Parser {
             return Err(FieldError::invalid("<nil>", &key, &wrong.join("; ")).to_string());
         }
         if negated {
-            return Ok(Requirement { key, test: Test::Absent });
+            return Ok(Requirement {
+                key,
+                test: Test::Absent,
+            });
         }
         if matches!(self.peek().0, Token::End | Token::Comma) {
-            return Ok(Requirement { key, test: Test::Exists });
+            return Ok(Requirement {
+                key,
+                test: Test::Exists,
+            });
         }
         let (operator, text) = self.take_operator();
         let values = match operator {
             Token::In | Token::NotIn => self.values()?,
-            Token::Equals | Token::DoubleEquals | Token::NotEquals | Token::Above | Token::Below => self.exact_value()?,
-            _ => return Err(format!("found '{text}', expected: in, notin, =, ==, !=, gt, lt")),
+            Token::Equals
+            | Token::DoubleEquals
+            | Token::NotEquals
+            | Token::Above
+            | Token::Below => self.exact_value()?,
+            _ => {
+                return Err(format!(
+                    "found '{text}', expected: in, notin, =, ==, !=, gt, lt"
+                ));
+            }
         };
         Requirement::new(&key, &operator, values)
     }
@@ -314,7 +381,10 @@ mod tests {
     use super::*;
 
     fn selects(selector: &str, labels: &[(&str, &str)]) -> Result<bool, String> {
-        let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let labels = labels
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
         LabelSelector::parse(selector).map(|s| s.matches(&labels))
     }
 
@@ -348,19 +418,38 @@ mod tests {
     #[test]
     fn broken_selectors_are_refused_in_the_known_words() {
         for (selector, message) in [
-            ("app===x", "unable to parse requirement: found '=', expected: identifier"),
-            ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
-            ("app in x", "unable to parse requirement: found 'x' expected: '('"),
-            ("a in", "unable to parse requirement: found '' expected: '('"),
+            (
+                "app===x",
+                "unable to parse requirement: found '=', expected: identifier",
+            ),
+            (
+                "a b",
+                "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
+            ),
+            (
+                "app in x",
+                "unable to parse requirement: found 'x' expected: '('",
+            ),
+            (
+                "a in",
+                "unable to parse requirement: found '' expected: '('",
+            ),
             (
                 "rank>high",
                 "unable to parse requirement: values[0]: Invalid value: \"high\": for 'Gt', 'Lt' operators, the value must be an integer",
             ),
-            (",", "found ',', expected: !, identifier, or 'end of string'"),
+            (
+                ",",
+                "found ',', expected: !, identifier, or 'end of string'",
+            ),
             ("a,", "found '', expected: identifier after ','"),
             ("a=b c", "found 'c', expected: ',' or 'end of string'"),
         ] {
-            assert_eq!(LabelSelector::parse(selector), Err(message.to_owned()), "{selector}");
+            assert_eq!(
+                LabelSelector::parse(selector),
+                Err(message.to_owned()),
+                "{selector}"
+            );
         }
     }
 }

@@ -59,7 +59,10 @@ impl Bells {
     /// Takes away the bell of a part to which nobody listens any more.
     pub(super) fn clear(&mut self, scope: &Scope) {
         if let Some(name) = name_of(scope)
-            && self.parts.get(&name).is_some_and(|bell| bell.listeners() == 0)
+            && self
+                .parts
+                .get(&name)
+                .is_some_and(|bell| bell.listeners() == 0)
         {
             self.parts.remove(&name);
         }
@@ -77,7 +80,8 @@ impl Rung {
 
     /// Wakes everybody who waits; those who do not will not wait the next time.
     pub(super) fn wake(&self) {
-        self.bells().for_each(|bell| bell.0.waiting.notify_waiters());
+        self.bells()
+            .for_each(|bell| bell.0.waiting.notify_waiters());
     }
 }
 
@@ -104,7 +108,10 @@ impl Bell {
     fn listen(&self, unheard: u64, last: u64) -> Listener {
         self.0.listeners.fetch_add(1, Ordering::Relaxed);
         self.0.last.fetch_max(last, Ordering::SeqCst);
-        Listener { heard: self.0.rung.load(Ordering::SeqCst).wrapping_sub(unheard), bell: self.clone() }
+        Listener {
+            heard: self.0.rung.load(Ordering::SeqCst).wrapping_sub(unheard),
+            bell: self.clone(),
+        }
     }
 
     fn listeners(&self) -> usize {
@@ -123,7 +130,11 @@ pub(super) struct Listener {
 impl Listener {
     /// How many events it has not heard of. Exact while the shelf is locked for reading.
     pub(super) fn unheard(&self) -> u64 {
-        self.bell.0.rung.load(Ordering::SeqCst).wrapping_sub(self.heard)
+        self.bell
+            .0
+            .rung
+            .load(Ordering::SeqCst)
+            .wrapping_sub(self.heard)
     }
 
     /// Where the last event is.
@@ -172,7 +183,9 @@ mod tests {
     }
 
     async fn is_told(listener: &Listener) -> bool {
-        tokio::time::timeout(Duration::from_secs(1), listener.news()).await.is_ok()
+        tokio::time::timeout(Duration::from_secs(1), listener.news())
+            .await
+            .is_ok()
     }
 
     #[tokio::test(start_paused = true)]
@@ -193,7 +206,10 @@ mod tests {
         for task in waiting {
             task.await.expect("no test panicked");
         }
-        assert_eq!(*woken.lock().expect("no test panicked"), (0..20).collect::<Vec<_>>());
+        assert_eq!(
+            *woken.lock().expect("no test panicked"),
+            (0..20).collect::<Vec<_>>()
+        );
         assert_eq!(bells.everything.listeners(), 0);
     }
 
@@ -211,13 +227,22 @@ mod tests {
         assert!(is_told(&listener).await, "one is left");
         listener.hear(1);
         assert!(!is_told(&listener).await, "both were heard");
-        assert_eq!(bells.listen(&Scope::All, 2, 2).unheard(), 2, "who begins in the past has the past to hear of");
+        assert_eq!(
+            bells.listen(&Scope::All, 2, 2).unheard(),
+            2,
+            "who begins in the past has the past to hear of"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_what_concerns_a_part_is_news_to_its_listeners() {
         let mut bells = Bells::default();
-        let scopes = [Scope::Namespace("a".into()), Scope::Object(key()), Scope::Object(ObjectKey::new("", "a")), Scope::All];
+        let scopes = [
+            Scope::Namespace("a".into()),
+            Scope::Object(key()),
+            Scope::Object(ObjectKey::new("", "a")),
+            Scope::All,
+        ];
         let listeners = scopes.each_ref().map(|scope| bells.listen(scope, 0, 0));
         bells.count(&key(), 0).wake();
         bells.count(&ObjectKey::new("a", "y"), 1).wake();

@@ -13,7 +13,11 @@ pub(crate) struct ObjectKey {
 impl ObjectKey {
     /// Names an object; an empty namespace means cluster-scoped.
     pub(crate) fn new(namespace: &str, name: &str) -> Self {
-        let path = if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}").into() };
+        let path = if namespace.is_empty() {
+            name.into()
+        } else {
+            format!("{namespace}/{name}").into()
+        };
         Self { path }
     }
 
@@ -29,12 +33,16 @@ impl ObjectKey {
 
     /// The namespace, empty when cluster-scoped.
     pub(crate) fn namespace(&self) -> &str {
-        self.path.split_once('/').map_or("", |(namespace, _)| namespace)
+        self.path
+            .split_once('/')
+            .map_or("", |(namespace, _)| namespace)
     }
 
     /// The name.
     pub(crate) fn name(&self) -> &str {
-        self.path.split_once('/').map_or(&self.path, |(_, name)| name)
+        self.path
+            .split_once('/')
+            .map_or(&self.path, |(_, name)| name)
     }
 }
 
@@ -83,12 +91,20 @@ impl Scope {
         let (first, last) = match self {
             Self::All => (Bound::Unbounded, Bound::Unbounded),
             // '0' follows '/' in ASCII, so this spans exactly the keys that begin with "namespace/".
-            Self::Namespace(namespace) => (Bound::Included(format!("{namespace}/")), Bound::Excluded(format!("{namespace}0"))),
-            Self::Object(key) => (Bound::Included(key.to_string()), Bound::Included(key.to_string())),
+            Self::Namespace(namespace) => (
+                Bound::Included(format!("{namespace}/")),
+                Bound::Excluded(format!("{namespace}0")),
+            ),
+            Self::Object(key) => (
+                Bound::Included(key.to_string()),
+                Bound::Included(key.to_string()),
+            ),
         };
         match (after, first) {
             (None, first) => (first, last),
-            (Some(after), Bound::Included(first)) if first.as_str() > after.path() => (Bound::Included(first), last),
+            (Some(after), Bound::Included(first)) if first.as_str() > after.path() => {
+                (Bound::Included(first), last)
+            }
             (Some(after), _) => (Bound::Excluded(after.to_string()), last),
         }
     }
@@ -110,7 +126,11 @@ mod tests {
 
     #[test]
     fn keys_sort_by_their_whole_path() {
-        let mut keys = [ObjectKey::new("a", "z"), ObjectKey::new("a-b", "a"), ObjectKey::new("a", "b")];
+        let mut keys = [
+            ObjectKey::new("a", "z"),
+            ObjectKey::new("a-b", "a"),
+            ObjectKey::new("a", "b"),
+        ];
         keys.sort();
         assert_eq!(keys.map(|k| k.to_string()), ["a-b/a", "a/b", "a/z"]);
     }
@@ -118,7 +138,9 @@ mod tests {
     #[test]
     fn namespace_spans_its_keys_only() {
         let scope = Scope::Namespace("a".into());
-        let (Bound::Included(first), Bound::Excluded(last)) = scope.bounds(None) else { panic!("a namespace has two bounds") };
+        let (Bound::Included(first), Bound::Excluded(last)) = scope.bounds(None) else {
+            panic!("a namespace has two bounds")
+        };
         let inside = |k: &ObjectKey| first.as_str() <= k.path() && last.as_str() > k.path();
         for (key, expected) in [
             (ObjectKey::new("a", "x"), true),

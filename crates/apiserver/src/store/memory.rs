@@ -11,8 +11,8 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    Change, Committing, Compacted, Event, Expect, Listing, ObjectKey, Put, Range, Refused, Revision, Scope, ShelfName, Store, StoreWatch,
-    Stored, Write, shelf::Shelf,
+    Change, Committing, Compacted, Event, Expect, Listing, ObjectKey, Put, Range, Refused,
+    Revision, Scope, ShelfName, Store, StoreWatch, Stored, Write, shelf::Shelf,
 };
 
 /// Objects and history in memory, gone with the process.
@@ -43,7 +43,9 @@ impl State {
 
     fn shelf_mut(&mut self, name: &ShelfName) -> &mut Shelf {
         let compacted = self.compacted;
-        self.shelves.entry(name.clone()).or_insert_with(|| Shelf::new(compacted))
+        self.shelves
+            .entry(name.clone())
+            .or_insert_with(|| Shelf::new(compacted))
     }
 
     pub(super) fn unlisten(&mut self, shelf: &str, scope: &Scope) {
@@ -67,7 +69,12 @@ impl Shared {
 impl MemoryStore {
     /// An empty store.
     pub(crate) fn new() -> Self {
-        Self { shared: Arc::new(Shared { state: RwLock::default(), reached: watch::Sender::new(0) }) }
+        Self {
+            shared: Arc::new(Shared {
+                state: RwLock::default(),
+                reached: watch::Sender::new(0),
+            }),
+        }
     }
 
     fn commit_now(&self, write: Write) -> Result<Arc<Stored>, Refused> {
@@ -83,7 +90,8 @@ impl MemoryStore {
             if !as_expected {
                 return Err(Refused::Changed(previous));
             }
-            let event = event_of(revision, write.key, write.put, previous).ok_or(Refused::Changed(None))?;
+            let event =
+                event_of(revision, write.key, write.put, previous).ok_or(Refused::Changed(None))?;
             let stored = event.object.clone();
             let rung = shelf.apply(event);
             state.revision = revision;
@@ -96,17 +104,46 @@ impl MemoryStore {
 }
 
 /// What the write looks like to watchers; `None` for the deletion of nothing.
-fn event_of(revision: Revision, key: ObjectKey, put: Option<Put>, previous: Option<Arc<Stored>>) -> Option<Event> {
+fn event_of(
+    revision: Revision,
+    key: ObjectKey,
+    put: Option<Put>,
+    previous: Option<Arc<Stored>>,
+) -> Option<Event> {
     match put {
-        Some(Put { draft, facets, schema }) => {
-            let object = Arc::new(Stored { key, revision, encoded: draft.at(revision), facets, schema });
-            let change = if previous.is_some() { Change::Modified } else { Change::Added };
-            Some(Event { revision, change, object, previous })
+        Some(Put {
+            draft,
+            facets,
+            schema,
+        }) => {
+            let object = Arc::new(Stored {
+                key,
+                revision,
+                encoded: draft.at(revision),
+                facets,
+                schema,
+            });
+            let change = if previous.is_some() {
+                Change::Modified
+            } else {
+                Change::Added
+            };
+            Some(Event {
+                revision,
+                change,
+                object,
+                previous,
+            })
         }
         None => {
             let last = previous.as_ref()?;
             let object = Arc::new(last.at_revision(revision));
-            Some(Event { revision, change: Change::Deleted, object, previous })
+            Some(Event {
+                revision,
+                change: Change::Deleted,
+                object,
+                previous,
+            })
         }
     }
 }
@@ -130,7 +167,8 @@ impl Store for MemoryStore {
     }
 
     fn get(&self, shelf: &str, key: &ObjectKey) -> Option<Arc<Stored>> {
-        self.shared.read(|state| state.shelf(shelf)?.get(key).cloned())
+        self.shared
+            .read(|state| state.shelf(shelf)?.get(key).cloned())
     }
 
     fn list(&self, shelf: &str, range: &Range, at: Option<Revision>) -> Result<Listing, Compacted> {
@@ -139,10 +177,19 @@ impl Store for MemoryStore {
             let (objects, total) = match (state.shelf(shelf), at) {
                 (Some(shelf), None) => shelf.list(range),
                 (Some(shelf), Some(at)) => shelf.list_at(range, at)?,
-                (None, Some(at)) if at < state.compacted => return Err(Compacted { asked: at, oldest: state.compacted }),
+                (None, Some(at)) if at < state.compacted => {
+                    return Err(Compacted {
+                        asked: at,
+                        oldest: state.compacted,
+                    });
+                }
                 (None, _) => (Vec::new(), 0),
             };
-            Ok(Listing { revision, objects, total })
+            Ok(Listing {
+                revision,
+                objects,
+                total,
+            })
         })
     }
 
@@ -150,12 +197,23 @@ impl Store for MemoryStore {
         Box::pin(std::future::ready(self.commit_now(write)))
     }
 
-    fn watch(&self, shelf: &ShelfName, scope: &Scope, since: Revision) -> Result<StoreWatch, Compacted> {
+    fn watch(
+        &self,
+        shelf: &ShelfName,
+        scope: &Scope,
+        since: Revision,
+    ) -> Result<StoreWatch, Compacted> {
         self.shared.write(|state| {
             let found = state.shelf_mut(shelf);
             found.replayable(since)?;
             let (next, listener) = found.listen(scope, since);
-            Ok(StoreWatch::new(self.shared.clone(), shelf.clone(), scope.clone(), next, listener))
+            Ok(StoreWatch::new(
+                self.shared.clone(),
+                shelf.clone(),
+                scope.clone(),
+                next,
+                listener,
+            ))
         })
     }
 

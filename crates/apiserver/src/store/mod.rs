@@ -78,7 +78,11 @@ impl Event {
     /// Bytes of objects that nothing but this event keeps, or nothing but later ones.
     fn past_bytes(&self) -> usize {
         let last = (self.change == Change::Deleted).then_some(&self.object);
-        self.previous.iter().chain(last).map(|stored| stored.encoded.bytes().len()).sum()
+        self.previous
+            .iter()
+            .chain(last)
+            .map(|stored| stored.encoded.bytes().len())
+            .sum()
     }
 }
 
@@ -153,7 +157,11 @@ impl Range {
 
     /// Everything in a scope.
     pub(crate) fn all_of(scope: Scope) -> Self {
-        Self { scope, after: None, limit: None }
+        Self {
+            scope,
+            after: None,
+            limit: None,
+        }
     }
 }
 
@@ -169,7 +177,8 @@ pub(crate) struct Listing {
 }
 
 /// A write under way; resolves when it is safe to answer the client.
-pub(crate) type Committing<'a> = Pin<Box<dyn Future<Output = Result<Arc<Stored>, Refused>> + Send + 'a>>;
+pub(crate) type Committing<'a> =
+    Pin<Box<dyn Future<Output = Result<Arc<Stored>, Refused>> + Send + 'a>>;
 
 /// Revisioned storage. In memory today; a durable one answers the same calls and resolves a commit only when it is on disk.
 pub(crate) trait Store: Send + Sync + 'static {
@@ -193,7 +202,12 @@ pub(crate) trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// The revision is older than the kept history.
-    fn watch(&self, shelf: &ShelfName, scope: &Scope, since: Revision) -> Result<StoreWatch, Compacted>;
+    fn watch(
+        &self,
+        shelf: &ShelfName,
+        scope: &Scope,
+        since: Revision,
+    ) -> Result<StoreWatch, Compacted>;
 
     /// Resolves when the revision is reached.
     fn reached(&self, revision: Revision) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;

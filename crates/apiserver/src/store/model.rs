@@ -13,7 +13,14 @@ use crate::object::Object;
 const SHELVES: [&str; 2] = ["/configmaps", "apps/deployments"];
 
 /// The keys of a history: two namespaces, one a prefix of the other.
-const KEYS: [(&str, &str); 6] = [("a", "x"), ("a", "y"), ("a", "z"), ("a-b", "x"), ("a-b", "y"), ("", "cluster")];
+const KEYS: [(&str, &str); 6] = [
+    ("a", "x"),
+    ("a", "y"),
+    ("a", "z"),
+    ("a-b", "x"),
+    ("a-b", "y"),
+    ("", "cluster"),
+];
 
 /// Events older than this go with the next write.
 const HISTORY_KEPT: Duration = Duration::from_secs(300);
@@ -28,9 +35,18 @@ enum Step {
     /// Writes with an expectation that is wrong.
     PutStale { shelf: usize, key: usize },
     /// Reads a part of a shelf as it was so many revisions ago, whole and in pages of this size.
-    List { shelf: usize, back: u64, scope: usize, page: usize },
+    List {
+        shelf: usize,
+        back: u64,
+        scope: usize,
+        page: usize,
+    },
     /// Opens a watch of a part of a shelf from so many revisions ago.
-    Open { shelf: usize, back: u64, scope: usize },
+    Open {
+        shelf: usize,
+        back: u64,
+        scope: usize,
+    },
     /// Reads what a watch has to tell.
     Read { watch: usize },
     /// Closes a watch.
@@ -110,7 +126,12 @@ fn draft(key: &ObjectKey, count: impl serde::Serialize) -> Draft {
 
 impl World {
     fn new() -> Self {
-        Self { store: MemoryStore::new(), events: Vec::new(), oldest: [0; 2], watches: Vec::new() }
+        Self {
+            store: MemoryStore::new(),
+            events: Vec::new(),
+            oldest: [0; 2],
+            watches: Vec::new(),
+        }
     }
 
     fn revision(&self) -> Revision {
@@ -124,7 +145,11 @@ impl World {
     /// The objects of a shelf at a revision: key to JSON.
     fn at(&self, shelf: usize, revision: Revision) -> BTreeMap<ObjectKey, Vec<u8>> {
         let mut objects = BTreeMap::new();
-        for event in self.events.iter().filter(|e| e.shelf == shelf && e.revision <= revision) {
+        for event in self
+            .events
+            .iter()
+            .filter(|e| e.shelf == shelf && e.revision <= revision)
+        {
             match event.change {
                 Change::Deleted => objects.remove(&event.key),
                 _ => objects.insert(event.key.clone(), event.bytes.clone()),
@@ -138,7 +163,12 @@ impl World {
             Step::Put { shelf, key: k } => self.write(shelf, key(k), true).await,
             Step::Delete { shelf, key: k } => self.write(shelf, key(k), false).await,
             Step::PutStale { shelf, key: k } => self.write_stale(shelf, key(k)).await,
-            Step::List { shelf, back, scope, page } => self.list(shelf, self.back(back), scope, page),
+            Step::List {
+                shelf,
+                back,
+                scope,
+                page,
+            } => self.list(shelf, self.back(back), scope, page),
             Step::Open { shelf, back, scope } => self.open(shelf, self.back(back), scope),
             Step::Read { watch } => self.read(watch),
             Step::Close { watch } => {
@@ -155,11 +185,17 @@ impl World {
     async fn write(&mut self, shelf: usize, key: ObjectKey, put: bool) {
         let current = self.store.get(SHELVES[shelf], &key);
         let known = self.at(shelf, self.revision()).remove(&key);
-        assert_eq!(current.as_ref().map(|s| s.encoded.bytes().to_vec()), known, "{key}");
+        assert_eq!(
+            current.as_ref().map(|s| s.encoded.bytes().to_vec()),
+            known,
+            "{key}"
+        );
         if !put && current.is_none() {
             return;
         }
-        let expect = current.as_ref().map_or(Expect::Absent, |s| Expect::Version(s.revision));
+        let expect = current
+            .as_ref()
+            .map_or(Expect::Absent, |s| Expect::Version(s.revision));
         let revision = self.revision() + 1;
         let body = put.then(|| draft(&key, revision));
         let (change, bytes) = match (&body, &current) {
@@ -167,52 +203,142 @@ impl World {
             (Some(body), Some(_)) => (Change::Modified, body.at(revision).bytes().to_vec()),
             (None, last) => {
                 let last = last.as_ref().expect("only what is there is deleted");
-                (Change::Deleted, last.encoded.with_revision(revision).bytes().to_vec())
+                (
+                    Change::Deleted,
+                    last.encoded.with_revision(revision).bytes().to_vec(),
+                )
             }
         };
-        let put = body.map(|draft| Put { draft, facets: Facets::default(), schema: 0 });
-        let write = Write { shelf: SHELVES[shelf].into(), key: key.clone(), expect, put };
-        let stored = self.store.commit(write).await.expect("the expectation was read just now");
-        assert_eq!((stored.revision, stored.encoded.bytes().to_vec()), (revision, bytes.clone()));
+        let put = body.map(|draft| Put {
+            draft,
+            facets: Facets::default(),
+            schema: 0,
+        });
+        let write = Write {
+            shelf: SHELVES[shelf].into(),
+            key: key.clone(),
+            expect,
+            put,
+        };
+        let stored = self
+            .store
+            .commit(write)
+            .await
+            .expect("the expectation was read just now");
+        assert_eq!(
+            (stored.revision, stored.encoded.bytes().to_vec()),
+            (revision, bytes.clone())
+        );
 
         let now = Instant::now();
-        self.events.push(Seen { revision, shelf, key, change, bytes, previous: known, at: now });
-        let old = self.events.iter().filter(|e| e.shelf == shelf && now - e.at > HISTORY_KEPT);
-        self.oldest[shelf] = old.map(|e| e.revision).fold(self.oldest[shelf], Revision::max);
+        self.events.push(Seen {
+            revision,
+            shelf,
+            key,
+            change,
+            bytes,
+            previous: known,
+            at: now,
+        });
+        let old = self
+            .events
+            .iter()
+            .filter(|e| e.shelf == shelf && now - e.at > HISTORY_KEPT);
+        self.oldest[shelf] = old
+            .map(|e| e.revision)
+            .fold(self.oldest[shelf], Revision::max);
     }
 
     async fn write_stale(&mut self, shelf: usize, key: ObjectKey) {
         let current = self.store.get(SHELVES[shelf], &key);
-        let expectations = [Expect::Version(current.as_ref().map_or(7, |s| s.revision + 1)), Expect::Absent];
-        for expect in expectations.into_iter().filter(|e| current.is_some() || *e != Expect::Absent) {
-            let put = Some(Put { draft: draft(&key, 0), facets: Facets::default(), schema: 0 });
-            let refused = self.store.commit(Write { shelf: SHELVES[shelf].into(), key: key.clone(), expect, put }).await;
-            let Err(Refused::Changed(found)) = refused else { panic!("a stale write to {key} was taken") };
-            assert_eq!(found.map(|s| s.revision), current.as_ref().map(|s| s.revision));
+        let expectations = [
+            Expect::Version(current.as_ref().map_or(7, |s| s.revision + 1)),
+            Expect::Absent,
+        ];
+        for expect in expectations
+            .into_iter()
+            .filter(|e| current.is_some() || *e != Expect::Absent)
+        {
+            let put = Some(Put {
+                draft: draft(&key, 0),
+                facets: Facets::default(),
+                schema: 0,
+            });
+            let refused = self
+                .store
+                .commit(Write {
+                    shelf: SHELVES[shelf].into(),
+                    key: key.clone(),
+                    expect,
+                    put,
+                })
+                .await;
+            let Err(Refused::Changed(found)) = refused else {
+                panic!("a stale write to {key} was taken")
+            };
+            assert_eq!(
+                found.map(|s| s.revision),
+                current.as_ref().map(|s| s.revision)
+            );
         }
     }
 
     fn list(&self, shelf: usize, at: Revision, part: usize, page: usize) {
         let scope = scope(part);
-        let whole = self.store.list(SHELVES[shelf], &Range::all_of(scope.clone()), Some(at));
+        let whole = self
+            .store
+            .list(SHELVES[shelf], &Range::all_of(scope.clone()), Some(at));
         if at < self.oldest[shelf] {
-            assert_eq!(whole.expect_err("it is forgotten"), Compacted { asked: at, oldest: self.oldest[shelf] });
+            assert_eq!(
+                whole.expect_err("it is forgotten"),
+                Compacted {
+                    asked: at,
+                    oldest: self.oldest[shelf]
+                }
+            );
             return;
         }
         let whole = whole.expect("it is kept");
-        let wanted: Vec<_> = self.at(shelf, at).into_iter().filter(|(key, _)| scope.contains(key)).collect();
-        let shown = |objects: &[Arc<Stored>]| -> Vec<_> { objects.iter().map(|s| (s.key.clone(), s.encoded.bytes().to_vec())).collect() };
-        assert_eq!((whole.revision, whole.total, shown(&whole.objects)), (at, wanted.len(), wanted));
+        let wanted: Vec<_> = self
+            .at(shelf, at)
+            .into_iter()
+            .filter(|(key, _)| scope.contains(key))
+            .collect();
+        let shown = |objects: &[Arc<Stored>]| -> Vec<_> {
+            objects
+                .iter()
+                .map(|s| (s.key.clone(), s.encoded.bytes().to_vec()))
+                .collect()
+        };
+        assert_eq!(
+            (whole.revision, whole.total, shown(&whole.objects)),
+            (at, wanted.len(), wanted)
+        );
         if at == self.revision() {
-            let now = self.store.list(SHELVES[shelf], &Range::all_of(scope.clone()), None).expect("the newest state is always kept");
-            assert_eq!((now.total, shown(&now.objects)), (whole.total, shown(&whole.objects)));
+            let now = self
+                .store
+                .list(SHELVES[shelf], &Range::all_of(scope.clone()), None)
+                .expect("the newest state is always kept");
+            assert_eq!(
+                (now.total, shown(&now.objects)),
+                (whole.total, shown(&whole.objects))
+            );
         }
         let (mut pages, mut after) = (Vec::new(), None);
         loop {
-            let range = Range { scope: scope.clone(), after, limit: Some(page) };
-            let part = self.store.list(SHELVES[shelf], &range, Some(at)).expect("it is kept");
+            let range = Range {
+                scope: scope.clone(),
+                after,
+                limit: Some(page),
+            };
+            let part = self
+                .store
+                .list(SHELVES[shelf], &range, Some(at))
+                .expect("it is kept");
             assert_eq!(part.total, whole.total);
-            let Some(last) = part.objects.last() else { break };
+            let Some(last) = part.objects.last() else {
+                break;
+            };
             after = Some(last.key.clone());
             pages.extend(shown(&part.objects));
         }
@@ -223,10 +349,21 @@ impl World {
         let scope = scope(part);
         match self.store.watch(&SHELVES[shelf].into(), &scope, since) {
             Ok(watch) => {
-                assert!(since >= self.oldest[shelf], "a watch from {since} would miss events");
-                self.watches.push(Open { shelf, scope, since, watch });
+                assert!(
+                    since >= self.oldest[shelf],
+                    "a watch from {since} would miss events"
+                );
+                self.watches.push(Open {
+                    shelf,
+                    scope,
+                    since,
+                    watch,
+                });
             }
-            Err(gone) => assert_eq!((gone.asked, gone.oldest, since < self.oldest[shelf]), (since, self.oldest[shelf], true)),
+            Err(gone) => assert_eq!(
+                (gone.asked, gone.oldest, since < self.oldest[shelf]),
+                (since, self.oldest[shelf], true)
+            ),
         }
     }
 
@@ -235,20 +372,39 @@ impl World {
             return;
         }
         let (index, newest) = (index % self.watches.len(), self.revision());
-        let Open { shelf, scope, since, watch } = &mut self.watches[index];
-        let concerns = |e: &&Seen| e.shelf == *shelf && e.revision > *since && scope.contains(&e.key);
+        let Open {
+            shelf,
+            scope,
+            since,
+            watch,
+        } = &mut self.watches[index];
+        let concerns =
+            |e: &&Seen| e.shelf == *shelf && e.revision > *since && scope.contains(&e.key);
         let wanted: Vec<&Seen> = self.events.iter().filter(concerns).collect();
         let lost = wanted.iter().any(|e| e.revision <= self.oldest[*shelf]);
         match watch.ready() {
             Err(Lagged) => {
-                assert!(lost, "a watch of {scope:?} from {since} was cut for nothing");
+                assert!(
+                    lost,
+                    "a watch of {scope:?} from {since} was cut for nothing"
+                );
                 self.watches.swap_remove(index);
             }
             Ok((events, upto)) => {
                 assert!(!lost, "a watch of {scope:?} from {since} misses events");
                 let told: Vec<_> = events.iter().map(|e| shown(e)).collect();
-                let wanted: Vec<_> =
-                    wanted.iter().map(|e| (e.revision, e.change, e.key.clone(), e.bytes.clone(), e.previous.clone())).collect();
+                let wanted: Vec<_> = wanted
+                    .iter()
+                    .map(|e| {
+                        (
+                            e.revision,
+                            e.change,
+                            e.key.clone(),
+                            e.bytes.clone(),
+                            e.previous.clone(),
+                        )
+                    })
+                    .collect();
                 assert_eq!(told, wanted);
                 assert_eq!(upto, newest);
                 *since = upto;
@@ -266,13 +422,27 @@ type Shown = (Revision, Change, ObjectKey, Vec<u8>, Option<Vec<u8>>);
 
 fn shown(event: &Event) -> Shown {
     let previous = event.previous.as_ref().map(|p| p.encoded.bytes().to_vec());
-    (event.revision, event.change, event.object.key.clone(), event.object.encoded.bytes().to_vec(), previous)
+    (
+        event.revision,
+        event.change,
+        event.object.key.clone(),
+        event.object.encoded.bytes().to_vec(),
+        previous,
+    )
 }
 
 #[test]
 fn store_shows_what_was_done_to_it() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
-    let config = ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let config = ProptestConfig {
+        cases: 2_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
     proptest!(config, |(steps in proptest::collection::vec(step(), 1..60))| {
         runtime.block_on(async {
             let mut world = World::new();
@@ -299,26 +469,59 @@ async fn slow_watcher_is_cut_and_slows_nobody() {
     const EVENTS: u64 = 100_300;
     let store = MemoryStore::new();
     let shelf: ShelfName = SHELVES[0].into();
-    let mut slow = store.watch(&shelf, &Scope::All, 0).expect("nothing is forgotten yet");
-    let mut quick = store.watch(&shelf, &Scope::All, 0).expect("nothing is forgotten yet");
+    let mut slow = store
+        .watch(&shelf, &Scope::All, 0)
+        .expect("nothing is forgotten yet");
+    let mut quick = store
+        .watch(&shelf, &Scope::All, 0)
+        .expect("nothing is forgotten yet");
     let mut told = 0;
     let body = draft(&key(0), 0);
     for revision in 1..=EVENTS {
-        let expect = if revision == 1 { Expect::Absent } else { Expect::Version(revision - 1) };
-        let put = Some(Put { draft: body.clone(), facets: Facets::default(), schema: 0 });
-        store.commit(Write { shelf: shelf.clone(), key: key(0), expect, put }).await.expect("nobody else writes");
+        let expect = if revision == 1 {
+            Expect::Absent
+        } else {
+            Expect::Version(revision - 1)
+        };
+        let put = Some(Put {
+            draft: body.clone(),
+            facets: Facets::default(),
+            schema: 0,
+        });
+        store
+            .commit(Write {
+                shelf: shelf.clone(),
+                key: key(0),
+                expect,
+                put,
+            })
+            .await
+            .expect("nobody else writes");
         if revision % 1000 == 0 || revision == EVENTS {
             while let (events, _) = quick.ready().expect("it keeps up")
                 && !events.is_empty()
             {
-                assert!(events.iter().map(|e| e.revision).eq(told + 1..=told + events.len() as u64), "each once, in order");
+                assert!(
+                    events
+                        .iter()
+                        .map(|e| e.revision)
+                        .eq(told + 1..=told + events.len() as u64),
+                    "each once, in order"
+                );
                 told += events.len() as u64;
             }
         }
     }
     assert_eq!(told, EVENTS);
     assert_eq!(slow.ready().expect_err("its events are gone"), Lagged);
-    assert_eq!(store.watch(&shelf, &Scope::All, 0).err(), Some(Compacted { asked: 0, oldest: EVENTS - 100_000 }), "history has a length");
+    assert_eq!(
+        store.watch(&shelf, &Scope::All, 0).err(),
+        Some(Compacted {
+            asked: 0,
+            oldest: EVENTS - 100_000
+        }),
+        "history has a length"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -326,11 +529,32 @@ async fn history_of_large_objects_is_shorter() {
     let (store, shelf): (_, ShelfName) = (MemoryStore::new(), SHELVES[0].into());
     let body = draft(&key(0), "x".repeat(4 << 20));
     for revision in 1..=40 {
-        let expect = if revision == 1 { Expect::Absent } else { Expect::Version(revision - 1) };
-        let put = Some(Put { draft: body.clone(), facets: Facets::default(), schema: 0 });
-        store.commit(Write { shelf: shelf.clone(), key: key(0), expect, put }).await.expect("nobody else writes");
+        let expect = if revision == 1 {
+            Expect::Absent
+        } else {
+            Expect::Version(revision - 1)
+        };
+        let put = Some(Put {
+            draft: body.clone(),
+            facets: Facets::default(),
+            schema: 0,
+        });
+        store
+            .commit(Write {
+                shelf: shelf.clone(),
+                key: key(0),
+                expect,
+                put,
+            })
+            .await
+            .expect("nobody else writes");
     }
-    let Err(Compacted { oldest, .. }) = store.watch(&shelf, &Scope::All, 1) else { panic!("it keeps 160 MB") };
-    assert!((5..15).contains(&oldest), "of 40 times 4 MB some 128 MB are kept, not what came up to {oldest}");
+    let Err(Compacted { oldest, .. }) = store.watch(&shelf, &Scope::All, 1) else {
+        panic!("it keeps 160 MB")
+    };
+    assert!(
+        (5..15).contains(&oldest),
+        "of 40 times 4 MB some 128 MB are kept, not what came up to {oldest}"
+    );
     assert!(store.watch(&shelf, &Scope::All, oldest).is_ok());
 }

@@ -82,7 +82,9 @@ impl Shelf {
             }
             Change::Added | Change::Modified => {
                 self.bytes += event.object.encoded.bytes().len();
-                let replaced = self.objects.insert(event.object.key.clone(), event.object.clone());
+                let replaced = self
+                    .objects
+                    .insert(event.object.key.clone(), event.object.clone());
                 if replaced.is_none() {
                     self.count_in(event.object.key.namespace());
                 }
@@ -93,7 +95,10 @@ impl Shelf {
         self.history.push_back((now, Arc::new(event)));
         while self.history.len() > HISTORY_MAX_EVENTS
             || (self.past_bytes > HISTORY_MAX_BYTES && self.history.len() > 1)
-            || self.history.front().is_some_and(|(t, _)| now - *t > HISTORY_KEPT)
+            || self
+                .history
+                .front()
+                .is_some_and(|(t, _)| now - *t > HISTORY_KEPT)
         {
             self.drop_oldest();
         }
@@ -103,7 +108,11 @@ impl Shelf {
 
     /// Forgets events up to a revision.
     pub(super) fn compact(&mut self, upto: Revision) {
-        while self.history.front().is_some_and(|(_, e)| e.revision <= upto) {
+        while self
+            .history
+            .front()
+            .is_some_and(|(_, e)| e.revision <= upto)
+        {
             self.drop_oldest();
         }
         self.compacted = self.compacted.max(upto);
@@ -139,47 +148,93 @@ impl Shelf {
     fn count(&self, scope: &Scope) -> usize {
         match scope {
             Scope::All => self.objects.len(),
-            Scope::Namespace(namespace) => self.per_namespace.get(namespace.as_str()).copied().unwrap_or(0),
+            Scope::Namespace(namespace) => self
+                .per_namespace
+                .get(namespace.as_str())
+                .copied()
+                .unwrap_or(0),
             Scope::Object(key) => usize::from(self.objects.contains_key(key)),
         }
     }
 
     /// The objects of a range now, and how many its scope holds.
     pub(super) fn list(&self, range: &Range) -> (Vec<Arc<Stored>>, usize) {
-        let objects = self.within(range).map(|(_, stored)| stored.clone()).take(range.most()).collect();
+        let objects = self
+            .within(range)
+            .map(|(_, stored)| stored.clone())
+            .take(range.most())
+            .collect();
         (objects, self.count(&range.scope))
     }
 
     /// The objects of a range as they were at a revision, and how many its scope held.
-    pub(super) fn list_at(&self, range: &Range, at: Revision) -> Result<(Vec<Arc<Stored>>, usize), Compacted> {
+    pub(super) fn list_at(
+        &self,
+        range: &Range,
+        at: Revision,
+    ) -> Result<(Vec<Arc<Stored>>, usize), Compacted> {
         self.replayable(at)?;
         // What the writes since then replaced, each key as the first of them found it.
         let mut then: BTreeMap<&str, Option<&Arc<Stored>>> = BTreeMap::new();
-        for (_, event) in self.history.iter().rev().take_while(|(_, e)| e.revision > at) {
+        for (_, event) in self
+            .history
+            .iter()
+            .rev()
+            .take_while(|(_, e)| e.revision > at)
+        {
             if range.scope.contains(&event.object.key) {
                 then.insert(event.object.key.path(), event.previous.as_ref());
             }
         }
-        let there_now = then.keys().filter(|key| self.objects.contains_key(**key)).count();
+        let there_now = then
+            .keys()
+            .filter(|key| self.objects.contains_key(**key))
+            .count();
         let there_then = then.values().flatten().count();
         let total = self.count(&range.scope) - there_now + there_then;
         let behind = |key: &str| range.after.as_ref().is_none_or(|after| key > after.path());
-        let replaced = then.iter().filter(|(key, _)| behind(key)).map(|(key, state)| (*key, *state));
-        let unchanged = self.within(range).filter(|(key, _)| !then.contains_key(*key)).map(|(key, stored)| (key, Some(stored)));
-        let objects = Merged { left: unchanged.peekable(), right: replaced.peekable() };
-        Ok((objects.filter_map(|(_, state)| state.cloned()).take(range.most()).collect(), total))
+        let replaced = then
+            .iter()
+            .filter(|(key, _)| behind(key))
+            .map(|(key, state)| (*key, *state));
+        let unchanged = self
+            .within(range)
+            .filter(|(key, _)| !then.contains_key(*key))
+            .map(|(key, stored)| (key, Some(stored)));
+        let objects = Merged {
+            left: unchanged.peekable(),
+            right: replaced.peekable(),
+        };
+        Ok((
+            objects
+                .filter_map(|(_, state)| state.cloned())
+                .take(range.most())
+                .collect(),
+            total,
+        ))
     }
 
     /// The keys and objects of a range now, its limit aside.
     fn within(&self, range: &Range) -> impl Iterator<Item = (&str, &Arc<Stored>)> {
         let bounds = range.scope.bounds(range.after.as_ref());
-        let found = (!Scope::is_empty_range(&bounds)).then(|| self.objects.range::<str, _>(as_str(&bounds)));
-        found.into_iter().flatten().map(|(key, stored)| (key.path(), stored))
+        let found = (!Scope::is_empty_range(&bounds))
+            .then(|| self.objects.range::<str, _>(as_str(&bounds)));
+        found
+            .into_iter()
+            .flatten()
+            .map(|(key, stored)| (key.path(), stored))
     }
 
     /// Whether everything after a revision is still known.
     pub(super) fn replayable(&self, since: Revision) -> Result<(), Compacted> {
-        if since < self.compacted { Err(Compacted { asked: since, oldest: self.compacted }) } else { Ok(()) }
+        if since < self.compacted {
+            Err(Compacted {
+                asked: since,
+                oldest: self.compacted,
+            })
+        } else {
+            Ok(())
+        }
     }
 
     /// The position in the stream of all events of the next one that is written.
@@ -189,14 +244,27 @@ impl Shelf {
 
     /// Up to `max` events of a scope from a position on, and the position behind them; `None` when not all `wanted` events of that scope from
     /// there on are kept.
-    pub(super) fn events_from(&self, position: u64, scope: &Scope, max: usize, wanted: u64) -> Option<(Vec<Arc<Event>>, u64)> {
-        let concerned = || self.places_from(position).filter(|(_, event)| scope.contains(&event.object.key));
+    pub(super) fn events_from(
+        &self,
+        position: u64,
+        scope: &Scope,
+        max: usize,
+        wanted: u64,
+    ) -> Option<(Vec<Arc<Event>>, u64)> {
+        let concerned = || {
+            self.places_from(position)
+                .filter(|(_, event)| scope.contains(&event.object.key))
+        };
         if position < self.dropped && (concerned().count() as u64) < wanted {
             return None;
         }
         let most = max.min(usize::try_from(wanted).unwrap_or(usize::MAX));
         let mut next = position;
-        let events: Vec<_> = concerned().take(most).inspect(|(place, _)| next = place + 1).map(|(_, event)| event.clone()).collect();
+        let events: Vec<_> = concerned()
+            .take(most)
+            .inspect(|(place, _)| next = place + 1)
+            .map(|(_, event)| event.clone())
+            .collect();
         Some((events, next))
     }
 
@@ -211,7 +279,10 @@ impl Shelf {
     pub(super) fn listen(&mut self, scope: &Scope, since: Revision) -> (u64, Listener) {
         let next = self.dropped + self.history.partition_point(|(_, e)| e.revision <= since) as u64;
         let (mut unheard, mut last) = (0, 0);
-        for (place, _) in self.places_from(next).filter(|(_, event)| scope.contains(&event.object.key)) {
+        for (place, _) in self
+            .places_from(next)
+            .filter(|(_, event)| scope.contains(&event.object.key))
+        {
             (unheard, last) = (unheard + 1, place);
         }
         (next, self.changed.listen(scope, unheard, last))
@@ -223,10 +294,15 @@ impl Shelf {
     }
 
     fn is_consistent(&self) -> bool {
-        self.history.front().is_none_or(|(_, e)| e.revision > self.compacted)
+        self.history
+            .front()
+            .is_none_or(|(_, e)| e.revision > self.compacted)
             && self.history.back().is_none_or(|(_, e)| match e.change {
                 Change::Deleted => !self.objects.contains_key(e.object.key.path()),
-                _ => self.objects.get(e.object.key.path()).is_some_and(|s| s.revision == e.revision),
+                _ => self
+                    .objects
+                    .get(e.object.key.path())
+                    .is_some_and(|s| s.revision == e.revision),
             })
     }
 }
@@ -253,6 +329,11 @@ where
     }
 }
 
-fn as_str(bounds: &(std::ops::Bound<String>, std::ops::Bound<String>)) -> (std::ops::Bound<&str>, std::ops::Bound<&str>) {
-    (bounds.0.as_ref().map(String::as_str), bounds.1.as_ref().map(String::as_str))
+fn as_str(
+    bounds: &(std::ops::Bound<String>, std::ops::Bound<String>),
+) -> (std::ops::Bound<&str>, std::ops::Bound<&str>) {
+    (
+        bounds.0.as_ref().map(String::as_str),
+        bounds.1.as_ref().map(String::as_str),
+    )
 }

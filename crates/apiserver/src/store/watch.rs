@@ -25,8 +25,20 @@ pub(crate) struct StoreWatch {
 }
 
 impl StoreWatch {
-    pub(super) fn new(shared: Arc<Shared>, shelf: ShelfName, scope: Scope, next: u64, listener: Listener) -> Self {
-        Self { shared, shelf, scope, next, listener: Some(listener) }
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        shelf: ShelfName,
+        scope: Scope,
+        next: u64,
+        listener: Listener,
+    ) -> Self {
+        Self {
+            shared,
+            shelf,
+            scope,
+            next,
+            listener: Some(listener),
+        }
     }
 
     /// The events there are now, oldest first, and the revision up to which nothing else happened.
@@ -34,7 +46,9 @@ impl StoreWatch {
     /// # Errors
     /// An event it needs is no longer kept.
     pub(crate) fn ready(&mut self) -> Result<(Vec<Arc<Event>>, Revision), Lagged> {
-        let Some(listener) = &mut self.listener else { return Err(Lagged) };
+        let Some(listener) = &mut self.listener else {
+            return Err(Lagged);
+        };
         let (scope, next) = (&self.scope, self.next);
         let (events, next, newest) = self.shared.read(|state| {
             let shelf = state.shelf(&self.shelf).ok_or(Lagged)?;
@@ -42,14 +56,26 @@ impl StoreWatch {
             let (events, next) = match unheard {
                 0 => (Vec::new(), shelf.end()),
                 // Its place is known: whatever else happened meanwhile need not be looked at.
-                1 => (shelf.events_from(listener.last(), scope, 1, unheard).ok_or(Lagged)?.0, shelf.end()),
-                _ => shelf.events_from(next, scope, BATCH_MAX_EVENTS, unheard).ok_or(Lagged)?,
+                1 => (
+                    shelf
+                        .events_from(listener.last(), scope, 1, unheard)
+                        .ok_or(Lagged)?
+                        .0,
+                    shelf.end(),
+                ),
+                _ => shelf
+                    .events_from(next, scope, BATCH_MAX_EVENTS, unheard)
+                    .ok_or(Lagged)?,
             };
             Ok((events, next, state.revision))
         })?;
         listener.hear(events.len() as u64);
         self.next = next;
-        let upto = if events.len() == BATCH_MAX_EVENTS { events.last().map_or(newest, |e| e.revision) } else { newest };
+        let upto = if events.len() == BATCH_MAX_EVENTS {
+            events.last().map_or(newest, |e| e.revision)
+        } else {
+            newest
+        };
         Ok((events, upto))
     }
 
@@ -69,6 +95,7 @@ impl StoreWatch {
 impl Drop for StoreWatch {
     fn drop(&mut self) {
         self.listener = None;
-        self.shared.write(|state| state.unlisten(&self.shelf, &self.scope));
+        self.shared
+            .write(|state| state.unlisten(&self.shelf, &self.scope));
     }
 }

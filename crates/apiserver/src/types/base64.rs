@@ -8,7 +8,8 @@ use ::base64::{Engine as _, engine::general_purpose::STANDARD};
 /// # Errors
 /// `illegal base64 data at input byte N`.
 pub(super) fn canonical(text: &str) -> Result<String, String> {
-    let bytes = decode(text.as_bytes()).map_err(|at| format!("illegal base64 data at input byte {at}"))?;
+    let bytes =
+        decode(text.as_bytes()).map_err(|at| format!("illegal base64 data at input byte {at}"))?;
     Ok(encode(&bytes))
 }
 
@@ -46,12 +47,20 @@ fn decode(text: &[u8]) -> Result<Vec<u8>, usize> {
             return Err(at - 1);
         }
     }
-    if have == 0 { Ok(out) } else { Err(text.len() - have) }
+    if have == 0 {
+        Ok(out)
+    } else {
+        Err(text.len() - have)
+    }
 }
 
 /// Checks what follows the first `=`, which stands before `at` and after `have` characters of its group.
 fn end_of_padding(text: &[u8], at: usize, have: usize) -> Result<(), usize> {
-    let skip_breaks = |from: usize| (from..text.len()).find(|i| !is_break(text[*i])).unwrap_or(text.len());
+    let skip_breaks = |from: usize| {
+        (from..text.len())
+            .find(|i| !is_break(text[*i]))
+            .unwrap_or(text.len())
+    };
     let mut at = match have {
         0 | 1 => return Err(at - 1),
         3 => at,
@@ -110,7 +119,9 @@ mod tests {
             ("=abc", Err(0)),
         ];
         for (text, expected) in cases {
-            let expected = expected.map(str::to_owned).map_err(|at| format!("illegal base64 data at input byte {at}"));
+            let expected = expected
+                .map(str::to_owned)
+                .map_err(|at| format!("illegal base64 data at input byte {at}"));
             assert_eq!(canonical(text), expected, "{text:?}");
         }
     }

@@ -47,15 +47,28 @@ pub(crate) fn decode(ty: &'static Type, value: Value) -> Result<Decoded, String>
 /// # Errors
 /// A value of the wrong type, in the words of Go's decoder.
 pub(crate) fn decode_node(ty: &'static Type, root: Node<'_>) -> Result<Decoded, String> {
-    let mut decoder = Decoder { strict: Vec::new(), first_error: None, nested: None };
+    let mut decoder = Decoder {
+        strict: Vec::new(),
+        first_error: None,
+        nested: None,
+    };
     let object = match root {
         Node::Null => zero_object(ty),
         Node::Object(members) => decoder.object(ty, members, None)?,
-        other => return Err(format!("json: cannot unmarshal {} into Go value of type {}", other.go_kind(), ty.go)),
+        other => {
+            return Err(format!(
+                "json: cannot unmarshal {} into Go value of type {}",
+                other.go_kind(),
+                ty.go
+            ));
+        }
     };
     match decoder.first_error {
         Some(error) => Err(error),
-        None => Ok(Decoded { object, strict: decoder.strict }),
+        None => Ok(Decoded {
+            object,
+            strict: decoder.strict,
+        }),
     }
 }
 
@@ -68,7 +81,12 @@ struct Decoder {
 }
 
 impl Decoder {
-    fn object(&mut self, ty: &'static Type, members: Members<'_>, place: Option<&Place<'_>>) -> Result<Map<String, Value>, String> {
+    fn object(
+        &mut self,
+        ty: &'static Type,
+        members: Members<'_>,
+        place: Option<&Place<'_>>,
+    ) -> Result<Map<String, Value>, String> {
         let mut map = Map::new();
         let mut seen = 0_u128;
         for (key, node) in members {
@@ -83,7 +101,10 @@ impl Decoder {
             let field = &ty.fields()[position];
             let place = Place::below(place, Step::Field(ty, field));
             if let Some(value) = self.field(field, node, &place)? {
-                match field.written(value).filter(|_| place.parent.is_none() || !field.is_type_meta()) {
+                match field
+                    .written(value)
+                    .filter(|_| place.parent.is_none() || !field.is_type_meta())
+                {
                     Some(value) => map.insert(field.name.to_owned(), value),
                     None => map.remove(field.name),
                 };
@@ -94,36 +115,67 @@ impl Decoder {
     }
 
     /// The value of a field, null for a nil one; `None` where the field stays as it is.
-    fn field(&mut self, field: &'static Field, node: Node<'_>, place: &Place<'_>) -> Result<Option<Value>, String> {
+    fn field(
+        &mut self,
+        field: &'static Field,
+        node: Node<'_>,
+        place: &Place<'_>,
+    ) -> Result<Option<Value>, String> {
         if node == Node::Null && field.is_nillable() {
             return Ok(Some(Value::Null));
         }
         match (field.shape, node) {
             (Shape::One(item), node) => self.item(item, node, field.go, place),
             // Go tells an empty list of field owners from none: it resets them, as one empty owner does.
-            (Shape::List(_), Node::Array(items)) if items.is_empty() && field.go == MANAGED_FIELDS => Ok(Some(json!([{}]))),
-            (Shape::List(item), Node::Array(items)) => self.list(item, items, field.item_go, place).map(Some),
-            (Shape::Map(item), Node::Object(members)) => {
-                self.map(members, place, |this, node, place| this.element(item, node, field.item_go, place)).map(Some)
+            (Shape::List(_), Node::Array(items))
+                if items.is_empty() && field.go == MANAGED_FIELDS =>
+            {
+                Ok(Some(json!([{}])))
             }
-            (Shape::MapOfLists(item), Node::Object(members)) => {
-                self.map(members, place, |this, node, place| this.inner_list(item, node, field.item_go, place)).map(Some)
+            (Shape::List(item), Node::Array(items)) => {
+                self.list(item, items, field.item_go, place).map(Some)
             }
+            (Shape::Map(item), Node::Object(members)) => self
+                .map(members, place, |this, node, place| {
+                    this.element(item, node, field.item_go, place)
+                })
+                .map(Some),
+            (Shape::MapOfLists(item), Node::Object(members)) => self
+                .map(members, place, |this, node, place| {
+                    this.inner_list(item, node, field.item_go, place)
+                })
+                .map(Some),
             (_, other) => Ok(self.wrong_type(other.go_kind(), field.go, place)),
         }
     }
 
-    fn list(&mut self, item: Item, items: Vec<Node<'_>>, go: &str, place: &Place<'_>) -> Result<Value, String> {
+    fn list(
+        &mut self,
+        item: Item,
+        items: Vec<Node<'_>>,
+        go: &str,
+        place: &Place<'_>,
+    ) -> Result<Value, String> {
         let items = items.into_iter().enumerate();
-        let values = items.map(|(i, node)| self.element(item, node, go, &Place::below(Some(place), Step::Index(i))));
+        let values = items.map(|(i, node)| {
+            self.element(item, node, go, &Place::below(Some(place), Step::Index(i)))
+        });
         values.collect::<Result<_, _>>().map(Value::Array)
     }
 
-    fn inner_list(&mut self, item: Item, node: Node<'_>, go: &str, place: &Place<'_>) -> Result<Value, String> {
+    fn inner_list(
+        &mut self,
+        item: Item,
+        node: Node<'_>,
+        go: &str,
+        place: &Place<'_>,
+    ) -> Result<Value, String> {
         match node {
             Node::Array(items) => self.list(item, items, "string", place),
             Node::Null => Ok(Value::Null),
-            other => Ok(self.wrong_type(other.go_kind(), go, place).unwrap_or(Value::Null)),
+            other => Ok(self
+                .wrong_type(other.go_kind(), go, place)
+                .unwrap_or(Value::Null)),
         }
     }
 
@@ -137,12 +189,20 @@ impl Decoder {
         for (key, node) in members {
             match map.entry(key) {
                 Entry::Vacant(slot) => {
-                    let value = read(self, node, &Place::below(Some(place), Step::Key(slot.key())))?;
+                    let value = read(
+                        self,
+                        node,
+                        &Place::below(Some(place), Step::Key(slot.key())),
+                    )?;
                     slot.insert(value);
                 }
                 Entry::Occupied(mut slot) => {
                     self.object_to("duplicate", Some(place), slot.key());
-                    let value = read(self, node, &Place::below(Some(place), Step::Key(slot.key())))?;
+                    let value = read(
+                        self,
+                        node,
+                        &Place::below(Some(place), Step::Key(slot.key())),
+                    )?;
                     slot.insert(value);
                 }
             }
@@ -151,30 +211,49 @@ impl Decoder {
     }
 
     /// An item of a list or a value of a map, which is always something.
-    fn element(&mut self, item: Item, node: Node<'_>, go: &str, place: &Place<'_>) -> Result<Value, String> {
-        Ok(self.item(item, node, go, place)?.unwrap_or_else(|| match item {
-            // Protobuf has no bytes that are nil inside a map.
-            Item::Bytes => Value::String(String::new()),
-            item => zero(item),
-        }))
+    fn element(
+        &mut self,
+        item: Item,
+        node: Node<'_>,
+        go: &str,
+        place: &Place<'_>,
+    ) -> Result<Value, String> {
+        Ok(self
+            .item(item, node, go, place)?
+            .unwrap_or_else(|| match item {
+                // Protobuf has no bytes that are nil inside a map.
+                Item::Bytes => Value::String(String::new()),
+                item => zero(item),
+            }))
     }
 
     /// One value; `None` for null where Go ignores it, and for a value of the wrong type.
-    fn item(&mut self, item: Item, node: Node<'_>, go: &str, place: &Place<'_>) -> Result<Option<Value>, String> {
+    fn item(
+        &mut self,
+        item: Item,
+        node: Node<'_>,
+        go: &str,
+        place: &Place<'_>,
+    ) -> Result<Option<Value>, String> {
         match (item, node) {
             (Item::Str, Node::String(text)) => Ok(Some(Value::String(text.into_owned()))),
             (Item::Bool, Node::Bool(b)) => Ok(Some(Value::Bool(b))),
-            (Item::Object(id), Node::Object(members)) => {
-                self.object(&TYPES[usize::from(id)], members, Some(place)).map(Value::Object).map(Some)
+            (Item::Object(id), Node::Object(members)) => self
+                .object(&TYPES[usize::from(id)], members, Some(place))
+                .map(Value::Object)
+                .map(Some),
+            (Item::Int32 | Item::Int64 | Item::Double, Node::Number(text)) => {
+                Ok(self.number(item, &text, go, place))
             }
-            (Item::Int32 | Item::Int64 | Item::Double, Node::Number(text)) => Ok(self.number(item, &text, go, place)),
             (Item::Bytes, Node::String(text)) => Ok(self.bytes(&text)),
             (Item::Bytes, Node::Array(items)) => Ok(Some(self.byte_list(items, place))),
             (Item::Time | Item::MicroTime, node) => self.time(item, node, place).map(Some),
             (Item::Quantity, node) => quantity(node).map(Some),
             (Item::IntOrString, node) => self.int_or_string(node, place).map(Some),
             (Item::Raw | Item::Owned | Item::Json, node) => Ok(Some(node.into_raw())),
-            (Item::SchemaOrBool | Item::SchemaOrArray | Item::SchemaOrStrings, node) => self.schema_or(item, node, place).map(Some),
+            (Item::SchemaOrBool | Item::SchemaOrArray | Item::SchemaOrStrings, node) => {
+                self.schema_or(item, node, place).map(Some)
+            }
             (_, Node::Null) => Ok(None),
             (_, other) => Ok(self.wrong_type(other.go_kind(), go, place)),
         }
@@ -216,10 +295,16 @@ impl Decoder {
     }
 
     fn time(&self, item: Item, node: Node<'_>, place: &Place<'_>) -> Result<Value, String> {
-        let precision = if item == Item::Time { Precision::Seconds } else { Precision::Micros };
+        let precision = if item == Item::Time {
+            Precision::Seconds
+        } else {
+            Precision::Micros
+        };
         match node {
             Node::Null => Ok(Value::Null),
-            Node::String(text) => Ok(time::canonical(&text, precision)?.map_or(Value::Null, Value::String)),
+            Node::String(text) => {
+                Ok(time::canonical(&text, precision)?.map_or(Value::Null, Value::String))
+            }
             other => Err(self.type_error(other.go_kind(), "string", place)),
         }
     }
@@ -228,23 +313,32 @@ impl Decoder {
         match node {
             Node::String(text) => Ok(Value::String(text.into_owned())),
             Node::Null => Ok(Value::from(0)),
-            Node::Number(text) => {
-                text.parse::<i32>().map(Value::from).map_err(|_| self.type_error(&format!("number {text}"), "int32", place))
-            }
+            Node::Number(text) => text
+                .parse::<i32>()
+                .map(Value::from)
+                .map_err(|_| self.type_error(&format!("number {text}"), "int32", place)),
             other => Err(self.type_error(other.go_kind(), "int32", place)),
         }
     }
 
     /// A schema, or one of the short forms a custom resource definition allows in its place.
-    fn schema_or(&mut self, item: Item, node: Node<'_>, place: &Place<'_>) -> Result<Value, String> {
+    fn schema_or(
+        &mut self,
+        item: Item,
+        node: Node<'_>,
+        place: &Place<'_>,
+    ) -> Result<Value, String> {
         let schema = Item::Object(SCHEMA);
         match (item, node) {
             (Item::SchemaOrBool, Node::Bool(b)) => Ok(Value::Bool(b)),
-            (_, node @ Node::Object(_)) => self.apart(place, |this| this.element(schema, node, "v1.JSONSchemaProps", place)),
+            (_, node @ Node::Object(_)) => self.apart(place, |this| {
+                this.element(schema, node, "v1.JSONSchemaProps", place)
+            }),
             (Item::SchemaOrBool, _) => Err("boolean or JSON schema expected".to_owned()),
-            (Item::SchemaOrArray, Node::Array(items)) if !items.is_empty() => {
-                self.apart(place, |this| this.list(schema, items, "v1.JSONSchemaProps", place))
-            }
+            (Item::SchemaOrArray, Node::Array(items)) if !items.is_empty() => self
+                .apart(place, |this| {
+                    this.list(schema, items, "v1.JSONSchemaProps", place)
+                }),
             (Item::SchemaOrStrings, Node::Array(items)) if !items.is_empty() => {
                 self.apart(place, |this| this.list(Item::Str, items, "string", place))
             }
@@ -253,7 +347,11 @@ impl Decoder {
     }
 
     /// Reads what decodes itself: inside nothing is strict, and the first wrong type ends everything.
-    fn apart(&mut self, place: &Place<'_>, read: impl FnOnce(&mut Self) -> Result<Value, String>) -> Result<Value, String> {
+    fn apart(
+        &mut self,
+        place: &Place<'_>,
+        read: impl FnOnce(&mut Self) -> Result<Value, String>,
+    ) -> Result<Value, String> {
         let outer_error = self.first_error.take();
         let outer = self.nested;
         self.nested = outer.or_else(|| place.owner());
@@ -276,7 +374,10 @@ impl Decoder {
             path.push('.');
         }
         path.push_str(key);
-        note_strict(&mut self.strict, format!("{problem} field {}", go_quote(&path)));
+        note_strict(
+            &mut self.strict,
+            format!("{problem} field {}", go_quote(&path)),
+        );
     }
 
     /// Notes a value of the wrong type, which leaves the field as it was.

@@ -35,14 +35,18 @@ use table::{KINDS, SCHEMA, TYPES, UNSERVED};
 
 /// The type of a kind that has one.
 pub(crate) fn find(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
-    let at = KINDS.binary_search_by(|(g, v, k, _)| (*g, *v, *k).cmp(&(group, version, kind))).ok()?;
+    let at = KINDS
+        .binary_search_by(|(g, v, k, _)| (*g, *v, *k).cmp(&(group, version, kind)))
+        .ok()?;
     Some(&TYPES[usize::from(KINDS[at].3)])
 }
 
 /// The type of `metadata`.
 pub(crate) fn object_meta() -> &'static Type {
     let pod = find("", "v1", "Pod").expect("the table has pods");
-    pod.field("metadata").and_then(|field| field.shape.item().object()).expect("pods have metadata")
+    pod.field("metadata")
+        .and_then(|field| field.shape.item().object())
+        .expect("pods have metadata")
 }
 
 /// A schema of a custom resource, which its own fields hold again.
@@ -64,11 +68,17 @@ mod tests {
         assert!(KINDS.is_sorted() && UNSERVED.is_sorted());
         for (group, version, kind, id) in KINDS {
             let ty = find(group, version, kind).expect("a kind of the table");
-            assert!(std::ptr::eq(ty, &raw const TYPES[usize::from(*id)]), "{group}/{version} {kind}");
+            assert!(
+                std::ptr::eq(ty, &raw const TYPES[usize::from(*id)]),
+                "{group}/{version} {kind}"
+            );
             assert_eq!(ty.name(), *kind);
         }
         assert!(find("", "v1", "Deployment").is_none());
-        assert!(is_registered("apps", "v1beta1", "Deployment") && !is_registered("apps", "v1", "ConfigMap"));
+        assert!(
+            is_registered("apps", "v1beta1", "Deployment")
+                && !is_registered("apps", "v1", "ConfigMap")
+        );
     }
 
     #[test]
@@ -77,18 +87,38 @@ mod tests {
             let mut ty = find("", "v1", kind).expect("a core kind");
             let (last, steps) = path.split_last().expect("a path");
             for step in steps {
-                ty = ty.field(step).and_then(|f| f.shape.item().object()).expect("a struct on the way");
+                ty = ty
+                    .field(step)
+                    .and_then(|f| f.shape.item().object())
+                    .expect("a struct on the way");
             }
             ty.field(last).expect("a field")
         };
         let ports = field("Pod", &["spec", "containers", "ports"]);
-        assert_eq!(ports.list, Some(ListKind::Map(&["containerPort", "protocol"])));
+        assert_eq!(
+            ports.list,
+            Some(ListKind::Map(&["containerPort", "protocol"]))
+        );
         assert_eq!(ports.patch, Some((Patch::Merge, "containerPort")));
-        let protocol = ports.shape.item().object().and_then(|ty| ty.field("protocol")).expect("a protocol");
-        assert_eq!((protocol.default, protocol.number, protocol.shape), (Some("\"TCP\""), 4, Shape::One(Item::Str)));
+        let protocol = ports
+            .shape
+            .item()
+            .object()
+            .and_then(|ty| ty.field("protocol"))
+            .expect("a protocol");
+        assert_eq!(
+            (protocol.default, protocol.number, protocol.shape),
+            (Some("\"TCP\""), 4, Shape::One(Item::Str))
+        );
         let empty_dir = field("Pod", &["spec", "volumes", "emptyDir"]);
-        assert_eq!((empty_dir.embedded, empty_dir.inside, empty_dir.number), ("VolumeSource", [2].as_slice(), 2));
+        assert_eq!(
+            (empty_dir.embedded, empty_dir.inside, empty_dir.number),
+            ("VolumeSource", [2].as_slice(), 2)
+        );
         assert_eq!(field("Pod", &["spec", "nodeSelector"]).atomic, Some(true));
-        assert!(field("Pod", &["spec", "containers"]).required && object_meta().field("labels").is_some());
+        assert!(
+            field("Pod", &["spec", "containers"]).required
+                && object_meta().field("labels").is_some()
+        );
     }
 }

@@ -23,13 +23,17 @@ impl Type {
     /// Its fields in the order in which Go writes them.
     pub(crate) fn written_order(&self) -> impl Iterator<Item = &'static Field> + use<> {
         let (first, fields) = (usize::from(self.first), self.fields());
-        ORDER[first..first + fields.len()].iter().map(|place| &fields[usize::from(*place)])
+        ORDER[first..first + fields.len()]
+            .iter()
+            .map(|place| &fields[usize::from(*place)])
     }
 
     /// Where in [`Self::fields`] the field `name` stands.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         let head = head(name);
-        self.fields().binary_search_by(|field| field.head.cmp(&head).then_with(|| field.name.cmp(name))).ok()
+        self.fields()
+            .binary_search_by(|field| field.head.cmp(&head).then_with(|| field.name.cmp(name)))
+            .ok()
     }
 
     /// The field that JSON calls `name`.
@@ -171,7 +175,12 @@ const fn head(name: &str) -> u64 {
 
 /// A row of the table of types.
 pub(super) const fn t(go: &'static str, first: u16, count: u16, atomic: bool) -> Type {
-    Type { go, first, count, atomic }
+    Type {
+        go,
+        first,
+        count,
+        atomic,
+    }
 }
 
 /// A row of the table of fields; what is not said otherwise is absent.
@@ -207,42 +216,73 @@ impl Field {
     }
 
     pub(super) const fn pointer(self) -> Self {
-        Self { pointer: true, ..self }
+        Self {
+            pointer: true,
+            ..self
+        }
     }
 
     pub(super) const fn omit_empty(self) -> Self {
-        Self { omit_empty: true, ..self }
+        Self {
+            omit_empty: true,
+            ..self
+        }
     }
 
     pub(super) const fn omit_zero(self) -> Self {
-        Self { omit_zero: true, ..self }
+        Self {
+            omit_zero: true,
+            ..self
+        }
     }
 
     pub(super) const fn required(self) -> Self {
-        Self { required: true, ..self }
+        Self {
+            required: true,
+            ..self
+        }
     }
 
     pub(super) const fn list(self, kind: ListKind) -> Self {
-        Self { list: Some(kind), ..self }
+        Self {
+            list: Some(kind),
+            ..self
+        }
     }
 
     pub(super) const fn atomic(self, atomic: bool) -> Self {
-        Self { atomic: Some(atomic), ..self }
+        Self {
+            atomic: Some(atomic),
+            ..self
+        }
     }
 
     pub(super) const fn patch(self, patch: Patch, key: &'static str) -> Self {
-        Self { patch: Some((patch, key)), ..self }
+        Self {
+            patch: Some((patch, key)),
+            ..self
+        }
     }
 
     pub(super) const fn default(self, json: &'static str) -> Self {
-        Self { default: Some(json), ..self }
+        Self {
+            default: Some(json),
+            ..self
+        }
     }
 
     pub(super) const fn number(self, inside: &'static [u16], number: u16) -> Self {
-        Self { number, inside, ..self }
+        Self {
+            number,
+            inside,
+            ..self
+        }
     }
 
     pub(super) const fn one_of(self, values: &'static [&'static str]) -> Self {
-        Self { one_of: values, ..self }
+        Self {
+            one_of: values,
+            ..self
+        }
     }
 }

@@ -8,7 +8,9 @@ use super::{Field, Item, Shape, Type, table::TYPES};
 impl Field {
     /// Whether it can be nil, and null says so.
     pub(super) const fn is_nillable(&self) -> bool {
-        self.pointer || !matches!(self.shape, Shape::One(_)) || matches!(self.shape, Shape::One(Item::Bytes))
+        self.pointer
+            || !matches!(self.shape, Shape::One(_))
+            || matches!(self.shape, Shape::One(Item::Bytes))
     }
 
     /// Whether it names the kind of an object; inside another object protobuf has no place for it.
@@ -30,7 +32,11 @@ impl Field {
         if self.is_always_written() {
             return Some(value);
         }
-        let absent = if self.pointer { value.is_null() } else { is_empty(&value) };
+        let absent = if self.pointer {
+            value.is_null()
+        } else {
+            is_empty(&value)
+        };
         (!absent).then_some(value)
     }
 }
@@ -38,7 +44,10 @@ impl Field {
 impl Item {
     /// Whether Go keeps it in a struct, which `omitempty` never leaves out.
     const fn is_go_struct(self) -> bool {
-        !matches!(self, Self::Str | Self::Bool | Self::Int32 | Self::Int64 | Self::Double | Self::Bytes)
+        !matches!(
+            self,
+            Self::Str | Self::Bool | Self::Int32 | Self::Int64 | Self::Double | Self::Bytes
+        )
     }
 }
 
@@ -74,12 +83,25 @@ pub(crate) fn settle(ty: &'static Type, map: &mut Map<String, Value>) {
         return;
     }
     for (name, value) in map.iter_mut() {
-        let Some(field) = ty.field(name) else { continue };
+        let Some(field) = ty.field(name) else {
+            continue;
+        };
         match (&mut *value, field.shape.item().object()) {
-            (Value::Array(items), _) if items.is_empty() && field.is_always_written() => *value = Value::Null,
-            (Value::Array(items), Some(ty)) => items.iter_mut().filter_map(Value::as_object_mut).for_each(|map| settle(ty, map)),
-            (Value::Object(map), Some(ty)) if matches!(field.shape, Shape::One(_)) => settle(ty, map),
-            (Value::Object(map), _) if map.is_empty() && !matches!(field.shape, Shape::One(_)) && field.is_always_written() => {
+            (Value::Array(items), _) if items.is_empty() && field.is_always_written() => {
+                *value = Value::Null
+            }
+            (Value::Array(items), Some(ty)) => items
+                .iter_mut()
+                .filter_map(Value::as_object_mut)
+                .for_each(|map| settle(ty, map)),
+            (Value::Object(map), Some(ty)) if matches!(field.shape, Shape::One(_)) => {
+                settle(ty, map)
+            }
+            (Value::Object(map), _)
+                if map.is_empty()
+                    && !matches!(field.shape, Shape::One(_))
+                    && field.is_always_written() =>
+            {
                 *value = Value::Null;
             }
             _ => {}
@@ -107,8 +129,13 @@ pub(super) fn zero(item: Item) -> Value {
         Item::Int32 | Item::Int64 | Item::Double | Item::IntOrString => Value::from(0),
         Item::Quantity => Value::String("0".to_owned()),
         Item::Object(id) => Value::Object(zero_object(&TYPES[usize::from(id)])),
-        Item::Bytes | Item::Time | Item::MicroTime | Item::Raw | Item::Owned | Item::Json | Item::SchemaOrArray | Item::SchemaOrStrings => {
-            Value::Null
-        }
+        Item::Bytes
+        | Item::Time
+        | Item::MicroTime
+        | Item::Raw
+        | Item::Owned
+        | Item::Json
+        | Item::SchemaOrArray
+        | Item::SchemaOrStrings => Value::Null,
     }
 }

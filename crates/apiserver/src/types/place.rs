@@ -44,7 +44,10 @@ impl<'p> Place<'p> {
             parent.write_fields(out);
         }
         if let Step::Field(_, field) = self.step {
-            for name in [field.embedded, field.name].into_iter().filter(|name| !name.is_empty()) {
+            for name in [field.embedded, field.name]
+                .into_iter()
+                .filter(|name| !name.is_empty())
+            {
                 if !out.is_empty() {
                     out.push('.');
                 }

@@ -18,7 +18,8 @@ fn read(kind: &str, body: &str) -> Result<(Value, Vec<String>), String> {
         _ => None,
     };
     let tree = parse(body.as_bytes(), Media::Json)?;
-    decode_node(ty.expect("a kind of the table"), tree.root).map(|decoded| (Value::Object(decoded.object), decoded.strict))
+    decode_node(ty.expect("a kind of the table"), tree.root)
+        .map(|decoded| (Value::Object(decoded.object), decoded.strict))
 }
 
 #[test]
@@ -65,18 +66,41 @@ fn field(found: &str, place: &str, go: &str) -> String {
 #[test]
 fn first_wrong_type_is_named_unless_a_value_cannot_be_read_at_all() {
     let two = r#"{"metadata":{"labels":5,"name":6}}"#;
-    assert_eq!(read("v1/Pod", two).expect_err(two), field("number", "ObjectMeta.metadata.labels", "map[string]string"));
+    assert_eq!(
+        read("v1/Pod", two).expect_err(two),
+        field("number", "ObjectMeta.metadata.labels", "map[string]string")
+    );
     let unreadable = r#"{"metadata":{"labels":5,"creationTimestamp":"x"}}"#;
-    assert!(read("v1/Pod", unreadable).expect_err(unreadable).starts_with("parsing time"));
+    assert!(
+        read("v1/Pod", unreadable)
+            .expect_err(unreadable)
+            .starts_with("parsing time")
+    );
 }
 
 #[test]
 fn objects_come_back_as_go_writes_them() {
     let cases = [
-        ("v1/ConfigMap", r#"{"data":{},"binaryData":null,"immutable":false}"#, json!({"metadata": {}, "immutable": false})),
-        ("v1/ConfigMap", r#"{"data":{"a":""},"metadata":{"name":"","labels":{}}}"#, json!({"metadata": {}, "data": {"a": ""}})),
-        ("v1/Pod", "{}", json!({"metadata": {}, "spec": {"containers": null}, "status": {}})),
-        ("v1/Secret", r#"{"data":{"a":null,"b":"YQ\n=="}}"#, json!({"metadata": {}, "data": {"a": "", "b": "YQ=="}})),
+        (
+            "v1/ConfigMap",
+            r#"{"data":{},"binaryData":null,"immutable":false}"#,
+            json!({"metadata": {}, "immutable": false}),
+        ),
+        (
+            "v1/ConfigMap",
+            r#"{"data":{"a":""},"metadata":{"name":"","labels":{}}}"#,
+            json!({"metadata": {}, "data": {"a": ""}}),
+        ),
+        (
+            "v1/Pod",
+            "{}",
+            json!({"metadata": {}, "spec": {"containers": null}, "status": {}}),
+        ),
+        (
+            "v1/Secret",
+            r#"{"data":{"a":null,"b":"YQ\n=="}}"#,
+            json!({"metadata": {}, "data": {"a": "", "b": "YQ=="}}),
+        ),
         (
             "apps/v1/Deployment",
             r#"{"spec":{"replicas":0,"minReadySeconds":0,"template":{"spec":{"containers":[{"ports":[{"hostPort":0}]}]}}}}"#,
@@ -98,11 +122,23 @@ fn objects_come_back_as_go_writes_them() {
             r#"{"spec":{"ports":[{"port":80}]}}"#,
             json!({"metadata": {}, "spec": {"ports": [{"port": 80, "targetPort": 0}]}, "status": {"loadBalancer": {}}}),
         ),
-        ("autoscaling/v1/Scale", r#"{"spec":{"replicas":0}}"#, json!({"metadata": {}, "spec": {}, "status": {"replicas": 0}})),
-        ("v1/DeleteOptions", r#"{"gracePeriodSeconds":0,"dryRun":[]}"#, json!({"gracePeriodSeconds": 0})),
+        (
+            "autoscaling/v1/Scale",
+            r#"{"spec":{"replicas":0}}"#,
+            json!({"metadata": {}, "spec": {}, "status": {"replicas": 0}}),
+        ),
+        (
+            "v1/DeleteOptions",
+            r#"{"gracePeriodSeconds":0,"dryRun":[]}"#,
+            json!({"gracePeriodSeconds": 0}),
+        ),
     ];
     for (kind, body, expected) in cases {
-        assert_eq!(read(kind, body), Ok((expected, Vec::new())), "{kind} {body}");
+        assert_eq!(
+            read(kind, body),
+            Ok((expected, Vec::new())),
+            "{kind} {body}"
+        );
     }
 }
 
@@ -110,7 +146,13 @@ fn objects_come_back_as_go_writes_them() {
 fn empty_list_is_none_once_it_is_stored() {
     let terms = r#"{"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[]}}},"containers":[]}}"#;
     for (group, kind, body, sent, kept) in [
-        ("rbac.authorization.k8s.io", "Role", r#"{"rules":[]}"#, json!([]), json!(null)),
+        (
+            "rbac.authorization.k8s.io",
+            "Role",
+            r#"{"rules":[]}"#,
+            json!([]),
+            json!(null),
+        ),
         ("", "Pod", terms, json!([]), json!(null)),
         (
             "apiextensions.k8s.io",
@@ -128,9 +170,13 @@ fn empty_list_is_none_once_it_is_stored() {
                 "/status/storedVersions",
             ];
             let object = Value::Object(object.clone());
-            place.iter().find_map(|place| object.pointer(place).cloned())
+            place
+                .iter()
+                .find_map(|place| object.pointer(place).cloned())
         };
-        let mut object = decode(ty, serde_json::from_str(body).expect("JSON")).expect(body).object;
+        let mut object = decode(ty, serde_json::from_str(body).expect("JSON"))
+            .expect(body)
+            .object;
         assert_eq!(at(&object), Some(sent), "{kind} as it was sent");
         settle(ty, &mut object);
         assert_eq!(at(&object), Some(kept), "{kind} as it is stored");
@@ -139,8 +185,11 @@ fn empty_list_is_none_once_it_is_stored() {
 
 #[test]
 fn dropped_status_is_an_empty_one() {
-    for (kind, status) in [("Pod", json!({})), ("Service", json!({"loadBalancer": {}})), ("ReplicationController", json!({"replicas": 0}))]
-    {
+    for (kind, status) in [
+        ("Pod", json!({})),
+        ("Service", json!({"loadBalancer": {}})),
+        ("ReplicationController", json!({"replicas": 0})),
+    ] {
         let mut body = Map::new();
         complete(find("", "v1", kind).expect("a core kind"), &mut body);
         assert_eq!(body.get("status"), Some(&status), "{kind}");
@@ -151,13 +200,28 @@ fn dropped_status_is_an_empty_one() {
 #[test]
 fn unknown_and_repeated_fields_are_named_in_their_order() {
     let cases = [
-        ("v1/ConfigMap", r#"{"colour":"red","data":{"k":"1","k":"2"}}"#, vec![r#"unknown field "colour""#, r#"duplicate field "data.k""#]),
-        ("v1/ConfigMap", r#"{"data":{"a":"1"},"data":{"b":"2"}}"#, vec![r#"duplicate field "data""#]),
-        ("v1/ConfigMap", r#"{"Data":{"a":"1"},"a":1,"a":2}"#, vec![r#"unknown field "Data""#, r#"unknown field "a""#]),
+        (
+            "v1/ConfigMap",
+            r#"{"colour":"red","data":{"k":"1","k":"2"}}"#,
+            vec![r#"unknown field "colour""#, r#"duplicate field "data.k""#],
+        ),
+        (
+            "v1/ConfigMap",
+            r#"{"data":{"a":"1"},"data":{"b":"2"}}"#,
+            vec![r#"duplicate field "data""#],
+        ),
+        (
+            "v1/ConfigMap",
+            r#"{"Data":{"a":"1"},"a":1,"a":2}"#,
+            vec![r#"unknown field "Data""#, r#"unknown field "a""#],
+        ),
         (
             "apps/v1/Deployment",
             r#"{"spec":{"template":{"spec":{"containers":[{},{"imagee":"x"}]}},"replica":3}}"#,
-            vec![r#"unknown field "spec.template.spec.containers[1].imagee""#, r#"unknown field "spec.replica""#],
+            vec![
+                r#"unknown field "spec.template.spec.containers[1].imagee""#,
+                r#"unknown field "spec.replica""#,
+            ],
         ),
         (
             "apiextensions.k8s.io/v1/CustomResourceDefinition",
@@ -180,8 +244,16 @@ fn object_with_every_field_set_comes_back_unchanged() {
         let ty = &TYPES[usize::from(*id)];
         let full = Value::Object(full(ty, 0));
         let decoded = decode(ty, full.clone()).expect("a good object");
-        assert_eq!(Value::Object(decoded.object), full, "{group}/{version} {kind}");
-        assert_eq!(decoded.strict, Vec::<String>::new(), "{group}/{version} {kind}");
+        assert_eq!(
+            Value::Object(decoded.object),
+            full,
+            "{group}/{version} {kind}"
+        );
+        assert_eq!(
+            decoded.strict,
+            Vec::<String>::new(),
+            "{group}/{version} {kind}"
+        );
     }
 }
 
@@ -192,9 +264,15 @@ pub(crate) fn full_object(ty: &'static Type) -> Map<String, Value> {
 
 /// An object of the type with every field set; what holds itself again ends after a few levels.
 fn full(ty: &'static Type, depth: usize) -> Map<String, Value> {
-    let fields = ty.fields().iter().filter(|field| depth == 0 || field.embedded != "TypeMeta");
+    let fields = ty
+        .fields()
+        .iter()
+        .filter(|field| depth == 0 || field.embedded != "TypeMeta");
     let deep = |field: &Field| depth > 1 && matches!(field.shape.item(), Item::Object(SCHEMA));
-    fields.filter(|field| !deep(field)).map(|field| (field.name.to_owned(), full_field(field, depth + 1))).collect()
+    fields
+        .filter(|field| !deep(field))
+        .map(|field| (field.name.to_owned(), full_field(field, depth + 1)))
+        .collect()
 }
 
 fn full_field(field: &Field, depth: usize) -> Value {

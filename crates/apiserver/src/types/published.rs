@@ -25,8 +25,14 @@ impl Published {
     }
 
     /// The same, with group, version and kind as the table has them.
-    pub(super) fn named(group: &str, version: &str, kind: &str) -> Option<(Self, [&'static str; 3])> {
-        let at = KINDS.binary_search_by(|(g, v, k, _)| (*g, *v, *k).cmp(&(group, version, kind))).ok()?;
+    pub(super) fn named(
+        group: &str,
+        version: &str,
+        kind: &str,
+    ) -> Option<(Self, [&'static str; 3])> {
+        let at = KINDS
+            .binary_search_by(|(g, v, k, _)| (*g, *v, *k).cmp(&(group, version, kind)))
+            .ok()?;
         let (group, version, kind, id) = KINDS[at];
         Some((Self(id), [group, version, kind]))
     }
@@ -57,7 +63,9 @@ impl Published {
     /// Its name in schemas.
     pub(crate) fn name(self) -> String {
         let after = PACKAGES.partition_point(|(_, first)| *first <= self.0);
-        let (package, _) = PACKAGES[..after].last().expect("the first package begins with the first type");
+        let (package, _) = PACKAGES[..after]
+            .last()
+            .expect("the first package begins with the first type");
         format!("{package}.{}", self.type_().name())
     }
 
@@ -65,12 +73,18 @@ impl Published {
     pub(crate) fn union(self) -> Option<Union> {
         let at = UNIONS.binary_search_by_key(&self.0, |(id, ..)| *id).ok()?;
         let (_, discriminator, members) = UNIONS[at];
-        Some(Union { discriminator, members })
+        Some(Union {
+            discriminator,
+            members,
+        })
     }
 
     /// Group, version and kind of everything that has this type.
     pub(crate) fn kinds(self) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-        KINDS.iter().filter(move |(_, _, _, id)| *id == self.0).map(|(group, version, kind, _)| (*group, *version, *kind))
+        KINDS
+            .iter()
+            .filter(move |(_, _, _, id)| *id == self.0)
+            .map(|(group, version, kind, _)| (*group, *version, *kind))
     }
 }
 
@@ -84,7 +98,11 @@ mod tests {
             ("", "Pod", "io.k8s.api.core.v1.Pod"),
             ("apps", "Deployment", "io.k8s.api.apps.v1.Deployment"),
             ("", "Status", "io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
-            ("apiregistration.k8s.io", "APIService", "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService"),
+            (
+                "apiregistration.k8s.io",
+                "APIService",
+                "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService",
+            ),
             (
                 "admissionregistration.k8s.io",
                 "ValidatingWebhookConfiguration",

@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-const WRONG_FORMAT: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+const WRONG_FORMAT: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const WRONG_SUFFIX: &str = "unable to parse quantity's suffix";
 
 const NANOS: i128 = 1_000_000_000;
@@ -34,7 +35,10 @@ pub(crate) struct Amount {
 
 impl Amount {
     /// None of it.
-    pub(crate) const ZERO: Self = Self { nanos: 0, format: Format::Decimal };
+    pub(crate) const ZERO: Self = Self {
+        nanos: 0,
+        format: Format::Decimal,
+    };
 }
 
 /// An amount as an object has it, which prints as Kubernetes writes it.
@@ -54,12 +58,26 @@ impl Quantity {
         let parts = Parts::split(text)?;
         let suffix = Suffix::parse(parts.suffix).ok_or(WRONG_SUFFIX)?;
         let (magnitude, cut) = (parts.nanos(suffix), suffix.format == Format::Binary);
-        let nanos = if cut { magnitude.min(BINARY_MAX) } else { magnitude };
+        let nanos = if cut {
+            magnitude.min(BINARY_MAX)
+        } else {
+            magnitude
+        };
         let kept = parts.is_canonical(suffix) || text == "0";
         let tiny = nanos > 0 && nanos < NANOS;
-        let format = if cut && tiny { Format::Decimal } else { suffix.format };
-        let amount = Amount { nanos: if parts.negative { -nanos } else { nanos }, format };
-        Ok(Self { amount, text: kept.then(|| text.to_owned()) })
+        let format = if cut && tiny {
+            Format::Decimal
+        } else {
+            suffix.format
+        };
+        let amount = Amount {
+            nanos: if parts.negative { -nanos } else { nanos },
+            format,
+        };
+        Ok(Self {
+            amount,
+            text: kept.then(|| text.to_owned()),
+        })
     }
 
     /// How much it is, without the text.
@@ -87,12 +105,16 @@ impl fmt::Display for Amount {
         match self.format {
             Format::Binary if whole && !small => {
                 let (number, times) = without_factors(self.nanos / NANOS, 1024);
-                let suffix = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].get(times).copied().unwrap_or_default();
+                let suffix = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
+                    .get(times)
+                    .copied()
+                    .unwrap_or_default();
                 write!(f, "{number}{suffix}")
             }
             format => {
                 let (mut number, times) = without_factors(self.nanos, 10);
-                let mut exponent = i32::try_from(times).expect("an i128 has fewer than 40 digits") - 9;
+                let mut exponent =
+                    i32::try_from(times).expect("an i128 has fewer than 40 digits") - 9;
                 while exponent % 3 != 0 {
                     number *= 10;
                     exponent -= 1;
@@ -142,8 +164,18 @@ struct Suffix {
 
 impl Suffix {
     fn parse(text: &str) -> Option<Self> {
-        let decimal = |exponent| Some(Self { format: Format::Decimal, exponent });
-        let binary = |exponent| Some(Self { format: Format::Binary, exponent });
+        let decimal = |exponent| {
+            Some(Self {
+                format: Format::Decimal,
+                exponent,
+            })
+        };
+        let binary = |exponent| {
+            Some(Self {
+                format: Format::Binary,
+                exponent,
+            })
+        };
         match text {
             "" => decimal(0),
             "n" => decimal(-9),
@@ -164,7 +196,10 @@ impl Suffix {
             other => {
                 let exponent = other.strip_prefix(['e', 'E'])?.parse::<i64>().ok()?;
                 let exponent = exponent.clamp(i32::MIN.into(), i32::MAX.into());
-                Some(Self { format: Format::Exponent, exponent: i32::try_from(exponent).expect("clamped to the range") })
+                Some(Self {
+                    format: Format::Exponent,
+                    exponent: i32::try_from(exponent).expect("clamped to the range"),
+                })
             }
         }
     }
@@ -185,16 +220,29 @@ impl<'t> Parts<'t> {
         if text.is_empty() {
             return Err(WRONG_FORMAT);
         }
-        let digits = |text: &'t str| text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
+        let digits =
+            |text: &'t str| text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
         let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
         let (whole, rest) = digits(unsigned.trim_start_matches('0'));
         let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), digits);
-        let after_letters = suffix.trim_start_matches(['e', 'E', 'i', 'n', 'u', 'm', 'k', 'K', 'M', 'G', 'T', 'P']);
-        let exponent = if after_letters.is_empty() { "" } else { after_letters.strip_prefix(['+', '-']).unwrap_or(after_letters) };
+        let after_letters =
+            suffix.trim_start_matches(['e', 'E', 'i', 'n', 'u', 'm', 'k', 'K', 'M', 'G', 'T', 'P']);
+        let exponent = if after_letters.is_empty() {
+            ""
+        } else {
+            after_letters
+                .strip_prefix(['+', '-'])
+                .unwrap_or(after_letters)
+        };
         if !exponent.bytes().all(|b| b.is_ascii_digit()) {
             return Err(WRONG_FORMAT);
         }
-        Ok(Self { negative: text.starts_with('-'), whole: if whole.is_empty() { "0" } else { whole }, fraction, suffix })
+        Ok(Self {
+            negative: text.starts_with('-'),
+            whole: if whole.is_empty() { "0" } else { whole },
+            fraction,
+            suffix,
+        })
     }
 
     /// Whether Kubernetes keeps the text as it is: it does so for short texts that look canonical, without making sure.
@@ -202,23 +250,35 @@ impl<'t> Parts<'t> {
         if suffix.format == Format::Binary {
             // A rough measure of the digits that the suffix stands for.
             let room = 14 - suffix.exponent * 3 / 10;
-            let short = self.fraction.is_empty() && i32::try_from(self.whole.len()).is_ok_and(|digits| digits <= room);
+            let short = self.fraction.is_empty()
+                && i32::try_from(self.whole.len()).is_ok_and(|digits| digits <= room);
             return short
-                && self.whole.parse::<i64>().is_ok_and(|number| number & 7 != 0 && number.checked_mul(1 << suffix.exponent).is_some());
+                && self.whole.parse::<i64>().is_ok_and(|number| {
+                    number & 7 != 0 && number.checked_mul(1 << suffix.exponent).is_some()
+                });
         }
         let digits = format!("{}{}", self.whole, self.fraction);
-        let scale = i64::from(suffix.exponent) - i64::try_from(self.fraction.len()).unwrap_or(i64::MAX);
-        digits.len() <= DIGITS_MAX && scale >= -9 && scale % 3 == 0 && !digits.ends_with("000") && !digits.starts_with('0')
+        let scale =
+            i64::from(suffix.exponent) - i64::try_from(self.fraction.len()).unwrap_or(i64::MAX);
+        digits.len() <= DIGITS_MAX
+            && scale >= -9
+            && scale % 3 == 0
+            && !digits.ends_with("000")
+            && !digits.starts_with('0')
     }
 
     /// The amount without its sign, in billionths, rounded up.
     fn nanos(&self, suffix: Suffix) -> i128 {
         // Digits beyond these only decide whether there is something to round up.
         const FRACTION_MAX: usize = 20;
-        let (kept, cut) = self.fraction.split_at(self.fraction.len().min(FRACTION_MAX));
+        let (kept, cut) = self
+            .fraction
+            .split_at(self.fraction.len().min(FRACTION_MAX));
         let mut rest = cut.bytes().any(|b| b != b'0');
         let digits = self.whole.bytes().chain(kept.bytes());
-        let mut number = digits.fold(0_u128, |n, b| n.saturating_mul(10).saturating_add((b - b'0').into()));
+        let mut number = digits.fold(0_u128, |n, b| {
+            n.saturating_mul(10).saturating_add((b - b'0').into())
+        });
         let mut exponent = 9 - i32::try_from(kept.len()).expect("cut above");
         match suffix.format {
             Format::Binary => number = number.saturating_mul(1 << suffix.exponent),
@@ -275,7 +335,11 @@ mod tests {
             ("16Ei", "9223372036854775807"),
         ];
         for (text, expected) in cases {
-            assert_eq!(Quantity::parse(text).map(|q| q.to_string()), Ok(expected.to_owned()), "{text}");
+            assert_eq!(
+                Quantity::parse(text).map(|q| q.to_string()),
+                Ok(expected.to_owned()),
+                "{text}"
+            );
         }
     }
 
@@ -289,7 +353,11 @@ mod tests {
             ("1KK", WRONG_SUFFIX),
             ("1e", WRONG_SUFFIX),
         ] {
-            assert_eq!(Quantity::parse(text).map(|q| q.to_string()), Err(why), "{text}");
+            assert_eq!(
+                Quantity::parse(text).map(|q| q.to_string()),
+                Err(why),
+                "{text}"
+            );
         }
     }
 }

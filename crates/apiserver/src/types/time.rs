@@ -35,10 +35,19 @@ pub(super) fn canonical(text: &str, precision: Precision) -> Result<Option<Strin
     let moment = parse(text, precision).map_err(|wrong| match wrong {
         Wrong::Element { rest, element } => {
             let layout = go_quote(precision.layout());
-            format!("parsing time {} as {layout}: cannot parse {} as {}", go_quote(text), go_quote(rest), go_quote(element))
+            format!(
+                "parsing time {} as {layout}: cannot parse {} as {}",
+                go_quote(text),
+                go_quote(rest),
+                go_quote(element)
+            )
         }
         Wrong::Range(what) => format!("parsing time {}: {what} out of range", go_quote(text)),
-        Wrong::Extra(rest) => format!("parsing time {}: extra text: {}", go_quote(text), go_quote(rest)),
+        Wrong::Extra(rest) => format!(
+            "parsing time {}: extra text: {}",
+            go_quote(text),
+            go_quote(rest)
+        ),
     })?;
     let zero = DateTime::constant(1, 1, 1, 0, 0, 0, 0);
     Ok((moment != zero).then(|| match precision {
@@ -80,9 +89,16 @@ fn parse(text: &str, precision: Precision) -> Result<DateTime, Wrong<'_>> {
         return Err(Wrong::Extra(reader.rest));
     }
     let small = |n: i32| i8::try_from(n).expect("two digits fit");
-    let date = Date::new(i16::try_from(year).expect("four digits fit"), small(month), small(day)).map_err(|_| Wrong::Range("day"))?;
+    let date = Date::new(
+        i16::try_from(year).expect("four digits fit"),
+        small(month),
+        small(day),
+    )
+    .map_err(|_| Wrong::Range("day"))?;
     let clock = Clock::constant(small(hour), small(minute), small(second), nanosecond);
-    date.to_datetime(clock).checked_sub(SignedDuration::from_secs(offset_seconds.into())).map_err(|_| Wrong::Range("year"))
+    date.to_datetime(clock)
+        .checked_sub(SignedDuration::from_secs(offset_seconds.into()))
+        .map_err(|_| Wrong::Range("year"))
 }
 
 struct Reader<'t> {
@@ -91,14 +107,22 @@ struct Reader<'t> {
 
 impl<'t> Reader<'t> {
     fn separator(&mut self, separator: &'static str) -> Result<(), Wrong<'t>> {
-        self.rest = self.rest.strip_prefix(separator).ok_or(Wrong::Element { rest: self.rest, element: separator })?;
+        self.rest = self.rest.strip_prefix(separator).ok_or(Wrong::Element {
+            rest: self.rest,
+            element: separator,
+        })?;
         Ok(())
     }
 
     /// Exactly `count` digits.
     fn digits(&mut self, count: usize, element: &'static str) -> Result<i32, Wrong<'t>> {
-        let wrong = Wrong::Element { rest: self.rest, element };
-        let Some((digits, rest)) = self.rest.split_at_checked(count) else { return Err(wrong) };
+        let wrong = Wrong::Element {
+            rest: self.rest,
+            element,
+        };
+        let Some((digits, rest)) = self.rest.split_at_checked(count) else {
+            return Err(wrong);
+        };
         if !digits.bytes().all(|b| b.is_ascii_digit()) {
             return Err(wrong);
         }
@@ -110,20 +134,40 @@ impl<'t> Reader<'t> {
         self.digits(2, element)
     }
 
-    fn in_range(&mut self, element: &'static str, range: std::ops::RangeInclusive<i32>, name: &'static str) -> Result<i32, Wrong<'t>> {
+    fn in_range(
+        &mut self,
+        element: &'static str,
+        range: std::ops::RangeInclusive<i32>,
+        name: &'static str,
+    ) -> Result<i32, Wrong<'t>> {
         let number = self.two_digits(element)?;
-        if range.contains(&number) { Ok(number) } else { Err(Wrong::Range(name)) }
+        if range.contains(&number) {
+            Ok(number)
+        } else {
+            Err(Wrong::Range(name))
+        }
     }
 
     /// One or two digits: Go is lenient here.
     fn hour(&mut self) -> Result<i32, Wrong<'t>> {
-        let count = self.rest.bytes().take(2).take_while(u8::is_ascii_digit).count();
+        let count = self
+            .rest
+            .bytes()
+            .take(2)
+            .take_while(u8::is_ascii_digit)
+            .count();
         let hour = self.digits(count.max(1), "15")?;
-        if hour < 24 { Ok(hour) } else { Err(Wrong::Range("hour")) }
+        if hour < 24 {
+            Ok(hour)
+        } else {
+            Err(Wrong::Range("hour"))
+        }
     }
 
     fn optional_fraction(&mut self) -> i32 {
-        let Some(digits) = self.rest.strip_prefix(['.', ',']) else { return 0 };
+        let Some(digits) = self.rest.strip_prefix(['.', ',']) else {
+            return 0;
+        };
         let count = digits.bytes().take_while(u8::is_ascii_digit).count();
         if count == 0 {
             return 0;
@@ -134,8 +178,13 @@ impl<'t> Reader<'t> {
     }
 
     fn six_digit_fraction(&mut self) -> Result<i32, Wrong<'t>> {
-        let wrong = Wrong::Element { rest: self.rest, element: ".000000" };
-        let Some((fraction, rest)) = self.rest.split_at_checked(7) else { return Err(wrong) };
+        let wrong = Wrong::Element {
+            rest: self.rest,
+            element: ".000000",
+        };
+        let Some((fraction, rest)) = self.rest.split_at_checked(7) else {
+            return Err(wrong);
+        };
         match fraction.strip_prefix(['.', ',']) {
             Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
                 self.rest = rest;
@@ -153,7 +202,10 @@ impl<'t> Reader<'t> {
             return Ok(0);
         }
         let start = self.rest;
-        let wrong = || Wrong::Element { rest: start, element: ELEMENT };
+        let wrong = || Wrong::Element {
+            rest: start,
+            element: ELEMENT,
+        };
         let sign = match start.as_bytes().first() {
             _ if start.as_bytes().get(3) != Some(&b':') => return Err(wrong()),
             Some(b'+') => 1,
@@ -185,14 +237,34 @@ mod tests {
     #[test]
     fn moments_are_written_in_utc() {
         let cases = [
-            ("2024-05-01T10:20:30Z", Precision::Seconds, Some("2024-05-01T10:20:30Z")),
-            ("2024-05-01T10:20:30.987Z", Precision::Seconds, Some("2024-05-01T10:20:30Z")),
-            ("2024-05-01T01:20:30+02:00", Precision::Seconds, Some("2024-04-30T23:20:30Z")),
-            ("2024-05-01T10:20:30.123456-01:30", Precision::Micros, Some("2024-05-01T11:50:30.123456Z")),
+            (
+                "2024-05-01T10:20:30Z",
+                Precision::Seconds,
+                Some("2024-05-01T10:20:30Z"),
+            ),
+            (
+                "2024-05-01T10:20:30.987Z",
+                Precision::Seconds,
+                Some("2024-05-01T10:20:30Z"),
+            ),
+            (
+                "2024-05-01T01:20:30+02:00",
+                Precision::Seconds,
+                Some("2024-04-30T23:20:30Z"),
+            ),
+            (
+                "2024-05-01T10:20:30.123456-01:30",
+                Precision::Micros,
+                Some("2024-05-01T11:50:30.123456Z"),
+            ),
             ("0001-01-01T00:00:00Z", Precision::Seconds, None),
         ];
         for (text, precision, expected) in cases {
-            assert_eq!(canonical(text, precision), Ok(expected.map(str::to_owned)), "{text}");
+            assert_eq!(
+                canonical(text, precision),
+                Ok(expected.map(str::to_owned)),
+                "{text}"
+            );
         }
     }
 
@@ -201,13 +273,41 @@ mod tests {
         let layout = r#"as "2006-01-02T15:04:05Z07:00": cannot parse"#;
         let micros = r#"as "2006-01-02T15:04:05.000000Z07:00": cannot parse"#;
         let cases = [
-            ("yesterday", Precision::Seconds, format!(r#"parsing time "yesterday" {layout} "yesterday" as "2006""#)),
-            ("2024-05-01", Precision::Seconds, format!(r#"parsing time "2024-05-01" {layout} "" as "T""#)),
-            ("2024-05-01T10:20:30", Precision::Seconds, format!(r#"parsing time "2024-05-01T10:20:30" {layout} "" as "Z07:00""#)),
-            ("2024-13-01T10:20:30Z", Precision::Seconds, r#"parsing time "2024-13-01T10:20:30Z": month out of range"#.to_owned()),
-            ("2024-02-30T10:20:30Z", Precision::Seconds, r#"parsing time "2024-02-30T10:20:30Z": day out of range"#.to_owned()),
-            ("2024-05-01T10:20:30Zx", Precision::Seconds, r#"parsing time "2024-05-01T10:20:30Zx": extra text: "x""#.to_owned()),
-            ("2024-05-01T10:20:30Z", Precision::Micros, format!(r#"parsing time "2024-05-01T10:20:30Z" {micros} "Z" as ".000000""#)),
+            (
+                "yesterday",
+                Precision::Seconds,
+                format!(r#"parsing time "yesterday" {layout} "yesterday" as "2006""#),
+            ),
+            (
+                "2024-05-01",
+                Precision::Seconds,
+                format!(r#"parsing time "2024-05-01" {layout} "" as "T""#),
+            ),
+            (
+                "2024-05-01T10:20:30",
+                Precision::Seconds,
+                format!(r#"parsing time "2024-05-01T10:20:30" {layout} "" as "Z07:00""#),
+            ),
+            (
+                "2024-13-01T10:20:30Z",
+                Precision::Seconds,
+                r#"parsing time "2024-13-01T10:20:30Z": month out of range"#.to_owned(),
+            ),
+            (
+                "2024-02-30T10:20:30Z",
+                Precision::Seconds,
+                r#"parsing time "2024-02-30T10:20:30Z": day out of range"#.to_owned(),
+            ),
+            (
+                "2024-05-01T10:20:30Zx",
+                Precision::Seconds,
+                r#"parsing time "2024-05-01T10:20:30Zx": extra text: "x""#.to_owned(),
+            ),
+            (
+                "2024-05-01T10:20:30Z",
+                Precision::Micros,
+                format!(r#"parsing time "2024-05-01T10:20:30Z" {micros} "Z" as ".000000""#),
+            ),
         ];
         for (text, precision, expected) in cases {
             assert_eq!(canonical(text, precision), Err(expected), "{text}");

@@ -22,7 +22,12 @@ impl Opened {
 /// An object whose type may be known, after a patch that looked into `opened`. What has no type has no order but that of its keys.
 pub(crate) fn written(ty: Option<&'static Type>, value: &Value, opened: Option<&Opened>) -> String {
     let mut out = String::new();
-    write(&mut out, ty.map_or(Place::Plain, Place::Struct), value, opened);
+    write(
+        &mut out,
+        ty.map_or(Place::Plain, Place::Struct),
+        value,
+        opened,
+    );
     escape(&out)
 }
 
@@ -53,7 +58,9 @@ impl From<Shape> for Place {
 impl Place {
     fn below(self, key: &str) -> Self {
         match self {
-            Self::Struct(ty) => ty.field(key).map_or(Self::Plain, |field| field.shape.into()),
+            Self::Struct(ty) => ty
+                .field(key)
+                .map_or(Self::Plain, |field| field.shape.into()),
             Self::Holder(Shape::Map(item) | Shape::List(item)) => item.into(),
             Self::Holder(Shape::MapOfLists(item)) => Self::Holder(Shape::List(item)),
             Self::Holder(Shape::One(_)) | Self::Plain => Self::Plain,
@@ -66,19 +73,31 @@ fn write(out: &mut String, place: Place, value: &Value, opened: Option<&Opened>)
     match value {
         Value::Object(map) => {
             let ordered: Vec<&str> = match place {
-                Place::Struct(ty) if opened.is_none() => {
-                    ty.written_order().map(|f| f.name).filter(|name| map.contains_key(*name)).collect()
-                }
+                Place::Struct(ty) if opened.is_none() => ty
+                    .written_order()
+                    .map(|f| f.name)
+                    .filter(|name| map.contains_key(*name))
+                    .collect(),
                 _ => Vec::new(),
             };
             // A struct with a key that its type does not know was written by the client, whose order nobody kept.
-            let keys = if ordered.len() == map.len() { ordered } else { map.keys().map(String::as_str).collect() };
-            let members = keys.into_iter().map(|key| (Some(key), &map[key], place.below(key), inside(key)));
+            let keys = if ordered.len() == map.len() {
+                ordered
+            } else {
+                map.keys().map(String::as_str).collect()
+            };
+            let members = keys
+                .into_iter()
+                .map(|key| (Some(key), &map[key], place.below(key), inside(key)));
             enclose(out, ['{', '}'], members);
         }
         Value::Array(items) => {
             let items = items.iter().enumerate();
-            enclose(out, ['[', ']'], items.map(|(i, item)| (None, item, place.below(""), inside(&i.to_string()))));
+            enclose(
+                out,
+                ['[', ']'],
+                items.map(|(i, item)| (None, item, place.below(""), inside(&i.to_string()))),
+            );
         }
         scalar => out.push_str(&scalar.to_string()),
     }
@@ -86,7 +105,11 @@ fn write(out: &mut String, place: Place, value: &Value, opened: Option<&Opened>)
 
 type Member<'a> = (Option<&'a str>, &'a Value, Place, Option<&'a Opened>);
 
-fn enclose<'a>(out: &mut String, [open, close]: [char; 2], members: impl Iterator<Item = Member<'a>>) {
+fn enclose<'a>(
+    out: &mut String,
+    [open, close]: [char; 2],
+    members: impl Iterator<Item = Member<'a>>,
+) {
     out.push(open);
     for (i, (key, value, place, opened)) in members.enumerate() {
         if i > 0 {
@@ -106,7 +129,9 @@ pub(super) fn escape(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(c)))
+            }
             c => out.push(c),
         }
     }
@@ -141,9 +166,21 @@ mod tests {
         let item = r#"{"name":"c","image":"i","terminationMessagePolicy":"File","imagePullPolicy":"Always"}"#;
         let sorted = r#"{"image":"i","imagePullPolicy":"Always","name":"c","terminationMessagePolicy":"File"}"#;
         let meta = format!(r#""metadata":{{"name":"p","namespace":"n",{labels}}}"#);
-        check(&[], &format!(r#"{{"kind":"Pod","apiVersion":"v1",{meta},"spec":{{"containers":[{item}]}}}}"#));
-        check(&[&[]], &format!(r#"{{"apiVersion":"v1","kind":"Pod",{meta},"spec":{{"containers":[{item}]}}}}"#));
-        let opened = format!(r#"{{"apiVersion":"v1","kind":"Pod",{meta},"spec":{{"containers":[{sorted}]}}}}"#);
+        check(
+            &[],
+            &format!(
+                r#"{{"kind":"Pod","apiVersion":"v1",{meta},"spec":{{"containers":[{item}]}}}}"#
+            ),
+        );
+        check(
+            &[&[]],
+            &format!(
+                r#"{{"apiVersion":"v1","kind":"Pod",{meta},"spec":{{"containers":[{item}]}}}}"#
+            ),
+        );
+        let opened = format!(
+            r#"{{"apiVersion":"v1","kind":"Pod",{meta},"spec":{{"containers":[{sorted}]}}}}"#
+        );
         check(&[&["spec", "containers", "0"]], &opened);
     }
 
@@ -153,6 +190,9 @@ mod tests {
         pod["spec"]["zebra"] = json!(1);
         let ty = types::find("", "v1", "Pod");
         assert!(written(ty, &pod, None).contains(r#""zebra":1"#));
-        assert_eq!(written(None, &json!({"b": [{"d": 1, "c": null}], "a": true}), None), r#"{"a":true,"b":[{"c":null,"d":1}]}"#);
+        assert_eq!(
+            written(None, &json!({"b": [{"d": 1, "c": null}], "a": true}), None),
+            r#"{"a":true,"b":[{"c":null,"d":1}]}"#
+        );
     }
 }

@@ -30,12 +30,19 @@ pub(crate) async fn update(api: &Api, call: &Call, change: Change) -> Result<Rep
     let resource = &call.target.resource;
     let tracker = call.tracker(api, &options);
     let updated = api
-        .update(resource, &call.target.key(), change, options.dry_run, Some(call), |old| {
-            check_uid(resource, &object, old)?;
-            let mut new = object.clone();
-            tracker.update(old, &mut new);
-            Ok(new)
-        })
+        .update(
+            resource,
+            &call.target.key(),
+            change,
+            options.dry_run,
+            Some(call),
+            |old| {
+                check_uid(resource, &object, old)?;
+                let mut new = object.clone();
+                tracker.update(old, &mut new);
+                Ok(new)
+            },
+        )
         .await?;
     Ok(reply(call, updated))
 }
@@ -43,7 +50,9 @@ pub(crate) async fn update(api: &Api, call: &Call, change: Change) -> Result<Rep
 /// A replacement that names a uid means that object and no other.
 fn check_uid(resource: &Resource, new: &Object, old: Option<&Object>) -> Result<(), ApiError> {
     match old {
-        Some(old) if !new.meta.uid.is_empty() && new.meta.uid != old.meta.uid => Err(uid_conflict(resource, &new.meta, &old.meta.uid)),
+        Some(old) if !new.meta.uid.is_empty() && new.meta.uid != old.meta.uid => {
+            Err(uid_conflict(resource, &new.meta, &old.meta.uid))
+        }
         _ => Ok(()),
     }
 }
@@ -51,7 +60,11 @@ fn check_uid(resource: &Resource, new: &Object, old: Option<&Object>) -> Result<
 fn reply(call: &Call, updated: Updated) -> Reply {
     call.warnings.add(updated.warnings);
     let content = Content::from(updated.written);
-    if updated.created { Reply::created(content) } else { Reply::ok(content) }
+    if updated.created {
+        Reply::created(content)
+    } else {
+        Reply::ok(content)
+    }
 }
 
 /// Makes body and path agree on name and namespace.
@@ -61,7 +74,9 @@ fn reply(call: &Call, updated: Updated) -> Reply {
 pub(super) fn settle_name(call: &Call, object: &mut Object) -> Result<(), ApiError> {
     let name = &call.target.name;
     if object.meta.name.is_empty() {
-        let why = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+        let why = format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        );
         return Err(ApiError::BadRequest(why));
     }
     if object.meta.name != *name {
@@ -85,21 +100,32 @@ pub(super) enum Patch {
 /// The media type of a configuration to apply.
 pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
-const PATCH_TYPES: [&str; 3] = ["application/json-patch+json", "application/merge-patch+json", APPLY];
+const PATCH_TYPES: [&str; 3] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    APPLY,
+];
 
 impl Patch {
     /// The object after the patch. `decode` reads the JSON that the patch leads to.
     ///
     /// # Errors
     /// 422 for a patch that does not fit the object, or that makes something else of it.
-    pub(super) fn patched(&self, old: &Object, decode: impl FnOnce(Value) -> Result<Decoded, String>) -> Result<Patched, ApiError> {
+    pub(super) fn patched(
+        &self,
+        old: &Object,
+        decode: impl FnOnce(Value) -> Result<Decoded, String>,
+    ) -> Result<Patched, ApiError> {
         let (mut value, _) = self.outcome(old)?;
         if let Some(why) = misnamed(&value, old) {
             return Err(self.misfit(old, &why));
         }
         name_as(&mut value, old);
         match decode(value) {
-            Ok(decoded) => Ok(Patched { object: decoded.object, unknown: decoded.strict }),
+            Ok(decoded) => Ok(Patched {
+                object: decoded.object,
+                unknown: decoded.strict,
+            }),
             Err(why) => Err(self.misfit(old, &why)),
         }
     }
@@ -109,13 +135,21 @@ impl Patch {
         let mut value = old.to_value();
         match self {
             Self::Json(patch) => {
-                let refused = |_| ApiError::Unprocessable("the server rejected our request due to an error in our request".into());
+                let refused = |_| {
+                    ApiError::Unprocessable(
+                        "the server rejected our request due to an error in our request".into(),
+                    )
+                };
                 patch.apply(&mut value).map_err(refused)?;
             }
             Self::Merge(patch) => merge(&mut value, patch.clone()),
             Self::Strategic(patch, ty) => {
                 let mut patch = patch.clone();
-                strategic_merge(value.as_object_mut().expect("objects are maps"), &mut patch, ty)?;
+                strategic_merge(
+                    value.as_object_mut().expect("objects are maps"),
+                    &mut patch,
+                    ty,
+                )?;
                 // The struct that such a patch is read into decides what the object is, whatever the patch says.
                 name_as(&mut value, old);
                 return Ok((value, Some(patch)));
@@ -130,7 +164,10 @@ impl Patch {
             Ok(outcome) => outcome,
             Err(refused) => return refused,
         };
-        let (group, version) = old.api_version.split_once('/').unwrap_or(("", &old.api_version));
+        let (group, version) = old
+            .api_version
+            .split_once('/')
+            .unwrap_or(("", &old.api_version));
         let ty = types::find(group, version, &old.kind);
         let shown = match self {
             Self::Json(patch) => types::written(ty, &value, Some(&patch.opened())),
@@ -138,16 +175,28 @@ impl Patch {
             Self::Strategic(..) => GoValue(&Value::Object(rest.unwrap_or_default())).to_string(),
         };
         let errors = vec![FieldError::invalid("patch", &shown, why)];
-        ApiError::Invalid { kind: GroupKind::new("", ""), name: String::new(), errors }
+        ApiError::Invalid {
+            kind: GroupKind::new("", ""),
+            name: String::new(),
+            errors,
+        }
     }
 
     /// What fields that are repeated, or unknown to the kind, lead to: nothing, warnings, or a refusal.
     ///
     /// # Errors
     /// 422 under strict validation.
-    pub(super) fn judge(&self, call: &Call, old: &Object, strict: Vec<String>, options: &WriteOptions) -> Result<(), ApiError> {
+    pub(super) fn judge(
+        &self,
+        call: &Call,
+        old: &Object,
+        strict: Vec<String>,
+        options: &WriteOptions,
+    ) -> Result<(), ApiError> {
         match options.field_validation {
-            FieldValidation::Strict if !strict.is_empty() => return Err(self.misfit(old, &decode::strict_error(&strict))),
+            FieldValidation::Strict if !strict.is_empty() => {
+                return Err(self.misfit(old, &decode::strict_error(&strict)));
+            }
             FieldValidation::Ignore => {}
             _ => call.warnings.add(strict),
         }
@@ -161,10 +210,19 @@ fn misnamed(value: &Value, old: &Object) -> Option<String> {
     if (found("apiVersion"), found("kind")) == (&old.api_version, &old.kind) {
         return None;
     }
-    let (group, version) = old.api_version.split_once('/').unwrap_or(("", &old.api_version));
+    let (group, version) = old
+        .api_version
+        .split_once('/')
+        .unwrap_or(("", &old.api_version));
     match Expected::of(group, version, &old.kind) {
         Some(expected) => types::misnamed(value, &expected),
-        None => Some(format!("{} {} is not {} {}", found("apiVersion"), found("kind"), old.api_version, old.kind)),
+        None => Some(format!(
+            "{} {} is not {} {}",
+            found("apiVersion"),
+            found("kind"),
+            old.api_version,
+            old.kind
+        )),
     }
 }
 
@@ -185,7 +243,14 @@ pub(super) struct Patched {
 
 /// The media type of a patch, without parameters.
 pub(super) fn patch_type(call: &Call) -> String {
-    call.content_type.as_deref().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    call.content_type
+        .as_deref()
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase()
 }
 
 /// Reads the patch of a request, and the fields it repeats or, in a list of operations, makes up.
@@ -197,27 +262,42 @@ pub(super) fn read_patch(call: &Call) -> Result<(Patch, Vec<String>), ApiError> 
         "application/json-patch+json" => {
             let (value, mut strict) = read_json(&call.body)?;
             strict.extend(JsonPatch::unknown_fields(&value));
-            let strict = strict.into_iter().map(|field| format!("json patch {field}")).collect();
+            let strict = strict
+                .into_iter()
+                .map(|field| format!("json patch {field}"))
+                .collect();
             let patch = JsonPatch::read(value).map_err(|e| match e {
-                Unreadable::Shape(why) => ApiError::BadRequest(format!("error decoding patch: {why}")),
-                Unreadable::TooMany(n) => ApiError::TooLarge(format!("The allowed maximum operations in a JSON patch is 10000, got {n}")),
+                Unreadable::Shape(why) => {
+                    ApiError::BadRequest(format!("error decoding patch: {why}"))
+                }
+                Unreadable::TooMany(n) => ApiError::TooLarge(format!(
+                    "The allowed maximum operations in a JSON patch is 10000, got {n}"
+                )),
             })?;
             Ok((Patch::Json(patch), strict))
         }
         "application/merge-patch+json" => {
             let (value, duplicates) = read_json(&call.body)?;
-            match read_map(value).map_err(|why| ApiError::BadRequest(format!("error decoding patch: {why}")))? {
+            match read_map(value)
+                .map_err(|why| ApiError::BadRequest(format!("error decoding patch: {why}")))?
+            {
                 Some(map) => Ok((Patch::Merge(Value::Object(map)), duplicates)),
                 None => Err(ApiError::BadRequest("Invalid JSON Patch".into())),
             }
         }
         "application/strategic-merge-patch+json" if !call.target.resource.items_name_kind() => {
             let mut duplicates = Vec::new();
-            let value = decode::parse_json(&call.body).and_then(|node| node.into_value(&mut duplicates));
+            let value =
+                decode::parse_json(&call.body).and_then(|node| node.into_value(&mut duplicates));
             let map = value.and_then(read_map).map_err(ApiError::BadRequest)?;
-            Ok((Patch::Strategic(map.unwrap_or_default(), patched_type(call)), duplicates))
+            Ok((
+                Patch::Strategic(map.unwrap_or_default(), patched_type(call)),
+                duplicates,
+            ))
         }
-        _ if call.target.resource.items_name_kind() => Err(ApiError::UnsupportedMediaType(PATCH_TYPES.to_vec())),
+        _ if call.target.resource.items_name_kind() => {
+            Err(ApiError::UnsupportedMediaType(PATCH_TYPES.to_vec()))
+        }
         _ => Err(ApiError::UnsupportedPatchType),
     }
 }
@@ -227,7 +307,11 @@ fn patched_type(call: &Call) -> &'static Type {
     let resource = &call.target.resource;
     let (group, version, kind) = match &call.part {
         Some(part) if !part.version.is_empty() => (part.group, part.version, &part.kind),
-        _ => (resource.group.as_str(), resource.version.as_str(), &resource.kind),
+        _ => (
+            resource.group.as_str(),
+            resource.version.as_str(),
+            &resource.kind,
+        ),
     };
     types::find(group, version, kind).expect("built-in kinds have a type")
 }
@@ -242,14 +326,18 @@ fn read_map(value: Value) -> Result<Option<Map<String, Value>>, String> {
         Value::Number(_) => "number",
         Value::Bool(_) => "bool",
     };
-    Err(format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"))
+    Err(format!(
+        "json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"
+    ))
 }
 
 /// The JSON of a patch, and the fields it repeats.
 fn read_json(bytes: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
     let refuse = |why: String| ApiError::BadRequest(format!("error decoding patch: {why}"));
     let mut duplicates = Vec::new();
-    let value = decode::parse_json(bytes).and_then(|node| node.into_value(&mut duplicates)).map_err(refuse)?;
+    let value = decode::parse_json(bytes)
+        .and_then(|node| node.into_value(&mut duplicates))
+        .map_err(refuse)?;
     Ok((value, duplicates))
 }
 
@@ -266,16 +354,31 @@ pub(crate) async fn patch(api: &Api, call: &Call, change: Change) -> Result<Repl
     let resource = &call.target.resource;
     let tracker = call.tracker(api, &options);
     let updated = api
-        .update(resource, &call.target.key(), Change { may_create: false, ..change }, options.dry_run, Some(call), |old| {
-            let old = old.ok_or_else(|| call.target.not_found())?;
-            let mut patched = patch.patched(old, |value| resource.decode_value(value))?;
-            settle_name(call, &mut patched.object)?;
-            let twice = dedup_owners(&mut patched.object.meta);
-            patch.judge(call, old, [duplicates.as_slice(), &patched.unknown].concat(), &options)?;
-            call.warnings.add(twice);
-            tracker.update(Some(old), &mut patched.object);
-            Ok(patched.object)
-        })
+        .update(
+            resource,
+            &call.target.key(),
+            Change {
+                may_create: false,
+                ..change
+            },
+            options.dry_run,
+            Some(call),
+            |old| {
+                let old = old.ok_or_else(|| call.target.not_found())?;
+                let mut patched = patch.patched(old, |value| resource.decode_value(value))?;
+                settle_name(call, &mut patched.object)?;
+                let twice = dedup_owners(&mut patched.object.meta);
+                patch.judge(
+                    call,
+                    old,
+                    [duplicates.as_slice(), &patched.unknown].concat(),
+                    &options,
+                )?;
+                call.warnings.add(twice);
+                tracker.update(Some(old), &mut patched.object);
+                Ok(patched.object)
+            },
+        )
         .await?;
     Ok(reply(call, updated))
 }
@@ -290,27 +393,44 @@ async fn apply(api: &Api, call: &Call, change: Change) -> Result<Reply, ApiError
     let resource = &call.target.resource;
     let tracker = call.tracker(api, &options);
     let updated = api
-        .update(resource, &call.target.key(), Change { may_create: call.part.is_none(), ..change }, options.dry_run, Some(call), |old| {
-            if old.is_none() && call.part.is_some() {
-                return Err(call.target.not_found());
-            }
-            let mut new = tracker.apply(old, &map, options.force)?;
-            judge_repeated(call, repeated.as_ref(), &options)?;
-            if old.is_none() && !new.meta.uid.is_empty() {
-                return Err(uid_of_nothing(call, &new));
-            }
-            settle_name(call, &mut new)?;
-            call.warnings.add(dedup_owners(&mut new.meta));
-            Ok(new)
-        })
+        .update(
+            resource,
+            &call.target.key(),
+            Change {
+                may_create: call.part.is_none(),
+                ..change
+            },
+            options.dry_run,
+            Some(call),
+            |old| {
+                if old.is_none() && call.part.is_some() {
+                    return Err(call.target.not_found());
+                }
+                let mut new = tracker.apply(old, &map, options.force)?;
+                judge_repeated(call, repeated.as_ref(), &options)?;
+                if old.is_none() && !new.meta.uid.is_empty() {
+                    return Err(uid_of_nothing(call, &new));
+                }
+                settle_name(call, &mut new)?;
+                call.warnings.add(dedup_owners(&mut new.meta));
+                Ok(new)
+            },
+        )
         .await?;
     Ok(reply(call, updated))
 }
 
 /// 409 for a configuration that names a uid where there is no object.
 fn uid_of_nothing(call: &Call, new: &Object) -> ApiError {
-    let why = format!("uid mismatch: the provided object specified uid {}, and no existing object was found", new.meta.uid);
-    ApiError::Conflict { what: call.target.resource.group_resource(), name: call.target.name.clone(), why }
+    let why = format!(
+        "uid mismatch: the provided object specified uid {}, and no existing object was found",
+        new.meta.uid
+    );
+    ApiError::Conflict {
+        what: call.target.resource.group_resource(),
+        name: call.target.name.clone(),
+        why,
+    }
 }
 
 /// A configuration to apply.
@@ -327,11 +447,22 @@ impl Configuration {
     /// 400 for what is neither, or no map.
     pub(super) fn read(body: &[u8]) -> Result<Self, ApiError> {
         let unread = |why: String| ApiError::BadRequest(format!("error decoding YAML: {why}"));
-        let tree = decode::parse(body, decode::Media::Yaml).map_err(|why| unread(format!("error converting YAML to JSON: {why}")))?;
+        let tree = decode::parse(body, decode::Media::Yaml)
+            .map_err(|why| unread(format!("error converting YAML to JSON: {why}")))?;
         let mut duplicates = Vec::new();
-        let value = tree.root.into_value(&mut duplicates).map_err(|why| unread(format!("error unmarshaling JSON: {why}")))?;
-        let map = read_map(value).map_err(|why| unread(format!("error unmarshaling JSON: while decoding JSON: {why}")))?;
-        Ok(Self { map: map.unwrap_or_default(), repeated: tree.repeated })
+        let value = tree
+            .root
+            .into_value(&mut duplicates)
+            .map_err(|why| unread(format!("error unmarshaling JSON: {why}")))?;
+        let map = read_map(value).map_err(|why| {
+            unread(format!(
+                "error unmarshaling JSON: while decoding JSON: {why}"
+            ))
+        })?;
+        Ok(Self {
+            map: map.unwrap_or_default(),
+            repeated: tree.repeated,
+        })
     }
 }
 
@@ -339,15 +470,20 @@ impl Configuration {
 ///
 /// # Errors
 /// 400 under strict validation.
-pub(super) fn judge_repeated(call: &Call, repeated: Option<&String>, options: &WriteOptions) -> Result<(), ApiError> {
+pub(super) fn judge_repeated(
+    call: &Call,
+    repeated: Option<&String>,
+    options: &WriteOptions,
+) -> Result<(), ApiError> {
     match (repeated, options.field_validation) {
         (None, _) | (_, FieldValidation::Ignore) => Ok(()),
         (Some(keys), FieldValidation::Warn) => {
-            call.warnings.add(decode::warnings(std::slice::from_ref(keys)));
+            call.warnings
+                .add(decode::warnings(std::slice::from_ref(keys)));
             Ok(())
         }
-        (Some(keys), FieldValidation::Strict) => {
-            Err(ApiError::BadRequest(format!("error strict decoding YAML: error converting YAML to JSON: {keys}")))
-        }
+        (Some(keys), FieldValidation::Strict) => Err(ApiError::BadRequest(format!(
+            "error strict decoding YAML: error converting YAML to JSON: {keys}"
+        ))),
     }
 }

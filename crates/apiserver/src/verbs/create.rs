@@ -27,7 +27,9 @@ pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     object.meta.deletion_grace_period_seconds = None;
     call.tracker(api, &options).update(None, &mut object);
     api.admit(call, &mut object, None).await?;
-    let created = api.create(resource, object, options.dry_run, Some(call)).await?;
+    let created = api
+        .create(resource, object, options.dry_run, Some(call))
+        .await?;
     call.warnings.add(created.warnings);
     Ok(Reply::created(Content::from(created.written)))
 }
@@ -37,7 +39,10 @@ pub(crate) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
 /// # Errors
 /// 400 for what is no such object, and under strict validation for unknown and repeated fields.
 pub(super) fn read_object(call: &Call, options: &WriteOptions) -> Result<Object, ApiError> {
-    let mut decoded = call.target.resource.decode(&call.body, call.body_encoding()?)?;
+    let mut decoded = call
+        .target
+        .resource
+        .decode(&call.body, call.body_encoding()?)?;
     judge_fields(call, decoded.strict, options)?;
     call.warnings.add(dedup_owners(&mut decoded.object.meta));
     Ok(decoded.object)
@@ -47,7 +52,11 @@ pub(super) fn read_object(call: &Call, options: &WriteOptions) -> Result<Object,
 ///
 /// # Errors
 /// 400 under strict validation.
-pub(super) fn judge_fields(call: &Call, strict: Vec<String>, options: &WriteOptions) -> Result<(), ApiError> {
+pub(super) fn judge_fields(
+    call: &Call,
+    strict: Vec<String>,
+    options: &WriteOptions,
+) -> Result<(), ApiError> {
     match options.field_validation {
         FieldValidation::Ignore => Ok(()),
         FieldValidation::Warn => {
@@ -58,7 +67,9 @@ pub(super) fn judge_fields(call: &Call, strict: Vec<String>, options: &WriteOpti
         FieldValidation::Strict => {
             let (kind, version) = call.body_kind();
             let list = strict.join(", ");
-            Err(ApiError::BadRequest(format!("{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {list}")))
+            Err(ApiError::BadRequest(format!(
+                "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {list}"
+            )))
         }
     }
 }
@@ -74,7 +85,10 @@ pub(super) fn settle_namespace(call: &Call, object: &mut Object) -> Result<(), A
     } else if object.meta.namespace.is_empty() {
         object.meta.namespace.clone_from(wanted);
     } else if object.meta.namespace != *wanted {
-        return Err(ApiError::BadRequest("the namespace of the provided object does not match the namespace sent on the request".into()));
+        return Err(ApiError::BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+                .into(),
+        ));
     }
     Ok(())
 }

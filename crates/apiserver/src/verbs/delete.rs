@@ -23,9 +23,16 @@ pub(crate) async fn delete(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let content = match deleted {
         Deleted::Waiting(written) | Deleted::Object(written) => Content::from(written),
         Deleted::Gone(uid) => {
-            let mut details = crate::error::details(&call.target.name, &resource.group, &resource.plural, Vec::new());
+            let mut details = crate::error::details(
+                &call.target.name,
+                &resource.group,
+                &resource.plural,
+                Vec::new(),
+            );
             details.insert("uid".into(), uid.into());
-            Content::Document(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}))
+            Content::Document(
+                json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}),
+            )
         }
     };
     call.warnings.add(options.warnings(resource));
@@ -41,8 +48,16 @@ pub(crate) async fn delete_collection(api: &Api, call: &Call) -> Result<Reply, A
     let options = ListOptions::read(&call.query)?;
     check_selectable(call, &options)?;
     let resource = &call.target.resource;
-    let range = Range::all_of(options.selector.fields.narrow(call.target.scope(), resource.namespaced));
-    let listing = api.store.list(&resource.shelf, &range, None).expect("the newest state is always kept");
+    let range = Range::all_of(
+        options
+            .selector
+            .fields
+            .narrow(call.target.scope(), resource.namespaced),
+    );
+    let listing = api
+        .store
+        .list(&resource.shelf, &range, None)
+        .expect("the newest state is always kept");
     let mut objects = listing.objects;
     objects.retain(|o| options.selector.matches(o));
     for object in &objects {
@@ -51,5 +66,10 @@ pub(crate) async fn delete_collection(api: &Api, call: &Call) -> Result<Reply, A
             Err(error) => return Err(error),
         }
     }
-    Ok(Reply::ok(Content::List(List { revision: listing.revision, objects, next: None, remaining: None })))
+    Ok(Reply::ok(Content::List(List {
+        revision: listing.revision,
+        objects,
+        next: None,
+        remaining: None,
+    })))
 }

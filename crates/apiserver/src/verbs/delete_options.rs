@@ -18,7 +18,11 @@ impl DeleteOptions {
     /// # Errors
     /// A body that is no DeleteOptions (400), values that are not allowed (422).
     pub(super) fn read(call: &Call) -> Result<Self, ApiError> {
-        Self::from_map(&if call.body.is_empty() { from_query(call)? } else { from_body(call)? })
+        Self::from_map(&if call.body.is_empty() {
+            from_query(call)?
+        } else {
+            from_body(call)?
+        })
     }
 
     /// Reads options that are already JSON.
@@ -38,23 +42,46 @@ impl DeleteOptions {
             ));
         }
         let propagation = match policy.as_deref() {
-            None => orphan.map(|o| if o { Propagation::Orphan } else { Propagation::Background }),
+            None => orphan.map(|o| {
+                if o {
+                    Propagation::Orphan
+                } else {
+                    Propagation::Background
+                }
+            }),
             Some("Foreground") => Some(Propagation::Foreground),
             Some("Background") => Some(Propagation::Background),
             Some("Orphan") => Some(Propagation::Orphan),
             Some(other) => {
-                wrong.push(FieldError::not_supported("propagationPolicy", other, &["Foreground", "Background", "Orphan", "nil"]));
+                wrong.push(FieldError::not_supported(
+                    "propagationPolicy",
+                    other,
+                    &["Foreground", "Background", "Orphan", "nil"],
+                ));
                 None
             }
         };
-        let stages: Vec<&str> = map.get("dryRun").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let stages: Vec<&str> = map
+            .get("dryRun")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         let dry_run = check_dry_run(&stages, &mut wrong);
         ApiError::from_fields(GroupKind::new("meta.k8s.io", "DeleteOptions"), "", wrong)?;
-        let condition = |key: &str| map.get("preconditions").and_then(|p| p.get(key)).and_then(text);
+        let condition = |key: &str| {
+            map.get("preconditions")
+                .and_then(|p| p.get(key))
+                .and_then(text)
+        };
         Ok(Self {
             dry_run,
             grace_period_seconds: map.get("gracePeriodSeconds").and_then(Value::as_i64),
-            preconditions: Preconditions { uid: condition("uid"), resource_version: condition("resourceVersion") },
+            preconditions: Preconditions {
+                uid: condition("uid"),
+                resource_version: condition("resourceVersion"),
+            },
             propagation,
         })
     }
@@ -69,18 +96,33 @@ impl DeleteOptions {
 
 fn from_query(call: &Call) -> Result<Map<String, Value>, ApiError> {
     let mut map = Map::new();
-    if let Some(seconds) = call.query.get("gracePeriodSeconds").filter(|s| !s.is_empty()) {
-        let seconds: i64 =
-            seconds.parse().map_err(|_| ApiError::BadRequest(format!("strconv.ParseInt: parsing {seconds:?}: invalid syntax")))?;
+    if let Some(seconds) = call
+        .query
+        .get("gracePeriodSeconds")
+        .filter(|s| !s.is_empty())
+    {
+        let seconds: i64 = seconds.parse().map_err(|_| {
+            ApiError::BadRequest(format!(
+                "strconv.ParseInt: parsing {seconds:?}: invalid syntax"
+            ))
+        })?;
         map.insert("gracePeriodSeconds".into(), seconds.into());
     }
     if call.query.has("orphanDependents") {
-        map.insert("orphanDependents".into(), call.query.flag("orphanDependents").into());
+        map.insert(
+            "orphanDependents".into(),
+            call.query.flag("orphanDependents").into(),
+        );
     }
     if let Some(policy) = call.query.get("propagationPolicy") {
         map.insert("propagationPolicy".into(), policy.into());
     }
-    let stages: Vec<Value> = call.query.all("dryRun").into_iter().map(Value::from).collect();
+    let stages: Vec<Value> = call
+        .query
+        .all("dryRun")
+        .into_iter()
+        .map(Value::from)
+        .collect();
     if !stages.is_empty() {
         map.insert("dryRun".into(), Value::Array(stages));
     }

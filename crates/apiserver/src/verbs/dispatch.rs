@@ -3,7 +3,9 @@
 use http::Method;
 
 use super::{Call, Reply, change, create, delete, get, list, parts, reviews, watch};
-use crate::{api::Api, auth::Authenticator, error::ApiError, http::query::ListOptions, write::Change};
+use crate::{
+    api::Api, auth::Authenticator, error::ApiError, http::query::ListOptions, write::Change,
+};
 
 /// Runs the verb of a request.
 ///
@@ -31,7 +33,9 @@ pub(crate) async fn dispatch(
         ("PATCH", true) => "patch",
         ("DELETE", true) => "delete",
         ("DELETE", false) => "deletecollection",
-        ("PUT" | "PATCH", false) if resource.items_name_kind() => return Err(ApiError::BadRequest("name must be provided".into())),
+        ("PUT" | "PATCH", false) if resource.items_name_kind() => {
+            return Err(ApiError::BadRequest("name must be provided".into()));
+        }
         _ => return Err(ApiError::MethodNotAllowed),
     };
     if !resource.verbs.contains(&verb) {
@@ -42,12 +46,18 @@ pub(crate) async fn dispatch(
         "list" => {
             let mut options = ListOptions::read(&call.query)?;
             options.watch |= watch_path;
-            if options.watch { watch::watch(api, call, &options) } else { list::list(api, call, &options).await }
+            if options.watch {
+                watch::watch(api, call, &options)
+            } else {
+                list::list(api, call, &options).await
+            }
         }
         "create" => match resource.strategy.review {
             Some(review) => reviews::answer(api, authenticator, call, review),
             // The old path of pods/binding, which names the pod in the body.
-            None if resource.group.is_empty() && resource.plural == "bindings" => parts::bind_by_body(api, call).await,
+            None if resource.group.is_empty() && resource.plural == "bindings" => {
+                parts::bind_by_body(api, call).await
+            }
             None => create::create(api, call).await,
         },
         "update" => change::update(api, call, Change::whole(resource)).await,

@@ -13,7 +13,9 @@ const FUTURE_REVISION_WAIT: Duration = Duration::from_secs(3);
 /// # Errors
 /// No such object, or a resourceVersion that is no number or lies in the future.
 pub(crate) async fn get(api: &Api, call: &Call) -> Result<Reply, ApiError> {
-    stored(api, call).await.map(|stored| Reply::ok(Content::Stored(stored)))
+    stored(api, call)
+        .await
+        .map(|stored| Reply::ok(Content::Stored(stored)))
 }
 
 /// The named object, as it is stored.
@@ -25,7 +27,9 @@ pub(super) async fn stored(api: &Api, call: &Call) -> Result<Arc<Stored>, ApiErr
     if let Some(revision) = parse_revision(version).map_err(ApiError::Unnamed)? {
         wait_for(api, revision).await?;
     }
-    api.store.get(&call.target.resource.shelf, &call.target.key()).ok_or_else(|| call.target.not_found())
+    api.store
+        .get(&call.target.resource.shelf, &call.target.key())
+        .ok_or_else(|| call.target.not_found())
 }
 
 /// Waits until a revision is reached.
@@ -38,5 +42,8 @@ pub(super) async fn wait_for(api: &Api, revision: u64) -> Result<(), ApiError> {
     }
     tokio::time::timeout(FUTURE_REVISION_WAIT, api.store.reached(revision))
         .await
-        .map_err(|_| ApiError::TooLargeRevision { asked: revision, current: api.store.revision() })
+        .map_err(|_| ApiError::TooLargeRevision {
+            asked: revision,
+            current: api.store.revision(),
+        })
 }

@@ -61,12 +61,19 @@ impl Target {
 
     /// The collection, or the part of it in one namespace.
     pub(crate) fn scope(&self) -> Scope {
-        if self.namespace.is_empty() { Scope::All } else { Scope::Namespace(self.namespace.clone()) }
+        if self.namespace.is_empty() {
+            Scope::All
+        } else {
+            Scope::Namespace(self.namespace.clone())
+        }
     }
 
     /// 404 for the named object.
     pub(crate) fn not_found(&self) -> ApiError {
-        ApiError::NotFound { resource: self.resource.group_resource(), name: self.name.clone() }
+        ApiError::NotFound {
+            resource: self.resource.group_resource(),
+            name: self.name.clone(),
+        }
     }
 }
 
@@ -151,12 +158,18 @@ pub(crate) struct List {
 impl Reply {
     /// 200.
     pub(crate) fn ok(content: Content) -> Self {
-        Self { status: StatusCode::OK, content }
+        Self {
+            status: StatusCode::OK,
+            content,
+        }
     }
 
     /// 201.
     pub(crate) fn created(content: Content) -> Self {
-        Self { status: StatusCode::CREATED, content }
+        Self {
+            status: StatusCode::CREATED,
+            content,
+        }
     }
 }
 

@@ -40,8 +40,15 @@ impl Page {
     /// The token of this place.
     pub(crate) fn token(&self) -> String {
         // The NUL is how Kubernetes writes "the first key behind this one".
-        let revision = self.revision.map_or(-1, |r| i64::try_from(r).unwrap_or(i64::MAX));
-        let token = Token { version: VERSION.into(), revision, start: format!("{}\0", self.after), seen: self.seen };
+        let revision = self
+            .revision
+            .map_or(-1, |r| i64::try_from(r).unwrap_or(i64::MAX));
+        let token = Token {
+            version: VERSION.into(),
+            revision,
+            start: format!("{}\0", self.after),
+            seen: self.seen,
+        };
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).expect("a token has string keys"))
     }
 
@@ -50,33 +57,59 @@ impl Page {
     /// # Errors
     /// 400 for anything this server does not write.
     pub(crate) fn parse(token: &str) -> Result<Self, ApiError> {
-        let refuse = |why: String| ApiError::BadRequest(format!("invalid continue token: continue key is not valid: {why}"));
-        let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|e| refuse(e.to_string()))?;
-        let token: Token = serde_json::from_slice(&bytes).map_err(|_| refuse(first_character(&bytes)))?;
+        let refuse = |why: String| {
+            ApiError::BadRequest(format!(
+                "invalid continue token: continue key is not valid: {why}"
+            ))
+        };
+        let bytes = URL_SAFE_NO_PAD
+            .decode(token.trim_end_matches('='))
+            .map_err(|e| refuse(e.to_string()))?;
+        let token: Token =
+            serde_json::from_slice(&bytes).map_err(|_| refuse(first_character(&bytes)))?;
         if token.version != VERSION {
-            return Err(refuse(format!("server does not recognize this encoded version {}", token.version)));
+            return Err(refuse(format!(
+                "server does not recognize this encoded version {}",
+                token.version
+            )));
         }
         let start = token.start.strip_suffix('\0').unwrap_or(&token.start);
         if start.is_empty() {
-            return Err(refuse("encoded start key empty (version meta.k8s.io/v1)".into()));
+            return Err(refuse(
+                "encoded start key empty (version meta.k8s.io/v1)".into(),
+            ));
         }
         if start.split('/').any(|part| part == ".." || part == ".") || start.starts_with('/') {
             return Err(refuse(start.to_owned()));
         }
         let revision = match token.revision {
-            0 => return Err(refuse("incorrect encoded start resourceVersion (version meta.k8s.io/v1)".into())),
+            0 => {
+                return Err(refuse(
+                    "incorrect encoded start resourceVersion (version meta.k8s.io/v1)".into(),
+                ));
+            }
             n if n < 0 => None,
             n => Some(n.unsigned_abs()),
         };
-        Ok(Self { revision, after: ObjectKey::from_path(start), seen: token.seen })
+        Ok(Self {
+            revision,
+            after: ObjectKey::from_path(start),
+            seen: token.seen,
+        })
     }
 }
 
 /// What Kubernetes says of bytes that are no JSON.
 fn first_character(bytes: &[u8]) -> String {
     match bytes.first() {
-        Some(b) if (0x20..0x7f).contains(b) => format!("invalid character '{}' looking for beginning of value", *b as char),
-        Some(b) => format!("invalid character '\\u{:04x}' looking for beginning of value", b),
+        Some(b) if (0x20..0x7f).contains(b) => format!(
+            "invalid character '{}' looking for beginning of value",
+            *b as char
+        ),
+        Some(b) => format!(
+            "invalid character '\\u{:04x}' looking for beginning of value",
+            b
+        ),
         None => "unexpected end of JSON input".into(),
     }
 }
@@ -88,7 +121,11 @@ mod tests {
     #[test]
     fn token_reads_back_as_its_place() {
         for (revision, seen) in [(Some(7), Some(500)), (None, Some(500)), (Some(7), None)] {
-            let page = Page { revision, after: ObjectKey::new("a", "b"), seen };
+            let page = Page {
+                revision,
+                after: ObjectKey::new("a", "b"),
+                seen,
+            };
             assert_eq!(Page::parse(&page.token()), Ok(page));
         }
     }
@@ -98,7 +135,8 @@ mod tests {
         for token in ["nonsense", "eyJhIjoiYiJ9", "", "%%%", "e30", "bnVsbA"] {
             assert!(Page::parse(token).is_err(), "{token}");
         }
-        let climbing = URL_SAFE_NO_PAD.encode(br#"{"v":"meta.k8s.io/v1","rv":1,"start":"../../secrets"}"#);
+        let climbing =
+            URL_SAFE_NO_PAD.encode(br#"{"v":"meta.k8s.io/v1","rv":1,"start":"../../secrets"}"#);
         assert!(Page::parse(&climbing).is_err());
     }
 }

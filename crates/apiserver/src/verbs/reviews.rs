@@ -19,7 +19,12 @@ use crate::{
 ///
 /// # Errors
 /// A body that cannot be read, or a question that makes no sense.
-pub(super) fn answer(api: &Api, authenticator: &Authenticator, call: &Call, review: Review) -> Result<Reply, ApiError> {
+pub(super) fn answer(
+    api: &Api,
+    authenticator: &Authenticator,
+    call: &Call,
+    review: Review,
+) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
     let mut asked = read_object(call, &options)?;
     settle_namespace(call, &mut asked)?;
@@ -29,7 +34,13 @@ pub(super) fn answer(api: &Api, authenticator: &Authenticator, call: &Call, revi
         Review::Token => auth::review_token(asked, authenticator, api, now)?,
         Review::Own => auth::review_self(user, asked, now),
         Review::Access => auth::review_access(AccessReview::Subject, asked, api)?,
-        Review::LocalAccess => auth::review_access(AccessReview::Local { namespace: &call.target.namespace }, asked, api)?,
+        Review::LocalAccess => auth::review_access(
+            AccessReview::Local {
+                namespace: &call.target.namespace,
+            },
+            asked,
+            api,
+        )?,
         Review::OwnAccess => auth::review_access(AccessReview::Own(user), asked, api)?,
         Review::OwnRules => auth::review_own_rules(user, asked, api)?,
     };
@@ -40,14 +51,27 @@ pub(super) fn answer(api: &Api, authenticator: &Authenticator, call: &Call, revi
 ///
 /// # Errors
 /// A body that cannot be read, or a token that cannot be had.
-pub(super) fn issue_token(api: &Api, authenticator: &Authenticator, call: &Call) -> Result<Reply, ApiError> {
+pub(super) fn issue_token(
+    api: &Api,
+    authenticator: &Authenticator,
+    call: &Call,
+) -> Result<Reply, ApiError> {
     let options = WriteOptions::read(&call.query, "CreateOptions", false)?;
-    let expected = Expected::of("authentication.k8s.io", "v1", "TokenRequest").expect("the table of types has token requests");
+    let expected = Expected::of("authentication.k8s.io", "v1", "TokenRequest")
+        .expect("the table of types has token requests");
     let mut body = read_as(call, &expected, &options)?;
     auth::default_token_request(&mut body);
-    let (manager, now) = (ownership::manager_name(&options.field_manager, &call.user_agent), api.clock.now());
+    let (manager, now) = (
+        ownership::manager_name(&options.field_manager, &call.user_agent),
+        api.clock.now(),
+    );
     ownership::claim(expected.ty(), &mut body, "token", manager, now);
-    let request = TokenRequest { namespace: &call.target.namespace, account: &call.target.name, body, now };
+    let request = TokenRequest {
+        namespace: &call.target.namespace,
+        account: &call.target.name,
+        body,
+        now,
+    };
     let answered = auth::issue_token(request, authenticator, api, &api.entropy)?;
     Ok(Reply::created(Content::Object(Box::new(answered))))
 }

@@ -87,29 +87,48 @@ pub(crate) fn watch(api: &Api, call: &Call, options: &ListOptions) -> Result<Rep
     check_selectable(call, options)?;
     let asked = parse_revision(&options.resource_version).map_err(ApiError::Unnamed)?;
     let resource = &call.target.resource;
-    let mut scope = options.selector.fields.narrow(call.target.scope(), resource.namespaced);
+    let mut scope = options
+        .selector
+        .fields
+        .narrow(call.target.scope(), resource.namespaced);
     if !call.target.name.is_empty() {
         scope = Scope::Object(call.target.key());
     }
-    let initial = options.send_initial_events.unwrap_or(matches!(asked, None | Some(0)));
+    let initial = options
+        .send_initial_events
+        .unwrap_or(matches!(asked, None | Some(0)));
     let mut queue = VecDeque::new();
     let (source, seen) = if initial {
-        let listing = api.store.list(&resource.shelf, &Range::all_of(scope.clone()), None).expect("the newest state is always kept");
-        let selected = listing.objects.into_iter().filter(|o| options.selector.matches(o));
+        let listing = api
+            .store
+            .list(&resource.shelf, &Range::all_of(scope.clone()), None)
+            .expect("the newest state is always kept");
+        let selected = listing
+            .objects
+            .into_iter()
+            .filter(|o| options.selector.matches(o));
         queue.extend(selected.map(|o| WatchItem::Changed(Change::Added, o)));
         if options.bookmarks && options.send_initial_events == Some(true) {
             queue.push_back(WatchItem::Bookmark(listing.revision, true));
         }
-        (api.store.watch(&resource.shelf, &scope, listing.revision), listing.revision)
+        (
+            api.store.watch(&resource.shelf, &scope, listing.revision),
+            listing.revision,
+        )
     } else {
-        let since = asked.filter(|r| *r > 0).unwrap_or_else(|| api.store.revision());
+        let since = asked
+            .filter(|r| *r > 0)
+            .unwrap_or_else(|| api.store.revision());
         (api.store.watch(&resource.shelf, &scope, since), since)
     };
     let source = match source {
         Ok(source) => Some(source),
         Err(gone) => {
             let message = format!("too old resource version: {} ({})", gone.asked, gone.oldest);
-            queue.push_back(WatchItem::Error(ApiError::Expired { message, next: None }));
+            queue.push_back(WatchItem::Error(ApiError::Expired {
+                message,
+                next: None,
+            }));
             None
         }
     };
@@ -137,14 +156,22 @@ impl Watch {
         loop {
             if !self.queue.is_empty() {
                 self.told = Instant::now();
-                return Some(self.queue.drain(..self.queue.len().min(HANDED_OUT_MAX)).collect());
+                return Some(
+                    self.queue
+                        .drain(..self.queue.len().min(HANDED_OUT_MAX))
+                        .collect(),
+                );
             }
             match self.read()? {
                 Err(Lagged) => return None,
                 Ok(true) => continue,
                 Ok(false) => {}
             }
-            let wake = if self.bookmarks { self.next_bookmark.min(self.ends) } else { self.ends };
+            let wake = if self.bookmarks {
+                self.next_bookmark.min(self.ends)
+            } else {
+                self.ends
+            };
             let source = self.source.as_mut()?;
             tokio::select! {
                 biased;
@@ -177,7 +204,8 @@ impl Watch {
             Err(lagged) => return Some(Err(lagged)),
         };
         let new = events.iter().filter(|e| e.revision > self.seen);
-        self.queue.extend(new.filter_map(|e| seen_through(e, &self.selector)));
+        self.queue
+            .extend(new.filter_map(|e| seen_through(e, &self.selector)));
         self.seen = self.seen.max(upto);
         Some(Ok(!events.is_empty()))
     }
@@ -206,7 +234,10 @@ fn seen_through(event: &Arc<Event>, selector: &Selector) -> Option<WatchItem> {
         (true, false) if event.change == Change::Deleted => Some(WatchItem::Shared(event.clone())),
         (true, false) => {
             let previous = event.previous.as_ref()?;
-            Some(WatchItem::Changed(Change::Deleted, Arc::new(previous.at_revision(event.revision))))
+            Some(WatchItem::Changed(
+                Change::Deleted,
+                Arc::new(previous.at_revision(event.revision)),
+            ))
         }
     }
 }
@@ -226,7 +257,14 @@ mod tests {
     };
 
     const SHELF: &str = "/configmaps";
-    const SELECTORS: [&str; 6] = ["tier=1", "tier!=1", "tier in (1,2)", "tier", "!tier", "tier notin (0)"];
+    const SELECTORS: [&str; 6] = [
+        "tier=1",
+        "tier!=1",
+        "tier in (1,2)",
+        "tier",
+        "!tier",
+        "tier notin (0)",
+    ];
 
     /// Gives one of three objects the tier of this number, none for 3; 4 deletes it.
     fn write(store: &MemoryStore, object: usize, tier: usize) {
@@ -235,18 +273,48 @@ mod tests {
         if held.is_none() && tier == 4 {
             return;
         }
-        let expect = held.as_ref().map_or(Expect::Absent, |h| Expect::Version(h.revision));
-        let labels: BTreeMap<String, String> = (tier < 3).then(|| ("tier".to_owned(), tier.to_string())).into_iter().collect();
+        let expect = held
+            .as_ref()
+            .map_or(Expect::Absent, |h| Expect::Version(h.revision));
+        let labels: BTreeMap<String, String> = (tier < 3)
+            .then(|| ("tier".to_owned(), tier.to_string()))
+            .into_iter()
+            .collect();
         let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": key.name(), "labels": labels}});
         let stored: Object = serde_json::from_value(value).expect("an object");
-        let put = Put { draft: stored.draft(), facets: Facets { labels, ..Facets::default() }, schema: 0 };
-        let committing = store.commit(Write { shelf: SHELF.into(), key, expect, put: (tier < 4).then_some(put) });
-        futures_util::FutureExt::now_or_never(committing).expect("memory answers at once").expect("the expectation is right");
+        let put = Put {
+            draft: stored.draft(),
+            facets: Facets {
+                labels,
+                ..Facets::default()
+            },
+            schema: 0,
+        };
+        let committing = store.commit(Write {
+            shelf: SHELF.into(),
+            key,
+            expect,
+            put: (tier < 4).then_some(put),
+        });
+        futures_util::FutureExt::now_or_never(committing)
+            .expect("memory answers at once")
+            .expect("the expectation is right");
     }
 
-    fn selected(store: &MemoryStore, selector: &Selector, at: Revision) -> BTreeMap<ObjectKey, Revision> {
-        let listing = store.list(SHELF, &Range::default(), Some(at)).expect("nothing was forgotten");
-        listing.objects.iter().filter(|o| selector.matches(o)).map(|o| (o.key.clone(), o.revision)).collect()
+    fn selected(
+        store: &MemoryStore,
+        selector: &Selector,
+        at: Revision,
+    ) -> BTreeMap<ObjectKey, Revision> {
+        let listing = store
+            .list(SHELF, &Range::default(), Some(at))
+            .expect("nothing was forgotten");
+        listing
+            .objects
+            .iter()
+            .filter(|o| selector.matches(o))
+            .map(|o| (o.key.clone(), o.revision))
+            .collect()
     }
 
     proptest! {

@@ -36,14 +36,23 @@ impl Api {
         let mut attempts = if generated { NAME_ATTEMPTS } else { 1 };
         loop {
             attempts -= 1;
-            match self.create_once(resource, object.clone(), dry_run, asker).await {
+            match self
+                .create_once(resource, object.clone(), dry_run, asker)
+                .await
+            {
                 Err(ApiError::AlreadyExists { .. }) if attempts > 0 => {}
                 outcome => return outcome,
             }
         }
     }
 
-    async fn create_once(&self, resource: &Resource, mut object: Object, dry_run: bool, asker: Option<&Call>) -> Result<Updated, ApiError> {
+    async fn create_once(
+        &self,
+        resource: &Resource,
+        mut object: Object,
+        dry_run: bool,
+        asker: Option<&Call>,
+    ) -> Result<Updated, ApiError> {
         if let Some(custom) = resource.custom() {
             custom.may_create(resource, &object.meta.name)?;
         }
@@ -64,7 +73,9 @@ impl Api {
             warnings.extend(self.confirm(call, &object, None).await?);
         }
         if !object.meta.resource_version.is_empty() {
-            return Err(ApiError::Unnamed("resourceVersion should not be set on objects to be created".into()));
+            return Err(ApiError::Unnamed(
+                "resourceVersion should not be set on objects to be created".into(),
+            ));
         }
         let key = ObjectKey::new(&object.meta.namespace, &object.meta.name);
         let taken = |holder: Option<&Object>| ApiError::AlreadyExists {
@@ -77,14 +88,27 @@ impl Api {
         }
         if dry_run {
             resource.to_outer(&mut object);
-            return Ok(Updated { written: Written::Unstored(Box::new(object)), created: true, warnings });
+            return Ok(Updated {
+                written: Written::Unstored(Box::new(object)),
+                created: true,
+                warnings,
+            });
         }
-        let write = Write { shelf: resource.shelf.clone(), key: key.clone(), expect: Expect::Absent, put: Some(put_of(resource, &object)) };
+        let write = Write {
+            shelf: resource.shelf.clone(),
+            key: key.clone(),
+            expect: Expect::Absent,
+            put: Some(put_of(resource, &object)),
+        };
         match self.store.commit(write).await {
             Ok(stored) => {
                 claim.keep();
                 self.after_write(resource, None, Some(&object)).await;
-                Ok(Updated { written: Written::Stored(stored), created: true, warnings })
+                Ok(Updated {
+                    written: Written::Stored(stored),
+                    created: true,
+                    warnings,
+                })
             }
             Err(Refused::Changed(holder)) => Err(taken(holder.map(|h| resource.read(&h)).as_ref())),
             Err(Refused::Unavailable(why)) => Err(ApiError::Internal(why)),
@@ -100,8 +124,16 @@ impl Api {
         meta.creation_timestamp = Some(self.clock.now());
         meta.uid = self.entropy.uid();
         if meta.name.is_empty() && !meta.generate_name.is_empty() {
-            let cut = meta.generate_name.char_indices().nth(NAME_PREFIX_MAX).map_or(meta.generate_name.len(), |(i, _)| i);
-            meta.name = format!("{}{}", &meta.generate_name[..cut], self.entropy.suffix(NAME_SUFFIX_LEN));
+            let cut = meta
+                .generate_name
+                .char_indices()
+                .nth(NAME_PREFIX_MAX)
+                .map_or(meta.generate_name.len(), |(i, _)| i);
+            meta.name = format!(
+                "{}{}",
+                &meta.generate_name[..cut],
+                self.entropy.suffix(NAME_SUFFIX_LEN)
+            );
         }
         if !resource.namespaced {
             meta.namespace.clear();

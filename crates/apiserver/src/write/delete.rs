@@ -55,31 +55,51 @@ impl Api {
     ///
     /// # Errors
     /// No such object, or a precondition that does not hold.
-    pub(crate) async fn delete(&self, resource: &Resource, key: &ObjectKey, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+    pub(crate) async fn delete(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
         for _ in 0..ATTEMPTS_MAX {
             let Some(existing) = self.store.get(&resource.shelf, key) else {
-                return Err(ApiError::NotFound { resource: resource.group_resource(), name: key.name().into() });
+                return Err(ApiError::NotFound {
+                    resource: resource.group_resource(),
+                    name: key.name().into(),
+                });
             };
             let old = resource.read(&existing);
             check_preconditions(resource, &old, &options.preconditions)?;
             match self.plan(resource, &old, options) {
                 Plan::Nothing => return Ok(Deleted::Waiting(Written::Stored(existing))),
                 Plan::Mark(new) => {
-                    if let Some(outcome) = self.mark(resource, key, &existing, &old, new, options.dry_run).await? {
+                    if let Some(outcome) = self
+                        .mark(resource, key, &existing, &old, new, options.dry_run)
+                        .await?
+                    {
                         return Ok(outcome);
                     }
                 }
                 Plan::MarkAndRemove(new) if !options.dry_run => {
                     // Watchers see the object terminating first, then gone.
-                    if let Some(Deleted::Waiting(Written::Stored(marked))) = self.mark(resource, key, &existing, &old, new, false).await?
-                        && let Some(outcome) = self.remove(resource, key, &marked, &resource.read(&marked), false).await?
+                    if let Some(Deleted::Waiting(Written::Stored(marked))) = self
+                        .mark(resource, key, &existing, &old, new, false)
+                        .await?
+                        && let Some(outcome) = self
+                            .remove(resource, key, &marked, &resource.read(&marked), false)
+                            .await?
                     {
                         return Ok(outcome);
                     }
                 }
-                Plan::MarkAndRemove(new) => return Ok(answer(resource, Written::Unstored(new), &old)),
+                Plan::MarkAndRemove(new) => {
+                    return Ok(answer(resource, Written::Unstored(new), &old));
+                }
                 Plan::Remove => {
-                    if let Some(outcome) = self.remove(resource, key, &existing, &old, options.dry_run).await? {
+                    if let Some(outcome) = self
+                        .remove(resource, key, &existing, &old, options.dry_run)
+                        .await?
+                    {
                         return Ok(outcome);
                     }
                 }
@@ -93,11 +113,15 @@ impl Api {
         let now = self.clock.now();
         let graceful = match (resource.strategy.grace_period)(old, options.grace_period_seconds) {
             Some(_) if old.meta.deletion_timestamp.is_some() => {
-                match (old.meta.deletion_grace_period_seconds, options.grace_period_seconds) {
+                match (
+                    old.meta.deletion_grace_period_seconds,
+                    options.grace_period_seconds,
+                ) {
                     // Only a shorter period than the one under way counts.
                     (Some(under_way), Some(asked)) if asked.max(0) < under_way => {
                         let shorter = asked.max(0) - under_way;
-                        new.meta.deletion_timestamp = old.meta.deletion_timestamp.map(|t| t.plus_seconds(shorter));
+                        new.meta.deletion_timestamp =
+                            old.meta.deletion_timestamp.map(|t| t.plus_seconds(shorter));
                         new.meta.deletion_grace_period_seconds = Some(asked.max(0));
                         Some(asked.max(0))
                     }
@@ -124,7 +148,11 @@ impl Api {
             Some(_) => Plan::Mark(Box::new(new)),
             None if held => {
                 mark_deleting(resource, &mut new, now);
-                if new == *old { Plan::Nothing } else { Plan::Mark(Box::new(new)) }
+                if new == *old {
+                    Plan::Nothing
+                } else {
+                    Plan::Mark(Box::new(new))
+                }
             }
             None => Plan::Remove,
         }
@@ -167,9 +195,18 @@ impl Api {
         dry_run: bool,
     ) -> Result<Option<Deleted>, ApiError> {
         if dry_run {
-            return Ok(Some(answer(resource, Written::Stored(existing.clone()), old)));
+            return Ok(Some(answer(
+                resource,
+                Written::Stored(existing.clone()),
+                old,
+            )));
         }
-        let write = Write { shelf: resource.shelf.clone(), key: key.clone(), expect: Expect::Version(existing.revision), put: None };
+        let write = Write {
+            shelf: resource.shelf.clone(),
+            key: key.clone(),
+            expect: Expect::Version(existing.revision),
+            put: None,
+        };
         match self.store.commit(write).await {
             Ok(last) => {
                 self.after_write(resource, Some(old), None).await;
@@ -204,10 +241,18 @@ fn answer(resource: &Resource, last: Written, old: &Object) -> Deleted {
 ///
 /// # Errors
 /// 409 with what differs.
-pub(crate) fn check_preconditions(resource: &Resource, object: &Object, wanted: &Preconditions) -> Result<(), ApiError> {
+pub(crate) fn check_preconditions(
+    resource: &Resource,
+    object: &Object,
+    wanted: &Preconditions,
+) -> Result<(), ApiError> {
     let conflict = |why: String| {
         let what = GroupResource::new(resource.group.as_str(), resource.kind.as_str());
-        Err(ApiError::Conflict { what, name: object.meta.name.clone(), why })
+        Err(ApiError::Conflict {
+            what,
+            name: object.meta.name.clone(),
+            why,
+        })
     };
     if let Some(uid) = wanted.uid.as_ref().filter(|uid| **uid != object.meta.uid) {
         return conflict(format!(
@@ -215,7 +260,11 @@ pub(crate) fn check_preconditions(resource: &Resource, object: &Object, wanted: 
             object.meta.uid
         ));
     }
-    if let Some(version) = wanted.resource_version.as_ref().filter(|v| **v != object.meta.resource_version) {
+    if let Some(version) = wanted
+        .resource_version
+        .as_ref()
+        .filter(|v| **v != object.meta.resource_version)
+    {
         return conflict(format!(
             "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
             object.meta.resource_version
@@ -239,7 +288,10 @@ fn set_finalizers(resource: &Resource, object: &mut Object, propagation: Option<
     if wanted.is_some_and(has) && !(has(ORPHAN) && has(FOREGROUND)) {
         return;
     }
-    object.meta.finalizers.retain(|f| f != ORPHAN && f != FOREGROUND);
+    object
+        .meta
+        .finalizers
+        .retain(|f| f != ORPHAN && f != FOREGROUND);
     object.meta.finalizers.extend(wanted.map(str::to_owned));
 }
 

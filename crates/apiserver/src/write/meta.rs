@@ -25,23 +25,42 @@ pub(crate) fn validate_new(resource: &Resource, meta: &ObjectMeta, wrong: &mut V
     if !meta.generate_name.is_empty() {
         // A prefix may end where a name may not: the suffix comes behind it.
         for detail in name_rule(&mask_trailing_dash(&meta.generate_name)) {
-            wrong.push(FieldError::invalid(METADATA.child("generateName"), &meta.generate_name, &detail));
+            wrong.push(FieldError::invalid(
+                METADATA.child("generateName"),
+                &meta.generate_name,
+                &detail,
+            ));
         }
     }
     if meta.name.is_empty() {
-        wrong.push(FieldError::required(METADATA.child("name"), "name or generateName is required"));
+        wrong.push(FieldError::required(
+            METADATA.child("name"),
+            "name or generateName is required",
+        ));
     } else {
         for detail in name_rule(&meta.name) {
-            wrong.push(FieldError::invalid(METADATA.child("name"), &meta.name, &detail));
+            wrong.push(FieldError::invalid(
+                METADATA.child("name"),
+                &meta.name,
+                &detail,
+            ));
         }
     }
     if resource.namespaced {
         for detail in names::dns_label(&meta.namespace) {
-            wrong.push(FieldError::invalid(METADATA.child("namespace"), &meta.namespace, &detail));
+            wrong.push(FieldError::invalid(
+                METADATA.child("namespace"),
+                &meta.namespace,
+                &detail,
+            ));
         }
     }
     if meta.generation < 0 {
-        wrong.push(FieldError::invalid(METADATA.child("generation"), meta.generation, "must be greater than or equal to 0"));
+        wrong.push(FieldError::invalid(
+            METADATA.child("generation"),
+            meta.generation,
+            "must be greater than or equal to 0",
+        ));
     }
     validate_maps(meta, wrong);
     validate_owners(&meta.owner_references, wrong);
@@ -52,28 +71,55 @@ pub(crate) fn validate_new(resource: &Resource, meta: &ObjectMeta, wrong: &mut V
 pub(crate) fn validate_change(new: &ObjectMeta, old: &ObjectMeta, wrong: &mut Vec<FieldError>) {
     if old.deletion_timestamp.is_some() {
         let had: BTreeSet<&String> = old.finalizers.iter().collect();
-        let added: BTreeSet<&str> = new.finalizers.iter().filter(|f| !had.contains(f)).map(String::as_str).collect();
+        let added: BTreeSet<&str> = new
+            .finalizers
+            .iter()
+            .filter(|f| !had.contains(f))
+            .map(String::as_str)
+            .collect();
         if !added.is_empty() {
-            let list = added.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ");
-            let detail = format!("no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}");
+            let list = added
+                .iter()
+                .map(|f| format!("{f:?}"))
+                .collect::<Vec<_>>()
+                .join(", ");
+            let detail = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}"
+            );
             wrong.push(FieldError::forbidden(METADATA.child("finalizers"), &detail));
         }
     }
     let immutable = |field: &str, new: &str, old: &str, wrong: &mut Vec<FieldError>| {
         if new != old {
-            wrong.push(FieldError::invalid(METADATA.child(field), new, "field is immutable"));
+            wrong.push(FieldError::invalid(
+                METADATA.child(field),
+                new,
+                "field is immutable",
+            ));
         }
     };
     immutable("name", &new.name, &old.name, wrong);
     immutable("namespace", &new.namespace, &old.namespace, wrong);
     immutable("uid", &new.uid, &old.uid, wrong);
     if new.deletion_timestamp != old.deletion_timestamp {
-        let shown = new.deletion_timestamp.map_or_else(|| "null".to_owned(), |t| format!("{:?}", t.to_string()));
-        wrong.push(FieldError::invalid(METADATA.child("deletionTimestamp"), Verbatim(&shown), "field is immutable"));
+        let shown = new
+            .deletion_timestamp
+            .map_or_else(|| "null".to_owned(), |t| format!("{:?}", t.to_string()));
+        wrong.push(FieldError::invalid(
+            METADATA.child("deletionTimestamp"),
+            Verbatim(&shown),
+            "field is immutable",
+        ));
     }
     if new.deletion_grace_period_seconds != old.deletion_grace_period_seconds {
-        let shown = new.deletion_grace_period_seconds.map_or_else(|| "null".to_owned(), |s| s.to_string());
-        wrong.push(FieldError::invalid(METADATA.child("deletionGracePeriodSeconds"), Verbatim(&shown), "field is immutable"));
+        let shown = new
+            .deletion_grace_period_seconds
+            .map_or_else(|| "null".to_owned(), |s| s.to_string());
+        wrong.push(FieldError::invalid(
+            METADATA.child("deletionGracePeriodSeconds"),
+            Verbatim(&shown),
+            "field is immutable",
+        ));
     }
     validate_maps(new, wrong);
     validate_owners(&new.owner_references, wrong);
@@ -82,14 +128,32 @@ pub(crate) fn validate_change(new: &ObjectMeta, old: &ObjectMeta, wrong: &mut Ve
 fn validate_maps(meta: &ObjectMeta, wrong: &mut Vec<FieldError>) {
     let labels = METADATA.child("labels");
     for (key, value) in &meta.labels {
-        wrong.extend(names::qualified_name(key).iter().map(|detail| FieldError::invalid(labels, key, detail)));
-        wrong.extend(names::label_value(value).iter().map(|detail| FieldError::invalid(labels, value, detail)));
+        wrong.extend(
+            names::qualified_name(key)
+                .iter()
+                .map(|detail| FieldError::invalid(labels, key, detail)),
+        );
+        wrong.extend(
+            names::label_value(value)
+                .iter()
+                .map(|detail| FieldError::invalid(labels, value, detail)),
+        );
     }
     let annotations = METADATA.child("annotations");
     for key in meta.annotations.keys() {
-        wrong.extend(names::qualified_name(&key.to_lowercase()).iter().map(|detail| FieldError::invalid(annotations, key, detail)));
+        wrong.extend(
+            names::qualified_name(&key.to_lowercase())
+                .iter()
+                .map(|detail| FieldError::invalid(annotations, key, detail)),
+        );
     }
-    if meta.annotations.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>() > ANNOTATIONS_MAX_BYTES {
+    if meta
+        .annotations
+        .iter()
+        .map(|(k, v)| k.len() + v.len())
+        .sum::<usize>()
+        > ANNOTATIONS_MAX_BYTES
+    {
         wrong.push(FieldError::too_long(annotations, ANNOTATIONS_MAX_BYTES));
     }
 }
@@ -100,16 +164,32 @@ fn validate_owners(owners: &[OwnerReference], wrong: &mut Vec<FieldError>) {
     for owner in owners {
         let version = owner.api_version.rsplit('/').next().unwrap_or_default();
         if version.is_empty() {
-            wrong.push(FieldError::invalid(path.child("apiVersion"), &owner.api_version, "version must not be empty"));
+            wrong.push(FieldError::invalid(
+                path.child("apiVersion"),
+                &owner.api_version,
+                "version must not be empty",
+            ));
         }
-        for (field, text) in [("kind", &owner.kind), ("name", &owner.name), ("uid", &owner.uid)] {
+        for (field, text) in [
+            ("kind", &owner.kind),
+            ("name", &owner.name),
+            ("uid", &owner.uid),
+        ] {
             if text.is_empty() {
-                wrong.push(FieldError::invalid(path.child(field), text, "must not be empty"));
+                wrong.push(FieldError::invalid(
+                    path.child(field),
+                    text,
+                    "must not be empty",
+                ));
             }
         }
         if owner.api_version == "v1" && owner.kind == "Event" {
             let shown = serde_json::to_string(owner).expect("references have string keys");
-            wrong.push(FieldError::invalid(path, Verbatim(&shown), "/v1, Kind=Event is disallowed from being an owner"));
+            wrong.push(FieldError::invalid(
+                path,
+                Verbatim(&shown),
+                "/v1, Kind=Event is disallowed from being an owner",
+            ));
         }
         if owner.controller == Some(true) {
             if let Some(first) = controller {
@@ -154,10 +234,19 @@ pub(crate) fn dedup_owners(meta: &mut ObjectMeta) -> Option<String> {
 fn validate_finalizers(resource: &Resource, finalizers: &[String], wrong: &mut Vec<FieldError>) {
     let path = METADATA.child("finalizers");
     for finalizer in finalizers {
-        wrong.extend(names::qualified_name(finalizer).iter().map(|detail| FieldError::invalid(path, finalizer, detail)));
+        wrong.extend(
+            names::qualified_name(finalizer)
+                .iter()
+                .map(|detail| FieldError::invalid(path, finalizer, detail)),
+        );
     }
-    let is_bare = |finalizer: &str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer);
-    for (i, finalizer) in finalizers.iter().enumerate().filter(|(_, f)| !resource.items_name_kind() && is_bare(f)) {
+    let is_bare =
+        |finalizer: &str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer);
+    for (i, finalizer) in finalizers
+        .iter()
+        .enumerate()
+        .filter(|(_, f)| !resource.items_name_kind() && is_bare(f))
+    {
         let detail = "name is neither a standard finalizer name nor is it fully qualified";
         wrong.push(FieldError::invalid(path.index(i), finalizer, detail));
     }

@@ -37,7 +37,11 @@ pub(crate) fn put_of(resource: &Resource, object: &Object) -> Put {
     let mut stored = object.clone();
     resource.to_storage(&mut stored);
     stored.meta.resource_version.clear();
-    Put { facets: resource.facets(&stored), draft: stored.draft(), schema: resource.schema() }
+    Put {
+        facets: resource.facets(&stored),
+        draft: stored.draft(),
+        schema: resource.schema(),
+    }
 }
 
 /// Whether the generation grows from the old object to the new one.
@@ -46,11 +50,18 @@ fn generation_grows(rule: Generation, new: &Object, old: &Object) -> bool {
     match rule {
         Generation::None => false,
         Generation::Spec => spec_changed(),
-        Generation::SpecAndAnnotations => spec_changed() || new.meta.annotations != old.meta.annotations,
+        Generation::SpecAndAnnotations => {
+            spec_changed() || new.meta.annotations != old.meta.annotations
+        }
         Generation::All => new.body != old.body,
         Generation::Body => {
-            let without_status =
-                |o: &Object| o.body.iter().filter(|(k, _)| *k != "status").map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
+            let without_status = |o: &Object| {
+                o.body
+                    .iter()
+                    .filter(|(k, _)| *k != "status")
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .collect::<Vec<_>>()
+            };
             without_status(new) != without_status(old)
         }
     }

@@ -42,7 +42,12 @@ impl Change {
 
     /// What the server itself changes in an object it knows to be sound.
     pub(crate) fn part_of_server() -> Self {
-        Self { prepare: |_, _, _| {}, validate: |_, _, _, _| Vec::new(), may_create: false, counts: false }
+        Self {
+            prepare: |_, _, _| {},
+            validate: |_, _, _, _| Vec::new(),
+            may_create: false,
+            counts: false,
+        }
     }
 
     /// The status alone.
@@ -92,7 +97,9 @@ impl Api {
                 if let Some(call) = asker.filter(|_| change.may_create) {
                     self.admit(call, &mut object, None).await?;
                 }
-                return self.create_by_update(resource, key, change, object, dry_run, asker).await;
+                return self
+                    .create_by_update(resource, key, change, object, dry_run, asker)
+                    .await;
             };
             let mut old = resource.read(&existing);
             let mut new = edit(Some(&old))?;
@@ -103,7 +110,11 @@ impl Api {
             resource.to_inner(&mut new);
             check_version(resource, &new, &old)?;
             meta::keep_server_fields(&mut new, &old);
-            let claim = if change.counts { Some(self.claim(resource, &mut new, Some(&old))?) } else { None };
+            let claim = if change.counts {
+                Some(self.claim(resource, &mut new, Some(&old))?)
+            } else {
+                None
+            };
             (change.prepare)(resource, &mut new, &old);
             (resource.strategy.stamp)(&mut new, Some(&old), self.clock.now());
             if change.counts && generation_grows(resource.strategy.generation, &new, &old) {
@@ -119,16 +130,26 @@ impl Api {
             if let Some(call) = asker {
                 warnings.extend(self.confirm(call, &new, Some(&old)).await?);
             }
-            new.meta.resource_version.clone_from(&old.meta.resource_version);
+            new.meta
+                .resource_version
+                .clone_from(&old.meta.resource_version);
 
             let goes = is_released(resource, &new, &old);
             let put = put_of(resource, &new);
             if existing.encoded.holds(&put.draft) && !goes {
-                return Ok(Updated { written: Written::Stored(existing), created: false, warnings });
+                return Ok(Updated {
+                    written: Written::Stored(existing),
+                    created: false,
+                    warnings,
+                });
             }
             if dry_run {
                 resource.to_outer(&mut new);
-                return Ok(Updated { written: Written::Unstored(Box::new(new)), created: false, warnings });
+                return Ok(Updated {
+                    written: Written::Unstored(Box::new(new)),
+                    created: false,
+                    warnings,
+                });
             }
             let write = Write {
                 shelf: resource.shelf.clone(),
@@ -143,14 +164,22 @@ impl Api {
                     }
                     self.after_write(resource, Some(&old), None).await;
                     resource.to_outer(&mut new);
-                    return Ok(Updated { written: Written::Unstored(Box::new(new)), created: false, warnings });
+                    return Ok(Updated {
+                        written: Written::Unstored(Box::new(new)),
+                        created: false,
+                        warnings,
+                    });
                 }
                 Ok(stored) => {
                     if let Some(claim) = claim {
                         claim.keep();
                     }
                     self.after_write(resource, Some(&old), Some(&new)).await;
-                    return Ok(Updated { written: Written::Stored(stored), created: false, warnings });
+                    return Ok(Updated {
+                        written: Written::Stored(stored),
+                        created: false,
+                        warnings,
+                    });
                 }
                 Err(refused) => {
                     if let Refused::Unavailable(why) = refused {
@@ -172,7 +201,10 @@ impl Api {
         asker: Option<&Call>,
     ) -> Result<Updated, ApiError> {
         if !change.may_create {
-            return Err(ApiError::NotFound { resource: resource.group_resource(), name: key.name().into() });
+            return Err(ApiError::NotFound {
+                resource: resource.group_resource(),
+                name: key.name().into(),
+            });
         }
         if !object.meta.uid.is_empty() {
             return Err(uid_conflict(resource, &object.meta, ""));
@@ -186,18 +218,30 @@ impl Api {
 /// The version a client says its object was made from.
 fn sent_version(object: &Object) -> Result<Option<u64>, ApiError> {
     let text = &object.meta.resource_version;
-    parse_revision(text).map_err(|_| ApiError::Unnamed(format!("strconv.ParseUint: parsing {text:?}: invalid syntax")))
+    parse_revision(text).map_err(|_| {
+        ApiError::Unnamed(format!(
+            "strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
+    })
 }
 
 /// 409 for an object of another uid than the one meant, in the words of the real server's storage.
 pub(crate) fn uid_conflict(resource: &Resource, wanted: &ObjectMeta, found: &str) -> ApiError {
-    let place =
-        [&resource.plural, &wanted.namespace, &wanted.name].into_iter().filter(|s| !s.is_empty()).cloned().collect::<Vec<_>>().join("/");
+    let place = [&resource.plural, &wanted.namespace, &wanted.name]
+        .into_iter()
+        .filter(|s| !s.is_empty())
+        .cloned()
+        .collect::<Vec<_>>()
+        .join("/");
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: /registry/{place}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {found}",
         wanted.uid
     );
-    ApiError::Conflict { what: resource.group_resource(), name: wanted.name.clone(), why }
+    ApiError::Conflict {
+        what: resource.group_resource(),
+        name: wanted.name.clone(),
+        why,
+    }
 }
 
 /// Whether the new object was made from the current one, as far as it says.
@@ -207,8 +251,16 @@ fn check_version(resource: &Resource, new: &Object, old: &Object) -> Result<(), 
         None | Some(0) if resource.strategy.unconditional_update => Ok(()),
         None | Some(0) => {
             let kind = GroupKind::new(resource.group.as_str(), resource.plural.as_str());
-            let wrong = FieldError::invalid("metadata.resourceVersion", 0i64, "must be specified for an update");
-            Err(ApiError::Invalid { kind, name: name.clone(), errors: vec![wrong] })
+            let wrong = FieldError::invalid(
+                "metadata.resourceVersion",
+                0i64,
+                "must be specified for an update",
+            );
+            Err(ApiError::Invalid {
+                kind,
+                name: name.clone(),
+                errors: vec![wrong],
+            })
         }
         Some(_) if new.meta.resource_version == old.meta.resource_version => Ok(()),
         Some(_) => Err(ApiError::modified(resource.group_resource(), name)),
@@ -219,6 +271,9 @@ fn check_version(resource: &Resource, new: &Object, old: &Object) -> Result<(), 
 fn is_released(resource: &Resource, new: &Object, old: &Object) -> bool {
     new.meta.finalizers.is_empty()
         && old.meta.deletion_timestamp.is_some()
-        && old.meta.deletion_grace_period_seconds.is_none_or(|s| s == 0)
+        && old
+            .meta
+            .deletion_grace_period_seconds
+            .is_none_or(|s| s == 0)
         && !(resource.strategy.deletion.held)(new)
 }

@@ -36,24 +36,71 @@ async fn busy(target: &Target, wanted: &str) {
 
 #[tokio::test]
 async fn more_than_may_wait_are_told_to_come_back() {
-    let limits = RequestLimits { reads_max: 1, writes_max: 1, waiting_max: 1 };
+    let limits = RequestLimits {
+        reads_max: 1,
+        writes_max: 1,
+        waiting_max: 1,
+    };
     let target = Target::start_with(ApiServer::builder().limits(limits)).await;
     let body = |name: &str| format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
     let mut running = target.connect("http/1.1").await;
-    running.write_all(promise(&target, body("a").len()).as_bytes()).await.expect("sent");
-    busy(&target, r#"apiserver_current_inflight_requests{request_kind="mutating"} 1"#).await;
+    running
+        .write_all(promise(&target, body("a").len()).as_bytes())
+        .await
+        .expect("sent");
+    busy(
+        &target,
+        r#"apiserver_current_inflight_requests{request_kind="mutating"} 1"#,
+    )
+    .await;
     let mut waiting = target.connect("http/1.1").await;
-    waiting.write_all([promise(&target, body("b").len()), body("b")].concat().as_bytes()).await.expect("sent");
-    busy(&target, r#"apiserver_current_inqueue_requests{request_kind="mutating"} 1"#).await;
+    waiting
+        .write_all(
+            [promise(&target, body("b").len()), body("b")]
+                .concat()
+                .as_bytes(),
+        )
+        .await
+        .expect("sent");
+    busy(
+        &target,
+        r#"apiserver_current_inqueue_requests{request_kind="mutating"} 1"#,
+    )
+    .await;
 
-    let refused = target.request(&format!("POST {CONFIG_MAPS}"), "application/json", body("c").as_bytes()).await;
+    let refused = target
+        .request(
+            &format!("POST {CONFIG_MAPS}"),
+            "application/json",
+            body("c").as_bytes(),
+        )
+        .await;
     assert_eq!(refused.code, 429, "{refused:?}");
-    assert!(refused.is_clean() && refused.body.contains(r#""reason":"TooManyRequests""#), "{}", refused.body);
-    assert!(refused.head.to_lowercase().contains("retry-after: 1"), "{}", refused.head);
-    assert_eq!(target.request(&format!("GET {CONFIG_MAPS}"), "", b"").await.code, 200, "reads are counted by themselves");
+    assert!(
+        refused.is_clean() && refused.body.contains(r#""reason":"TooManyRequests""#),
+        "{}",
+        refused.body
+    );
+    assert!(
+        refused.head.to_lowercase().contains("retry-after: 1"),
+        "{}",
+        refused.head
+    );
+    assert_eq!(
+        target
+            .request(&format!("GET {CONFIG_MAPS}"), "", b"")
+            .await
+            .code,
+        200,
+        "reads are counted by themselves"
+    );
 
     running.write_all(body("a").as_bytes()).await.expect("sent");
-    let codes: Vec<u16> = join_all([finish(&mut running), finish(&mut waiting)]).await.iter().map(|o: &Outcome| o.code).collect();
+    let codes: Vec<u16> = join_all([finish(&mut running), finish(&mut waiting)])
+        .await
+        .iter()
+        .map(|o: &Outcome| o.code)
+        .collect();
     assert_eq!(codes, [201, 201], "those that wait get their turn");
     target.must_be_well().await;
 }
@@ -62,15 +109,24 @@ async fn more_than_may_wait_are_told_to_come_back() {
 async fn body_that_never_comes_is_not_waited_for() {
     let target = Target::start().await;
     let mut slow = target.connect("http/1.1").await;
-    slow.write_all([promise(&target, 100).as_str(), "{"].concat().as_bytes()).await.expect("sent");
-    busy(&target, r#"apiserver_current_inflight_requests{request_kind="mutating"} 1"#).await;
+    slow.write_all([promise(&target, 100).as_str(), "{"].concat().as_bytes())
+        .await
+        .expect("sent");
+    busy(
+        &target,
+        r#"apiserver_current_inflight_requests{request_kind="mutating"} 1"#,
+    )
+    .await;
     // From here on, time jumps to whatever is waited for.
     tokio::time::pause();
     let mut answer = Vec::new();
     let _end = tokio::io::AsyncReadExt::read_to_end(&mut slow, &mut answer).await;
     tokio::time::resume();
     let answer = String::from_utf8_lossy(&answer);
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 504 "),
+        "{answer}"
+    );
     target.must_be_well().await;
 }
 
@@ -78,12 +134,18 @@ async fn body_that_never_comes_is_not_waited_for() {
 async fn half_a_header_is_not_waited_for() {
     let target = Target::start().await;
     let mut slow = target.connect("http/1.1").await;
-    slow.write_all(b"GET /version HTTP/1.1\r\nhost: x\r\nslo").await.expect("sent");
+    slow.write_all(b"GET /version HTTP/1.1\r\nhost: x\r\nslo")
+        .await
+        .expect("sent");
     tokio::time::pause();
     let mut answer = Vec::new();
     let _end = tokio::io::AsyncReadExt::read_to_end(&mut slow, &mut answer).await;
     tokio::time::resume();
-    assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    assert!(
+        !answer.starts_with(b"HTTP/1.1 200"),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
     target.must_be_well().await;
 }
 
@@ -91,11 +153,16 @@ async fn half_a_header_is_not_waited_for() {
 async fn many_streams_of_one_connection_are_all_answered() {
     const STREAMS: usize = 600;
     let target = Target::start().await;
-    let (sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(target.connect("h2").await)).await.expect("HTTP/2");
+    let (sender, connection) = hyper::client::conn::http2::handshake(
+        TokioExecutor::new(),
+        TokioIo::new(target.connect("h2").await),
+    )
+    .await
+    .expect("HTTP/2");
     let driver = tokio::spawn(connection);
     let get = || {
-        let request = Request::get(format!("https://localhost{CONFIG_MAPS}")).header("authorization", format!("Bearer {}", target.token));
+        let request = Request::get(format!("https://localhost{CONFIG_MAPS}"))
+            .header("authorization", format!("Bearer {}", target.token));
         request.body(Empty::<Bytes>::new()).expect("a request")
     };
     let codes = join_all((0..STREAMS).map(|_| {
@@ -104,7 +171,11 @@ async fn many_streams_of_one_connection_are_all_answered() {
         async move {
             let response = sender.send_request(request).await.expect("an answer");
             let code = response.status().as_u16();
-            response.into_body().collect().await.expect("a whole answer");
+            response
+                .into_body()
+                .collect()
+                .await
+                .expect("a whole answer");
             code
         }
     }))
@@ -126,11 +197,22 @@ async fn clients_that_walk_away_leave_nothing_behind() {
     let target = Target::start().await;
     for round in 0..50 {
         let mut stream = target.connect("http/1.1").await;
-        let watch = format!("GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", target.token);
-        let bytes = if round % 2 == 0 { watch } else { promise(&target, 1000) };
+        let watch = format!(
+            "GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n",
+            target.token
+        );
+        let bytes = if round % 2 == 0 {
+            watch
+        } else {
+            promise(&target, 1000)
+        };
         stream.write_all(bytes.as_bytes()).await.expect("sent");
         drop(stream);
     }
-    busy(&target, r#"apiserver_current_inflight_requests{request_kind="mutating"} 0"#).await;
+    busy(
+        &target,
+        r#"apiserver_current_inflight_requests{request_kind="mutating"} 0"#,
+    )
+    .await;
     target.must_be_well().await;
 }

@@ -14,12 +14,16 @@ static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Starts to listen; once is enough for all tests of the program.
 pub(crate) fn listen() {
     static LISTENING: Once = Once::new();
-    LISTENING.call_once(|| tracing::subscriber::set_global_default(Ear).expect("nobody else listens"));
+    LISTENING
+        .call_once(|| tracing::subscriber::set_global_default(Ear).expect("nobody else listens"));
 }
 
 /// Errors that were logged so far, by any test.
 pub(crate) fn complaints() -> Vec<String> {
-    COMPLAINTS.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    COMPLAINTS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
 }
 
 /// Keeps what is logged as an error.
@@ -41,7 +45,10 @@ impl Subscriber for Ear {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text::default();
         event.record(&mut text);
-        COMPLAINTS.lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
+        COMPLAINTS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(text.0);
     }
 
     fn enter(&self, _: &Id) {}

@@ -50,30 +50,50 @@ impl Target {
 
     pub(crate) async fn start_with(builder: Builder) -> Self {
         log::listen();
-        let server = builder.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).start().await.expect("a free port");
+        let server = builder
+            .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+            .start()
+            .await
+            .expect("a free port");
         let kubeconfig = server.kubeconfig().expect("it listens");
         let after = |key: &str| {
-            let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix(key));
+            let line = kubeconfig
+                .lines()
+                .find_map(|line| line.trim().strip_prefix(key));
             line.expect(key).trim().trim_matches('"').to_owned()
         };
-        let authority = BASE64_STANDARD.decode(after("certificate-authority-data:")).expect("base64");
+        let authority = BASE64_STANDARD
+            .decode(after("certificate-authority-data:"))
+            .expect("base64");
         let address = after("server: https://").parse().expect("an address");
         let (authority, token) = (String::from_utf8(authority).expect("PEM"), after("token:"));
-        Self { server, address, authority, token }
+        Self {
+            server,
+            address,
+            authority,
+            token,
+        }
     }
 
     /// A connection that speaks this protocol.
     pub(crate) async fn connect(&self, protocol: &str) -> TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.authority.as_bytes()).expect("PEM")).expect("an authority");
+        roots
+            .add(CertificateDer::from_pem_slice(self.authority.as_bytes()).expect("PEM"))
+            .expect("an authority");
         let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .expect("versions")
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
-        let stream = TcpStream::connect(self.address).await.expect("the server listens");
-        TlsConnector::from(Arc::new(config)).connect(ServerName::from(self.address.ip()), stream).await.expect("a handshake")
+        let stream = TcpStream::connect(self.address)
+            .await
+            .expect("the server listens");
+        TlsConnector::from(Arc::new(config))
+            .connect(ServerName::from(self.address.ip()), stream)
+            .await
+            .expect("a handshake")
     }
 
     /// Sends bytes and reads until the server closes.
@@ -103,7 +123,9 @@ impl Target {
 
     /// The server still serves, and never panicked.
     pub(crate) async fn must_be_well(self) {
-        let answer = self.request("GET /api/v1/namespaces/default", "", b"").await;
+        let answer = self
+            .request("GET /api/v1/namespaces/default", "", b"")
+            .await;
         assert_eq!(answer.code, 200, "{answer:?}");
         assert_eq!(log::complaints(), Vec::<String>::new());
         self.server.shutdown().await;
@@ -114,17 +136,30 @@ impl Target {
 pub(crate) async fn finish(stream: &mut TlsStream<TcpStream>) -> Outcome {
     let mut bytes = Vec::new();
     // A cut without a TLS goodbye is an error to the client, and as clean a close as any.
-    let _end = timeout(ANSWER_MAX, stream.read_to_end(&mut bytes)).await.expect("an answer or a close in time");
+    let _end = timeout(ANSWER_MAX, stream.read_to_end(&mut bytes))
+        .await
+        .expect("an answer or a close in time");
     let text = String::from_utf8_lossy(&bytes).into_owned();
-    let code = text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default();
+    let code = text
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .unwrap_or_default();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    Outcome { code, head: head.to_owned(), body: body.to_owned() }
+    Outcome {
+        code,
+        head: head.to_owned(),
+        body: body.to_owned(),
+    }
 }
 
 impl Outcome {
     /// A refusal as a client understands it: a Status, plain text for a path that leads nowhere, or a close by the HTTP layer.
     pub(crate) fn is_clean(&self) -> bool {
-        let status = || serde_json::from_str::<Value>(&self.body).is_ok_and(|body| body["kind"] == "Status" && body["code"] == self.code);
+        let status = || {
+            serde_json::from_str::<Value>(&self.body)
+                .is_ok_and(|body| body["kind"] == "Status" && body["code"] == self.code)
+        };
         match self.code {
             0 | 200 | 201 => true,
             400 | 414 | 431 if self.body.is_empty() => true,

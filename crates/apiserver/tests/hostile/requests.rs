@@ -7,12 +7,18 @@ async fn malformed_paths_lead_nowhere() {
     let target = Target::start().await;
     let long = format!("/api/v1/namespaces/{}/configmaps", "a".repeat(60_000));
     let endless = format!("/api/v1/{}", "a".repeat(100_000));
-    let nested = format!("/api/v1/namespaces/default/configmaps/{}", "x/".repeat(20_000));
+    let nested = format!(
+        "/api/v1/namespaces/default/configmaps/{}",
+        "x/".repeat(20_000)
+    );
     for (path, codes) in [
         ("/api/v1/../v1/pods", [404].as_slice()),
         ("/api/v1/namespaces/default/configmaps/..", &[404]),
         ("/api/v1/namespaces/%2e%2e/configmaps", &[404]),
-        ("/api/v1/namespaces/default/configmaps/%2e%2e%2f%2e%2e%2fsecrets", &[404]),
+        (
+            "/api/v1/namespaces/default/configmaps/%2e%2e%2f%2e%2e%2fsecrets",
+            &[404],
+        ),
         ("/api/v1/namespaces/default%2fconfigmaps", &[200]),
         ("/api/v1/namespaces/a%2fb%2fc/configmaps", &[404]),
         ("/api/v1/namespaces//configmaps", &[400, 404]),
@@ -37,7 +43,10 @@ async fn malformed_paths_lead_nowhere() {
     ] {
         let answer = target.request(&format!("GET {path}"), "", b"").await;
         let shown = &path[..path.len().min(80)];
-        assert!(codes.contains(&answer.code) && answer.is_clean(), "{shown}: {answer:?}");
+        assert!(
+            codes.contains(&answer.code) && answer.is_clean(),
+            "{shown}: {answer:?}"
+        );
     }
     target.must_be_well().await;
 }
@@ -92,24 +101,57 @@ async fn malformed_headers_are_refused_or_ignored() {
     let forged = format!("authorization: Bearer {}\r\n", "e30.".repeat(20_000));
     for (headers, codes) in [
         (format!("{token}accept: ;;;,,,\r\n"), [200, 406].as_slice()),
-        (format!("{token}accept: application/json;as=Table;v=v9;g=x\r\n"), &[200, 406]),
-        (format!("{token}accept: application/json;q=abc, */*;q=9\r\n"), &[200, 406]),
-        (format!("{token}accept: {}\r\n", "application/json,".repeat(3000)), &[200, 406]),
-        (format!("{token}accept-encoding: gzip;q=x, {}\r\n", "br,".repeat(1000)), &[200]),
+        (
+            format!("{token}accept: application/json;as=Table;v=v9;g=x\r\n"),
+            &[200, 406],
+        ),
+        (
+            format!("{token}accept: application/json;q=abc, */*;q=9\r\n"),
+            &[200, 406],
+        ),
+        (
+            format!("{token}accept: {}\r\n", "application/json,".repeat(3000)),
+            &[200, 406],
+        ),
+        (
+            format!(
+                "{token}accept-encoding: gzip;q=x, {}\r\n",
+                "br,".repeat(1000)
+            ),
+            &[200],
+        ),
         (format!("{token}accept: \u{e9}\r\n"), &[200, 400, 406]),
         (format!("{token}{token}"), &[200, 401]),
-        (format!("{token}impersonate-user: \r\n"), &[200, 400, 403, 500]),
+        (
+            format!("{token}impersonate-user: \r\n"),
+            &[200, 400, 403, 500],
+        ),
         (format!("{token}impersonate-group: g\r\n"), &[400, 403, 500]),
-        (format!("{token}impersonate-user: a\r\nimpersonate-uid: \u{1}\r\n"), &[0, 400, 403]),
+        (
+            format!("{token}impersonate-user: a\r\nimpersonate-uid: \u{1}\r\n"),
+            &[0, 400, 403],
+        ),
         (forged, &[401]),
         ("authorization: Bearer\r\n".into(), &[401, 403]),
         ("authorization: Basic YTpi\r\n".into(), &[401, 403]),
         ("authorization: Bearer a.b.c\r\n".into(), &[401]),
-        ("authorization: Bearer eyJhbGciOiJub25lIn0.e30.\r\n".into(), &[401]),
+        (
+            "authorization: Bearer eyJhbGciOiJub25lIn0.e30.\r\n".into(),
+            &[401],
+        ),
         (format!("{token}content-length: -5\r\n"), &[0, 400]),
-        (format!("{token}content-length: 5\r\ncontent-length: 6\r\n"), &[0, 400]),
-        (format!("{token}transfer-encoding: chunked\r\ncontent-length: 5\r\n"), &[0, 200, 400]),
-        (format!("{token}transfer-encoding: nonsense\r\n"), &[0, 200, 400]),
+        (
+            format!("{token}content-length: 5\r\ncontent-length: 6\r\n"),
+            &[0, 400],
+        ),
+        (
+            format!("{token}transfer-encoding: chunked\r\ncontent-length: 5\r\n"),
+            &[0, 200, 400],
+        ),
+        (
+            format!("{token}transfer-encoding: nonsense\r\n"),
+            &[0, 200, 400],
+        ),
         (format!("{token}expect: 100-continue\r\n"), &[100, 200]),
         (format!("{token}upgrade: websocket\r\n"), &[200]),
         (format!("{token}: nameless\r\n"), &[0, 400]),
@@ -118,11 +160,18 @@ async fn malformed_headers_are_refused_or_ignored() {
         (format!("{token}{many}"), &[0, 431]),
         (format!("{token}{wide}"), &[0, 431]),
     ] {
-        let request = format!("GET /api/v1/namespaces HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
+        let request = format!(
+            "GET /api/v1/namespaces HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n"
+        );
         let answer = target.send(request.as_bytes()).await;
         let shown = headers.replace(&target.token, "TOKEN");
         let shown: String = shown.chars().take(80).collect();
-        assert!(codes.contains(&answer.code) && (answer.code == 100 || answer.is_clean()), "{shown}: {} {}", answer.head, answer.body);
+        assert!(
+            codes.contains(&answer.code) && (answer.code == 100 || answer.is_clean()),
+            "{shown}: {} {}",
+            answer.head,
+            answer.body
+        );
     }
     target.must_be_well().await;
 }
@@ -130,7 +179,10 @@ async fn malformed_headers_are_refused_or_ignored() {
 #[tokio::test]
 async fn what_is_no_http_is_closed() {
     let target = Target::start().await;
-    let noise: Vec<u8> = (0..4096u32).map(|i| (i * 7 + i / 3) as u8).chain(*b"\r\n\r\n").collect();
+    let noise: Vec<u8> = (0..4096u32)
+        .map(|i| (i * 7 + i / 3) as u8)
+        .chain(*b"\r\n\r\n")
+        .collect();
     for (what, bytes) in [
         ("noise", noise.as_slice()),
         ("nothing", b"\r\n\r\n\r\n\r\n"),

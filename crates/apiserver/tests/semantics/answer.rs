@@ -31,23 +31,45 @@ impl Answer {
 
     /// The names of the items of a list.
     pub(crate) fn names(&self) -> Vec<String> {
-        let items = self.body["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
+        let items = self.body["items"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        items
+            .iter()
+            .map(|item| {
+                item["metadata"]["name"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned()
+            })
+            .collect()
     }
 
     /// The token of the next page.
     pub(crate) fn next(&self) -> Option<&str> {
-        self.body["metadata"]["continue"].as_str().filter(|token| !token.is_empty())
+        self.body["metadata"]["continue"]
+            .as_str()
+            .filter(|token| !token.is_empty())
     }
 
     /// Reasons of the causes, in order.
     pub(crate) fn causes(&self) -> Vec<&str> {
-        let causes = self.body["details"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
-        causes.iter().map(|cause| cause["reason"].as_str().unwrap_or_default()).collect()
+        let causes = self.body["details"]["causes"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        causes
+            .iter()
+            .map(|cause| cause["reason"].as_str().unwrap_or_default())
+            .collect()
     }
 }
 
 /// The resourceVersion of an object; 0 when it has none.
 pub(crate) fn version_of(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
+    object["metadata"]["resourceVersion"]
+        .as_str()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default()
 }

@@ -37,7 +37,11 @@ const STEP: Duration = Duration::from_secs(1);
 /// Runs a check against a fresh server in-process, and against another over HTTPS.
 pub(crate) fn both_ways(check: impl AsyncFn(&Cluster)) {
     for way in [Way::InProcess, Way::Https] {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
         runtime.block_on(async {
             let cluster = Cluster::start(way).await;
             check(&cluster).await;
@@ -68,16 +72,31 @@ impl Cluster {
             Way::InProcess => server.client(),
             Way::Https => https(&server.kubeconfig().expect("it listens")).await,
         };
-        Self { way, server, client, _held: held }
+        Self {
+            way,
+            server,
+            client,
+            _held: held,
+        }
     }
 
     /// A namespace of its own for a row.
     pub(crate) async fn place(&self, namespace: &str) -> Place<'_> {
-        let made = self.ask("POST /api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await;
+        let made = self
+            .ask(
+                "POST /api/v1/namespaces",
+                &json!({"metadata": {"name": namespace}}),
+            )
+            .await;
         assert_eq!(made.code, 201, "{}", made.message());
-        let place = Place { cluster: self, namespace: namespace.to_owned() };
+        let place = Place {
+            cluster: self,
+            namespace: namespace.to_owned(),
+        };
         // What a controller would do: pods run as this account.
-        place.set_up(&[("POST sa", json!({"metadata": {"name": "default"}}))]).await;
+        place
+            .set_up(&[("POST sa", json!({"metadata": {"name": "default"}}))])
+            .await;
         place
     }
 
@@ -87,7 +106,12 @@ impl Cluster {
         let (head, body) = response.into_parts();
         let bytes = body.collect().await.expect("a whole answer").to_bytes();
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        Answer { code: head.status.as_u16(), headers: head.headers, body: serde_json::from_str(&text).unwrap_or_default(), text }
+        Answer {
+            code: head.status.as_u16(),
+            headers: head.headers,
+            body: serde_json::from_str(&text).unwrap_or_default(),
+            text,
+        }
     }
 
     /// Opens a watch and reads it in the background.
@@ -102,7 +126,11 @@ impl Cluster {
 
     async fn send(&self, line: &str, body: &Value) -> Response<Body> {
         let (method, path) = line.split_once(' ').expect("a method and a path");
-        let accepted = if method == "TABLE" { "application/json;as=Table;v=v1;g=meta.k8s.io" } else { "application/json" };
+        let accepted = if method == "TABLE" {
+            "application/json;as=Table;v=v1;g=meta.k8s.io"
+        } else {
+            "application/json"
+        };
         let (method, content_type) = match method {
             "TABLE" => ("GET", "application/json"),
             "MERGE" => ("PATCH", "application/merge-patch+json"),
@@ -110,9 +138,20 @@ impl Cluster {
             "STRATEGIC" => ("PATCH", "application/strategic-merge-patch+json"),
             method => (method, "application/json"),
         };
-        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let request = Request::builder().method(method).uri(path).header("content-type", content_type).header("accept", accepted);
-        self.client.send(request.body(Body::from(bytes)).expect(line)).await.expect(line)
+        let bytes = if body.is_null() {
+            Vec::new()
+        } else {
+            body.to_string().into_bytes()
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content_type)
+            .header("accept", accepted);
+        self.client
+            .send(request.body(Body::from(bytes)).expect(line))
+            .await
+            .expect(line)
     }
 
     /// Lets virtual time pass, and everything happen that waits for it.
@@ -159,9 +198,15 @@ async fn settle() {
 
 async fn https(kubeconfig: &str) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).expect("a kubeconfig");
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a usable kubeconfig");
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .expect("a usable kubeconfig");
     // Virtual hours pass without a byte.
-    (config.connect_timeout, config.read_timeout, config.write_timeout) = (None, None, None);
+    (
+        config.connect_timeout,
+        config.read_timeout,
+        config.write_timeout,
+    ) = (None, None, None);
     Client::try_from(config).expect("a client")
 }
 
@@ -182,12 +227,24 @@ const COLLECTIONS: &[(&str, &str)] = &[
     ("deploy", "/apis/apps/v1/namespaces/{ns}/deployments"),
     ("rs", "/apis/apps/v1/namespaces/{ns}/replicasets"),
     ("job", "/apis/batch/v1/namespaces/{ns}/jobs"),
-    ("pdb", "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"),
-    ("lease", "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases"),
-    ("role", "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles"),
+    (
+        "pdb",
+        "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets",
+    ),
+    (
+        "lease",
+        "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases",
+    ),
+    (
+        "role",
+        "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles",
+    ),
     ("node", "/api/v1/nodes"),
     ("ns", "/api/v1/namespaces"),
-    ("crd", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),
+    (
+        "crd",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    ),
     ("widget", "/apis/example.dev/v1/namespaces/{ns}/widgets"),
     ("widget2", "/apis/example.dev/v2/namespaces/{ns}/widgets"),
 ];
@@ -197,7 +254,10 @@ impl Place<'_> {
     pub(crate) fn path(&self, short: &str) -> String {
         let end = short.find(['/', '?']).unwrap_or(short.len());
         let long = COLLECTIONS.iter().find(|(name, _)| *name == &short[..end]);
-        let path = long.map_or_else(|| short.to_owned(), |(_, path)| format!("{path}{}", &short[end..]));
+        let path = long.map_or_else(
+            || short.to_owned(),
+            |(_, path)| format!("{path}{}", &short[end..]),
+        );
         path.replace("{ns}", &self.namespace)
     }
 
@@ -226,7 +286,11 @@ impl Place<'_> {
         let mut versions = Vec::new();
         for (line, body) in steps {
             let answer = self.ask(line, body).await;
-            assert!((200..300).contains(&answer.code), "{line}: {}", answer.message());
+            assert!(
+                (200..300).contains(&answer.code),
+                "{line}: {}",
+                answer.message()
+            );
             versions.push(self.now().await);
         }
         versions
@@ -250,7 +314,11 @@ impl Place<'_> {
     /// What happened to a collection after a revision: a watch of one second, to its end.
     pub(crate) async fn events_since(&self, collection: &str, version: u64) -> Vec<Value> {
         let separator = if collection.contains('?') { '&' } else { '?' };
-        let watching = self.watch(&format!("{collection}{separator}watch=1&resourceVersion={version}&timeoutSeconds=1")).await;
+        let watching = self
+            .watch(&format!(
+                "{collection}{separator}watch=1&resourceVersion={version}&timeoutSeconds=1"
+            ))
+            .await;
         self.cluster.pass(Duration::from_secs(1)).await;
         watching.all().await
     }

@@ -14,7 +14,12 @@ use crate::{
 
 /// Makes the definition of widgets.
 pub(crate) async fn defined(cluster: &Cluster) {
-    let made = cluster.ask("POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions", &widgets()).await;
+    let made = cluster
+        .ask(
+            "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            &widgets(),
+        )
+        .await;
     assert_eq!(made.code, 201, "{}", made.message());
 }
 
@@ -135,13 +140,28 @@ fn definition_is_served_from_the_moment_it_is_answered() {
         assert_eq!(place.get("widget").await.code, 404);
         defined(cluster).await;
         let definition = place.get("crd/widgets.example.dev").await.body;
-        let conditions: Vec<&str> =
-            definition["status"]["conditions"].as_array().into_iter().flatten().filter_map(|c| c["type"].as_str()).collect();
+        let conditions: Vec<&str> = definition["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|c| c["type"].as_str())
+            .collect();
         assert_eq!(conditions, ["NamesAccepted", "Established"]);
-        assert_eq!((definition["metadata"]["generation"].as_i64(), &definition["status"]["storedVersions"]), (Some(1), &json!(["v1"])));
+        assert_eq!(
+            (
+                definition["metadata"]["generation"].as_i64(),
+                &definition["status"]["storedVersions"]
+            ),
+            (Some(1), &json!(["v1"]))
+        );
         assert_eq!(place.get("widget").await.code, 200);
         let versions = cluster.ask("GET /apis/example.dev/v1", &Value::Null).await;
-        let names: Vec<&str> = versions.body["resources"].as_array().into_iter().flatten().filter_map(|r| r["name"].as_str()).collect();
+        let names: Vec<&str> = versions.body["resources"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|r| r["name"].as_str())
+            .collect();
         assert_eq!(names, ["widgets", "widgets/status", "widgets/scale"]);
     });
 }
@@ -152,9 +172,19 @@ fn objects_are_completed_and_shown_in_every_version() {
         let place = cluster.place("a").await;
         defined(cluster).await;
         place.set_up(&[("POST widget", widget("w", 3))]).await;
-        for (path, version) in [("widget/w", "example.dev/v1"), ("widget2/w", "example.dev/v2")] {
+        for (path, version) in [
+            ("widget/w", "example.dev/v1"),
+            ("widget2/w", "example.dev/v2"),
+        ] {
             let object = place.get(path).await.body;
-            assert_eq!((object["apiVersion"].as_str(), object["spec"]["color"].as_str()), (Some(version), Some("red")), "{path}");
+            assert_eq!(
+                (
+                    object["apiVersion"].as_str(),
+                    object["spec"]["color"].as_str()
+                ),
+                (Some(version), Some("red")),
+                "{path}"
+            );
         }
         let items = place.get("widget2").await.body["items"].clone();
         assert_eq!(
@@ -174,12 +204,30 @@ fn selectable_fields_select_in_lists_and_watches() {
         blue["spec"]["color"] = json!("blue");
         let start = place.now().await;
         let v = place
-            .set_up(&[("POST widget", widget("a", 1)), ("POST widget", blue), ("MERGE widget/a", json!({"spec": {"color": "blue"}}))])
+            .set_up(&[
+                ("POST widget", widget("a", 1)),
+                ("POST widget", blue),
+                ("MERGE widget/a", json!({"spec": {"color": "blue"}})),
+            ])
             .await;
-        assert_eq!(place.get("widget?fieldSelector=spec.color%3Dblue").await.names(), ["a", "b"]);
-        assert_eq!(place.get("widget?fieldSelector=spec.size%3D1").await.code, 400);
-        let events = place.events_since("widget?fieldSelector=spec.color%3Dred", start).await;
-        assert_eq!(shorts(&events), [format!("ADDED a@{}", v[0]), format!("DELETED a@{}", v[2])]);
+        assert_eq!(
+            place
+                .get("widget?fieldSelector=spec.color%3Dblue")
+                .await
+                .names(),
+            ["a", "b"]
+        );
+        assert_eq!(
+            place.get("widget?fieldSelector=spec.size%3D1").await.code,
+            400
+        );
+        let events = place
+            .events_since("widget?fieldSelector=spec.color%3Dred", start)
+            .await;
+        assert_eq!(
+            shorts(&events),
+            [format!("ADDED a@{}", v[0]), format!("DELETED a@{}", v[2])]
+        );
     });
 }
 
@@ -192,19 +240,48 @@ fn broken_definitions_are_refused() {
             definition
         };
         for (what, definition) in [
-            ("name is plural.group", change("/metadata/name", json!("gadgets.example.dev"))),
-            ("no storage version", change("/spec/versions/0/storage", json!(false))),
-            ("two storage versions", change("/spec/versions/1/storage", json!(true))),
+            (
+                "name is plural.group",
+                change("/metadata/name", json!("gadgets.example.dev")),
+            ),
+            (
+                "no storage version",
+                change("/spec/versions/0/storage", json!(false)),
+            ),
+            (
+                "two storage versions",
+                change("/spec/versions/1/storage", json!(true)),
+            ),
             ("scope", change("/spec/scope", json!("Everywhere"))),
             ("no versions", change("/spec/versions", json!([]))),
-            ("schema without a type", change("/spec/versions/0/schema/openAPIV3Schema/properties/spec", json!({"properties": {}}))),
+            (
+                "schema without a type",
+                change(
+                    "/spec/versions/0/schema/openAPIV3Schema/properties/spec",
+                    json!({"properties": {}}),
+                ),
+            ),
             (
                 "default of the wrong type",
-                change("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/color/default", json!(5)),
+                change(
+                    "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/color/default",
+                    json!(5),
+                ),
             ),
         ] {
-            let answer = cluster.ask("POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await;
-            assert_eq!((answer.code, answer.reason()), (422, "Invalid"), "{what} ({:?}): {}", cluster.way, answer.message());
+            let answer = cluster
+                .ask(
+                    "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+                    &definition,
+                )
+                .await;
+            assert_eq!(
+                (answer.code, answer.reason()),
+                (422, "Invalid"),
+                "{what} ({:?}): {}",
+                cluster.way,
+                answer.message()
+            );
         }
     });
 }
@@ -221,27 +298,46 @@ fn definition_goes_after_its_objects() {
                 ("DELETE crd/widgets.example.dev", Value::Null),
             ])
             .await;
-        assert_eq!(place.get("widget").await.names(), ["held"], "what nothing holds goes first");
+        assert_eq!(
+            place.get("widget").await.names(),
+            ["held"],
+            "what nothing holds goes first"
+        );
         let refused = place.ask("POST widget", &widget("late", 1)).await;
         assert_eq!((refused.code, refused.reason()), (403, "Forbidden"));
-        place.set_up(&[("MERGE widget/held", json!({"metadata": {"finalizers": null}}))]).await;
+        place
+            .set_up(&[(
+                "MERGE widget/held",
+                json!({"metadata": {"finalizers": null}}),
+            )])
+            .await;
         assert_eq!(place.get("crd/widgets.example.dev").await.code, 404);
         let gone = place.get("widget").await;
-        assert_eq!((gone.code, gone.text.trim_end()), (404, "404 page not found"));
+        assert_eq!(
+            (gone.code, gone.text.trim_end()),
+            (404, "404 page not found")
+        );
     });
 }
 
 #[test]
 fn tightened_schema_leaves_old_values_alone() {
     let tighter = |version: u8| {
-        let path = format!("/spec/versions/{version}/schema/openAPIV3Schema/properties/spec/properties/size/maximum");
+        let path = format!(
+            "/spec/versions/{version}/schema/openAPIV3Schema/properties/spec/properties/size/maximum"
+        );
         json!({"op": "replace", "path": path, "value": 5})
     };
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         defined(cluster).await;
         let patch = json!([tighter(0), tighter(1)]);
-        place.set_up(&[("POST widget", widget("w", 9)), ("JSON crd/widgets.example.dev", patch)]).await;
+        place
+            .set_up(&[
+                ("POST widget", widget("w", 9)),
+                ("JSON crd/widgets.example.dev", patch),
+            ])
+            .await;
         for (patch, code) in [
             (json!({"spec": {"color": "blue"}}), 200),
             (json!({"spec": {"size": 8}}), 422),
@@ -249,7 +345,13 @@ fn tightened_schema_leaves_old_values_alone() {
             (json!({"spec": {"size": 9}}), 422),
         ] {
             let answer = place.ask("MERGE widget/w", &patch).await;
-            assert_eq!(answer.code, code, "{patch} ({:?}): {}", cluster.way, answer.message());
+            assert_eq!(
+                answer.code,
+                code,
+                "{patch} ({:?}): {}",
+                cluster.way,
+                answer.message()
+            );
         }
     });
 }
@@ -260,8 +362,17 @@ fn strategic_merge_of_custom_resources_is_refused() {
         let place = cluster.place("a").await;
         defined(cluster).await;
         place.set_up(&[("POST widget", widget("w", 1))]).await;
-        let answer = place.ask("STRATEGIC widget/w", &json!({"spec": {"size": 2}})).await;
-        assert_eq!((answer.code, answer.reason()), (415, "UnsupportedMediaType"));
-        assert!(answer.message().contains("application/json-patch+json"), "{}", answer.message());
+        let answer = place
+            .ask("STRATEGIC widget/w", &json!({"spec": {"size": 2}}))
+            .await;
+        assert_eq!(
+            (answer.code, answer.reason()),
+            (415, "UnsupportedMediaType")
+        );
+        assert!(
+            answer.message().contains("application/json-patch+json"),
+            "{}",
+            answer.message()
+        );
     });
 }

@@ -13,7 +13,12 @@ use crate::{
 
 #[test]
 fn deletions_respect_finalizers_grace_and_conditions() {
-    let delete_held = || [("POST cm", held(cm("a", "1"))), ("DELETE cm/a", Value::Null)];
+    let delete_held = || {
+        [
+            ("POST cm", held(cm("a", "1"))),
+            ("DELETE cm/a", Value::Null),
+        ]
+    };
     both_ways(async |cluster| {
         check(
             cluster,
@@ -168,11 +173,22 @@ fn deletion_answers_a_status_or_the_object() {
             (("POST cm", cm("a", "1")), "DELETE cm/a", "Status"),
             (("POST cm", held(cm("b", "1"))), "DELETE cm/b", "ConfigMap"),
             (("POST pod", pod("p")), "DELETE pod/p", "Pod"),
-            (("POST svc", json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})), "DELETE svc/s", "Service"),
+            (
+                (
+                    "POST svc",
+                    json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}),
+                ),
+                "DELETE svc/s",
+                "Service",
+            ),
         ] {
             place.set_up(&[setup]).await;
             let answer = place.ask(ask, &Value::Null).await;
-            assert_eq!((answer.code, answer.body["kind"].as_str()), (200, Some(kind)), "{ask}");
+            assert_eq!(
+                (answer.code, answer.body["kind"].as_str()),
+                (200, Some(kind)),
+                "{ask}"
+            );
         }
     });
 }
@@ -181,12 +197,22 @@ fn deletion_answers_a_status_or_the_object() {
 fn terminating_object_says_since_when() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
-        place.set_up(&[("POST cm", held(cm("a", "1"))), ("DELETE cm/a", Value::Null)]).await;
+        place
+            .set_up(&[
+                ("POST cm", held(cm("a", "1"))),
+                ("DELETE cm/a", Value::Null),
+            ])
+            .await;
         let meta = place.get("cm/a").await.body["metadata"].clone();
         assert!(meta["deletionTimestamp"].is_string());
         assert_eq!(meta["deletionGracePeriodSeconds"], 0);
-        let last = place.ask("MERGE cm/a", &json!({"metadata": {"finalizers": null}})).await;
-        assert_eq!(last.body["metadata"]["resourceVersion"], meta["resourceVersion"], "the last answer carries the old version");
+        let last = place
+            .ask("MERGE cm/a", &json!({"metadata": {"finalizers": null}}))
+            .await;
+        assert_eq!(
+            last.body["metadata"]["resourceVersion"], meta["resourceVersion"],
+            "the last answer carries the old version"
+        );
     });
 }
 
@@ -196,13 +222,28 @@ fn collection_is_deleted_by_selector_and_listed() {
         let place = cluster.place("a").await;
         let of = |app: &str| json!({"app": app});
         let made = place
-            .set_up(&[("POST cm", labelled("a", &of("x"))), ("POST cm", labelled("b", &of("y"))), ("POST cm", labelled("c", &of("x")))])
+            .set_up(&[
+                ("POST cm", labelled("a", &of("x"))),
+                ("POST cm", labelled("b", &of("y"))),
+                ("POST cm", labelled("c", &of("x"))),
+            ])
             .await;
-        let answer = place.ask("DELETE cm?labelSelector=app%3Dx", &Value::Null).await;
-        assert_eq!((answer.code, answer.body["kind"].as_str()), (200, Some("ConfigMapList")));
+        let answer = place
+            .ask("DELETE cm?labelSelector=app%3Dx", &Value::Null)
+            .await;
+        assert_eq!(
+            (answer.code, answer.body["kind"].as_str()),
+            (200, Some("ConfigMapList"))
+        );
         assert_eq!(answer.names(), ["a", "c"]);
         assert_eq!(place.get("cm").await.names(), ["b"]);
         let events = place.events_since("cm", made[2]).await;
-        assert_eq!(events.iter().map(|event| event["type"].as_str().unwrap_or_default()).collect::<Vec<_>>(), ["DELETED", "DELETED"]);
+        assert_eq!(
+            events
+                .iter()
+                .map(|event| event["type"].as_str().unwrap_or_default())
+                .collect::<Vec<_>>(),
+            ["DELETED", "DELETED"]
+        );
     });
 }

@@ -58,7 +58,13 @@ pub(crate) fn row<const N: usize>(
     answer: (u16, &'static str),
     effect: Effect,
 ) -> Row {
-    Row { promise, setup: setup.to_vec(), ask, answer, effect }
+    Row {
+        promise,
+        setup: setup.to_vec(),
+        ask,
+        answer,
+        effect,
+    }
 }
 
 /// Checks every row in a namespace of its own; all that fail are named, not only the first.
@@ -66,7 +72,11 @@ pub(crate) async fn check(cluster: &Cluster, rows: Vec<Row>) {
     let mut broken = Vec::new();
     for (i, row) in rows.iter().enumerate() {
         let place = cluster.place(&format!("row-{i}")).await;
-        if AssertUnwindSafe(check_row(&place, row)).catch_unwind().await.is_err() {
+        if AssertUnwindSafe(check_row(&place, row))
+            .catch_unwind()
+            .await
+            .is_err()
+        {
             broken.push(row.promise);
         }
     }
@@ -74,7 +84,13 @@ pub(crate) async fn check(cluster: &Cluster, rows: Vec<Row>) {
 }
 
 async fn check_row(place: &Place<'_>, row: &Row) {
-    let Row { promise, setup, ask: (line, body), answer: (code, reason), effect } = row;
+    let Row {
+        promise,
+        setup,
+        ask: (line, body),
+        answer: (code, reason),
+        effect,
+    } = row;
     let way = place.cluster.way;
     let versions = place.set_up(setup).await;
     let (collection, object) = target(line, body);
@@ -82,31 +98,69 @@ async fn check_row(place: &Place<'_>, row: &Row) {
     let start = place.now().await;
     let body = filled(body, &before, versions.first().copied().unwrap_or_default());
     let answer = place.ask(line, &body).await;
-    assert_eq!((answer.code, answer.reason()), (*code, *reason), "{promise} ({way:?}): {}", answer.message());
+    assert_eq!(
+        (answer.code, answer.reason()),
+        (*code, *reason),
+        "{promise} ({way:?}): {}",
+        answer.message()
+    );
 
     let after = place.get(&object).await;
-    let generation = |of: &Answer| of.body["metadata"]["generation"].as_i64().unwrap_or_default();
+    let generation = |of: &Answer| {
+        of.body["metadata"]["generation"]
+            .as_i64()
+            .unwrap_or_default()
+    };
     let versions = (before.version(), after.version());
     match effect {
-        Effect::Nothing => assert_eq!((before.code, versions.0), (after.code, versions.1), "{promise} ({way:?})"),
+        Effect::Nothing => assert_eq!(
+            (before.code, versions.0),
+            (after.code, versions.1),
+            "{promise} ({way:?})"
+        ),
         Effect::Version => {
             assert!(versions.1 > versions.0, "{promise} ({way:?}): {versions:?}");
-            assert_eq!(generation(&after), generation(&before), "{promise} ({way:?})");
+            assert_eq!(
+                generation(&after),
+                generation(&before),
+                "{promise} ({way:?})"
+            );
         }
         Effect::Generation => {
             assert!(versions.1 > versions.0, "{promise} ({way:?}): {versions:?}");
-            assert_eq!(generation(&after), generation(&before) + 1, "{promise} ({way:?})");
+            assert_eq!(
+                generation(&after),
+                generation(&before) + 1,
+                "{promise} ({way:?})"
+            );
         }
         Effect::Added => assert_eq!((before.code, after.code), (404, 200), "{promise} ({way:?})"),
-        Effect::Deleted | Effect::ChangedAndDeleted => assert_eq!((before.code, after.code), (200, 404), "{promise} ({way:?})"),
+        Effect::Deleted | Effect::ChangedAndDeleted => {
+            assert_eq!((before.code, after.code), (200, 404), "{promise} ({way:?})")
+        }
     }
     check_events(place, promise, &collection, start, *effect, &after).await;
 }
 
-async fn check_events(place: &Place<'_>, promise: &str, collection: &str, start: u64, effect: Effect, after: &Answer) {
+async fn check_events(
+    place: &Place<'_>,
+    promise: &str,
+    collection: &str,
+    start: u64,
+    effect: Effect,
+    after: &Answer,
+) {
     let events = place.events_since(collection, start).await;
-    let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
-    assert_eq!(kinds, effect.events(), "{promise} ({:?})", place.cluster.way);
+    let kinds: Vec<&str> = events
+        .iter()
+        .filter_map(|event| event["type"].as_str())
+        .collect();
+    assert_eq!(
+        kinds,
+        effect.events(),
+        "{promise} ({:?})",
+        place.cluster.way
+    );
     let mut last = start;
     for event in &events {
         let version = version_of(&event["object"]);
@@ -133,13 +187,28 @@ fn target(line: &str, body: &Value) -> (String, String) {
 }
 
 fn filled(body: &Value, before: &Answer, first: u64) -> Value {
-    let of = |field: &str| before.body["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let of = |field: &str| {
+        before.body["metadata"][field]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     match body {
         Value::String(text) => {
-            json!(text.replace("{rv}", &of("resourceVersion")).replace("{uid}", &of("uid")).replace("{first}", &first.to_string()))
+            json!(
+                text.replace("{rv}", &of("resourceVersion"))
+                    .replace("{uid}", &of("uid"))
+                    .replace("{first}", &first.to_string())
+            )
         }
-        Value::Array(list) => list.iter().map(|item| filled(item, before, first)).collect(),
-        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), filled(value, before, first))).collect(),
+        Value::Array(list) => list
+            .iter()
+            .map(|item| filled(item, before, first))
+            .collect(),
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, value)| (key.clone(), filled(value, before, first)))
+            .collect(),
         other => other.clone(),
     }
 }

@@ -11,7 +11,12 @@ use crate::{
 fn failures_have_their_code_reason_and_kind() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
-        place.set_up(&[("POST cm", cm("a", "1")), ("POST deploy", deployment("d", 1))]).await;
+        place
+            .set_up(&[
+                ("POST cm", cm("a", "1")),
+                ("POST deploy", deployment("d", 1)),
+            ])
+            .await;
         let none = || Value::Null;
         for (line, body, code, reason, kind) in [
             // Objects and names are told by their resource.
@@ -19,42 +24,127 @@ fn failures_have_their_code_reason_and_kind() {
             ("GET deploy/x", none(), 404, "NotFound", "deployments"),
             ("DELETE cm/x", none(), 404, "NotFound", "configmaps"),
             ("POST cm", cm("a", "1"), 409, "AlreadyExists", "configmaps"),
-            ("PUT cm/a", json!({"metadata": {"name": "a", "resourceVersion": "1"}}), 409, "Conflict", "configmaps"),
-            ("POST /api/v1/namespaces/missing/configmaps", cm("a", "1"), 404, "NotFound", "namespaces"),
-            ("DELETE ns/kube-system", none(), 403, "Forbidden", "namespaces"),
+            (
+                "PUT cm/a",
+                json!({"metadata": {"name": "a", "resourceVersion": "1"}}),
+                409,
+                "Conflict",
+                "configmaps",
+            ),
+            (
+                "POST /api/v1/namespaces/missing/configmaps",
+                cm("a", "1"),
+                404,
+                "NotFound",
+                "namespaces",
+            ),
+            (
+                "DELETE ns/kube-system",
+                none(),
+                403,
+                "Forbidden",
+                "namespaces",
+            ),
             // Invalid objects and broken preconditions by their kind.
             ("POST cm", cm("A B", "1"), 422, "Invalid", "ConfigMap"),
-            ("POST deploy", json!({"metadata": {"name": "e"}, "spec": {}}), 422, "Invalid", "Deployment"),
-            ("DELETE cm/a", json!({"preconditions": {"uid": "other"}}), 409, "Conflict", "ConfigMap"),
+            (
+                "POST deploy",
+                json!({"metadata": {"name": "e"}, "spec": {}}),
+                422,
+                "Invalid",
+                "Deployment",
+            ),
+            (
+                "DELETE cm/a",
+                json!({"preconditions": {"uid": "other"}}),
+                409,
+                "Conflict",
+                "ConfigMap",
+            ),
             // What cannot be understood has no details.
             ("POST cm", json!("text"), 400, "BadRequest", ""),
-            ("POST cm", json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "x"}}), 400, "BadRequest", ""),
-            ("POST cm", json!({"metadata": {"name": 5}}), 400, "BadRequest", ""),
-            ("POST cm", json!({"metadata": {"name": "x"}, "data": {"k": 5}}), 400, "BadRequest", ""),
+            (
+                "POST cm",
+                json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "x"}}),
+                400,
+                "BadRequest",
+                "",
+            ),
+            (
+                "POST cm",
+                json!({"metadata": {"name": 5}}),
+                400,
+                "BadRequest",
+                "",
+            ),
+            (
+                "POST cm",
+                json!({"metadata": {"name": "x"}, "data": {"k": 5}}),
+                400,
+                "BadRequest",
+                "",
+            ),
             ("PUT cm/a", cm("other", "1"), 400, "BadRequest", ""),
             ("JSON cm/a", json!({"op": "add"}), 400, "BadRequest", ""),
-            ("JSON cm/a", json!([{"op": "remove", "path": "/data/none"}]), 422, "Invalid", ""),
+            (
+                "JSON cm/a",
+                json!([{"op": "remove", "path": "/data/none"}]),
+                422,
+                "Invalid",
+                "",
+            ),
             ("GET cm?labelSelector=%21%21", none(), 400, "BadRequest", ""),
-            ("GET cm?fieldSelector=spec.x%3D1", none(), 400, "BadRequest", ""),
+            (
+                "GET cm?fieldSelector=spec.x%3D1",
+                none(),
+                400,
+                "BadRequest",
+                "",
+            ),
             // Paths.
             ("GET /api/v1/nothings", none(), 404, "NotFound", ""),
             ("GET /apis/apps/v9/deployments", none(), 404, "NotFound", ""),
             ("GET cm/a/nothing", none(), 404, "NotFound", ""),
             ("PUT cm", cm("a", "1"), 405, "MethodNotAllowed", ""),
             ("POST cm/a", cm("a", "1"), 405, "MethodNotAllowed", ""),
-            ("POST /api/v1/configmaps", cm("a", "1"), 405, "MethodNotAllowed", ""),
+            (
+                "POST /api/v1/configmaps",
+                cm("a", "1"),
+                405,
+                "MethodNotAllowed",
+                "",
+            ),
         ] {
             // The server waits a moment for a namespace that may be on its way.
             let answer = place.ask_in_time(line, &body).await;
-            assert_eq!((answer.code, answer.reason()), (code, reason), "{line} ({:?}): {}", cluster.way, answer.message());
-            let status = &answer.body;
-            assert_eq!((status["kind"].as_str(), status["apiVersion"].as_str()), (Some("Status"), Some("v1")), "{line}");
             assert_eq!(
-                (status["status"].as_str(), status["code"].as_u64(), &status["metadata"]),
+                (answer.code, answer.reason()),
+                (code, reason),
+                "{line} ({:?}): {}",
+                cluster.way,
+                answer.message()
+            );
+            let status = &answer.body;
+            assert_eq!(
+                (status["kind"].as_str(), status["apiVersion"].as_str()),
+                (Some("Status"), Some("v1")),
+                "{line}"
+            );
+            assert_eq!(
+                (
+                    status["status"].as_str(),
+                    status["code"].as_u64(),
+                    &status["metadata"]
+                ),
                 (Some("Failure"), Some(code.into()), &json!({})),
                 "{line}"
             );
-            assert_eq!(status["details"]["kind"].as_str().unwrap_or_default(), kind, "{line} ({:?}): {status}", cluster.way);
+            assert_eq!(
+                status["details"]["kind"].as_str().unwrap_or_default(),
+                kind,
+                "{line} ({:?}): {status}",
+                cluster.way
+            );
         }
     });
 }
@@ -64,7 +154,12 @@ fn unknown_groups_are_plain_text() {
     both_ways(async |cluster| {
         for path in ["/apis/no.such.group/v1/things", "/nowhere"] {
             let answer = cluster.ask(&format!("GET {path}"), &Value::Null).await;
-            assert_eq!((answer.code, answer.text.trim_end()), (404, "404 page not found"), "{path} ({:?})", cluster.way);
+            assert_eq!(
+                (answer.code, answer.text.trim_end()),
+                (404, "404 page not found"),
+                "{path} ({:?})",
+                cluster.way
+            );
         }
     });
 }
@@ -74,8 +169,16 @@ fn causes_name_field_and_reason() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         for (line, body, causes) in [
-            ("POST cm", json!({"metadata": {}}), vec![("FieldValueRequired", "metadata.name")]),
-            ("POST cm", json!({"metadata": {"name": "x", "labels": {"a b": "c"}}}), vec![("FieldValueInvalid", "metadata.labels")]),
+            (
+                "POST cm",
+                json!({"metadata": {}}),
+                vec![("FieldValueRequired", "metadata.name")],
+            ),
+            (
+                "POST cm",
+                json!({"metadata": {"name": "x", "labels": {"a b": "c"}}}),
+                vec![("FieldValueInvalid", "metadata.labels")],
+            ),
             (
                 "POST svc",
                 json!({"metadata": {"name": "s"}, "spec": {"type": "Odd", "ports": [{"port": 80}]}}),
@@ -84,7 +187,10 @@ fn causes_name_field_and_reason() {
             (
                 "POST svc",
                 json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 0}]}}),
-                vec![("FieldValueInvalid", "spec.ports[0].port"), ("FieldValueInvalid", "spec.ports[0].targetPort")],
+                vec![
+                    ("FieldValueInvalid", "spec.ports[0].port"),
+                    ("FieldValueInvalid", "spec.ports[0].targetPort"),
+                ],
             ),
             (
                 "POST svc",
@@ -98,7 +204,12 @@ fn causes_name_field_and_reason() {
                 .as_array()
                 .into_iter()
                 .flatten()
-                .map(|cause| (cause["reason"].as_str().unwrap_or_default(), cause["field"].as_str().unwrap_or_default()))
+                .map(|cause| {
+                    (
+                        cause["reason"].as_str().unwrap_or_default(),
+                        cause["field"].as_str().unwrap_or_default(),
+                    )
+                })
                 .collect();
             assert_eq!(found, causes, "{body} ({:?})", cluster.way);
         }
@@ -112,6 +223,11 @@ fn every_answer_can_be_told_apart() {
         let two = cluster.ask("GET /api/v1/nothings", &Value::Null).await;
         let id = |answer: &crate::answer::Answer| answer.headers.get("audit-id").cloned();
         assert!(id(&one).is_some() && id(&one) != id(&two));
-        assert_eq!(one.headers.get("cache-control").and_then(|value| value.to_str().ok()), Some("no-cache, private"));
+        assert_eq!(
+            one.headers
+                .get("cache-control")
+                .and_then(|value| value.to_str().ok()),
+            Some("no-cache, private")
+        );
     });
 }

@@ -16,8 +16,15 @@ const FORGOTTEN: Duration = Duration::from_secs(301);
 /// A namespace whose first revisions are forgotten: history goes when it is old and a newer write comes.
 async fn forgetful(cluster: &Cluster) -> (Place<'_>, Vec<u64>, String) {
     let place = cluster.place("a").await;
-    let made = place.set_up(&[("POST cm", cm("a", "1")), ("POST cm", cm("b", "1"))]).await;
-    let token = place.get("cm?limit=1").await.next().expect("there is more").to_owned();
+    let made = place
+        .set_up(&[("POST cm", cm("a", "1")), ("POST cm", cm("b", "1"))])
+        .await;
+    let token = place
+        .get("cm?limit=1")
+        .await
+        .next()
+        .expect("there is more")
+        .to_owned();
     place.set_up(&[("POST cm", cm("c", "1"))]).await;
     cluster.pass(FORGOTTEN).await;
     place.set_up(&[("PUT cm/b", cm("b", "2"))]).await;
@@ -29,14 +36,39 @@ fn forgotten_revisions_are_gone() {
     both_ways(async |cluster| {
         let (place, made, _) = forgetful(cluster).await;
         for (query, code, reason) in [
-            (format!("resourceVersion={}&resourceVersionMatch=Exact", made[0]), 410, "Expired"),
-            (format!("resourceVersion={}&limit=2", made[0]), 410, "Expired"),
-            ("resourceVersion=1&resourceVersionMatch=Exact".to_owned(), 410, "Expired"),
+            (
+                format!("resourceVersion={}&resourceVersionMatch=Exact", made[0]),
+                410,
+                "Expired",
+            ),
+            (
+                format!("resourceVersion={}&limit=2", made[0]),
+                410,
+                "Expired",
+            ),
+            (
+                "resourceVersion=1&resourceVersionMatch=Exact".to_owned(),
+                410,
+                "Expired",
+            ),
             (format!("resourceVersion={}", made[0]), 200, ""),
-            (format!("resourceVersion={}&resourceVersionMatch=NotOlderThan", made[0]), 200, ""),
+            (
+                format!(
+                    "resourceVersion={}&resourceVersionMatch=NotOlderThan",
+                    made[0]
+                ),
+                200,
+                "",
+            ),
         ] {
             let answer = place.get(&format!("cm?{query}")).await;
-            assert_eq!((answer.code, answer.reason()), (code, reason), "{query} ({:?}): {}", cluster.way, answer.message());
+            assert_eq!(
+                (answer.code, answer.reason()),
+                (code, reason),
+                "{query} ({:?}): {}",
+                cluster.way,
+                answer.message()
+            );
         }
     });
 }
@@ -49,9 +81,20 @@ fn forgotten_token_comes_with_a_fresh_one() {
         assert_eq!((refused.code, refused.reason()), (410, "Expired"));
         let fresh = refused.next().expect("a token to go on with");
         let page = place.get(&format!("cm?limit=1&continue={fresh}")).await;
-        assert_eq!((page.code, page.names(), page.version()), (200, vec!["b".to_owned()], place.now().await));
-        assert_eq!(page.body["items"][0]["data"]["k"], "2", "the newest state, not the first page's");
-        let rest = place.get(&format!("cm?limit=1&continue={}", page.next().expect("there is more"))).await;
+        assert_eq!(
+            (page.code, page.names(), page.version()),
+            (200, vec!["b".to_owned()], place.now().await)
+        );
+        assert_eq!(
+            page.body["items"][0]["data"]["k"], "2",
+            "the newest state, not the first page's"
+        );
+        let rest = place
+            .get(&format!(
+                "cm?limit=1&continue={}",
+                page.next().expect("there is more")
+            ))
+            .await;
         assert_eq!(rest.names(), ["c"]);
     });
 }
@@ -60,15 +103,38 @@ fn forgotten_token_comes_with_a_fresh_one() {
 fn token_of_a_collection_nobody_writes_to_expires_too() {
     both_ways(async |cluster| {
         let place = cluster.place("quiet").await;
-        place.set_up(&[("POST cm", cm("a", "1")), ("POST cm", cm("b", "1"))]).await;
-        let token = place.get("cm?limit=1").await.next().expect("there is more").to_owned();
+        place
+            .set_up(&[("POST cm", cm("a", "1")), ("POST cm", cm("b", "1"))])
+            .await;
+        let token = place
+            .get("cm?limit=1")
+            .await
+            .next()
+            .expect("there is more")
+            .to_owned();
         cluster.pass(Duration::from_secs(200)).await;
-        assert_eq!(place.get(&format!("cm?limit=1&continue={token}")).await.code, 200, "pages need not be read at once");
+        assert_eq!(
+            place
+                .get(&format!("cm?limit=1&continue={token}"))
+                .await
+                .code,
+            200,
+            "pages need not be read at once"
+        );
         cluster.place("busy").await;
         cluster.pass(Duration::from_secs(401)).await;
         let refused = place.get(&format!("cm?limit=1&continue={token}")).await;
-        assert_eq!((refused.code, refused.reason()), (410, "Expired"), "history is forgotten twice in ten minutes");
-        let page = place.get(&format!("cm?limit=1&continue={}", refused.next().expect("a token to go on with"))).await;
+        assert_eq!(
+            (refused.code, refused.reason()),
+            (410, "Expired"),
+            "history is forgotten twice in ten minutes"
+        );
+        let page = place
+            .get(&format!(
+                "cm?limit=1&continue={}",
+                refused.next().expect("a token to go on with")
+            ))
+            .await;
         assert_eq!((page.code, page.names()), (200, vec!["b".to_owned()]));
     });
 }
@@ -78,14 +144,21 @@ fn watch_from_forgotten_revision_ends_with_an_error() {
     both_ways(async |cluster| {
         let (place, made, _) = forgetful(cluster).await;
         for version in [1, made[0]] {
-            let watching = place.watch(&format!("cm?watch=1&resourceVersion={version}")).await;
+            let watching = place
+                .watch(&format!("cm?watch=1&resourceVersion={version}"))
+                .await;
             assert_eq!(watching.code, 200, "the refusal is an event");
             let events = watching.all().await;
             assert_eq!(shorts(&events), ["ERROR 410"]);
             let status = &events[0]["object"];
-            assert_eq!((status["kind"].as_str(), status["reason"].as_str()), (Some("Status"), Some("Expired")));
+            assert_eq!(
+                (status["kind"].as_str(), status["reason"].as_str()),
+                (Some("Status"), Some("Expired"))
+            );
             assert!(
-                status["message"].as_str().is_some_and(|m| m.starts_with(&format!("too old resource version: {version} ("))),
+                status["message"].as_str().is_some_and(
+                    |m| m.starts_with(&format!("too old resource version: {version} ("))
+                ),
                 "{status}"
             );
         }
@@ -96,22 +169,47 @@ fn watch_from_forgotten_revision_ends_with_an_error() {
 fn revisions_of_the_last_75_seconds_are_kept() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
-        let made = place.set_up(&[("POST cm", cm("a", "1")), ("POST cm", cm("b", "1"))]).await;
+        let made = place
+            .set_up(&[("POST cm", cm("a", "1")), ("POST cm", cm("b", "1"))])
+            .await;
         cluster.pass(Duration::from_secs(75)).await;
         let later = place.set_up(&[("PUT cm/a", cm("a", "2"))]).await;
-        let then = place.get(&format!("cm?resourceVersion={}&resourceVersionMatch=Exact", made[0])).await;
+        let then = place
+            .get(&format!(
+                "cm?resourceVersion={}&resourceVersionMatch=Exact",
+                made[0]
+            ))
+            .await;
         assert_eq!((then.code, then.names()), (200, vec!["a".to_owned()]));
         let events = place.events_since("cm", made[0]).await;
-        assert_eq!(shorts(&events), [format!("ADDED b@{}", made[1]), format!("MODIFIED a@{}", later[0])]);
+        assert_eq!(
+            shorts(&events),
+            [
+                format!("ADDED b@{}", made[1]),
+                format!("MODIFIED a@{}", later[0])
+            ]
+        );
     });
 }
 
 #[test]
 fn what_a_fresh_server_was_made_of_is_no_history() {
     both_ways(async |cluster| {
-        let events = cluster.watch("/api/v1/namespaces?watch=1&resourceVersion=1").await.all().await;
+        let events = cluster
+            .watch("/api/v1/namespaces?watch=1&resourceVersion=1")
+            .await
+            .all()
+            .await;
         assert_eq!(shorts(&events), ["ERROR 410"]);
-        let exact = cluster.ask("GET /api/v1/namespaces?resourceVersion=1&resourceVersionMatch=Exact", &Value::Null).await;
-        assert_eq!((exact.code, exact.body["status"].as_str()), (410, json!("Failure").as_str()));
+        let exact = cluster
+            .ask(
+                "GET /api/v1/namespaces?resourceVersion=1&resourceVersionMatch=Exact",
+                &Value::Null,
+            )
+            .await;
+        assert_eq!(
+            (exact.code, exact.body["status"].as_str()),
+            (410, json!("Failure").as_str())
+        );
     });
 }

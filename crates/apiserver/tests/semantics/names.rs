@@ -21,11 +21,30 @@ fn gadgets(names: &Value) -> Value {
 }
 
 async fn conditions(cluster: &Cluster) -> Vec<String> {
-    let definition =
-        cluster.ask("GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.example.dev", &Value::Null).await.body;
-    let all = definition["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
-    all.iter().map(|c| format!("{} {} {}: {}", text(c, "type"), text(c, "status"), text(c, "reason"), text(c, "message"))).collect()
+    let definition = cluster
+        .ask(
+            "GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.example.dev",
+            &Value::Null,
+        )
+        .await
+        .body;
+    let all = definition["status"]["conditions"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let text =
+        |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    all.iter()
+        .map(|c| {
+            format!(
+                "{} {} {}: {}",
+                text(c, "type"),
+                text(c, "status"),
+                text(c, "reason"),
+                text(c, "message")
+            )
+        })
+        .collect()
 }
 
 #[test]
@@ -44,22 +63,61 @@ fn taken_name_is_not_given_twice() {
         for (names, expected) in [
             (json!({}), accepted.map(str::to_owned)),
             (json!({"kind": "Widget"}), refused("KindConflict", "Widget")),
-            (json!({"listKind": "WidgetList"}), refused("ListKindConflict", "WidgetList")),
-            (json!({"singular": "widget"}), refused("SingularConflict", "widget")),
-            (json!({"shortNames": ["widgets"]}), refused("ShortNamesConflict", "widgets")),
+            (
+                json!({"listKind": "WidgetList"}),
+                refused("ListKindConflict", "WidgetList"),
+            ),
+            (
+                json!({"singular": "widget"}),
+                refused("SingularConflict", "widget"),
+            ),
+            (
+                json!({"shortNames": ["widgets"]}),
+                refused("ShortNamesConflict", "widgets"),
+            ),
             (json!({"shortNames": ["g"]}), accepted.map(str::to_owned)),
         ] {
             defined(cluster).await;
-            let made = cluster.ask("POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions", &gadgets(&names)).await;
+            let made = cluster
+                .ask(
+                    "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+                    &gadgets(&names),
+                )
+                .await;
             assert_eq!(made.code, 201, "{names}: {}", made.message());
-            assert_eq!(conditions(cluster).await, expected, "{names} ({:?})", cluster.way);
-            let served = cluster.ask("GET /apis/example.dev/v1/gadgets", &Value::Null).await.code;
-            let wanted = if expected[0].contains("True") { 200 } else { 404 };
+            assert_eq!(
+                conditions(cluster).await,
+                expected,
+                "{names} ({:?})",
+                cluster.way
+            );
+            let served = cluster
+                .ask("GET /apis/example.dev/v1/gadgets", &Value::Null)
+                .await
+                .code;
+            let wanted = if expected[0].contains("True") {
+                200
+            } else {
+                404
+            };
             assert_eq!(served, wanted, "{names} ({:?})", cluster.way);
-            assert_eq!(cluster.ask("GET /apis/example.dev/v1/widgets", &Value::Null).await.code, 200, "{names}: the first is not touched");
+            assert_eq!(
+                cluster
+                    .ask("GET /apis/example.dev/v1/widgets", &Value::Null)
+                    .await
+                    .code,
+                200,
+                "{names}: the first is not touched"
+            );
             for name in ["widgets", "gadgets"] {
-                let line = format!("DELETE /apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}.example.dev");
-                assert_eq!(cluster.ask(&line, &Value::Null).await.code, 200, "{names}: {name}");
+                let line = format!(
+                    "DELETE /apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}.example.dev"
+                );
+                assert_eq!(
+                    cluster.ask(&line, &Value::Null).await.code,
+                    200,
+                    "{names}: {name}"
+                );
             }
         }
     });
@@ -70,12 +128,41 @@ fn freed_name_goes_to_who_waits_for_it() {
     both_ways(async |cluster| {
         defined(cluster).await;
         let waiting = gadgets(&json!({"kind": "Widget"}));
-        assert_eq!(cluster.ask("POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions", &waiting).await.code, 201);
-        assert_eq!(cluster.ask("GET /apis/example.dev/v1/gadgets", &Value::Null).await.code, 404);
-        let line = "DELETE /apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.dev";
+        assert_eq!(
+            cluster
+                .ask(
+                    "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+                    &waiting
+                )
+                .await
+                .code,
+            201
+        );
+        assert_eq!(
+            cluster
+                .ask("GET /apis/example.dev/v1/gadgets", &Value::Null)
+                .await
+                .code,
+            404
+        );
+        let line =
+            "DELETE /apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.dev";
         assert_eq!(cluster.ask(line, &Value::Null).await.code, 200);
-        assert_eq!(cluster.ask("GET /apis/example.dev/v1/gadgets", &Value::Null).await.code, 200);
+        assert_eq!(
+            cluster
+                .ask("GET /apis/example.dev/v1/gadgets", &Value::Null)
+                .await
+                .code,
+            200
+        );
         assert_eq!(conditions(cluster).await.len(), 2);
-        assert!(conditions(cluster).await.iter().all(|condition| condition.contains("True")), "{:?}", conditions(cluster).await);
+        assert!(
+            conditions(cluster)
+                .await
+                .iter()
+                .all(|condition| condition.contains("True")),
+            "{:?}",
+            conditions(cluster).await
+        );
     });
 }

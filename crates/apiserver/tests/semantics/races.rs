@@ -13,25 +13,42 @@ use kube::{
 const WRITERS: usize = 8;
 
 async fn started() -> (ApiServer, Client) {
-    let server = ApiServer::builder().seed(7).start().await.expect("a server without a socket starts");
+    let server = ApiServer::builder()
+        .seed(7)
+        .start()
+        .await
+        .expect("a server without a socket starts");
     let client = server.client();
     (server, client)
 }
 
 fn counter(name: &str, count: usize) -> ConfigMap {
     ConfigMap {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
         data: Some([("count".to_owned(), count.to_string())].into()),
         ..ConfigMap::default()
     }
 }
 
 fn count(object: &ConfigMap) -> usize {
-    object.data.as_ref().and_then(|data| data.get("count")).and_then(|text| text.parse().ok()).expect("a count")
+    object
+        .data
+        .as_ref()
+        .and_then(|data| data.get("count"))
+        .and_then(|text| text.parse().ok())
+        .expect("a count")
 }
 
 fn version(object: &ConfigMap) -> u64 {
-    object.metadata.resource_version.as_ref().and_then(|text| text.parse().ok()).expect("a resourceVersion")
+    object
+        .metadata
+        .resource_version
+        .as_ref()
+        .and_then(|text| text.parse().ok())
+        .expect("a resourceVersion")
 }
 
 /// Adds one, by reading and writing until nobody was faster. Gives the versions it made.
@@ -50,8 +67,14 @@ async fn increment(maps: &Api<ConfigMap>, name: &str, times: usize) -> Vec<u64> 
     versions
 }
 
-async fn on_tasks<T: Send + 'static>(tasks: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>) -> Vec<T> {
-    join_all(tasks.into_iter().map(tokio::spawn)).await.into_iter().map(|done| done.expect("no task panics")).collect()
+async fn on_tasks<T: Send + 'static>(
+    tasks: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>,
+) -> Vec<T> {
+    join_all(tasks.into_iter().map(tokio::spawn))
+        .await
+        .into_iter()
+        .map(|done| done.expect("no task panics"))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -59,9 +82,19 @@ async fn no_update_is_lost() {
     const EACH: usize = 25;
     let (server, client) = started().await;
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
-    let first = maps.create(&PostParams::default(), &counter("c", 0)).await.expect("a free name");
+    let first = maps
+        .create(&PostParams::default(), &counter("c", 0))
+        .await
+        .expect("a free name");
     let watch = maps
-        .watch(&WatchParams::default().timeout(290), first.metadata.resource_version.as_deref().unwrap_or_default())
+        .watch(
+            &WatchParams::default().timeout(290),
+            first
+                .metadata
+                .resource_version
+                .as_deref()
+                .unwrap_or_default(),
+        )
         .await
         .expect("a watch");
     let versions = on_tasks((0..WRITERS).map(|_| {
@@ -70,9 +103,16 @@ async fn no_update_is_lost() {
     }))
     .await
     .concat();
-    assert_eq!(count(&maps.get("c").await.expect("it is there")), WRITERS * EACH);
+    assert_eq!(
+        count(&maps.get("c").await.expect("it is there")),
+        WRITERS * EACH
+    );
     let unique: BTreeSet<u64> = versions.iter().copied().collect();
-    assert_eq!(unique.len(), WRITERS * EACH, "every write has a version of its own");
+    assert_eq!(
+        unique.len(),
+        WRITERS * EACH,
+        "every write has a version of its own"
+    );
 
     let seen: Vec<ConfigMap> = watch
         .map_ok(|event| match event {
@@ -84,8 +124,15 @@ async fn no_update_is_lost() {
         .await
         .expect("no broken event");
     let counts: Vec<usize> = seen.iter().map(count).collect();
-    assert_eq!(counts, (1..=WRITERS * EACH).collect::<Vec<_>>(), "watchers see every version in order");
-    assert!(seen.iter().map(version).eq(unique), "under the versions that were answered");
+    assert_eq!(
+        counts,
+        (1..=WRITERS * EACH).collect::<Vec<_>>(),
+        "watchers see every version in order"
+    );
+    assert!(
+        seen.iter().map(version).eq(unique),
+        "under the versions that were answered"
+    );
     server.shutdown().await;
 }
 
@@ -95,11 +142,17 @@ async fn writers_of_different_objects_share_one_order() {
     let (server, client) = started().await;
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
     for writer in 0..WRITERS {
-        maps.create(&PostParams::default(), &counter(&format!("c{writer}"), 0)).await.expect("a free name");
+        maps.create(&PostParams::default(), &counter(&format!("c{writer}"), 0))
+            .await
+            .expect("a free name");
     }
     let mut watches = Vec::new();
     for _ in 0..3 {
-        watches.push(maps.watch(&WatchParams::default().timeout(290), "0").await.expect("a watch"));
+        watches.push(
+            maps.watch(&WatchParams::default().timeout(290), "0")
+                .await
+                .expect("a watch"),
+        );
     }
     let versions = on_tasks((0..WRITERS).map(|writer| {
         let maps = maps.clone();
@@ -107,13 +160,22 @@ async fn writers_of_different_objects_share_one_order() {
     }))
     .await;
     for made in &versions {
-        assert!(made.is_sorted_by(|a, b| a < b), "a writer's versions grow: {made:?}");
+        assert!(
+            made.is_sorted_by(|a, b| a < b),
+            "a writer's versions grow: {made:?}"
+        );
     }
     let all: BTreeSet<u64> = versions.concat().into_iter().collect();
     assert_eq!(all.len(), WRITERS * EACH);
     for watch in watches {
         let seen: Vec<u64> = watch
-            .try_filter_map(|event| async move { Ok(if let WatchEvent::Modified(object) = event { Some(version(&object)) } else { None }) })
+            .try_filter_map(|event| async move {
+                Ok(if let WatchEvent::Modified(object) = event {
+                    Some(version(&object))
+                } else {
+                    None
+                })
+            })
             .take(WRITERS * EACH)
             .try_collect()
             .await
@@ -130,13 +192,23 @@ async fn one_of_many_creates_of_a_name_wins() {
     for round in 0..20 {
         let outcomes = on_tasks((0..WRITERS).map(|writer| {
             let maps = maps.clone();
-            async move { maps.create(&PostParams::default(), &counter(&format!("r{round}"), writer)).await }
+            async move {
+                maps.create(
+                    &PostParams::default(),
+                    &counter(&format!("r{round}"), writer),
+                )
+                .await
+            }
         }))
         .await;
         let (won, lost): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
         assert_eq!((won.len(), lost.len()), (1, WRITERS - 1));
         let stored = maps.get(&format!("r{round}")).await.expect("it is there");
-        assert_eq!(count(&stored), count(won[0].as_ref().expect("it won")), "what is stored is what was answered");
+        assert_eq!(
+            count(&stored),
+            count(won[0].as_ref().expect("it won")),
+            "what is stored is what was answered"
+        );
         assert!(lost.iter().all(|outcome| matches!(outcome, Err(kube::Error::Api(status)) if status.reason == "AlreadyExists")));
     }
     server.shutdown().await;
@@ -151,12 +223,22 @@ async fn generated_names_never_collide() {
         let maps = maps.clone();
         async move {
             let object = ConfigMap {
-                metadata: ObjectMeta { generate_name: Some("g-".to_owned()), ..ObjectMeta::default() },
+                metadata: ObjectMeta {
+                    generate_name: Some("g-".to_owned()),
+                    ..ObjectMeta::default()
+                },
                 ..ConfigMap::default()
             };
             let mut names = Vec::new();
             for _ in 0..EACH {
-                names.push(maps.create(&PostParams::default(), &object).await.expect("a free name").metadata.name.expect("a name"));
+                names.push(
+                    maps.create(&PostParams::default(), &object)
+                        .await
+                        .expect("a free name")
+                        .metadata
+                        .name
+                        .expect("a name"),
+                );
             }
             names
         }
@@ -177,15 +259,26 @@ async fn every_address_of_a_service_is_its_own() {
         let services = services.clone();
         async move {
             let service = Service {
-                metadata: ObjectMeta { name: Some(format!("s{i}")), ..ObjectMeta::default() },
+                metadata: ObjectMeta {
+                    name: Some(format!("s{i}")),
+                    ..ObjectMeta::default()
+                },
                 spec: Some(ServiceSpec {
                     type_: Some("NodePort".to_owned()),
-                    ports: Some(vec![ServicePort { port: 80, ..ServicePort::default() }]),
+                    ports: Some(vec![ServicePort {
+                        port: 80,
+                        ..ServicePort::default()
+                    }]),
                     ..ServiceSpec::default()
                 }),
                 ..Service::default()
             };
-            let spec = services.create(&PostParams::default(), &service).await.expect("an address is free").spec.expect("a spec");
+            let spec = services
+                .create(&PostParams::default(), &service)
+                .await
+                .expect("an address is free")
+                .spec
+                .expect("a spec");
             (spec.cluster_ip, spec.ports.unwrap_or_default()[0].node_port)
         }
     }))

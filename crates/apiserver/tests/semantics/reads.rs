@@ -13,26 +13,56 @@ use crate::{
 async fn history(cluster: &Cluster) -> (Place<'_>, Vec<(String, u64)>) {
     let place = cluster.place("history").await;
     let made = place
-        .set_up(&[("POST cm", cm("a", "1")), ("POST cm", cm("b", "1")), ("PUT cm/a", cm("a", "2")), ("DELETE cm/b", Value::Null)])
+        .set_up(&[
+            ("POST cm", cm("a", "1")),
+            ("POST cm", cm("b", "1")),
+            ("PUT cm/a", cm("a", "2")),
+            ("DELETE cm/b", Value::Null),
+        ])
         .await;
-    let mut versions: Vec<(String, u64)> = made.iter().enumerate().map(|(i, version)| (format!("{{{}}}", i + 1), *version)).collect();
+    let mut versions: Vec<(String, u64)> = made
+        .iter()
+        .enumerate()
+        .map(|(i, version)| (format!("{{{}}}", i + 1), *version))
+        .collect();
     versions.push(("{now}".into(), made[3]));
     versions.push(("{future}".into(), made[3] + 1000));
     (place, versions)
 }
 
 fn fill(text: &str, versions: &[(String, u64)]) -> String {
-    versions.iter().fold(text.to_owned(), |text, (name, version)| text.replace(name, &version.to_string()))
+    versions
+        .iter()
+        .fold(text.to_owned(), |text, (name, version)| {
+            text.replace(name, &version.to_string())
+        })
 }
 
 /// A list in short: `a=2 @7`.
 fn shown(list: &Value) -> String {
-    let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let items = list["items"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let items: Vec<String> = items
         .iter()
-        .map(|item| format!("{}={}", item["metadata"]["name"].as_str().unwrap_or_default(), item["data"]["k"].as_str().unwrap_or_default()))
+        .map(|item| {
+            format!(
+                "{}={}",
+                item["metadata"]["name"].as_str().unwrap_or_default(),
+                item["data"]["k"].as_str().unwrap_or_default()
+            )
+        })
         .collect();
-    format!("{} @{}", items.join(" "), list["metadata"]["resourceVersion"].as_str().unwrap_or_default()).trim_start().to_owned()
+    format!(
+        "{} @{}",
+        items.join(" "),
+        list["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_default()
+    )
+    .trim_start()
+    .to_owned()
 }
 
 #[test]
@@ -47,18 +77,47 @@ fn lists_show_the_revision_asked_for() {
             ("limit=5", "a=2 @{now}"),
             ("limit=5&resourceVersion=0", "a=2 @{now}"),
             ("limit=5&resourceVersion={2}", "a=1 b=1 @{2}"),
-            ("limit=5&resourceVersion={2}&resourceVersionMatch=NotOlderThan", "a=2 @{now}"),
+            (
+                "limit=5&resourceVersion={2}&resourceVersionMatch=NotOlderThan",
+                "a=2 @{now}",
+            ),
             ("resourceVersion={1}&resourceVersionMatch=Exact", "a=1 @{1}"),
-            ("resourceVersion={2}&resourceVersionMatch=Exact", "a=1 b=1 @{2}"),
-            ("resourceVersion={3}&resourceVersionMatch=Exact", "a=2 b=1 @{3}"),
+            (
+                "resourceVersion={2}&resourceVersionMatch=Exact",
+                "a=1 b=1 @{2}",
+            ),
+            (
+                "resourceVersion={3}&resourceVersionMatch=Exact",
+                "a=2 b=1 @{3}",
+            ),
             ("resourceVersion={4}&resourceVersionMatch=Exact", "a=2 @{4}"),
-            ("resourceVersion=0&resourceVersionMatch=NotOlderThan", "a=2 @{now}"),
-            ("resourceVersion={1}&resourceVersionMatch=NotOlderThan", "a=2 @{now}"),
-            ("resourceVersion={2}&resourceVersionMatch=Exact&fieldSelector=metadata.name%3Db", "b=1 @{2}"),
+            (
+                "resourceVersion=0&resourceVersionMatch=NotOlderThan",
+                "a=2 @{now}",
+            ),
+            (
+                "resourceVersion={1}&resourceVersionMatch=NotOlderThan",
+                "a=2 @{now}",
+            ),
+            (
+                "resourceVersion={2}&resourceVersionMatch=Exact&fieldSelector=metadata.name%3Db",
+                "b=1 @{2}",
+            ),
         ] {
             let answer = place.get(&fill(&format!("cm?{query}"), &versions)).await;
-            assert_eq!(answer.code, 200, "{query} ({:?}): {}", cluster.way, answer.message());
-            assert_eq!(shown(&answer.body), fill(expected, &versions), "{query} ({:?})", cluster.way);
+            assert_eq!(
+                answer.code,
+                200,
+                "{query} ({:?}): {}",
+                cluster.way,
+                answer.message()
+            );
+            assert_eq!(
+                shown(&answer.body),
+                fill(expected, &versions),
+                "{query} ({:?})",
+                cluster.way
+            );
         }
     });
 }
@@ -67,9 +126,19 @@ fn lists_show_the_revision_asked_for() {
 fn objects_are_shown_at_least_as_new_as_asked() {
     both_ways(async |cluster| {
         let (place, versions) = history(cluster).await;
-        for query in ["", "?resourceVersion=0", "?resourceVersion={1}", "?resourceVersion={now}"] {
+        for query in [
+            "",
+            "?resourceVersion=0",
+            "?resourceVersion={1}",
+            "?resourceVersion={now}",
+        ] {
             let answer = place.get(&fill(&format!("cm/a{query}"), &versions)).await;
-            assert_eq!((answer.code, answer.body["data"]["k"].as_str()), (200, Some("2")), "{query} ({:?})", cluster.way);
+            assert_eq!(
+                (answer.code, answer.body["data"]["k"].as_str()),
+                (200, Some("2")),
+                "{query} ({:?})",
+                cluster.way
+            );
         }
     });
 }
@@ -81,11 +150,23 @@ fn reads_that_make_no_sense_are_refused() {
         for (path, code, reason) in [
             ("cm?resourceVersionMatch=Exact", 422, "Invalid"),
             ("cm?resourceVersionMatch=NotOlderThan", 422, "Invalid"),
-            ("cm?resourceVersion=0&resourceVersionMatch=Exact", 422, "Invalid"),
-            ("cm?resourceVersion={1}&resourceVersionMatch=Roughly", 422, "Invalid"),
+            (
+                "cm?resourceVersion=0&resourceVersionMatch=Exact",
+                422,
+                "Invalid",
+            ),
+            (
+                "cm?resourceVersion={1}&resourceVersionMatch=Roughly",
+                422,
+                "Invalid",
+            ),
             ("cm?resourceVersion=x", 400, "BadRequest"),
             ("cm?resourceVersion=-1", 400, "BadRequest"),
-            ("cm?resourceVersion=99999999999999999999999", 400, "BadRequest"),
+            (
+                "cm?resourceVersion=99999999999999999999999",
+                400,
+                "BadRequest",
+            ),
             ("cm/a?resourceVersion=x", 500, ""),
             ("cm?sendInitialEvents=true", 422, "Invalid"),
             ("cm?limit=x", 400, "BadRequest"),
@@ -93,11 +174,19 @@ fn reads_that_make_no_sense_are_refused() {
             ("cm/missing", 404, "NotFound"),
         ] {
             let answer = place.get(&fill(path, &versions)).await;
-            assert_eq!((answer.code, answer.reason()), (code, reason), "{path} ({:?}): {}", cluster.way, answer.message());
+            assert_eq!(
+                (answer.code, answer.reason()),
+                (code, reason),
+                "{path} ({:?}): {}",
+                cluster.way,
+                answer.message()
+            );
         }
         let missing = place.get("cm?resourceVersionMatch=Exact").await;
         assert_eq!(missing.causes(), ["FieldValueForbidden"]);
-        let elsewhere = place.get("/api/v1/namespaces/no-such-place/configmaps").await;
+        let elsewhere = place
+            .get("/api/v1/namespaces/no-such-place/configmaps")
+            .await;
         assert_eq!((elsewhere.code, elsewhere.names().len()), (200, 0));
     });
 }
@@ -106,16 +195,29 @@ fn reads_that_make_no_sense_are_refused() {
 fn future_revision_is_waited_for_three_seconds() {
     both_ways(async |cluster| {
         let (place, versions) = history(cluster).await;
-        for path in
-            ["cm/a?resourceVersion={future}", "cm?resourceVersion={future}", "cm?resourceVersion={future}&resourceVersionMatch=Exact"]
-        {
+        for path in [
+            "cm/a?resourceVersion={future}",
+            "cm?resourceVersion={future}",
+            "cm?resourceVersion={future}&resourceVersionMatch=Exact",
+        ] {
             let line = format!("GET {}", place.path(&fill(path, &versions)));
             let (answer, waited) = cluster.ask_in_time(&line, &Value::Null).await;
-            assert_eq!((answer.code, answer.reason(), answer.causes()), (504, "Timeout", vec!["ResourceVersionTooLarge"]), "{path}");
+            assert_eq!(
+                (answer.code, answer.reason(), answer.causes()),
+                (504, "Timeout", vec!["ResourceVersionTooLarge"]),
+                "{path}"
+            );
             assert_eq!(answer.body["details"]["retryAfterSeconds"], 1, "{path}");
-            assert!(waited >= Duration::from_secs(3), "{path} ({:?}): {waited:?}", cluster.way);
+            assert!(
+                waited >= Duration::from_secs(3),
+                "{path} ({:?}): {waited:?}",
+                cluster.way
+            );
             // A socket takes its own time.
-            assert!(cluster.way == Way::Https || waited < Duration::from_millis(3200), "{path}: {waited:?}");
+            assert!(
+                cluster.way == Way::Https || waited < Duration::from_millis(3200),
+                "{path}: {waited:?}"
+            );
         }
     });
 }
@@ -124,11 +226,19 @@ fn future_revision_is_waited_for_three_seconds() {
 fn future_revision_is_answered_once_reached() {
     both_ways(async |cluster| {
         let (place, versions) = history(cluster).await;
-        let next = versions.iter().find(|(name, _)| name == "{now}").expect("it is there").1 + 1;
+        let next = versions
+            .iter()
+            .find(|(name, _)| name == "{now}")
+            .expect("it is there")
+            .1
+            + 1;
         let path = format!("cm?resourceVersion={next}");
         let write = async { place.set_up(&[("POST cm", cm("c", "1"))]).await };
         let (answer, _) = tokio::join!(place.get(&path), write);
-        assert_eq!((answer.code, answer.names()), (200, vec!["a".to_owned(), "c".to_owned()]));
+        assert_eq!(
+            (answer.code, answer.names()),
+            (200, vec!["a".to_owned(), "c".to_owned()])
+        );
     });
 }
 
@@ -137,7 +247,12 @@ fn items_of_lists_carry_no_kind() {
     both_ways(async |cluster| {
         let (place, _) = history(cluster).await;
         let list = place.get("cm").await.body;
-        assert_eq!((list["kind"].as_str(), list["apiVersion"].as_str()), (Some("ConfigMapList"), Some("v1")));
-        assert!(list["items"][0].get("kind").is_none() && list["items"][0].get("apiVersion").is_none());
+        assert_eq!(
+            (list["kind"].as_str(), list["apiVersion"].as_str()),
+            (Some("ConfigMapList"), Some("v1"))
+        );
+        assert!(
+            list["items"][0].get("kind").is_none() && list["items"][0].get("apiVersion").is_none()
+        );
     });
 }

@@ -24,7 +24,9 @@ fn scale_changes_replicas_and_nothing_else() {
         defined(cluster).await;
         let mut rows = Vec::new();
         for (kind, made) in [("deploy", deployment("a", 3)), ("widget", widget("a", 3))] {
-            let line = |method: &str, query: &str| -> &'static str { format!("{method} {kind}/a/scale{query}").leak() };
+            let line = |method: &str, query: &str| -> &'static str {
+                format!("{method} {kind}/a/scale{query}").leak()
+            };
             let setup = || [(&*format!("POST {kind}").leak(), made.clone())];
             rows.extend([
                 row("patch scales", setup(), (line("MERGE", ""), wanted(5)), (200, ""), Generation),
@@ -92,12 +94,35 @@ fn scale_shows_what_is_wanted_and_what_is_there() {
                 ("MERGE widget/a/status", json!({"status": {"ready": 2}})),
             ])
             .await;
-        for (path, status) in [("deploy/a", json!({"replicas": 2, "selector": "app=a"})), ("widget/a", json!({"replicas": 2}))] {
-            let (object, shown) = (place.get(path).await, place.get(&format!("{path}/scale")).await);
-            assert_eq!((&shown.body["kind"], &shown.body["apiVersion"]), (&json!("Scale"), &json!("autoscaling/v1")), "{path}");
-            assert_eq!((&shown.body["spec"], &shown.body["status"]), (&json!({"replicas": 3}), &status), "{path}");
-            for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-                assert_eq!(shown.body["metadata"][field], object.body["metadata"][field], "{path} {field}");
+        for (path, status) in [
+            ("deploy/a", json!({"replicas": 2, "selector": "app=a"})),
+            ("widget/a", json!({"replicas": 2})),
+        ] {
+            let (object, shown) = (
+                place.get(path).await,
+                place.get(&format!("{path}/scale")).await,
+            );
+            assert_eq!(
+                (&shown.body["kind"], &shown.body["apiVersion"]),
+                (&json!("Scale"), &json!("autoscaling/v1")),
+                "{path}"
+            );
+            assert_eq!(
+                (&shown.body["spec"], &shown.body["status"]),
+                (&json!({"replicas": 3}), &status),
+                "{path}"
+            );
+            for field in [
+                "name",
+                "namespace",
+                "uid",
+                "resourceVersion",
+                "creationTimestamp",
+            ] {
+                assert_eq!(
+                    shown.body["metadata"][field], object.body["metadata"][field],
+                    "{path} {field}"
+                );
             }
         }
     });

@@ -9,7 +9,15 @@ use crate::{
 
 /// Percent-encodes all but letters and digits.
 fn encoded(text: &str) -> String {
-    text.bytes().map(|b| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+    text.bytes()
+        .map(|b| {
+            if b.is_ascii_alphanumeric() {
+                char::from(b).to_string()
+            } else {
+                format!("%{b:02X}")
+            }
+        })
+        .collect()
 }
 
 #[test]
@@ -18,8 +26,14 @@ fn label_selectors_select() {
         let place = cluster.place("a").await;
         place
             .set_up(&[
-                ("POST cm", labelled("a", &json!({"app": "web", "tier": "front"}))),
-                ("POST cm", labelled("b", &json!({"app": "web", "tier": "back"}))),
+                (
+                    "POST cm",
+                    labelled("a", &json!({"app": "web", "tier": "front"})),
+                ),
+                (
+                    "POST cm",
+                    labelled("b", &json!({"app": "web", "tier": "back"})),
+                ),
                 ("POST cm", labelled("c", &json!({"app": "db"}))),
                 ("POST cm", labelled("d", &json!({}))),
             ])
@@ -40,7 +54,9 @@ fn label_selectors_select() {
             ("app in (),tier", ""),
             ("nothing=here", ""),
         ] {
-            let answer = place.get(&format!("cm?labelSelector={}", encoded(selector))).await;
+            let answer = place
+                .get(&format!("cm?labelSelector={}", encoded(selector)))
+                .await;
             assert_eq!(
                 (answer.code, answer.names().concat().as_str()),
                 (200, names),
@@ -49,10 +65,29 @@ fn label_selectors_select() {
                 answer.message()
             );
         }
-        for selector in ["a=b=c", "in (a)", "app in web", "app in (web", "!app=x", "a b", "=x", "app=web,", "-x=y", "x=-y", ",", "app>1,<2"]
-        {
-            let answer = place.get(&format!("cm?labelSelector={}", encoded(selector))).await;
-            assert_eq!((answer.code, answer.reason()), (400, "BadRequest"), "{selector:?} ({:?})", cluster.way);
+        for selector in [
+            "a=b=c",
+            "in (a)",
+            "app in web",
+            "app in (web",
+            "!app=x",
+            "a b",
+            "=x",
+            "app=web,",
+            "-x=y",
+            "x=-y",
+            ",",
+            "app>1,<2",
+        ] {
+            let answer = place
+                .get(&format!("cm?labelSelector={}", encoded(selector)))
+                .await;
+            assert_eq!(
+                (answer.code, answer.reason()),
+                (400, "BadRequest"),
+                "{selector:?} ({:?})",
+                cluster.way
+            );
         }
     });
 }
@@ -84,22 +119,36 @@ fn field_selectors_select() {
         for (path, selector, names) in [
             ("pod", "metadata.name=odd", vec!["odd"]),
             ("pod", "metadata.name!=odd", vec!["placed", "plain"]),
-            ("pod", "metadata.namespace=a,metadata.name=plain", vec!["plain"]),
+            (
+                "pod",
+                "metadata.namespace=a,metadata.name=plain",
+                vec!["plain"],
+            ),
             ("pod", "metadata.namespace=b", vec![]),
-            ("/api/v1/pods", "metadata.namespace=a", vec!["odd", "placed", "plain"]),
+            (
+                "/api/v1/pods",
+                "metadata.namespace=a",
+                vec!["odd", "placed", "plain"],
+            ),
             ("/api/v1/pods", "metadata.name=odd", vec!["odd"]),
             ("pod", "spec.nodeName=n1", vec!["placed"]),
             ("pod", "spec.nodeName=", vec!["odd", "plain"]),
             ("pod", "spec.restartPolicy=Never", vec!["odd"]),
             ("pod", "spec.schedulerName=mine", vec!["odd"]),
             ("pod", "status.phase=Running", vec!["odd"]),
-            ("pod", "status.phase!=Running,spec.nodeName=n1", vec!["placed"]),
+            (
+                "pod",
+                "status.phase!=Running,spec.nodeName=n1",
+                vec!["placed"],
+            ),
             ("secret", "type=a.dev/x", vec!["s"]),
             ("secret", "type=Opaque", vec!["t"]),
             ("event", "involvedObject.name=plain,reason=Made", vec!["e"]),
             ("event", "involvedObject.kind=Node", vec![]),
         ] {
-            let answer = place.get(&format!("{path}?fieldSelector={}", encoded(selector))).await;
+            let answer = place
+                .get(&format!("{path}?fieldSelector={}", encoded(selector)))
+                .await;
             assert_eq!(
                 (answer.code, answer.names()),
                 (200, names.iter().map(ToString::to_string).collect()),
@@ -115,8 +164,15 @@ fn field_selectors_select() {
             ("pod", "metadata.name>1"),
             ("deploy", "spec.replicas=1"),
         ] {
-            let answer = place.get(&format!("{path}?fieldSelector={}", encoded(selector))).await;
-            assert_eq!((answer.code, answer.reason()), (400, "BadRequest"), "{selector:?} ({:?})", cluster.way);
+            let answer = place
+                .get(&format!("{path}?fieldSelector={}", encoded(selector)))
+                .await;
+            assert_eq!(
+                (answer.code, answer.reason()),
+                (400, "BadRequest"),
+                "{selector:?} ({:?})",
+                cluster.way
+            );
         }
     });
 }

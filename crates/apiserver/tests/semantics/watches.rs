@@ -17,32 +17,67 @@ const SECOND: Duration = Duration::from_secs(1);
 fn watches_begin_where_they_are_told() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
-        let v = place.set_up(&[("POST cm", cm("a", "1")), ("POST cm", cm("b", "1")), ("PUT cm/a", cm("a", "2"))]).await;
+        let v = place
+            .set_up(&[
+                ("POST cm", cm("a", "1")),
+                ("POST cm", cm("b", "1")),
+                ("PUT cm/a", cm("a", "2")),
+            ])
+            .await;
         let added = format!("ADDED a@{} ADDED b@{}", v[2], v[1]);
         let now = v[2];
         for (query, expected) in [
             (String::new(), added.clone()),
             ("resourceVersion=0".to_owned(), added.clone()),
-            (format!("resourceVersion={}", v[0]), format!("ADDED b@{} MODIFIED a@{}", v[1], v[2])),
+            (
+                format!("resourceVersion={}", v[0]),
+                format!("ADDED b@{} MODIFIED a@{}", v[1], v[2]),
+            ),
             (format!("resourceVersion={now}"), String::new()),
             (format!("resourceVersion={}", now + 1000), String::new()),
             ("allowWatchBookmarks=true".to_owned(), added.clone()),
-            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(), added.clone()),
             (
-                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true".to_owned(),
+                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+                added.clone(),
+            ),
+            (
+                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+                    .to_owned(),
                 format!("{added} BOOKMARK @{now}"),
             ),
-            (format!("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion={}", v[0]), added.clone()),
-            ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan".to_owned(), String::new()),
-            (format!("sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion={}", v[1]), format!("MODIFIED a@{}", v[2])),
-            ("fieldSelector=metadata.name%3Db".to_owned(), format!("ADDED b@{}", v[1])),
+            (
+                format!(
+                    "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion={}",
+                    v[0]
+                ),
+                added.clone(),
+            ),
+            (
+                "sendInitialEvents=false&resourceVersionMatch=NotOlderThan".to_owned(),
+                String::new(),
+            ),
+            (
+                format!(
+                    "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion={}",
+                    v[1]
+                ),
+                format!("MODIFIED a@{}", v[2]),
+            ),
+            (
+                "fieldSelector=metadata.name%3Db".to_owned(),
+                format!("ADDED b@{}", v[1]),
+            ),
         ] {
-            let watching = place.watch(&format!("cm?watch=true&timeoutSeconds=1&{query}")).await;
+            let watching = place
+                .watch(&format!("cm?watch=true&timeoutSeconds=1&{query}"))
+                .await;
             assert_eq!(watching.code, 200, "{query}");
             cluster.pass(SECOND).await;
             let events = watching.all().await;
-            let told: Vec<String> =
-                shorts(&events).into_iter().filter(|event| query.contains("Initial") || !event.starts_with("BOOKMARK")).collect();
+            let told: Vec<String> = shorts(&events)
+                .into_iter()
+                .filter(|event| query.contains("Initial") || !event.starts_with("BOOKMARK"))
+                .collect();
             let told: Vec<String> = told.into_iter().take(3).collect();
             assert_eq!(told.join(" "), expected, "{query} ({:?})", cluster.way);
         }
@@ -58,11 +93,20 @@ fn end_of_initial_events_is_marked() {
             place.watch("cm?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true").await;
         let events = watching.first(2).await;
         let marked = &events[1]["object"];
-        assert_eq!((marked["kind"].as_str(), marked["apiVersion"].as_str()), (Some("ConfigMap"), Some("v1")));
+        assert_eq!(
+            (marked["kind"].as_str(), marked["apiVersion"].as_str()),
+            (Some("ConfigMap"), Some("v1"))
+        );
         assert_eq!(version_of(marked), place.now().await);
-        assert_eq!(marked["metadata"]["annotations"], json!({"k8s.io/initial-events-end": "true"}));
+        assert_eq!(
+            marked["metadata"]["annotations"],
+            json!({"k8s.io/initial-events-end": "true"})
+        );
         let later = place.set_up(&[("POST cm", cm("b", "1"))]).await;
-        assert_eq!(short(&watching.first(3).await[2]), format!("ADDED b@{}", later[0]));
+        assert_eq!(
+            short(&watching.first(3).await[2]),
+            format!("ADDED b@{}", later[0])
+        );
     });
 }
 
@@ -72,15 +116,29 @@ fn watches_that_make_no_sense_are_refused() {
         let place = cluster.place("a").await;
         for (query, code, reason) in [
             ("sendInitialEvents=true", 422, "Invalid"),
-            ("sendInitialEvents=true&resourceVersionMatch=Exact", 422, "Invalid"),
-            ("resourceVersionMatch=NotOlderThan&resourceVersion=1", 422, "Invalid"),
+            (
+                "sendInitialEvents=true&resourceVersionMatch=Exact",
+                422,
+                "Invalid",
+            ),
+            (
+                "resourceVersionMatch=NotOlderThan&resourceVersion=1",
+                422,
+                "Invalid",
+            ),
             ("resourceVersion=x", 500, ""),
             ("labelSelector=a%3D%3D%3Db", 400, "BadRequest"),
             ("fieldSelector=spec.nothing%3Db", 400, "BadRequest"),
             ("timeoutSeconds=x", 400, "BadRequest"),
         ] {
             let answer = place.get(&format!("cm?watch=1&{query}")).await;
-            assert_eq!((answer.code, answer.reason()), (code, reason), "{query} ({:?}): {}", cluster.way, answer.message());
+            assert_eq!(
+                (answer.code, answer.reason()),
+                (code, reason),
+                "{query} ({:?}): {}",
+                cluster.way,
+                answer.message()
+            );
         }
     });
 }
@@ -103,7 +161,9 @@ fn selector_decides_what_an_event_looks_like() {
                 ("DELETE cm/a", Value::Null),
             ])
             .await;
-        let events = place.events_since("cm?labelSelector=app%3Dmine", start).await;
+        let events = place
+            .events_since("cm?labelSelector=app%3Dmine", start)
+            .await;
         let told: Vec<String> = events
             .iter()
             .map(|e| {
@@ -145,7 +205,9 @@ fn watch_ends_cleanly_at_its_time() {
 fn endless_time_is_no_error() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
-        let watching = place.watch("cm?watch=1&timeoutSeconds=9223372036854775807").await;
+        let watching = place
+            .watch("cm?watch=1&timeoutSeconds=9223372036854775807")
+            .await;
         assert_eq!(watching.code, 200, "it used to be an overflow");
     });
 }
@@ -167,23 +229,50 @@ fn bookmarks_come_every_minute_and_before_the_end() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         let start = place.now().await;
-        let watching = place.watch(&format!("cm?watch=1&allowWatchBookmarks=true&resourceVersion={start}&timeoutSeconds=200")).await;
-        let unmarked = place.watch(&format!("cm?watch=1&resourceVersion={start}&timeoutSeconds=200")).await;
+        let watching = place
+            .watch(&format!(
+                "cm?watch=1&allowWatchBookmarks=true&resourceVersion={start}&timeoutSeconds=200"
+            ))
+            .await;
+        let unmarked = place
+            .watch(&format!(
+                "cm?watch=1&resourceVersion={start}&timeoutSeconds=200"
+            ))
+            .await;
         cluster.pass(SECOND * 90).await;
         // A write of another kind moves the bookmark, not the watch.
-        let other = place.set_up(&[("POST secret", json!({"metadata": {"name": "s"}}))]).await;
+        let other = place
+            .set_up(&[("POST secret", json!({"metadata": {"name": "s"}}))])
+            .await;
         cluster.pass(SECOND * 120).await;
         let told = watching.all_in_time().await;
         let at = |version: u64| format!("BOOKMARK @{version}");
         let texts: Vec<String> = told.iter().map(|(_, event)| short(event)).collect();
-        assert_eq!(texts, [at(start), at(other[0]), at(other[0]), at(other[0])], "{:?}", cluster.way);
-        let times: Vec<f64> = told.iter().map(|(time, _)| time.as_secs_f64().round()).collect();
+        assert_eq!(
+            texts,
+            [at(start), at(other[0]), at(other[0]), at(other[0])],
+            "{:?}",
+            cluster.way
+        );
+        let times: Vec<f64> = told
+            .iter()
+            .map(|(time, _)| time.as_secs_f64().round())
+            .collect();
         // A socket takes its own time.
-        assert!(cluster.way == Way::Https || times == [60., 120., 180., 198.], "{times:?}");
+        assert!(
+            cluster.way == Way::Https || times == [60., 120., 180., 198.],
+            "{times:?}"
+        );
         let object = &told[0].1["object"];
-        assert_eq!((object["kind"].as_str(), object["apiVersion"].as_str()), (Some("ConfigMap"), Some("v1")));
+        assert_eq!(
+            (object["kind"].as_str(), object["apiVersion"].as_str()),
+            (Some("ConfigMap"), Some("v1"))
+        );
         assert!(object.get("data").is_none() && object["metadata"].get("name").is_none());
-        assert!(unmarked.all().await.is_empty(), "bookmarks are for those who ask");
+        assert!(
+            unmarked.all().await.is_empty(),
+            "bookmarks are for those who ask"
+        );
     });
 }
 
@@ -192,9 +281,16 @@ fn short_watch_has_a_bookmark_before_its_end() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
         let start = place.now().await;
-        let watching = place.watch(&format!("cm?watch=1&allowWatchBookmarks=true&resourceVersion={start}&timeoutSeconds=30")).await;
+        let watching = place
+            .watch(&format!(
+                "cm?watch=1&allowWatchBookmarks=true&resourceVersion={start}&timeoutSeconds=30"
+            ))
+            .await;
         cluster.pass(SECOND * 30).await;
-        assert_eq!(shorts(&watching.all().await), [format!("BOOKMARK @{start}")]);
+        assert_eq!(
+            shorts(&watching.all().await),
+            [format!("BOOKMARK @{start}")]
+        );
     });
 }
 
@@ -205,15 +301,27 @@ fn all_watchers_see_the_same_order() {
         let start = place.now().await;
         let mut watchers = Vec::new();
         for _ in 0..8 {
-            watchers.push(place.watch(&format!("cm?watch=1&resourceVersion={start}")).await);
+            watchers.push(
+                place
+                    .watch(&format!("cm?watch=1&resourceVersion={start}"))
+                    .await,
+            );
         }
         let names: Vec<String> = (0..20).map(|i| format!("n{i}")).collect();
-        futures_util::future::join_all(names.iter().map(|name| async { place.set_up(&[("POST cm", cm(name, "1"))]).await })).await;
+        futures_util::future::join_all(
+            names
+                .iter()
+                .map(|name| async { place.set_up(&[("POST cm", cm(name, "1"))]).await }),
+        )
+        .await;
         let first = watchers[0].first(20).await;
         for other in &mut watchers[1..] {
             assert_eq!(other.first(20).await, first);
         }
-        let versions: Vec<u64> = first.iter().map(|event| version_of(&event["object"])).collect();
+        let versions: Vec<u64> = first
+            .iter()
+            .map(|event| version_of(&event["object"]))
+            .collect();
         assert!(versions.is_sorted_by(|a, b| a < b), "{versions:?}");
     });
 }
@@ -222,10 +330,19 @@ fn all_watchers_see_the_same_order() {
 fn old_watch_paths_are_served() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
-        let v = place.set_up(&[("POST cm", cm("a", "1")), ("POST cm", cm("b", "1"))]).await;
-        for (path, count) in [("/api/v1/watch/namespaces/a/configmaps", 2), ("/api/v1/watch/namespaces/a/configmaps/b", 1)] {
+        let v = place
+            .set_up(&[("POST cm", cm("a", "1")), ("POST cm", cm("b", "1"))])
+            .await;
+        for (path, count) in [
+            ("/api/v1/watch/namespaces/a/configmaps", 2),
+            ("/api/v1/watch/namespaces/a/configmaps/b", 1),
+        ] {
             let events = cluster.watch(path).await.first(count).await;
-            assert_eq!(short(&events[count - 1]), format!("ADDED b@{}", v[1]), "{path}");
+            assert_eq!(
+                short(&events[count - 1]),
+                format!("ADDED b@{}", v[1]),
+                "{path}"
+            );
         }
     });
 }
@@ -234,8 +351,13 @@ fn old_watch_paths_are_served() {
 fn named_object_is_read_even_when_a_watch_is_asked_for() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
-        place.set_up(&[("POST cm", labelled("a", &json!({})))]).await;
+        place
+            .set_up(&[("POST cm", labelled("a", &json!({})))])
+            .await;
         let answer = place.get("cm/a?watch=true").await;
-        assert_eq!((answer.code, answer.body["kind"].as_str()), (200, Some("ConfigMap")));
+        assert_eq!(
+            (answer.code, answer.body["kind"].as_str()),
+            (200, Some("ConfigMap"))
+        );
     });
 }

@@ -40,7 +40,11 @@ impl Watching {
 
     /// The first events, as soon as there are that many.
     pub(crate) async fn first(&mut self, count: usize) -> Vec<Value> {
-        let seen = self.seen.wait_for(|seen| seen.events.len() >= count || seen.ended.is_some()).await.expect("the reader lives");
+        let seen = self
+            .seen
+            .wait_for(|seen| seen.events.len() >= count || seen.ended.is_some())
+            .await
+            .expect("the reader lives");
         seen.events.iter().map(|(_, event)| event.clone()).collect()
     }
 
@@ -51,12 +55,21 @@ impl Watching {
 
     /// All events of a watch that ends.
     pub(crate) async fn all(self) -> Vec<Value> {
-        self.all_in_time().await.into_iter().map(|(_, event)| event).collect()
+        self.all_in_time()
+            .await
+            .into_iter()
+            .map(|(_, event)| event)
+            .collect()
     }
 
     /// The same, with the time since the watch was opened.
     pub(crate) async fn all_in_time(mut self) -> Vec<(Duration, Value)> {
-        self.seen.wait_for(|seen| seen.ended.is_some()).await.expect("the reader lives").events.clone()
+        self.seen
+            .wait_for(|seen| seen.ended.is_some())
+            .await
+            .expect("the reader lives")
+            .events
+            .clone()
     }
 }
 

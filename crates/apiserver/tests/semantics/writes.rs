@@ -13,7 +13,8 @@ use crate::{
 
 #[test]
 fn writes_change_what_they_say_and_nothing_else() {
-    let lease = |holder: &str| json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": holder}});
+    let lease =
+        |holder: &str| json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": holder}});
     let with = |mut object: Value, field: &str, value: Value| {
         object["metadata"][field] = value;
         object
@@ -314,15 +315,26 @@ fn generated_names_have_a_base_and_five_characters() {
         let place = cluster.place("a").await;
         let long = "b".repeat(70);
         for (base, kept) in [("web-", "web-"), (long.as_str(), &long[..58])] {
-            let made = place.ask("POST cm", &json!({"metadata": {"generateName": base}})).await;
+            let made = place
+                .ask("POST cm", &json!({"metadata": {"generateName": base}}))
+                .await;
             assert_eq!(made.code, 201, "{}", made.message());
             let name = made.body["metadata"]["name"].as_str().expect("a name");
             let suffix = name.strip_prefix(kept).expect("the base comes first");
-            assert!(suffix.len() == 5 && suffix.chars().all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c)), "{name}");
+            assert!(
+                suffix.len() == 5
+                    && suffix
+                        .chars()
+                        .all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c)),
+                "{name}"
+            );
             assert_eq!(made.body["metadata"]["generateName"], base);
         }
         let unnamed = place.ask("POST cm", &json!({"metadata": {}})).await;
-        assert_eq!((unnamed.code, unnamed.causes()), (422, vec!["FieldValueRequired"]));
+        assert_eq!(
+            (unnamed.code, unnamed.causes()),
+            (422, vec!["FieldValueRequired"])
+        );
     });
 }
 
@@ -330,8 +342,13 @@ fn generated_names_have_a_base_and_five_characters() {
 fn warnings_come_as_headers() {
     both_ways(async |cluster| {
         let place = cluster.place("a").await;
-        let made = place.ask("POST cm", &json!({"metadata": {"name": "a"}, "dat": {}})).await;
-        let warning = made.headers.get("warning").and_then(|value| value.to_str().ok());
+        let made = place
+            .ask("POST cm", &json!({"metadata": {"name": "a"}, "dat": {}}))
+            .await;
+        let warning = made
+            .headers
+            .get("warning")
+            .and_then(|value| value.to_str().ok());
         assert_eq!(warning, Some(r#"299 - "unknown field \"dat\"""#));
     });
 }

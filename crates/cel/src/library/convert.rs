@@ -17,31 +17,87 @@ use super::{a, made, net, text, time};
 pub(super) fn declare(f: &mut Functions) {
     use Type::{Bool, Bytes, Double, Duration, Int, String, Timestamp, Uint};
     let same: Run = |_, args| args.first().cloned().ok_or_else(Failure::no_such_overload);
-    f.global("type", "type", &[a()], Type::Type(Some(Arc::new(a()))), Price::Unit, |_, args| match args {
-        [value] => Ok(Value::Type(value.type_of())),
-        _ => Err(Failure::no_such_overload()),
-    });
+    f.global(
+        "type",
+        "type",
+        &[a()],
+        Type::Type(Some(Arc::new(a()))),
+        Price::Unit,
+        |_, args| match args {
+            [value] => Ok(Value::Type(value.type_of())),
+            _ => Err(Failure::no_such_overload()),
+        },
+    );
     f.global("dyn", "to_dyn", &[a()], Type::Dyn, Price::Unit, same);
     f.global("bool", "bool_to_bool", &[Bool], Bool, Price::Unit, same);
-    f.global("bool", "string_to_bool", &[String], Bool, Price::Unit, |_, args| match &**text(args, 0)? {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
-        _ => Err(wrong("string", "bool")),
-    });
-    f.global("bytes", "bytes_to_bytes", &[Bytes], Bytes, Price::Unit, same);
-    f.global("bytes", "string_to_bytes", &[String], Bytes, Price::ToBytes, |meter, args| {
-        let text = text(args, 0)?;
-        meter.allocate(text.len())?;
-        Ok(Value::Bytes(text.as_bytes().into()))
-    });
-    for (id, from) in [("double_to_double", Double), ("int64_to_double", Int), ("string_to_double", String), ("uint64_to_double", Uint)] {
+    f.global(
+        "bool",
+        "string_to_bool",
+        &[String],
+        Bool,
+        Price::Unit,
+        |_, args| match &**text(args, 0)? {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
+            _ => Err(wrong("string", "bool")),
+        },
+    );
+    f.global(
+        "bytes",
+        "bytes_to_bytes",
+        &[Bytes],
+        Bytes,
+        Price::Unit,
+        same,
+    );
+    f.global(
+        "bytes",
+        "string_to_bytes",
+        &[String],
+        Bytes,
+        Price::ToBytes,
+        |meter, args| {
+            let text = text(args, 0)?;
+            meter.allocate(text.len())?;
+            Ok(Value::Bytes(text.as_bytes().into()))
+        },
+    );
+    for (id, from) in [
+        ("double_to_double", Double),
+        ("int64_to_double", Int),
+        ("string_to_double", String),
+        ("uint64_to_double", Uint),
+    ] {
         f.global("double", id, &[from], Double, Price::Unit, to_double);
     }
-    f.global("duration", "duration_to_duration", &[Duration], Duration, Price::Unit, same);
-    f.global("duration", "int64_to_duration", &[Int], Duration, Price::Unit, |_, _| Err(wrong("int", "google.protobuf.Duration")));
-    f.global("duration", "string_to_duration", &[String], Duration, Price::Unit, |_, args| {
-        time::parse_duration(text(args, 0)?).map(Value::Duration).ok_or_else(|| wrong("string", "google.protobuf.Duration"))
-    });
+    f.global(
+        "duration",
+        "duration_to_duration",
+        &[Duration],
+        Duration,
+        Price::Unit,
+        same,
+    );
+    f.global(
+        "duration",
+        "int64_to_duration",
+        &[Int],
+        Duration,
+        Price::Unit,
+        |_, _| Err(wrong("int", "google.protobuf.Duration")),
+    );
+    f.global(
+        "duration",
+        "string_to_duration",
+        &[String],
+        Duration,
+        Price::Unit,
+        |_, args| {
+            time::parse_duration(text(args, 0)?)
+                .map(Value::Duration)
+                .ok_or_else(|| wrong("string", "google.protobuf.Duration"))
+        },
+    );
     for (id, from) in [
         ("int64_to_int64", Int),
         ("double_to_int64", Double),
@@ -66,15 +122,43 @@ pub(super) fn declare(f: &mut Functions) {
     ] {
         f.global("string", id, &[from], String, price, to_text);
     }
-    f.global("timestamp", "timestamp_to_timestamp", &[Timestamp], Timestamp, Price::Unit, same);
-    f.global("timestamp", "int64_to_timestamp", &[Int], Timestamp, Price::Unit, |_, args| {
-        let nanos = i128::from(super::int(args, 0)?) * 1_000_000_000;
-        if time::is_moment(nanos) { Ok(Value::Timestamp(nanos)) } else { Err(Failure::new("timestamp overflow")) }
-    });
-    f.global("timestamp", "string_to_timestamp", &[String], Timestamp, Price::Unit, |_, args| {
-        time::parse_timestamp(text(args, 0)?).map(Value::Timestamp)
-    });
-    for (id, from) in [("uint64_to_uint64", Uint), ("double_to_uint64", Double), ("int64_to_uint64", Int), ("string_to_uint64", String)] {
+    f.global(
+        "timestamp",
+        "timestamp_to_timestamp",
+        &[Timestamp],
+        Timestamp,
+        Price::Unit,
+        same,
+    );
+    f.global(
+        "timestamp",
+        "int64_to_timestamp",
+        &[Int],
+        Timestamp,
+        Price::Unit,
+        |_, args| {
+            let nanos = i128::from(super::int(args, 0)?) * 1_000_000_000;
+            if time::is_moment(nanos) {
+                Ok(Value::Timestamp(nanos))
+            } else {
+                Err(Failure::new("timestamp overflow"))
+            }
+        },
+    );
+    f.global(
+        "timestamp",
+        "string_to_timestamp",
+        &[String],
+        Timestamp,
+        Price::Unit,
+        |_, args| time::parse_timestamp(text(args, 0)?).map(Value::Timestamp),
+    );
+    for (id, from) in [
+        ("uint64_to_uint64", Uint),
+        ("double_to_uint64", Double),
+        ("int64_to_uint64", Int),
+        ("string_to_uint64", String),
+    ] {
         f.global("uint", id, &[from], Uint, Price::Unit, to_uint);
     }
 }
@@ -99,10 +183,14 @@ fn to_int<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
         [Value::Int(n)] => *n,
         [Value::Uint(n)] => i64::try_from(*n).map_err(|_| overflow())?,
         // The last double below 2^63 and the first above -2^63 are the bounds.
-        [Value::Double(d)] if d.is_finite() && *d > i64::MIN as f64 && *d < i64::MAX as f64 => *d as i64,
+        [Value::Double(d)] if d.is_finite() && *d > i64::MIN as f64 && *d < i64::MAX as f64 => {
+            *d as i64
+        }
         [Value::Double(_)] => return Err(overflow()),
         [Value::Duration(nanos)] => *nanos,
-        [Value::Timestamp(nanos)] => i64::try_from(nanos.div_euclid(1_000_000_000)).map_err(|_| overflow())?,
+        [Value::Timestamp(nanos)] => {
+            i64::try_from(nanos.div_euclid(1_000_000_000)).map_err(|_| overflow())?
+        }
         [Value::String(text)] => text.parse().map_err(|_| wrong("string", "int"))?,
         _ => return Err(Failure::no_such_overload()),
     }))
@@ -121,7 +209,9 @@ fn to_uint<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> 
 }
 
 fn to_text<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
-    let [value] = args else { return Err(Failure::no_such_overload()) };
+    let [value] = args else {
+        return Err(Failure::no_such_overload());
+    };
     if let Value::String(_) = value {
         return Ok(value.clone());
     }
@@ -136,9 +226,9 @@ pub(super) fn written(value: &Value<'_>) -> Result<String, Failure> {
         Value::Int(n) => n.to_string(),
         Value::Uint(n) => n.to_string(),
         Value::Double(d) => go_double(*d),
-        Value::Bytes(bytes) => {
-            std::str::from_utf8(bytes).map_err(|_| Failure::new("invalid UTF-8 in bytes, cannot convert to string"))?.to_owned()
-        }
+        Value::Bytes(bytes) => std::str::from_utf8(bytes)
+            .map_err(|_| Failure::new("invalid UTF-8 in bytes, cannot convert to string"))?
+            .to_owned(),
         Value::Duration(nanos) => format!("{}s", *nanos as f64 / 1e9),
         Value::Timestamp(nanos) => time::write_timestamp(*nanos),
         Value::Type(ty) => ty.name().to_owned(),
@@ -155,10 +245,16 @@ pub(crate) fn go_double(d: f64) -> String {
         return "NaN".into();
     }
     if d.is_infinite() {
-        return if d > 0.0 { "+Inf".into() } else { "-Inf".into() };
+        return if d > 0.0 {
+            "+Inf".into()
+        } else {
+            "-Inf".into()
+        };
     }
     let scientific = format!("{d:e}");
-    let (mantissa, exponent) = scientific.split_once('e').expect("the format writes an exponent");
+    let (mantissa, exponent) = scientific
+        .split_once('e')
+        .expect("the format writes an exponent");
     let exponent: i32 = exponent.parse().expect("the format writes a number");
     if (-4..6).contains(&exponent) {
         return format!("{d}");

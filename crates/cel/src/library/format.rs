@@ -29,12 +29,25 @@ enum Clause {
 /// What one clause may be filled with, as types and in words.
 impl Clause {
     fn takes(self, t: &Type) -> bool {
-        use Type::{Bool, Bytes, Double, Duration, Dyn, Int, List, Map, Null, String, Timestamp, Uint};
+        use Type::{
+            Bool, Bytes, Double, Duration, Dyn, Int, List, Map, Null, String, Timestamp, Uint,
+        };
         matches!(t, Dyn)
             || match self {
                 Self::Text => matches!(
                     t,
-                    List(_) | Map(_) | Int | Uint | Double | Bool | String | Timestamp | Bytes | Duration | Type::Type(_) | Null
+                    List(_)
+                        | Map(_)
+                        | Int
+                        | Uint
+                        | Double
+                        | Bool
+                        | String
+                        | Timestamp
+                        | Bytes
+                        | Duration
+                        | Type::Type(_)
+                        | Null
                 ),
                 Self::Decimal | Self::Octal => matches!(t, Int | Uint),
                 Self::Fixed(_) | Self::Scientific => matches!(t, Double | String),
@@ -81,10 +94,15 @@ fn next_piece(text: &str) -> Result<(Piece<'_>, &str), String> {
     let mut precision = None;
     if let Some(after) = rest.strip_prefix('.') {
         let end = after.find(|c: char| !c.is_ascii_digit());
-        let problem = |text: &str| format!("could not parse formatting clause: error while parsing precision: {text}");
+        let problem = |text: &str| {
+            format!("could not parse formatting clause: error while parsing precision: {text}")
+        };
         let end = end.ok_or_else(|| problem("could not find end of precision specifier"))?;
         let invalid = |_| {
-            problem(&format!("error while converting precision to integer: strconv.Atoi: parsing \"{}\": invalid syntax", &after[..end]))
+            problem(&format!(
+                "error while converting precision to integer: strconv.Atoi: parsing \"{}\": invalid syntax",
+                &after[..end]
+            ))
         };
         precision = Some(after[..end].parse::<usize>().map_err(invalid)?);
         rest = &after[end..];
@@ -96,15 +114,26 @@ fn next_piece(text: &str) -> Result<(Piece<'_>, &str), String> {
         'f' => Clause::Fixed(precision),
         'e' => Clause::Scientific,
         'b' => Clause::Binary,
-        'x' | 'X' => Clause::Hex { upper: letter == 'X' },
+        'x' | 'X' => Clause::Hex {
+            upper: letter == 'X',
+        },
         'o' => Clause::Octal,
-        other => return Err(format!("could not parse formatting clause: unrecognized formatting clause \"{other}\"")),
+        other => {
+            return Err(format!(
+                "could not parse formatting clause: unrecognized formatting clause \"{other}\""
+            ));
+        }
     };
     Ok((Piece::Hole(clause), &rest[letter.len_utf8()..]))
 }
 
 /// Checks a literal text against the types of the arguments it will be filled with.
-pub(crate) fn check(text: &str, call: Id, args: &[(Id, &Type)], report: &mut dyn FnMut(Id, String)) {
+pub(crate) fn check(
+    text: &str,
+    call: Id,
+    args: &[(Id, &Type)],
+    report: &mut dyn FnMut(Id, String),
+) {
     let (mut rest, mut used) = (text, 0);
     while !rest.is_empty() {
         let (piece, after) = match next_piece(rest) {
@@ -113,14 +142,22 @@ pub(crate) fn check(text: &str, call: Id, args: &[(Id, &Type)], report: &mut dyn
         };
         rest = after;
         let Piece::Hole(clause) = piece else { continue };
-        let Some((id, ty)) = args.get(used) else { return report(call, format!("index {used} out of range")) };
+        let Some((id, ty)) = args.get(used) else {
+            return report(call, format!("index {used} out of range"));
+        };
         if !clause.takes(ty) {
             return report(*id, clause.refusal(ty.name()));
         }
         used += 1;
     }
     if args.len() > used {
-        report(call, format!("too many arguments supplied to string.format (expected {used}, got {})", args.len()));
+        report(
+            call,
+            format!(
+                "too many arguments supplied to string.format (expected {used}, got {})",
+                args.len()
+            ),
+        );
     }
 }
 
@@ -152,11 +189,16 @@ fn one(clause: Clause, value: &Value<'_>, meter: &mut Meter) -> Result<String, F
     Ok(match (clause, value) {
         (Clause::Text, Value::List(_) | Value::Map(_)) => nested(value, meter)?,
         (Clause::Text, Value::Null) => "null".into(),
-        (Clause::Text, Value::Opaque(_) | Value::Optional(_) | Value::Hidden(_)) => return Err(refused()),
+        (Clause::Text, Value::Opaque(_) | Value::Optional(_) | Value::Hidden(_)) => {
+            return Err(refused());
+        }
         (Clause::Text, value) => written(value)?,
         (Clause::Decimal, Value::Int(n)) => n.to_string(),
         (Clause::Decimal, Value::Uint(n)) => n.to_string(),
-        (Clause::Fixed(precision), value) => fixed(number(value).ok_or_else(refused)?, precision.unwrap_or(PRECISION)),
+        (Clause::Fixed(precision), value) => fixed(
+            number(value).ok_or_else(refused)?,
+            precision.unwrap_or(PRECISION),
+        ),
         (Clause::Scientific, value) => scientific(number(value).ok_or_else(refused)?),
         (Clause::Binary, Value::Bool(b)) => u8::from(*b).to_string(),
         (Clause::Binary, Value::Int(n)) => signed(*n, |n| format!("{n:b}")),
@@ -178,7 +220,11 @@ fn one(clause: Clause, value: &Value<'_>, meter: &mut Meter) -> Result<String, F
 }
 
 fn signed(n: i64, write: fn(u64) -> String) -> String {
-    format!("{}{}", if n < 0 { "-" } else { "" }, write(n.unsigned_abs()))
+    format!(
+        "{}{}",
+        if n < 0 { "-" } else { "" },
+        write(n.unsigned_abs())
+    )
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -203,7 +249,8 @@ fn special(d: f64) -> Option<String> {
     if d.is_nan() {
         return Some("NaN".into());
     }
-    d.is_infinite().then(|| if d > 0.0 { "∞".into() } else { "-∞".into() })
+    d.is_infinite()
+        .then(|| if d > 0.0 { "∞".into() } else { "-∞".into() })
 }
 
 /// With a comma between thousands, as American English has it.
@@ -213,7 +260,9 @@ fn fixed(d: f64, precision: usize) -> String {
     }
     // More digits than a double can mean are zeros; the bound keeps texts small.
     let plain = format!("{:.*}", precision.min(1_100), d);
-    let (sign, digits) = plain.strip_prefix('-').map_or(("", plain.as_str()), |rest| ("-", rest));
+    let (sign, digits) = plain
+        .strip_prefix('-')
+        .map_or(("", plain.as_str()), |rest| ("-", rest));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let mut grouped = String::new();
     for (i, digit) in whole.chars().enumerate() {
@@ -222,7 +271,11 @@ fn fixed(d: f64, precision: usize) -> String {
         }
         grouped.push(digit);
     }
-    if fraction.is_empty() { format!("{sign}{grouped}") } else { format!("{sign}{grouped}.{fraction}") }
+    if fraction.is_empty() {
+        format!("{sign}{grouped}")
+    } else {
+        format!("{sign}{grouped}.{fraction}")
+    }
 }
 
 /// With the exponent raised, as American English has it.
@@ -231,10 +284,21 @@ fn scientific(d: f64) -> String {
         return text;
     }
     let plain = format!("{d:.6e}");
-    let (mantissa, exponent) = plain.split_once('e').expect("the format writes an exponent");
-    let (sign, digits) = exponent.strip_prefix('-').map_or(("", exponent), |rest| ("⁻", rest));
-    let raised: String =
-        format!("{digits:0>2}").chars().map(|c| "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(c as usize - '0' as usize).unwrap_or(c)).collect();
+    let (mantissa, exponent) = plain
+        .split_once('e')
+        .expect("the format writes an exponent");
+    let (sign, digits) = exponent
+        .strip_prefix('-')
+        .map_or(("", exponent), |rest| ("⁻", rest));
+    let raised: String = format!("{digits:0>2}")
+        .chars()
+        .map(|c| {
+            "⁰¹²³⁴⁵⁶⁷⁸⁹"
+                .chars()
+                .nth(c as usize - '0' as usize)
+                .unwrap_or(c)
+        })
+        .collect();
     format!("{mantissa}×10{sign}{raised}")
 }
 
@@ -256,7 +320,10 @@ fn nested(value: &Value<'_>, meter: &mut Meter) -> Result<String, Failure> {
                 }
             }
             parts.sort();
-            let parts: Vec<String> = parts.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
+            let parts: Vec<String> = parts
+                .into_iter()
+                .map(|(key, value)| format!("{key}:{value}"))
+                .collect();
             format!("{{{}}}", parts.join(", "))
         }
         Value::Null => "null".into(),
@@ -267,7 +334,10 @@ fn nested(value: &Value<'_>, meter: &mut Meter) -> Result<String, Failure> {
         Value::Duration(_) => format!("duration({})", go_quoted(&written(value)?)),
         Value::Timestamp(_) => format!("timestamp({})", go_quoted(&written(value)?)),
         Value::Optional(_) | Value::Opaque(_) | Value::Hidden(_) => {
-            return Err(Failure::new(format!("error during formatting: no formatting function for {}", value.type_of().name())));
+            return Err(Failure::new(format!(
+                "error during formatting: no formatting function for {}",
+                value.type_of().name()
+            )));
         }
         other => written(other)?,
     };

@@ -21,14 +21,49 @@ pub(super) fn declare(f: &mut Functions) {
     let types = [Int, Uint, Double, Bool, Duration, Timestamp, String, Bytes];
     for (t, ids) in types.into_iter().zip(ORDERED) {
         let of = Type::list(t.clone());
-        f.member("isSorted", ids[0], std::slice::from_ref(&of), Bool, Price::EveryItem, is_sorted);
-        f.member("max", ids[1], std::slice::from_ref(&of), t.clone(), Price::EveryItem, |_, a| best(a, Ordering::Greater, "max"));
-        f.member("min", ids[2], std::slice::from_ref(&of), t.clone(), Price::EveryItem, |_, a| best(a, Ordering::Less, "min"));
+        f.member(
+            "isSorted",
+            ids[0],
+            std::slice::from_ref(&of),
+            Bool,
+            Price::EveryItem,
+            is_sorted,
+        );
+        f.member(
+            "max",
+            ids[1],
+            std::slice::from_ref(&of),
+            t.clone(),
+            Price::EveryItem,
+            |_, a| best(a, Ordering::Greater, "max"),
+        );
+        f.member(
+            "min",
+            ids[2],
+            std::slice::from_ref(&of),
+            t.clone(),
+            Price::EveryItem,
+            |_, a| best(a, Ordering::Less, "min"),
+        );
         let texts = matches!(t, String | Bytes);
-        f.member("sort", ids[3], std::slice::from_ref(&of), of.clone(), Price::AllPairs { of: 0, texts }, |m, a| sort(m, a, 0));
+        f.member(
+            "sort",
+            ids[3],
+            std::slice::from_ref(&of),
+            of.clone(),
+            Price::AllPairs { of: 0, texts },
+            |m, a| sort(m, a, 0),
+        );
         let any = Type::list(Type::param("T"));
         let by_key = Price::AllPairs { of: 1, texts };
-        f.member("@sortByAssociatedKeys", ids[4], &[any.clone(), of], any, by_key, |m, a| sort(m, a, 1));
+        f.member(
+            "@sortByAssociatedKeys",
+            ids[4],
+            &[any.clone(), of],
+            any,
+            by_key,
+            |m, a| sort(m, a, 1),
+        );
     }
     for (t, id, zero) in [
         (Int, "list_int_sum_int", sum_int as crate::function::Run),
@@ -36,26 +71,104 @@ pub(super) fn declare(f: &mut Functions) {
         (Double, "list_double_sum_double", sum_double),
         (Duration, "list_duration_sum_duration", sum_duration),
     ] {
-        f.member("sum", id, &[Type::list(t.clone())], t, Price::EveryItem, zero);
+        f.member(
+            "sum",
+            id,
+            &[Type::list(t.clone())],
+            t,
+            Price::EveryItem,
+            zero,
+        );
     }
     let any = || Type::list(a());
-    f.member("indexOf", "list_a_index_of_int", &[any(), a()], Int, Price::EveryItem, |_, args| find(args, false));
-    f.member("lastIndexOf", "list_a_last_index_of_int", &[any(), a()], Int, Price::EveryItem, |_, args| find(args, true));
-    f.member("slice", "list_slice", &[any(), Int, Int], any(), Price::Slice, slice);
-    f.member("flatten", "list_flatten", &[Type::list(any())], any(), Price::Flatten, flatten);
-    f.member("flatten", "list_flatten_int", &[Type::list(Type::Dyn), Int], Type::list(Type::Dyn), Price::Flatten, flatten);
-    f.member("reverse", "list_reverse", &[any()], any(), Price::Reorder, |meter, args| {
-        let reversed = items(args, 0)?.into_iter().rev().collect();
-        made_list(meter, reversed)
-    });
-    f.member("distinct", "list_distinct", &[any()], any(), Price::AllPairs { of: 0, texts: false }, distinct);
-    f.global("lists.range", "lists_range", &[Int], Type::list(Int), Price::Count, range);
+    f.member(
+        "indexOf",
+        "list_a_index_of_int",
+        &[any(), a()],
+        Int,
+        Price::EveryItem,
+        |_, args| find(args, false),
+    );
+    f.member(
+        "lastIndexOf",
+        "list_a_last_index_of_int",
+        &[any(), a()],
+        Int,
+        Price::EveryItem,
+        |_, args| find(args, true),
+    );
+    f.member(
+        "slice",
+        "list_slice",
+        &[any(), Int, Int],
+        any(),
+        Price::Slice,
+        slice,
+    );
+    f.member(
+        "flatten",
+        "list_flatten",
+        &[Type::list(any())],
+        any(),
+        Price::Flatten,
+        flatten,
+    );
+    f.member(
+        "flatten",
+        "list_flatten_int",
+        &[Type::list(Type::Dyn), Int],
+        Type::list(Type::Dyn),
+        Price::Flatten,
+        flatten,
+    );
+    f.member(
+        "reverse",
+        "list_reverse",
+        &[any()],
+        any(),
+        Price::Reorder,
+        |meter, args| {
+            let reversed = items(args, 0)?.into_iter().rev().collect();
+            made_list(meter, reversed)
+        },
+    );
+    f.member(
+        "distinct",
+        "list_distinct",
+        &[any()],
+        any(),
+        Price::AllPairs {
+            of: 0,
+            texts: false,
+        },
+        distinct,
+    );
+    f.global(
+        "lists.range",
+        "lists_range",
+        &[Int],
+        Type::list(Int),
+        Price::Count,
+        range,
+    );
 }
 
 /// For each ordered type: `isSorted`, `max`, `min`, `sort` and sorting by keys.
 const ORDERED: [[&str; 5]; 8] = [
-    ["list_int_is_sorted_bool", "list_int_max_int", "list_int_min_int", "list_int_sort", "list_int_sortByAssociatedKeys"],
-    ["list_uint_is_sorted_bool", "list_uint_max_uint", "list_uint_min_uint", "list_uint_sort", "list_uint_sortByAssociatedKeys"],
+    [
+        "list_int_is_sorted_bool",
+        "list_int_max_int",
+        "list_int_min_int",
+        "list_int_sort",
+        "list_int_sortByAssociatedKeys",
+    ],
+    [
+        "list_uint_is_sorted_bool",
+        "list_uint_max_uint",
+        "list_uint_min_uint",
+        "list_uint_sort",
+        "list_uint_sortByAssociatedKeys",
+    ],
     [
         "list_double_is_sorted_bool",
         "list_double_max_double",
@@ -63,7 +176,13 @@ const ORDERED: [[&str; 5]; 8] = [
         "list_double_sort",
         "list_double_sortByAssociatedKeys",
     ],
-    ["list_bool_is_sorted_bool", "list_bool_max_bool", "list_bool_min_bool", "list_bool_sort", "list_bool_sortByAssociatedKeys"],
+    [
+        "list_bool_is_sorted_bool",
+        "list_bool_max_bool",
+        "list_bool_min_bool",
+        "list_bool_sort",
+        "list_bool_sortByAssociatedKeys",
+    ],
     [
         "list_duration_is_sorted_bool",
         "list_duration_max_duration",
@@ -85,7 +204,13 @@ const ORDERED: [[&str; 5]; 8] = [
         "list_string_sort",
         "list_string_sortByAssociatedKeys",
     ],
-    ["list_bytes_is_sorted_bool", "list_bytes_max_bytes", "list_bytes_min_bytes", "list_bytes_sort", "list_bytes_sortByAssociatedKeys"],
+    [
+        "list_bytes_is_sorted_bool",
+        "list_bytes_max_bytes",
+        "list_bytes_min_bytes",
+        "list_bytes_sort",
+        "list_bytes_sortByAssociatedKeys",
+    ],
 ];
 
 fn is_sorted<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
@@ -103,7 +228,8 @@ fn best<'a>(args: &[Value<'a>], wanted: Ordering, name: &str) -> Result<Value<'a
     let mut found: Option<Value<'a>> = None;
     for item in items(args, 0)? {
         match &found {
-            Some(best) if compare(&item, best).ok_or_else(Failure::no_such_overload)? != wanted => {}
+            Some(best) if compare(&item, best).ok_or_else(Failure::no_such_overload)? != wanted => {
+            }
             _ => found = Some(item),
         }
     }
@@ -113,8 +239,12 @@ fn best<'a>(args: &[Value<'a>], wanted: Ordering, name: &str) -> Result<Value<'a
 fn sum_int<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     let mut sum = 0i64;
     for item in items(args, 0)? {
-        let Value::Int(n) = item else { return Err(Failure::no_such_overload()) };
-        sum = sum.checked_add(n).ok_or_else(|| Failure::new("integer overflow"))?;
+        let Value::Int(n) = item else {
+            return Err(Failure::no_such_overload());
+        };
+        sum = sum
+            .checked_add(n)
+            .ok_or_else(|| Failure::new("integer overflow"))?;
     }
     Ok(Value::Int(sum))
 }
@@ -122,8 +252,12 @@ fn sum_int<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> 
 fn sum_uint<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     let mut sum = 0u64;
     for item in items(args, 0)? {
-        let Value::Uint(n) = item else { return Err(Failure::no_such_overload()) };
-        sum = sum.checked_add(n).ok_or_else(|| Failure::new("unsigned integer overflow"))?;
+        let Value::Uint(n) = item else {
+            return Err(Failure::no_such_overload());
+        };
+        sum = sum
+            .checked_add(n)
+            .ok_or_else(|| Failure::new("unsigned integer overflow"))?;
     }
     Ok(Value::Uint(sum))
 }
@@ -131,7 +265,9 @@ fn sum_uint<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure>
 fn sum_double<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     let mut sum = 0.0;
     for item in items(args, 0)? {
-        let Value::Double(d) = item else { return Err(Failure::no_such_overload()) };
+        let Value::Double(d) = item else {
+            return Err(Failure::no_such_overload());
+        };
         sum += d;
     }
     Ok(Value::Double(sum))
@@ -140,31 +276,55 @@ fn sum_double<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failur
 fn sum_duration<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     let mut sum = 0i64;
     for item in items(args, 0)? {
-        let Value::Duration(nanos) = item else { return Err(Failure::no_such_overload()) };
-        sum = sum.checked_add(nanos).ok_or_else(|| Failure::new("duration overflow"))?;
+        let Value::Duration(nanos) = item else {
+            return Err(Failure::no_such_overload());
+        };
+        sum = sum
+            .checked_add(nanos)
+            .ok_or_else(|| Failure::new("duration overflow"))?;
     }
     Ok(Value::Duration(sum))
 }
 
 fn find<'a>(args: &[Value<'a>], last: bool) -> Result<Value<'a>, Failure> {
-    let (list, wanted) = (list(args, 0)?, args.get(1).ok_or_else(Failure::no_such_overload)?);
-    let is_it = |i: &usize| list.get(*i).is_ok_and(|item| equal(&item, wanted).unwrap_or(false));
-    let found = if last { (0..list.len()).rev().find(is_it) } else { (0..list.len()).find(is_it) };
-    Ok(Value::Int(found.map_or(-1, |at| i64::try_from(at).unwrap_or(i64::MAX))))
+    let (list, wanted) = (
+        list(args, 0)?,
+        args.get(1).ok_or_else(Failure::no_such_overload)?,
+    );
+    let is_it = |i: &usize| {
+        list.get(*i)
+            .is_ok_and(|item| equal(&item, wanted).unwrap_or(false))
+    };
+    let found = if last {
+        (0..list.len()).rev().find(is_it)
+    } else {
+        (0..list.len()).find(is_it)
+    };
+    Ok(Value::Int(
+        found.map_or(-1, |at| i64::try_from(at).unwrap_or(i64::MAX)),
+    ))
 }
 
 /// The first list in the order of the list at `keys`.
 fn sort<'a>(meter: &mut Meter, args: &[Value<'a>], keys: usize) -> Result<Value<'a>, Failure> {
     let (all, keys) = (items(args, 0)?, items(args, keys)?);
     if all.len() != keys.len() {
-        let detail = "@sortByAssociatedKeys() expected a list of the same size as the associated keys list";
-        return Err(Failure::new(format!("{detail}, but got {} and {} elements respectively", all.len(), keys.len())));
+        let detail =
+            "@sortByAssociatedKeys() expected a list of the same size as the associated keys list";
+        return Err(Failure::new(format!(
+            "{detail}, but got {} and {} elements respectively",
+            all.len(),
+            keys.len()
+        )));
     }
     let first = keys.first().map(Value::type_of);
     if keys.iter().any(|key| Some(key.type_of()) != first) {
         return Err(Failure::new("list elements must have the same type"));
     }
-    if keys.first().is_some_and(|key| compare(key, key).is_none() && !matches!(key, Value::Double(_))) {
+    if keys
+        .first()
+        .is_some_and(|key| compare(key, key).is_none() && !matches!(key, Value::Double(_)))
+    {
         return Err(Failure::new("list elements must be comparable"));
     }
     let mut order: Vec<usize> = (0..all.len()).collect();
@@ -184,7 +344,9 @@ fn slice<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure
     if list.len() < last {
         return refuse(format!("list is length {}", list.len()));
     }
-    let part = (first..last).map(|i| list.get(i)).collect::<Result<_, _>>()?;
+    let part = (first..last)
+        .map(|i| list.get(i))
+        .collect::<Result<_, _>>()?;
     made_list(meter, part)
 }
 
@@ -199,8 +361,15 @@ fn flatten<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failu
 }
 
 /// Lists nest no deeper than the data and expression that made them.
-fn flatten_into<'a>(meter: &mut Meter, value: &Value<'a>, depth: i64, flat: &mut Vec<Value<'a>>) -> Result<(), Failure> {
-    let Value::List(list) = value else { return Err(Failure::no_such_overload()) };
+fn flatten_into<'a>(
+    meter: &mut Meter,
+    value: &Value<'a>,
+    depth: i64,
+    flat: &mut Vec<Value<'a>>,
+) -> Result<(), Failure> {
+    let Value::List(list) = value else {
+        return Err(Failure::no_such_overload());
+    };
     for i in 0..list.len() {
         let item = list.get(i)?;
         if depth > 0 && matches!(item, Value::List(_)) {
@@ -219,7 +388,10 @@ fn distinct<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Fail
     meter.afford((all.len() as u64).saturating_mul(2 * all.len() as u64))?;
     let mut unique: Vec<Value<'a>> = Vec::new();
     for item in all {
-        if !unique.iter().any(|seen| equal(&item, seen).unwrap_or(false)) {
+        if !unique
+            .iter()
+            .any(|seen| equal(&item, seen).unwrap_or(false))
+        {
             unique.push(item);
         }
     }

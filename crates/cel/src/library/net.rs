@@ -27,49 +27,154 @@ pub(super) fn cidr_type() -> Type {
 
 pub(super) fn declare(f: &mut Functions) {
     use Type::{Bool, Int, String};
-    f.global("ip", "string_to_ip", &[String], ip_type(), Price::Pass, |_, args| parse_ip(text(args, 0)?).map(|ip| Value::of(Ip(ip))));
-    f.global("isIP", "is_ip", &[String], Bool, Price::Pass, |_, args| Ok(Value::Bool(parse_ip(text(args, 0)?).is_ok())));
-    f.global("ip.isCanonical", "ip_is_canonical", &[String], Bool, Price::TwoPasses, |_, args| {
-        let text = text(args, 0)?;
-        Ok(Value::Bool(parse_ip(text)?.to_string() == **text))
+    f.global(
+        "ip",
+        "string_to_ip",
+        &[String],
+        ip_type(),
+        Price::Pass,
+        |_, args| parse_ip(text(args, 0)?).map(|ip| Value::of(Ip(ip))),
+    );
+    f.global("isIP", "is_ip", &[String], Bool, Price::Pass, |_, args| {
+        Ok(Value::Bool(parse_ip(text(args, 0)?).is_ok()))
     });
-    f.member("family", "ip_family", &[ip_type()], Int, Price::Unit, |_, args| Ok(Value::Int(if ip(args)?.is_ipv4() { 4 } else { 6 })));
+    f.global(
+        "ip.isCanonical",
+        "ip_is_canonical",
+        &[String],
+        Bool,
+        Price::TwoPasses,
+        |_, args| {
+            let text = text(args, 0)?;
+            Ok(Value::Bool(parse_ip(text)?.to_string() == **text))
+        },
+    );
+    f.member(
+        "family",
+        "ip_family",
+        &[ip_type()],
+        Int,
+        Price::Unit,
+        |_, args| Ok(Value::Int(if ip(args)?.is_ipv4() { 4 } else { 6 })),
+    );
     let questions: [(&'static str, &'static str, Run); 5] = [
-        ("isUnspecified", "ip_is_unspecified", |_, args| Ok(Value::Bool(ip(args)?.is_unspecified()))),
-        ("isLoopback", "ip_is_loopback", |_, args| Ok(Value::Bool(ip(args)?.is_loopback()))),
-        ("isLinkLocalMulticast", "ip_is_link_local_multicast", |_, args| Ok(Value::Bool(is_link_local_multicast(ip(args)?)))),
-        ("isLinkLocalUnicast", "ip_is_link_local_unicast", |_, args| Ok(Value::Bool(is_link_local_unicast(ip(args)?)))),
-        ("isGlobalUnicast", "ip_is_global_unicast", |_, args| Ok(Value::Bool(is_global_unicast(ip(args)?)))),
+        ("isUnspecified", "ip_is_unspecified", |_, args| {
+            Ok(Value::Bool(ip(args)?.is_unspecified()))
+        }),
+        ("isLoopback", "ip_is_loopback", |_, args| {
+            Ok(Value::Bool(ip(args)?.is_loopback()))
+        }),
+        (
+            "isLinkLocalMulticast",
+            "ip_is_link_local_multicast",
+            |_, args| Ok(Value::Bool(is_link_local_multicast(ip(args)?))),
+        ),
+        (
+            "isLinkLocalUnicast",
+            "ip_is_link_local_unicast",
+            |_, args| Ok(Value::Bool(is_link_local_unicast(ip(args)?))),
+        ),
+        ("isGlobalUnicast", "ip_is_global_unicast", |_, args| {
+            Ok(Value::Bool(is_global_unicast(ip(args)?)))
+        }),
     ];
     for (name, id, run) in questions {
         f.member(name, id, &[ip_type()], Bool, Price::Unit, run);
     }
-    f.global("cidr", "string_to_cidr", &[String], cidr_type(), Price::Pass, |_, args| parse_cidr(text(args, 0)?).map(Value::of));
-    f.global("isCIDR", "is_cidr", &[String], Bool, Price::Pass, |_, args| Ok(Value::Bool(parse_cidr(text(args, 0)?).is_ok())));
+    f.global(
+        "cidr",
+        "string_to_cidr",
+        &[String],
+        cidr_type(),
+        Price::Pass,
+        |_, args| parse_cidr(text(args, 0)?).map(Value::of),
+    );
+    f.global(
+        "isCIDR",
+        "is_cidr",
+        &[String],
+        Bool,
+        Price::Pass,
+        |_, args| Ok(Value::Bool(parse_cidr(text(args, 0)?).is_ok())),
+    );
     let holds_ip = |text| Price::HoldsAddress { text };
-    f.member("containsIP", "cidr_contains_ip_string", &[cidr_type(), String], Bool, holds_ip(true), |_, args| {
-        // Kubernetes does not tell what is wrong with the address.
-        let ip = parse_ip(text(args, 1)?).map_err(|_| Failure::no_such_overload())?;
-        Ok(Value::Bool(cidr(args, 0)?.contains(ip)))
-    });
-    f.member("containsIP", "cidr_contains_ip_ip", &[cidr_type(), ip_type()], Bool, holds_ip(false), |_, args| {
-        Ok(Value::Bool(cidr(args, 0)?.contains(ip(&args[1..])?)))
-    });
+    f.member(
+        "containsIP",
+        "cidr_contains_ip_string",
+        &[cidr_type(), String],
+        Bool,
+        holds_ip(true),
+        |_, args| {
+            // Kubernetes does not tell what is wrong with the address.
+            let ip = parse_ip(text(args, 1)?).map_err(|_| Failure::no_such_overload())?;
+            Ok(Value::Bool(cidr(args, 0)?.contains(ip)))
+        },
+    );
+    f.member(
+        "containsIP",
+        "cidr_contains_ip_ip",
+        &[cidr_type(), ip_type()],
+        Bool,
+        holds_ip(false),
+        |_, args| Ok(Value::Bool(cidr(args, 0)?.contains(ip(&args[1..])?))),
+    );
     let holds_net = |text| Price::HoldsNetwork { text };
-    f.member("containsCIDR", "cidr_contains_cidr_string", &[cidr_type(), String], Bool, holds_net(true), |_, args| {
-        Ok(Value::Bool(cidr(args, 0)?.holds(&parse_cidr(text(args, 1)?)?)))
-    });
-    f.member("containsCIDR", "cidr_contains_cidr", &[cidr_type(), cidr_type()], Bool, holds_net(false), |_, args| {
-        Ok(Value::Bool(cidr(args, 0)?.holds(cidr(args, 1)?)))
-    });
-    f.member("ip", "cidr_ip", &[cidr_type()], ip_type(), Price::Unit, |_, args| Ok(Value::of(Ip(cidr(args, 0)?.address))));
-    f.member("prefixLength", "cidr_prefix_length", &[cidr_type()], Int, Price::Unit, |_, args| Ok(Value::Int(cidr(args, 0)?.bits.into())));
-    f.member("masked", "cidr_masked", &[cidr_type()], cidr_type(), Price::Unit, masked);
+    f.member(
+        "containsCIDR",
+        "cidr_contains_cidr_string",
+        &[cidr_type(), String],
+        Bool,
+        holds_net(true),
+        |_, args| {
+            Ok(Value::Bool(
+                cidr(args, 0)?.holds(&parse_cidr(text(args, 1)?)?),
+            ))
+        },
+    );
+    f.member(
+        "containsCIDR",
+        "cidr_contains_cidr",
+        &[cidr_type(), cidr_type()],
+        Bool,
+        holds_net(false),
+        |_, args| Ok(Value::Bool(cidr(args, 0)?.holds(cidr(args, 1)?))),
+    );
+    f.member(
+        "ip",
+        "cidr_ip",
+        &[cidr_type()],
+        ip_type(),
+        Price::Unit,
+        |_, args| Ok(Value::of(Ip(cidr(args, 0)?.address))),
+    );
+    f.member(
+        "prefixLength",
+        "cidr_prefix_length",
+        &[cidr_type()],
+        Int,
+        Price::Unit,
+        |_, args| Ok(Value::Int(cidr(args, 0)?.bits.into())),
+    );
+    f.member(
+        "masked",
+        "cidr_masked",
+        &[cidr_type()],
+        cidr_type(),
+        Price::Unit,
+        masked,
+    );
 }
 
 /// The text of an address or network.
 pub(super) fn written(value: &Value<'_>) -> Option<String> {
-    value.downcast::<Ip>().map(|ip| ip.0.to_string()).or_else(|| value.downcast::<Cidr>().map(|c| format!("{}/{}", c.address, c.bits)))
+    value
+        .downcast::<Ip>()
+        .map(|ip| ip.0.to_string())
+        .or_else(|| {
+            value
+                .downcast::<Cidr>()
+                .map(|c| format!("{}/{}", c.address, c.bits))
+        })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +193,10 @@ impl Opaque for Ip {
     }
 
     fn equals(&self, other: &dyn Opaque) -> Option<bool> {
-        other.as_any().downcast_ref::<Self>().map(|other| self == other)
+        other
+            .as_any()
+            .downcast_ref::<Self>()
+            .map(|other| self == other)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -106,7 +214,10 @@ impl Opaque for Cidr {
     }
 
     fn equals(&self, other: &dyn Opaque) -> Option<bool> {
-        other.as_any().downcast_ref::<Self>().map(|other| self == other)
+        other
+            .as_any()
+            .downcast_ref::<Self>()
+            .map(|other| self == other)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -120,7 +231,8 @@ impl Opaque for Cidr {
 
 impl Cidr {
     fn contains(&self, ip: IpAddr) -> bool {
-        ip.is_ipv4() == self.address.is_ipv4() && mask(ip, self.bits) == mask(self.address, self.bits)
+        ip.is_ipv4() == self.address.is_ipv4()
+            && mask(ip, self.bits) == mask(self.address, self.bits)
     }
 
     fn holds(&self, other: &Self) -> bool {
@@ -132,22 +244,32 @@ impl Cidr {
 fn mask(ip: IpAddr, bits: u8) -> IpAddr {
     let keep = |width: u32| u128::MAX.checked_shl(width - u32::from(bits)).unwrap_or(0);
     match ip {
-        IpAddr::V4(ip) => IpAddr::V4((ip.to_bits() & (keep(32) & u128::from(u32::MAX)) as u32).into()),
+        IpAddr::V4(ip) => {
+            IpAddr::V4((ip.to_bits() & (keep(32) & u128::from(u32::MAX)) as u32).into())
+        }
         IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() & keep(128)).into()),
     }
 }
 
 fn masked<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     let Cidr { address, bits } = *cidr(args, 0)?;
-    Ok(Value::of(Cidr { address: mask(address, bits), bits }))
+    Ok(Value::of(Cidr {
+        address: mask(address, bits),
+        bits,
+    }))
 }
 
 fn ip(args: &[Value<'_>]) -> Result<IpAddr, Failure> {
-    args.first().and_then(Value::downcast::<Ip>).map(|ip| ip.0).ok_or_else(Failure::no_such_overload)
+    args.first()
+        .and_then(Value::downcast::<Ip>)
+        .map(|ip| ip.0)
+        .ok_or_else(Failure::no_such_overload)
 }
 
 fn cidr<'v>(args: &'v [Value<'_>], at: usize) -> Result<&'v Cidr, Failure> {
-    args.get(at).and_then(Value::downcast).ok_or_else(Failure::no_such_overload)
+    args.get(at)
+        .and_then(Value::downcast)
+        .ok_or_else(Failure::no_such_overload)
 }
 
 fn is_link_local_multicast(ip: IpAddr) -> bool {
@@ -166,7 +288,11 @@ fn is_link_local_unicast(ip: IpAddr) -> bool {
 
 fn is_global_unicast(ip: IpAddr) -> bool {
     let broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
-    !(broadcast || ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || is_link_local_unicast(ip))
+    !(broadcast
+        || ip.is_unspecified()
+        || ip.is_loopback()
+        || ip.is_multicast()
+        || is_link_local_unicast(ip))
 }
 
 fn quoted(text: &str) -> String {
@@ -178,13 +304,20 @@ fn parse_ip(text: &str) -> Result<IpAddr, Failure> {
     if let Some((address, _)) = text.split_once('%')
         && address.parse::<Ipv6Addr>().is_ok()
     {
-        return Err(Failure::new(format!("IP address {q} with zone value is not allowed")));
+        return Err(Failure::new(format!(
+            "IP address {q} with zone value is not allowed"
+        )));
     }
-    let ip: IpAddr = text
-        .parse()
-        .map_err(|_| Failure::new(format!("IP Address {q} parse error during conversion from string: {}", go_problem(text))))?;
+    let ip: IpAddr = text.parse().map_err(|_| {
+        Failure::new(format!(
+            "IP Address {q} parse error during conversion from string: {}",
+            go_problem(text)
+        ))
+    })?;
     if matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some()) {
-        return Err(Failure::new(format!("IPv4-mapped IPv6 address {q} is not allowed")));
+        return Err(Failure::new(format!(
+            "IPv4-mapped IPv6 address {q} is not allowed"
+        )));
     }
     Ok(ip)
 }
@@ -216,7 +349,10 @@ fn v4_problem(text: &str) -> String {
             }
             '.' => {
                 if at == 0 || at + 1 == text.len() || digits == 0 {
-                    return format!("IPv4 field must have at least one digit (at {})", quoted(&text[at..]));
+                    return format!(
+                        "IPv4 field must have at least one digit (at {})",
+                        quoted(&text[at..])
+                    );
                 }
                 if fields == 3 {
                     return "IPv4 address too long".into();
@@ -231,16 +367,33 @@ fn v4_problem(text: &str) -> String {
 
 fn parse_cidr(text: &str) -> Result<Cidr, Failure> {
     const HEAD: &str = "network address parse error during conversion from string";
-    let wrong = |why: &str| Failure::new(format!("{HEAD}: {HEAD}: netip.ParsePrefix({}): {why}", quoted(text)));
+    let wrong = |why: &str| {
+        Failure::new(format!(
+            "{HEAD}: {HEAD}: netip.ParsePrefix({}): {why}",
+            quoted(text)
+        ))
+    };
     let (address, bits) = text.rsplit_once('/').ok_or_else(|| wrong("no '/'"))?;
     let address: IpAddr = address.parse().map_err(|_| wrong(&go_problem(address)))?;
-    let digits = !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit()) && (bits == "0" || !bits.starts_with('0'));
-    let length = bits.parse::<u8>().ok().filter(|_| digits).ok_or_else(|| wrong(&format!("bad bits after slash: {}", quoted(bits))))?;
+    let digits = !bits.is_empty()
+        && bits.bytes().all(|b| b.is_ascii_digit())
+        && (bits == "0" || !bits.starts_with('0'));
+    let length = bits
+        .parse::<u8>()
+        .ok()
+        .filter(|_| digits)
+        .ok_or_else(|| wrong(&format!("bad bits after slash: {}", quoted(bits))))?;
     if length > if address.is_ipv4() { 32 } else { 128 } {
         return Err(wrong("prefix length out of range"));
     }
     if matches!(address, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some()) {
-        return Err(Failure::new(format!("{HEAD}: IPv4-mapped IPv6 address {} is not allowed", quoted(text))));
+        return Err(Failure::new(format!(
+            "{HEAD}: IPv4-mapped IPv6 address {} is not allowed",
+            quoted(text)
+        )));
     }
-    Ok(Cidr { address, bits: length })
+    Ok(Cidr {
+        address,
+        bits: length,
+    })
 }

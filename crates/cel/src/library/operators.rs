@@ -5,7 +5,10 @@
 use std::cmp::Ordering;
 
 use crate::{
-    ast::operator::{self, ADD, DIVIDE, GREATER, GREATER_EQUALS, IN, INDEX, LESS, LESS_EQUALS, MODULO, MULTIPLY, NEGATE, NOT, SUBTRACT},
+    ast::operator::{
+        self, ADD, DIVIDE, GREATER, GREATER_EQUALS, IN, INDEX, LESS, LESS_EQUALS, MODULO, MULTIPLY,
+        NEGATE, NOT, SUBTRACT,
+    },
     equality::{compare, equal},
     eval::{Failure, Meter},
     function::{Functions, Run},
@@ -41,25 +44,105 @@ macro_rules! order_ids {
 
 pub(super) fn declare(f: &mut Functions) {
     use Type::{Bool, Bytes, Double, Duration, Int, String, Timestamp, Uint};
-    f.global(operator::CONDITIONAL, "conditional", &[Bool, a(), a()], a(), Price::Unit, unplanned);
-    f.global(operator::AND, "logical_and", &[Bool, Bool], Bool, Price::Unit, unplanned);
-    f.global(operator::OR, "logical_or", &[Bool, Bool], Bool, Price::Unit, unplanned);
-    f.global(operator::NOT_STRICTLY_FALSE, "not_strictly_false", &[Bool], Bool, Price::Unit, unplanned);
-    f.global(operator::EQUALS, "equals", &[a(), a()], Bool, Price::Compare, unplanned);
-    f.global(operator::NOT_EQUALS, "not_equals", &[a(), a()], Bool, Price::Compare, unplanned);
+    f.global(
+        operator::CONDITIONAL,
+        "conditional",
+        &[Bool, a(), a()],
+        a(),
+        Price::Unit,
+        unplanned,
+    );
+    f.global(
+        operator::AND,
+        "logical_and",
+        &[Bool, Bool],
+        Bool,
+        Price::Unit,
+        unplanned,
+    );
+    f.global(
+        operator::OR,
+        "logical_or",
+        &[Bool, Bool],
+        Bool,
+        Price::Unit,
+        unplanned,
+    );
+    f.global(
+        operator::NOT_STRICTLY_FALSE,
+        "not_strictly_false",
+        &[Bool],
+        Bool,
+        Price::Unit,
+        unplanned,
+    );
+    f.global(
+        operator::EQUALS,
+        "equals",
+        &[a(), a()],
+        Bool,
+        Price::Compare,
+        unplanned,
+    );
+    f.global(
+        operator::NOT_EQUALS,
+        "not_equals",
+        &[a(), a()],
+        Bool,
+        Price::Compare,
+        unplanned,
+    );
     let (key, value) = (|| Type::param("K"), || Type::param("V"));
     let map = || Type::map(key(), value());
-    f.global(operator::MAP_INSERT, "@mapInsert_map_key_value", &[map(), key(), value()], map(), Price::Unit, unplanned);
-    f.global(operator::MAP_INSERT, "@mapInsert_map_map", &[map(), map()], map(), Price::Unit, unplanned);
+    f.global(
+        operator::MAP_INSERT,
+        "@mapInsert_map_key_value",
+        &[map(), key(), value()],
+        map(),
+        Price::Unit,
+        unplanned,
+    );
+    f.global(
+        operator::MAP_INSERT,
+        "@mapInsert_map_map",
+        &[map(), map()],
+        map(),
+        Price::Unit,
+        unplanned,
+    );
     f.global(NOT, "logical_not", &[Bool], Bool, Price::Unit, not);
     for (id, l, r, out, price) in [
         ("add_bytes", Bytes, Bytes, Bytes, Price::Concat),
         ("add_double", Double, Double, Double, Price::Unit),
-        ("add_duration_duration", Duration, Duration, Duration, Price::Unit),
-        ("add_duration_timestamp", Duration, Timestamp, Timestamp, Price::Unit),
-        ("add_timestamp_duration", Timestamp, Duration, Timestamp, Price::Unit),
+        (
+            "add_duration_duration",
+            Duration,
+            Duration,
+            Duration,
+            Price::Unit,
+        ),
+        (
+            "add_duration_timestamp",
+            Duration,
+            Timestamp,
+            Timestamp,
+            Price::Unit,
+        ),
+        (
+            "add_timestamp_duration",
+            Timestamp,
+            Duration,
+            Timestamp,
+            Price::Unit,
+        ),
         ("add_int64", Int, Int, Int, Price::Unit),
-        ("add_list", Type::list(a()), Type::list(a()), Type::list(a()), Price::Append),
+        (
+            "add_list",
+            Type::list(a()),
+            Type::list(a()),
+            Type::list(a()),
+            Price::Append,
+        ),
         ("add_string", String, String, String, Price::Concat),
         ("add_uint64", Uint, Uint, Uint, Price::Unit),
     ] {
@@ -69,29 +152,96 @@ pub(super) fn declare(f: &mut Functions) {
         ("subtract_double", Double, Double, Double),
         ("subtract_duration_duration", Duration, Duration, Duration),
         ("subtract_int64", Int, Int, Int),
-        ("subtract_timestamp_duration", Timestamp, Duration, Timestamp),
-        ("subtract_timestamp_timestamp", Timestamp, Timestamp, Duration),
+        (
+            "subtract_timestamp_duration",
+            Timestamp,
+            Duration,
+            Timestamp,
+        ),
+        (
+            "subtract_timestamp_timestamp",
+            Timestamp,
+            Timestamp,
+            Duration,
+        ),
         ("subtract_uint64", Uint, Uint, Uint),
     ] {
         f.global(SUBTRACT, id, &[l, r], out, Price::Unit, subtract);
     }
     for (name, ids, run) in [
-        (MULTIPLY, ["multiply_double", "multiply_int64", "multiply_uint64"], multiply as Run),
-        (DIVIDE, ["divide_double", "divide_int64", "divide_uint64"], divide),
+        (
+            MULTIPLY,
+            ["multiply_double", "multiply_int64", "multiply_uint64"],
+            multiply as Run,
+        ),
+        (
+            DIVIDE,
+            ["divide_double", "divide_int64", "divide_uint64"],
+            divide,
+        ),
     ] {
         for (id, t) in ids.into_iter().zip([Double, Int, Uint]) {
             f.global(name, id, &[t.clone(), t.clone()], t, Price::Unit, run);
         }
     }
-    f.global(MODULO, "modulo_int64", &[Int, Int], Int, Price::Unit, modulo);
-    f.global(MODULO, "modulo_uint64", &[Uint, Uint], Uint, Price::Unit, modulo);
-    f.global(NEGATE, "negate_double", &[Double], Double, Price::Unit, negate);
+    f.global(
+        MODULO,
+        "modulo_int64",
+        &[Int, Int],
+        Int,
+        Price::Unit,
+        modulo,
+    );
+    f.global(
+        MODULO,
+        "modulo_uint64",
+        &[Uint, Uint],
+        Uint,
+        Price::Unit,
+        modulo,
+    );
+    f.global(
+        NEGATE,
+        "negate_double",
+        &[Double],
+        Double,
+        Price::Unit,
+        negate,
+    );
     f.global(NEGATE, "negate_int64", &[Int], Int, Price::Unit, negate);
     declare_order(f);
-    f.global(INDEX, "index_list", &[Type::list(a()), Int], a(), Price::Unit, unplanned);
-    f.global(INDEX, "index_map", &[Type::map(a(), b()), a()], b(), Price::Unit, unplanned);
-    f.global(IN, "in_list", &[a(), Type::list(a())], Bool, Price::InList, contains);
-    f.global(IN, "in_map", &[a(), Type::map(a(), b())], Bool, Price::Unit, contains);
+    f.global(
+        INDEX,
+        "index_list",
+        &[Type::list(a()), Int],
+        a(),
+        Price::Unit,
+        unplanned,
+    );
+    f.global(
+        INDEX,
+        "index_map",
+        &[Type::map(a(), b()), a()],
+        b(),
+        Price::Unit,
+        unplanned,
+    );
+    f.global(
+        IN,
+        "in_list",
+        &[a(), Type::list(a())],
+        Bool,
+        Price::InList,
+        contains,
+    );
+    f.global(
+        IN,
+        "in_map",
+        &[a(), Type::map(a(), b())],
+        Bool,
+        Price::Unit,
+        contains,
+    );
     let sized = [
         ("size_bytes", "bytes_size", Bytes),
         ("size_list", "list_size", Type::list(a())),
@@ -107,10 +257,26 @@ pub(super) fn declare(f: &mut Functions) {
 fn declare_order(f: &mut Functions) {
     use Type::{Bool, Bytes, Double, Duration, Int, String, Timestamp, Uint};
     let order: [(&'static str, Run, [&'static str; 14]); 4] = [
-        (LESS, |_, args| ordered(args, Ordering::is_lt), order_ids!("less")),
-        (LESS_EQUALS, |_, args| ordered(args, Ordering::is_le), order_ids!("less_equals")),
-        (GREATER, |_, args| ordered(args, Ordering::is_gt), order_ids!("greater")),
-        (GREATER_EQUALS, |_, args| ordered(args, Ordering::is_ge), order_ids!("greater_equals")),
+        (
+            LESS,
+            |_, args| ordered(args, Ordering::is_lt),
+            order_ids!("less"),
+        ),
+        (
+            LESS_EQUALS,
+            |_, args| ordered(args, Ordering::is_le),
+            order_ids!("less_equals"),
+        ),
+        (
+            GREATER,
+            |_, args| ordered(args, Ordering::is_gt),
+            order_ids!("greater"),
+        ),
+        (
+            GREATER_EQUALS,
+            |_, args| ordered(args, Ordering::is_ge),
+            order_ids!("greater_equals"),
+        ),
     ];
     for (name, run, ids) in order {
         let pairs = [
@@ -130,7 +296,11 @@ fn declare_order(f: &mut Functions) {
             (Duration, Duration),
         ];
         for (id, (l, r)) in ids.into_iter().zip(pairs) {
-            let price = if matches!(l, String | Bytes) { Price::Compare } else { Price::Unit };
+            let price = if matches!(l, String | Bytes) {
+                Price::Compare
+            } else {
+                Price::Unit
+            };
             f.global(name, id, &[l, r], Bool, price, run);
         }
     }
@@ -150,31 +320,43 @@ fn not<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
 
 fn ordered<'a>(args: &[Value<'a>], holds: fn(Ordering) -> bool) -> Result<Value<'a>, Failure> {
     match args {
-        [Value::Double(a), Value::Double(b)] if a.is_nan() || b.is_nan() => Err(Failure::new("NaN values cannot be ordered")),
-        [l, r] => compare(l, r).map(|order| Value::Bool(holds(order))).ok_or_else(Failure::no_such_overload),
+        [Value::Double(a), Value::Double(b)] if a.is_nan() || b.is_nan() => {
+            Err(Failure::new("NaN values cannot be ordered"))
+        }
+        [l, r] => compare(l, r)
+            .map(|order| Value::Bool(holds(order)))
+            .ok_or_else(Failure::no_such_overload),
         _ => Err(Failure::no_such_overload()),
     }
 }
 
 fn whole<'a>(n: Option<i64>) -> Result<Value<'a>, Failure> {
-    n.map(Value::Int).ok_or_else(|| Failure::new("integer overflow"))
+    n.map(Value::Int)
+        .ok_or_else(|| Failure::new("integer overflow"))
 }
 
 fn unsigned<'a>(n: Option<u64>) -> Result<Value<'a>, Failure> {
-    n.map(Value::Uint).ok_or_else(|| Failure::new("unsigned integer overflow"))
+    n.map(Value::Uint)
+        .ok_or_else(|| Failure::new("unsigned integer overflow"))
 }
 
 fn span<'a>(n: Option<i64>) -> Result<Value<'a>, Failure> {
-    n.map(Value::Duration).ok_or_else(|| Failure::new("duration overflow"))
+    n.map(Value::Duration)
+        .ok_or_else(|| Failure::new("duration overflow"))
 }
 
 /// Moments lie in the years 1 to 9999.
 fn moment<'a>(nanos: Option<i128>) -> Result<Value<'a>, Failure> {
-    nanos.filter(|n| super::time::is_moment(*n)).map(Value::Timestamp).ok_or_else(|| Failure::new("timestamp overflow"))
+    nanos
+        .filter(|n| super::time::is_moment(*n))
+        .map(Value::Timestamp)
+        .ok_or_else(|| Failure::new("timestamp overflow"))
 }
 
 fn add<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
-    let [l, r] = args else { return Err(Failure::no_such_overload()) };
+    let [l, r] = args else {
+        return Err(Failure::no_such_overload());
+    };
     match (l, r) {
         (Value::Int(l), Value::Int(r)) => whole(l.checked_add(*r)),
         (Value::Uint(l), Value::Uint(r)) => unsigned(l.checked_add(*r)),
@@ -190,9 +372,8 @@ fn add<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> 
             Ok(Value::Bytes(l.iter().chain(r.iter()).copied().collect()))
         }
         (Value::Duration(l), Value::Duration(r)) => span(l.checked_add(*r)),
-        (Value::Duration(span), Value::Timestamp(at)) | (Value::Timestamp(at), Value::Duration(span)) => {
-            moment(at.checked_add((*span).into()))
-        }
+        (Value::Duration(span), Value::Timestamp(at))
+        | (Value::Timestamp(at), Value::Duration(span)) => moment(at.checked_add((*span).into())),
         (Value::List(l), Value::List(r)) => join(meter, l, r),
         _ => Err(Failure::no_such_overload()),
     }
@@ -209,13 +390,17 @@ fn join<'a>(meter: &mut Meter, l: &List<'a>, r: &List<'a>) -> Result<Value<'a>, 
     let name = |value: &Value<'a>| match (order, value) {
         (ListOrder::Set, value) => crate::equality::scalar(value),
         (ListOrder::Keyed(keys), Value::Map(Map::Data(map))) => {
-            let values: Vec<Option<&serde_json::Value>> = keys.iter().map(|key| map.entries.get(key)).collect();
+            let values: Vec<Option<&serde_json::Value>> =
+                keys.iter().map(|key| map.entries.get(key)).collect();
             serde_json::to_string(&values).ok()
         }
         _ => None,
     };
-    let mut places: std::collections::HashMap<String, usize> =
-        all.iter().enumerate().filter_map(|(i, item)| Some((name(item)?, i))).collect();
+    let mut places: std::collections::HashMap<String, usize> = all
+        .iter()
+        .enumerate()
+        .filter_map(|(i, item)| Some((name(item)?, i)))
+        .collect();
     for i in 0..r.len() {
         let item = r.get(i)?;
         match name(&item) {
@@ -255,7 +440,9 @@ fn multiply<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure>
 
 fn divide<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     match args {
-        [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => Err(Failure::new("division by zero")),
+        [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
+            Err(Failure::new("division by zero"))
+        }
         [Value::Int(l), Value::Int(r)] => whole(l.checked_div(*r)),
         [Value::Uint(l), Value::Uint(r)] => unsigned(l.checked_div(*r)),
         [Value::Double(l), Value::Double(r)] => Ok(Value::Double(l / r)),
@@ -265,7 +452,9 @@ fn divide<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
 
 fn modulo<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     match args {
-        [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => Err(Failure::new("modulus by zero")),
+        [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
+            Err(Failure::new("modulus by zero"))
+        }
         [Value::Int(l), Value::Int(r)] => whole(l.checked_rem(*r)),
         [Value::Uint(l), Value::Uint(r)] => unsigned(l.checked_rem(*r)),
         _ => Err(Failure::no_such_overload()),

@@ -15,26 +15,90 @@ use super::{items, list, made_list};
 
 pub(super) fn declare(f: &mut Functions) {
     let (k, v) = (|| Type::param("K"), || Type::param("V"));
-    let (of_v, list_v, map_kv) = (|| Type::optional(v()), || Type::list(v()), || Type::map(k(), v()));
+    let (of_v, list_v, map_kv) = (
+        || Type::optional(v()),
+        || Type::list(v()),
+        || Type::map(k(), v()),
+    );
     let planned: Run = |_, _| Err(Failure::no_such_overload());
-    f.global("optional.of", "optional_of", &[v()], of_v(), Price::Unit, |_, args| one(args).cloned().map(Value::some));
-    f.global("optional.ofNonZeroValue", "optional_ofNonZeroValue", &[v()], of_v(), Price::Unit, |_, args| {
-        let value = one(args)?;
-        Ok(if is_zero(value) { Value::Optional(None) } else { Value::some(value.clone()) })
-    });
-    f.global("optional.none", "optional_none", &[], of_v(), Price::Unit, |_, _| Ok(Value::Optional(None)));
-    f.member("value", "optional_value", &[of_v()], v(), Price::Unit, |_, args| match one(args)? {
-        Value::Optional(Some(value)) => Ok((**value).clone()),
-        Value::Optional(None) => Err(Failure::new("optional.none() dereference")),
-        _ => Err(Failure::no_such_overload()),
-    });
-    f.member("hasValue", "optional_hasValue", &[of_v()], Type::Bool, Price::Unit, |_, args| match one(args)? {
-        Value::Optional(value) => Ok(Value::Bool(value.is_some())),
-        _ => Err(Failure::no_such_overload()),
-    });
-    f.member("or", "optional_or_optional", &[of_v(), of_v()], of_v(), Price::Unit, planned);
-    f.member("orValue", "optional_orValue_value", &[of_v(), v()], v(), Price::Unit, planned);
-    f.global(operator::OPTIONAL_SELECT, "select_optional_field", &[Type::Dyn, Type::String], of_v(), Price::Unit, planned);
+    f.global(
+        "optional.of",
+        "optional_of",
+        &[v()],
+        of_v(),
+        Price::Unit,
+        |_, args| one(args).cloned().map(Value::some),
+    );
+    f.global(
+        "optional.ofNonZeroValue",
+        "optional_ofNonZeroValue",
+        &[v()],
+        of_v(),
+        Price::Unit,
+        |_, args| {
+            let value = one(args)?;
+            Ok(if is_zero(value) {
+                Value::Optional(None)
+            } else {
+                Value::some(value.clone())
+            })
+        },
+    );
+    f.global(
+        "optional.none",
+        "optional_none",
+        &[],
+        of_v(),
+        Price::Unit,
+        |_, _| Ok(Value::Optional(None)),
+    );
+    f.member(
+        "value",
+        "optional_value",
+        &[of_v()],
+        v(),
+        Price::Unit,
+        |_, args| match one(args)? {
+            Value::Optional(Some(value)) => Ok((**value).clone()),
+            Value::Optional(None) => Err(Failure::new("optional.none() dereference")),
+            _ => Err(Failure::no_such_overload()),
+        },
+    );
+    f.member(
+        "hasValue",
+        "optional_hasValue",
+        &[of_v()],
+        Type::Bool,
+        Price::Unit,
+        |_, args| match one(args)? {
+            Value::Optional(value) => Ok(Value::Bool(value.is_some())),
+            _ => Err(Failure::no_such_overload()),
+        },
+    );
+    f.member(
+        "or",
+        "optional_or_optional",
+        &[of_v(), of_v()],
+        of_v(),
+        Price::Unit,
+        planned,
+    );
+    f.member(
+        "orValue",
+        "optional_orValue_value",
+        &[of_v(), v()],
+        v(),
+        Price::Unit,
+        planned,
+    );
+    f.global(
+        operator::OPTIONAL_SELECT,
+        "select_optional_field",
+        &[Type::Dyn, Type::String],
+        of_v(),
+        Price::Unit,
+        planned,
+    );
     for (name, [in_list, in_optional_list, in_map, in_optional_map]) in [
         (
             operator::OPTIONAL_INDEX,
@@ -45,7 +109,15 @@ pub(super) fn declare(f: &mut Functions) {
                 Some("optional_map_optindex_optional_value"),
             ],
         ),
-        (operator::INDEX, [None, Some("optional_list_index_int"), None, Some("optional_map_index_value")]),
+        (
+            operator::INDEX,
+            [
+                None,
+                Some("optional_list_index_int"),
+                None,
+                Some("optional_map_index_value"),
+            ],
+        ),
     ] {
         for (id, container, key) in [
             (in_list, list_v(), Type::Int),
@@ -58,16 +130,52 @@ pub(super) fn declare(f: &mut Functions) {
             }
         }
     }
-    f.member("first", "list_first", &[list_v()], of_v(), Price::Unit, |_, args| {
-        let list = list(args, 0)?;
-        if list.is_empty() { Ok(Value::Optional(None)) } else { list.get(0).map(Value::some) }
-    });
-    f.member("last", "list_last", &[list_v()], of_v(), Price::Unit, |_, args| {
-        let list = list(args, 0)?;
-        if list.is_empty() { Ok(Value::Optional(None)) } else { list.get(list.len() - 1).map(Value::some) }
-    });
-    f.global("optional.unwrap", "optional_unwrap", &[Type::list(of_v())], list_v(), Price::Unit, unwrap);
-    f.member("unwrapOpt", "optional_unwrapOpt", &[Type::list(of_v())], list_v(), Price::Unit, unwrap);
+    f.member(
+        "first",
+        "list_first",
+        &[list_v()],
+        of_v(),
+        Price::Unit,
+        |_, args| {
+            let list = list(args, 0)?;
+            if list.is_empty() {
+                Ok(Value::Optional(None))
+            } else {
+                list.get(0).map(Value::some)
+            }
+        },
+    );
+    f.member(
+        "last",
+        "list_last",
+        &[list_v()],
+        of_v(),
+        Price::Unit,
+        |_, args| {
+            let list = list(args, 0)?;
+            if list.is_empty() {
+                Ok(Value::Optional(None))
+            } else {
+                list.get(list.len() - 1).map(Value::some)
+            }
+        },
+    );
+    f.global(
+        "optional.unwrap",
+        "optional_unwrap",
+        &[Type::list(of_v())],
+        list_v(),
+        Price::Unit,
+        unwrap,
+    );
+    f.member(
+        "unwrapOpt",
+        "optional_unwrapOpt",
+        &[Type::list(of_v())],
+        list_v(),
+        Price::Unit,
+        unwrap,
+    );
 }
 
 fn one<'v, 'a>(args: &'v [Value<'a>]) -> Result<&'v Value<'a>, Failure> {

@@ -20,14 +20,47 @@ const DYNAMIC_BYTES: usize = 128 << 10;
 
 pub(super) fn declare(f: &mut Functions) {
     use Type::{Bool, Int, String};
-    f.global("matches", "matches", &[String, String], Bool, Price::Unit, |meter, args| dynamic("matches", args, meter));
-    f.member("matches", "matches_string", &[String, String], Bool, Price::Match, |meter, args| dynamic("matches", args, meter));
-    f.member("find", "string_find_string", &[String, String], String, Price::Find, |meter, args| dynamic("find", args, meter));
+    f.global(
+        "matches",
+        "matches",
+        &[String, String],
+        Bool,
+        Price::Unit,
+        |meter, args| dynamic("matches", args, meter),
+    );
+    f.member(
+        "matches",
+        "matches_string",
+        &[String, String],
+        Bool,
+        Price::Match,
+        |meter, args| dynamic("matches", args, meter),
+    );
+    f.member(
+        "find",
+        "string_find_string",
+        &[String, String],
+        String,
+        Price::Find,
+        |meter, args| dynamic("find", args, meter),
+    );
     let texts = || Type::list(String);
-    f.member("findAll", "string_find_all_string", &[String, String], texts(), Price::Find, |meter, args| dynamic("findAll", args, meter));
-    f.member("findAll", "string_find_all_string_int", &[String, String, Int], texts(), Price::Find, |meter, args| {
-        dynamic("findAll", args, meter)
-    });
+    f.member(
+        "findAll",
+        "string_find_all_string",
+        &[String, String],
+        texts(),
+        Price::Find,
+        |meter, args| dynamic("findAll", args, meter),
+    );
+    f.member(
+        "findAll",
+        "string_find_all_string_int",
+        &[String, String, Int],
+        texts(),
+        Price::Find,
+        |meter, args| dynamic("findAll", args, meter),
+    );
 }
 
 /// Compiles a pattern.
@@ -41,19 +74,37 @@ pub(crate) fn compile(source: &str) -> Result<Regex, String> {
 fn dynamic<'a>(name: &str, args: &[Value<'a>], meter: &mut Meter) -> Result<Value<'a>, Failure> {
     let source = text(args, 1)?;
     meter.allocate(DYNAMIC_BYTES)?;
-    let wrong = |problem| Failure::new(if name == "matches" { problem } else { format!("Illegal regex: {problem}") });
+    let wrong = |problem| {
+        Failure::new(if name == "matches" {
+            problem
+        } else {
+            format!("Illegal regex: {problem}")
+        })
+    };
     let regex = pattern::compile_within(source, DYNAMIC_BYTES).map_err(wrong)?;
     run(name, &regex, args, meter)
 }
 
 /// Runs one of the three functions with a compiled pattern.
-pub(crate) fn run<'a>(name: &str, regex: &Regex, args: &[Value<'a>], meter: &mut Meter) -> Result<Value<'a>, Failure> {
+pub(crate) fn run<'a>(
+    name: &str,
+    regex: &Regex,
+    args: &[Value<'a>],
+    meter: &mut Meter,
+) -> Result<Value<'a>, Failure> {
     let subject = text(args, 0)?;
     match name {
         "matches" => Ok(Value::Bool(regex.is_match(subject))),
-        "find" => made(meter, regex.find(subject).map_or("", |found| found.as_str())),
+        "find" => made(
+            meter,
+            regex.find(subject).map_or("", |found| found.as_str()),
+        ),
         _ => {
-            let limit = if args.len() > 2 { usize::try_from(int(args, 2)?).unwrap_or(usize::MAX) } else { usize::MAX };
+            let limit = if args.len() > 2 {
+                usize::try_from(int(args, 2)?).unwrap_or(usize::MAX)
+            } else {
+                usize::MAX
+            };
             let mut found = Vec::new();
             for one in regex.find_iter(subject).take(limit) {
                 meter.allocate(one.len())?;

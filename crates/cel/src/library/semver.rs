@@ -20,14 +20,63 @@ fn semver_type() -> Type {
 
 pub(super) fn declare(f: &mut Functions) {
     use Type::{Bool, Int, String};
-    f.global("semver", "string_to_semver", &[String], semver_type(), Price::Pass, |_, args| read(args).map(Value::of));
-    f.global("semver", "string_bool_to_semver", &[String, Bool], semver_type(), Price::Pass, |_, args| read(args).map(Value::of));
-    f.global("isSemver", "is_semver_string", &[String], Bool, Price::Pass, |_, args| Ok(Value::Bool(read(args).is_ok())));
-    f.global("isSemver", "is_semver_string_bool", &[String, Bool], Bool, Price::Pass, |_, args| Ok(Value::Bool(read(args).is_ok())));
+    f.global(
+        "semver",
+        "string_to_semver",
+        &[String],
+        semver_type(),
+        Price::Pass,
+        |_, args| read(args).map(Value::of),
+    );
+    f.global(
+        "semver",
+        "string_bool_to_semver",
+        &[String, Bool],
+        semver_type(),
+        Price::Pass,
+        |_, args| read(args).map(Value::of),
+    );
+    f.global(
+        "isSemver",
+        "is_semver_string",
+        &[String],
+        Bool,
+        Price::Pass,
+        |_, args| Ok(Value::Bool(read(args).is_ok())),
+    );
+    f.global(
+        "isSemver",
+        "is_semver_string_bool",
+        &[String, Bool],
+        Bool,
+        Price::Pass,
+        |_, args| Ok(Value::Bool(read(args).is_ok())),
+    );
     let pair = [semver_type(), semver_type()];
-    f.member("isGreaterThan", "semver_is_greater_than", &pair, Bool, Price::Unit, |_, args| Ok(Value::Bool(order(args)?.is_gt())));
-    f.member("isLessThan", "semver_is_less_than", &pair, Bool, Price::Unit, |_, args| Ok(Value::Bool(order(args)?.is_lt())));
-    f.member("compareTo", "semver_compare_to", &pair, Int, Price::Unit, |_, args| Ok(Value::Int(order(args)? as i64)));
+    f.member(
+        "isGreaterThan",
+        "semver_is_greater_than",
+        &pair,
+        Bool,
+        Price::Unit,
+        |_, args| Ok(Value::Bool(order(args)?.is_gt())),
+    );
+    f.member(
+        "isLessThan",
+        "semver_is_less_than",
+        &pair,
+        Bool,
+        Price::Unit,
+        |_, args| Ok(Value::Bool(order(args)?.is_lt())),
+    );
+    f.member(
+        "compareTo",
+        "semver_compare_to",
+        &pair,
+        Int,
+        Price::Unit,
+        |_, args| Ok(Value::Int(order(args)? as i64)),
+    );
     let numbers: [(&'static str, &'static str, Run); 3] = [
         ("major", "semver_major", |m, args| number(m, args, 0)),
         ("minor", "semver_minor", |m, args| number(m, args, 1)),
@@ -43,7 +92,9 @@ fn number<'a>(_: &mut Meter, args: &[Value<'a>], which: usize) -> Result<Value<'
 }
 
 fn version<'v>(args: &'v [Value<'_>], at: usize) -> Result<&'v Semver, Failure> {
-    args.get(at).and_then(Value::downcast).ok_or_else(Failure::no_such_overload)
+    args.get(at)
+        .and_then(Value::downcast)
+        .ok_or_else(Failure::no_such_overload)
 }
 
 fn order(args: &[Value<'_>]) -> Result<Ordering, Failure> {
@@ -60,13 +111,24 @@ fn read(args: &[Value<'_>]) -> Result<Semver, Failure> {
 
 /// A version with what people leave out filled in and what they write too much dropped: `v1.02` is `1.2.0`.
 fn normal(text: &str) -> Result<String, Failure> {
-    let mut parts: Vec<String> = text.strip_prefix('v').unwrap_or(text).splitn(3, '.').map(str::to_owned).collect();
+    let mut parts: Vec<String> = text
+        .strip_prefix('v')
+        .unwrap_or(text)
+        .splitn(3, '.')
+        .map(str::to_owned)
+        .collect();
     for part in parts.iter_mut().filter(|part| part.len() > 1) {
         let trimmed = part.trim_start_matches('0');
-        *part = if trimmed.starts_with(|c: char| c.is_ascii_digit()) { trimmed.to_owned() } else { format!("0{trimmed}") };
+        *part = if trimmed.starts_with(|c: char| c.is_ascii_digit()) {
+            trimmed.to_owned()
+        } else {
+            format!("0{trimmed}")
+        };
     }
     if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
-        return Err(Failure::new("short version cannot contain PreRelease/Build meta data"));
+        return Err(Failure::new(
+            "short version cannot contain PreRelease/Build meta data",
+        ));
     }
     parts.resize(3, "0".to_owned());
     Ok(parts.join("."))
@@ -90,7 +152,10 @@ impl Opaque for Semver {
     }
 
     fn equals(&self, other: &dyn Opaque) -> Option<bool> {
-        other.as_any().downcast_ref::<Self>().map(|other| self.compare(other).is_eq())
+        other
+            .as_any()
+            .downcast_ref::<Self>()
+            .map(|other| self.compare(other).is_eq())
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -104,28 +169,45 @@ impl Semver {
             return Err(Failure::new("Version string empty"));
         }
         let parts: Vec<&str> = text.splitn(3, '.').collect();
-        let [major, minor, rest] = parts.as_slice() else { return Err(Failure::new("No Major.Minor.Patch elements found")) };
-        let (rest, build) = rest.split_once('+').map_or((*rest, None), |(rest, build)| (rest, Some(build)));
-        let (patch, pre) = rest.split_once('-').map_or((rest, None), |(patch, pre)| (patch, Some(pre)));
-        let numbers = [numeric(major, "Major")?, numeric(minor, "Minor")?, numeric(patch, "Patch")?];
-        let pre = pre.map_or_else(|| Ok(Vec::new()), |pre| pre.split('.').map(identifier).collect())?;
+        let [major, minor, rest] = parts.as_slice() else {
+            return Err(Failure::new("No Major.Minor.Patch elements found"));
+        };
+        let (rest, build) = rest
+            .split_once('+')
+            .map_or((*rest, None), |(rest, build)| (rest, Some(build)));
+        let (patch, pre) = rest
+            .split_once('-')
+            .map_or((rest, None), |(patch, pre)| (patch, Some(pre)));
+        let numbers = [
+            numeric(major, "Major")?,
+            numeric(minor, "Minor")?,
+            numeric(patch, "Patch")?,
+        ];
+        let pre = pre.map_or_else(
+            || Ok(Vec::new()),
+            |pre| pre.split('.').map(identifier).collect(),
+        )?;
         for part in build.into_iter().flat_map(|build| build.split('.')) {
             if part.is_empty() {
                 return Err(Failure::new("Build meta data is empty"));
             }
             if !part.bytes().all(is_version_byte) {
-                return Err(Failure::new(format!("Invalid character(s) found in build meta data \"{part}\"")));
+                return Err(Failure::new(format!(
+                    "Invalid character(s) found in build meta data \"{part}\""
+                )));
             }
         }
         Ok(Self { numbers, pre })
     }
 
     fn compare(&self, other: &Self) -> Ordering {
-        self.numbers.cmp(&other.numbers).then_with(|| match (self.pre.is_empty(), other.pre.is_empty()) {
-            (true, true) => Ordering::Equal,
-            (true, false) => Ordering::Greater,
-            (false, true) => Ordering::Less,
-            (false, false) => self.pre.iter().map(rank).cmp(other.pre.iter().map(rank)),
+        self.numbers.cmp(&other.numbers).then_with(|| {
+            match (self.pre.is_empty(), other.pre.is_empty()) {
+                (true, true) => Ordering::Equal,
+                (true, false) => Ordering::Greater,
+                (false, true) => Ordering::Less,
+                (false, false) => self.pre.iter().map(rank).cmp(other.pre.iter().map(rank)),
+            }
         })
     }
 }
@@ -144,12 +226,21 @@ fn is_version_byte(b: u8) -> bool {
 
 fn numeric(text: &str, what: &str) -> Result<u64, Failure> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(Failure::new(format!("Invalid character(s) found in {} number \"{text}\"", what.to_lowercase())));
+        return Err(Failure::new(format!(
+            "Invalid character(s) found in {} number \"{text}\"",
+            what.to_lowercase()
+        )));
     }
     if text.len() > 1 && text.starts_with('0') {
-        return Err(Failure::new(format!("{what} number must not contain leading zeroes \"{text}\"")));
+        return Err(Failure::new(format!(
+            "{what} number must not contain leading zeroes \"{text}\""
+        )));
     }
-    text.parse().map_err(|_| Failure::new(format!("strconv.ParseUint: parsing \"{text}\": value out of range")))
+    text.parse().map_err(|_| {
+        Failure::new(format!(
+            "strconv.ParseUint: parsing \"{text}\": value out of range"
+        ))
+    })
 }
 
 fn identifier(text: &str) -> Result<Identifier, Failure> {
@@ -158,12 +249,19 @@ fn identifier(text: &str) -> Result<Identifier, Failure> {
     }
     if text.bytes().all(|b| b.is_ascii_digit()) {
         if text.len() > 1 && text.starts_with('0') {
-            return Err(Failure::new(format!("Numeric PreRelease version must not contain leading zeroes \"{text}\"")));
+            return Err(Failure::new(format!(
+                "Numeric PreRelease version must not contain leading zeroes \"{text}\""
+            )));
         }
-        return text.parse().map(Identifier::Number).map_err(|_| Failure::new("Prerelease number out of range"));
+        return text
+            .parse()
+            .map(Identifier::Number)
+            .map_err(|_| Failure::new("Prerelease number out of range"));
     }
     if !text.bytes().all(is_version_byte) {
-        return Err(Failure::new(format!("Invalid character(s) found in prerelease \"{text}\"")));
+        return Err(Failure::new(format!(
+            "Invalid character(s) found in prerelease \"{text}\""
+        )));
     }
     Ok(Identifier::Text(text.to_owned()))
 }

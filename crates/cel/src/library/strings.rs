@@ -15,30 +15,170 @@ use super::{format, int, list, made, made_list, text};
 pub(super) fn declare(f: &mut Functions) {
     use Type::{Bool, Int, String};
     let texts = || Type::list(String);
-    f.member("contains", "contains_string", &[String, String], Bool, Price::Contains, |_, a| test(a, |s, t| s.contains(t)));
-    f.member("endsWith", "ends_with_string", &[String, String], Bool, Price::Affix, |_, a| test(a, |s, t| s.ends_with(t)));
-    f.member("startsWith", "starts_with_string", &[String, String], Bool, Price::Affix, |_, a| test(a, |s, t| s.starts_with(t)));
-    f.member("charAt", "string_char_at_int", &[String, Int], String, Price::Unit, char_at);
-    f.member("indexOf", "string_index_of_string", &[String, String], Int, Price::EveryItem, index_of);
-    f.member("indexOf", "string_index_of_string_int", &[String, String, Int], Int, Price::EveryItem, index_of);
-    f.member("lastIndexOf", "string_last_index_of_string", &[String, String], Int, Price::EveryItem, last_index_of);
-    f.member("lastIndexOf", "string_last_index_of_string_int", &[String, String, Int], Int, Price::EveryItem, last_index_of);
-    f.member("lowerAscii", "string_lower_ascii", &[String], String, Price::PassAlong, |m, a| made(m, text(a, 0)?.to_ascii_lowercase()));
-    f.member("upperAscii", "string_upper_ascii", &[String], String, Price::PassAlong, |m, a| made(m, text(a, 0)?.to_ascii_uppercase()));
-    f.member("trim", "string_trim", &[String], String, Price::PassAlong, |m, a| made(m, text(a, 0)?.trim_matches(is_space)));
-    f.member("replace", "string_replace_string_string", &[String, String, String], String, Price::Replace, replace);
-    f.member("replace", "string_replace_string_string_int", &[String, String, String, Int], String, Price::Replace, replace);
-    f.member("split", "string_split_string", &[String, String], texts(), Price::Split, split);
-    f.member("split", "string_split_string_int", &[String, String, Int], texts(), Price::Split, split);
-    f.member("substring", "string_substring_int", &[String, Int], String, Price::PassAlong, substring);
-    f.member("substring", "string_substring_int_int", &[String, Int, Int], String, Price::PassAlong, substring);
+    f.member(
+        "contains",
+        "contains_string",
+        &[String, String],
+        Bool,
+        Price::Contains,
+        |_, a| test(a, |s, t| s.contains(t)),
+    );
+    f.member(
+        "endsWith",
+        "ends_with_string",
+        &[String, String],
+        Bool,
+        Price::Affix,
+        |_, a| test(a, |s, t| s.ends_with(t)),
+    );
+    f.member(
+        "startsWith",
+        "starts_with_string",
+        &[String, String],
+        Bool,
+        Price::Affix,
+        |_, a| test(a, |s, t| s.starts_with(t)),
+    );
+    f.member(
+        "charAt",
+        "string_char_at_int",
+        &[String, Int],
+        String,
+        Price::Unit,
+        char_at,
+    );
+    f.member(
+        "indexOf",
+        "string_index_of_string",
+        &[String, String],
+        Int,
+        Price::EveryItem,
+        index_of,
+    );
+    f.member(
+        "indexOf",
+        "string_index_of_string_int",
+        &[String, String, Int],
+        Int,
+        Price::EveryItem,
+        index_of,
+    );
+    f.member(
+        "lastIndexOf",
+        "string_last_index_of_string",
+        &[String, String],
+        Int,
+        Price::EveryItem,
+        last_index_of,
+    );
+    f.member(
+        "lastIndexOf",
+        "string_last_index_of_string_int",
+        &[String, String, Int],
+        Int,
+        Price::EveryItem,
+        last_index_of,
+    );
+    f.member(
+        "lowerAscii",
+        "string_lower_ascii",
+        &[String],
+        String,
+        Price::PassAlong,
+        |m, a| made(m, text(a, 0)?.to_ascii_lowercase()),
+    );
+    f.member(
+        "upperAscii",
+        "string_upper_ascii",
+        &[String],
+        String,
+        Price::PassAlong,
+        |m, a| made(m, text(a, 0)?.to_ascii_uppercase()),
+    );
+    f.member(
+        "trim",
+        "string_trim",
+        &[String],
+        String,
+        Price::PassAlong,
+        |m, a| made(m, text(a, 0)?.trim_matches(is_space)),
+    );
+    f.member(
+        "replace",
+        "string_replace_string_string",
+        &[String, String, String],
+        String,
+        Price::Replace,
+        replace,
+    );
+    f.member(
+        "replace",
+        "string_replace_string_string_int",
+        &[String, String, String, Int],
+        String,
+        Price::Replace,
+        replace,
+    );
+    f.member(
+        "split",
+        "string_split_string",
+        &[String, String],
+        texts(),
+        Price::Split,
+        split,
+    );
+    f.member(
+        "split",
+        "string_split_string_int",
+        &[String, String, Int],
+        texts(),
+        Price::Split,
+        split,
+    );
+    f.member(
+        "substring",
+        "string_substring_int",
+        &[String, Int],
+        String,
+        Price::PassAlong,
+        substring,
+    );
+    f.member(
+        "substring",
+        "string_substring_int_int",
+        &[String, Int, Int],
+        String,
+        Price::PassAlong,
+        substring,
+    );
     f.member("join", "list_join", &[texts()], String, Price::Join, join);
-    f.member("join", "list_join_string", &[texts(), String], String, Price::Join, join);
-    f.member("format", "string_format", &[String, Type::list(Type::Dyn)], String, Price::Pass, |meter, args| {
-        let text = format::fill(text(args, 0)?, list(args, 1)?, meter)?;
-        made(meter, text)
-    });
-    f.global("strings.quote", "strings_quote", &[String], String, Price::Quote, |meter, args| made(meter, quote(text(args, 0)?)));
+    f.member(
+        "join",
+        "list_join_string",
+        &[texts(), String],
+        String,
+        Price::Join,
+        join,
+    );
+    f.member(
+        "format",
+        "string_format",
+        &[String, Type::list(Type::Dyn)],
+        String,
+        Price::Pass,
+        |meter, args| {
+            let text = format::fill(text(args, 0)?, list(args, 1)?, meter)?;
+            made(meter, text)
+        },
+    );
+    f.global(
+        "strings.quote",
+        "strings_quote",
+        &[String],
+        String,
+        Price::Quote,
+        |meter, args| made(meter, quote(text(args, 0)?)),
+    );
 }
 
 fn test<'a>(args: &[Value<'a>], holds: fn(&str, &str) -> bool) -> Result<Value<'a>, Failure> {
@@ -57,7 +197,11 @@ fn out_of_range(at: i64) -> Failure {
 /// The byte at which the code point `at` begins; the end of the text is a place too.
 fn byte_at(text: &str, at: i64) -> Result<usize, Failure> {
     let wanted = usize::try_from(at).map_err(|_| out_of_range(at))?;
-    text.char_indices().map(|(byte, _)| byte).chain([text.len()]).nth(wanted).ok_or_else(|| out_of_range(at))
+    text.char_indices()
+        .map(|(byte, _)| byte)
+        .chain([text.len()])
+        .nth(wanted)
+        .ok_or_else(|| out_of_range(at))
 }
 
 fn char_at<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
@@ -80,7 +224,9 @@ fn index_of<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure>
     if from < 0 {
         return Err(out_of_range(from));
     }
-    let Ok(byte) = byte_at(text, from) else { return Ok(Value::Int(-1)) };
+    let Ok(byte) = byte_at(text, from) else {
+        return Ok(Value::Int(-1));
+    };
     match text[byte..].find(&**part) {
         None => Ok(Value::Int(-1)),
         Some(found) => place(text[..byte + found].chars().count()),
@@ -91,7 +237,11 @@ fn last_index_of<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Fai
     let (text, part) = (text(args, 0)?, text(args, 1)?);
     let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
     if part.is_empty() {
-        return Ok(Value::Int(if args.len() > 2 { int(args, 2)? } else { length }));
+        return Ok(Value::Int(if args.len() > 2 {
+            int(args, 2)?
+        } else {
+            length
+        }));
     }
     let mut from = length - 1;
     if args.len() > 2 {
@@ -109,7 +259,11 @@ fn last_index_of<'a>(_: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Fai
         return Ok(Value::Int(-1));
     }
     let end = byte_at(text, from)? + part.len();
-    match text.get(..end.min(text.len())).unwrap_or(text).rfind(&**part) {
+    match text
+        .get(..end.min(text.len()))
+        .unwrap_or(text)
+        .rfind(&**part)
+    {
         None => Ok(Value::Int(-1)),
         Some(found) => place(text[..found].chars().count()),
     }
@@ -163,17 +317,25 @@ fn substring<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Fai
     }
     let end = int(args, 2)?;
     if begin > end {
-        return Err(Failure::new(format!("invalid substring range. start: {begin}, end: {end}")));
+        return Err(Failure::new(format!(
+            "invalid substring range. start: {begin}, end: {end}"
+        )));
     }
     made(meter, &text[byte_at(text, begin)?..byte_at(text, end)?])
 }
 
 fn join<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     let list = list(args, 0)?;
-    let separator = if args.len() > 1 { &**text(args, 1)? } else { "" };
+    let separator = if args.len() > 1 {
+        &**text(args, 1)?
+    } else {
+        ""
+    };
     let mut joined = String::new();
     for i in 0..list.len() {
-        let Value::String(item) = list.get(i)? else { return Err(Failure::new("join: invalid input")) };
+        let Value::String(item) = list.get(i)? else {
+            return Err(Failure::new("join: invalid input"));
+        };
         meter.allocate(separator.len() + item.len())?;
         if i > 0 {
             joined.push_str(separator);

@@ -27,44 +27,120 @@ pub(crate) fn is_moment(nanos: i128) -> bool {
 pub(super) fn declare(f: &mut Functions) {
     use Type::{Duration, Int, String, Timestamp};
     let parts: [(&'static str, &'static str, &'static str, Run); 10] = [
-        ("getFullYear", "timestamp_to_year", "timestamp_to_year_with_tz", |_, a| part(a, |d| d.year().into())),
-        ("getMonth", "timestamp_to_month", "timestamp_to_month_with_tz", |_, a| part(a, |d| i64::from(d.month()) - 1)),
-        ("getDayOfYear", "timestamp_to_day_of_year", "timestamp_to_day_of_year_with_tz", |_, a| {
-            part(a, |d| i64::from(d.day_of_year()) - 1)
-        }),
-        ("getDayOfMonth", "timestamp_to_day_of_month", "timestamp_to_day_of_month_with_tz", |_, a| part(a, |d| i64::from(d.day()) - 1)),
-        ("getDate", "timestamp_to_day_of_month_1_based", "timestamp_to_day_of_month_1_based_with_tz", |_, a| part(a, |d| d.day().into())),
-        ("getDayOfWeek", "timestamp_to_day_of_week", "timestamp_to_day_of_week_with_tz", |_, a| {
-            part(a, |d| d.weekday().to_sunday_zero_offset().into())
-        }),
-        ("getHours", "timestamp_to_hours", "timestamp_to_hours_with_tz", |_, a| part(a, |d| d.hour().into())),
-        ("getMinutes", "timestamp_to_minutes", "timestamp_to_minutes_with_tz", |_, a| part(a, |d| d.minute().into())),
-        ("getSeconds", "timestamp_to_seconds", "timestamp_to_seconds_tz", |_, a| part(a, |d| d.second().into())),
-        ("getMilliseconds", "timestamp_to_milliseconds", "timestamp_to_milliseconds_with_tz", |_, a| {
-            part(a, |d| (d.subsec_nanosecond() / 1_000_000).into())
-        }),
+        (
+            "getFullYear",
+            "timestamp_to_year",
+            "timestamp_to_year_with_tz",
+            |_, a| part(a, |d| d.year().into()),
+        ),
+        (
+            "getMonth",
+            "timestamp_to_month",
+            "timestamp_to_month_with_tz",
+            |_, a| part(a, |d| i64::from(d.month()) - 1),
+        ),
+        (
+            "getDayOfYear",
+            "timestamp_to_day_of_year",
+            "timestamp_to_day_of_year_with_tz",
+            |_, a| part(a, |d| i64::from(d.day_of_year()) - 1),
+        ),
+        (
+            "getDayOfMonth",
+            "timestamp_to_day_of_month",
+            "timestamp_to_day_of_month_with_tz",
+            |_, a| part(a, |d| i64::from(d.day()) - 1),
+        ),
+        (
+            "getDate",
+            "timestamp_to_day_of_month_1_based",
+            "timestamp_to_day_of_month_1_based_with_tz",
+            |_, a| part(a, |d| d.day().into()),
+        ),
+        (
+            "getDayOfWeek",
+            "timestamp_to_day_of_week",
+            "timestamp_to_day_of_week_with_tz",
+            |_, a| part(a, |d| d.weekday().to_sunday_zero_offset().into()),
+        ),
+        (
+            "getHours",
+            "timestamp_to_hours",
+            "timestamp_to_hours_with_tz",
+            |_, a| part(a, |d| d.hour().into()),
+        ),
+        (
+            "getMinutes",
+            "timestamp_to_minutes",
+            "timestamp_to_minutes_with_tz",
+            |_, a| part(a, |d| d.minute().into()),
+        ),
+        (
+            "getSeconds",
+            "timestamp_to_seconds",
+            "timestamp_to_seconds_tz",
+            |_, a| part(a, |d| d.second().into()),
+        ),
+        (
+            "getMilliseconds",
+            "timestamp_to_milliseconds",
+            "timestamp_to_milliseconds_with_tz",
+            |_, a| part(a, |d| (d.subsec_nanosecond() / 1_000_000).into()),
+        ),
     ];
     for (name, id, zoned_id, run) in parts {
         f.member(name, id, &[Timestamp], Int, Price::Unit, run);
         f.member(name, zoned_id, &[Timestamp, String], Int, Price::Unit, run);
     }
-    f.member("getHours", "duration_to_hours", &[Duration], Int, Price::Unit, |_, args| whole(args, 3600 * SECOND));
-    f.member("getMinutes", "duration_to_minutes", &[Duration], Int, Price::Unit, |_, args| whole(args, 60 * SECOND));
-    f.member("getSeconds", "duration_to_seconds", &[Duration], Int, Price::Unit, |_, args| whole(args, SECOND));
-    f.member("getMilliseconds", "duration_to_milliseconds", &[Duration], Int, Price::Unit, |_, args| whole(args, SECOND / 1000));
+    f.member(
+        "getHours",
+        "duration_to_hours",
+        &[Duration],
+        Int,
+        Price::Unit,
+        |_, args| whole(args, 3600 * SECOND),
+    );
+    f.member(
+        "getMinutes",
+        "duration_to_minutes",
+        &[Duration],
+        Int,
+        Price::Unit,
+        |_, args| whole(args, 60 * SECOND),
+    );
+    f.member(
+        "getSeconds",
+        "duration_to_seconds",
+        &[Duration],
+        Int,
+        Price::Unit,
+        |_, args| whole(args, SECOND),
+    );
+    f.member(
+        "getMilliseconds",
+        "duration_to_milliseconds",
+        &[Duration],
+        Int,
+        Price::Unit,
+        |_, args| whole(args, SECOND / 1000),
+    );
 }
 
 /// How many whole units a span has.
 fn whole<'a>(args: &[Value<'a>], unit: i128) -> Result<Value<'a>, Failure> {
     match args {
-        [Value::Duration(nanos)] => Ok(Value::Int(i64::try_from(i128::from(*nanos) / unit).unwrap_or(i64::MAX))),
+        [Value::Duration(nanos)] => Ok(Value::Int(
+            i64::try_from(i128::from(*nanos) / unit).unwrap_or(i64::MAX),
+        )),
         _ => Err(Failure::no_such_overload()),
     }
 }
 
 /// A part of the date of a moment, in UTC or the time zone that is the second argument.
 fn part<'a>(args: &[Value<'a>], read: fn(DateTime) -> i64) -> Result<Value<'a>, Failure> {
-    let Some(Value::Timestamp(nanos)) = args.first() else { return Err(Failure::no_such_overload()) };
+    let Some(Value::Timestamp(nanos)) = args.first() else {
+        return Err(Failure::no_such_overload());
+    };
     let (nanos, zone) = match args.get(1) {
         None => (*nanos, TimeZone::UTC),
         Some(_) => in_zone(*nanos, text(args, 1)?)?,
@@ -80,13 +156,23 @@ fn in_zone(nanos: i128, name: &str) -> Result<(i128, TimeZone), Failure> {
             "" | "UTC" => Some(TimeZone::UTC),
             _ => TimeZone::get(name).ok(),
         };
-        return zone.map(|zone| (nanos, zone)).ok_or_else(|| Failure::new(format!("unknown time zone {name}")));
+        return zone
+            .map(|zone| (nanos, zone))
+            .ok_or_else(|| Failure::new(format!("unknown time zone {name}")));
     };
     let number = |digits: &str| -> Result<i128, Failure> {
-        digits.parse::<i32>().map(i128::from).map_err(|_| Failure::new(format!("strconv.Atoi: parsing \"{digits}\": invalid syntax")))
+        digits.parse::<i32>().map(i128::from).map_err(|_| {
+            Failure::new(format!(
+                "strconv.Atoi: parsing \"{digits}\": invalid syntax"
+            ))
+        })
     };
     let (hours, minutes) = (number(hours)?, number(minutes)?);
-    let offset = if name.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes };
+    let offset = if name.starts_with('-') {
+        hours * 60 - minutes
+    } else {
+        hours * 60 + minutes
+    };
     Ok((nanos + offset * 60 * SECOND, TimeZone::UTC))
 }
 
@@ -95,29 +181,44 @@ fn in_zone(nanos: i128, name: &str) -> Result<(i128, TimeZone), Failure> {
 /// # Errors
 /// It is no moment, or none that expressions may hold.
 pub(crate) fn parse_timestamp(text: &str) -> Result<i128, Failure> {
-    let nanos = rfc3339(text).ok_or_else(|| convert::wrong("string", "google.protobuf.Timestamp"))?;
-    if is_moment(nanos) { Ok(nanos) } else { Err(Failure::new("timestamp overflow")) }
+    let nanos =
+        rfc3339(text).ok_or_else(|| convert::wrong("string", "google.protobuf.Timestamp"))?;
+    if is_moment(nanos) {
+        Ok(nanos)
+    } else {
+        Err(Failure::new("timestamp overflow"))
+    }
 }
 
 /// `2006-01-02T15:04:05.999Z` or with a distance from UTC; nothing is optional but the fraction.
 fn rfc3339(text: &str) -> Option<i128> {
     let bytes = text.as_bytes();
     let fixed = b"dddd-dd-ddTdd:dd:dd";
-    let fits = |(b, form): (&u8, &u8)| if *form == b'd' { b.is_ascii_digit() } else { b == form };
+    let fits = |(b, form): (&u8, &u8)| {
+        if *form == b'd' {
+            b.is_ascii_digit()
+        } else {
+            b == form
+        }
+    };
     if bytes.len() < fixed.len() || !bytes.iter().zip(fixed).all(fits) {
         return None;
     }
     let (date, mut rest) = text.split_at(fixed.len());
     let mut fraction = 0;
     if let Some(after) = rest.strip_prefix(['.', ',']) {
-        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        let digits = after
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(after.len());
         let kept = &after[..digits.min(9)];
         fraction = kept.parse::<i128>().ok()? * 10i128.pow(9 - u32::try_from(kept.len()).ok()?);
         rest = &after[digits..];
     }
     let offset = match rest.as_bytes() {
         b"Z" => 0,
-        [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] if [h1, h2, m1, m2].iter().all(|b| b.is_ascii_digit()) => {
+        [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2]
+            if [h1, h2, m1, m2].iter().all(|b| b.is_ascii_digit()) =>
+        {
             let number = |a: &u8, b: &u8| i128::from(a - b'0') * 10 + i128::from(b - b'0');
             let (hours, minutes) = (number(h1, h2), number(m1, m2));
             if hours > 24 || minutes > 60 {
@@ -137,9 +238,15 @@ fn rfc3339(text: &str) -> Option<i128> {
 
 /// Writes a moment as RFC 3339 does, in UTC and without trailing zeros.
 pub(crate) fn write_timestamp(nanos: i128) -> String {
-    let date = Timestamp::from_nanosecond(nanos).map(|at| TimeZone::UTC.to_datetime(at)).unwrap_or_default();
+    let date = Timestamp::from_nanosecond(nanos)
+        .map(|at| TimeZone::UTC.to_datetime(at))
+        .unwrap_or_default();
     let fraction = nanos.rem_euclid(SECOND);
-    let fraction = if fraction == 0 { String::new() } else { format!(".{fraction:09}").trim_end_matches('0').to_owned() };
+    let fraction = if fraction == 0 {
+        String::new()
+    } else {
+        format!(".{fraction:09}").trim_end_matches('0').to_owned()
+    };
     format!(
         "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}{fraction}Z",
         date.year(),
@@ -178,9 +285,13 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     }
     let mut total: i128 = 0;
     while !rest.is_empty() {
-        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let number_end = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
         let (number, after) = rest.split_at(number_end);
-        let unit_end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let unit_end = after
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(after.len());
         let (unit, after) = after.split_at(unit_end);
         total = total.checked_add(scaled(number, unit_nanos(unit)?)?)?;
         rest = after;
@@ -207,7 +318,11 @@ fn scaled(number: &str, unit: i128) -> Option<i128> {
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return None;
     }
-    let mut nanos = if whole.is_empty() { 0 } else { whole.parse::<i128>().ok()?.checked_mul(unit)? };
+    let mut nanos = if whole.is_empty() {
+        0
+    } else {
+        whole.parse::<i128>().ok()?.checked_mul(unit)?
+    };
     let mut place = unit;
     for digit in fraction.bytes().take(19) {
         nanos += i128::from(digit - b'0') * place / 10;
@@ -225,15 +340,28 @@ pub(crate) fn parse_openapi_duration(text: &str) -> Option<i64> {
     let mut rest = text.trim();
     let mut found = false;
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
         let (number, after) = rest.split_at(digits);
         let after = after.trim_start();
-        let letters = after.find(|c: char| !c.is_alphabetic()).unwrap_or(after.len());
+        let letters = after
+            .find(|c: char| !c.is_alphabetic())
+            .unwrap_or(after.len());
         let (unit, after) = after.split_at(letters);
-        total = total.checked_add(number.parse::<i128>().ok()?.checked_mul(word_nanos(unit)?)?)?;
+        total = total.checked_add(
+            number
+                .parse::<i128>()
+                .ok()?
+                .checked_mul(word_nanos(unit)?)?,
+        )?;
         (rest, found) = (after.trim_start(), true);
     }
-    if found { i64::try_from(total).ok() } else { None }
+    if found {
+        i64::try_from(total).ok()
+    } else {
+        None
+    }
 }
 
 fn word_nanos(unit: &str) -> Option<i128> {

@@ -19,46 +19,91 @@ fn url_type() -> Type {
 }
 
 pub(super) fn declare(f: &mut Functions) {
-    f.global("url", "string_to_url", &[Type::String], url_type(), Price::PassAlong, |_, args| {
-        let text = text(args, 0)?;
-        let wrong = |problem: &str| {
-            let quoted = serde_json::to_string(&**text).expect("a string can be written");
-            Failure::new(format!("URL parse error during conversion from string: parse {quoted}: {problem}"))
-        };
-        Url::parse(text).map(Value::of).map_err(|problem| wrong(&problem))
-    });
-    f.global("isURL", "is_url_string", &[Type::String], Type::Bool, Price::Unit, |_, args| {
-        Ok(Value::Bool(Url::parse(text(args, 0)?).is_ok()))
-    });
+    f.global(
+        "url",
+        "string_to_url",
+        &[Type::String],
+        url_type(),
+        Price::PassAlong,
+        |_, args| {
+            let text = text(args, 0)?;
+            let wrong = |problem: &str| {
+                let quoted = serde_json::to_string(&**text).expect("a string can be written");
+                Failure::new(format!(
+                    "URL parse error during conversion from string: parse {quoted}: {problem}"
+                ))
+            };
+            Url::parse(text)
+                .map(Value::of)
+                .map_err(|problem| wrong(&problem))
+        },
+    );
+    f.global(
+        "isURL",
+        "is_url_string",
+        &[Type::String],
+        Type::Bool,
+        Price::Unit,
+        |_, args| Ok(Value::Bool(Url::parse(text(args, 0)?).is_ok())),
+    );
     let parts: [(&'static str, &'static str, Run); 5] = [
-        ("getScheme", "url_get_scheme", |meter, args| part(meter, args, |url| &url.scheme)),
-        ("getHost", "url_get_host", |meter, args| part(meter, args, |url| &url.host)),
-        ("getHostname", "url_get_hostname", |meter, args| part(meter, args, Url::hostname)),
-        ("getPort", "url_get_port", |meter, args| part(meter, args, Url::port)),
-        ("getEscapedPath", "url_get_escaped_path", |meter, args| part(meter, args, |url| &url.path)),
+        ("getScheme", "url_get_scheme", |meter, args| {
+            part(meter, args, |url| &url.scheme)
+        }),
+        ("getHost", "url_get_host", |meter, args| {
+            part(meter, args, |url| &url.host)
+        }),
+        ("getHostname", "url_get_hostname", |meter, args| {
+            part(meter, args, Url::hostname)
+        }),
+        ("getPort", "url_get_port", |meter, args| {
+            part(meter, args, Url::port)
+        }),
+        ("getEscapedPath", "url_get_escaped_path", |meter, args| {
+            part(meter, args, |url| &url.path)
+        }),
     ];
     for (name, id, run) in parts {
         f.member(name, id, &[url_type()], Type::String, Price::Unit, run);
     }
     let query = Type::map(Type::String, Type::list(Type::String));
-    f.member("getQuery", "url_get_query", &[url_type()], query, Price::Unit, |meter, args| {
-        let url = url(args)?;
-        meter.allocate(url.query.len() * 2)?;
-        let mut entries: BTreeMap<Key<'_>, Vec<Value<'_>>> = BTreeMap::new();
-        for (name, value) in url.query_pairs() {
-            meter.allocate_values(2)?;
-            entries.entry(Key::String(Text::Made(name.into()))).or_default().push(Value::text(value));
-        }
-        let entries = entries.into_iter().map(|(name, values)| (name, Value::list(values))).collect();
-        Ok(Value::Map(Map::Made(Arc::new(entries))))
-    });
+    f.member(
+        "getQuery",
+        "url_get_query",
+        &[url_type()],
+        query,
+        Price::Unit,
+        |meter, args| {
+            let url = url(args)?;
+            meter.allocate(url.query.len() * 2)?;
+            let mut entries: BTreeMap<Key<'_>, Vec<Value<'_>>> = BTreeMap::new();
+            for (name, value) in url.query_pairs() {
+                meter.allocate_values(2)?;
+                entries
+                    .entry(Key::String(Text::Made(name.into())))
+                    .or_default()
+                    .push(Value::text(value));
+            }
+            let entries = entries
+                .into_iter()
+                .map(|(name, values)| (name, Value::list(values)))
+                .collect();
+            Ok(Value::Map(Map::Made(Arc::new(entries))))
+        },
+    );
 }
 
 fn url<'v>(args: &'v [Value<'_>]) -> Result<&'v Url, Failure> {
-    args.first().and_then(Value::downcast).ok_or_else(Failure::no_such_overload)
+    args.first()
+        .and_then(Value::downcast)
+        .ok_or_else(Failure::no_such_overload)
 }
 
-fn part<'a>(meter: &mut Meter, args: &[Value<'a>], read: fn(&Url) -> &str) -> Result<Value<'a>, Failure> {
+fn part<'a>(
+    meter: &mut Meter,
+    args: &[Value<'a>],
+    read: fn(&Url) -> &str,
+) -> Result<Value<'a>, Failure> {
     made(meter, read(url(args)?))
 }
 
@@ -80,7 +125,10 @@ impl Opaque for Url {
     }
 
     fn equals(&self, other: &dyn Opaque) -> Option<bool> {
-        other.as_any().downcast_ref::<Self>().map(|other| self.text == other.text)
+        other
+            .as_any()
+            .downcast_ref::<Self>()
+            .map(|other| self.text == other.text)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -108,9 +156,16 @@ impl Url {
         };
         if !before_query.starts_with('/') {
             // Something like `mailto:a@b` has no parts.
-            return if scheme.is_empty() { Err("invalid URI for request".into()) } else { Ok(url) };
+            return if scheme.is_empty() {
+                Err("invalid URI for request".into())
+            } else {
+                Ok(url)
+            };
         }
-        let path = match before_query.strip_prefix("//").filter(|_| !scheme.is_empty()) {
+        let path = match before_query
+            .strip_prefix("//")
+            .filter(|_| !scheme.is_empty())
+        {
             None => before_query,
             Some(after) => {
                 let end = after.find('/').unwrap_or(after.len());
@@ -124,23 +179,39 @@ impl Url {
     }
 
     fn hostname(&self) -> &str {
-        match self.host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        match self
+            .host
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once(']'))
+        {
             Some((name, _)) => name,
-            None => self.host.split_once(':').map_or(&self.host, |(name, _)| name),
+            None => self
+                .host
+                .split_once(':')
+                .map_or(&self.host, |(name, _)| name),
         }
     }
 
     fn port(&self) -> &str {
-        let after = self.host.rsplit_once(']').map_or(self.host.as_str(), |(_, after)| after);
+        let after = self
+            .host
+            .rsplit_once(']')
+            .map_or(self.host.as_str(), |(_, after)| after);
         after.rsplit_once(':').map_or("", |(_, port)| port)
     }
 
     fn query_pairs(&self) -> Vec<(String, String)> {
-        let pairs = self.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
+        let pairs = self
+            .query
+            .split('&')
+            .filter(|pair| !pair.is_empty() && !pair.contains(';'));
         pairs
             .filter_map(|pair| {
                 let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-                Some((unescape(&name.replace('+', " "))?, unescape(&value.replace('+', " "))?))
+                Some((
+                    unescape(&name.replace('+', " "))?,
+                    unescape(&value.replace('+', " "))?,
+                ))
             })
             .collect()
     }
@@ -164,15 +235,20 @@ fn split_scheme(text: &str) -> Result<(&str, &str), String> {
 }
 
 fn host(authority: &str) -> Result<String, String> {
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
     if let Some((user, _)) = authority.rsplit_once('@') {
         check_escapes(user)?;
-        if user.contains(|c: char| !c.is_ascii_alphanumeric() && !"-._:~!$&'()*+,;=%@".contains(c)) {
+        if user.contains(|c: char| !c.is_ascii_alphanumeric() && !"-._:~!$&'()*+,;=%@".contains(c))
+        {
             return Err("net/url: invalid userinfo".into());
         }
     }
     if let Some(rest) = host.strip_prefix('[') {
-        let Some((_, after)) = rest.rsplit_once(']') else { return Err("missing ']' in host".into()) };
+        let Some((_, after)) = rest.rsplit_once(']') else {
+            return Err("missing ']' in host".into());
+        };
         check_port(after)?;
         return Ok(host.to_owned());
     }
@@ -180,7 +256,9 @@ fn host(authority: &str) -> Result<String, String> {
         check_port(&host[at..])?;
     }
     check_escapes(host)?;
-    if let Some(c) = host.chars().find(|c| c.is_ascii() && !c.is_ascii_alphanumeric() && !"-_.~!$&'()*+,;=:[]<>\"%".contains(*c)) {
+    if let Some(c) = host.chars().find(|c| {
+        c.is_ascii() && !c.is_ascii_alphanumeric() && !"-_.~!$&'()*+,;=:[]<>\"%".contains(*c)
+    }) {
         return Err(format!("invalid character \"{c}\" in host name"));
     }
     Ok(host.to_owned())

@@ -24,7 +24,11 @@ impl<'a, 'p> Maker<'a, 'p> {
     }
 
     pub(crate) fn call(&mut self, function: &str, args: Vec<Expr>) -> Result<Expr, Stop> {
-        self.make(Kind::Call(Call { function: function.into(), target: None, args }))
+        self.make(Kind::Call(Call {
+            function: function.into(),
+            target: None,
+            args,
+        }))
     }
 
     pub(crate) fn ident(&mut self, name: &str) -> Result<Expr, Stop> {
@@ -40,7 +44,15 @@ impl<'a, 'p> Maker<'a, 'p> {
     }
 
     pub(crate) fn list(&mut self, values: Vec<Expr>) -> Result<Expr, Stop> {
-        self.make(Kind::List(values.into_iter().map(|value| Item { value, optional: false }).collect()))
+        self.make(Kind::List(
+            values
+                .into_iter()
+                .map(|value| Item {
+                    value,
+                    optional: false,
+                })
+                .collect(),
+        ))
     }
 
     /// The same tree again, with nodes of its own.
@@ -54,28 +66,48 @@ impl<'a, 'p> Maker<'a, 'p> {
     }
 
     fn renumber(&mut self, expr: &mut Expr) {
-        let (at, depth) = (self.parser.place(expr.id), self.parser.depths[expr.id as usize]);
+        let (at, depth) = (
+            self.parser.place(expr.id),
+            self.parser.depths[expr.id as usize],
+        );
         expr.id = self.parser.id(at);
         self.parser.depths[expr.id as usize] = depth;
         match &mut expr.kind {
             Kind::Literal(_) | Kind::Ident(_) | Kind::Message(_) => {}
             Kind::Select(select) => self.renumber(&mut select.operand),
-            Kind::Call(call) => call.target.as_deref_mut().into_iter().chain(&mut call.args).for_each(|e| self.renumber(e)),
-            Kind::List(items) => items.iter_mut().for_each(|item| self.renumber(&mut item.value)),
+            Kind::Call(call) => call
+                .target
+                .as_deref_mut()
+                .into_iter()
+                .chain(&mut call.args)
+                .for_each(|e| self.renumber(e)),
+            Kind::List(items) => items
+                .iter_mut()
+                .for_each(|item| self.renumber(&mut item.value)),
             Kind::Map(entries) => entries.iter_mut().for_each(|entry| {
                 self.renumber(&mut entry.key);
                 self.renumber(&mut entry.value);
             }),
             Kind::Fold(fold) => {
                 let fold = &mut **fold;
-                let children = [&mut fold.range, &mut fold.init, &mut fold.condition, &mut fold.step, &mut fold.result];
+                let children = [
+                    &mut fold.range,
+                    &mut fold.init,
+                    &mut fold.condition,
+                    &mut fold.step,
+                    &mut fold.result,
+                ];
                 children.into_iter().for_each(|e| self.renumber(e));
             }
         }
     }
 
     /// Reports what is wrong with an argument; something must stand in for the macro until parsing is through.
-    pub(crate) fn refuse(&mut self, argument: &Expr, problem: impl Into<String>) -> Result<Expr, Stop> {
+    pub(crate) fn refuse(
+        &mut self,
+        argument: &Expr,
+        problem: impl Into<String>,
+    ) -> Result<Expr, Stop> {
         let at = self.parser.place(argument.id);
         self.parser.report(Some(at), problem);
         self.literal(Literal::Null)

@@ -60,15 +60,30 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Issues> {
     let mut issues = Issues::new(source.clone());
     let length = text.chars().count();
     if length > LENGTH_MAX {
-        issues.report(None, format!("expression code point size exceeds limit: size: {length}, limit {LENGTH_MAX}"));
+        issues.report(
+            None,
+            format!("expression code point size exceeds limit: size: {length}, limit {LENGTH_MAX}"),
+        );
         return Err(issues);
     }
     let tokens = lexer::tokens(text, &mut issues);
-    let mut parser = Parser { tokens: &tokens, at: 0, issues, places: Vec::new(), depths: Vec::new(), nesting: Nesting::default() };
+    let mut parser = Parser {
+        tokens: &tokens,
+        at: 0,
+        issues,
+        places: Vec::new(),
+        depths: Vec::new(),
+        nesting: Nesting::default(),
+    };
     match parser.start() {
         Ok(expr) if parser.issues.is_empty() => {
             let depth = parser.depths[expr.id as usize].tree;
-            Ok(Parsed { expr, depth, places: parser.places, source })
+            Ok(Parsed {
+                expr,
+                depth,
+                places: parser.places,
+                source,
+            })
         }
         _ => Err(parser.issues),
     }
@@ -110,7 +125,9 @@ impl Parser<'_> {
     }
 
     fn peek_at(&self, ahead: usize) -> Token {
-        self.tokens.get(self.at + ahead).map_or(Token::End, |lexeme| lexeme.token)
+        self.tokens
+            .get(self.at + ahead)
+            .map_or(Token::End, |lexeme| lexeme.token)
     }
 
     fn is(&self, sign: &str) -> bool {
@@ -132,7 +149,8 @@ impl Parser<'_> {
 
     fn wrong(&mut self, message: String) -> Stop {
         let at = self.peek().at;
-        self.issues.report(Some(at), format!("Syntax error: {message}"));
+        self.issues
+            .report(Some(at), format!("Syntax error: {message}"));
         Stop
     }
 
@@ -144,7 +162,10 @@ impl Parser<'_> {
         let found = self.peek().text.clone();
         let follows = match sign {
             ":" => is_operand(self.peek().token),
-            _ => binary_operator(self.peek().token).is_some() || matches!(self.peek().token, Token::End | Token::Sign("." | "[" | "?")),
+            _ => {
+                binary_operator(self.peek().token).is_some()
+                    || matches!(self.peek().token, Token::End | Token::Sign("." | "[" | "?"))
+            }
         };
         Err(self.wrong(if self.peek_at(1) == Token::Sign(sign) {
             format!("extraneous input '{found}' expecting '{sign}'")
@@ -172,22 +193,44 @@ impl Parser<'_> {
         let expr = Expr { id, kind };
         let mut add = |child: &Expr| {
             let depth = self.depths[child.id as usize];
-            below = Depth { syntax: below.syntax.max(depth.syntax), tree: below.tree.max(depth.tree) };
+            below = Depth {
+                syntax: below.syntax.max(depth.syntax),
+                tree: below.tree.max(depth.tree),
+            };
         };
         match &expr.kind {
             Kind::Literal(_) | Kind::Ident(_) | Kind::Message(_) => {}
             Kind::Select(select) => add(&select.operand),
-            Kind::Call(call) => call.target.as_deref().into_iter().chain(&call.args).for_each(add),
+            Kind::Call(call) => call
+                .target
+                .as_deref()
+                .into_iter()
+                .chain(&call.args)
+                .for_each(add),
             Kind::List(items) => items.iter().for_each(|item| add(&item.value)),
             Kind::Map(entries) => entries.iter().for_each(|entry| {
                 add(&entry.key);
                 add(&entry.value);
             }),
             Kind::Fold(fold) => {
-                [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result].into_iter().for_each(add);
+                [
+                    &fold.range,
+                    &fold.init,
+                    &fold.condition,
+                    &fold.step,
+                    &fold.result,
+                ]
+                .into_iter()
+                .for_each(add);
             }
         }
-        self.set_depth(id, Depth { syntax: below.syntax, tree: below.tree + 1 })?;
+        self.set_depth(
+            id,
+            Depth {
+                syntax: below.syntax,
+                tree: below.tree + 1,
+            },
+        )?;
         self.room_for(0)?;
         Ok(expr)
     }
@@ -204,7 +247,13 @@ impl Parser<'_> {
     /// Counts a node as one level of syntax.
     fn level(&mut self, expr: Expr) -> Result<Expr, Stop> {
         let depth = self.depths[expr.id as usize];
-        self.set_depth(expr.id, Depth { syntax: depth.syntax + 1, ..depth })?;
+        self.set_depth(
+            expr.id,
+            Depth {
+                syntax: depth.syntax + 1,
+                ..depth
+            },
+        )?;
         Ok(expr)
     }
 
@@ -213,7 +262,10 @@ impl Parser<'_> {
         if self.places.len() + nodes < NODES_MAX {
             return Ok(());
         }
-        self.report(None, format!("expression size exceeds limit: {NODES_MAX} nodes"));
+        self.report(
+            None,
+            format!("expression size exceeds limit: {NODES_MAX} nodes"),
+        );
         Err(Stop)
     }
 
@@ -222,7 +274,11 @@ impl Parser<'_> {
         if self.peek().token == Token::End {
             return Ok(expr);
         }
-        let kind = if self.peek_at(1) == Token::End { "extraneous" } else { "mismatched" };
+        let kind = if self.peek_at(1) == Token::End {
+            "extraneous"
+        } else {
+            "mismatched"
+        };
         let found = self.peek().text.clone();
         Err(self.wrong(format!("{kind} input '{found}' expecting <EOF>")))
     }
@@ -230,21 +286,44 @@ impl Parser<'_> {
     fn deeper(&mut self, rule: fn(&mut Nesting) -> &mut usize) -> Result<(), Stop> {
         *rule(&mut self.nesting) += 1;
         if *rule(&mut self.nesting) > DEPTH_MAX {
-            self.report(None, format!("expression recursion limit exceeded: {DEPTH_MAX}"));
+            self.report(
+                None,
+                format!("expression recursion limit exceeded: {DEPTH_MAX}"),
+            );
             return Err(Stop);
         }
         Ok(())
     }
 
     fn global_call(&mut self, id: Id, function: &str, args: Vec<Expr>) -> Result<Expr, Stop> {
-        self.node(id, Kind::Call(Call { function: function.into(), target: None, args }))
+        self.node(
+            id,
+            Kind::Call(Call {
+                function: function.into(),
+                target: None,
+                args,
+            }),
+        )
     }
 
     /// A call that may be that of a macro.
-    fn call(&mut self, id: Id, function: String, target: Option<Expr>, args: Vec<Expr>) -> Result<Expr, Stop> {
+    fn call(
+        &mut self,
+        id: Id,
+        function: String,
+        target: Option<Expr>,
+        args: Vec<Expr>,
+    ) -> Result<Expr, Stop> {
         match macros::find(&function, target.is_some(), args.len()) {
             Some(expand) => expand(&mut Maker::new(self, id), target, args),
-            None => self.node(id, Kind::Call(Call { function, target: target.map(Box::new), args })),
+            None => self.node(
+                id,
+                Kind::Call(Call {
+                    function,
+                    target: target.map(Box::new),
+                    args,
+                }),
+            ),
         }
     }
 }

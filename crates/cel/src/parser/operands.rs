@@ -61,7 +61,11 @@ impl Parser<'_> {
                 self.after_dot(expr, at)?
             } else if let Some(at) = self.take("[") {
                 let id = self.id(at);
-                let name = if self.take("?").is_some() { operator::OPTIONAL_INDEX } else { operator::INDEX };
+                let name = if self.take("?").is_some() {
+                    operator::OPTIONAL_INDEX
+                } else {
+                    operator::INDEX
+                };
                 if name == operator::INDEX && !is_operand(self.peek().token) {
                     return Err(self.operand_missing(&["'?'"]));
                 }
@@ -86,7 +90,10 @@ impl Parser<'_> {
                 self.at += 1;
             }
             Token::Sign("true" | "false" | "null") => {
-                return Err(self.wrong(format!("mismatched input '{}' expecting IDENTIFIER", name.text)));
+                return Err(self.wrong(format!(
+                    "mismatched input '{}' expecting IDENTIFIER",
+                    name.text
+                )));
             }
             Token::End => return Err(self.wrong("no viable alternative at input '.'".into())),
             _ => return Err(self.wrong(format!("no viable alternative at input '.{}'", name.text))),
@@ -103,7 +110,14 @@ impl Parser<'_> {
             return self.call(id, name.text, Some(operand), args);
         }
         let id = self.id(at);
-        self.node(id, Kind::Select(Select { operand: Box::new(operand), field: name.text, test: false }))
+        self.node(
+            id,
+            Kind::Select(Select {
+                operand: Box::new(operand),
+                field: name.text,
+                test: false,
+            }),
+        )
     }
 
     fn arguments(&mut self) -> Result<Vec<Expr>, Stop> {
@@ -135,7 +149,9 @@ impl Parser<'_> {
             Token::Sign("{") => self.map(),
             Token::Sign(".") | Token::Identifier => self.named(),
             Token::Sign("-") | Token::Sign("true" | "false" | "null") => self.literal(),
-            Token::Int | Token::Uint | Token::Float | Token::String | Token::Bytes => self.literal(),
+            Token::Int | Token::Uint | Token::Float | Token::String | Token::Bytes => {
+                self.literal()
+            }
             _ if is_operand(self.peek_at(1)) && lexeme.token != Token::End => {
                 let stop = self.operand_missing(&[]);
                 self.at += 1;
@@ -149,13 +165,20 @@ impl Parser<'_> {
     /// Tells what could have stood here: the beginnings of operands and `more`.
     fn operand_missing(&mut self, more: &[&'static str]) -> Stop {
         let order = ["'['", "'{'", "'('", "')'", "'.'", "'-'", "'!'", "'?'"];
-        let mut expected: Vec<&str> = order.into_iter().filter(|sign| OPERAND.contains(sign) || more.contains(sign)).collect();
+        let mut expected: Vec<&str> = order
+            .into_iter()
+            .filter(|sign| OPERAND.contains(sign) || more.contains(sign))
+            .collect();
         expected.extend(OPERAND.iter().filter(|sign| !order.contains(sign)));
         let found = self.peek().text.clone();
         let after = self.peek_at(1);
-        let too_many = self.peek().token != Token::End && (is_operand(after) || (more.contains(&"')'") && after == Token::Sign(")")));
+        let too_many = self.peek().token != Token::End
+            && (is_operand(after) || (more.contains(&"')'") && after == Token::Sign(")")));
         let kind = if too_many { "extraneous" } else { "mismatched" };
-        self.wrong(format!("{kind} input '{found}' expecting {{{}}}", expected.join(", ")))
+        self.wrong(format!(
+            "{kind} input '{found}' expecting {{{}}}",
+            expected.join(", ")
+        ))
     }
 
     /// A variable, a call, or a message: whatever begins with a name.
@@ -164,10 +187,16 @@ impl Parser<'_> {
         let dot = if self.take(".").is_some() { "." } else { "" };
         let name = self.peek().clone();
         if name.token != Token::Identifier {
-            return Err(self.wrong(format!("mismatched input '{}' expecting IDENTIFIER", name.text)));
+            return Err(self.wrong(format!(
+                "mismatched input '{}' expecting IDENTIFIER",
+                name.text
+            )));
         }
         if let Some(length) = self.message_name() {
-            let text: String = self.tokens[self.at..self.at + length].iter().map(|lexeme| lexeme.text.as_str()).collect();
+            let text: String = self.tokens[self.at..self.at + length]
+                .iter()
+                .map(|lexeme| lexeme.text.as_str())
+                .collect();
             self.at += length;
             return self.message(format!("{dot}{text}"));
         }
@@ -193,7 +222,9 @@ impl Parser<'_> {
     /// How many tokens make up the name of a message that begins here.
     fn message_name(&self) -> Option<usize> {
         let mut length = 1;
-        while self.peek_at(length) == Token::Sign(".") && self.peek_at(length + 1) == Token::Identifier {
+        while self.peek_at(length) == Token::Sign(".")
+            && self.peek_at(length + 1) == Token::Identifier
+        {
             length += 2;
         }
         (self.peek_at(length) == Token::Sign("{")).then_some(length)
@@ -205,7 +236,10 @@ impl Parser<'_> {
         let id = self.id(at);
         while !self.is("}") {
             self.take("?");
-            if !matches!(self.peek().token, Token::Identifier | Token::EscapedIdentifier) {
+            if !matches!(
+                self.peek().token,
+                Token::Identifier | Token::EscapedIdentifier
+            ) {
                 let found = self.peek().text.clone();
                 return Err(self.wrong(format!("mismatched input '{found}' expecting {{'}}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}}")));
             }
@@ -226,7 +260,10 @@ impl Parser<'_> {
         let mut items = Vec::new();
         while !self.is("]") {
             let optional = self.take("?").is_some();
-            items.push(Item { value: self.expression()?, optional });
+            items.push(Item {
+                value: self.expression()?,
+                optional,
+            });
             if self.take(",").is_none() {
                 break;
             }
@@ -247,7 +284,11 @@ impl Parser<'_> {
             let key = self.expression()?;
             let colon = self.expect(":")?;
             self.id(colon);
-            entries.push(Entry { key, value: self.expression()?, optional });
+            entries.push(Entry {
+                key,
+                value: self.expression()?,
+                optional,
+            });
             if self.take(",").is_none() {
                 break;
             }
@@ -265,8 +306,14 @@ impl Parser<'_> {
             return Ok(());
         }
         let found = self.peek().text.clone();
-        let kind = if self.peek_at(1) == Token::Sign(sign) { "extraneous" } else { "mismatched" };
-        Err(self.wrong(format!("{kind} input '{found}' expecting {{'{sign}', ','}}")))
+        let kind = if self.peek_at(1) == Token::Sign(sign) {
+            "extraneous"
+        } else {
+            "mismatched"
+        };
+        Err(self.wrong(format!(
+            "{kind} input '{found}' expecting {{'{sign}', ','}}"
+        )))
     }
 
     fn literal(&mut self) -> Result<Expr, Stop> {
@@ -274,9 +321,14 @@ impl Parser<'_> {
         let minus = if self.take("-").is_some() { "-" } else { "" };
         let lexeme = self.peek().clone();
         if !minus.is_empty() && !matches!(lexeme.token, Token::Int | Token::Float) {
-            return Err(
-                self.wrong(format!("no viable alternative at input '-{}'", if lexeme.token == Token::End { "" } else { &lexeme.text }))
-            );
+            return Err(self.wrong(format!(
+                "no viable alternative at input '-{}'",
+                if lexeme.token == Token::End {
+                    ""
+                } else {
+                    &lexeme.text
+                }
+            )));
         }
         self.at += 1;
         let value = match literal_value(&lexeme, minus) {
@@ -294,8 +346,16 @@ impl Parser<'_> {
 /// Whether an operand may begin with a token.
 pub(super) fn is_operand(token: Token) -> bool {
     match token {
-        Token::Identifier | Token::Int | Token::Uint | Token::Float | Token::String | Token::Bytes => true,
-        Token::Sign(sign) => matches!(sign, "[" | "{" | "(" | "." | "-" | "!" | "true" | "false" | "null"),
+        Token::Identifier
+        | Token::Int
+        | Token::Uint
+        | Token::Float
+        | Token::String
+        | Token::Bytes => true,
+        Token::Sign(sign) => matches!(
+            sign,
+            "[" | "{" | "(" | "." | "-" | "!" | "true" | "false" | "null"
+        ),
         Token::EscapedIdentifier | Token::End => false,
     }
 }
@@ -304,11 +364,23 @@ fn literal_value(lexeme: &Lexeme, minus: &str) -> Result<Literal, &'static str> 
     let text = lexeme.text.as_str();
     let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |hex| (hex, 16));
     Ok(match lexeme.token {
-        Token::Int => Literal::Int(i64::from_str_radix(&format!("{minus}{digits}"), radix).map_err(|_| "invalid int literal")?),
-        Token::Uint => Literal::Uint(u64::from_str_radix(&digits[..digits.len() - 1], radix).map_err(|_| "invalid uint literal")?),
+        Token::Int => Literal::Int(
+            i64::from_str_radix(&format!("{minus}{digits}"), radix)
+                .map_err(|_| "invalid int literal")?,
+        ),
+        Token::Uint => Literal::Uint(
+            u64::from_str_radix(&digits[..digits.len() - 1], radix)
+                .map_err(|_| "invalid uint literal")?,
+        ),
         Token::Float => {
-            let number: f64 = format!("{minus}{text}").parse().map_err(|_| "invalid double literal")?;
-            Literal::Double(if number.is_finite() { number } else { return Err("invalid double literal") })
+            let number: f64 = format!("{minus}{text}")
+                .parse()
+                .map_err(|_| "invalid double literal")?;
+            Literal::Double(if number.is_finite() {
+                number
+            } else {
+                return Err("invalid double literal");
+            })
         }
         Token::String => Literal::String(unescape::string(text)?.into()),
         Token::Bytes => Literal::Bytes(unescape::bytes(&text[1..])?.into()),

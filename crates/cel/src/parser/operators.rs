@@ -11,7 +11,9 @@ use super::{Parser, Stop};
 
 /// Binary operators with the strength by which they bind; `||` and `&&` bind least.
 pub(super) fn binary_operator(token: Token) -> Option<(&'static str, u8)> {
-    let Token::Sign(sign) = token else { return None };
+    let Token::Sign(sign) = token else {
+        return None;
+    };
     Some(match sign {
         "||" => (operator::OR, 1),
         "&&" => (operator::AND, 2),
@@ -58,7 +60,9 @@ impl Parser<'_> {
         }
         self.deeper(|n| &mut n.sums)?;
         let mut left = self.unary()?;
-        while let Some((name, strength)) = binary_operator(self.peek().token).filter(|(_, strength)| *strength >= weakest) {
+        while let Some((name, strength)) =
+            binary_operator(self.peek().token).filter(|(_, strength)| *strength >= weakest)
+        {
             if strength <= 2 {
                 left = self.logic(name, strength, left)?;
                 continue;
@@ -86,14 +90,29 @@ impl Parser<'_> {
         self.balanced(name, &mut terms, &ids)
     }
 
-    fn balanced(&mut self, name: &'static str, terms: &mut [Option<Expr>], ids: &[Id]) -> Result<Expr, Stop> {
+    fn balanced(
+        &mut self,
+        name: &'static str,
+        terms: &mut [Option<Expr>],
+        ids: &[Id],
+    ) -> Result<Expr, Stop> {
         if let [only] = terms {
             return Ok(only.take().expect("every term is used once"));
         }
         let middle = ids.len() / 2;
         let (left, right) = terms.split_at_mut(middle + 1);
-        let args = vec![self.balanced(name, left, &ids[..middle])?, self.balanced(name, right, &ids[middle + 1..])?];
-        self.node(ids[middle], Kind::Call(Call { function: name.into(), target: None, args }))
+        let args = vec![
+            self.balanced(name, left, &ids[..middle])?,
+            self.balanced(name, right, &ids[middle + 1..])?,
+        ];
+        self.node(
+            ids[middle],
+            Kind::Call(Call {
+                function: name.into(),
+                target: None,
+                args,
+            }),
+        )
     }
 
     fn unary(&mut self) -> Result<Expr, Stop> {

@@ -40,11 +40,21 @@ impl Program {
     #[must_use]
     pub fn evaluate<'a>(&self, variables: &[Value<'a>], limit: u64) -> Evaluation<'a> {
         let evaluate = || {
-            let mut run = Run { variables, locals: Vec::new(), meter: Meter::new(limit) };
+            let mut run = Run {
+                variables,
+                locals: Vec::new(),
+                meter: Meter::new(limit),
+            };
             let value = run.eval(&self.plan.root);
-            Evaluation { value, cost: run.meter.cost() }
+            Evaluation {
+                value,
+                cost: run.meter.cost(),
+            }
         };
-        let no_room = || Evaluation { value: Err(Failure::new("no stack for an expression so deep")), cost: 0 };
+        let no_room = || Evaluation {
+            value: Err(Failure::new("no stack for an expression so deep")),
+            cost: 0,
+        };
         room::with_room(self.depth, evaluate).unwrap_or_else(no_room)
     }
 }
@@ -62,11 +72,15 @@ impl<'a> Run<'_, 'a> {
     fn eval(&mut self, node: &Node) -> Outcome<'a> {
         match node {
             Node::Constant(value) => Ok(value.clone()),
-            Node::Variable(_) | Node::Local(_) | Node::Select { .. } | Node::Index { .. } => self.attribute(node, 1),
+            Node::Variable(_) | Node::Local(_) | Node::Select { .. } | Node::Index { .. } => {
+                self.attribute(node, 1)
+            }
             Node::Test { operand, field } => {
                 let operand = self.attribute(operand, 0)?;
                 self.meter.charge(1)?;
-                Ok(Value::Bool(select_if_present(&operand, &Value::text(field.clone()))?.is_some()))
+                Ok(Value::Bool(
+                    select_if_present(&operand, &Value::text(field.clone()))?.is_some(),
+                ))
             }
             Node::And(sides) => self.logic(sides, false),
             Node::Or(sides) => self.logic(sides, true),
@@ -81,7 +95,9 @@ impl<'a> Run<'_, 'a> {
             Node::Equal { sides, negated } => self.equality(sides, *negated),
             Node::Member { value, set } => {
                 let value = self.eval(value)?;
-                Ok(Value::Bool(value.key().is_some_and(|key| set.contains(&key))))
+                Ok(Value::Bool(
+                    value.key().is_some_and(|key| set.contains(&key)),
+                ))
             }
             Node::Otherwise { sides, unwrap } => match self.eval(&sides[0])? {
                 Value::Optional(None) => self.eval(&sides[1]),
@@ -120,18 +136,29 @@ impl<'a> Run<'_, 'a> {
         match node {
             Node::Variable(at) => {
                 self.meter.charge(root_cost)?;
-                self.variables.get(*at).cloned().ok_or_else(|| Failure::new("no such attribute(s): undeclared"))
+                self.variables
+                    .get(*at)
+                    .cloned()
+                    .ok_or_else(|| Failure::new("no such attribute(s): undeclared"))
             }
             Node::Local(at) => {
                 self.meter.charge(root_cost)?;
                 self.locals[*at].clone()
             }
             Node::Conditional(_) => self.eval(node),
-            Node::Select { operand, field, optional } => {
+            Node::Select {
+                operand,
+                field,
+                optional,
+            } => {
                 let operand = self.attribute(operand, root_cost)?;
                 self.qualify(operand, &Value::text(field.clone()), *optional, 1)
             }
-            Node::Index { operand, index, optional } => {
+            Node::Index {
+                operand,
+                index,
+                optional,
+            } => {
                 let operand = self.attribute(operand, root_cost)?;
                 let key = self.eval(index)?;
                 self.qualify(operand, &key, *optional, u64::from(!index.is_attribute()))
@@ -144,7 +171,13 @@ impl<'a> Run<'_, 'a> {
         }
     }
 
-    fn qualify(&mut self, operand: Value<'a>, key: &Value<'a>, optional: bool, cost: u64) -> Outcome<'a> {
+    fn qualify(
+        &mut self,
+        operand: Value<'a>,
+        key: &Value<'a>,
+        optional: bool,
+        cost: u64,
+    ) -> Outcome<'a> {
         let (operand, optional) = match operand {
             Value::Optional(None) => return Ok(Value::Optional(None)),
             Value::Optional(Some(inner)) => ((*inner).clone(), true),
@@ -164,7 +197,11 @@ impl<'a> Run<'_, 'a> {
     }
 
     fn branch(&mut self, node: &Node) -> Outcome<'a> {
-        if node.is_attribute() { self.attribute(node, 0) } else { self.eval(node) }
+        if node.is_attribute() {
+            self.attribute(node, 0)
+        } else {
+            self.eval(node)
+        }
     }
 
     /// `&&` and `||`: one side that decides makes up for a failure of the other.
@@ -223,12 +260,20 @@ impl<'a> Run<'_, 'a> {
             }
         }
         if let Some(failure) = failed {
-            self.meter.charge(call.price().actual(&args, &Value::Null))?;
+            self.meter
+                .charge(call.price().actual(&args, &Value::Null))?;
             return Err(failure);
         }
-        let fits = |overload: &&Overload| overload.params.iter().zip(&args).all(|(param, arg)| accepts(param, arg));
+        let fits = |overload: &&Overload| {
+            overload
+                .params
+                .iter()
+                .zip(&args)
+                .all(|(param, arg)| accepts(param, arg))
+        };
         let Some(overload) = call.overloads.iter().find(fits) else {
-            self.meter.charge(call.price().actual(&args, &Value::Null))?;
+            self.meter
+                .charge(call.price().actual(&args, &Value::Null))?;
             return Err(no_such_overload(call.name, &args));
         };
         let value = match &call.pattern {
@@ -238,7 +283,10 @@ impl<'a> Run<'_, 'a> {
         if value.as_ref().is_err_and(Failure::is_limit) {
             return value;
         }
-        self.meter.charge(call.price().actual(&args, value.as_ref().unwrap_or(&Value::Null)))?;
+        self.meter.charge(
+            call.price()
+                .actual(&args, value.as_ref().unwrap_or(&Value::Null)),
+        )?;
         value
     }
 
@@ -248,7 +296,11 @@ impl<'a> Run<'_, 'a> {
             match (self.eval(node)?, optional) {
                 (value, false) => made.push(value),
                 (Value::Optional(value), true) => made.extend(value.map(|value| (*value).clone())),
-                (_, true) => return Err(Failure::new("cannot initialize optional list element from non-optional value")),
+                (_, true) => {
+                    return Err(Failure::new(
+                        "cannot initialize optional list element from non-optional value",
+                    ));
+                }
             }
         }
         self.meter.allocate_values(made.len())?;
@@ -260,7 +312,9 @@ impl<'a> Run<'_, 'a> {
         let mut made = BTreeMap::new();
         for (key, value, optional) in entries {
             let key = self.eval(key)?;
-            let key = key.key().ok_or_else(|| Failure::new(format!("unsupported key type: {}", key.type_of().name())))?;
+            let key = key.key().ok_or_else(|| {
+                Failure::new(format!("unsupported key type: {}", key.type_of().name()))
+            })?;
             match (self.eval(value)?, optional) {
                 (value, false) => {
                     made.insert(key, value);
@@ -271,7 +325,11 @@ impl<'a> Run<'_, 'a> {
                 (Value::Optional(None), true) => {
                     made.remove(&key);
                 }
-                (_, true) => return Err(Failure::new("cannot initialize optional entry from non-optional value")),
+                (_, true) => {
+                    return Err(Failure::new(
+                        "cannot initialize optional entry from non-optional value",
+                    ));
+                }
             }
         }
         self.meter.allocate_values(2 * made.len())?;

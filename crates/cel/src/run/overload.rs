@@ -17,7 +17,9 @@ pub(crate) fn accepts(param: &Type, value: &Value<'_>) -> bool {
         Type::Timestamp => matches!(value, Value::Timestamp(_)),
         Type::Duration => matches!(value, Value::Duration(_)),
         Type::List(item) => match value {
-            Value::List(list) => list.is_empty() || list.get(0).is_ok_and(|first| accepts(item, &first)),
+            Value::List(list) => {
+                list.is_empty() || list.get(0).is_ok_and(|first| accepts(item, &first))
+            }
             _ => false,
         },
         Type::Map(_) => matches!(value, Value::Map(_)),
@@ -36,14 +38,25 @@ pub(crate) fn no_such_overload(name: &str, args: &[Value<'_>]) -> Failure {
     let first = args.first().map(Value::type_of);
     let knows = match name {
         "matches" | "contains" | "startsWith" | "endsWith" | "find" | "findAll" => true,
-        operator::ADD => !matches!(first, Some(Type::Bool | Type::Null | Type::Map(_) | Type::Type(_) | Type::Opaque(..))),
+        operator::ADD => !matches!(
+            first,
+            Some(Type::Bool | Type::Null | Type::Map(_) | Type::Type(_) | Type::Opaque(..))
+        ),
         operator::LESS | operator::LESS_EQUALS | operator::GREATER | operator::GREATER_EQUALS => {
-            !matches!(first, Some(Type::Null | Type::List(_) | Type::Map(_) | Type::Type(_) | Type::Opaque(..)))
+            !matches!(
+                first,
+                Some(Type::Null | Type::List(_) | Type::Map(_) | Type::Type(_) | Type::Opaque(..))
+            )
         }
         operator::SUBTRACT => {
-            matches!(first, Some(Type::Int | Type::Uint | Type::Double | Type::Duration | Type::Timestamp))
+            matches!(
+                first,
+                Some(Type::Int | Type::Uint | Type::Double | Type::Duration | Type::Timestamp)
+            )
         }
-        operator::MULTIPLY | operator::DIVIDE | operator::MODULO => matches!(first, Some(Type::Int | Type::Uint | Type::Double)),
+        operator::MULTIPLY | operator::DIVIDE | operator::MODULO => {
+            matches!(first, Some(Type::Int | Type::Uint | Type::Double))
+        }
         operator::NEGATE | operator::NOT | operator::IN => true,
         _ => false,
     };
@@ -53,7 +66,10 @@ pub(crate) fn no_such_overload(name: &str, args: &[Value<'_>]) -> Failure {
     if is_operator(name) || matches!(name, "size" | "sort") {
         return Failure::new(format!("no such overload: {name}"));
     }
-    let types: Vec<String> = args.iter().map(|arg| arg.type_of().name().to_owned()).collect();
+    let types: Vec<String> = args
+        .iter()
+        .map(|arg| arg.type_of().name().to_owned())
+        .collect();
     Failure::new(format!("no such overload: {name}({})", types.join(", ")))
 }
 

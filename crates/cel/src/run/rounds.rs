@@ -23,8 +23,18 @@ impl<'a> Run<'_, 'a> {
                 self.meter.allocate_values(map.len())?;
                 Range::Map(map.keys(), map)
             }
-            other if fold.two => return Err(Failure::new(format!("unsupported comprehension range type: {}", go_type(&other)))),
-            other => return Err(Failure::new(format!("got '{}', expected iterable type", go_type(&other)))),
+            other if fold.two => {
+                return Err(Failure::new(format!(
+                    "unsupported comprehension range type: {}",
+                    go_type(&other)
+                )));
+            }
+            other => {
+                return Err(Failure::new(format!(
+                    "got '{}', expected iterable type",
+                    go_type(&other)
+                )));
+            }
         };
         let outside = self.locals.len();
         let result = self.rounds(fold, &range);
@@ -34,7 +44,12 @@ impl<'a> Run<'_, 'a> {
 
     fn rounds(&mut self, fold: &Fold, range: &Range<'a>) -> Outcome<'a> {
         match &fold.gather {
-            Gather::Reduce { init, condition, step, result } => {
+            Gather::Reduce {
+                init,
+                condition,
+                step,
+                result,
+            } => {
                 let init = self.eval(init);
                 let at = self.locals.len();
                 self.locals.push(init);
@@ -54,9 +69,14 @@ impl<'a> Run<'_, 'a> {
             Gather::List { filter, value } => {
                 let mut made = Ok(Vec::new());
                 // The list around the value, the accumulator and the addition; a constant list costs nothing.
-                let around = if matches!(value, Node::Constant(_)) { 2 } else { price::LIST + 2 };
+                let around = if matches!(value, Node::Constant(_)) {
+                    2
+                } else {
+                    price::LIST + 2
+                };
                 for round in 0..range.len() {
-                    let value = self.round(fold.two, range, round, filter.as_ref(), (value, around));
+                    let value =
+                        self.round(fold.two, range, round, filter.as_ref(), (value, around));
                     grow(&mut made, value, |made, value| {
                         made.push(value);
                         self.meter.allocate_values(1)
@@ -70,11 +90,18 @@ impl<'a> Run<'_, 'a> {
                 // The insertion, the accumulator and the key.
                 let around = 2 + u64::from(*key);
                 for round in 0..range.len() {
-                    let value = self.round(fold.two, range, round, filter.as_ref(), (value, around));
+                    let value =
+                        self.round(fold.two, range, round, filter.as_ref(), (value, around));
                     grow(&mut made, value, |made, value| {
-                        let entries = if *key { vec![(range.key(round), value)] } else { entries(value)? };
+                        let entries = if *key {
+                            vec![(range.key(round), value)]
+                        } else {
+                            entries(value)?
+                        };
                         self.meter.allocate_values(2 * entries.len())?;
-                        entries.into_iter().try_for_each(|(key, value)| insert(made, &key, value))
+                        entries
+                            .into_iter()
+                            .try_for_each(|(key, value)| insert(made, &key, value))
                     })?;
                 }
                 self.meter.charge(1)?;
@@ -163,7 +190,9 @@ impl<'a> Range<'a> {
             Self::List(list) if two => locals.extend([Ok(key), list.get(round)]),
             Self::List(list) => locals.push(list.get(round)),
             Self::Map(_, map) if two => {
-                let value = map.find(&key).and_then(|value| value.ok_or_else(|| no_such_key(&key)));
+                let value = map
+                    .find(&key)
+                    .and_then(|value| value.ok_or_else(|| no_such_key(&key)));
                 locals.extend([Ok(key), value]);
             }
             Self::Map(..) => locals.push(Ok(key)),
@@ -172,15 +201,30 @@ impl<'a> Range<'a> {
 }
 
 fn entries<'a>(value: Value<'a>) -> Result<Vec<(Value<'a>, Value<'a>)>, Failure> {
-    let Value::Map(map) = value else { return Err(Failure::no_such_overload()) };
+    let Value::Map(map) = value else {
+        return Err(Failure::no_such_overload());
+    };
     let with_value = |key: Value<'a>| Ok(map.find(&key)?.map(|value| (key, value)));
-    map.keys().into_iter().map(with_value).filter_map(Result::transpose).collect()
+    map.keys()
+        .into_iter()
+        .map(with_value)
+        .filter_map(Result::transpose)
+        .collect()
 }
 
-fn insert<'a>(made: &mut BTreeMap<Key<'a>, Value<'a>>, key: &Value<'a>, value: Value<'a>) -> Result<(), Failure> {
-    let known = key.key().ok_or_else(|| Failure::new(format!("unsupported key type: {}", key.type_of().name())))?;
+fn insert<'a>(
+    made: &mut BTreeMap<Key<'a>, Value<'a>>,
+    key: &Value<'a>,
+    value: Value<'a>,
+) -> Result<(), Failure> {
+    let known = key
+        .key()
+        .ok_or_else(|| Failure::new(format!("unsupported key type: {}", key.type_of().name())))?;
     if made.contains_key(&known) {
-        return Err(Failure::new(format!("insert failed: key {} already exists", shown(key))));
+        return Err(Failure::new(format!(
+            "insert failed: key {} already exists",
+            shown(key)
+        )));
     }
     made.insert(known, value);
     Ok(())

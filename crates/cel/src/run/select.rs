@@ -26,23 +26,38 @@ pub(super) fn shown(value: &Value<'_>) -> String {
 pub(super) fn select<'a>(operand: &Value<'a>, key: &Value<'a>) -> Outcome<'a> {
     match select_if_present(operand, key)? {
         Some(value) => Ok(value),
-        None if matches!(operand, Value::List(_)) => Err(Failure::new(format!("index out of bounds: {}", shown(key)))),
+        None if matches!(operand, Value::List(_)) => {
+            Err(Failure::new(format!("index out of bounds: {}", shown(key))))
+        }
         None => Err(no_such_key(key)),
     }
 }
 
-pub(super) fn select_if_present<'a>(operand: &Value<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, Failure> {
+pub(super) fn select_if_present<'a>(
+    operand: &Value<'a>,
+    key: &Value<'a>,
+) -> Result<Option<Value<'a>>, Failure> {
     match operand {
-        Value::Map(Map::Made(_)) if key.key().is_none() => Err(Failure::new(format!("unsupported key type: {}", key.type_of().name()))),
+        Value::Map(Map::Made(_)) if key.key().is_none() => Err(Failure::new(format!(
+            "unsupported key type: {}",
+            key.type_of().name()
+        ))),
         Value::Map(map) => map.find(key),
         Value::List(list) => {
             let at = match key {
                 Value::Int(n) => usize::try_from(*n).ok(),
                 Value::Uint(n) => usize::try_from(*n).ok(),
                 Value::Double(d) if d.fract() == 0.0 && *d >= 0.0 && *d < 9e15 => Some(*d as usize),
-                other => return Err(Failure::new(format!("unsupported index type '{}' in list", other.type_of().name()))),
+                other => {
+                    return Err(Failure::new(format!(
+                        "unsupported index type '{}' in list",
+                        other.type_of().name()
+                    )));
+                }
             };
-            at.filter(|at| *at < list.len()).map(|at| list.get(at)).transpose()
+            at.filter(|at| *at < list.len())
+                .map(|at| list.get(at))
+                .transpose()
         }
         Value::Optional(Some(inner)) => select_if_present(inner, key),
         _ => Ok(None),

@@ -28,14 +28,26 @@ impl Target {
     pub(crate) fn read(kubeconfig: &Path) -> Result<Self, Failure> {
         let text = std::fs::read_to_string(kubeconfig)?;
         let field = |key: &str| {
-            let line = text.lines().map(str::trim).find_map(|l| l.strip_prefix(key)).ok_or_else(|| format!("no {key} in the kubeconfig"));
+            let line = text
+                .lines()
+                .map(str::trim)
+                .find_map(|l| l.strip_prefix(key))
+                .ok_or_else(|| format!("no {key} in the kubeconfig"));
             line.map(|l| l.trim().trim_matches('"').to_owned())
         };
         let address = field("server:")?.trim_start_matches("https://").to_owned();
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(&STANDARD.decode(field("certificate-authority-data:")?)?)?)?;
-        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        Ok(Self { address, token: field("token:")?, tls: TlsConnector::from(Arc::new(config)) })
+        roots.add(CertificateDer::from_pem_slice(
+            &STANDARD.decode(field("certificate-authority-data:")?)?,
+        )?)?;
+        let config = ClientConfig::builder()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self {
+            address,
+            token: field("token:")?,
+            tls: TlsConnector::from(Arc::new(config)),
+        })
     }
 
     /// Opens a connection.
@@ -44,15 +56,28 @@ impl Target {
         stream.set_nodelay(true)?;
         let name = ServerName::try_from("127.0.0.1")?;
         let stream = self.tls.connect(name, stream).await?;
-        Ok(Connection { stream, token: self.token.clone(), buffer: Vec::with_capacity(64 * 1024), start: 0 })
+        Ok(Connection {
+            stream,
+            token: self.token.clone(),
+            buffer: Vec::with_capacity(64 * 1024),
+            start: 0,
+        })
     }
 
     /// Makes the namespace that loads use, and the object that GET reads.
     pub(crate) async fn prepare(&self) -> Result<(), Failure> {
         let mut connection = self.connect().await?;
-        connection.call("POST", "/api/v1/namespaces", r#"{"metadata":{"name":"bench"}}"#).await?;
+        connection
+            .call(
+                "POST",
+                "/api/v1/namespaces",
+                r#"{"metadata":{"name":"bench"}}"#,
+            )
+            .await?;
         let body = config_map("target", 0);
-        connection.call("POST", "/api/v1/namespaces/bench/configmaps", &body).await?;
+        connection
+            .call("POST", "/api/v1/namespaces/bench/configmaps", &body)
+            .await?;
         Ok(())
     }
 }
@@ -76,7 +101,12 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Sends a request and reads the whole answer; returns its length.
-    pub(crate) async fn call(&mut self, method: &str, path: &str, body: &str) -> Result<usize, Failure> {
+    pub(crate) async fn call(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Result<usize, Failure> {
         self.send(method, path, body).await?;
         let (status, length) = self.head().await?;
         let length = length.ok_or("an answer without a length")?;
@@ -105,7 +135,12 @@ impl Connection {
         // An event ends with a bare newline, the framing of a chunk with a carriage return and a newline, and JSON holds neither. A frame
         // may be split between two reads, so one count can be off by one; the sum is right.
         let unread = &self.buffer[self.start..];
-        let count = |byte: u8| unread.iter().map(|b| isize::from(*b == byte)).sum::<isize>();
+        let count = |byte: u8| {
+            unread
+                .iter()
+                .map(|b| isize::from(*b == byte))
+                .sum::<isize>()
+        };
         let events = count(b'\n') - count(b'\r');
         self.start = self.buffer.len();
         Ok(events)
@@ -115,7 +150,11 @@ impl Connection {
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\r\n{body}",
             self.token,
-            if method == "PATCH" { "application/merge-patch+json" } else { "application/json" },
+            if method == "PATCH" {
+                "application/merge-patch+json"
+            } else {
+                "application/json"
+            },
             body.len()
         );
         self.stream.write_all(request.as_bytes()).await?;
@@ -125,14 +164,21 @@ impl Connection {
     /// Reads a head: status, and the length of the body where it is known.
     async fn head(&mut self) -> Result<(u16, Option<usize>), Failure> {
         let end = loop {
-            if let Some(at) = self.buffer[self.start..].windows(4).position(|w| w == b"\r\n\r\n") {
+            if let Some(at) = self.buffer[self.start..]
+                .windows(4)
+                .position(|w| w == b"\r\n\r\n")
+            {
                 break self.start + at;
             }
             self.fill().await?;
         };
         let head = std::str::from_utf8(&self.buffer[self.start..end])?;
         let status = head.get(9..12).ok_or("no status")?.parse()?;
-        let length = head.lines().find_map(|l| l.strip_prefix("content-length: ")).map(str::parse).transpose()?;
+        let length = head
+            .lines()
+            .find_map(|l| l.strip_prefix("content-length: "))
+            .map(str::parse)
+            .transpose()?;
         self.start = end + 4;
         Ok((status, length))
     }

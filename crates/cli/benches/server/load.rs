@@ -31,15 +31,30 @@ pub(crate) struct Requests {
 
 /// One GET of one ConfigMap.
 pub(crate) fn get(connection: &mut Connection, _: usize) -> Answered<'_> {
-    Box::pin(call(connection, "GET", "/api/v1/namespaces/bench/configmaps/target".into(), String::new()))
+    Box::pin(call(
+        connection,
+        "GET",
+        "/api/v1/namespaces/bench/configmaps/target".into(),
+        String::new(),
+    ))
 }
 
 /// One POST of a new ConfigMap.
 pub(crate) fn post(connection: &mut Connection, number: usize) -> Answered<'_> {
-    Box::pin(call(connection, "POST", "/api/v1/namespaces/bench/configmaps".into(), config_map(&format!("post-{number}"), 0)))
+    Box::pin(call(
+        connection,
+        "POST",
+        "/api/v1/namespaces/bench/configmaps".into(),
+        config_map(&format!("post-{number}"), 0),
+    ))
 }
 
-async fn call(connection: &mut Connection, method: &str, path: String, body: String) -> Result<usize, Failure> {
+async fn call(
+    connection: &mut Connection,
+    method: &str,
+    path: String,
+    body: String,
+) -> Result<usize, Failure> {
     connection.call(method, &path, &body).await
 }
 
@@ -62,7 +77,9 @@ pub(crate) async fn requests(
         tasks.push(tokio::spawn(async move {
             while begun.elapsed() < time {
                 let next = number.fetch_add(1, Ordering::Relaxed);
-                request(&mut connection, next).await.map_err(|e| e.to_string())?;
+                request(&mut connection, next)
+                    .await
+                    .map_err(|e| e.to_string())?;
             }
             Ok::<_, String>(())
         }));
@@ -71,7 +88,10 @@ pub(crate) async fn requests(
         task.await??;
     }
     let (taken, count) = (begun.elapsed(), number.load(Ordering::Relaxed));
-    Ok(Requests { per_second: count as f64 / taken.as_secs_f64(), mean: taken * connections as u32 / count as u32 })
+    Ok(Requests {
+        per_second: count as f64 / taken.as_secs_f64(),
+        mean: taken * connections as u32 / count as u32,
+    })
 }
 
 /// What lists did.
@@ -83,19 +103,36 @@ pub(crate) struct Lists {
 /// Lists a namespace of the size that was measured elsewhere.
 pub(crate) async fn list(target: &Target) -> Result<Lists, Failure> {
     let mut connection = target.connect().await?;
-    connection.call("POST", "/api/v1/namespaces", r#"{"metadata":{"name":"listed"}}"#).await?;
+    connection
+        .call(
+            "POST",
+            "/api/v1/namespaces",
+            r#"{"metadata":{"name":"listed"}}"#,
+        )
+        .await?;
     for i in 0..LISTED {
-        connection.call("POST", "/api/v1/namespaces/listed/configmaps", &config_map(&format!("item-{i}"), i)).await?;
+        connection
+            .call(
+                "POST",
+                "/api/v1/namespaces/listed/configmaps",
+                &config_map(&format!("item-{i}"), i),
+            )
+            .await?;
     }
     let mut times = Vec::new();
     let mut bytes = 0;
     for _ in 0..21 {
         let begun = now();
-        bytes = connection.call("GET", "/api/v1/namespaces/listed/configmaps", "").await?;
+        bytes = connection
+            .call("GET", "/api/v1/namespaces/listed/configmaps", "")
+            .await?;
         times.push(begun.elapsed());
     }
     times.sort();
-    Ok(Lists { median: times[times.len() / 2], bytes })
+    Ok(Lists {
+        median: times[times.len() / 2],
+        bytes,
+    })
 }
 
 /// What watchers saw.
@@ -106,7 +143,11 @@ pub(crate) struct FanOut {
 }
 
 /// Sequential merge patches of one ConfigMap, seen by many watchers, each on a connection of its own.
-pub(crate) async fn fan_out(target: &Target, watchers: usize, writes: usize) -> Result<FanOut, Failure> {
+pub(crate) async fn fan_out(
+    target: &Target,
+    watchers: usize,
+    writes: usize,
+) -> Result<FanOut, Failure> {
     let ready = Arc::new(Barrier::new(watchers + 1));
     let mut tasks = Vec::new();
     for i in 0..watchers {
@@ -133,7 +174,11 @@ pub(crate) async fn fan_out(target: &Target, watchers: usize, writes: usize) -> 
     for i in 0..writes {
         sent.push(now());
         writer
-            .call("PATCH", "/api/v1/namespaces/bench/configmaps/target", &format!(r#"{{"data":{{"version":"{watchers}-{i}"}}}}"#))
+            .call(
+                "PATCH",
+                "/api/v1/namespaces/bench/configmaps/target",
+                &format!(r#"{{"data":{{"version":"{watchers}-{i}"}}}}"#),
+            )
             .await?;
     }
     let mut first = Vec::new();
@@ -144,7 +189,11 @@ pub(crate) async fn fan_out(target: &Target, watchers: usize, writes: usize) -> 
         }
     }
     let taken = begun.elapsed();
-    let mut latencies: Vec<Duration> = first.iter().zip(&sent).map(|(seen, sent)| seen.saturating_duration_since(*sent)).collect();
+    let mut latencies: Vec<Duration> = first
+        .iter()
+        .zip(&sent)
+        .map(|(seen, sent)| seen.saturating_duration_since(*sent))
+        .collect();
     latencies.sort();
     Ok(FanOut {
         per_second: (watchers * writes) as f64 / taken.as_secs_f64(),

@@ -34,10 +34,17 @@ const LOAD: Duration = Duration::from_secs(5);
 
 fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let arguments: Vec<String> = std::env::args().collect();
-    let file = arguments.iter().position(|a| a == "--write").and_then(|i| arguments.get(i + 1));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let file = arguments
+        .iter()
+        .position(|a| a == "--write")
+        .and_then(|i| arguments.get(i + 1));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     let figures = runtime.block_on(measure())?;
-    let mut page = String::from("| measure | Bellerophon | kube-apiserver 1.36 + etcd |\n|---|---|---|\n");
+    let mut page =
+        String::from("| measure | Bellerophon | kube-apiserver 1.36 + etcd |\n|---|---|---|\n");
     for ((name, theirs), ours) in KUBERNETES.iter().zip(&figures) {
         writeln!(page, "| {name} | {ours} | {theirs} |")?;
     }
@@ -69,11 +76,20 @@ async fn measure() -> Result<Vec<String>, Box<dyn std::error::Error + Send + Syn
     let hundred = load::fan_out(&target, 100, 2_000).await?;
     let thousand = load::fan_out(&target, 1_000, 1_000).await?;
     Ok(vec![
-        format!("{:.1} ms (median of {STARTS}; {:.1}–{:.1})", ms(starts[STARTS / 2]), ms(starts[0]), ms(starts[STARTS - 1])),
+        format!(
+            "{:.1} ms (median of {STARTS}; {:.1}–{:.1})",
+            ms(starts[STARTS / 2]),
+            ms(starts[0]),
+            ms(starts[STARTS - 1])
+        ),
         format!("{:.1} MB", idle as f64 / 1024.0),
         format!("{:.0}/s, mean {:.2} ms", get.per_second, ms(get.mean)),
         format!("{:.0}/s, mean {:.2} ms", post.per_second, ms(post.mean)),
-        format!("{:.1} ms ({:.1} MB)", ms(list.median), list.bytes as f64 / 1e6),
+        format!(
+            "{:.1} ms ({:.1} MB)",
+            ms(list.median),
+            list.bytes as f64 / 1e6
+        ),
         format!("{:.2} ms (p99 {:.2} ms)", ms(one.p50), ms(one.p99)),
         format!("{:.0} events/s", hundred.per_second),
         format!("{:.0} events/s", thousand.per_second),

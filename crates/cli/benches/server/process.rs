@@ -30,7 +30,14 @@ impl Server {
         let kubeconfig = directory.path().join("kubeconfig");
         let begun = now();
         let mut child = Command::new(env!("CARGO_BIN_EXE_bellerophon"))
-            .args(["up", "--cluster", "none", "--output", "json", "--kubeconfig"])
+            .args([
+                "up",
+                "--cluster",
+                "none",
+                "--output",
+                "json",
+                "--kubeconfig",
+            ])
             .arg(&kubeconfig)
             .stdout(Stdio::piped())
             .spawn()?;
@@ -40,13 +47,21 @@ impl Server {
         if !line.contains("\"ready\"") {
             return Err(format!("not ready: {line}").into());
         }
-        Ok(Self { child, ready_after, kubeconfig, _directory: directory })
+        Ok(Self {
+            child,
+            ready_after,
+            kubeconfig,
+            _directory: directory,
+        })
     }
 
     /// Resident memory.
     pub(crate) fn memory_kib(&self) -> Result<u64, Failure> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find(|l| l.starts_with("VmRSS:")).ok_or("no VmRSS")?;
+        let line = status
+            .lines()
+            .find(|l| l.starts_with("VmRSS:"))
+            .ok_or("no VmRSS")?;
         Ok(line.split_whitespace().nth(1).ok_or("no number")?.parse()?)
     }
 }
@@ -65,7 +80,8 @@ pub(crate) async fn in_process() -> Result<Duration, Failure> {
     for _ in 0..25 {
         let begun = now();
         let server = ApiServer::builder().start().await?;
-        let request = http::Request::get("/api/v1/namespaces/default").body(Full::<bytes::Bytes>::default())?;
+        let request = http::Request::get("/api/v1/namespaces/default")
+            .body(Full::<bytes::Bytes>::default())?;
         let response = server.service().oneshot(request).await?;
         times.push(begun.elapsed());
         assert_eq!(response.status(), 200);

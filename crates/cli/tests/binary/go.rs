@@ -12,14 +12,20 @@ use crate::running::Running;
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/clientgo");
 
 fn go(arguments: &[&str]) -> std::io::Result<Output> {
-    Command::new("go").current_dir(SOURCES).args(arguments).output()
+    Command::new("go")
+        .current_dir(SOURCES)
+        .args(arguments)
+        .output()
 }
 
 /// Whether Go is there and has every module of the program, or why not.
 fn ready() -> Result<(), String> {
     match go(&["mod", "download"]) {
         Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!("modules cannot be had: {}", String::from_utf8_lossy(&output.stderr))),
+        Ok(output) => Err(format!(
+            "modules cannot be had: {}",
+            String::from_utf8_lossy(&output.stderr)
+        )),
         Err(error) => Err(format!("go cannot be started: {error}")),
     }
 }
@@ -33,11 +39,31 @@ fn go_clients_find_every_promise_kept() {
         return;
     }
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clientgo");
-    let built = go(&["build", "-o", program.to_str().expect("a path in text"), "."]).expect("go was started before");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let built = go(&[
+        "build",
+        "-o",
+        program.to_str().expect("a path in text"),
+        ".",
+    ])
+    .expect("go was started before");
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
     let server = Running::start(&["--cluster", "none"]);
-    let output = Command::new(program).args(["--kubeconfig", server.kubeconfig()]).output().expect("the program starts");
+    let output = Command::new(program)
+        .args(["--kubeconfig", server.kubeconfig()])
+        .output()
+        .expect("the program starts");
     let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(told.lines().count() > 20 && told.lines().all(|line| line.starts_with("kept: ")), "{told}");
+    assert!(
+        output.status.success(),
+        "{told}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        told.lines().count() > 20 && told.lines().all(|line| line.starts_with("kept: ")),
+        "{told}"
+    );
 }

@@ -25,14 +25,22 @@ impl Lines {
     /// Reads on until the program closes its end.
     pub(crate) fn of(source: impl Read + Send + 'static) -> Self {
         let (sender, receiver) = sync_channel(LINES_UNREAD_MAX);
-        thread::spawn(move || BufReader::new(source).lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        thread::spawn(move || {
+            BufReader::new(source)
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
+        });
         Self(receiver)
     }
 
     /// The next line for which this is true.
     pub(crate) fn next_where(&self, wanted: impl Fn(&str) -> bool) -> String {
         loop {
-            let line = self.0.recv_timeout(PATIENCE).expect("the line comes in time and before the program ends");
+            let line = self
+                .0
+                .recv_timeout(PATIENCE)
+                .expect("the line comes in time and before the program ends");
             if wanted(&line) {
                 return line;
             }
@@ -52,10 +60,19 @@ impl Running {
     /// Starts it and returns when it is ready.
     pub(crate) fn start(more: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        let mut process = command(&directory).args(["up", "--output", "json"]).args(more).spawn().expect("the binary starts");
+        let mut process = command(&directory)
+            .args(["up", "--output", "json"])
+            .args(more)
+            .spawn()
+            .expect("the binary starts");
         let lines = Lines::of(process.stdout.take().expect("stdout is piped"));
-        let ready = serde_json::from_str(&lines.next_where(|line| line.contains(r#""ready""#))).expect("JSON");
-        Self { process, directory, ready }
+        let ready = serde_json::from_str(&lines.next_where(|line| line.contains(r#""ready""#)))
+            .expect("JSON");
+        Self {
+            process,
+            directory,
+            ready,
+        }
     }
 
     /// The file it wrote for its clients.
@@ -75,6 +92,10 @@ impl Drop for Running {
 /// The binary, in this directory and with nothing of the tester's own settings.
 pub(crate) fn command(directory: &TempDir) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bellerophon"));
-    command.current_dir(directory).env_remove("RUST_LOG").stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .current_dir(directory)
+        .env_remove("RUST_LOG")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }

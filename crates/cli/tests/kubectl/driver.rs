@@ -21,12 +21,22 @@ struct Program {
 impl Program {
     /// `None` when it does not run.
     fn find(path: &str) -> Option<Self> {
-        let output =
-            Command::new(path).args(["version", "--client", "-o", "json"]).output().ok().filter(|output| output.status.success())?;
+        let output = Command::new(path)
+            .args(["version", "--client", "-o", "json"])
+            .output()
+            .ok()
+            .filter(|output| output.status.success())?;
         let version: Value = serde_json::from_slice(&output.stdout).ok()?;
         // Vendors add a plus sign to the minor version.
-        let minor = version["clientVersion"]["minor"].as_str()?.trim_end_matches('+').parse().ok()?;
-        Some(Self { path: path.to_owned(), minor })
+        let minor = version["clientVersion"]["minor"]
+            .as_str()?
+            .trim_end_matches('+')
+            .parse()
+            .ok()?;
+        Some(Self {
+            path: path.to_owned(),
+            minor,
+        })
     }
 
     /// All that are named, or the one on the PATH.
@@ -65,13 +75,21 @@ impl Kubectl {
     }
 
     fn with_programs(minor: u32, options: &[&str], test: impl Fn(&Self)) {
-        let programs: Vec<Program> = Program::all().into_iter().filter(|program| program.minor >= minor).collect();
+        let programs: Vec<Program> = Program::all()
+            .into_iter()
+            .filter(|program| program.minor >= minor)
+            .collect();
         if programs.is_empty() {
-            eprintln!("skipped: there is no kubectl from 1.{minor} on; install it or name it in KUBECTL");
+            eprintln!(
+                "skipped: there is no kubectl from 1.{minor} on; install it or name it in KUBECTL"
+            );
         }
         for program in programs {
             eprintln!("with kubectl 1.{}", program.minor);
-            test(&Self { program, server: Running::start(options) });
+            test(&Self {
+                program,
+                server: Running::start(options),
+            });
         }
     }
 
@@ -104,15 +122,25 @@ impl Kubectl {
     pub(crate) fn until(&self, line: &str, wanted: &str) {
         let began = Instant::now();
         while self.run(line) != wanted {
-            assert!(began.elapsed() < PATIENCE, "kubectl {line} never prints {wanted:?} but {:?}", self.run(line));
+            assert!(
+                began.elapsed() < PATIENCE,
+                "kubectl {line} never prints {wanted:?} but {:?}",
+                self.run(line)
+            );
         }
     }
 
     /// What it complains when it fails.
     pub(crate) fn refused(&self, line: &str) -> String {
         let output = self.output(line);
-        assert!(!output.status.success(), "kubectl {line} succeeds: {}", String::from_utf8_lossy(&output.stdout));
-        String::from_utf8_lossy(&output.stderr).trim_end().to_owned()
+        assert!(
+            !output.status.success(),
+            "kubectl {line} succeeds: {}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+        String::from_utf8_lossy(&output.stderr)
+            .trim_end()
+            .to_owned()
     }
 
     /// Runs it and holds what it prints against what it must print.
@@ -132,23 +160,44 @@ impl Kubectl {
 
     /// The differences that `kubectl diff` finds; empty for none.
     pub(crate) fn diff(&self, line: &str) -> String {
-        let output = self.command(line).env("KUBECTL_EXTERNAL_DIFF", "diff -u -N").output().expect("kubectl starts");
-        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let output = self
+            .command(line)
+            .env("KUBECTL_EXTERNAL_DIFF", "diff -u -N")
+            .output()
+            .expect("kubectl starts");
+        let (out, err) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
         let expected = if out.is_empty() { 0 } else { 1 };
-        assert_eq!(output.status.code(), Some(expected), "kubectl {line}\n{out}{err}");
+        assert_eq!(
+            output.status.code(),
+            Some(expected),
+            "kubectl {line}\n{out}{err}"
+        );
         out.into_owned()
     }
 
     /// Edits with a program that replaces one text by another.
     pub(crate) fn edit(&self, line: &str, from: &str, to: &str) -> String {
-        let script = self.write("editor.sh", &format!("#!/bin/sh\nsed -i 's|{from}|{to}|' \"$1\"\n"));
-        let output = self.command(line).env("KUBE_EDITOR", format!("sh {script}")).output().expect("kubectl starts");
+        let script = self.write(
+            "editor.sh",
+            &format!("#!/bin/sh\nsed -i 's|{from}|{to}|' \"$1\"\n"),
+        );
+        let output = self
+            .command(line)
+            .env("KUBE_EDITOR", format!("sh {script}"))
+            .output()
+            .expect("kubectl starts");
         finished(line, &output)
     }
 
     /// The table it prints, words parted by single spaces.
     pub(crate) fn table(&self, line: &str) -> Vec<String> {
-        self.run(line).lines().map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+        self.run(line)
+            .lines()
+            .map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect()
     }
 
     pub(crate) fn json(&self, line: &str) -> Value {
@@ -172,7 +221,10 @@ impl Kubectl {
 }
 
 fn finished(line: &str, output: &Output) -> String {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
     assert!(output.status.success(), "kubectl {line}\n{out}{err}");
     out.trim_end().to_owned()
 }
@@ -182,7 +234,9 @@ pub(crate) fn assert_in_order(text: &str, parts: &[&str]) {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut rest = words.as_str();
     for part in parts {
-        let Some((_, after)) = rest.split_once(part) else { panic!("{part:?} is not in its place in\n{text}") };
+        let Some((_, after)) = rest.split_once(part) else {
+            panic!("{part:?} is not in its place in\n{text}")
+        };
         rest = after;
     }
 }

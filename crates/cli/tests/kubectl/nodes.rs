@@ -20,15 +20,33 @@ fn pods_show_where_they_run() {
     Kubectl::each_in_cluster(|kubectl| {
         deployed(kubectl, 3);
         let table = kubectl.table("get pods -o wide --sort-by=.spec.nodeName");
-        assert_eq!(table[0], "NAME READY STATUS RESTARTS AGE IP NODE NOMINATED NODE READINESS GATES");
-        let mut nodes: Vec<_> = table[1..].iter().filter_map(|row| row.split(' ').nth(6)).collect();
+        assert_eq!(
+            table[0],
+            "NAME READY STATUS RESTARTS AGE IP NODE NOMINATED NODE READINESS GATES"
+        );
+        let mut nodes: Vec<_> = table[1..]
+            .iter()
+            .filter_map(|row| row.split(' ').nth(6))
+            .collect();
         nodes.dedup();
         assert_eq!(nodes, ["node-1", "node-2", "node-3"], "{table:#?}");
-        for (row, range) in table[1..].iter().zip(["10.128.1.", "10.128.2.", "10.128.3."]) {
-            assert!(row.contains(" 1/1 Running 0 ") && row.contains(&format!(" {range}")) && row.ends_with(" <none> <none>"), "{row}");
+        for (row, range) in table[1..]
+            .iter()
+            .zip(["10.128.1.", "10.128.2.", "10.128.3."])
+        {
+            assert!(
+                row.contains(" 1/1 Running 0 ")
+                    && row.contains(&format!(" {range}"))
+                    && row.ends_with(" <none> <none>"),
+                "{row}"
+            );
         }
         let nodes = kubectl.table("get nodes -o wide");
-        assert!(nodes[1].starts_with("node-1 Ready <none> ") && nodes[1].contains(" v1.36.4 172.16.0.1 <none> "), "{nodes:#?}");
+        assert!(
+            nodes[1].starts_with("node-1 Ready <none> ")
+                && nodes[1].contains(" v1.36.4 172.16.0.1 <none> "),
+            "{nodes:#?}"
+        );
     });
 }
 
@@ -50,7 +68,10 @@ fn description_tells_the_life_of_a_pod_in_order() {
                 "Initialized True Ready True ContainersReady True PodScheduled True",
                 "Events:",
                 "Normal Scheduled",
-                &format!("default-scheduler Successfully assigned default/{} to {node}", name.trim_start_matches("pod/")),
+                &format!(
+                    "default-scheduler Successfully assigned default/{} to {node}",
+                    name.trim_start_matches("pod/")
+                ),
                 "Normal Pulled",
                 "kubelet Container image \"registry.example/pegasus:1\" already present on machine",
                 "Normal Created",
@@ -59,7 +80,10 @@ fn description_tells_the_life_of_a_pod_in_order() {
         );
         assert!(!described.contains("Warning"), "{described}");
         let sources = kubectl.table("get events -o wide --field-selector=reason=Started");
-        assert!(sources[1].contains(&format!(" kubelet, {node} ")), "{sources:#?}");
+        assert!(
+            sources[1].contains(&format!(" kubelet, {node} ")),
+            "{sources:#?}"
+        );
     });
 }
 
@@ -68,14 +92,35 @@ fn every_pod_of_a_set_is_told_of() {
     Kubectl::each_in_cluster(|kubectl| {
         deployed(kubectl, 4);
         let described = kubectl.run("describe replicasets -l app=stable");
-        assert_in_order(&described, &["Replicas: 4 current / 4 desired", "Pods Status: 4 Running / 0 Waiting / 0 Succeeded / 0 Failed"]);
-        assert_eq!(described.matches("Created pod: stable-").count(), 4, "{described}");
+        assert_in_order(
+            &described,
+            &[
+                "Replicas: 4 current / 4 desired",
+                "Pods Status: 4 Running / 0 Waiting / 0 Succeeded / 0 Failed",
+            ],
+        );
+        assert_eq!(
+            described.matches("Created pod: stable-").count(),
+            4,
+            "{described}"
+        );
         let described = kubectl.run("describe deployment stable");
         assert_in_order(
             &described,
-            &["4 desired | 4 updated | 4 total | 4 available | 0 unavailable", "Scaled up replica set", "from 0 to 1"],
+            &[
+                "4 desired | 4 updated | 4 total | 4 available | 0 unavailable",
+                "Scaled up replica set",
+                "from 0 to 1",
+            ],
         );
-        assert_in_order(&described, &["Available True MinimumReplicasAvailable", "NewReplicaSet: stable-", "(4/4 replicas created)"]);
+        assert_in_order(
+            &described,
+            &[
+                "Available True MinimumReplicasAvailable",
+                "NewReplicaSet: stable-",
+                "(4/4 replicas created)",
+            ],
+        );
         assert!(described.contains("from 1 to 4"), "{described}");
     });
 }
@@ -85,10 +130,21 @@ fn drained_node_is_empty_until_it_is_wanted_again() {
     Kubectl::each_in_cluster(|kubectl| {
         deployed(kubectl, 6);
         assert!(!pods_on(kubectl, "node-1").is_empty(), "pods are spread");
-        kubectl.check(&[("cordon node-1", "node/node-1 cordoned"), ("cordon node-1", "node/node-1 already cordoned")]);
-        assert!(kubectl.table("get node node-1")[1].starts_with("node-1 Ready,SchedulingDisabled "));
+        kubectl.check(&[
+            ("cordon node-1", "node/node-1 cordoned"),
+            ("cordon node-1", "node/node-1 already cordoned"),
+        ]);
+        assert!(
+            kubectl.table("get node node-1")[1].starts_with("node-1 Ready,SchedulingDisabled ")
+        );
         let drained = kubectl.run("drain node-1 --ignore-daemonsets --timeout=60s");
-        assert!(drained.lines().last().is_some_and(|line| line == "node/node-1 drained" || line == "node/node-1 evicted"), "{drained}");
+        assert!(
+            drained
+                .lines()
+                .last()
+                .is_some_and(|line| line == "node/node-1 drained" || line == "node/node-1 evicted"),
+            "{drained}"
+        );
         assert_eq!(pods_on(kubectl, "node-1"), [""; 0]);
         kubectl.run("rollout status deployment stable --timeout=60s");
         let described = kubectl.run("describe node node-1");
@@ -110,7 +166,10 @@ fn drained_node_is_empty_until_it_is_wanted_again() {
         kubectl.check(&[("uncordon node-1", "node/node-1 uncordoned")]);
         kubectl.run("scale deployment stable --replicas=9");
         kubectl.run("rollout status deployment stable --timeout=60s");
-        assert!(!pods_on(kubectl, "node-1").is_empty(), "it takes pods again");
+        assert!(
+            !pods_on(kubectl, "node-1").is_empty(),
+            "it takes pods again"
+        );
     });
 }
 
@@ -119,9 +178,15 @@ fn drain_waits_for_what_a_budget_forbids() {
     Kubectl::each_in_cluster(|kubectl| {
         deployed(kubectl, 3);
         kubectl.run("create poddisruptionbudget stable --selector=app=stable --min-available=3");
-        kubectl.until("get poddisruptionbudget stable -o jsonpath={.status.currentHealthy}", "3");
+        kubectl.until(
+            "get poddisruptionbudget stable -o jsonpath={.status.currentHealthy}",
+            "3",
+        );
         let refused = kubectl.refused("drain node-1 --timeout=2s");
-        assert!(refused.contains("Cannot evict pod as it would violate the pod's disruption budget."), "{refused}");
+        assert!(
+            refused.contains("Cannot evict pod as it would violate the pod's disruption budget."),
+            "{refused}"
+        );
         assert_eq!(pods_on(kubectl, "node-1").len(), 1);
     });
 }
@@ -131,13 +196,24 @@ fn what_no_simulated_pod_has_is_refused_in_words() {
     Kubectl::each_in_cluster(|kubectl| {
         deployed(kubectl, 1);
         let name = kubectl.run("get pods -l app=stable -o name");
-        for line in [format!("logs {name}"), format!("exec {name} -- ls"), format!("attach {name}"), format!("port-forward {name} :80")] {
+        for line in [
+            format!("logs {name}"),
+            format!("exec {name} -- ls"),
+            format!("attach {name}"),
+            format!("port-forward {name} :80"),
+        ] {
             let refused = kubectl.refused(&line);
-            assert!(refused.contains("has no kubelet to ask, because this server runs no containers"), "kubectl {line}\n{refused}");
+            assert!(
+                refused.contains("has no kubelet to ask, because this server runs no containers"),
+                "kubectl {line}\n{refused}"
+            );
         }
         for line in ["top nodes", "top pods"] {
             let refused = kubectl.refused(line);
-            assert!(refused.contains("Metrics API not available"), "kubectl {line}\n{refused}");
+            assert!(
+                refused.contains("Metrics API not available"),
+                "kubectl {line}\n{refused}"
+            );
         }
     });
 }
@@ -151,12 +227,17 @@ fn node_reboots_when_its_annotation_says_so() {
         kubectl.run("annotate node node-2 sim.bellerophon.io/power=off");
         kubectl.run("annotate node node-2 sim.bellerophon.io/power-");
         let name = pods_on(kubectl, "node-2").remove(0);
-        let state = "{.status.containerStatuses[0].restartCount}/{.status.containerStatuses[0].ready}";
+        let state =
+            "{.status.containerStatuses[0].restartCount}/{.status.containerStatuses[0].ready}";
         kubectl.until(&format!("get {name} -o jsonpath={state}"), "1/true");
         assert_ne!(boot_id(), before);
         let table = kubectl.table(&format!("get {name}"));
         assert!(table[1].contains(" 1/1 Running 1 "), "{table:#?}");
-        let events = kubectl.run("get events --field-selector=involvedObject.kind=Node,reason=Rebooted");
-        assert!(events.contains("Node node-2 has been rebooted, boot id: "), "{events}");
+        let events =
+            kubectl.run("get events --field-selector=involvedObject.kind=Node,reason=Rebooted");
+        assert!(
+            events.contains("Node node-2 has been rebooted, boot id: "),
+            "{events}"
+        );
     });
 }

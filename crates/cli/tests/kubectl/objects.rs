@@ -8,9 +8,13 @@ use crate::{
 };
 
 fn create_config_map(kubectl: &Kubectl, name: &str) {
-    let text = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}}}}"#);
+    let text =
+        format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}}}}"#);
     let file = kubectl.write(name, &text);
-    assert_eq!(kubectl.run(&format!("create -f {file}")), format!("configmap/{name} created"));
+    assert_eq!(
+        kubectl.run(&format!("create -f {file}")),
+        format!("configmap/{name} created")
+    );
 }
 
 #[test]
@@ -20,23 +24,62 @@ fn object_lives_from_create_to_delete() {
             ("create -f settings.yaml", "configmap/settings created"),
             ("get configmap settings -o name", "configmap/settings"),
             ("get configmap settings -o jsonpath={.data.a}", "b"),
-            ("label configmap settings app=x", "configmap/settings labeled"),
-            ("annotate configmap settings note=y", "configmap/settings annotated"),
+            (
+                "label configmap settings app=x",
+                "configmap/settings labeled",
+            ),
+            (
+                "annotate configmap settings note=y",
+                "configmap/settings annotated",
+            ),
         ]);
-        kubectl.check(&[("get configmap settings -o jsonpath={.metadata.labels.app}{.metadata.annotations.note}", "xy")]);
-        assert!(kubectl.refused("label configmap settings app=z").contains("already has a value (x)"));
+        kubectl.check(&[(
+            "get configmap settings -o jsonpath={.metadata.labels.app}{.metadata.annotations.note}",
+            "xy",
+        )]);
+        assert!(
+            kubectl
+                .refused("label configmap settings app=z")
+                .contains("already has a value (x)")
+        );
         kubectl.check_starts(&[
-            ("label configmap settings app=z --overwrite", "configmap/settings labeled"),
+            (
+                "label configmap settings app=z --overwrite",
+                "configmap/settings labeled",
+            ),
             // From 1.24 on kubectl says "unlabeled".
             ("label configmap settings app-", "configmap/settings "),
-            ("annotate configmap settings note-", "configmap/settings annotated"),
+            (
+                "annotate configmap settings note-",
+                "configmap/settings annotated",
+            ),
         ]);
         let object = kubectl.json("get configmap settings -o json");
-        assert_eq!((&object["metadata"]["name"], object["metadata"].get("labels")), (&"settings".into(), None));
-        assert_in_order(&kubectl.run("get configmap settings -o yaml"), &["apiVersion: v1", "a: b", "kind: ConfigMap", "uid:"]);
-        assert!(kubectl.refused("create -f settings.yaml").contains(r#"configmaps "settings" already exists"#));
-        assert!(kubectl.run("delete configmap settings").starts_with(r#"configmap "settings" deleted"#));
-        assert_eq!(kubectl.refused("get configmap settings"), r#"Error from server (NotFound): configmaps "settings" not found"#);
+        assert_eq!(
+            (
+                &object["metadata"]["name"],
+                object["metadata"].get("labels")
+            ),
+            (&"settings".into(), None)
+        );
+        assert_in_order(
+            &kubectl.run("get configmap settings -o yaml"),
+            &["apiVersion: v1", "a: b", "kind: ConfigMap", "uid:"],
+        );
+        assert!(
+            kubectl
+                .refused("create -f settings.yaml")
+                .contains(r#"configmaps "settings" already exists"#)
+        );
+        assert!(
+            kubectl
+                .run("delete configmap settings")
+                .starts_with(r#"configmap "settings" deleted"#)
+        );
+        assert_eq!(
+            kubectl.refused("get configmap settings"),
+            r#"Error from server (NotFound): configmaps "settings" not found"#
+        );
     });
 }
 
@@ -72,18 +115,31 @@ fn patches_of_every_type_change_an_object() {
 fn object_is_replaced_with_and_without_force() {
     Kubectl::each(|kubectl| {
         kubectl.check(&[("create -f settings.yaml", "configmap/settings created")]);
-        let file = kubectl.write("other.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {z: z}\n");
+        let file = kubectl.write(
+            "other.yaml",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {z: z}\n",
+        );
         kubectl.check(&[
             (&format!("replace -f {file}"), "configmap/settings replaced"),
             ("get configmap settings -o jsonpath={.data}", r#"{"z":"z"}"#),
         ]);
         let uid = "get configmap settings -o jsonpath={.metadata.uid}";
         let before = kubectl.run(uid);
-        assert!(kubectl.run(&format!("replace --force -f {file}")).ends_with("configmap/settings replaced"));
+        assert!(
+            kubectl
+                .run(&format!("replace --force -f {file}"))
+                .ends_with("configmap/settings replaced")
+        );
         assert_ne!(before, kubectl.run(uid), "it is another object");
-        let missing = kubectl.write("missing.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: missing}\n");
+        let missing = kubectl.write(
+            "missing.yaml",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: missing}\n",
+        );
         let refused = kubectl.refused(&format!("replace -f {missing}"));
-        assert!(refused.contains(r#"configmaps "missing" not found"#), "{refused}");
+        assert!(
+            refused.contains(r#"configmaps "missing" not found"#),
+            "{refused}"
+        );
     });
 }
 
@@ -91,14 +147,20 @@ fn object_is_replaced_with_and_without_force() {
 fn object_is_edited_in_place() {
     Kubectl::each(|kubectl| {
         kubectl.check(&[("create -f settings.yaml", "configmap/settings created")]);
-        assert_eq!(kubectl.edit("edit configmap settings", "a: b", "a: edited"), "configmap/settings edited");
+        assert_eq!(
+            kubectl.edit("edit configmap settings", "a: b", "a: edited"),
+            "configmap/settings edited"
+        );
         kubectl.check(&[("get configmap settings -o jsonpath={.data.a}", "edited")]);
         kubectl.edit("edit configmap settings", "nothing", "nothing");
         kubectl.check(&[
             ("get configmap settings -o jsonpath={.data.a}", "edited"),
             ("apply -f deployment.yaml", "deployment.apps/stable created"),
         ]);
-        assert_eq!(kubectl.edit("edit deployment stable", "replicas: 1", "replicas: 4"), "deployment.apps/stable edited");
+        assert_eq!(
+            kubectl.edit("edit deployment stable", "replicas: 1", "replicas: 4"),
+            "deployment.apps/stable edited"
+        );
         kubectl.check(&[("get deployment stable -o jsonpath={.spec.replicas}", "4")]);
     });
 }
@@ -111,24 +173,43 @@ fn lists_are_tables_narrowed_by_selectors() {
         }
         kubectl.run("label configmap red warm=yes");
         let cases = [
-            ("get configmaps --no-headers -o name", "configmap/blue configmap/green configmap/red"),
+            (
+                "get configmaps --no-headers -o name",
+                "configmap/blue configmap/green configmap/red",
+            ),
             ("get configmaps -l warm=yes -o name", "configmap/red"),
-            ("get configmaps -l warm!=yes -o name", "configmap/blue configmap/green"),
-            ("get configmaps --field-selector metadata.name=blue -o name", "configmap/blue"),
+            (
+                "get configmaps -l warm!=yes -o name",
+                "configmap/blue configmap/green",
+            ),
+            (
+                "get configmaps --field-selector metadata.name=blue -o name",
+                "configmap/blue",
+            ),
             (
                 "get configmaps --all-namespaces --field-selector metadata.namespace=default,metadata.name!=red -o name",
                 "configmap/blue configmap/green",
             ),
         ];
         for (line, wanted) in cases {
-            assert_eq!(kubectl.run(line).lines().collect::<Vec<_>>().join(" "), wanted, "kubectl {line}");
+            assert_eq!(
+                kubectl.run(line).lines().collect::<Vec<_>>().join(" "),
+                wanted,
+                "kubectl {line}"
+            );
         }
         assert_eq!(kubectl.table("get cm -l warm -o wide")[0], "NAME DATA AGE");
         let namespaces = kubectl.table("get namespaces");
         assert_eq!(namespaces[0], "NAME STATUS AGE");
-        assert!(namespaces[1].starts_with("default Active "), "{namespaces:?}");
+        assert!(
+            namespaces[1].starts_with("default Active "),
+            "{namespaces:?}"
+        );
         let refused = kubectl.refused("get configmaps --field-selector data.a=b");
-        assert!(refused.contains("\"data.a\" is not a known field selector"), "{refused}");
+        assert!(
+            refused.contains("\"data.a\" is not a known field selector"),
+            "{refused}"
+        );
     });
 }
 
@@ -136,7 +217,11 @@ fn lists_are_tables_narrowed_by_selectors() {
 fn watch_prints_changes_as_they_happen() {
     Kubectl::each(|kubectl| {
         create_config_map(kubectl, "seen");
-        let mut watch = kubectl.command("get configmaps -w --no-headers").stdout(Stdio::piped()).spawn().expect("kubectl starts");
+        let mut watch = kubectl
+            .command("get configmaps -w --no-headers")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("kubectl starts");
         let lines = Lines::of(watch.stdout.take().expect("stdout is piped"));
         lines.next_where(|line| line.starts_with("seen") && line.contains(" 0 "));
         kubectl.run("patch configmap seen --type=merge -p {\"data\":{\"a\":\"b\"}}");
@@ -153,24 +238,66 @@ fn objects_are_made_from_the_command_line() {
     // From 1.32 on kubectl sends these bodies as protobuf.
     Kubectl::each(|kubectl| {
         kubectl.check(&[
-            ("create configmap settings --from-literal=a=b", "configmap/settings created"),
+            (
+                "create configmap settings --from-literal=a=b",
+                "configmap/settings created",
+            ),
             ("get configmap settings -o jsonpath={.data}", r#"{"a":"b"}"#),
-            ("create secret generic key --from-literal=a=b", "secret/key created"),
+            (
+                "create secret generic key --from-literal=a=b",
+                "secret/key created",
+            ),
             ("get secret key -o jsonpath={.data.a}{.type}", "Yg==Opaque"),
-            ("create deployment web --image=registry.example/pegasus:1", "deployment.apps/web created"),
-            ("get deployment web -o jsonpath={.spec.template.spec.containers[0].image}", "registry.example/pegasus:1"),
-            ("create service clusterip web --tcp=80:8080", "service/web created"),
-            ("get service web -o jsonpath={.spec.ports[0].targetPort}", "8080"),
+            (
+                "create deployment web --image=registry.example/pegasus:1",
+                "deployment.apps/web created",
+            ),
+            (
+                "get deployment web -o jsonpath={.spec.template.spec.containers[0].image}",
+                "registry.example/pegasus:1",
+            ),
+            (
+                "create service clusterip web --tcp=80:8080",
+                "service/web created",
+            ),
+            (
+                "get service web -o jsonpath={.spec.ports[0].targetPort}",
+                "8080",
+            ),
             ("create namespace team", "namespace/team created"),
-            ("create job work --image=registry.example/pegasus:1", "job.batch/work created"),
-            ("create ingress way --rule=horse.example/hay=web:80", "ingress.networking.k8s.io/way created"),
-            ("create priorityclass urgent --value=10", "priorityclass.scheduling.k8s.io/urgent created"),
-            ("create quota few --hard=pods=2", "resourcequota/few created"),
+            (
+                "create job work --image=registry.example/pegasus:1",
+                "job.batch/work created",
+            ),
+            (
+                "create ingress way --rule=horse.example/hay=web:80",
+                "ingress.networking.k8s.io/way created",
+            ),
+            (
+                "create priorityclass urgent --value=10",
+                "priorityclass.scheduling.k8s.io/urgent created",
+            ),
+            (
+                "create quota few --hard=pods=2",
+                "resourcequota/few created",
+            ),
         ]);
         let again = kubectl.refused("create configmap settings");
-        assert!(again.ends_with(r#"configmaps "settings" already exists"#), "{again}");
-        assert_in_order(&kubectl.run("describe ingress way"), &["Name: way", "horse.example", "/hay", "web:80"]);
-        assert_in_order(&kubectl.run("describe service web"), &["Name: web", "Type: ClusterIP", "TargetPort: 8080/TCP"]);
-        assert_in_order(&kubectl.run("describe secret key"), &["Name: key", "Type: Opaque", "a: 1 bytes"]);
+        assert!(
+            again.ends_with(r#"configmaps "settings" already exists"#),
+            "{again}"
+        );
+        assert_in_order(
+            &kubectl.run("describe ingress way"),
+            &["Name: way", "horse.example", "/hay", "web:80"],
+        );
+        assert_in_order(
+            &kubectl.run("describe service web"),
+            &["Name: web", "Type: ClusterIP", "TargetPort: 8080/TCP"],
+        );
+        assert_in_order(
+            &kubectl.run("describe secret key"),
+            &["Name: key", "Type: Opaque", "a: 1 bytes"],
+        );
     });
 }

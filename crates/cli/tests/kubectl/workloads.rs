@@ -11,15 +11,37 @@ fn workload_is_described_and_scaled() {
     Kubectl::each(|kubectl| {
         kubectl.check(&[
             ("apply -f deployment.yaml", "deployment.apps/stable created"),
-            ("scale deployment stable --replicas=3", "deployment.apps/stable scaled"),
-            ("get deployment stable -o jsonpath={.spec.replicas}/{.metadata.generation}", "3/2"),
-            ("set image deployment/stable horse=registry.example/pegasus:2", "deployment.apps/stable image updated"),
-            ("set env deployment/stable SPEED=high", "deployment.apps/stable env updated"),
-            ("set resources deployment/stable --limits=cpu=200m", "deployment.apps/stable resource requirements updated"),
+            (
+                "scale deployment stable --replicas=3",
+                "deployment.apps/stable scaled",
+            ),
+            (
+                "get deployment stable -o jsonpath={.spec.replicas}/{.metadata.generation}",
+                "3/2",
+            ),
+            (
+                "set image deployment/stable horse=registry.example/pegasus:2",
+                "deployment.apps/stable image updated",
+            ),
+            (
+                "set env deployment/stable SPEED=high",
+                "deployment.apps/stable env updated",
+            ),
+            (
+                "set resources deployment/stable --limits=cpu=200m",
+                "deployment.apps/stable resource requirements updated",
+            ),
         ]);
         let table = kubectl.table("get deployments -o wide");
-        assert_eq!(table[0], "NAME READY UP-TO-DATE AVAILABLE AGE CONTAINERS IMAGES SELECTOR");
-        assert!(table[1].starts_with("stable 0/3 0 0 ") && table[1].ends_with("horse registry.example/pegasus:2 app=stable"), "{table:?}");
+        assert_eq!(
+            table[0],
+            "NAME READY UP-TO-DATE AVAILABLE AGE CONTAINERS IMAGES SELECTOR"
+        );
+        assert!(
+            table[1].starts_with("stable 0/3 0 0 ")
+                && table[1].ends_with("horse registry.example/pegasus:2 app=stable"),
+            "{table:?}"
+        );
         assert_in_order(
             &kubectl.run("describe deployment stable"),
             &[
@@ -34,10 +56,18 @@ fn workload_is_described_and_scaled() {
             ],
         );
         let refused = kubectl.refused("scale deployment stable --current-replicas=9 --replicas=1");
-        assert!(refused.to_lowercase().contains("expected replicas to be 9, was 3"), "{refused}");
+        assert!(
+            refused
+                .to_lowercase()
+                .contains("expected replicas to be 9, was 3"),
+            "{refused}"
+        );
         if kubectl.is_from(24) {
             let scale = kubectl.table("get deployment stable --subresource=scale");
-            assert!(scale[0] == "NAME DESIRED AVAILABLE AGE" && scale[1].starts_with("stable 3 0 "), "{scale:?}");
+            assert!(
+                scale[0] == "NAME DESIRED AVAILABLE AGE" && scale[1].starts_with("stable 3 0 "),
+                "{scale:?}"
+            );
         }
     });
 }
@@ -46,7 +76,10 @@ fn workload_is_described_and_scaled() {
 fn rollout_is_followed_until_it_is_done() {
     Kubectl::each(|kubectl| {
         kubectl.run("apply -f deployment.yaml");
-        let waiting = kubectl.command("rollout status deployment stable --timeout=1s").output().expect("kubectl starts");
+        let waiting = kubectl
+            .command("rollout status deployment stable --timeout=1s")
+            .output()
+            .expect("kubectl starts");
         assert!(!waiting.status.success(), "nothing is rolled out yet");
         kubectl.write_status(
             DEPLOYMENT,
@@ -56,14 +89,33 @@ fn rollout_is_followed_until_it_is_done() {
             }),
         );
         kubectl.check(&[
-            ("rollout status deployment stable --timeout=60s", "deployment \"stable\" successfully rolled out"),
-            ("wait --for=condition=Available deployment/stable --timeout=60s", "deployment.apps/stable condition met"),
-            ("rollout pause deployment stable", "deployment.apps/stable paused"),
-            ("rollout resume deployment stable", "deployment.apps/stable resumed"),
-            ("rollout restart deployment stable", "deployment.apps/stable restarted"),
+            (
+                "rollout status deployment stable --timeout=60s",
+                "deployment \"stable\" successfully rolled out",
+            ),
+            (
+                "wait --for=condition=Available deployment/stable --timeout=60s",
+                "deployment.apps/stable condition met",
+            ),
+            (
+                "rollout pause deployment stable",
+                "deployment.apps/stable paused",
+            ),
+            (
+                "rollout resume deployment stable",
+                "deployment.apps/stable resumed",
+            ),
+            (
+                "rollout restart deployment stable",
+                "deployment.apps/stable restarted",
+            ),
         ]);
-        let stamp = kubectl.run("get deployment stable -o jsonpath={.spec.template.metadata.annotations}");
-        assert!(stamp.contains("kubectl.kubernetes.io/restartedAt"), "{stamp}");
+        let stamp =
+            kubectl.run("get deployment stable -o jsonpath={.spec.template.metadata.annotations}");
+        assert!(
+            stamp.contains("kubectl.kubernetes.io/restartedAt"),
+            "{stamp}"
+        );
     });
 }
 
@@ -100,14 +152,29 @@ fn rollout_is_undone_by_its_history() {
         }
         kubectl.run("set image deployment/stable horse=registry.example/pegasus:2");
         kubectl.run("annotate deployment stable deployment.kubernetes.io/revision=2");
-        assert_in_order(&kubectl.run("rollout history deployment stable"), &["REVISION CHANGE-CAUSE", "1 cause 1", "2 cause 2"]);
-        assert_in_order(&kubectl.run("rollout history deployment stable --revision=1"), &["revision #1", "registry.example/pegasus:1"]);
+        assert_in_order(
+            &kubectl.run("rollout history deployment stable"),
+            &["REVISION CHANGE-CAUSE", "1 cause 1", "2 cause 2"],
+        );
+        assert_in_order(
+            &kubectl.run("rollout history deployment stable --revision=1"),
+            &["revision #1", "registry.example/pegasus:1"],
+        );
         kubectl.check(&[
-            ("rollout undo deployment stable", "deployment.apps/stable rolled back"),
-            ("get deployment stable -o jsonpath={.spec.template.spec.containers[0].image}", "registry.example/pegasus:1"),
+            (
+                "rollout undo deployment stable",
+                "deployment.apps/stable rolled back",
+            ),
+            (
+                "get deployment stable -o jsonpath={.spec.template.spec.containers[0].image}",
+                "registry.example/pegasus:1",
+            ),
         ]);
         let refused = kubectl.refused("rollout undo deployment stable --to-revision=9");
-        assert!(refused.contains("unable to find specified revision 9"), "{refused}");
+        assert!(
+            refused.contains("unable to find specified revision 9"),
+            "{refused}"
+        );
     });
 }
 
@@ -115,16 +182,26 @@ fn rollout_is_undone_by_its_history() {
 fn waiting_ends_when_it_comes_true_or_in_time() {
     Kubectl::each(|kubectl| {
         kubectl.run("apply -f deployment.yaml");
-        let refused = kubectl.refused("wait --for=condition=Available deployment/stable --timeout=1s");
-        assert!(refused.contains("timed out waiting for the condition"), "{refused}");
-        let waiting = kubectl.command("wait --for=delete deployment/stable --timeout=60s").spawn().expect("kubectl starts");
+        let refused =
+            kubectl.refused("wait --for=condition=Available deployment/stable --timeout=1s");
+        assert!(
+            refused.contains("timed out waiting for the condition"),
+            "{refused}"
+        );
+        let waiting = kubectl
+            .command("wait --for=delete deployment/stable --timeout=60s")
+            .spawn()
+            .expect("kubectl starts");
         kubectl.run("delete deployment stable --wait=false");
         let ended = waiting.wait_with_output().expect("it ends");
         assert!(ended.status.success(), "{ended:?}");
         if kubectl.is_from(27) {
             kubectl.check(&[
                 ("apply -f deployment.yaml", "deployment.apps/stable created"),
-                ("wait --for=jsonpath={.spec.replicas}=1 deployment/stable --timeout=60s", "deployment.apps/stable condition met"),
+                (
+                    "wait --for=jsonpath={.spec.replicas}=1 deployment/stable --timeout=60s",
+                    "deployment.apps/stable condition met",
+                ),
             ]);
         }
     });
@@ -135,8 +212,14 @@ fn whole_cluster_rolls_out_back_and_away() {
     Kubectl::each_in_cluster(|kubectl| {
         let rolled_out = |wanted: &str| {
             let told = kubectl.run("rollout status deployment stable --timeout=60s");
-            assert!(told.ends_with("deployment \"stable\" successfully rolled out"), "{told}");
-            kubectl.check(&[("get deployment stable -o jsonpath={.spec.template.spec.containers[0].image}", wanted)]);
+            assert!(
+                told.ends_with("deployment \"stable\" successfully rolled out"),
+                "{told}"
+            );
+            kubectl.check(&[(
+                "get deployment stable -o jsonpath={.spec.template.spec.containers[0].image}",
+                wanted,
+            )]);
         };
         kubectl.run("apply -f deployment.yaml");
         rolled_out("registry.example/pegasus:1");
@@ -145,10 +228,19 @@ fn whole_cluster_rolls_out_back_and_away() {
         rolled_out("registry.example/pegasus:2");
         kubectl.run("wait --for=condition=Ready pod -l app=stable --timeout=60s");
         assert!(kubectl.table("get deployment stable")[1].starts_with("stable 3/3 3 3 "));
-        assert_in_order(&kubectl.run("rollout history deployment stable"), &["REVISION CHANGE-CAUSE", "1", "2"]);
-        kubectl.check(&[("rollout undo deployment stable", "deployment.apps/stable rolled back")]);
+        assert_in_order(
+            &kubectl.run("rollout history deployment stable"),
+            &["REVISION CHANGE-CAUSE", "1", "2"],
+        );
+        kubectl.check(&[(
+            "rollout undo deployment stable",
+            "deployment.apps/stable rolled back",
+        )]);
         rolled_out("registry.example/pegasus:1");
-        kubectl.check(&[("rollout restart deployment stable", "deployment.apps/stable restarted")]);
+        kubectl.check(&[(
+            "rollout restart deployment stable",
+            "deployment.apps/stable restarted",
+        )]);
         rolled_out("registry.example/pegasus:1");
         kubectl.run("delete deployment stable --cascade=foreground --timeout=60s");
         kubectl.check(&[("get replicasets,pods -l app=stable -o name", "")]);

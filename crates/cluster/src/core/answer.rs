@@ -16,7 +16,9 @@ pub(crate) fn already_exists(error: &Error) -> bool {
 pub(crate) fn namespace_goes(error: &Error) -> bool {
     let terminating = |status: &kube::core::Status| {
         let causes = status.details.iter().flat_map(|details| &details.causes);
-        causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+        causes
+            .into_iter()
+            .any(|cause| cause.reason == "NamespaceTerminating")
     };
     matches!(error, Error::Api(status) if terminating(status) || status.is_not_found())
 }

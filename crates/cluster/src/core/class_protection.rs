@@ -30,11 +30,17 @@ struct Classes {
 
 /// The loop that protects classes, under its upstream name.
 pub(crate) fn classes(ctx: &Context) -> Loop {
-    let (claims, volumes) = (ctx.informer::<PersistentVolumeClaim>(), ctx.informer::<PersistentVolume>());
+    let (claims, volumes) = (
+        ctx.informer::<PersistentVolumeClaim>(),
+        ctx.informer::<PersistentVolume>(),
+    );
     index::add(&claims, BY_CLASS, named_by_claim);
     index::add(&volumes, BY_CLASS, named_by_volume);
-    let protector =
-        Arc::new(Classes { client: ctx.client(Component::ControllerManager), claims: claims.lister(), volumes: volumes.lister() });
+    let protector = Arc::new(Classes {
+        client: ctx.client(Component::ControllerManager),
+        claims: claims.lister(),
+        volumes: volumes.lister(),
+    });
     let keys = |names: Vec<String>| names.iter().map(ObjectKey::cluster).collect();
     Controller::of(&ctx.informer::<VolumeAttributesClass>())
         .watches(&claims, move |claim| keys(named_by_claim(claim)))
@@ -45,12 +51,25 @@ pub(crate) fn classes(ctx: &Context) -> Loop {
 }
 
 impl Classes {
-    async fn reconcile(self: Arc<Self>, request: Request<VolumeAttributesClass>) -> ReconcileResult {
-        let Some(class) = &request.object else { return Ok(Outcome::Done) };
+    async fn reconcile(
+        self: Arc<Self>,
+        request: Request<VolumeAttributesClass>,
+    ) -> ReconcileResult {
+        let Some(class) = &request.object else {
+            return Ok(Outcome::Done);
+        };
         let name = request.key.name();
-        let used = self.claims.by_index(BY_CLASS, name).is_ok_and(|claims| !claims.is_empty())
-            || self.volumes.by_index(BY_CLASS, name).is_ok_and(|volumes| !volumes.is_empty());
-        let Some(patch) = change(&**class, CLASS_IN_USE, used) else { return Ok(Outcome::Done) };
+        let used = self
+            .claims
+            .by_index(BY_CLASS, name)
+            .is_ok_and(|claims| !claims.is_empty())
+            || self
+                .volumes
+                .by_index(BY_CLASS, name)
+                .is_ok_and(|volumes| !volumes.is_empty());
+        let Some(patch) = change(&**class, CLASS_IN_USE, used) else {
+            return Ok(Outcome::Done);
+        };
         write(&Api::all(self.client.clone()), &**class, &patch, &request).await
     }
 }
@@ -59,9 +78,18 @@ impl Classes {
 fn named_by_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
     let status = claim.status.as_ref();
     let mut names: Vec<String> = [
-        claim.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.clone()),
+        claim
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.volume_attributes_class_name.clone()),
         status.and_then(|status| status.current_volume_attributes_class_name.clone()),
-        status.and_then(|status| status.modify_volume_status.as_ref()?.target_volume_attributes_class_name.clone()),
+        status.and_then(|status| {
+            status
+                .modify_volume_status
+                .as_ref()?
+                .target_volume_attributes_class_name
+                .clone()
+        }),
     ]
     .into_iter()
     .flatten()
@@ -73,7 +101,12 @@ fn named_by_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
 }
 
 fn named_by_volume(volume: &PersistentVolume) -> Vec<String> {
-    volume.spec.iter().filter_map(|spec| spec.volume_attributes_class_name.clone()).filter(|name| !name.is_empty()).collect()
+    volume
+        .spec
+        .iter()
+        .filter_map(|spec| spec.volume_attributes_class_name.clone())
+        .filter(|name| !name.is_empty())
+        .collect()
 }
 
 #[cfg(test)]
@@ -86,12 +119,23 @@ mod tests {
     fn claims_and_volumes_name_every_class_they_need() {
         let claim = |value: Value| named_by_claim(&serde_json::from_value(value).unwrap());
         assert_eq!(claim(json!({})), [""; 0]);
-        assert_eq!(claim(json!({"spec": {"volumeAttributesClassName": "a"}, "status": {"currentVolumeAttributesClassName": "a"}})), ["a"]);
+        assert_eq!(
+            claim(
+                json!({"spec": {"volumeAttributesClassName": "a"}, "status": {"currentVolumeAttributesClassName": "a"}})
+            ),
+            ["a"]
+        );
         let moving = json!({"spec": {"volumeAttributesClassName": "b"}, "status": {"currentVolumeAttributesClassName": "a",
             "modifyVolumeStatus": {"status": "InProgress", "targetVolumeAttributesClassName": "b"}}});
         assert_eq!(claim(moving), ["a", "b"]);
         let volume = |value: Value| named_by_volume(&serde_json::from_value(value).unwrap());
-        assert_eq!(volume(json!({"spec": {"volumeAttributesClassName": "a"}})), ["a"]);
-        assert_eq!(volume(json!({"spec": {"volumeAttributesClassName": ""}})), [""; 0]);
+        assert_eq!(
+            volume(json!({"spec": {"volumeAttributesClassName": "a"}})),
+            ["a"]
+        );
+        assert_eq!(
+            volume(json!({"spec": {"volumeAttributesClassName": ""}})),
+            [""; 0]
+        );
     }
 }

@@ -21,7 +21,11 @@ const NAME: &str = "clusterrole-aggregation-controller";
 /// The loop, under its upstream name.
 pub(crate) fn controller(ctx: &Context) -> Loop {
     let roles = ctx.informer::<ClusterRole>();
-    let (client, lister, all) = (ctx.client(Component::ControllerManager), roles.lister(), roles.lister());
+    let (client, lister, all) = (
+        ctx.client(Component::ControllerManager),
+        roles.lister(),
+        roles.lister(),
+    );
     Controller::of(&roles)
         // Any role may be part of any sum, and there are few sums.
         .watches(&roles, move |_| sums(&all))
@@ -31,28 +35,54 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
 }
 
 fn sums(roles: &Lister<ClusterRole>) -> Vec<ObjectKey> {
-    roles.list().iter().filter(|role| role.aggregation_rule.is_some()).map(|role| ObjectKey::of(&**role)).collect()
+    roles
+        .list()
+        .iter()
+        .filter(|role| role.aggregation_rule.is_some())
+        .map(|role| ObjectKey::of(&**role))
+        .collect()
 }
 
-async fn reconcile(client: Client, roles: Lister<ClusterRole>, request: Request<ClusterRole>) -> ReconcileResult {
-    let Some(role) = &request.object else { return Ok(Outcome::Done) };
-    let Some(rules) = plan(role, &roles.list()).map_err(Failure::permanent)? else { return Ok(Outcome::Done) };
+async fn reconcile(
+    client: Client,
+    roles: Lister<ClusterRole>,
+    request: Request<ClusterRole>,
+) -> ReconcileResult {
+    let Some(role) = &request.object else {
+        return Ok(Outcome::Done);
+    };
+    let Some(rules) = plan(role, &roles.list()).map_err(Failure::permanent)? else {
+        return Ok(Outcome::Done);
+    };
     let body = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": role.name_any() }, "rules": rules
     });
     let api = Api::<ClusterRole>::all(client);
-    let answer = api.patch(&role.name_any(), &PatchParams::apply(NAME).force(), &Patch::Apply(&body)).await?;
+    let answer = api
+        .patch(
+            &role.name_any(),
+            &PatchParams::apply(NAME).force(),
+            &Patch::Apply(&body),
+        )
+        .await?;
     request.writes().wrote(&answer);
     Ok(Outcome::Done)
 }
 
 /// The rules that a role should have; `None` if it is no sum or has them.
-fn plan(role: &ClusterRole, roles: &[Arc<ClusterRole>]) -> Result<Option<Vec<PolicyRule>>, ParseExpressionError> {
-    let Some(sum) = &role.aggregation_rule else { return Ok(None) };
+fn plan(
+    role: &ClusterRole,
+    roles: &[Arc<ClusterRole>],
+) -> Result<Option<Vec<PolicyRule>>, ParseExpressionError> {
+    let Some(sum) = &role.aggregation_rule else {
+        return Ok(None);
+    };
     let mut rules: Vec<PolicyRule> = Vec::new();
     for selector in sum.cluster_role_selectors.iter().flatten() {
         let selector = Selector::try_from(selector.clone())?;
-        let parts = roles.iter().filter(|part| part.metadata.name != role.metadata.name && selector.matches(part.labels()));
+        let parts = roles.iter().filter(|part| {
+            part.metadata.name != role.metadata.name && selector.matches(part.labels())
+        });
         for rule in parts.flat_map(|part| part.rules.iter().flatten()) {
             if !rules.contains(rule) {
                 rules.push(rule.clone());
@@ -70,11 +100,20 @@ mod tests {
     use super::*;
 
     fn rules(verbs: &str) -> Vec<PolicyRule> {
-        verbs.chars().map(|verb| PolicyRule { verbs: vec![verb.into()], ..PolicyRule::default() }).collect()
+        verbs
+            .chars()
+            .map(|verb| PolicyRule {
+                verbs: vec![verb.into()],
+                ..PolicyRule::default()
+            })
+            .collect()
     }
 
     fn role(name: &str, label: &str, verbs: &str) -> Arc<ClusterRole> {
-        let mut role = ClusterRole { rules: Some(rules(verbs)), ..ClusterRole::default() };
+        let mut role = ClusterRole {
+            rules: Some(rules(verbs)),
+            ..ClusterRole::default()
+        };
         role.metadata.name = Some(name.into());
         role.labels_mut().insert("to".into(), label.into());
         Arc::new(role)
@@ -85,13 +124,23 @@ mod tests {
             match_labels: Some([("to".to_owned(), (*label).to_owned())].into()),
             ..LabelSelector::default()
         };
-        let rule = AggregationRule { cluster_role_selectors: Some(selected.iter().map(selector).collect()) };
-        ClusterRole { aggregation_rule: Some(rule), ..ClusterRole::clone(&role("sum", "x", verbs)) }
+        let rule = AggregationRule {
+            cluster_role_selectors: Some(selected.iter().map(selector).collect()),
+        };
+        ClusterRole {
+            aggregation_rule: Some(rule),
+            ..ClusterRole::clone(&role("sum", "x", verbs))
+        }
     }
 
     #[test]
     fn sum_has_each_rule_of_its_parts_once() {
-        let roles = [role("a", "x", "gl"), role("b", "y", "lw"), role("c", "x", "gp"), Arc::new(sum(&["x"], "?"))];
+        let roles = [
+            role("a", "x", "gl"),
+            role("b", "y", "lw"),
+            role("c", "x", "gp"),
+            Arc::new(sum(&["x"], "?")),
+        ];
         for (selected, has, wanted) in [
             (&["x"][..], "", Some("glp")),
             (&["x"], "glp", None),

@@ -6,7 +6,9 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use bellerophon::{Controller, InformerOptions, Lister, ObjectKey, Outcome, Predicate, ReconcileResult, Request};
+use bellerophon::{
+    Controller, InformerOptions, Lister, ObjectKey, Outcome, Predicate, ReconcileResult, Request,
+};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::PostParams;
@@ -41,18 +43,39 @@ struct Keeper<K> {
 /// The loop that keeps one such object.
 pub(crate) fn keep<K>(ctx: &Context, mut standard: Standard<K>) -> Loop
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + PartialEq + Serialize + DeserializeOwned,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + PartialEq
+        + Serialize
+        + DeserializeOwned,
     K: Send + Sync + 'static,
 {
     standard.fresh.meta_mut().name = Some(standard.name.into());
     let namespaces = ctx.informer::<Namespace>();
     let fields = Some(format!("metadata.name={}", standard.name));
-    let objects = ctx.informer_with::<K>(InformerOptions { fields, ..InformerOptions::default() });
+    let objects = ctx.informer_with::<K>(InformerOptions {
+        fields,
+        ..InformerOptions::default()
+    });
     let options = ctx.options(standard.controller, WORKERS);
-    let keeper = Arc::new(Keeper { client: ctx.client(Component::ControllerManager), objects: objects.lister(), standard });
+    let keeper = Arc::new(Keeper {
+        client: ctx.client(Component::ControllerManager),
+        objects: objects.lister(),
+        standard,
+    });
     Controller::of(&namespaces)
-        .with_predicate(Predicate::changed(|old: &Namespace, new| old.status != new.status))
-        .watches(&objects, |object| object.meta().namespace.iter().map(ObjectKey::cluster).collect())
+        .with_predicate(Predicate::changed(|old: &Namespace, new| {
+            old.status != new.status
+        }))
+        .watches(&objects, |object| {
+            object
+                .meta()
+                .namespace
+                .iter()
+                .map(ObjectKey::cluster)
+                .collect()
+        })
         .with_options(options)
         .reconcile_with(move |request| keeper.clone().reconcile(request))
         .into()
@@ -60,17 +83,32 @@ where
 
 impl<K> Keeper<K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + PartialEq + Serialize + DeserializeOwned,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + PartialEq
+        + Serialize
+        + DeserializeOwned,
     K: Send + Sync + 'static,
 {
     async fn reconcile(self: Arc<Self>, request: Request<Namespace>) -> ReconcileResult {
-        let Some(namespace) = request.object.as_ref().filter(|namespace| namespace.metadata.deletion_timestamp.is_none()) else {
+        let Some(namespace) = request
+            .object
+            .as_ref()
+            .filter(|namespace| namespace.metadata.deletion_timestamp.is_none())
+        else {
             return Ok(Outcome::Done);
         };
         let name = namespace.metadata.name.as_deref().unwrap_or_default();
         let api: Api<K> = Api::namespaced(self.client.clone(), name);
-        let written = match self.objects.get(&ObjectKey::namespaced(name, self.standard.name)) {
-            None => api.create(&PostParams::default(), &self.standard.fresh).await,
+        let written = match self
+            .objects
+            .get(&ObjectKey::namespaced(name, self.standard.name))
+        {
+            None => {
+                api.create(&PostParams::default(), &self.standard.fresh)
+                    .await
+            }
             Some(object) => {
                 let mut repaired = K::clone(&object);
                 (self.standard.repair)(&mut repaired, &self.standard.fresh);
@@ -78,7 +116,8 @@ where
                     return Ok(Outcome::Done);
                 }
                 // It carries the version it was made from: nobody else's change is lost.
-                api.replace(self.standard.name, &PostParams::default(), &repaired).await
+                api.replace(self.standard.name, &PostParams::default(), &repaired)
+                    .await
             }
         };
         match written {

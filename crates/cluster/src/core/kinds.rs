@@ -56,27 +56,40 @@ impl Kinds {
             for version in group.versions() {
                 for (resource, capabilities) in group.versioned_resources(version) {
                     let at = (resource.api_version.clone(), resource.kind.clone());
-                    kinds.served.insert(at, Arc::new(kind(resource, &capabilities)));
+                    kinds
+                        .served
+                        .insert(at, Arc::new(kind(resource, &capabilities)));
                 }
             }
             let mut preferred = group.resources_by_stability();
             preferred.retain(|(_, capabilities)| can_be_collected(capabilities));
             preferred.sort_by(|(a, _), (b, _)| a.plural.cmp(&b.plural));
-            kinds.deletable.extend(preferred.into_iter().map(|(resource, capabilities)| Arc::new(kind(resource, &capabilities))));
+            kinds.deletable.extend(
+                preferred
+                    .into_iter()
+                    .map(|(resource, capabilities)| Arc::new(kind(resource, &capabilities))),
+            );
         }
         Ok(kinds)
     }
 
     /// The kind that an owner reference means.
     pub(crate) fn find(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
-        self.served.get(&(api_version.to_owned(), kind.to_owned())).cloned()
+        self.served
+            .get(&(api_version.to_owned(), kind.to_owned()))
+            .cloned()
     }
 }
 
 fn kind(resource: ApiResource, capabilities: &ApiCapabilities) -> Kind {
-    Kind { resource, namespaced: capabilities.scope == Scope::Namespaced }
+    Kind {
+        resource,
+        namespaced: capabilities.scope == Scope::Namespaced,
+    }
 }
 
 fn can_be_collected(capabilities: &ApiCapabilities) -> bool {
-    [verbs::DELETE, verbs::LIST, verbs::WATCH].into_iter().all(|verb| capabilities.supports_operation(verb))
+    [verbs::DELETE, verbs::LIST, verbs::WATCH]
+        .into_iter()
+        .all(|verb| capabilities.supports_operation(verb))
 }

@@ -15,14 +15,32 @@ pub(crate) fn controller(ctx: &Context) -> Option<Loop> {
     if ctx.root_ca.is_empty() {
         return None;
     }
-    let mut fresh = ConfigMap { data: Some([("ca.crt".to_owned(), ctx.root_ca.clone())].into()), ..ConfigMap::default() };
-    fresh.annotations_mut().insert(DESCRIBED.into(), DESCRIPTION.into());
-    Some(keep(ctx, Standard { controller: "root-ca-certificate-publisher-controller", name: "kube-root-ca.crt", fresh, repair }))
+    let mut fresh = ConfigMap {
+        data: Some([("ca.crt".to_owned(), ctx.root_ca.clone())].into()),
+        ..ConfigMap::default()
+    };
+    fresh
+        .annotations_mut()
+        .insert(DESCRIBED.into(), DESCRIPTION.into());
+    Some(keep(
+        ctx,
+        Standard {
+            controller: "root-ca-certificate-publisher-controller",
+            name: "kube-root-ca.crt",
+            fresh,
+            repair,
+        },
+    ))
 }
 
 fn repair(map: &mut ConfigMap, fresh: &ConfigMap) {
     map.data.clone_from(&fresh.data);
-    if map.annotations().get(DESCRIBED).is_none_or(String::is_empty) {
-        map.annotations_mut().insert(DESCRIBED.into(), DESCRIPTION.into());
+    if map
+        .annotations()
+        .get(DESCRIBED)
+        .is_none_or(String::is_empty)
+    {
+        map.annotations_mut()
+            .insert(DESCRIBED.into(), DESCRIPTION.into());
     }
 }

@@ -8,5 +8,13 @@ use crate::context::{Context, Loop};
 /// The loop, under its upstream name.
 pub(crate) fn controller(ctx: &Context) -> Loop {
     let repair = |_: &mut ServiceAccount, _: &ServiceAccount| {};
-    keep(ctx, Standard { controller: "serviceaccount-controller", name: "default", fresh: ServiceAccount::default(), repair })
+    keep(
+        ctx,
+        Standard {
+            controller: "serviceaccount-controller",
+            name: "default",
+            fresh: ServiceAccount::default(),
+            repair,
+        },
+    )
 }

@@ -25,19 +25,29 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
 }
 
 async fn reconcile(client: Client, clock: WallClock, request: Request<Job>) -> ReconcileResult {
-    let Some(job) = &request.object else { return Ok(Outcome::Done) };
+    let Some(job) = &request.object else {
+        return Ok(Outcome::Done);
+    };
     match left(job, clock.now()) {
         None => return Ok(Outcome::Done),
         Some(time) if !time.is_zero() => return Ok(Outcome::RequeueAfter(time)),
         Some(_) => {}
     }
-    let api = Api::<Job>::namespaced(client, job.metadata.namespace.as_deref().unwrap_or_default());
-    let Some(now) = api.get_opt(&job.name_any()).await? else { return Ok(Outcome::Done) };
+    let api = Api::<Job>::namespaced(
+        client,
+        job.metadata.namespace.as_deref().unwrap_or_default(),
+    );
+    let Some(now) = api.get_opt(&job.name_any()).await? else {
+        return Ok(Outcome::Done);
+    };
     match left(&now, clock.now()) {
         None => Ok(Outcome::Done),
         Some(time) if !time.is_zero() => Ok(Outcome::RequeueAfter(time)),
         Some(_) => {
-            let params = DeleteParams::foreground().preconditions(Preconditions { uid: now.uid(), resource_version: None });
+            let params = DeleteParams::foreground().preconditions(Preconditions {
+                uid: now.uid(),
+                resource_version: None,
+            });
             match api.delete(&now.name_any(), &params).await {
                 Ok(answer) => drop(answer.map_left(|held| request.writes().wrote(&held))),
                 Err(error) if is_not_found(&error) => {}
@@ -55,8 +65,15 @@ fn left(job: &Job, now: Timestamp) -> Option<Duration> {
         return None;
     }
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
-    let finished = conditions.iter().find(|condition| matches!(&*condition.type_, "Complete" | "Failed") && condition.status == "True")?;
-    let end = finished.last_transition_time.as_ref()?.0.saturating_add(SignedDuration::from_secs(wanted.into())).ok()?;
+    let finished = conditions.iter().find(|condition| {
+        matches!(&*condition.type_, "Complete" | "Failed") && condition.status == "True"
+    })?;
+    let end = finished
+        .last_transition_time
+        .as_ref()?
+        .0
+        .saturating_add(SignedDuration::from_secs(wanted.into()))
+        .ok()?;
     Some(Duration::try_from(end.duration_since(now)).unwrap_or_default())
 }
 
@@ -69,8 +86,7 @@ mod tests {
     #[test]
     fn only_finished_jobs_with_a_time_expire() {
         let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
-        let condition =
-            |type_: &str, status: &str| json!([{"type": type_, "status": status, "lastTransitionTime": "2026-01-02T03:04:00Z"}]);
+        let condition = |type_: &str, status: &str| json!([{"type": type_, "status": status, "lastTransitionTime": "2026-01-02T03:04:00Z"}]);
         for (ttl, conditions, deleted, wanted) in [
             (json!(10), condition("Complete", "True"), false, Some(5)),
             (json!(5), condition("Failed", "True"), false, Some(0)),
@@ -87,8 +103,13 @@ mod tests {
                 "spec": {"ttlSecondsAfterFinished": ttl, "template": {}},
                 "status": {"conditions": conditions},
             });
-            let job: Job = serde_json::from_value(job.clone()).unwrap_or_else(|error| panic!("{job}: {error}"));
-            assert_eq!(left(&job, now).map(|left| left.as_secs()), wanted, "{job:?}");
+            let job: Job = serde_json::from_value(job.clone())
+                .unwrap_or_else(|error| panic!("{job}: {error}"));
+            assert_eq!(
+                left(&job, now).map(|left| left.as_secs()),
+                wanted,
+                "{job:?}"
+            );
         }
     }
 }

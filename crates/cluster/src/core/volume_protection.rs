@@ -30,8 +30,13 @@ struct Claims {
 /// The loop that protects claims, under its upstream name.
 pub(crate) fn claims(ctx: &Context) -> Loop {
     let (claims, pods) = (ctx.informer::<PersistentVolumeClaim>(), ctx.pods());
-    index::add(&pods, BY_CLAIM, |pod| claims_of(pod).iter().map(ObjectKey::to_string).collect());
-    let protector = Arc::new(Claims { client: ctx.client(Component::ControllerManager), pods: pods.lister() });
+    index::add(&pods, BY_CLAIM, |pod| {
+        claims_of(pod).iter().map(ObjectKey::to_string).collect()
+    });
+    let protector = Arc::new(Claims {
+        client: ctx.client(Component::ControllerManager),
+        pods: pods.lister(),
+    });
     Controller::of(&claims)
         // Only a pod that goes can set a claim free.
         .watches_if(&pods, Predicate::concerns(|_| false), claims_of)
@@ -48,9 +53,17 @@ pub(crate) fn volumes(ctx: &Context) -> Loop {
         .reconcile_with(move |request: Request<PersistentVolume>| {
             let client = client.clone();
             async move {
-                let Some(volume) = &request.object else { return Ok(Outcome::Done) };
-                let bound = volume.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
-                let Some(patch) = change(&**volume, VOLUME_IN_USE, bound) else { return Ok(Outcome::Done) };
+                let Some(volume) = &request.object else {
+                    return Ok(Outcome::Done);
+                };
+                let bound = volume
+                    .status
+                    .as_ref()
+                    .and_then(|status| status.phase.as_deref())
+                    == Some("Bound");
+                let Some(patch) = change(&**volume, VOLUME_IN_USE, bound) else {
+                    return Ok(Outcome::Done);
+                };
                 write(&Api::all(client), &**volume, &patch, &request).await
             }
         })
@@ -58,30 +71,61 @@ pub(crate) fn volumes(ctx: &Context) -> Loop {
 }
 
 impl Claims {
-    async fn reconcile(self: Arc<Self>, request: Request<PersistentVolumeClaim>) -> ReconcileResult {
-        let Some(claim) = &request.object else { return Ok(Outcome::Done) };
+    async fn reconcile(
+        self: Arc<Self>,
+        request: Request<PersistentVolumeClaim>,
+    ) -> ReconcileResult {
+        let Some(claim) = &request.object else {
+            return Ok(Outcome::Done);
+        };
         let going = claim.metadata.deletion_timestamp.is_some();
-        let used = going && (self.is_used_by_known_pod(&request.key) || self.is_used(&request.key).await?);
-        let Some(patch) = change(&**claim, CLAIM_IN_USE, used) else { return Ok(Outcome::Done) };
-        let api = Api::namespaced(self.client.clone(), request.key.namespace().unwrap_or_default());
+        let used = going
+            && (self.is_used_by_known_pod(&request.key) || self.is_used(&request.key).await?);
+        let Some(patch) = change(&**claim, CLAIM_IN_USE, used) else {
+            return Ok(Outcome::Done);
+        };
+        let api = Api::namespaced(
+            self.client.clone(),
+            request.key.namespace().unwrap_or_default(),
+        );
         write(&api, &**claim, &patch, &request).await
     }
 
     fn is_used_by_known_pod(&self, claim: &ObjectKey) -> bool {
-        self.pods.by_index(BY_CLAIM, &claim.to_string()).is_ok_and(|pods| !pods.is_empty())
+        self.pods
+            .by_index(BY_CLAIM, &claim.to_string())
+            .is_ok_and(|pods| !pods.is_empty())
     }
 
     async fn is_used(&self, claim: &ObjectKey) -> Result<bool, kube::Error> {
-        let api = Api::<Pod>::namespaced(self.client.clone(), claim.namespace().unwrap_or_default());
-        Ok(api.list(&ListParams::default()).await?.items.iter().any(|pod| claims_of(pod).contains(claim)))
+        let api =
+            Api::<Pod>::namespaced(self.client.clone(), claim.namespace().unwrap_or_default());
+        Ok(api
+            .list(&ListParams::default())
+            .await?
+            .items
+            .iter()
+            .any(|pod| claims_of(pod).contains(claim)))
     }
 }
 
-pub(super) async fn write<K>(api: &Api<K>, object: &K, patch: &Value, request: &Request<K>) -> ReconcileResult
+pub(super) async fn write<K>(
+    api: &Api<K>,
+    object: &K,
+    patch: &Value,
+    request: &Request<K>,
+) -> ReconcileResult
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    match api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+    match api
+        .patch(
+            &object.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+    {
         Ok(answer) => request.writes().wrote(&answer),
         Err(error) if is_not_found(&error) => {}
         Err(error) => return Err(error.into()),
@@ -98,15 +142,24 @@ pub(super) fn change<K: Resource>(object: &K, finalizer: &str, used: bool) -> Op
         (true, true) if !used => finalizers.retain(|name| name != finalizer),
         _ => return None,
     }
-    Some(json!({ "metadata": { "finalizers": finalizers, "resourceVersion": object.resource_version(), "uid": object.uid() } }))
+    Some(
+        json!({ "metadata": { "finalizers": finalizers, "resourceVersion": object.resource_version(), "uid": object.uid() } }),
+    )
 }
 
 /// The claims that a pod uses. A pod without a node uses nothing yet: no node will let it start with a claim that goes.
 fn claims_of(pod: &Pod) -> Vec<ObjectKey> {
-    let Some(spec) = pod.spec.as_ref().filter(|spec| spec.node_name.as_ref().is_some_and(|node| !node.is_empty())) else {
+    let Some(spec) = pod
+        .spec
+        .as_ref()
+        .filter(|spec| spec.node_name.as_ref().is_some_and(|node| !node.is_empty()))
+    else {
         return Vec::new();
     };
-    let claim = |volume: &k8s_openapi::api::core::v1::Volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+    let claim = |volume: &k8s_openapi::api::core::v1::Volume| match (
+        &volume.persistent_volume_claim,
+        &volume.ephemeral,
+    ) {
         (Some(claim), _) => Some(claim.claim_name.clone()),
         (None, Some(_)) => Some(format!("{}-{}", pod.name_any(), volume.name)),
         (None, None) => None,
@@ -136,17 +189,34 @@ mod tests {
             (true, &["x"], false, None),
         ] {
             let patch = change(&claim(going, finalizers), CLAIM_IN_USE, used);
-            assert_eq!(patch.map(|patch| patch["metadata"]["finalizers"].clone()), wanted, "{going} {finalizers:?} {used}");
+            assert_eq!(
+                patch.map(|patch| patch["metadata"]["finalizers"].clone()),
+                wanted,
+                "{going} {finalizers:?} {used}"
+            );
         }
     }
 
     #[test]
     fn scheduled_pods_use_their_claims() {
         let volumes = json!([{"name": "a", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "b", "ephemeral": {}}, {"name": "d"}]);
-        for (node, wanted) in [(json!("n"), vec!["x/c", "x/p-b"]), (json!(""), vec![]), (json!(null), vec![])] {
+        for (node, wanted) in [
+            (json!("n"), vec!["x/c", "x/p-b"]),
+            (json!(""), vec![]),
+            (json!(null), vec![]),
+        ] {
             let spec = json!({"containers": [], "nodeName": node, "volumes": volumes});
-            let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "x"}, "spec": spec})).unwrap();
-            assert_eq!(claims_of(&pod).iter().map(ToString::to_string).collect::<Vec<_>>(), wanted);
+            let pod: Pod = serde_json::from_value(
+                json!({"metadata": {"name": "p", "namespace": "x"}, "spec": spec}),
+            )
+            .unwrap();
+            assert_eq!(
+                claims_of(&pod)
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>(),
+                wanted
+            );
         }
     }
 }

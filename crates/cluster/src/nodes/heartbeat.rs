@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellerophon::{
-    Controller, Entropy, EventRecorder, EventType, Note, ObjectKey, Outcome, Predicate, ReconcileResult, Request, Trigger, WallClock,
+    Controller, Entropy, EventRecorder, EventType, Note, ObjectKey, Outcome, Predicate,
+    ReconcileResult, Request, Trigger, WallClock,
 };
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -62,10 +63,15 @@ impl Heartbeat {
         });
         let controller = Controller::of(&ctx.informer::<Node>())
             .with_options(ctx.options("kubelet-heartbeat", WORKERS))
-            .with_predicate(Predicate::concerns(move |node: &Node| ours.contains(&node.name_any())))
+            .with_predicate(Predicate::concerns(move |node: &Node| {
+                ours.contains(&node.name_any())
+            }))
             .reconcile_with(move |request| heartbeat.clone().reconcile(request));
         let trigger = controller.trigger();
-        machines.names().into_iter().for_each(|name| trigger.reconcile(ObjectKey::cluster(name)));
+        machines
+            .names()
+            .into_iter()
+            .for_each(|name| trigger.reconcile(ObjectKey::cluster(name)));
         (controller, trigger)
     }
 
@@ -75,17 +81,23 @@ impl Heartbeat {
         if let Some(node) = &request.object {
             self.obey(node, now);
         }
-        let Some(machine) = self.machines.get(name) else { return Ok(Outcome::Done) };
+        let Some(machine) = self.machines.get(name) else {
+            return Ok(Outcome::Done);
+        };
         match machine.power {
             Power::Off => return Ok(Outcome::Done),
-            Power::Booting { until } if now < until => return Ok(Outcome::RequeueAfter(left(now, until))),
+            Power::Booting { until } if now < until => {
+                return Ok(Outcome::RequeueAfter(left(now, until)));
+            }
             Power::Booting { .. } => {
                 self.machines.booted(name, now);
                 (self.revive)(name);
             }
             Power::On => {}
         }
-        let Some(machine) = self.machines.get(name).filter(Machine::is_heard) else { return Ok(Outcome::Done) };
+        let Some(machine) = self.machines.get(name).filter(Machine::is_heard) else {
+            return Ok(Outcome::Done);
+        };
         let node = match &request.object {
             Some(node) => self.report(&request, &machine, node, now).await?,
             None if machine.registered => return Ok(Outcome::Done),
@@ -94,13 +106,20 @@ impl Heartbeat {
         if let Some(node) = node.as_ref().or(request.object.as_deref()) {
             self.renew(&machine, node, now).await?;
         }
-        Ok(self.machines.get(name).map_or(Outcome::Done, |machine| Outcome::RequeueAfter(left(now, next(&machine, now)))))
+        Ok(self.machines.get(name).map_or(Outcome::Done, |machine| {
+            Outcome::RequeueAfter(left(now, next(&machine, now)))
+        }))
     }
 
     /// Does to the machine what its annotations say.
     fn obey(&self, node: &Node, now: Timestamp) {
-        let (name, orders) = (node.name_any(), Orders::of(node.metadata.annotations.as_ref()));
-        let Some(operations) = self.machines.obey(&name, &orders, now) else { return };
+        let (name, orders) = (
+            node.name_any(),
+            Orders::of(node.metadata.annotations.as_ref()),
+        );
+        let Some(operations) = self.machines.obey(&name, &orders, now) else {
+            return;
+        };
         if operations.contains(&Operation::Join) {
             (self.revive)(&name);
         }
@@ -109,21 +128,44 @@ impl Heartbeat {
         }
     }
 
-    async fn register(&self, request: &Request<Node>, machine: &Machine, now: Timestamp) -> Result<Node, kube::Error> {
+    async fn register(
+        &self,
+        request: &Request<Node>,
+        machine: &Machine,
+        now: Timestamp,
+    ) -> Result<Node, kube::Error> {
         let nodes = Api::<Node>::all(self.client.clone());
-        let node = nodes.create(&PostParams::default(), &register::node(machine, now)).await?;
+        let node = nodes
+            .create(&PostParams::default(), &register::node(machine, now))
+            .await?;
         request.writes().wrote(&node);
-        self.machines.change(&machine.name, |machine| (machine.registered, machine.reported) = (true, Some(now)));
-        self.tell(&node, EventType::Normal, "Starting", "Starting kubelet.".into());
+        self.machines.change(&machine.name, |machine| {
+            (machine.registered, machine.reported) = (true, Some(now))
+        });
+        self.tell(
+            &node,
+            EventType::Normal,
+            "Starting",
+            "Starting kubelet.".into(),
+        );
         self.tell_status(&node, "NodeReady");
         self.machines.is_ready(&machine.name);
         Ok(node)
     }
 
     /// Writes the status if it does not say everything, or was not written for long; returns what was written.
-    async fn report(&self, request: &Request<Node>, machine: &Machine, node: &Node, now: Timestamp) -> Result<Option<Node>, kube::Error> {
+    async fn report(
+        &self,
+        request: &Request<Node>,
+        machine: &Machine,
+        node: &Node,
+        now: Timestamp,
+    ) -> Result<Option<Node>, kube::Error> {
         let known = node.status.as_ref();
-        let known_boot = known.and_then(|status| status.node_info.as_ref()).map(|info| info.boot_id.clone()).filter(|id| !id.is_empty());
+        let known_boot = known
+            .and_then(|status| status.node_info.as_ref())
+            .map(|info| info.boot_id.clone())
+            .filter(|id| !id.is_empty());
         let mut machine = machine.clone();
         if !machine.registered
             && machine.booted == Timestamp::MIN
@@ -133,16 +175,25 @@ impl Heartbeat {
             machine.boot_id = boot_id;
         }
         let wanted = register::status(&machine, known, now);
-        let ready =
-            |status: &k8s_openapi::api::core::v1::NodeStatus| register::condition(status, "Ready").is_some_and(|c| c.status == "True");
-        let fresh = machine.reported.is_some_and(|reported| now < after(reported, STATUS_EVERY));
+        let ready = |status: &k8s_openapi::api::core::v1::NodeStatus| {
+            register::condition(status, "Ready").is_some_and(|c| c.status == "True")
+        };
+        let fresh = machine
+            .reported
+            .is_some_and(|reported| now < after(reported, STATUS_EVERY));
         let was_ready = known.is_some_and(ready);
         let written = if fresh && known.is_some_and(|known| register::says_it_all(known, &wanted)) {
             None
         } else {
             let nodes = Api::<Node>::all(self.client.clone());
             let body = json!({ "metadata": { "uid": node.metadata.uid }, "status": wanted });
-            let written = nodes.patch_status(&machine.name, &PatchParams::default(), &Patch::Strategic(&body)).await?;
+            let written = nodes
+                .patch_status(
+                    &machine.name,
+                    &PatchParams::default(),
+                    &Patch::Strategic(&body),
+                )
+                .await?;
             request.writes().wrote(&written);
             Some(written)
         };
@@ -150,60 +201,119 @@ impl Heartbeat {
         self.machines.change(&machine.name, |known| {
             (known.registered, known.cordoned) = (true, cordoned);
             known.boot_id.clone_from(&machine.boot_id);
-            known.reported = if written.is_some() { Some(now) } else { known.reported };
+            known.reported = if written.is_some() {
+                Some(now)
+            } else {
+                known.reported
+            };
         });
-        if known_boot.as_ref().is_some_and(|known| *known != machine.boot_id) {
-            let text = format!("Node {} has been rebooted, boot id: {}", machine.name, machine.boot_id);
+        if known_boot
+            .as_ref()
+            .is_some_and(|known| *known != machine.boot_id)
+        {
+            let text = format!(
+                "Node {} has been rebooted, boot id: {}",
+                machine.name, machine.boot_id
+            );
             self.tell(node, EventType::Warning, "Rebooted", text);
         }
         if !was_ready {
             self.tell_status(node, "NodeReady");
         }
         if cordoned != machine.cordoned {
-            self.tell_status(node, if cordoned { "NodeNotSchedulable" } else { "NodeSchedulable" });
+            self.tell_status(
+                node,
+                if cordoned {
+                    "NodeNotSchedulable"
+                } else {
+                    "NodeSchedulable"
+                },
+            );
         }
         self.machines.is_ready(&machine.name);
         Ok(written)
     }
 
-    async fn renew(&self, machine: &Machine, node: &Node, now: Timestamp) -> Result<(), kube::Error> {
-        if machine.renewed.is_some_and(|renewed| now < after(renewed, LEASE_EVERY)) {
+    async fn renew(
+        &self,
+        machine: &Machine,
+        node: &Node,
+        now: Timestamp,
+    ) -> Result<(), kube::Error> {
+        if machine
+            .renewed
+            .is_some_and(|renewed| now < after(renewed, LEASE_EVERY))
+        {
             return Ok(());
         }
         let leases = Api::<Lease>::namespaced(self.client.clone(), LEASE_NAMESPACE);
         let body = json!({ "spec": { "renewTime": MicroTime(now) } });
-        match leases.patch(&machine.name, &PatchParams::default(), &Patch::Merge(&body)).await {
+        match leases
+            .patch(&machine.name, &PatchParams::default(), &Patch::Merge(&body))
+            .await
+        {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                leases.create(&PostParams::default(), &register::lease(node, now)).await?;
+                leases
+                    .create(&PostParams::default(), &register::lease(node, now))
+                    .await?;
             }
             Err(error) => return Err(error),
         }
         // The first renewal spreads all nodes over the period, however many start at once.
-        let early = if machine.renewed.is_none() { LEASE_EVERY.mul_f64(self.entropy.fraction()) } else { Duration::ZERO };
-        self.machines.change(&machine.name, |machine| machine.renewed = now.checked_sub(early).ok().map(beat));
+        let early = if machine.renewed.is_none() {
+            LEASE_EVERY.mul_f64(self.entropy.fraction())
+        } else {
+            Duration::ZERO
+        };
+        self.machines.change(&machine.name, |machine| {
+            machine.renewed = now.checked_sub(early).ok().map(beat)
+        });
         Ok(())
     }
 
     fn tell_status(&self, node: &Node, status: &str) {
-        self.tell(node, EventType::Normal, status, format!("Node {} status is now: {status}", node.name_any()));
+        self.tell(
+            node,
+            EventType::Normal,
+            status,
+            format!("Node {} status is now: {status}", node.name_any()),
+        );
     }
 
     fn tell(&self, node: &Node, type_: EventType, reason: &str, note: String) {
-        self.recorder.with_instance(node.name_any()).event(node, Note { type_, reason: reason.into(), action: reason.into(), note });
+        self.recorder.with_instance(node.name_any()).event(
+            node,
+            Note {
+                type_,
+                reason: reason.into(),
+                action: reason.into(),
+                note,
+            },
+        );
     }
 }
 
 /// The beat that a time belongs to. All nodes whose turn comes within one are served together, which wakes everyone who watches
 /// leases once and not thousands of times.
 fn beat(time: Timestamp) -> Timestamp {
-    time.round(TimestampRound::new().smallest(Unit::Millisecond).increment(BEAT_MS).mode(RoundMode::Floor)).unwrap_or(time)
+    time.round(
+        TimestampRound::new()
+            .smallest(Unit::Millisecond)
+            .increment(BEAT_MS)
+            .mode(RoundMode::Floor),
+    )
+    .unwrap_or(time)
 }
 
 /// When a machine has something to say even if nothing changes.
 fn next(machine: &Machine, now: Timestamp) -> Timestamp {
-    let lease = machine.renewed.map_or(now, |renewed| after(renewed, LEASE_EVERY));
-    let status = machine.reported.map_or(now, |reported| after(reported, STATUS_EVERY));
+    let lease = machine
+        .renewed
+        .map_or(now, |renewed| after(renewed, LEASE_EVERY));
+    let status = machine
+        .reported
+        .map_or(now, |reported| after(reported, STATUS_EVERY));
     lease.min(status)
 }
 

@@ -60,9 +60,15 @@ impl Machine {
     fn operate(&mut self, operation: Operation, now: Timestamp) {
         match operation {
             Operation::PowerOff => self.power = Power::Off,
-            Operation::PowerOn if self.power == Power::Off => self.power = Power::Booting { until: now },
+            Operation::PowerOn if self.power == Power::Off => {
+                self.power = Power::Booting { until: now }
+            }
             Operation::PowerOn => {}
-            Operation::Reboot => self.power = Power::Booting { until: after(now, BOOT_TIME) },
+            Operation::Reboot => {
+                self.power = Power::Booting {
+                    until: after(now, BOOT_TIME),
+                }
+            }
             Operation::CutOff => self.cut_off = true,
             Operation::Join if !self.cut_off => {}
             Operation::Join => (self.cut_off, self.renewed, self.reported) = (false, None, None),
@@ -107,7 +113,11 @@ pub(crate) struct Machines {
 
 impl Machines {
     /// So many machines, connected, as if they had been running for ever.
-    pub(crate) fn new(count: usize, entropy: Entropy, all_ready: std::sync::Arc<watch::Sender<bool>>) -> Self {
+    pub(crate) fn new(
+        count: usize,
+        entropy: Entropy,
+        all_ready: std::sync::Arc<watch::Sender<bool>>,
+    ) -> Self {
         let machine = |number: u32| Machine {
             name: format!("node-{number}"),
             number,
@@ -122,11 +132,25 @@ impl Machines {
             cordoned: false,
         };
         let machines = (1..=u32::try_from(count).unwrap_or(u32::MAX)).map(machine);
-        let entries: BTreeMap<_, _> =
-            machines.map(|machine| (machine.name.clone(), Entry { machine, addresses: BTreeMap::new() })).collect();
+        let entries: BTreeMap<_, _> = machines
+            .map(|machine| {
+                (
+                    machine.name.clone(),
+                    Entry {
+                        machine,
+                        addresses: BTreeMap::new(),
+                    },
+                )
+            })
+            .collect();
         let unready: BTreeSet<_> = entries.keys().cloned().collect();
         all_ready.send_replace(unready.is_empty());
-        Self { entries: Mutex::new(entries), entropy, unready: Mutex::new(unready), all_ready }
+        Self {
+            entries: Mutex::new(entries),
+            entropy,
+            unready: Mutex::new(unready),
+            all_ready,
+        }
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
@@ -142,8 +166,14 @@ impl Machines {
     }
 
     /// Changes what is known of a machine; `None` if there is no such machine.
-    pub(crate) fn change<T>(&self, name: &str, change: impl FnOnce(&mut Machine) -> T) -> Option<T> {
-        self.lock().get_mut(name).map(|entry| change(&mut entry.machine))
+    pub(crate) fn change<T>(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut Machine) -> T,
+    ) -> Option<T> {
+        self.lock()
+            .get_mut(name)
+            .map(|entry| change(&mut entry.machine))
     }
 
     /// Does something to a machine; `None` if there is no such machine.
@@ -152,13 +182,20 @@ impl Machines {
     }
 
     /// Does to a machine what its annotations say and did not say before; `None` if they say nothing new.
-    pub(crate) fn obey(&self, name: &str, orders: &Orders, now: Timestamp) -> Option<Vec<Operation>> {
+    pub(crate) fn obey(
+        &self,
+        name: &str,
+        orders: &Orders,
+        now: Timestamp,
+    ) -> Option<Vec<Operation>> {
         self.change(name, |machine| {
             if machine.orders.as_ref() == Some(orders) {
                 return None;
             }
             let operations = orders.since(machine.orders.as_ref());
-            operations.iter().for_each(|operation| machine.operate(*operation, now));
+            operations
+                .iter()
+                .for_each(|operation| machine.operate(*operation, now));
             machine.orders = Some(orders.clone());
             Some(operations)
         })?
@@ -188,13 +225,19 @@ impl Machines {
     pub(crate) fn address(&self, name: &str, uid: &str, said: Option<&str>) -> Option<String> {
         let mut entries = self.lock();
         let entry = entries.get_mut(name)?;
-        let known = entry.addresses.iter().find(|(_, with)| *with == uid).map(|(last, _)| *last);
+        let known = entry
+            .addresses
+            .iter()
+            .find(|(_, with)| *with == uid)
+            .map(|(last, _)| *last);
         let said = said
             .and_then(|ip| ip.parse::<Ipv4Addr>().ok())
             .map(|ip| ip.octets()[3])
             .filter(|last| entry.machine.pod_ip(*last).to_string() == said.unwrap_or_default());
         let free = |last: &u8| !entry.addresses.contains_key(last);
-        let last = known.or(said.filter(free)).or_else(|| POD_ADDRESSES.into_iter().find(free))?;
+        let last = known
+            .or(said.filter(free))
+            .or_else(|| POD_ADDRESSES.into_iter().find(free))?;
         entry.addresses.insert(last, uid.to_owned());
         Some(entry.machine.pod_ip(last).to_string())
     }
@@ -216,7 +259,11 @@ pub(crate) fn uuid(entropy: &Entropy) -> String {
     let (a, b) = (entropy.below(u64::MAX), entropy.below(u64::MAX));
     let (high, low) = (a >> 32, a & 0xffff);
     let (variant, node) = ((b >> 48) & 0x3fff | 0x8000, b & 0xffff_ffff_ffff);
-    format!("{high:08x}-{:04x}-4{:03x}-{variant:04x}-{node:012x}", (a >> 16) & 0xffff, low & 0xfff)
+    format!(
+        "{high:08x}-{:04x}-4{:03x}-{variant:04x}-{node:012x}",
+        (a >> 16) & 0xffff,
+        low & 0xfff
+    )
 }
 
 #[cfg(test)]
@@ -226,7 +273,11 @@ mod tests {
     use super::*;
 
     fn machines(count: usize) -> Machines {
-        Machines::new(count, Entropy::seeded(7), Arc::new(watch::Sender::new(false)))
+        Machines::new(
+            count,
+            Entropy::seeded(7),
+            Arc::new(watch::Sender::new(false)),
+        )
     }
 
     #[test]
@@ -240,10 +291,17 @@ mod tests {
             ("d", Some("10.129.43.9"), Some("10.129.43.4")),
             ("e", Some("10.1.1.9"), Some("10.129.43.5")),
         ] {
-            assert_eq!(machines.address("node-299", uid, said).as_deref(), wanted, "{uid} {said:?}");
+            assert_eq!(
+                machines.address("node-299", uid, said).as_deref(),
+                wanted,
+                "{uid} {said:?}"
+            );
         }
         machines.release("node-299", "a");
-        assert_eq!(machines.address("node-299", "f", None).as_deref(), Some("10.129.43.2"));
+        assert_eq!(
+            machines.address("node-299", "f", None).as_deref(),
+            Some("10.129.43.2")
+        );
         assert_eq!(machines.address("nowhere", "f", None), None);
         (0..300).for_each(|uid| _ = machines.address("node-1", &uid.to_string(), None));
         assert_eq!(machines.address("node-1", "one too many", None), None);
@@ -269,7 +327,10 @@ mod tests {
             }
             assert_eq!(heard(), wanted, "{operation:?}");
         }
-        assert_eq!(machines.operate("node-2", Operation::Reboot, Timestamp::UNIX_EPOCH), None);
+        assert_eq!(
+            machines.operate("node-2", Operation::Reboot, Timestamp::UNIX_EPOCH),
+            None
+        );
     }
 
     #[test]

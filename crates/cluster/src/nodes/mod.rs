@@ -35,19 +35,39 @@ use crate::index;
 pub(crate) fn kubelets(ctx: &Context, nodes: usize) -> (Vec<Loop>, Nodes) {
     let pods = ctx.pods();
     index::by_node(&pods);
-    let machines = Arc::new(Machines::new(nodes, ctx.entropy.clone(), ctx.awaited("nodes")));
+    let machines = Arc::new(Machines::new(
+        nodes,
+        ctx.entropy.clone(),
+        ctx.awaited("nodes"),
+    ));
     let recorder = ctx.recorder(Component::Kubelet, "kubelet");
-    let (kubelet, pod_trigger) = Kubelet::controller(ctx, machines.clone(), Simulated, recorder.clone());
-    let residents = Residents { pods: pods.lister(), trigger: pod_trigger };
+    let (kubelet, pod_trigger) =
+        Kubelet::controller(ctx, machines.clone(), Simulated, recorder.clone());
+    let residents = Residents {
+        pods: pods.lister(),
+        trigger: pod_trigger,
+    };
     let revived = residents.clone();
-    let (heartbeat, node_trigger) = Heartbeat::controller(ctx, machines.clone(), recorder, move |node| revived.look_after(node));
-    let nodes = Nodes { machines, clock: ctx.clock, trigger: node_trigger, residents };
+    let (heartbeat, node_trigger) =
+        Heartbeat::controller(ctx, machines.clone(), recorder, move |node| {
+            revived.look_after(node)
+        });
+    let nodes = Nodes {
+        machines,
+        clock: ctx.clock,
+        trigger: node_trigger,
+        residents,
+    };
     (vec![heartbeat.into(), kubelet.into()], nodes)
 }
 
 /// The loops that look after nodes and storage from outside, in the order in which they start.
 pub(crate) fn upkeep(ctx: &Context) -> Vec<Loop> {
-    let lifecycle = [lifecycle::controller(ctx).into(), lifecycle::eviction::controller(ctx).into(), lifecycle::pod_gc::work(ctx)];
+    let lifecycle = [
+        lifecycle::controller(ctx).into(),
+        lifecycle::eviction::controller(ctx).into(),
+        lifecycle::pod_gc::work(ctx),
+    ];
     lifecycle.into_iter().chain(storage::loops(ctx)).collect()
 }
 
@@ -80,7 +100,10 @@ impl Nodes {
     /// # Errors
     /// There is no such node.
     pub fn boot_id(&self, node: &str) -> Result<Option<String>, UnknownNode> {
-        let machine = self.machines.get(node).ok_or_else(|| UnknownNode(node.to_owned()))?;
+        let machine = self
+            .machines
+            .get(node)
+            .ok_or_else(|| UnknownNode(node.to_owned()))?;
         Ok((machine.is_heard() && machine.registered).then_some(machine.boot_id))
     }
 
@@ -119,7 +142,9 @@ impl Nodes {
 
     fn operate(&self, node: &str, operations: &[Operation]) -> Result<(), UnknownNode> {
         for operation in operations {
-            self.machines.operate(node, *operation, self.clock.now()).ok_or_else(|| UnknownNode(node.to_owned()))?;
+            self.machines
+                .operate(node, *operation, self.clock.now())
+                .ok_or_else(|| UnknownNode(node.to_owned()))?;
         }
         self.trigger.reconcile(ObjectKey::cluster(node));
         self.residents.look_after(node);
@@ -142,7 +167,11 @@ struct Residents {
 
 impl Residents {
     fn look_after(&self, node: &str) {
-        let pods = self.pods.by_index(index::BY_NODE, node).expect("the index was added with the loops");
-        pods.iter().for_each(|pod| self.trigger.reconcile(ObjectKey::of(&**pod)));
+        let pods = self
+            .pods
+            .by_index(index::BY_NODE, node)
+            .expect("the index was added with the loops");
+        pods.iter()
+            .for_each(|pod| self.trigger.reconcile(ObjectKey::of(&**pod)));
     }
 }

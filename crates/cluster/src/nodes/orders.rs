@@ -38,28 +38,52 @@ pub(crate) struct Orders {
 impl Orders {
     /// What cannot be understood counts as not said.
     pub(crate) fn of(annotations: Option<&BTreeMap<String, String>>) -> Self {
-        let text = |name: &str| annotations.and_then(|all| all.get(&format!("{PREFIX}{name}"))).map(|value| value.trim());
+        let text = |name: &str| {
+            annotations
+                .and_then(|all| all.get(&format!("{PREFIX}{name}")))
+                .map(|value| value.trim())
+        };
         Self {
             power_off: text("power") == Some("off"),
             cut_off: text("network") == Some("off"),
             reboot: text("reboot").map(str::to_owned),
-            mistakes: annotations.into_iter().flat_map(said).filter_map(mistake).collect(),
+            mistakes: annotations
+                .into_iter()
+                .flat_map(said)
+                .filter_map(mistake)
+                .collect(),
         }
     }
 
     /// What is to be done, given what was obeyed before; `None` for a machine that was not told anything yet.
     pub(crate) fn since(&self, known: Option<&Self>) -> Vec<Operation> {
-        let nothing = Self { reboot: self.reboot.clone(), ..Self::default() };
+        let nothing = Self {
+            reboot: self.reboot.clone(),
+            ..Self::default()
+        };
         let known = known.unwrap_or(&nothing);
         let turned = |before: bool, now: bool, on: Operation, off: Operation| match (before, now) {
             (false, true) => Some(on),
             (true, false) => Some(off),
             _ => None,
         };
-        let reboot = self.reboot.is_some() && self.reboot != known.reboot && !self.power_off && !known.power_off;
+        let reboot = self.reboot.is_some()
+            && self.reboot != known.reboot
+            && !self.power_off
+            && !known.power_off;
         let operations = [
-            turned(known.power_off, self.power_off, Operation::PowerOff, Operation::PowerOn),
-            turned(known.cut_off, self.cut_off, Operation::CutOff, Operation::Join),
+            turned(
+                known.power_off,
+                self.power_off,
+                Operation::PowerOff,
+                Operation::PowerOn,
+            ),
+            turned(
+                known.cut_off,
+                self.cut_off,
+                Operation::CutOff,
+                Operation::Join,
+            ),
             reboot.then_some(Operation::Reboot),
         ];
         operations.into_iter().flatten().collect()
@@ -69,7 +93,9 @@ impl Orders {
 fn mistake((key, value): (&String, &String)) -> Option<String> {
     match &key[PREFIX.len()..] {
         "power" | "network" if matches!(value.trim(), "on" | "off") => None,
-        "power" | "network" => Some(format!("annotation {key} must be on or off, got {value:?}; it is ignored")),
+        "power" | "network" => Some(format!(
+            "annotation {key} must be on or off, got {value:?}; it is ignored"
+        )),
         "reboot" => None,
         _ => Some(format!("annotation {key} means nothing to the node itself")),
     }
@@ -80,7 +106,10 @@ mod tests {
     use super::*;
 
     fn annotations(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned()))
+            .collect()
     }
 
     #[test]
@@ -92,23 +121,56 @@ mod tests {
             (None, &[("reboot", "1")], &[]),
             (Some(&[]), &[("reboot", "1")], &[Operation::Reboot]),
             (Some(&[("reboot", "1")]), &[("reboot", "1")], &[]),
-            (Some(&[("reboot", "1")]), &[("reboot", "2")], &[Operation::Reboot]),
+            (
+                Some(&[("reboot", "1")]),
+                &[("reboot", "2")],
+                &[Operation::Reboot],
+            ),
             (Some(&[("reboot", "1")]), &[], &[]),
-            (Some(&[("power", "off")]), &[("power", "on")], &[Operation::PowerOn]),
-            (Some(&[("power", "off")]), &[("reboot", "1")], &[Operation::PowerOn]),
-            (Some(&[("network", "off")]), &[("power", "off")], &[Operation::PowerOff, Operation::Join]),
-            (Some(&[("power", "off"), ("network", "off")]), &[("network", "off")], &[Operation::PowerOn]),
-            (Some(&[]), &[("power", "of"), ("network", "off ")], &[Operation::CutOff]),
+            (
+                Some(&[("power", "off")]),
+                &[("power", "on")],
+                &[Operation::PowerOn],
+            ),
+            (
+                Some(&[("power", "off")]),
+                &[("reboot", "1")],
+                &[Operation::PowerOn],
+            ),
+            (
+                Some(&[("network", "off")]),
+                &[("power", "off")],
+                &[Operation::PowerOff, Operation::Join],
+            ),
+            (
+                Some(&[("power", "off"), ("network", "off")]),
+                &[("network", "off")],
+                &[Operation::PowerOn],
+            ),
+            (
+                Some(&[]),
+                &[("power", "of"), ("network", "off ")],
+                &[Operation::CutOff],
+            ),
         ];
         for (known, said, wanted) in cases {
             let known = known.map(|known| Orders::of(Some(&annotations(known))));
-            assert_eq!(Orders::of(Some(&annotations(said))).since(known.as_ref()), wanted, "{known:?} then {said:?}");
+            assert_eq!(
+                Orders::of(Some(&annotations(said))).since(known.as_ref()),
+                wanted,
+                "{known:?} then {said:?}"
+            );
         }
     }
 
     #[test]
     fn mistakes_are_named() {
-        let said = annotations(&[("power", "of"), ("network", "on"), ("reboot", ""), ("fail", "pull")]);
+        let said = annotations(&[
+            ("power", "of"),
+            ("network", "on"),
+            ("reboot", ""),
+            ("fail", "pull"),
+        ]);
         let wanted = [
             "annotation sim.bellerophon.io/fail means nothing to the node itself",
             "annotation sim.bellerophon.io/power must be on or off, got \"of\"; it is ignored",

@@ -10,7 +10,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{
-    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus, NodeSystemInfo,
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
+    NodeSystemInfo,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference, Time};
@@ -34,14 +35,39 @@ const LEASE_SECONDS: i32 = 40;
 pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// What a machine has to offer.
-const CAPACITY: [(&str, &str); 4] = [("cpu", "32"), ("ephemeral-storage", "512Gi"), ("memory", "256Gi"), ("pods", "110")];
+const CAPACITY: [(&str, &str); 4] = [
+    ("cpu", "32"),
+    ("ephemeral-storage", "512Gi"),
+    ("memory", "256Gi"),
+    ("pods", "110"),
+];
 
 /// Condition, status when all is well, reason, message.
 const CONDITIONS: [(&str, &str, &str, &str); 4] = [
-    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+    (
+        "MemoryPressure",
+        "False",
+        "KubeletHasSufficientMemory",
+        "kubelet has sufficient memory available",
+    ),
+    (
+        "DiskPressure",
+        "False",
+        "KubeletHasNoDiskPressure",
+        "kubelet has no disk pressure",
+    ),
+    (
+        "PIDPressure",
+        "False",
+        "KubeletHasSufficientPID",
+        "kubelet has sufficient PID available",
+    ),
+    (
+        "Ready",
+        "True",
+        "KubeletReady",
+        "kubelet is posting ready status",
+    ),
 ];
 
 /// The Node a kubelet registers.
@@ -56,7 +82,10 @@ pub(crate) fn node(machine: &Machine, now: Timestamp) -> Node {
         ("topology.kubernetes.io/region", "sim"),
         ("topology.kubernetes.io/zone", zone),
     ];
-    let annotations = [("volumes.kubernetes.io/controller-managed-attach-detach", "true")];
+    let annotations = [(
+        "volumes.kubernetes.io/controller-managed-attach-detach",
+        "true",
+    )];
     Node {
         metadata: ObjectMeta {
             name: Some(machine.name.clone()),
@@ -78,7 +107,9 @@ pub(crate) fn node(machine: &Machine, now: Timestamp) -> Node {
 pub(crate) fn status(machine: &Machine, known: Option<&NodeStatus>, now: Timestamp) -> NodeStatus {
     let of_type = |type_: &str| known.and_then(|known| condition(known, type_));
     let conditions = CONDITIONS.map(|(type_, status, reason, message)| {
-        let since = of_type(type_).filter(|known| known.status == status).and_then(|known| known.last_transition_time.clone());
+        let since = of_type(type_)
+            .filter(|known| known.status == status)
+            .and_then(|known| known.last_transition_time.clone());
         NodeCondition {
             type_: type_.into(),
             status: status.into(),
@@ -88,14 +119,24 @@ pub(crate) fn status(machine: &Machine, known: Option<&NodeStatus>, now: Timesta
             last_transition_time: Some(since.unwrap_or(Time(now))),
         }
     });
-    let capacity: BTreeMap<_, _> = CAPACITY.map(|(name, quantity)| (name.to_owned(), Quantity(quantity.into()))).into();
-    let address = |type_: &str, address: String| NodeAddress { type_: type_.into(), address };
+    let capacity: BTreeMap<_, _> = CAPACITY
+        .map(|(name, quantity)| (name.to_owned(), Quantity(quantity.into())))
+        .into();
+    let address = |type_: &str, address: String| NodeAddress {
+        type_: type_.into(),
+        address,
+    };
     NodeStatus {
-        addresses: Some(vec![address("InternalIP", machine.host_ip().to_string()), address("Hostname", machine.name.clone())]),
+        addresses: Some(vec![
+            address("InternalIP", machine.host_ip().to_string()),
+            address("Hostname", machine.name.clone()),
+        ]),
         allocatable: Some(capacity.clone()),
         capacity: Some(capacity),
         conditions: Some(conditions.into()),
-        daemon_endpoints: Some(NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port: 10250 }) }),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: 10250 }),
+        }),
         node_info: Some(NodeSystemInfo {
             architecture: "amd64".into(),
             boot_id: machine.boot_id.clone(),
@@ -116,16 +157,21 @@ pub(crate) fn status(machine: &Machine, known: Option<&NodeStatus>, now: Timesta
 /// Whether a Node says what its kubelet would say, times aside.
 pub(crate) fn says_it_all(known: &NodeStatus, wanted: &NodeStatus) -> bool {
     let same = |wanted: &NodeCondition| {
-        condition(known, &wanted.type_).is_some_and(|known| known.status == wanted.status && known.reason == wanted.reason)
+        condition(known, &wanted.type_)
+            .is_some_and(|known| known.status == wanted.status && known.reason == wanted.reason)
     };
-    let within = |known: &Option<BTreeMap<String, Quantity>>, wanted: &Option<BTreeMap<String, Quantity>>| {
-        wanted.iter().flatten().all(|(name, quantity)| known.as_ref().and_then(|known| known.get(name)) == Some(quantity))
+    let within = |known: &Option<BTreeMap<String, Quantity>>,
+                  wanted: &Option<BTreeMap<String, Quantity>>| {
+        wanted.iter().flatten().all(|(name, quantity)| {
+            known.as_ref().and_then(|known| known.get(name)) == Some(quantity)
+        })
     };
     wanted.conditions.iter().flatten().all(same)
         && within(&known.capacity, &wanted.capacity)
         && within(&known.allocatable, &wanted.allocatable)
         && known.addresses == wanted.addresses
-        && known.node_info.as_ref().map(|info| &info.boot_id) == wanted.node_info.as_ref().map(|info| &info.boot_id)
+        && known.node_info.as_ref().map(|info| &info.boot_id)
+            == wanted.node_info.as_ref().map(|info| &info.boot_id)
 }
 
 /// The lease through which a kubelet says that it is alive.
@@ -156,9 +202,16 @@ pub(crate) fn lease(node: &Node, now: Timestamp) -> Lease {
 
 /// A condition of a node by its type.
 pub(crate) fn condition<'a>(status: &'a NodeStatus, type_: &str) -> Option<&'a NodeCondition> {
-    status.conditions.iter().flatten().find(|condition| condition.type_ == type_)
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == type_)
 }
 
 fn texts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    pairs
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
 }

@@ -37,9 +37,17 @@ pub(crate) enum State {
     /// Being prepared.
     Creating,
     /// It cannot be started. The run is over.
-    Refused { at: Timestamp, reason: &'static str, message: String },
+    Refused {
+        at: Timestamp,
+        reason: &'static str,
+        message: String,
+    },
     /// Running since then.
-    Running { since: Timestamp, started: bool, ready: bool },
+    Running {
+        since: Timestamp,
+        started: bool,
+        ready: bool,
+    },
     /// Its liveness probe fails. It runs until it is stopped.
     Unhealthy { since: Timestamp },
     /// The run is over.

@@ -65,20 +65,42 @@ impl Script {
     /// What a task's annotations say about its container; what cannot be understood counts as not set.
     pub(crate) fn of(task: &Task<'_>) -> Self {
         let container = task.container;
-        let said = Annotations { all: task.pod.metadata.annotations.as_ref(), container: &container.name };
+        let said = Annotations {
+            all: task.pod.metadata.annotations.as_ref(),
+            container: &container.name,
+        };
         let brief = task.role == Role::Init || is_of_a_job(task);
-        let unfailing = said.number("fail-times").is_some_and(|times| task.failures >= times);
+        let unfailing = said
+            .number("fail-times")
+            .is_some_and(|times| task.failures >= times);
         let run_for = said.duration("run-for").or(brief.then_some(SHORT_RUN));
         Self {
-            start_delay: said.duration("start-delay").unwrap_or(if task.attempt == 0 { FIRST_START } else { Duration::ZERO }),
+            start_delay: said
+                .duration("start-delay")
+                .unwrap_or(if task.attempt == 0 {
+                    FIRST_START
+                } else {
+                    Duration::ZERO
+                }),
             startup_delay: said.duration("startup-delay").unwrap_or_default(),
-            ready_delay: said.duration("ready-delay").unwrap_or_else(|| probe_delay(container)),
+            ready_delay: said
+                .duration("ready-delay")
+                .unwrap_or_else(|| probe_delay(container)),
             ready: said.text("ready") != Some("false"),
-            live_for: said.duration("live-for").filter(|_| container.liveness_probe.is_some()),
+            live_for: said
+                .duration("live-for")
+                .filter(|_| container.liveness_probe.is_some()),
             // A run that no longer fails is one that lasts, unless it is meant to end.
             run_for: if unfailing && !brief { None } else { run_for },
-            exit_code: if unfailing { 0 } else { said.number("exit-code").unwrap_or_default() },
-            exit_reason: said.text("exit-reason").filter(|_| !unfailing).map(str::to_owned),
+            exit_code: if unfailing {
+                0
+            } else {
+                said.number("exit-code").unwrap_or_default()
+            },
+            exit_reason: said
+                .text("exit-reason")
+                .filter(|_| !unfailing)
+                .map(str::to_owned),
             fail: match said.text("fail") {
                 Some("pull") if !unfailing => Some(Fail::Pull),
                 Some("create") if !unfailing => Some(Fail::Create),
@@ -100,7 +122,9 @@ impl<'a> Annotations<'a> {
         let all = self.all?;
         // Most pods say nothing at all: one look finds out.
         said(all).next()?;
-        let value = all.get(&format!("{PREFIX}{name}.{}", self.container)).or_else(|| all.get(&format!("{PREFIX}{name}")));
+        let value = all
+            .get(&format!("{PREFIX}{name}.{}", self.container))
+            .or_else(|| all.get(&format!("{PREFIX}{name}")));
         value.map(|value| value.trim())
     }
 
@@ -115,7 +139,8 @@ impl<'a> Annotations<'a> {
 
 /// The annotations that are meant for simulated nodes.
 pub(crate) fn said(all: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &String)> {
-    all.range::<str, _>((Bound::Included(PREFIX), Bound::Unbounded)).take_while(|(key, _)| key.starts_with(PREFIX))
+    all.range::<str, _>((Bound::Included(PREFIX), Bound::Unbounded))
+        .take_while(|(key, _)| key.starts_with(PREFIX))
 }
 
 /// The annotations of a pod that cannot be understood, in words.
@@ -127,28 +152,45 @@ pub(crate) fn mistakes(annotations: Option<&BTreeMap<String, String>>) -> Vec<St
             let name = key[PREFIX.len()..].split('.').next().unwrap_or_default();
             let value = value.trim();
             let wanted = match name {
-                "start-delay" | "startup-delay" | "ready-delay" | "live-for" | "run-for" | "stop-delay" => {
-                    value.parse::<SignedDuration>().map_or(true, |duration| duration.is_negative()).then_some("a duration such as 1m30s")
+                "start-delay" | "startup-delay" | "ready-delay" | "live-for" | "run-for"
+                | "stop-delay" => value
+                    .parse::<SignedDuration>()
+                    .map_or(true, |duration| duration.is_negative())
+                    .then_some("a duration such as 1m30s"),
+                "exit-code" | "stop-exit-code" | "fail-times" => {
+                    value.parse::<i32>().is_err().then_some("a number")
                 }
-                "exit-code" | "stop-exit-code" | "fail-times" => value.parse::<i32>().is_err().then_some("a number"),
                 "ready" => (!matches!(value, "true" | "false")).then_some("true or false"),
                 "fail" => (!matches!(value, "pull" | "create")).then_some("pull or create"),
                 "exit-reason" => None,
-                _ => return Some(format!("annotation {key} means nothing to a simulated node")),
+                _ => {
+                    return Some(format!(
+                        "annotation {key} means nothing to a simulated node"
+                    ));
+                }
             }?;
-            Some(format!("annotation {key} must be {wanted}, got {value:?}; it is ignored"))
+            Some(format!(
+                "annotation {key} must be {wanted}, got {value:?}; it is ignored"
+            ))
         })
         .collect()
 }
 
 fn probe_delay(container: &Container) -> Duration {
-    let seconds = container.readiness_probe.as_ref().and_then(|probe| probe.initial_delay_seconds).unwrap_or_default();
+    let seconds = container
+        .readiness_probe
+        .as_ref()
+        .and_then(|probe| probe.initial_delay_seconds)
+        .unwrap_or_default();
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
 fn is_of_a_job(task: &Task<'_>) -> bool {
     let owners = task.pod.metadata.owner_references.iter().flatten();
-    task.role == Role::Main && owners.into_iter().any(|owner| owner.controller == Some(true) && owner.kind == "Job")
+    task.role == Role::Main
+        && owners
+            .into_iter()
+            .any(|owner| owner.controller == Some(true) && owner.kind == "Job")
 }
 
 #[cfg(test)]
@@ -162,7 +204,13 @@ mod tests {
         let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "app", "livenessProbe": {}}]}});
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let container = &pod.spec.as_ref().unwrap().containers[0];
-        Script::of(&Task { pod: &pod, container, role, attempt, failures })
+        Script::of(&Task {
+            pod: &pod,
+            container,
+            role,
+            attempt,
+            failures,
+        })
     }
 
     #[test]
@@ -170,29 +218,97 @@ mod tests {
         let seconds = Duration::from_secs;
         let usual = || script(json!({}), Role::Main, 0, 0);
         let cases: [(&str, Script, Script); 9] = [
-            ("nothing said", usual(), Script { start_delay: seconds(1), ..usual() }),
-            ("a restart is quick", script(json!({}), Role::Main, 1, 0), Script { start_delay: seconds(0), ..usual() }),
-            ("init containers end", script(json!({}), Role::Init, 0, 0), Script { run_for: Some(seconds(1)), ..usual() }),
+            (
+                "nothing said",
+                usual(),
+                Script {
+                    start_delay: seconds(1),
+                    ..usual()
+                },
+            ),
+            (
+                "a restart is quick",
+                script(json!({}), Role::Main, 1, 0),
+                Script {
+                    start_delay: seconds(0),
+                    ..usual()
+                },
+            ),
+            (
+                "init containers end",
+                script(json!({}), Role::Init, 0, 0),
+                Script {
+                    run_for: Some(seconds(1)),
+                    ..usual()
+                },
+            ),
             (
                 "for all",
-                script(json!({"sim.bellerophon.io/run-for": "1m30s"}), Role::Main, 0, 0),
-                Script { run_for: Some(seconds(90)), ..usual() },
+                script(
+                    json!({"sim.bellerophon.io/run-for": "1m30s"}),
+                    Role::Main,
+                    0,
+                    0,
+                ),
+                Script {
+                    run_for: Some(seconds(90)),
+                    ..usual()
+                },
             ),
             (
                 "for this one",
-                script(json!({"sim.bellerophon.io/exit-code": "1", "sim.bellerophon.io/exit-code.app": "3"}), Role::Main, 0, 0),
-                Script { exit_code: 3, ..usual() },
+                script(
+                    json!({"sim.bellerophon.io/exit-code": "1", "sim.bellerophon.io/exit-code.app": "3"}),
+                    Role::Main,
+                    0,
+                    0,
+                ),
+                Script {
+                    exit_code: 3,
+                    ..usual()
+                },
             ),
-            ("for another one", script(json!({"sim.bellerophon.io/exit-code.web": "3"}), Role::Main, 0, 0), usual()),
-            ("no number", script(json!({"sim.bellerophon.io/exit-code": "many"}), Role::Main, 0, 0), usual()),
+            (
+                "for another one",
+                script(
+                    json!({"sim.bellerophon.io/exit-code.web": "3"}),
+                    Role::Main,
+                    0,
+                    0,
+                ),
+                usual(),
+            ),
+            (
+                "no number",
+                script(
+                    json!({"sim.bellerophon.io/exit-code": "many"}),
+                    Role::Main,
+                    0,
+                    0,
+                ),
+                usual(),
+            ),
             (
                 "still failing",
-                script(json!({"sim.bellerophon.io/fail": "pull", "sim.bellerophon.io/fail-times": "2"}), Role::Main, 0, 1),
-                Script { fail: Some(Fail::Pull), ..usual() },
+                script(
+                    json!({"sim.bellerophon.io/fail": "pull", "sim.bellerophon.io/fail-times": "2"}),
+                    Role::Main,
+                    0,
+                    1,
+                ),
+                Script {
+                    fail: Some(Fail::Pull),
+                    ..usual()
+                },
             ),
             (
                 "failed often enough",
-                script(json!({"sim.bellerophon.io/fail": "pull", "sim.bellerophon.io/fail-times": "2"}), Role::Main, 0, 2),
+                script(
+                    json!({"sim.bellerophon.io/fail": "pull", "sim.bellerophon.io/fail-times": "2"}),
+                    Role::Main,
+                    0,
+                    2,
+                ),
                 usual(),
             ),
         ];

@@ -54,7 +54,10 @@ impl Act {
             "target": { "apiVersion": "v1", "kind": "Node", "name": node },
         });
         let params = PostParams::default();
-        let bound = self.api(info).create_subresource::<_, IgnoredAny>("binding", info.key.name(), &params, &binding).await;
+        let bound = self
+            .api(info)
+            .create_subresource::<_, IgnoredAny>("binding", info.key.name(), &params, &binding)
+            .await;
         match bound {
             Ok(_) => {
                 self.trace.record(|| TraceEvent::Called {
@@ -71,9 +74,16 @@ impl Act {
             Err(error) => {
                 if !is_another(&error) {
                     tracing::warn!(pod = %info.key, node, %error, "cannot bind a pod, tried again soon");
-                    self.tell(info, EventType::Warning, "FailedScheduling", "Scheduling", error.to_string());
+                    self.tell(
+                        info,
+                        EventType::Warning,
+                        "FailedScheduling",
+                        "Scheduling",
+                        error.to_string(),
+                    );
                 }
-                self.board.change(|state| state.take_back(&info.uid, Instant::now()));
+                self.board
+                    .change(|state| state.take_back(&info.uid, Instant::now()));
                 false
             }
         }
@@ -82,7 +92,13 @@ impl Act {
     /// Says whether the server took all of it.
     async fn refuse(&self, pending: &Pending, refused: &Refused) -> bool {
         let info = &pending.info;
-        self.tell(info, EventType::Warning, "FailedScheduling", "Scheduling", refused.message.clone());
+        self.tell(
+            info,
+            EventType::Warning,
+            "FailedScheduling",
+            "Scheduling",
+            refused.message.clone(),
+        );
         let said = self.say_why(info, refused).await;
         if let Err(error) = &said {
             tracing::warn!(pod = %info.key, %error, "cannot write why a pod has no node");
@@ -95,10 +111,18 @@ impl Act {
 
     /// Writes the condition, and the node the pod waits for.
     async fn say_why(&self, info: &PodInfo, refused: &Refused) -> Result<(), kube::Error> {
-        let Some(pod) = self.current(info) else { return Ok(()) };
+        let Some(pod) = self.current(info) else {
+            return Ok(());
+        };
         let status = pod.status.as_ref();
-        let known = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten().find(|c| c.type_ == "PodScheduled");
-        let since = known.filter(|known| known.status == "False").and_then(|known| known.last_transition_time.clone());
+        let known = status
+            .and_then(|status| status.conditions.as_ref())
+            .into_iter()
+            .flatten()
+            .find(|c| c.type_ == "PodScheduled");
+        let since = known
+            .filter(|known| known.status == "False")
+            .and_then(|known| known.last_transition_time.clone());
         let wanted = PodCondition {
             type_: "PodScheduled".into(),
             status: "False".into(),
@@ -108,17 +132,37 @@ impl Act {
             last_transition_time: Some(since.unwrap_or(Time(self.clock.now()))),
             last_probe_time: None,
         };
-        let nominated = refused.preemption.as_ref().map(|preemption| preemption.node.as_str());
-        let waits_for = status.and_then(|status| status.nominated_node_name.as_deref()).filter(|name| !name.is_empty());
+        let nominated = refused
+            .preemption
+            .as_ref()
+            .map(|preemption| preemption.node.as_str());
+        let waits_for = status
+            .and_then(|status| status.nominated_node_name.as_deref())
+            .filter(|name| !name.is_empty());
         let keeps = nominated.is_none() && refused.keeps_nomination() || nominated == waits_for;
-        if keeps && known.is_some_and(|known| known.status == "False" && known.message == wanted.message && known.reason == wanted.reason) {
+        if keeps
+            && known.is_some_and(|known| {
+                known.status == "False"
+                    && known.message == wanted.message
+                    && known.reason == wanted.reason
+            })
+        {
             return Ok(());
         }
-        let mut body = json!({ "metadata": { "uid": info.uid }, "status": { "conditions": [wanted] } });
+        let mut body =
+            json!({ "metadata": { "uid": info.uid }, "status": { "conditions": [wanted] } });
         if !keeps {
             body["status"]["nominatedNodeName"] = json!(nominated);
         }
-        match self.api(info).patch_status(info.key.name(), &PatchParams::default(), &Patch::Strategic(&body)).await {
+        match self
+            .api(info)
+            .patch_status(
+                info.key.name(),
+                &PatchParams::default(),
+                &Patch::Strategic(&body),
+            )
+            .await
+        {
             Ok(written) => {
                 self.trace.record(|| TraceEvent::Wrote {
                     controller: SCHEDULER.into(),
@@ -136,9 +180,17 @@ impl Act {
 
     async fn end_victims(&self, info: &PodInfo, preemption: &Preemption) {
         let text = format!("{SCHEDULER}: preempting to accommodate a higher priority pod");
-        let eviction = Eviction { because: Some(("PreemptionByScheduler", text)), ..Eviction::default() };
+        let eviction = Eviction {
+            because: Some(("PreemptionByScheduler", text)),
+            ..Eviction::default()
+        };
         for victim in &preemption.victims {
-            let Some(pod) = self.current(victim).filter(|pod| pod.metadata.deletion_timestamp.is_none()) else { continue };
+            let Some(pod) = self
+                .current(victim)
+                .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+            else {
+                continue;
+            };
             if let Err(error) = eviction.apply(&self.client, self.clock, &pod).await {
                 tracing::warn!(pod = %victim.key, %error, "cannot end a pod to make room");
                 continue;
@@ -150,13 +202,23 @@ impl Act {
 
     fn tell(&self, info: &PodInfo, type_: EventType, reason: &str, action: &str, note: String) {
         if let Some(pod) = self.current(info) {
-            self.recorder.event(&*pod, Note { type_, reason: reason.into(), action: action.into(), note });
+            self.recorder.event(
+                &*pod,
+                Note {
+                    type_,
+                    reason: reason.into(),
+                    action: action.into(),
+                    note,
+                },
+            );
         }
     }
 
     /// The pod as it is cached, if it is still that one.
     fn current(&self, info: &PodInfo) -> Option<Arc<Pod>> {
-        self.pods.get(&info.key).filter(|pod| pod.uid().as_deref() == Some(&info.uid))
+        self.pods
+            .get(&info.key)
+            .filter(|pod| pod.uid().as_deref() == Some(&info.uid))
     }
 
     fn api(&self, info: &PodInfo) -> Api<Pod> {

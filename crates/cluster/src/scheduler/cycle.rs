@@ -63,21 +63,36 @@ pub(crate) struct Preemption {
 /// How many nodes that take the pod are enough to choose from.
 fn wanted(nodes: usize) -> usize {
     let percent = 50_usize.saturating_sub(nodes / 125).max(WANTED_PERCENT_MIN);
-    if nodes < WANTED_MIN { nodes } else { (nodes * percent / 100).max(WANTED_MIN) }
+    if nodes < WANTED_MIN {
+        nodes
+    } else {
+        (nodes * percent / 100).max(WANTED_MIN)
+    }
 }
 
 /// Decides where a pod goes.
-pub(crate) fn decide(ledger: &mut Ledger, pending: &Pending, circumstances: &Circumstances<'_>) -> Decision {
+pub(crate) fn decide(
+    ledger: &mut Ledger,
+    pending: &Pending,
+    circumstances: &Circumstances<'_>,
+) -> Decision {
     if ledger.len() == 0 {
         let message = "no nodes available to schedule pods".to_owned();
-        return Decision::Refuse(Refused { message, blockers: Refusal::ANY, preemption: None });
+        return Decision::Refuse(Refused {
+            message,
+            blockers: Refusal::ANY,
+            preemption: None,
+        });
     }
     let volumes = match &circumstances.volumes {
         Ok(volumes) => volumes,
         Err(why) => return unready_volumes(ledger.len(), why),
     };
     let trial = Trial::new(ledger, pending, volumes);
-    if let Some(slot) = pending.nominated.as_deref().and_then(|name| ledger.slot_of(name))
+    if let Some(slot) = pending
+        .nominated
+        .as_deref()
+        .and_then(|name| ledger.slot_of(name))
         && ask(ledger, &trial, pending, volumes, slot).is_none()
     {
         return bind(ledger, slot);
@@ -85,17 +100,27 @@ pub(crate) fn decide(ledger: &mut Ledger, pending: &Pending, circumstances: &Cir
     let (feasible, refusals) = search(ledger, &trial, pending, volumes);
     match feasible.as_slice() {
         [] => {
-            let blockers = refusals.iter().fold(Refusal::NONE, |all, (_, refusal)| all.and(*refusal));
-            let sentences = refusals
+            let blockers = refusals
                 .iter()
-                .flat_map(|(slot, refusal)| ledger.node(*slot).map(|node| refusal.sentences(&pending.info, node)).unwrap_or_default());
+                .fold(Refusal::NONE, |all, (_, refusal)| all.and(*refusal));
+            let sentences = refusals.iter().flat_map(|(slot, refusal)| {
+                ledger
+                    .node(*slot)
+                    .map(|node| refusal.sentences(&pending.info, node))
+                    .unwrap_or_default()
+            });
             let mut message = histogram(ledger.len(), sentences);
-            let preempted = preempt::preempt(ledger, &trial, pending, volumes, &refusals, circumstances);
+            let preempted =
+                preempt::preempt(ledger, &trial, pending, volumes, &refusals, circumstances);
             let preemption = preempted.unwrap_or_else(|why| {
                 message.push_str(&format!(" preemption: {why}"));
                 None
             });
-            Decision::Refuse(Refused { message, blockers, preemption })
+            Decision::Refuse(Refused {
+                message,
+                blockers,
+                preemption,
+            })
         }
         [only] => bind(ledger, *only),
         several => {
@@ -108,15 +133,29 @@ pub(crate) fn decide(ledger: &mut Ledger, pending: &Pending, circumstances: &Cir
 fn unready_volumes(nodes: usize, why: &str) -> Decision {
     let unhelpful = histogram(nodes, (0..nodes).map(|_| preempt::UNHELPFUL.to_owned()));
     let message = format!("0/{nodes} nodes are available: {why}. preemption: {unhelpful}");
-    Decision::Refuse(Refused { message, blockers: Refusal::VOLUMES, preemption: None })
+    Decision::Refuse(Refused {
+        message,
+        blockers: Refusal::VOLUMES,
+        preemption: None,
+    })
 }
 
 fn bind(ledger: &Ledger, slot: usize) -> Decision {
-    Decision::Bind { node: ledger.node(slot).map(|node| node.name.clone()).unwrap_or_default() }
+    Decision::Bind {
+        node: ledger
+            .node(slot)
+            .map(|node| node.name.clone())
+            .unwrap_or_default(),
+    }
 }
 
 /// Asks nodes in turn until enough take the pod; returns those, and why the others do not.
-fn search(ledger: &mut Ledger, trial: &Trial<'_>, pending: &Pending, volumes: &[NodeSelector]) -> (Vec<usize>, Vec<(usize, Refusal)>) {
+fn search(
+    ledger: &mut Ledger,
+    trial: &Trial<'_>,
+    pending: &Pending,
+    volumes: &[NodeSelector],
+) -> (Vec<usize>, Vec<(usize, Refusal)>) {
     let (slots, enough) = (ledger.slots(), wanted(ledger.len()));
     let (mut feasible, mut refusals) = (Vec::with_capacity(enough), Vec::new());
     let (mut asked, start) = (0, ledger.cursor);
@@ -138,10 +177,23 @@ fn search(ledger: &mut Ledger, trial: &Trial<'_>, pending: &Pending, volumes: &[
 }
 
 /// Asks one node, which must also have room for pods that wait for it and go first.
-pub(super) fn ask(ledger: &mut Ledger, trial: &Trial<'_>, pending: &Pending, volumes: &[NodeSelector], slot: usize) -> Refusal {
-    let ask = |ledger: &Ledger, trial: &Trial<'_>| ledger.node(slot).map_or(Refusal::ANY, |node| trial.ask(slot, node));
+pub(super) fn ask(
+    ledger: &mut Ledger,
+    trial: &Trial<'_>,
+    pending: &Pending,
+    volumes: &[NodeSelector],
+    slot: usize,
+) -> Refusal {
+    let ask = |ledger: &Ledger, trial: &Trial<'_>| {
+        ledger
+            .node(slot)
+            .map_or(Refusal::ANY, |node| trial.ask(slot, node))
+    };
     let waiting = if ledger.anybody_waits() {
-        let name = ledger.node(slot).map(|node| node.name.as_str()).unwrap_or_default();
+        let name = ledger
+            .node(slot)
+            .map(|node| node.name.as_str())
+            .unwrap_or_default();
         ledger.going_before(name, &pending.info.uid, pending.info.priority)
     } else {
         Vec::new()
@@ -156,15 +208,29 @@ pub(super) fn ask(ledger: &mut Ledger, trial: &Trial<'_>, pending: &Pending, vol
     } else {
         ask(ledger, trial)
     };
-    waiting.iter().for_each(|pod| _ = ledger.take(slot, &pod.uid));
+    waiting
+        .iter()
+        .for_each(|pod| _ = ledger.take(slot, &pod.uid));
     // They may never come, so the node must also take the pod without them.
-    if with_them.is_none() { ask(ledger, trial) } else { with_them }
+    if with_them.is_none() {
+        ask(ledger, trial)
+    } else {
+        with_them
+    }
 }
 
 /// One of the best, by the seed.
 fn best(slots: &[usize], scores: &[i64], entropy: &Entropy) -> usize {
     let highest = scores.iter().copied().max().unwrap_or_default();
-    let equal = || slots.iter().zip(scores).filter(|(_, score)| **score == highest).map(|(slot, _)| *slot);
+    let equal = || {
+        slots
+            .iter()
+            .zip(scores)
+            .filter(|(_, score)| **score == highest)
+            .map(|(slot, _)| *slot)
+    };
     let chosen = entropy.below(equal().count() as u64);
-    equal().nth(usize::try_from(chosen).unwrap_or_default()).unwrap_or(slots[0])
+    equal()
+        .nth(usize::try_from(chosen).unwrap_or_default())
+        .unwrap_or(slots[0])
 }

@@ -38,15 +38,26 @@ pub(crate) struct NodeInfo {
 
 impl NodeInfo {
     pub(crate) fn labels(&self) -> &Labels {
-        self.node.as_ref().and_then(|node| node.metadata.labels.as_ref()).unwrap_or(&NO_LABELS)
+        self.node
+            .as_ref()
+            .and_then(|node| node.metadata.labels.as_ref())
+            .unwrap_or(&NO_LABELS)
     }
 
     pub(crate) fn taints(&self) -> &[Taint] {
-        self.node.as_ref().and_then(|node| node.spec.as_ref()).and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
+        self.node
+            .as_ref()
+            .and_then(|node| node.spec.as_ref())
+            .and_then(|spec| spec.taints.as_deref())
+            .unwrap_or_default()
     }
 
     pub(crate) fn is_unschedulable(&self) -> bool {
-        self.node.as_ref().and_then(|node| node.spec.as_ref()).and_then(|spec| spec.unschedulable) == Some(true)
+        self.node
+            .as_ref()
+            .and_then(|node| node.spec.as_ref())
+            .and_then(|spec| spec.unschedulable)
+            == Some(true)
     }
 
     fn add(&mut self, pod: &Arc<PodInfo>) {
@@ -62,7 +73,11 @@ impl NodeInfo {
         self.requested.subtract(&pod.requests);
         self.weight = (self.weight.0 - pod.weight.0, self.weight.1 - pod.weight.1);
         if !pod.ports.is_empty() {
-            self.ports = self.pods.iter().flat_map(|pod| pod.ports.iter().cloned()).collect();
+            self.ports = self
+                .pods
+                .iter()
+                .flat_map(|pod| pod.ports.iter().cloned())
+                .collect();
         }
         Some(pod)
     }
@@ -78,7 +93,10 @@ pub(crate) struct Topology {
 
 impl Topology {
     /// Adds up numbers of slots by domain.
-    pub(crate) fn sums<N: Copy + Default + std::ops::AddAssign>(&self, of_slots: impl Iterator<Item = N>) -> Vec<N> {
+    pub(crate) fn sums<N: Copy + Default + std::ops::AddAssign>(
+        &self,
+        of_slots: impl Iterator<Item = N>,
+    ) -> Vec<N> {
         let mut sums = vec![N::default(); self.domains];
         for (domain, number) in self.domain_of.iter().zip(of_slots) {
             if let Some(domain) = domain {
@@ -144,7 +162,10 @@ impl Ledger {
     }
 
     pub(crate) fn slot_of(&self, name: &str) -> Option<usize> {
-        self.by_name.get(name).copied().filter(|slot| self.slots[*slot].node.is_some())
+        self.by_name
+            .get(name)
+            .copied()
+            .filter(|slot| self.slots[*slot].node.is_some())
     }
 
     /// Whether the pod is on a node.
@@ -157,8 +178,13 @@ impl Ledger {
         let slot = self.slot(&node.name_any());
         let info = &mut self.slots[slot];
         let known = info.node.is_some();
-        let relabelled = !known || info.labels() != node.metadata.labels.as_ref().unwrap_or(&NO_LABELS);
-        info.allocatable = Resources::of(node.status.as_ref().and_then(|status| status.allocatable.as_ref()));
+        let relabelled =
+            !known || info.labels() != node.metadata.labels.as_ref().unwrap_or(&NO_LABELS);
+        info.allocatable = Resources::of(
+            node.status
+                .as_ref()
+                .and_then(|status| status.allocatable.as_ref()),
+        );
         info.node = Some(node);
         self.nodes += usize::from(!known);
         if relabelled {
@@ -168,7 +194,9 @@ impl Ledger {
 
     /// A node is gone; its pods are not, until somebody says so.
     pub(crate) fn remove_node(&mut self, name: &str) {
-        let Some(slot) = self.slot_of(name) else { return };
+        let Some(slot) = self.slot_of(name) else {
+            return;
+        };
         self.slots[slot].node = None;
         self.nodes -= 1;
         self.topologies.clear();
@@ -185,7 +213,9 @@ impl Ledger {
 
     /// A pod is on no node any more; says whether it was on one.
     pub(crate) fn remove(&mut self, uid: &str) -> bool {
-        let Some(slot) = self.homes.remove(uid) else { return false };
+        let Some(slot) = self.homes.remove(uid) else {
+            return false;
+        };
         self.take(slot, uid);
         self.release(slot);
         true
@@ -207,7 +237,10 @@ impl Ledger {
     /// A pod waits for room on a node.
     pub(crate) fn nominate(&mut self, pod: &Arc<PodInfo>, node: &str) {
         self.withdraw(&pod.uid);
-        self.nominated.entry(node.to_owned()).or_default().push(pod.clone());
+        self.nominated
+            .entry(node.to_owned())
+            .or_default()
+            .push(pod.clone());
     }
 
     /// A pod waits for no node any more.
@@ -223,7 +256,10 @@ impl Ledger {
     /// Pods that wait for room on that node and go before a pod of that priority.
     pub(crate) fn going_before(&self, node: &str, uid: &str, priority: i32) -> Vec<Arc<PodInfo>> {
         let waiting = self.nominated.get(node).into_iter().flatten();
-        waiting.filter(|pod| pod.uid != uid && pod.priority >= priority && !self.has(&pod.uid)).cloned().collect()
+        waiting
+            .filter(|pod| pod.uid != uid && pod.priority >= priority && !self.has(&pod.uid))
+            .cloned()
+            .collect()
     }
 
     /// Whether anybody waits for room.
@@ -249,13 +285,20 @@ impl Ledger {
         let mut domains: HashMap<&str, usize> = HashMap::new();
         let mut domain_of = Vec::with_capacity(self.slots.len());
         for info in &self.slots {
-            let value = info.node.is_some().then(|| info.labels().get(&**label)).flatten();
+            let value = info
+                .node
+                .is_some()
+                .then(|| info.labels().get(&**label))
+                .flatten();
             domain_of.push(value.map(|value| {
                 let next = domains.len();
                 *domains.entry(value).or_insert(next)
             }));
         }
-        let topology = Arc::new(Topology { domain_of, domains: domains.len() });
+        let topology = Arc::new(Topology {
+            domain_of,
+            domains: domains.len(),
+        });
         self.topologies.insert(label.clone(), topology.clone());
         topology
     }
@@ -266,9 +309,19 @@ impl Ledger {
         if !self.groups.contains_key(&group.identity) {
             let counts = self.count_members(group);
             self.forget_one_group_if_full();
-            self.groups.insert(group.identity.clone(), Counted { group: group.clone(), counts, used: 0 });
+            self.groups.insert(
+                group.identity.clone(),
+                Counted {
+                    group: group.clone(),
+                    counts,
+                    used: 0,
+                },
+            );
         }
-        let counted = self.groups.get_mut(&group.identity).expect("it was put there if it was not");
+        let counted = self
+            .groups
+            .get_mut(&group.identity)
+            .expect("it was put there if it was not");
         counted.used = self.asked;
         counted.counts.resize(self.slots.len(), 0);
         &counted.counts
@@ -285,15 +338,28 @@ impl Ledger {
     }
 
     fn count_members(&self, group: &Group) -> Vec<u32> {
-        let members = |info: &NodeInfo| info.pods.iter().filter(|pod| self.contains(group, pod)).count();
-        self.slots.iter().map(|info| u32::try_from(members(info)).unwrap_or(u32::MAX)).collect()
+        let members = |info: &NodeInfo| {
+            info.pods
+                .iter()
+                .filter(|pod| self.contains(group, pod))
+                .count()
+        };
+        self.slots
+            .iter()
+            .map(|info| u32::try_from(members(info)).unwrap_or(u32::MAX))
+            .collect()
     }
 
     fn forget_one_group_if_full(&mut self) {
         if self.groups.len() < GROUPS_MAX {
             return;
         }
-        if let Some(oldest) = self.groups.iter().min_by_key(|(_, counted)| counted.used).map(|(identity, _)| identity.clone()) {
+        if let Some(oldest) = self
+            .groups
+            .iter()
+            .min_by_key(|(_, counted)| counted.used)
+            .map(|(identity, _)| identity.clone())
+        {
             self.groups.remove(&oldest);
         }
     }
@@ -301,17 +367,23 @@ impl Ledger {
     fn count(&mut self, slot: usize, pod: &PodInfo, by: i32) {
         let namespaces = &self.namespaces;
         for counted in self.groups.values_mut() {
-            if counted.group.contains(pod.candidate(), |name| namespaces.get(name)) {
+            if counted
+                .group
+                .contains(pod.candidate(), |name| namespaces.get(name))
+            {
                 bump(&mut counted.counts, slot, by);
             }
         }
         for declared in &pod.declared {
             let identity = standing_identity(&declared.term, declared.effect);
-            let standing = self.standings.entry(identity.clone()).or_insert_with(|| Standing {
-                declared: declared.clone(),
-                counts: Vec::new(),
-                total: 0,
-            });
+            let standing = self
+                .standings
+                .entry(identity.clone())
+                .or_insert_with(|| Standing {
+                    declared: declared.clone(),
+                    counts: Vec::new(),
+                    total: 0,
+                });
             bump(&mut standing.counts, slot, by);
             standing.total = standing.total.saturating_add_signed(by);
             if standing.total == 0 {
@@ -329,7 +401,10 @@ impl Ledger {
             self.topologies.clear();
             self.slots.len() - 1
         });
-        self.slots[slot] = NodeInfo { name: name.to_owned(), ..NodeInfo::default() };
+        self.slots[slot] = NodeInfo {
+            name: name.to_owned(),
+            ..NodeInfo::default()
+        };
         self.by_name.insert(name.to_owned(), slot);
         slot
     }
@@ -359,7 +434,10 @@ impl Ledger {
             counts.resize(self.slots.len(), 0);
             counts == self.count_members(&counted.group)
         });
-        let homes = self.homes.iter().all(|(uid, slot)| self.slots[*slot].pods.iter().any(|pod| pod.uid == *uid));
+        let homes = self
+            .homes
+            .iter()
+            .all(|(uid, slot)| self.slots[*slot].pods.iter().any(|pod| pod.uid == *uid));
         sums && groups && homes
     }
 }

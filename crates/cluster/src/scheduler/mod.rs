@@ -53,7 +53,10 @@ const DECISIONS_IN_A_ROW: usize = 8;
 /// The loops of this level, in the order in which they start.
 pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
     let board = Arc::new(Board::default());
-    let notices = Notices { board: board.clone(), trace: ctx.trace.clone() };
+    let notices = Notices {
+        board: board.clone(),
+        trace: ctx.trace.clone(),
+    };
     let pods = ctx.pods();
     let handles = vec![
         listen(&ctx.informer::<Namespace>(), &notices),
@@ -117,13 +120,18 @@ impl Scheduler {
                 if acts.len() >= ACTS_MAX {
                     break;
                 }
-                let Some((pending, decision)) = self.next() else { break };
+                let Some((pending, decision)) = self.next() else {
+                    break;
+                };
                 let act = self.act.clone();
                 acts.spawn(async move { act.perform(pending, decision).await });
             }
             let (in_line, due) = {
                 let board = self.board.lock();
-                (board.queue.is_in_line(Instant::now()), board.queue.next_time())
+                (
+                    board.queue.is_in_line(Instant::now()),
+                    board.queue.next_time(),
+                )
             };
             tokio::select! {
                 biased;
@@ -149,7 +157,11 @@ impl Scheduler {
         let mut board = self.board.lock();
         let board = &mut *board;
         let pending = board.queue.take(Instant::now())?;
-        let circumstances = Circumstances { volumes: self.volumes.of(&pending), budgets: &self.budgets, entropy: &self.entropy };
+        let circumstances = Circumstances {
+            volumes: self.volumes.of(&pending),
+            budgets: &self.budgets,
+            entropy: &self.entropy,
+        };
         let decision = decide(&mut board.ledger, &pending, &circumstances);
         match &decision {
             Decision::Bind { node } => board.assume(&pending, node),

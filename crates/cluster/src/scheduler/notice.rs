@@ -51,19 +51,27 @@ impl State {
         let nominated = match &refused.preemption {
             Some(preemption) => Some(preemption.node.clone()),
             // Room is being made for it already.
-            None => pending.nominated.clone().filter(|_| refused.keeps_nomination()),
+            None => pending
+                .nominated
+                .clone()
+                .filter(|_| refused.keeps_nomination()),
         };
         match &nominated {
             Some(node) => self.ledger.nominate(&pending.info, node),
             None => self.ledger.withdraw(&pending.info.uid),
         }
-        self.queue.refused(&pending.info.uid, refused.blockers, nominated, now);
+        self.queue
+            .refused(&pending.info.uid, refused.blockers, nominated, now);
     }
 
     /// A pod as it is now.
     fn set_pod(&mut self, pod: &Pod, now: Instant) {
         let uid = pod.uid().unwrap_or_default();
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty());
+        let node = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.node_name.as_deref())
+            .filter(|name| !name.is_empty());
         match node {
             _ if is_over(pod) => self.forget(&uid),
             Some(node) => {
@@ -93,8 +101,15 @@ impl State {
     /// The server confirms what was assumed; says whether it did.
     fn confirms(&mut self, pod: &Pod) -> bool {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let placed = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-        if placed && pod.metadata.deletion_timestamp.is_none() && !is_over(pod) && self.assumed.remove(uid) {
+        let placed = pod
+            .spec
+            .as_ref()
+            .is_some_and(|spec| spec.node_name.is_some());
+        if placed
+            && pod.metadata.deletion_timestamp.is_none()
+            && !is_over(pod)
+            && self.assumed.remove(uid)
+        {
             self.queue.remove(uid);
             return true;
         }
@@ -131,7 +146,10 @@ pub(crate) struct Notices {
 impl Notices {
     /// A pod without a node is about to be decided on.
     fn record(&self, pod: &Pod) {
-        let waits = pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none());
+        let waits = pod
+            .spec
+            .as_ref()
+            .is_none_or(|spec| spec.node_name.is_none());
         if waits && is_ours(pod) && !going(pod) && !is_over(pod) {
             self.trace.record(|| TraceEvent::Enqueued {
                 controller: SCHEDULER.into(),
@@ -147,12 +165,15 @@ impl Notices {
 impl EventHandler<Pod> for Notices {
     fn on_add(&self, pod: &Arc<Pod>, _: bool) {
         self.record(pod);
-        self.board.change(|state| state.set_pod(pod, Instant::now()));
+        self.board
+            .change(|state| state.set_pod(pod, Instant::now()));
     }
 
     fn on_update(&self, old: &Arc<Pod>, new: &Arc<Pod>) {
-        let same =
-            old.spec == new.spec && old.metadata.labels == new.metadata.labels && going(old) == going(new) && is_over(old) == is_over(new);
+        let same = old.spec == new.spec
+            && old.metadata.labels == new.metadata.labels
+            && going(old) == going(new)
+            && is_over(old) == is_over(new);
         // Most updates are of the status, which is no concern of the scheduler's.
         if !same {
             self.record(new);
@@ -199,7 +220,11 @@ impl EventHandler<Node> for Notices {
 impl EventHandler<Namespace> for Notices {
     fn on_add(&self, namespace: &Arc<Namespace>, _: bool) {
         let labels = namespace.metadata.labels.clone().unwrap_or_default();
-        self.board.change(|state| state.ledger.set_namespace(namespace.name_any(), Some(labels)));
+        self.board.change(|state| {
+            state
+                .ledger
+                .set_namespace(namespace.name_any(), Some(labels))
+        });
     }
 
     fn on_update(&self, _: &Arc<Namespace>, new: &Arc<Namespace>) {
@@ -207,7 +232,8 @@ impl EventHandler<Namespace> for Notices {
     }
 
     fn on_delete(&self, last: Tombstone<Namespace>) {
-        self.board.change(|state| state.ledger.set_namespace(last.key.name().to_owned(), None));
+        self.board
+            .change(|state| state.ledger.set_namespace(last.key.name().to_owned(), None));
     }
 }
 
@@ -235,19 +261,46 @@ fn going(pod: &Pod) -> bool {
 
 /// Whether nothing of the pod runs any more.
 fn is_over(pod: &Pod) -> bool {
-    matches!(pod.status.as_ref().and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"))
+    matches!(
+        pod.status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref()),
+        Some("Succeeded" | "Failed")
+    )
 }
 
 fn is_ours(pod: &Pod) -> bool {
-    pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref()).is_none_or(|name| name == SCHEDULER)
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.scheduler_name.as_deref())
+        .is_none_or(|name| name == SCHEDULER)
 }
 
 /// What a change of a node can mend.
 fn mended(old: &Node, new: &Node) -> Refusal {
-    let allocatable = |node: &Node| Resources::of(node.status.as_ref().and_then(|status| status.allocatable.as_ref()));
-    let keeps_off = |node: &Node| node.spec.as_ref().map(|spec| (spec.taints.clone(), spec.unschedulable));
+    let allocatable = |node: &Node| {
+        Resources::of(
+            node.status
+                .as_ref()
+                .and_then(|status| status.allocatable.as_ref()),
+        )
+    };
+    let keeps_off = |node: &Node| {
+        node.spec
+            .as_ref()
+            .map(|spec| (spec.taints.clone(), spec.unschedulable))
+    };
     let when = |changed: bool, mends: Refusal| if changed { mends } else { Refusal::NONE };
-    when(allocatable(old) != allocatable(new), Refusal::MENDED_BY_ROOM)
-        .and(when(old.metadata.labels != new.metadata.labels, Refusal::MENDED_BY_LABELS))
-        .and(when(keeps_off(old) != keeps_off(new), Refusal::MENDED_BY_TAINTS))
+    when(
+        allocatable(old) != allocatable(new),
+        Refusal::MENDED_BY_ROOM,
+    )
+    .and(when(
+        old.metadata.labels != new.metadata.labels,
+        Refusal::MENDED_BY_LABELS,
+    ))
+    .and(when(
+        keeps_off(old) != keeps_off(new),
+        Refusal::MENDED_BY_TAINTS,
+    ))
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bellerophon::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    NodeSelector, Pod, PodAffinityTerm, PodSpec, PreferredSchedulingTerm, Toleration, WeightedPodAffinityTerm,
+    NodeSelector, Pod, PodAffinityTerm, PodSpec, PreferredSchedulingTerm, Toleration,
+    WeightedPodAffinityTerm,
 };
 
 use super::resources::{Resources, requests, weight};
@@ -29,7 +30,9 @@ impl HostPort {
     /// Whether both cannot be on one node.
     pub(crate) fn collides(&self, other: &Self) -> bool {
         let anywhere = |ip: &str| matches!(ip, "" | "0.0.0.0" | "::");
-        self.port == other.port && self.protocol == other.protocol && (self.ip == other.ip || anywhere(&self.ip) || anywhere(&other.ip))
+        self.port == other.port
+            && self.protocol == other.protocol
+            && (self.ip == other.ip || anywhere(&self.ip) || anywhere(&other.ip))
     }
 }
 
@@ -111,13 +114,28 @@ impl PodInfo {
     pub(crate) fn of(pod: &Pod) -> Self {
         let empty = PodSpec::default();
         let (meta, spec) = (&pod.metadata, pod.spec.as_ref().unwrap_or(&empty));
-        let (namespace, labels) = (meta.namespace.clone().unwrap_or_default(), meta.labels.clone().unwrap_or_default());
+        let (namespace, labels) = (
+            meta.namespace.clone().unwrap_or_default(),
+            meta.labels.clone().unwrap_or_default(),
+        );
         let status = pod.status.as_ref();
         let disrupted = |pod: &Pod| {
-            let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref()).into_iter().flatten();
-            conditions.into_iter().any(|c| c.type_ == "DisruptionTarget" && c.reason.as_deref() == Some("PreemptionByScheduler"))
+            let conditions = pod
+                .status
+                .as_ref()
+                .and_then(|status| status.conditions.as_ref())
+                .into_iter()
+                .flatten();
+            conditions.into_iter().any(|c| {
+                c.type_ == "DisruptionTarget"
+                    && c.reason.as_deref() == Some("PreemptionByScheduler")
+            })
         };
-        let controller = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+        let controller = meta
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|owner| owner.controller == Some(true));
         let mut requests = requests(spec);
         requests.pods = 1;
         Self {
@@ -130,7 +148,9 @@ impl PodInfo {
             requests,
             weight: weight(spec),
             ports: ports(spec),
-            started: status.and_then(|status| status.start_time.as_ref()).map(|time| time.0),
+            started: status
+                .and_then(|status| status.start_time.as_ref())
+                .map(|time| time.0),
             going: meta.deletion_timestamp.is_some(),
             preempted: meta.deletion_timestamp.is_some() && disrupted(pod),
         }
@@ -141,7 +161,12 @@ impl PodInfo {
     }
 
     pub(crate) fn candidate(&self) -> Candidate<'_> {
-        Candidate { namespace: self.namespace(), labels: &self.labels, controller: self.controller.as_deref(), going: self.going }
+        Candidate {
+            namespace: self.namespace(),
+            labels: &self.labels,
+            controller: self.controller.as_deref(),
+            going: self.going,
+        }
     }
 }
 
@@ -154,49 +179,118 @@ impl Pending {
         let to_pods = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
         let from_pods = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
         let term = |term: &PodAffinityTerm| self::term(term, info.namespace(), &info.labels);
-        let terms = |terms: Option<&Vec<PodAffinityTerm>>| terms.into_iter().flatten().map(term).collect();
+        let terms =
+            |terms: Option<&Vec<PodAffinityTerm>>| terms.into_iter().flatten().map(term).collect();
         let wish = |wishes: Option<&Vec<WeightedPodAffinityTerm>>, sign: i64| -> Vec<_> {
-            wishes.into_iter().flatten().map(|wish| (sign * i64::from(wish.weight), term(&wish.pod_affinity_term))).collect()
+            wishes
+                .into_iter()
+                .flatten()
+                .map(|wish| (sign * i64::from(wish.weight), term(&wish.pod_affinity_term)))
+                .collect()
         };
-        let mut wishes = wish(to_pods.and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_ref()), 1);
-        wishes.extend(wish(from_pods.and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_ref()), -1));
+        let mut wishes = wish(
+            to_pods.and_then(|a| {
+                a.preferred_during_scheduling_ignored_during_execution
+                    .as_ref()
+            }),
+            1,
+        );
+        wishes.extend(wish(
+            from_pods.and_then(|a| {
+                a.preferred_during_scheduling_ignored_during_execution
+                    .as_ref()
+            }),
+            -1,
+        ));
         Self {
             tolerations: spec.tolerations.clone().unwrap_or_default(),
             node_selector: spec.node_selector.clone().unwrap_or_default(),
-            required: of_node.and_then(|a| a.required_during_scheduling_ignored_during_execution.clone()),
-            preferred: of_node.and_then(|a| a.preferred_during_scheduling_ignored_during_execution.clone()).unwrap_or_default(),
-            affinity: terms(to_pods.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref())),
-            anti_affinity: terms(from_pods.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref())),
+            required: of_node.and_then(|a| {
+                a.required_during_scheduling_ignored_during_execution
+                    .clone()
+            }),
+            preferred: of_node
+                .and_then(|a| {
+                    a.preferred_during_scheduling_ignored_during_execution
+                        .clone()
+                })
+                .unwrap_or_default(),
+            affinity: terms(to_pods.and_then(|a| {
+                a.required_during_scheduling_ignored_during_execution
+                    .as_ref()
+            })),
+            anti_affinity: terms(from_pods.and_then(|a| {
+                a.required_during_scheduling_ignored_during_execution
+                    .as_ref()
+            })),
             wishes,
             spread: spread(spec, &info),
             claims: claims(pod, spec),
-            gated: spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
+            gated: spec
+                .scheduling_gates
+                .as_ref()
+                .is_some_and(|gates| !gates.is_empty()),
             may_preempt: spec.preemption_policy.as_deref() != Some("Never"),
-            nominated: pod.status.as_ref().and_then(|status| status.nominated_node_name.clone()).filter(|name| !name.is_empty()),
+            nominated: pod
+                .status
+                .as_ref()
+                .and_then(|status| status.nominated_node_name.clone())
+                .filter(|name| !name.is_empty()),
             info: Arc::new(info),
         }
     }
 }
 
 fn term(term: &PodAffinityTerm, namespace: &str, labels: &Labels) -> Term {
-    Term { group: Arc::new(Group::of_term(term, namespace, labels)), topology: term.topology_key.as_str().into() }
+    Term {
+        group: Arc::new(Group::of_term(term, namespace, labels)),
+        topology: term.topology_key.as_str().into(),
+    }
 }
 
 /// What a pod that has a node says about others.
 fn declared(spec: &PodSpec, namespace: &str, labels: &Labels) -> Vec<Declared> {
-    let Some(affinity) = &spec.affinity else { return Vec::new() };
-    let declare = |one: &PodAffinityTerm, effect| Declared { term: term(one, namespace, labels), effect };
+    let Some(affinity) = &spec.affinity else {
+        return Vec::new();
+    };
+    let declare = |one: &PodAffinityTerm, effect| Declared {
+        term: term(one, namespace, labels),
+        effect,
+    };
     let mut all = Vec::new();
     if let Some(pods) = &affinity.pod_affinity {
         // A pod that must be with others weighs a little for those who come later.
-        all.extend(pods.required_during_scheduling_ignored_during_execution.iter().flatten().map(|one| declare(one, Effect::Weighs(1))));
-        let wished = pods.preferred_during_scheduling_ignored_during_execution.iter().flatten();
-        all.extend(wished.map(|wish| declare(&wish.pod_affinity_term, Effect::Weighs(wish.weight.into()))));
+        all.extend(
+            pods.required_during_scheduling_ignored_during_execution
+                .iter()
+                .flatten()
+                .map(|one| declare(one, Effect::Weighs(1))),
+        );
+        let wished = pods
+            .preferred_during_scheduling_ignored_during_execution
+            .iter()
+            .flatten();
+        all.extend(
+            wished.map(|wish| declare(&wish.pod_affinity_term, Effect::Weighs(wish.weight.into()))),
+        );
     }
     if let Some(pods) = &affinity.pod_anti_affinity {
-        all.extend(pods.required_during_scheduling_ignored_during_execution.iter().flatten().map(|one| declare(one, Effect::Forbids)));
-        let wished = pods.preferred_during_scheduling_ignored_during_execution.iter().flatten();
-        all.extend(wished.map(|wish| declare(&wish.pod_affinity_term, Effect::Weighs(-i64::from(wish.weight)))));
+        all.extend(
+            pods.required_during_scheduling_ignored_during_execution
+                .iter()
+                .flatten()
+                .map(|one| declare(one, Effect::Forbids)),
+        );
+        let wished = pods
+            .preferred_during_scheduling_ignored_during_execution
+            .iter()
+            .flatten();
+        all.extend(wished.map(|wish| {
+            declare(
+                &wish.pod_affinity_term,
+                Effect::Weighs(-i64::from(wish.weight)),
+            )
+        }));
     }
     all
 }
@@ -207,11 +301,22 @@ fn spread(spec: &PodSpec, info: &PodInfo) -> Vec<Spread> {
     constraints
         .map(|constraint| {
             let keys = constraint.match_label_keys.as_deref().unwrap_or_default();
-            let group = Group::of_spread(constraint.label_selector.as_ref(), keys, info.namespace(), &info.labels);
+            let group = Group::of_spread(
+                constraint.label_selector.as_ref(),
+                keys,
+                info.namespace(),
+                &info.labels,
+            );
             Spread {
-                term: Term { group: Arc::new(group), topology: constraint.topology_key.as_str().into() },
+                term: Term {
+                    group: Arc::new(group),
+                    topology: constraint.topology_key.as_str().into(),
+                },
                 max_skew: constraint.max_skew.into(),
-                min_domains: constraint.min_domains.and_then(|domains| usize::try_from(domains).ok()).unwrap_or(1),
+                min_domains: constraint
+                    .min_domains
+                    .and_then(|domains| usize::try_from(domains).ok())
+                    .unwrap_or(1),
                 demanded: constraint.when_unsatisfiable == "DoNotSchedule",
                 honours_affinity: honours(constraint.node_affinity_policy.as_deref(), "Honor"),
                 honours_taints: honours(constraint.node_taints_policy.as_deref(), "Ignore"),
@@ -221,16 +326,22 @@ fn spread(spec: &PodSpec, info: &PodInfo) -> Vec<Spread> {
 }
 
 fn ports(spec: &PodSpec) -> Vec<HostPort> {
-    let containers = spec
-        .containers
-        .iter()
-        .chain(spec.init_containers.iter().flatten().filter(|container| container.restart_policy.as_deref() == Some("Always")));
+    let containers = spec.containers.iter().chain(
+        spec.init_containers
+            .iter()
+            .flatten()
+            .filter(|container| container.restart_policy.as_deref() == Some("Always")),
+    );
     let ports = containers.flat_map(|container| container.ports.iter().flatten());
     ports
         .filter_map(|port| {
             let number = port.host_port.filter(|number| *number > 0)?;
             let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".into());
-            Some(HostPort { protocol, ip: port.host_ip.clone().unwrap_or_default(), port: number })
+            Some(HostPort {
+                protocol,
+                ip: port.host_ip.clone().unwrap_or_default(),
+                port: number,
+            })
         })
         .collect()
 }
@@ -240,10 +351,12 @@ fn claims(pod: &Pod, spec: &PodSpec) -> Vec<String> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let volumes = spec.volumes.iter().flatten();
     volumes
-        .filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
-            (Some(claim), _) => Some(claim.claim_name.clone()),
-            (None, Some(_)) => Some(format!("{name}-{}", volume.name)),
-            (None, None) => None,
-        })
+        .filter_map(
+            |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+                (Some(claim), _) => Some(claim.claim_name.clone()),
+                (None, Some(_)) => Some(format!("{name}-{}", volume.name)),
+                (None, None) => None,
+            },
+        )
         .collect()
 }

@@ -20,7 +20,8 @@ use super::trial::Trial;
 /// What is said of a node where ending pods changes nothing.
 pub(super) const UNHELPFUL: &str = "Preemption is not helpful for scheduling";
 /// Why nobody else is ended for a pod that waits for its victims to go.
-pub(super) const VICTIMS_ARE_GOING: &str = "not eligible due to a terminating pod on the nominated node.";
+pub(super) const VICTIMS_ARE_GOING: &str =
+    "not eligible due to a terminating pod on the nominated node.";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
 /// So many nodes are enough to choose from: at least this many, and this share of all, in percent.
@@ -37,11 +38,29 @@ struct Candidate {
 impl Candidate {
     /// Smaller is better: broken budgets, the most important victim, all victims, how many, how long they ran.
     fn cost(&self) -> (usize, i32, i64, usize, Reverse<Timestamp>) {
-        let highest = self.victims.iter().map(|pod| pod.priority).max().unwrap_or(i32::MIN);
-        let sum = self.victims.iter().map(|pod| i64::from(pod.priority) + (1 << 31)).sum();
+        let highest = self
+            .victims
+            .iter()
+            .map(|pod| pod.priority)
+            .max()
+            .unwrap_or(i32::MIN);
+        let sum = self
+            .victims
+            .iter()
+            .map(|pod| i64::from(pod.priority) + (1 << 31))
+            .sum();
         let important = self.victims.iter().filter(|pod| pod.priority == highest);
-        let earliest = important.filter_map(|pod| pod.started).min().unwrap_or(Timestamp::MAX);
-        (self.violations, highest, sum, self.victims.len(), Reverse(earliest))
+        let earliest = important
+            .filter_map(|pod| pod.started)
+            .min()
+            .unwrap_or(Timestamp::MAX);
+        (
+            self.violations,
+            highest,
+            sum,
+            self.victims.len(),
+            Reverse(earliest),
+        )
     }
 }
 
@@ -58,11 +77,22 @@ pub(crate) fn preempt(
     circumstances: &Circumstances<'_>,
 ) -> Result<Option<Preemption>, String> {
     eligible(ledger, pending, refusals)?;
-    let resolvable: Vec<_> = refusals.iter().filter(|(_, refusal)| refusal.is_resolvable()).map(|(slot, _)| *slot).collect();
+    let resolvable: Vec<_> = refusals
+        .iter()
+        .filter(|(_, refusal)| refusal.is_resolvable())
+        .map(|(slot, _)| *slot)
+        .collect();
     let enough = (resolvable.len() * CANDIDATES_PERCENT / 100).max(CANDIDATES_MIN);
-    let offset = usize::try_from(circumstances.entropy.below(resolvable.len() as u64)).unwrap_or_default();
+    let offset =
+        usize::try_from(circumstances.entropy.below(resolvable.len() as u64)).unwrap_or_default();
     let (mut candidates, mut sentences) = (Vec::new(), Vec::new());
-    for slot in resolvable.iter().cycle().skip(offset).take(resolvable.len()).copied() {
+    for slot in resolvable
+        .iter()
+        .cycle()
+        .skip(offset)
+        .take(resolvable.len())
+        .copied()
+    {
         match victims(ledger, trial, pending, volumes, slot, circumstances.budgets) {
             Ok(candidate) => candidates.push(candidate),
             Err(why) => sentences.extend(why),
@@ -75,20 +105,45 @@ pub(crate) fn preempt(
         sentences.extend((resolvable.len()..ledger.len()).map(|_| UNHELPFUL.to_owned()));
         return Err(histogram(ledger.len(), sentences));
     };
-    let node = ledger.node(best.slot).map(|node| node.name.clone()).unwrap_or_default();
-    Ok(Some(Preemption { node, victims: best.victims }))
+    let node = ledger
+        .node(best.slot)
+        .map(|node| node.name.clone())
+        .unwrap_or_default();
+    Ok(Some(Preemption {
+        node,
+        victims: best.victims,
+    }))
 }
 
-fn eligible(ledger: &Ledger, pending: &Pending, refusals: &[(usize, Refusal)]) -> Result<(), String> {
+fn eligible(
+    ledger: &Ledger,
+    pending: &Pending,
+    refusals: &[(usize, Refusal)],
+) -> Result<(), String> {
     if !pending.may_preempt {
         return Err("not eligible due to preemptionPolicy=Never.".into());
     }
-    let nominated = pending.nominated.as_deref().and_then(|name| ledger.slot_of(name));
-    let still = nominated.filter(|slot| refusals.iter().all(|(refused, why)| refused != slot || why.is_resolvable()));
+    let nominated = pending
+        .nominated
+        .as_deref()
+        .and_then(|name| ledger.slot_of(name));
+    let still = nominated.filter(|slot| {
+        refusals
+            .iter()
+            .all(|(refused, why)| refused != slot || why.is_resolvable())
+    });
     let waits = still
         .and_then(|slot| ledger.node(slot))
-        .is_some_and(|node| node.pods.iter().any(|pod| pod.preempted && pod.priority < pending.info.priority));
-    if waits { Err(VICTIMS_ARE_GOING.into()) } else { Ok(()) }
+        .is_some_and(|node| {
+            node.pods
+                .iter()
+                .any(|pod| pod.preempted && pod.priority < pending.info.priority)
+        });
+    if waits {
+        Err(VICTIMS_ARE_GOING.into())
+    } else {
+        Ok(())
+    }
 }
 
 /// The fewest and least important pods of a node without which it takes the pod.
@@ -101,7 +156,12 @@ fn victims(
     budgets: &dyn Budgets,
 ) -> Result<Candidate, Vec<String>> {
     let node = ledger.node(slot).ok_or_else(Vec::new)?;
-    let mut less: Vec<_> = node.pods.iter().filter(|pod| pod.priority < pending.info.priority).cloned().collect();
+    let mut less: Vec<_> = node
+        .pods
+        .iter()
+        .filter(|pod| pod.priority < pending.info.priority)
+        .cloned()
+        .collect();
     if less.is_empty() {
         return Err(vec![NO_VICTIMS.to_owned()]);
     }
@@ -117,14 +177,26 @@ fn victims(
     };
     let refusal = takes(ledger);
     if !refusal.is_none() {
-        let why = ledger.node(slot).map(|node| refusal.sentences(&pending.info, node)).unwrap_or_default();
+        let why = ledger
+            .node(slot)
+            .map(|node| refusal.sentences(&pending.info, node))
+            .unwrap_or_default();
         less.iter().for_each(|pod| ledger.put(slot, pod));
         return Err(why);
     }
     let violating = violations(&less, budgets);
-    let of = |wanted: bool| less.iter().zip(&violating).filter(move |(_, violates)| **violates == wanted).map(|(pod, _)| pod.clone());
+    let of = |wanted: bool| {
+        less.iter()
+            .zip(&violating)
+            .filter(move |(_, violates)| **violates == wanted)
+            .map(|(pod, _)| pod.clone())
+    };
     let (mut victims, mut broken) = (Vec::new(), 0);
-    for (pod, violates) in of(true).map(|pod| (pod, true)).chain(of(false).map(|pod| (pod, false))).collect::<Vec<_>>() {
+    for (pod, violates) in of(true)
+        .map(|pod| (pod, true))
+        .chain(of(false).map(|pod| (pod, false)))
+        .collect::<Vec<_>>()
+    {
         ledger.put(slot, &pod);
         if !takes(ledger).is_none() {
             ledger.take(slot, &pod.uid);
@@ -134,5 +206,9 @@ fn victims(
     }
     victims.iter().for_each(|pod| ledger.put(slot, pod));
     victims.sort_by_key(|pod| (Reverse(pod.priority), pod.started, pod.uid.clone()));
-    Ok(Candidate { slot, victims, violations: broken })
+    Ok(Candidate {
+        slot,
+        victims,
+        violations: broken,
+    })
 }

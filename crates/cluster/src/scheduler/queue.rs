@@ -72,7 +72,13 @@ impl Queue {
         let attempts = known_attempts(self.entries.get(&uid));
         self.remove(&uid);
         let gated = pending.gated;
-        let entry = Entry { pending: Arc::new(pending), state: State::Gated, attempts: attempts.0, tried: attempts.1, changed: false };
+        let entry = Entry {
+            pending: Arc::new(pending),
+            state: State::Gated,
+            attempts: attempts.0,
+            tried: attempts.1,
+            changed: false,
+        };
         self.entries.insert(uid.clone(), entry);
         if !gated {
             self.activate(&uid, now);
@@ -97,15 +103,26 @@ impl Queue {
     pub(crate) fn take(&mut self, now: Instant) -> Option<Arc<Pending>> {
         self.settle(now);
         let (_, _, uid) = self.active.pop_first()?;
-        let entry = self.entries.get_mut(&uid).expect("those in line have an entry");
+        let entry = self
+            .entries
+            .get_mut(&uid)
+            .expect("those in line have an entry");
         (entry.state, entry.tried, entry.changed) = (State::Taken, Some(now), false);
         entry.attempts += 1;
         Some(entry.pending.clone())
     }
 
     /// The pod found no node.
-    pub(crate) fn refused(&mut self, uid: &str, blockers: Refusal, nominated: Option<String>, now: Instant) {
-        let Some(entry) = self.entries.get_mut(uid) else { return };
+    pub(crate) fn refused(
+        &mut self,
+        uid: &str,
+        blockers: Refusal,
+        nominated: Option<String>,
+        now: Instant,
+    ) {
+        let Some(entry) = self.entries.get_mut(uid) else {
+            return;
+        };
         if entry.pending.nominated != nominated {
             Arc::make_mut(&mut entry.pending).nominated = nominated;
         }
@@ -133,7 +150,9 @@ impl Queue {
 
     /// Whether a pod could be taken now.
     pub(crate) fn is_in_line(&self, now: Instant) -> bool {
-        !self.active.is_empty() || !self.happened.is_none() || self.next_time().is_some_and(|at| at <= now)
+        !self.active.is_empty()
+            || !self.happened.is_none()
+            || self.next_time().is_some_and(|at| at <= now)
     }
 
     /// When a pod is due that waits for a time.
@@ -161,8 +180,13 @@ impl Queue {
 
     /// Puts a pod in line, or has it wait for the rest of its back-off first.
     fn activate(&mut self, uid: &str, now: Instant) {
-        let Some(entry) = self.entries.get(uid) else { return };
-        let due = entry.tried.map(|tried| tried + backoff(entry.attempts)).filter(|due| *due > now);
+        let Some(entry) = self.entries.get(uid) else {
+            return;
+        };
+        let due = entry
+            .tried
+            .map(|tried| tried + backoff(entry.attempts))
+            .filter(|due| *due > now);
         match due {
             None => self.enqueue(uid),
             Some(due) => {
@@ -176,7 +200,8 @@ impl Queue {
         self.next_turn += 1;
         let turn = self.next_turn;
         if let Some(priority) = self.relink(uid, State::Active(turn)) {
-            self.active.insert((Reverse(priority), turn, uid.to_owned()));
+            self.active
+                .insert((Reverse(priority), turn, uid.to_owned()));
         }
     }
 
@@ -191,7 +216,13 @@ impl Queue {
 
     fn unlink(&mut self, uid: &str, entry: &Entry) {
         match entry.state {
-            State::Active(turn) => _ = self.active.remove(&(Reverse(entry.pending.info.priority), turn, uid.to_owned())),
+            State::Active(turn) => {
+                _ = self.active.remove(&(
+                    Reverse(entry.pending.info.priority),
+                    turn,
+                    uid.to_owned(),
+                ))
+            }
             State::BackingOff(until) => _ = self.times.remove(&(until, uid.to_owned())),
             State::Refused { until, .. } => {
                 self.refused.remove(uid);
@@ -209,5 +240,9 @@ fn known_attempts(entry: Option<&Entry>) -> (u32, Option<Instant>) {
 /// How long a pod waits that was tried so often.
 fn backoff(attempts: u32) -> Duration {
     let doubled = BACKOFF_FIRST.saturating_mul(1 << attempts.saturating_sub(1).min(8));
-    if attempts == 0 { Duration::ZERO } else { doubled.min(BACKOFF_MAX) }
+    if attempts == 0 {
+        Duration::ZERO
+    } else {
+        doubled.min(BACKOFF_MAX)
+    }
 }

@@ -37,8 +37,14 @@ impl Refusal {
     /// Whatever it is.
     pub(crate) const ANY: Self = Self(u32::MAX);
 
-    const RESOURCES: Self =
-        Self(Self::TOO_MANY_PODS.0 | Self::CPU.0 | Self::MEMORY.0 | Self::EPHEMERAL.0 | Self::EXTENDED.0 | Self::OVERSIZED.0);
+    const RESOURCES: Self = Self(
+        Self::TOO_MANY_PODS.0
+            | Self::CPU.0
+            | Self::MEMORY.0
+            | Self::EPHEMERAL.0
+            | Self::EXTENDED.0
+            | Self::OVERSIZED.0,
+    );
 
     /// What more room on a node can mend.
     pub(crate) const MENDED_BY_ROOM: Self = Self::RESOURCES;
@@ -53,10 +59,16 @@ impl Refusal {
             | Self::EXISTING_ANTI_AFFINITY.0,
     );
     /// What other taints of a node can mend.
-    pub(crate) const MENDED_BY_TAINTS: Self = Self(Self::UNSCHEDULABLE.0 | Self::TAINTS.0 | Self::SPREAD.0);
+    pub(crate) const MENDED_BY_TAINTS: Self =
+        Self(Self::UNSCHEDULABLE.0 | Self::TAINTS.0 | Self::SPREAD.0);
     /// What the end of a pod can mend.
-    pub(crate) const MENDED_BY_END: Self =
-        Self(Self::RESOURCES.0 | Self::PORTS.0 | Self::SPREAD.0 | Self::ANTI_AFFINITY.0 | Self::EXISTING_ANTI_AFFINITY.0);
+    pub(crate) const MENDED_BY_END: Self = Self(
+        Self::RESOURCES.0
+            | Self::PORTS.0
+            | Self::SPREAD.0
+            | Self::ANTI_AFFINITY.0
+            | Self::EXISTING_ANTI_AFFINITY.0,
+    );
     /// What another pod on a node, or other labels of one, can mend.
     pub(crate) const MENDED_BY_POD: Self = Self(Self::AFFINITY.0 | Self::SPREAD.0);
 
@@ -92,10 +104,17 @@ impl Refusal {
 
     /// The sentences for this node.
     pub(crate) fn sentences(self, pod: &PodInfo, node: &NodeInfo) -> Vec<String> {
-        let said = SENTENCES.iter().filter(|(reason, _)| self.meets(*reason)).map(|(_, text)| (*text).to_owned());
+        let said = SENTENCES
+            .iter()
+            .filter(|(reason, _)| self.meets(*reason))
+            .map(|(_, text)| (*text).to_owned());
         let mut all: Vec<_> = said.collect();
         if self.meets(Self::EXTENDED) {
-            let short = pod.requests.extended.iter().filter(|(name, asked)| is_short(node, name, *asked));
+            let short = pod
+                .requests
+                .extended
+                .iter()
+                .filter(|(name, asked)| is_short(node, name, *asked));
             all.extend(short.map(|(name, _)| format!("Insufficient {name}")));
         }
         all
@@ -109,29 +128,62 @@ pub(crate) fn is_short(node: &NodeInfo, name: &str, asked: i64) -> bool {
 
 const SENTENCES: [(Refusal, &str); 15] = [
     (Refusal::UNSCHEDULABLE, "node(s) were unschedulable"),
-    (Refusal::NODE_NAME, "node(s) didn't match the requested node name"),
+    (
+        Refusal::NODE_NAME,
+        "node(s) didn't match the requested node name",
+    ),
     (Refusal::TAINTS, "node(s) had untolerated taint(s)"),
-    (Refusal::NODE_AFFINITY, "node(s) didn't match Pod's node affinity/selector"),
-    (Refusal::PORTS, "node(s) didn't have free ports for the requested pod ports"),
+    (
+        Refusal::NODE_AFFINITY,
+        "node(s) didn't match Pod's node affinity/selector",
+    ),
+    (
+        Refusal::PORTS,
+        "node(s) didn't have free ports for the requested pod ports",
+    ),
     (Refusal::TOO_MANY_PODS, "Too many pods"),
     (Refusal::CPU, "Insufficient cpu"),
     (Refusal::MEMORY, "Insufficient memory"),
     (Refusal::EPHEMERAL, "Insufficient ephemeral-storage"),
-    (Refusal::VOLUME_AFFINITY, "node(s) didn't match PersistentVolume's node affinity"),
-    (Refusal::SPREAD, "node(s) didn't match pod topology spread constraints"),
-    (Refusal::SPREAD_LABEL, "node(s) didn't match pod topology spread constraints (missing required label)"),
+    (
+        Refusal::VOLUME_AFFINITY,
+        "node(s) didn't match PersistentVolume's node affinity",
+    ),
+    (
+        Refusal::SPREAD,
+        "node(s) didn't match pod topology spread constraints",
+    ),
+    (
+        Refusal::SPREAD_LABEL,
+        "node(s) didn't match pod topology spread constraints (missing required label)",
+    ),
     (Refusal::AFFINITY, "node(s) didn't match pod affinity rules"),
-    (Refusal::ANTI_AFFINITY, "node(s) didn't match pod anti-affinity rules"),
-    (Refusal::EXISTING_ANTI_AFFINITY, "node(s) didn't satisfy existing pods anti-affinity rules"),
+    (
+        Refusal::ANTI_AFFINITY,
+        "node(s) didn't match pod anti-affinity rules",
+    ),
+    (
+        Refusal::EXISTING_ANTI_AFFINITY,
+        "node(s) didn't satisfy existing pods anti-affinity rules",
+    ),
 ];
 
 /// One sentence for so many nodes, from what each of them says.
 pub(crate) fn histogram(nodes: usize, sentences: impl IntoIterator<Item = String>) -> String {
     let mut counts = std::collections::BTreeMap::<String, usize>::new();
-    sentences.into_iter().for_each(|sentence| *counts.entry(sentence).or_default() += 1);
-    let mut said: Vec<_> = counts.into_iter().map(|(sentence, count)| format!("{count} {sentence}")).collect();
+    sentences
+        .into_iter()
+        .for_each(|sentence| *counts.entry(sentence).or_default() += 1);
+    let mut said: Vec<_> = counts
+        .into_iter()
+        .map(|(sentence, count)| format!("{count} {sentence}"))
+        .collect();
     // By text, as people are used to, so that 10 comes before 2.
     said.sort();
     let all = said.join(", ");
-    if all.is_empty() { format!("0/{nodes} nodes are available:") } else { format!("0/{nodes} nodes are available: {all}.") }
+    if all.is_empty() {
+        format!("0/{nodes} nodes are available:")
+    } else {
+        format!("0/{nodes} nodes are available: {all}.")
+    }
 }

@@ -35,7 +35,9 @@ impl Resources {
                 "memory" => all.memory = units(quantity, 1),
                 "ephemeral-storage" => all.ephemeral = units(quantity, 1),
                 "pods" => all.pods = units(quantity, 1),
-                _ => all.extended.push((name.as_str().into(), units(quantity, 1))),
+                _ => all
+                    .extended
+                    .push((name.as_str().into(), units(quantity, 1))),
             }
         }
         all
@@ -56,7 +58,9 @@ impl Resources {
 
     /// How much there is of a resource with a name of its own.
     pub(crate) fn extended(&self, name: &str) -> i64 {
-        self.extended.binary_search_by(|(known, _)| (**known).cmp(name)).map_or(0, |at| self.extended[at].1)
+        self.extended
+            .binary_search_by(|(known, _)| (**known).cmp(name))
+            .map_or(0, |at| self.extended[at].1)
     }
 
     fn change(&mut self, other: &Self, change: impl Fn(i64, i64) -> i64) {
@@ -76,11 +80,18 @@ impl Resources {
 /// What a pod asks for: its containers at once, or its hungriest init container if that is more.
 pub(crate) fn requests(spec: &PodSpec) -> Resources {
     let mut all = sum(spec, asked);
-    let pod = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    let pod = spec
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.requests.as_ref());
     let pod = Resources::of(pod);
     // What the pod asks for as a whole counts instead of what its containers do.
     all.cpu = if pod.cpu > 0 { pod.cpu } else { all.cpu };
-    all.memory = if pod.memory > 0 { pod.memory } else { all.memory };
+    all.memory = if pod.memory > 0 {
+        pod.memory
+    } else {
+        all.memory
+    };
     all.add(&Resources::of(spec.overhead.as_ref()));
     all
 }
@@ -90,19 +101,34 @@ pub(crate) fn weight(spec: &PodSpec) -> (i64, i64) {
     let all = sum(spec, |container| {
         let mut asked = asked(container);
         asked.cpu = if asked.cpu == 0 { UNASKED.0 } else { asked.cpu };
-        asked.memory = if asked.memory == 0 { UNASKED.1 } else { asked.memory };
+        asked.memory = if asked.memory == 0 {
+            UNASKED.1
+        } else {
+            asked.memory
+        };
         asked
     });
     (all.cpu, all.memory)
 }
 
 fn asked(container: &Container) -> Resources {
-    Resources::of(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
+    Resources::of(
+        container
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.requests.as_ref()),
+    )
 }
 
 fn sum(spec: &PodSpec, asked: impl Fn(&Container) -> Resources) -> Resources {
-    let (mut all, mut sidecars, mut hungriest) = (Resources::default(), Resources::default(), Resources::default());
-    spec.containers.iter().for_each(|container| all.add(&asked(container)));
+    let (mut all, mut sidecars, mut hungriest) = (
+        Resources::default(),
+        Resources::default(),
+        Resources::default(),
+    );
+    spec.containers
+        .iter()
+        .for_each(|container| all.add(&asked(container)));
     for container in spec.init_containers.iter().flatten() {
         let mut asked = asked(container);
         if container.restart_policy.as_deref() == Some("Always") {
@@ -122,7 +148,8 @@ fn sum(spec: &PodSpec, asked: impl Fn(&Container) -> Resources) -> Resources {
 pub(crate) fn units(quantity: &Quantity, parts: i128) -> i64 {
     parse(&quantity.0).map_or(0, |(mantissa, scale)| {
         let (numerator, denominator) = scale.of(mantissa * parts);
-        let rounded = numerator.div_euclid(denominator) + i128::from(numerator.rem_euclid(denominator) != 0);
+        let rounded =
+            numerator.div_euclid(denominator) + i128::from(numerator.rem_euclid(denominator) != 0);
         i64::try_from(rounded).unwrap_or(if rounded < 0 { i64::MIN } else { i64::MAX })
     })
 }
@@ -147,13 +174,21 @@ impl Scale {
 
 /// Digits as one number, and what it is multiplied with.
 fn parse(text: &str) -> Option<(i128, Scale)> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '+' | '-')).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '+' | '-'))
+        .unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
     let fraction = i32::try_from(fraction.len()).ok()?;
-    let decimal = |tens: i32| Scale { tens: tens - fraction, twos: 0 };
-    let binary = |twos: u32| Scale { tens: -fraction, twos };
+    let decimal = |tens: i32| Scale {
+        tens: tens - fraction,
+        twos: 0,
+    };
+    let binary = |twos: u32| Scale {
+        tens: -fraction,
+        twos,
+    };
     let scale = match suffix {
         "n" => decimal(-9),
         "u" => decimal(-6),
@@ -171,7 +206,13 @@ fn parse(text: &str) -> Option<(i128, Scale)> {
         "Ti" => binary(40),
         "Pi" => binary(50),
         "Ei" => binary(60),
-        _ => decimal(suffix.strip_prefix(['e', 'E'])?.parse().ok().filter(|tens: &i32| tens.abs() <= 30)?),
+        _ => decimal(
+            suffix
+                .strip_prefix(['e', 'E'])?
+                .parse()
+                .ok()
+                .filter(|tens: &i32| tens.abs() <= 30)?,
+        ),
     };
     Some((mantissa, scale))
 }
@@ -201,7 +242,11 @@ mod tests {
             ("9999999999E", i64::MAX, i64::MAX),
         ] {
             let quantity = Quantity(text.into());
-            assert_eq!((units(&quantity, 1000), units(&quantity, 1)), (milli, whole), "{text}");
+            assert_eq!(
+                (units(&quantity, 1000), units(&quantity, 1)),
+                (milli, whole),
+                "{text}"
+            );
         }
     }
 
@@ -210,18 +255,58 @@ mod tests {
         let container = |cpu: &str| json!({"name": "c", "resources": {"requests": {"cpu": cpu, "example.com/gpu": "1"}}});
         let sidecar = |cpu: &str| json!({"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}});
         for (why, spec, cpu, gpus) in [
-            ("containers", json!({"containers": [container("1"), container("2")]}), 3000, 2),
-            ("a hungry init container", json!({"containers": [container("1")], "initContainers": [container("5")]}), 5000, 1),
-            ("sidecars stay", json!({"containers": [container("1")], "initContainers": [sidecar("2")]}), 3000, 1),
-            ("init after a sidecar", json!({"containers": [container("1")], "initContainers": [sidecar("2"), container("3")]}), 5000, 1),
-            ("init before a sidecar", json!({"containers": [container("1")], "initContainers": [container("3"), sidecar("2")]}), 3000, 1),
-            ("overhead", json!({"containers": [container("1")], "overhead": {"cpu": "250m"}}), 1250, 1),
-            ("the pod as a whole", json!({"containers": [container("1")], "resources": {"requests": {"cpu": "4"}}}), 4000, 1),
+            (
+                "containers",
+                json!({"containers": [container("1"), container("2")]}),
+                3000,
+                2,
+            ),
+            (
+                "a hungry init container",
+                json!({"containers": [container("1")], "initContainers": [container("5")]}),
+                5000,
+                1,
+            ),
+            (
+                "sidecars stay",
+                json!({"containers": [container("1")], "initContainers": [sidecar("2")]}),
+                3000,
+                1,
+            ),
+            (
+                "init after a sidecar",
+                json!({"containers": [container("1")], "initContainers": [sidecar("2"), container("3")]}),
+                5000,
+                1,
+            ),
+            (
+                "init before a sidecar",
+                json!({"containers": [container("1")], "initContainers": [container("3"), sidecar("2")]}),
+                3000,
+                1,
+            ),
+            (
+                "overhead",
+                json!({"containers": [container("1")], "overhead": {"cpu": "250m"}}),
+                1250,
+                1,
+            ),
+            (
+                "the pod as a whole",
+                json!({"containers": [container("1")], "resources": {"requests": {"cpu": "4"}}}),
+                4000,
+                1,
+            ),
         ] {
             let asked = requests(&serde_json::from_value(spec).unwrap());
-            assert_eq!((asked.cpu, asked.extended("example.com/gpu")), (cpu, gpus), "{why}");
+            assert_eq!(
+                (asked.cpu, asked.extended("example.com/gpu")),
+                (cpu, gpus),
+                "{why}"
+            );
         }
-        let idle: PodSpec = serde_json::from_value(json!({"containers": [{"name": "a"}, {"name": "b"}]})).unwrap();
+        let idle: PodSpec =
+            serde_json::from_value(json!({"containers": [{"name": "a"}, {"name": "b"}]})).unwrap();
         assert_eq!(weight(&idle), (200, 400 * 1024 * 1024));
     }
 }

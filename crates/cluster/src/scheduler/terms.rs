@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm};
+use k8s_openapi::api::core::v1::{
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::{Expression, Selector, SelectorExt};
 
@@ -13,16 +15,31 @@ pub(crate) type Labels = BTreeMap<String, String>;
 
 /// Whether a node matches any of the terms. A selector without terms matches none.
 pub(crate) fn node_matches(selector: &NodeSelector, name: &str, labels: &Labels) -> bool {
-    selector.node_selector_terms.iter().any(|term| term_matches(term, name, labels))
+    selector
+        .node_selector_terms
+        .iter()
+        .any(|term| term_matches(term, name, labels))
 }
 
 /// Whether a node meets all requirements of a term. An empty term matches no node.
 pub(crate) fn term_matches(term: &NodeSelectorTerm, name: &str, labels: &Labels) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
-    let label = |requirement: &NodeSelectorRequirement| meets(requirement, labels.get(&requirement.key).map(String::as_str));
-    let field = |requirement: &NodeSelectorRequirement| meets(requirement, (requirement.key == "metadata.name").then_some(name));
-    !(expressions.is_empty() && fields.is_empty()) && expressions.iter().all(label) && fields.iter().all(field)
+    let label = |requirement: &NodeSelectorRequirement| {
+        meets(
+            requirement,
+            labels.get(&requirement.key).map(String::as_str),
+        )
+    };
+    let field = |requirement: &NodeSelectorRequirement| {
+        meets(
+            requirement,
+            (requirement.key == "metadata.name").then_some(name),
+        )
+    };
+    !(expressions.is_empty() && fields.is_empty())
+        && expressions.iter().all(label)
+        && fields.iter().all(field)
 }
 
 fn meets(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
@@ -35,8 +52,12 @@ fn meets(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
         "NotIn" => !within(),
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
-        "Gt" => number(value).zip(bound()).is_some_and(|(value, bound)| value > bound),
-        "Lt" => number(value).zip(bound()).is_some_and(|(value, bound)| value < bound),
+        "Gt" => number(value)
+            .zip(bound())
+            .is_some_and(|(value, bound)| value > bound),
+        "Lt" => number(value)
+            .zip(bound())
+            .is_some_and(|(value, bound)| value < bound),
         _ => false,
     }
 }
@@ -60,7 +81,11 @@ pub(crate) struct Group {
 #[derive(Clone, Debug)]
 pub(crate) enum Members {
     /// Pods with matching labels; those that are going count only if wanted.
-    Labelled { namespaces: Namespaces, selector: Selector, with_going: bool },
+    Labelled {
+        namespaces: Namespaces,
+        selector: Selector,
+        with_going: bool,
+    },
     /// Pods of one controller.
     Controlled { by: String },
 }
@@ -80,48 +105,97 @@ impl Group {
         let named: BTreeSet<String> = term.namespaces.iter().flatten().cloned().collect();
         let labelled = term.namespace_selector.as_ref();
         let own = named.is_empty() && labelled.is_none();
-        let named = if own { [namespace.to_owned()].into() } else { named };
+        let named = if own {
+            [namespace.to_owned()].into()
+        } else {
+            named
+        };
         let namespaces = match labelled {
             Some(selector) => Namespaces::Labelled(named, readable(Some(selector))),
             None => Namespaces::Named(named),
         };
-        let (same, other) = (term.match_label_keys.as_deref(), term.mismatch_label_keys.as_deref());
-        let more = requirements(same.unwrap_or_default(), labels, "In").chain(requirements(other.unwrap_or_default(), labels, "NotIn"));
+        let (same, other) = (
+            term.match_label_keys.as_deref(),
+            term.mismatch_label_keys.as_deref(),
+        );
+        let more = requirements(same.unwrap_or_default(), labels, "In").chain(requirements(
+            other.unwrap_or_default(),
+            labels,
+            "NotIn",
+        ));
         let more = more.collect();
         Self::labelled(namespaces, term.label_selector.as_ref(), more, true)
     }
 
     /// The pods that a spread constraint of a pod in `namespace` counts.
-    pub(crate) fn of_spread(selector: Option<&LabelSelector>, keys: &[String], namespace: &str, labels: &Labels) -> Self {
+    pub(crate) fn of_spread(
+        selector: Option<&LabelSelector>,
+        keys: &[String],
+        namespace: &str,
+        labels: &Labels,
+    ) -> Self {
         let more = requirements(keys, labels, "In").collect();
-        Self::labelled(Namespaces::Named([namespace.to_owned()].into()), selector, more, false)
+        Self::labelled(
+            Namespaces::Named([namespace.to_owned()].into()),
+            selector,
+            more,
+            false,
+        )
     }
 
     /// The pods of a controller.
     pub(crate) fn of_controller(uid: &str) -> Self {
-        Self { identity: format!("controller {uid}"), members: Members::Controlled { by: uid.to_owned() } }
+        Self {
+            identity: format!("controller {uid}"),
+            members: Members::Controlled { by: uid.to_owned() },
+        }
     }
 
-    fn labelled(namespaces: Namespaces, selector: Option<&LabelSelector>, more: Vec<LabelSelectorRequirement>, with_going: bool) -> Self {
+    fn labelled(
+        namespaces: Namespaces,
+        selector: Option<&LabelSelector>,
+        more: Vec<LabelSelectorRequirement>,
+        with_going: bool,
+    ) -> Self {
         let selector = selector.map(|selector| {
             let mut selector = selector.clone();
-            selector.match_expressions.get_or_insert_default().extend(more);
+            selector
+                .match_expressions
+                .get_or_insert_default()
+                .extend(more);
             selector
         });
         let identity = format!("{namespaces:?} {selector:?} {with_going}");
         let selector = readable(selector.as_ref());
-        Self { identity, members: Members::Labelled { namespaces, selector, with_going } }
+        Self {
+            identity,
+            members: Members::Labelled {
+                namespaces,
+                selector,
+                with_going,
+            },
+        }
     }
 
     /// Whether a pod is one of them; `labels_of` tells the labels of a namespace.
-    pub(crate) fn contains<'a>(&self, pod: Candidate<'_>, labels_of: impl Fn(&str) -> Option<&'a Labels>) -> bool {
+    pub(crate) fn contains<'a>(
+        &self,
+        pod: Candidate<'_>,
+        labels_of: impl Fn(&str) -> Option<&'a Labels>,
+    ) -> bool {
         match &self.members {
             Members::Controlled { by } => !pod.going && pod.controller == Some(by.as_str()),
-            Members::Labelled { namespaces, selector, with_going } => {
+            Members::Labelled {
+                namespaces,
+                selector,
+                with_going,
+            } => {
                 let inside = match namespaces {
                     Namespaces::Named(names) => names.contains(pod.namespace),
                     Namespaces::Labelled(names, selector) => {
-                        names.contains(pod.namespace) || labels_of(pod.namespace).is_some_and(|labels| selector.matches(labels))
+                        names.contains(pod.namespace)
+                            || labels_of(pod.namespace)
+                                .is_some_and(|labels| selector.matches(labels))
                     }
                 };
                 inside && (*with_going || !pod.going) && selector.matches(pod.labels)
@@ -138,14 +212,20 @@ fn requirements<'a>(
 ) -> impl Iterator<Item = LabelSelectorRequirement> + use<'a> {
     keys.iter().filter_map(move |key| {
         let values = Some(vec![labels.get(key)?.clone()]);
-        Some(LabelSelectorRequirement { key: key.clone(), operator: operator.into(), values })
+        Some(LabelSelectorRequirement {
+            key: key.clone(),
+            operator: operator.into(),
+            values,
+        })
     })
 }
 
 /// A selector that is absent, or that cannot be read, selects nothing.
 fn readable(selector: Option<&LabelSelector>) -> Selector {
     let nothing = || Selector::from(Expression::In(String::new(), BTreeSet::new()));
-    selector.and_then(|selector| Selector::try_from(selector.clone()).ok()).unwrap_or_else(nothing)
+    selector
+        .and_then(|selector| Selector::try_from(selector.clone()).ok())
+        .unwrap_or_else(nothing)
 }
 
 #[cfg(test)]
@@ -157,8 +237,7 @@ mod tests {
     #[test]
     fn node_terms_match_labels_and_names() {
         let labels: Labels = serde_json::from_value(json!({"zone": "a", "size": "8"})).unwrap();
-        let on =
-            |key: &str, operator: &str, values: Value| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        let on = |key: &str, operator: &str, values: Value| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
         for (term, matches) in [
             (on("zone", "In", json!(["a", "b"])), true),
             (on("zone", "NotIn", json!(["a"])), false),
@@ -168,8 +247,14 @@ mod tests {
             (on("size", "Gt", json!(["7"])), true),
             (on("size", "Lt", json!(["8"])), false),
             (on("zone", "Gt", json!(["7"])), false),
-            (json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}), true),
-            (json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m"]}]}), false),
+            (
+                json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}),
+                true,
+            ),
+            (
+                json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m"]}]}),
+                false,
+            ),
             (json!({}), false),
         ] {
             let parsed: NodeSelectorTerm = serde_json::from_value(term.clone()).unwrap();
@@ -180,24 +265,61 @@ mod tests {
     #[test]
     fn groups_know_their_pods() {
         let labels: Labels = serde_json::from_value(json!({"app": "web", "version": "2"})).unwrap();
-        let namespaces: BTreeMap<&str, Labels> = [("team-b", serde_json::from_value(json!({"tier": "x"})).unwrap())].into();
+        let namespaces: BTreeMap<&str, Labels> = [(
+            "team-b",
+            serde_json::from_value(json!({"tier": "x"})).unwrap(),
+        )]
+        .into();
         let app = json!({"matchLabels": {"app": "web"}});
         for (term, namespace, contains) in [
             (json!({"labelSelector": app}), "team-a", true),
             (json!({"labelSelector": app}), "team-b", false),
-            (json!({"labelSelector": app, "namespaces": ["team-b"]}), "team-b", true),
-            (json!({"labelSelector": app, "namespaces": ["team-b"]}), "team-a", false),
-            (json!({"labelSelector": app, "namespaceSelector": {}}), "team-b", true),
-            (json!({"labelSelector": app, "namespaceSelector": {"matchLabels": {"tier": "y"}}}), "team-b", false),
+            (
+                json!({"labelSelector": app, "namespaces": ["team-b"]}),
+                "team-b",
+                true,
+            ),
+            (
+                json!({"labelSelector": app, "namespaces": ["team-b"]}),
+                "team-a",
+                false,
+            ),
+            (
+                json!({"labelSelector": app, "namespaceSelector": {}}),
+                "team-b",
+                true,
+            ),
+            (
+                json!({"labelSelector": app, "namespaceSelector": {"matchLabels": {"tier": "y"}}}),
+                "team-b",
+                false,
+            ),
             (json!({}), "team-a", false),
-            (json!({"labelSelector": app, "matchLabelKeys": ["version"]}), "team-a", true),
-            (json!({"labelSelector": app, "mismatchLabelKeys": ["version"]}), "team-a", false),
+            (
+                json!({"labelSelector": app, "matchLabelKeys": ["version"]}),
+                "team-a",
+                true,
+            ),
+            (
+                json!({"labelSelector": app, "mismatchLabelKeys": ["version"]}),
+                "team-a",
+                false,
+            ),
         ] {
             let mut full = term.clone();
             full["topologyKey"] = json!("zone");
             let group = Group::of_term(&serde_json::from_value(full).unwrap(), "team-a", &labels);
-            let pod = Candidate { namespace, labels: &labels, controller: None, going: false };
-            assert_eq!(group.contains(pod, |name| namespaces.get(name)), contains, "{term} in {namespace}");
+            let pod = Candidate {
+                namespace,
+                labels: &labels,
+                controller: None,
+                going: false,
+            };
+            assert_eq!(
+                group.contains(pod, |name| namespaces.get(name)),
+                contains,
+                "{term} in {namespace}"
+            );
         }
     }
 }

@@ -12,7 +12,10 @@ use futures_util::{StreamExt, stream};
 pub(crate) const AT_ONCE_MAX: usize = 64;
 
 /// Calls `once` up to `count` times in growing batches; a batch with a failure is the last one.
-pub(crate) async fn slow_start<E, F>(count: usize, mut once: impl FnMut(usize) -> F) -> (usize, Option<E>)
+pub(crate) async fn slow_start<E, F>(
+    count: usize,
+    mut once: impl FnMut(usize) -> F,
+) -> (usize, Option<E>)
 where
     F: Future<Output = Result<(), E>>,
 {
@@ -32,7 +35,9 @@ where
 }
 
 /// Makes all requests, a bounded number at a time. Returns how many succeeded, and the first failure.
-pub(crate) async fn at_once<E, F: Future<Output = Result<(), E>>>(calls: Vec<F>) -> (usize, Option<E>) {
+pub(crate) async fn at_once<E, F: Future<Output = Result<(), E>>>(
+    calls: Vec<F>,
+) -> (usize, Option<E>) {
     let results = stream::iter(calls).buffer_unordered(AT_ONCE_MAX);
     results
         .fold((0, None), |(done, failure), result| async move {
@@ -52,17 +57,37 @@ mod tests {
 
     #[tokio::test]
     async fn refusal_is_met_a_few_times_only() {
-        for (count, refused_from, made, done) in
-            [(0, 99, 0, 0), (1, 99, 1, 1), (10, 99, 10, 10), (500, 0, 1, 0), (500, 1, 3, 1), (500, 5, 7, 5), (500, 7, 15, 7)]
-        {
+        for (count, refused_from, made, done) in [
+            (0, 99, 0, 0),
+            (1, 99, 1, 1),
+            (10, 99, 10, 10),
+            (500, 0, 1, 0),
+            (500, 1, 3, 1),
+            (500, 5, 7, 5),
+            (500, 7, 15, 7),
+        ] {
             let calls = Cell::new(0);
             let (successes, failure) = slow_start(count, |index| {
                 calls.set(calls.get() + 1);
-                async move { if index >= refused_from { Err("quota") } else { Ok(()) } }
+                async move {
+                    if index >= refused_from {
+                        Err("quota")
+                    } else {
+                        Ok(())
+                    }
+                }
             })
             .await;
-            assert_eq!((calls.get(), successes), (made, done), "{count} wanted, refused from {refused_from}");
-            assert_eq!(failure.is_some(), count > refused_from, "{count} wanted, refused from {refused_from}");
+            assert_eq!(
+                (calls.get(), successes),
+                (made, done),
+                "{count} wanted, refused from {refused_from}"
+            );
+            assert_eq!(
+                failure.is_some(),
+                count > refused_from,
+                "{count} wanted, refused from {refused_from}"
+            );
         }
     }
 }

@@ -37,7 +37,9 @@ pub(crate) fn claim<O: Resource, C: Resource>(owner: &O, child: &C, matches: boo
         Some(_) if matches => Claim::Keep,
         Some(_) if owner_is_deleting => Claim::Ignore,
         Some(_) => Claim::Release,
-        None if owner_is_deleting || !matches || child.meta().deletion_timestamp.is_some() => Claim::Ignore,
+        None if owner_is_deleting || !matches || child.meta().deletion_timestamp.is_some() => {
+            Claim::Ignore
+        }
         None if owner.meta().namespace != child.meta().namespace => Claim::Ignore,
         None => Claim::Adopt,
     }
@@ -57,9 +59,19 @@ pub(crate) fn controller_reference<O: Resource<DynamicType = ()>>(owner: &O) -> 
 
 /// A selector that is fit to claim with: valid, and not matching everything, which is never meant.
 pub(crate) fn selector(selector: &LabelSelector) -> Option<Selector> {
-    let empty = selector.match_labels.as_ref().is_none_or(|labels| labels.is_empty())
-        && selector.match_expressions.as_ref().is_none_or(|expressions| expressions.is_empty());
-    if empty { None } else { Selector::try_from(selector.clone()).ok() }
+    let empty = selector
+        .match_labels
+        .as_ref()
+        .is_none_or(|labels| labels.is_empty())
+        && selector
+            .match_expressions
+            .as_ref()
+            .is_none_or(|expressions| expressions.is_empty());
+    if empty {
+        None
+    } else {
+        Selector::try_from(selector.clone()).ok()
+    }
 }
 
 /// Claims children one by one: all that are owned already come back as they are, adopted ones as they were before.
@@ -100,7 +112,9 @@ where
         match claim(owner, &*child, matches(&child)) {
             Claim::Keep => claimed.push(child),
             Claim::Ignore => {}
-            Claim::Release => release(hand, &*child, &release_patch(owner, &*child, finalizers)).await?,
+            Claim::Release => {
+                release(hand, &*child, &release_patch(owner, &*child, finalizers)).await?
+            }
             Claim::Adopt => {
                 if !may_adopt {
                     still_there(hand, owner).await?;
@@ -127,9 +141,16 @@ where
 {
     let owners = Api::<O>::namespaced(hand.client.clone(), &owner.namespace().unwrap_or_default());
     let fresh = owners.get(&owner.name_any()).await?;
-    let what = format!("{} {}/{}", O::kind(&()), owner.namespace().unwrap_or_default(), owner.name_any());
+    let what = format!(
+        "{} {}/{}",
+        O::kind(&()),
+        owner.namespace().unwrap_or_default(),
+        owner.name_any()
+    );
     if fresh.uid() != owner.uid() {
-        return Err(Failure::retry(format!("original {what} is gone: another one has its name")));
+        return Err(Failure::retry(format!(
+            "original {what} is gone: another one has its name"
+        )));
     }
     if fresh.meta().deletion_timestamp.is_some() {
         return Err(Failure::retry(format!("{what} has just been deleted")));
@@ -192,14 +213,56 @@ mod tests {
         let mut elsewhere = pod("elsewhere").build();
         elsewhere.metadata.namespace = Some("other".into());
         for (what, owner, child, matches, expected) in [
-            ("ours", &live, pod("a").owned_by("us").build(), true, Claim::Keep),
-            ("ours, owner is dying", &dying, pod("a").owned_by("us").build(), true, Claim::Keep),
-            ("ours no longer", &live, pod("a").owned_by("us").build(), false, Claim::Release),
-            ("ours no longer, owner is dying", &dying, pod("a").owned_by("us").build(), false, Claim::Ignore),
-            ("another's", &live, pod("a").owned_by("them").build(), true, Claim::Ignore),
+            (
+                "ours",
+                &live,
+                pod("a").owned_by("us").build(),
+                true,
+                Claim::Keep,
+            ),
+            (
+                "ours, owner is dying",
+                &dying,
+                pod("a").owned_by("us").build(),
+                true,
+                Claim::Keep,
+            ),
+            (
+                "ours no longer",
+                &live,
+                pod("a").owned_by("us").build(),
+                false,
+                Claim::Release,
+            ),
+            (
+                "ours no longer, owner is dying",
+                &dying,
+                pod("a").owned_by("us").build(),
+                false,
+                Claim::Ignore,
+            ),
+            (
+                "another's",
+                &live,
+                pod("a").owned_by("them").build(),
+                true,
+                Claim::Ignore,
+            ),
             ("orphan", &live, pod("a").build(), true, Claim::Adopt),
-            ("orphan, owner is dying", &dying, pod("a").build(), true, Claim::Ignore),
-            ("dying orphan", &live, pod("a").deleting().build(), true, Claim::Ignore),
+            (
+                "orphan, owner is dying",
+                &dying,
+                pod("a").build(),
+                true,
+                Claim::Ignore,
+            ),
+            (
+                "dying orphan",
+                &live,
+                pod("a").deleting().build(),
+                true,
+                Claim::Ignore,
+            ),
             ("stranger", &live, pod("a").build(), false, Claim::Ignore),
             ("orphan elsewhere", &live, elsewhere, true, Claim::Ignore),
         ] {
@@ -210,6 +273,12 @@ mod tests {
     #[test]
     fn selector_of_everything_claims_nothing() {
         assert!(selector(&LabelSelector::default()).is_none());
-        assert!(selector(&LabelSelector { match_labels: Some([("a".into(), "b".into())].into()), ..Default::default() }).is_some());
+        assert!(
+            selector(&LabelSelector {
+                match_labels: Some([("a".into(), "b".into())].into()),
+                ..Default::default()
+            })
+            .is_some()
+        );
     }
 }

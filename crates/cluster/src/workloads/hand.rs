@@ -35,13 +35,19 @@ impl Mould {
     /// The form of a pod; its name is left to the server.
     pub(crate) fn of<K: Kind + Serialize>(object: &K) -> Result<Self, kube::Error> {
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
-        Ok(Self { url: url::<K>(object), body })
+        Ok(Self {
+            url: url::<K>(object),
+            body,
+        })
     }
 }
 
 impl Hand<'_> {
     /// Creates an object.
-    pub(crate) async fn create<K: Kind + Serialize>(&self, object: &K) -> Result<PartialObjectMeta<K>, kube::Error> {
+    pub(crate) async fn create<K: Kind + Serialize>(
+        &self,
+        object: &K,
+    ) -> Result<PartialObjectMeta<K>, kube::Error> {
         self.post(Mould::of(object)?).await
     }
 
@@ -51,19 +57,36 @@ impl Hand<'_> {
     }
 
     async fn post<K: Kind>(&self, mould: Mould) -> Result<PartialObjectMeta<K>, kube::Error> {
-        let request = Request::new(mould.url).create(&PostParams::default(), mould.body).map_err(kube::Error::BuildRequest)?;
+        let request = Request::new(mould.url)
+            .create(&PostParams::default(), mould.body)
+            .map_err(kube::Error::BuildRequest)?;
         self.send(request).await
     }
 
     /// Deletes exactly the object that was read, whatever changed in it since. Says whether it was there.
-    pub(crate) async fn delete<K: Kind>(&self, object: &K, params: DeleteParams) -> Result<bool, kube::Error> {
-        let preconditions = Preconditions { uid: object.uid(), resource_version: None };
+    pub(crate) async fn delete<K: Kind>(
+        &self,
+        object: &K,
+        params: DeleteParams,
+    ) -> Result<bool, kube::Error> {
+        let preconditions = Preconditions {
+            uid: object.uid(),
+            resource_version: None,
+        };
         let params = params.preconditions(preconditions);
-        let request = Request::new(url::<K>(object)).delete(&object.name_any(), &params).map_err(kube::Error::BuildRequest)?;
-        match self.client.request_status::<PartialObjectMeta<K>>(request).await {
+        let request = Request::new(url::<K>(object))
+            .delete(&object.name_any(), &params)
+            .map_err(kube::Error::BuildRequest)?;
+        match self
+            .client
+            .request_status::<PartialObjectMeta<K>>(request)
+            .await
+        {
             Ok(answer) => {
                 let key = ObjectKey::of(object);
-                answer.map_left(|left| self.writes.wrote(&left)).map_right(|_| self.writes.deleted::<K>(key));
+                answer
+                    .map_left(|left| self.writes.wrote(&left))
+                    .map_right(|_| self.writes.deleted::<K>(key));
                 Ok(true)
             }
             // Gone, or another object has its name by now.
@@ -73,31 +96,64 @@ impl Hand<'_> {
     }
 
     /// Changes an object by a strategic merge patch.
-    pub(crate) async fn patch<K: Kind>(&self, object: &K, patch: &Value) -> Result<PartialObjectMeta<K>, kube::Error> {
-        let request = Request::new(url::<K>(object)).patch(&object.name_any(), &PatchParams::default(), &Patch::Strategic(patch));
+    pub(crate) async fn patch<K: Kind>(
+        &self,
+        object: &K,
+        patch: &Value,
+    ) -> Result<PartialObjectMeta<K>, kube::Error> {
+        let request = Request::new(url::<K>(object)).patch(
+            &object.name_any(),
+            &PatchParams::default(),
+            &Patch::Strategic(patch),
+        );
         self.send(request.map_err(kube::Error::BuildRequest)?).await
     }
 
     /// Changes an object from one form to another, if they differ. Says whether anything was written.
-    pub(crate) async fn change<K: Kind + Serialize>(&self, from: &K, to: &K) -> Result<bool, kube::Error> {
-        let Some(mut patch) = difference(&value(from)?, &value(to)?) else { return Ok(false) };
+    pub(crate) async fn change<K: Kind + Serialize>(
+        &self,
+        from: &K,
+        to: &K,
+    ) -> Result<bool, kube::Error> {
+        let Some(mut patch) = difference(&value(from)?, &value(to)?) else {
+            return Ok(false);
+        };
         // What was read may be old, and a change that was decided on it must not undo another's.
         patch["metadata"]["uid"] = json!(from.uid());
         patch["metadata"]["resourceVersion"] = json!(from.resource_version());
-        let request = Request::new(url::<K>(from)).patch(&from.name_any(), &PatchParams::default(), &Patch::Merge(&patch));
-        self.send::<K>(request.map_err(kube::Error::BuildRequest)?).await.map(|_| true)
+        let request = Request::new(url::<K>(from)).patch(
+            &from.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(&patch),
+        );
+        self.send::<K>(request.map_err(kube::Error::BuildRequest)?)
+            .await
+            .map(|_| true)
     }
 
     /// Writes what differs between two forms of an object's status. Says whether anything was written.
-    pub(crate) async fn status<K: Kind, S: Serialize>(&self, object: &K, from: &S, to: &S) -> Result<bool, kube::Error> {
+    pub(crate) async fn status<K: Kind, S: Serialize>(
+        &self,
+        object: &K,
+        from: &S,
+        to: &S,
+    ) -> Result<bool, kube::Error> {
         self.status_and(object, from, to, json!({})).await
     }
 
     /// As [`status`](Self::status), if the object is still as it was read: for a status that others write as well.
-    pub(crate) async fn status_at<K: Kind, S: Serialize>(&self, object: &K, from: &S, to: &S) -> Result<bool, kube::Error> {
-        let Some(changes) = difference(&value(from)?, &value(to)?) else { return Ok(false) };
+    pub(crate) async fn status_at<K: Kind, S: Serialize>(
+        &self,
+        object: &K,
+        from: &S,
+        to: &S,
+    ) -> Result<bool, kube::Error> {
+        let Some(changes) = difference(&value(from)?, &value(to)?) else {
+            return Ok(false);
+        };
         let metadata = json!({ "uid": object.uid(), "resourceVersion": object.resource_version() });
-        self.patch_status(object, &json!({ "metadata": metadata, "status": changes })).await
+        self.patch_status(object, &json!({ "metadata": metadata, "status": changes }))
+            .await
     }
 
     /// As [`status`](Self::status), with annotations in the same request.
@@ -109,7 +165,9 @@ impl Hand<'_> {
         annotations: Value,
     ) -> Result<bool, kube::Error> {
         let changes = difference(&value(from)?, &value(to)?);
-        let annotated = annotations.as_object().is_some_and(|annotations| !annotations.is_empty());
+        let annotated = annotations
+            .as_object()
+            .is_some_and(|annotations| !annotations.is_empty());
         if changes.is_none() && !annotated {
             return Ok(false);
         }
@@ -125,11 +183,21 @@ impl Hand<'_> {
 
     async fn patch_status<K: Kind>(&self, object: &K, patch: &Value) -> Result<bool, kube::Error> {
         let (name, params) = (object.name_any(), PatchParams::default());
-        let request = Request::new(url::<K>(object)).patch_subresource("status", &name, &params, &Patch::Merge(patch));
-        self.send::<K>(request.map_err(kube::Error::BuildRequest)?).await.map(|_| true)
+        let request = Request::new(url::<K>(object)).patch_subresource(
+            "status",
+            &name,
+            &params,
+            &Patch::Merge(patch),
+        );
+        self.send::<K>(request.map_err(kube::Error::BuildRequest)?)
+            .await
+            .map(|_| true)
     }
 
-    async fn send<K: Kind>(&self, request: http::Request<Vec<u8>>) -> Result<PartialObjectMeta<K>, kube::Error> {
+    async fn send<K: Kind>(
+        &self,
+        request: http::Request<Vec<u8>>,
+    ) -> Result<PartialObjectMeta<K>, kube::Error> {
         let answer = self.client.request::<PartialObjectMeta<K>>(request).await?;
         self.writes.wrote(&answer);
         Ok(answer)
@@ -146,8 +214,14 @@ pub(crate) fn reason(error: &kube::Error) -> String {
 
 /// Whether a creation failed because its namespace is going away, which no retry mends.
 pub(crate) fn is_namespace_terminating(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    status
+        .details
+        .iter()
+        .flat_map(|details| &details.causes)
+        .any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Whether the server refused with this code.

@@ -29,10 +29,22 @@ impl<O: Kind> PodControl<'_, O> {
     /// Creates one pod of a form.
     pub(crate) async fn create(self, mould: &Mould) -> Result<(), kube::Error> {
         match self.hand.cast(mould).await {
-            Ok(pod) => self.recorder.event(self.owner, normal("SuccessfulCreate", format!("Created pod: {}", pod.name_any()))),
+            Ok(pod) => self.recorder.event(
+                self.owner,
+                normal(
+                    "SuccessfulCreate",
+                    format!("Created pod: {}", pod.name_any()),
+                ),
+            ),
             Err(error) if is_namespace_terminating(&error) => {}
             Err(error) => {
-                self.recorder.event(self.owner, warning("FailedCreate", format!("Error creating: {}", reason(&error))));
+                self.recorder.event(
+                    self.owner,
+                    warning(
+                        "FailedCreate",
+                        format!("Error creating: {}", reason(&error)),
+                    ),
+                );
                 return Err(error);
             }
         }
@@ -42,10 +54,22 @@ impl<O: Kind> PodControl<'_, O> {
     /// Deletes a pod; one that is gone already is fine.
     pub(crate) async fn delete(self, pod: &Pod) -> Result<(), kube::Error> {
         match self.hand.delete(pod, Default::default()).await {
-            Ok(true) => self.recorder.event(self.owner, normal("SuccessfulDelete", format!("Deleted pod: {}", pod.name_any()))),
+            Ok(true) => self.recorder.event(
+                self.owner,
+                normal(
+                    "SuccessfulDelete",
+                    format!("Deleted pod: {}", pod.name_any()),
+                ),
+            ),
             Ok(false) => {}
             Err(error) => {
-                self.recorder.event(self.owner, warning("FailedDelete", format!("Error deleting: {}", reason(&error))));
+                self.recorder.event(
+                    self.owner,
+                    warning(
+                        "FailedDelete",
+                        format!("Error deleting: {}", reason(&error)),
+                    ),
+                );
                 return Err(error);
             }
         }

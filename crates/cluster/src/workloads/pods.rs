@@ -21,7 +21,11 @@ pub(crate) enum Phase {
 
 /// The phase; a pod that nobody has looked at yet is pending.
 pub(crate) fn phase(pod: &Pod) -> Phase {
-    match pod.status.as_ref().and_then(|status| status.phase.as_deref()) {
+    match pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+    {
         Some("Running") => Phase::Running,
         Some("Succeeded") => Phase::Succeeded,
         Some("Failed") => Phase::Failed,
@@ -52,7 +56,12 @@ pub(crate) fn is_terminating(pod: &Pod) -> bool {
 
 /// One of its conditions.
 pub(crate) fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
-    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == type_)
+    pod.status
+        .as_ref()?
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == type_)
 }
 
 /// Whether it serves.
@@ -62,18 +71,35 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
 
 /// Since when it serves; `None` if it does not, or did not say.
 pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
-    condition(pod, "Ready").filter(|ready| ready.status == "True")?.last_transition_time.as_ref().map(|time| time.0)
+    condition(pod, "Ready")
+        .filter(|ready| ready.status == "True")?
+        .last_transition_time
+        .as_ref()
+        .map(|time| time.0)
 }
 
 /// Whether it has been ready for long enough.
 pub(crate) fn is_available(pod: &Pod, min_ready: Duration, now: Timestamp) -> bool {
-    is_ready(pod) && (min_ready.is_zero() || ready_since(pod).is_some_and(|since| later(since, min_ready) <= now))
+    is_ready(pod)
+        && (min_ready.is_zero()
+            || ready_since(pod).is_some_and(|since| later(since, min_ready) <= now))
 }
 
 /// How long until one more of these pods becomes available merely by staying ready; `None` if none will.
-pub(crate) fn next_available<'a>(pods: impl IntoIterator<Item = &'a Pod>, min_ready: Duration, now: Timestamp) -> Option<Duration> {
-    let waits = pods.into_iter().filter_map(ready_since).filter_map(|since| until(later(since, min_ready), now));
-    if min_ready.is_zero() { None } else { waits.min() }
+pub(crate) fn next_available<'a>(
+    pods: impl IntoIterator<Item = &'a Pod>,
+    min_ready: Duration,
+    now: Timestamp,
+) -> Option<Duration> {
+    let waits = pods
+        .into_iter()
+        .filter_map(ready_since)
+        .filter_map(|since| until(later(since, min_ready), now));
+    if min_ready.is_zero() {
+        None
+    } else {
+        waits.min()
+    }
 }
 
 /// A moment after another.
@@ -89,7 +115,11 @@ pub(crate) fn until(moment: Timestamp, now: Timestamp) -> Option<Duration> {
 
 /// A number of seconds in a spec; nothing and nonsense count as none.
 pub(crate) fn seconds(field: Option<i32>) -> Duration {
-    Duration::from_secs(field.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0))
+    Duration::from_secs(
+        field
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .unwrap_or(0),
+    )
 }
 
 /// The statuses of its containers, those that run before the others included.
@@ -107,12 +137,19 @@ pub(crate) fn label<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
 
 /// An annotation's value.
 pub(crate) fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
-    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    pod.metadata
+        .annotations
+        .as_ref()?
+        .get(key)
+        .map(String::as_str)
 }
 
 /// The node it is bound to; empty until then.
 pub(crate) fn node_name(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.node_name.as_deref())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -136,8 +173,16 @@ mod tests {
                 None => pod("a").running().build(),
             };
             let min_ready = Duration::from_secs(min_ready);
-            assert_eq!(is_available(&pod, min_ready, now), available, "{ready_since:?} {min_ready:?}");
-            assert_eq!(next_available([&pod], min_ready, now), wait.map(Duration::from_secs), "{ready_since:?} {min_ready:?}");
+            assert_eq!(
+                is_available(&pod, min_ready, now),
+                available,
+                "{ready_since:?} {min_ready:?}"
+            );
+            assert_eq!(
+                next_available([&pod], min_ready, now),
+                wait.map(Duration::from_secs),
+                "{ready_since:?} {min_ready:?}"
+            );
         }
     }
 
@@ -151,7 +196,12 @@ mod tests {
             (pod("going").running().deleting().build(), false, true),
             (pod("gone").phase("Failed").deleting().build(), false, false),
         ] {
-            assert_eq!((is_active(&pod), is_terminating(&pod)), (active, terminating), "{:?}", pod.metadata.name);
+            assert_eq!(
+                (is_active(&pod), is_terminating(&pod)),
+                (active, terminating),
+                "{:?}",
+                pod.metadata.name
+            );
         }
     }
 }

@@ -35,9 +35,19 @@ impl Revisions {
     /// Sorts revisions by whether they hold the template.
     pub(crate) fn of(template: &PodTemplateSpec, mut all: Vec<Arc<ControllerRevision>>) -> Self {
         all.sort_by_key(|revision| {
-            (revision.revision, revision.metadata.creation_timestamp.as_ref().map(|time| time.0), revision.name_any())
+            (
+                revision.revision,
+                revision
+                    .metadata
+                    .creation_timestamp
+                    .as_ref()
+                    .map(|time| time.0),
+                revision.name_any(),
+            )
         });
-        let holds = |revision: &Arc<ControllerRevision>| same_template(template_of(revision).as_ref(), Some(template));
+        let holds = |revision: &Arc<ControllerRevision>| {
+            same_template(template_of(revision).as_ref(), Some(template))
+        };
         let (present, old) = all.into_iter().partition(holds);
         Self { present, old }
     }
@@ -48,11 +58,23 @@ impl Revisions {
     }
 
     /// Revisions beyond the limit that nothing needs, the earliest first.
-    pub(crate) fn surplus(&self, limit: Option<i32>, is_live: impl Fn(&ControllerRevision) -> bool) -> Vec<Arc<ControllerRevision>> {
+    pub(crate) fn surplus(
+        &self,
+        limit: Option<i32>,
+        is_live: impl Fn(&ControllerRevision) -> bool,
+    ) -> Vec<Arc<ControllerRevision>> {
         let limit = limit.map_or(10, |limit| usize::try_from(limit).unwrap_or(0));
         let spare = self.present.len().saturating_sub(1);
-        let doubles = self.present[..spare].iter().filter(|double| !is_live(double)).cloned();
-        let idle = self.old.iter().filter(|old| !is_live(old)).take(self.old.len().saturating_sub(limit)).cloned();
+        let doubles = self.present[..spare]
+            .iter()
+            .filter(|double| !is_live(double))
+            .cloned();
+        let idle = self
+            .old
+            .iter()
+            .filter(|old| !is_live(old))
+            .take(self.old.len().saturating_sub(limit))
+            .cloned();
         doubles.chain(idle).collect()
     }
 }
@@ -79,11 +101,19 @@ impl<O: Kind> Snapshot<'_, O> {
         let mut template = json!(self.template);
         template["$patch"] = json!("replace");
         let hash = hash(self.template, self.collisions);
-        let mut labels = self.template.metadata.as_ref().and_then(|meta| meta.labels.clone()).unwrap_or_default();
+        let mut labels = self
+            .template
+            .metadata
+            .as_ref()
+            .and_then(|meta| meta.labels.clone())
+            .unwrap_or_default();
         labels.insert(self.hash_label.into(), hash.clone());
         ControllerRevision {
             metadata: ObjectMeta {
-                name: Some(format!("{}-{hash}", self.owner.name_any().chars().take(223).collect::<String>())),
+                name: Some(format!(
+                    "{}-{hash}",
+                    self.owner.name_any().chars().take(223).collect::<String>()
+                )),
                 namespace: self.owner.namespace(),
                 labels: Some(labels),
                 annotations: self.owner.meta().annotations.clone(),
@@ -109,16 +139,25 @@ pub(crate) enum Present {
 ///
 /// # Errors
 /// The server refuses.
-pub(crate) async fn ensure<O>(hand: &Hand<'_>, revisions: &Revisions, snapshot: &Snapshot<'_, O>) -> Result<Present, Failure>
+pub(crate) async fn ensure<O>(
+    hand: &Hand<'_>,
+    revisions: &Revisions,
+    snapshot: &Snapshot<'_, O>,
+) -> Result<Present, Failure>
 where
     O: Kind + Debug,
 {
     let number = revisions.next_number();
-    let Some(latest) = revisions.present.last() else { return create(hand, snapshot.build(number)).await };
+    let Some(latest) = revisions.present.last() else {
+        return create(hand, snapshot.build(number)).await;
+    };
     let mut wanted = ControllerRevision::clone(latest);
     wanted.revision = wanted.revision.max(number);
     // Without the label pods could not be matched with it. Its own name is as good as a hash, and as unique.
-    wanted.labels_mut().entry(snapshot.hash_label.into()).or_insert_with(|| latest.name_any());
+    wanted
+        .labels_mut()
+        .entry(snapshot.hash_label.into())
+        .or_insert_with(|| latest.name_any());
     hand.change(&**latest, &wanted).await?;
     Ok(Present::Is(Box::new(wanted)))
 }
@@ -127,10 +166,22 @@ async fn create(hand: &Hand<'_>, revision: ControllerRevision) -> Result<Present
     match hand.create(&revision).await {
         Ok(_) => Ok(Present::Is(Box::new(revision))),
         Err(error) if is_code(&error, 409) => {
-            let api = Api::<ControllerRevision>::namespaced(hand.client.clone(), &revision.namespace().unwrap_or_default());
-            let Some(taken) = api.get_opt(&revision.name_any()).await? else { return Err(error.into()) };
-            let same = same_template(template_of(&taken).as_ref(), template_of(&revision).as_ref());
-            Ok(if same { Present::Is(Box::new(taken)) } else { Present::Collision })
+            let api = Api::<ControllerRevision>::namespaced(
+                hand.client.clone(),
+                &revision.namespace().unwrap_or_default(),
+            );
+            let Some(taken) = api.get_opt(&revision.name_any()).await? else {
+                return Err(error.into());
+            };
+            let same = same_template(
+                template_of(&taken).as_ref(),
+                template_of(&revision).as_ref(),
+            );
+            Ok(if same {
+                Present::Is(Box::new(taken))
+            } else {
+                Present::Collision
+            })
         }
         Err(error) => Err(error.into()),
     }
@@ -150,27 +201,61 @@ mod tests {
     }
 
     fn revision(image: &str, number: i64) -> Arc<ControllerRevision> {
-        let owner: DaemonSet =
-            serde_json::from_value(json!({ "metadata": { "name": "agent", "namespace": "default", "uid": "u" } })).unwrap();
+        let owner: DaemonSet = serde_json::from_value(
+            json!({ "metadata": { "name": "agent", "namespace": "default", "uid": "u" } }),
+        )
+        .unwrap();
         let template = template(image);
-        Arc::new(Snapshot { owner: &owner, template: &template, collisions: None, hash_label: HASH }.build(number))
+        Arc::new(
+            Snapshot {
+                owner: &owner,
+                template: &template,
+                collisions: None,
+                hash_label: HASH,
+            }
+            .build(number),
+        )
     }
 
     #[test]
     fn template_that_comes_back_gets_the_latest_number() {
-        let revisions = Revisions::of(&template("v1"), vec![revision("v2", 2), revision("v1", 1), revision("v3", 3)]);
-        assert_eq!(revisions.present.iter().map(|it| it.revision).collect::<Vec<_>>(), [1]);
-        assert_eq!(revisions.old.iter().map(|it| it.revision).collect::<Vec<_>>(), [2, 3]);
+        let revisions = Revisions::of(
+            &template("v1"),
+            vec![revision("v2", 2), revision("v1", 1), revision("v3", 3)],
+        );
+        assert_eq!(
+            revisions
+                .present
+                .iter()
+                .map(|it| it.revision)
+                .collect::<Vec<_>>(),
+            [1]
+        );
+        assert_eq!(
+            revisions
+                .old
+                .iter()
+                .map(|it| it.revision)
+                .collect::<Vec<_>>(),
+            [2, 3]
+        );
         assert_eq!(revisions.next_number(), 4);
         assert_eq!(Revisions::of(&template("v9"), Vec::new()).next_number(), 1);
     }
 
     #[test]
     fn surplus_is_what_nothing_needs() {
-        let all = (1..=6).map(|number| revision(&format!("v{number}"), number)).collect();
+        let all = (1..=6)
+            .map(|number| revision(&format!("v{number}"), number))
+            .collect();
         let revisions = Revisions::of(&template("v6"), all);
-        let numbers =
-            |limit, live: i64| revisions.surplus(Some(limit), |it| it.revision == live).iter().map(|it| it.revision).collect::<Vec<_>>();
+        let numbers = |limit, live: i64| {
+            revisions
+                .surplus(Some(limit), |it| it.revision == live)
+                .iter()
+                .map(|it| it.revision)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(numbers(2, 0), [1, 2, 3]);
         assert_eq!(numbers(2, 1), [2, 3, 4]);
         assert_eq!(numbers(10, 0), Vec::<i64>::new());

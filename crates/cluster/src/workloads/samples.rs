@@ -8,7 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
 /// A pod in namespace `default`, made at second 0, with its name as uid.
 pub(crate) fn pod(name: &str) -> PodSample {
-    let mut pod = Pod { spec: Some(PodSpec::default()), status: Some(PodStatus::default()), ..Pod::default() };
+    let mut pod = Pod {
+        spec: Some(PodSpec::default()),
+        status: Some(PodStatus::default()),
+        ..Pod::default()
+    };
     pod.metadata.name = Some(name.into());
     pod.metadata.namespace = Some("default".into());
     pod.metadata.uid = Some(name.into());
@@ -33,17 +37,29 @@ impl PodSample {
     }
 
     pub(crate) fn label(mut self, key: &str, value: &str) -> Self {
-        self.0.metadata.labels.get_or_insert_default().insert(key.into(), value.into());
+        self.0
+            .metadata
+            .labels
+            .get_or_insert_default()
+            .insert(key.into(), value.into());
         self
     }
 
     pub(crate) fn annotation(mut self, key: &str, value: &str) -> Self {
-        self.0.metadata.annotations.get_or_insert_default().insert(key.into(), value.into());
+        self.0
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(key.into(), value.into());
         self
     }
 
     pub(crate) fn finalizer(mut self, name: &str) -> Self {
-        self.0.metadata.finalizers.get_or_insert_default().push(name.into());
+        self.0
+            .metadata
+            .finalizers
+            .get_or_insert_default()
+            .push(name.into());
         self
     }
 
@@ -58,8 +74,16 @@ impl PodSample {
     }
 
     pub(crate) fn owned_by(mut self, uid: &str) -> Self {
-        let owner = OwnerReference { uid: uid.into(), controller: Some(true), ..OwnerReference::default() };
-        self.0.metadata.owner_references.get_or_insert_default().push(owner);
+        let owner = OwnerReference {
+            uid: uid.into(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        };
+        self.0
+            .metadata
+            .owner_references
+            .get_or_insert_default()
+            .push(owner);
         self
     }
 
@@ -86,18 +110,32 @@ impl PodSample {
     }
 
     pub(crate) fn condition(mut self, type_: &str, status: &str, since: i64) -> Self {
-        let condition =
-            PodCondition { type_: type_.into(), status: status.into(), last_transition_time: Some(at(since)), ..PodCondition::default() };
-        self.status().conditions.get_or_insert_default().push(condition);
+        let condition = PodCondition {
+            type_: type_.into(),
+            status: status.into(),
+            last_transition_time: Some(at(since)),
+            ..PodCondition::default()
+        };
+        self.status()
+            .conditions
+            .get_or_insert_default()
+            .push(condition);
         self
     }
 
     pub(crate) fn restarts(self, count: i32) -> Self {
-        self.container(ContainerStatus { name: "main".into(), restart_count: count, ..ContainerStatus::default() })
+        self.container(ContainerStatus {
+            name: "main".into(),
+            restart_count: count,
+            ..ContainerStatus::default()
+        })
     }
 
     pub(crate) fn container(mut self, status: ContainerStatus) -> Self {
-        self.status().container_statuses.get_or_insert_default().push(status);
+        self.status()
+            .container_statuses
+            .get_or_insert_default()
+            .push(status);
         self
     }
 

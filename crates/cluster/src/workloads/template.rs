@@ -17,12 +17,18 @@ pub(crate) const TEMPLATE_HASH: &str = "pod-template-hash";
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The pod that an owner creates from a template. The server completes the name.
-pub(crate) fn pod_from<O: Resource<DynamicType = ()>>(template: &PodTemplateSpec, owner: &O) -> Pod {
+pub(crate) fn pod_from<O: Resource<DynamicType = ()>>(
+    template: &PodTemplateSpec,
+    owner: &O,
+) -> Pod {
     let meta = template.metadata.clone().unwrap_or_default();
     Pod {
         metadata: ObjectMeta {
             namespace: owner.meta().namespace.clone(),
-            generate_name: Some(format!("{}-", owner.meta().name.as_deref().unwrap_or_default())),
+            generate_name: Some(format!(
+                "{}-",
+                owner.meta().name.as_deref().unwrap_or_default()
+            )),
             labels: meta.labels,
             annotations: meta.annotations,
             finalizers: meta.finalizers,
@@ -40,7 +46,9 @@ pub(crate) fn pod_from<O: Resource<DynamicType = ()>>(template: &PodTemplateSpec
 /// a set that was named by another controller is found by its content, never by this name.
 pub(crate) fn hash<T: Serialize>(content: &T, collisions: Option<i32>) -> String {
     // Maps of a JSON value are sorted, so the bytes depend on nothing but the content.
-    let bytes = serde_json::to_value(content).map(|value| value.to_string()).unwrap_or_default();
+    let bytes = serde_json::to_value(content)
+        .map(|value| value.to_string())
+        .unwrap_or_default();
     let mut hash = Fnv::default();
     hash.write(bytes.as_bytes());
     if let Some(collisions) = collisions {
@@ -51,7 +59,9 @@ pub(crate) fn hash<T: Serialize>(content: &T, collisions: Option<i32>) -> String
 
 /// Rewrites text in the alphabet of generated names.
 pub(crate) fn safe(text: &str) -> String {
-    text.bytes().map(|byte| char::from(ALPHABET[usize::from(byte) % ALPHABET.len()])).collect()
+    text.bytes()
+        .map(|byte| char::from(ALPHABET[usize::from(byte) % ALPHABET.len()]))
+        .collect()
 }
 
 /// FNV-1a with 32 bits: short names are wanted, and collisions are resolved by counting them.
@@ -72,8 +82,13 @@ impl Fnv {
 }
 
 /// Whether two templates make the same pods, the hash label aside.
-pub(crate) fn same_template(one: Option<&PodTemplateSpec>, other: Option<&PodTemplateSpec>) -> bool {
-    let (Some(one), Some(other)) = (one, other) else { return one.is_none() && other.is_none() };
+pub(crate) fn same_template(
+    one: Option<&PodTemplateSpec>,
+    other: Option<&PodTemplateSpec>,
+) -> bool {
+    let (Some(one), Some(other)) = (one, other) else {
+        return one.is_none() && other.is_none();
+    };
     one.spec == other.spec && same_meta(one.metadata.as_ref(), other.metadata.as_ref())
 }
 
@@ -81,12 +96,21 @@ fn same_meta(one: Option<&ObjectMeta>, other: Option<&ObjectMeta>) -> bool {
     let empty = ObjectMeta::default();
     let (one, other) = (one.unwrap_or(&empty), other.unwrap_or(&empty));
     let labels = |meta: &ObjectMeta| {
-        let labels = meta.labels.iter().flatten().filter(|(key, _)| *key != TEMPLATE_HASH);
-        labels.map(|(key, value)| (key.clone(), value.clone())).collect::<Vec<_>>()
+        let labels = meta
+            .labels
+            .iter()
+            .flatten()
+            .filter(|(key, _)| *key != TEMPLATE_HASH);
+        labels
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect::<Vec<_>>()
     };
     let annotations = |meta: &ObjectMeta| meta.annotations.clone().unwrap_or_default();
     let finalizers = |meta: &ObjectMeta| meta.finalizers.clone().unwrap_or_default();
-    labels(one) == labels(other) && annotations(one) == annotations(other) && finalizers(one) == finalizers(other) && one.name == other.name
+    labels(one) == labels(other)
+        && annotations(one) == annotations(other)
+        && finalizers(one) == finalizers(other)
+        && one.name == other.name
 }
 
 #[cfg(test)]
@@ -121,13 +145,35 @@ mod tests {
     fn templates_differ_by_more_than_their_hash_label() {
         let plain = json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "containers": [] } });
         for (other, same) in [
-            (json!({ "metadata": { "labels": { "a": "1", "pod-template-hash": "x" } }, "spec": { "containers": [] } }), true),
-            (json!({ "metadata": { "labels": { "a": "2" } }, "spec": { "containers": [] } }), false),
-            (json!({ "metadata": { "labels": { "a": "1" }, "annotations": {} }, "spec": { "containers": [] } }), true),
-            (json!({ "metadata": { "labels": { "a": "1" }, "annotations": { "x": "" } }, "spec": { "containers": [] } }), false),
-            (json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "containers": [{ "name": "x" }] } }), false),
+            (
+                json!({ "metadata": { "labels": { "a": "1", "pod-template-hash": "x" } }, "spec": { "containers": [] } }),
+                true,
+            ),
+            (
+                json!({ "metadata": { "labels": { "a": "2" } }, "spec": { "containers": [] } }),
+                false,
+            ),
+            (
+                json!({ "metadata": { "labels": { "a": "1" }, "annotations": {} }, "spec": { "containers": [] } }),
+                true,
+            ),
+            (
+                json!({ "metadata": { "labels": { "a": "1" }, "annotations": { "x": "" } }, "spec": { "containers": [] } }),
+                false,
+            ),
+            (
+                json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "containers": [{ "name": "x" }] } }),
+                false,
+            ),
         ] {
-            assert_eq!(same_template(Some(&template(plain.clone())), Some(&template(other.clone()))), same, "{other}");
+            assert_eq!(
+                same_template(
+                    Some(&template(plain.clone())),
+                    Some(&template(other.clone()))
+                ),
+                same,
+                "{other}"
+            );
         }
     }
 }

@@ -16,21 +16,36 @@ use crate::index;
 pub(crate) const ORPHANS: &str = "orphans";
 
 /// Lets orphans be found by [`ORPHANS`].
-pub(crate) fn by_orphanage<K: Resource + Send + Sync + 'static>(informer: &bellerophon::SharedInformer<K>) {
+pub(crate) fn by_orphanage<K: Resource + Send + Sync + 'static>(
+    informer: &bellerophon::SharedInformer<K>,
+) {
     index::add(informer, ORPHANS, |object| {
-        if controller_of(object).is_some() { Vec::new() } else { object.meta().namespace.clone().into_iter().collect() }
+        if controller_of(object).is_some() {
+            Vec::new()
+        } else {
+            object.meta().namespace.clone().into_iter().collect()
+        }
     });
 }
 
 /// The owners that a change of `child` concerns.
-pub(crate) fn owners<O, C>(owners: &Lister<O>, child: &C, selector_of: impl Fn(&O) -> Option<Selector>) -> Vec<ObjectKey>
+pub(crate) fn owners<O, C>(
+    owners: &Lister<O>,
+    child: &C,
+    selector_of: impl Fn(&O) -> Option<Selector>,
+) -> Vec<ObjectKey>
 where
     O: Kind + Send + Sync + 'static,
     C: Resource,
 {
-    let Some(namespace) = child.namespace() else { return Vec::new() };
+    let Some(namespace) = child.namespace() else {
+        return Vec::new();
+    };
     if let Some(controller) = controller_of(child) {
-        return controlling::<O>(owners, &namespace, child).filter(|_| controller.kind == O::kind(&())).into_iter().collect();
+        return controlling::<O>(owners, &namespace, child)
+            .filter(|_| controller.kind == O::kind(&()))
+            .into_iter()
+            .collect();
     }
     let in_reach = owners.in_namespace(&namespace).into_iter();
     in_reach
@@ -40,10 +55,17 @@ where
 }
 
 /// The owner of a kind that controls a child, if it is the very one the reference names.
-fn controlling<O: Kind + Send + Sync + 'static>(owners: &Lister<O>, namespace: &str, child: &impl Resource) -> Option<ObjectKey> {
+fn controlling<O: Kind + Send + Sync + 'static>(
+    owners: &Lister<O>,
+    namespace: &str,
+    child: &impl Resource,
+) -> Option<ObjectKey> {
     let controller = controller_of(child)?;
     let key = ObjectKey::namespaced(namespace, &controller.name);
-    owners.get(&key).filter(|owner| owner.meta().uid.as_ref() == Some(&controller.uid)).map(|_| key)
+    owners
+        .get(&key)
+        .filter(|owner| owner.meta().uid.as_ref() == Some(&controller.uid))
+        .map(|_| key)
 }
 
 /// Changes of pods that matter to an owner: all of a pod that has one; of an orphan those that may win it one.

@@ -25,7 +25,9 @@ use self::{compare::differences, page::Outcome, play::Stage, scenario::Scenario}
 type Looks = Vec<Value>;
 
 fn folder(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/agreement").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/agreement")
+        .join(name)
 }
 
 fn recording(scenario: &str) -> PathBuf {
@@ -42,7 +44,11 @@ fn kubernetes_own_controllers_agree() {
 }
 
 fn runtime(paused: bool) -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(paused).build().expect("a runtime")
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(paused)
+        .build()
+        .expect("a runtime")
 }
 
 /// Writes down what the controllers at that address make of the scenarios.
@@ -69,12 +75,20 @@ fn replay(scenarios: &[Scenario]) {
     let outcomes: Vec<Outcome> = scenarios
         .iter()
         .map(|scenario| {
-            let recorded = fs::read_to_string(recording(&scenario.name)).unwrap_or_else(|error| panic!("{}: {error}", scenario.name));
+            let recorded = fs::read_to_string(recording(&scenario.name))
+                .unwrap_or_else(|error| panic!("{}: {error}", scenario.name));
             let recorded: Looks = serde_json::from_str(&recorded).expect("a recording is JSON");
-            Outcome { scenario, differences: differences(&recorded, &ours[&scenario.name]) }
+            Outcome {
+                scenario,
+                differences: differences(&recorded, &ours[&scenario.name]),
+            }
         })
         .collect();
     let unexplained: Vec<String> = outcomes.iter().filter_map(Outcome::complaint).collect();
-    assert!(unexplained.is_empty(), "Kubernetes' own controllers disagree:\n{}", unexplained.join("\n"));
+    assert!(
+        unexplained.is_empty(),
+        "Kubernetes' own controllers disagree:\n{}",
+        unexplained.join("\n")
+    );
     page::check(&outcomes);
 }

@@ -14,8 +14,15 @@ impl Outcome<'_> {
     /// What is wrong with it: a difference nobody explained, or an explanation of none.
     pub(crate) fn complaint(&self) -> Option<String> {
         match (&self.scenario.differs, self.differences.is_empty()) {
-            (None, false) => Some(format!("{}:\n  {}", self.scenario.name, self.differences.join("\n  "))),
-            (Some(_), true) => Some(format!("{} no longer differs: take `differs` out of it", self.scenario.name)),
+            (None, false) => Some(format!(
+                "{}:\n  {}",
+                self.scenario.name,
+                self.differences.join("\n  ")
+            )),
+            (Some(_), true) => Some(format!(
+                "{} no longer differs: take `differs` out of it",
+                self.scenario.name
+            )),
             _ => None,
         }
     }
@@ -23,7 +30,10 @@ impl Outcome<'_> {
 
 /// Holds the page against how it ended; writes it if asked to.
 pub(crate) fn check(outcomes: &[Outcome]) {
-    let (path, text) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance-controllers.md"), page(outcomes));
+    let (path, text) = (
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance-controllers.md"),
+        page(outcomes),
+    );
     if env::var("BELLEROPHON_WRITE").is_ok() {
         fs::write(&path, text).expect("the page is written");
         return;
@@ -37,7 +47,13 @@ pub(crate) fn check(outcomes: &[Outcome]) {
 }
 
 fn page(outcomes: &[Outcome]) -> String {
-    let (equal, all) = (outcomes.iter().filter(|outcome| outcome.differences.is_empty()).count(), outcomes.len());
+    let (equal, all) = (
+        outcomes
+            .iter()
+            .filter(|outcome| outcome.differences.is_empty())
+            .count(),
+        outcomes.len(),
+    );
     let mut page = format!(
         "# Agreement with Kubernetes' own controllers\n\n\
          Made by `BELLEROPHON_WRITE=1 cargo test -p bellerophon-cluster --test agreement`; every test run holds it against what happens.\n\n\
@@ -47,9 +63,22 @@ fn page(outcomes: &[Outcome]) -> String {
          Events are not compared.\n\n\
          | scenario | about | ends |\n|---|---|---|\n"
     );
-    for Outcome { scenario, differences } in outcomes {
-        let ends = if differences.is_empty() { "the same" } else { scenario.differs.as_deref().unwrap_or("otherwise") };
-        writeln!(page, "| `{}` | {} | {ends} |", scenario.name, scenario.about).expect("text takes text");
+    for Outcome {
+        scenario,
+        differences,
+    } in outcomes
+    {
+        let ends = if differences.is_empty() {
+            "the same"
+        } else {
+            scenario.differs.as_deref().unwrap_or("otherwise")
+        };
+        writeln!(
+            page,
+            "| `{}` | {} | {ends} |",
+            scenario.name, scenario.about
+        )
+        .expect("text takes text");
     }
     page
 }

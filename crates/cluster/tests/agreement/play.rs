@@ -64,22 +64,42 @@ pub(crate) struct Stage {
 impl Stage {
     /// The embedded server with our own loops.
     pub(crate) async fn here(world: &World) -> Self {
-        Self::new(world.client.clone(), world.cluster().nodes().expect("this world has nodes").clone(), None).await
+        Self::new(
+            world.client.clone(),
+            world
+                .cluster()
+                .nodes()
+                .expect("this world has nodes")
+                .clone(),
+            None,
+        )
+        .await
     }
 
     /// A real server with real controllers, to which simulated nodes are added.
     pub(crate) async fn elsewhere(client: Client) -> Self {
-        let mut cluster = Cluster::builder(client.clone()).level(Level::Nodes).nodes(NODES).start();
+        let mut cluster = Cluster::builder(client.clone())
+            .level(Level::Nodes)
+            .nodes(NODES)
+            .start();
         cluster.ready().await.expect("the nodes get ready");
         let nodes = cluster.nodes().expect("there are nodes").clone();
         Self::new(client, nodes, Some(cluster)).await
     }
 
     async fn new(client: Client, nodes: Nodes, own: Option<Cluster>) -> Self {
-        let stage = Self { client, nodes, _own: own };
+        let stage = Self {
+            client,
+            nodes,
+            _own: own,
+        };
         for (node, purpose) in TAINTED {
             let taint = json!({ "spec": { "taints": [{ "key": "dedicated", "value": purpose, "effect": "NoSchedule" }] } });
-            stage.api("Node", "").patch(node, &PatchParams::default(), &Patch::Merge(taint)).await.expect("a node is tainted");
+            stage
+                .api("Node", "")
+                .patch(node, &PatchParams::default(), &Patch::Merge(taint))
+                .await
+                .expect("a node is tainted");
         }
         stage
     }
@@ -93,8 +113,16 @@ impl Stage {
         }
         self.rest(Duration::ZERO).await;
         let mut looks: BTreeMap<String, Looks> = BTreeMap::new();
-        for round in 0..scenarios.iter().map(|scenario| scenario.rounds.len()).max().unwrap_or(0) {
-            let playing: Vec<&Scenario> = scenarios.iter().filter(|scenario| scenario.rounds.len() > round).collect();
+        for round in 0..scenarios
+            .iter()
+            .map(|scenario| scenario.rounds.len())
+            .max()
+            .unwrap_or(0)
+        {
+            let playing: Vec<&Scenario> = scenarios
+                .iter()
+                .filter(|scenario| scenario.rounds.len() > round)
+                .collect();
             let mut at_least = Duration::ZERO;
             for scenario in &playing {
                 for action in &scenario.rounds[round] {
@@ -116,27 +144,55 @@ impl Stage {
         match action {
             Action::Apply(object) => self.apply(namespace, object).await,
             Action::Patch(Change { kind, name, with }) => {
-                let (api, name) = (self.api(kind, namespace), self.find(kind, namespace, name).await);
-                let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(with)).await;
-                patched.unwrap_or_else(|error| panic!("cannot patch {kind} {namespace}/{name}: {error}"));
+                let (api, name) = (
+                    self.api(kind, namespace),
+                    self.find(kind, namespace, name).await,
+                );
+                let patched = api
+                    .patch(&name, &PatchParams::default(), &Patch::Merge(with))
+                    .await;
+                patched.unwrap_or_else(|error| {
+                    panic!("cannot patch {kind} {namespace}/{name}: {error}")
+                });
             }
-            Action::Delete(Deletion { kind, name, cascade, grace }) => {
-                let (api, name) = (self.api(kind, namespace), self.find(kind, namespace, name).await);
-                let params =
-                    DeleteParams { propagation_policy: cascade.map(Into::into), grace_period_seconds: *grace, ..DeleteParams::default() };
+            Action::Delete(Deletion {
+                kind,
+                name,
+                cascade,
+                grace,
+            }) => {
+                let (api, name) = (
+                    self.api(kind, namespace),
+                    self.find(kind, namespace, name).await,
+                );
+                let params = DeleteParams {
+                    propagation_policy: cascade.map(Into::into),
+                    grace_period_seconds: *grace,
+                    ..DeleteParams::default()
+                };
                 let deleted = api.delete(&name, &params).await;
-                deleted.unwrap_or_else(|error| panic!("cannot delete {kind} {namespace}/{name}: {error}"));
+                deleted.unwrap_or_else(|error| {
+                    panic!("cannot delete {kind} {namespace}/{name}: {error}")
+                });
             }
-            Action::Node(Operation::PowerOff(node)) => self.nodes.power_off(node).expect("a simulated node"),
-            Action::Node(Operation::Restore(node)) => self.nodes.restore(node).expect("a simulated node"),
+            Action::Node(Operation::PowerOff(node)) => {
+                self.nodes.power_off(node).expect("a simulated node")
+            }
+            Action::Node(Operation::Restore(node)) => {
+                self.nodes.restore(node).expect("a simulated node")
+            }
             Action::Pass(seconds) => return Duration::from_secs(*seconds),
         }
         Duration::ZERO
     }
 
     async fn apply(&self, namespace: &str, object: &Value) {
-        let kind = object["kind"].as_str().unwrap_or_else(|| panic!("the kind of {object}"));
-        let name = object["metadata"]["name"].as_str().unwrap_or_else(|| panic!("the name of {object}"));
+        let kind = object["kind"]
+            .as_str()
+            .unwrap_or_else(|| panic!("the kind of {object}"));
+        let name = object["metadata"]["name"]
+            .as_str()
+            .unwrap_or_else(|| panic!("the name of {object}"));
         let mut object = object.clone();
         let namespace = match object.pointer_mut("/metadata/namespace") {
             Some(there) => {
@@ -147,16 +203,35 @@ impl Stage {
             None => namespace.to_owned(),
         };
         self.refer(&namespace, &mut object).await;
-        let applied = self.api(kind, &namespace).patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&object)).await;
+        let applied = self
+            .api(kind, &namespace)
+            .patch(
+                name,
+                &PatchParams::apply("test").force(),
+                &Patch::Apply(&object),
+            )
+            .await;
         applied.unwrap_or_else(|error| panic!("cannot apply {object}: {error}"));
     }
 
     /// Owners are named in scenarios; their uids are looked up.
     async fn refer(&self, namespace: &str, object: &mut Value) {
-        let Some(owners) = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut) else { return };
+        let Some(owners) = object
+            .pointer_mut("/metadata/ownerReferences")
+            .and_then(Value::as_array_mut)
+        else {
+            return;
+        };
         for owner in owners.iter_mut().filter(|owner| owner.get("uid").is_none()) {
-            let (kind, name) = (owner["kind"].as_str().expect("a kind").to_owned(), owner["name"].as_str().expect("a name").to_owned());
-            let there = self.api(&kind, namespace.trim_end_matches("-other")).get(&name).await.expect("the owner");
+            let (kind, name) = (
+                owner["kind"].as_str().expect("a kind").to_owned(),
+                owner["name"].as_str().expect("a name").to_owned(),
+            );
+            let there = self
+                .api(&kind, namespace.trim_end_matches("-other"))
+                .get(&name)
+                .await
+                .expect("the owner");
             owner["uid"] = json!(there.uid());
         }
     }
@@ -165,9 +240,19 @@ impl Stage {
         match name {
             Name::Is(name) => name.clone(),
             Name::First { first } => {
-                let all = self.api(kind, namespace).list(&ListParams::default()).await.expect("a list");
-                let names = all.items.iter().map(|object| object.name_any()).filter(|name| name.starts_with(first));
-                names.min().unwrap_or_else(|| panic!("there is no {kind} {first} in {namespace}"))
+                let all = self
+                    .api(kind, namespace)
+                    .list(&ListParams::default())
+                    .await
+                    .expect("a list");
+                let names = all
+                    .items
+                    .iter()
+                    .map(|object| object.name_any())
+                    .filter(|name| name.starts_with(first));
+                names
+                    .min()
+                    .unwrap_or_else(|| panic!("there is no {kind} {first} in {namespace}"))
             }
         }
     }
@@ -175,12 +260,20 @@ impl Stage {
     /// Waits until nothing changes any more. Returns at once then: a little later it may be the next minute of a cron job.
     async fn rest(&self, at_least: Duration) {
         tokio::time::sleep(at_least).await;
-        let (mut before, mut since, mut waited) = (self.versions().await, Duration::ZERO, Duration::ZERO);
+        let (mut before, mut since, mut waited) =
+            (self.versions().await, Duration::ZERO, Duration::ZERO);
         while since < REST {
             assert!(waited < PATIENCE, "this round comes to no rest");
             tokio::time::sleep(LOOK_EVERY).await;
             let now = self.versions().await;
-            (since, waited) = (if now == before { since + LOOK_EVERY } else { Duration::ZERO }, waited + LOOK_EVERY);
+            (since, waited) = (
+                if now == before {
+                    since + LOOK_EVERY
+                } else {
+                    Duration::ZERO
+                },
+                waited + LOOK_EVERY,
+            );
             before = now;
         }
     }
@@ -189,9 +282,18 @@ impl Stage {
     async fn versions(&self) -> Vec<(Option<String>, Option<String>)> {
         let mut versions = Vec::new();
         for (api_version, kind, _) in KINDS.iter().filter(|(_, kind, _)| *kind != "Node") {
-            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource(api_version, kind));
-            let listed = api.list_metadata(&ListParams::default()).await.unwrap_or_else(|error| panic!("cannot list {kind}: {error}"));
-            versions.extend(listed.items.into_iter().map(|object| (object.uid(), object.resource_version())));
+            let api: Api<DynamicObject> =
+                Api::all_with(self.client.clone(), &resource(api_version, kind));
+            let listed = api
+                .list_metadata(&ListParams::default())
+                .await
+                .unwrap_or_else(|error| panic!("cannot list {kind}: {error}"));
+            versions.extend(
+                listed
+                    .items
+                    .into_iter()
+                    .map(|object| (object.uid(), object.resource_version())),
+            );
         }
         versions
     }
@@ -200,18 +302,33 @@ impl Stage {
     async fn look(&self) -> Vec<DynamicObject> {
         let mut seen = Vec::new();
         for (api_version, kind, _) in KINDS {
-            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource(api_version, kind));
-            let listed = api.list(&ListParams::default()).await.unwrap_or_else(|error| panic!("cannot list {kind}: {error}"));
-            let types = kube::api::TypeMeta { api_version: api_version.to_owned(), kind: kind.to_owned() };
-            seen.extend(listed.items.into_iter().map(|object| DynamicObject { types: Some(types.clone()), ..object }));
+            let api: Api<DynamicObject> =
+                Api::all_with(self.client.clone(), &resource(api_version, kind));
+            let listed = api
+                .list(&ListParams::default())
+                .await
+                .unwrap_or_else(|error| panic!("cannot list {kind}: {error}"));
+            let types = kube::api::TypeMeta {
+                api_version: api_version.to_owned(),
+                kind: kind.to_owned(),
+            };
+            seen.extend(listed.items.into_iter().map(|object| DynamicObject {
+                types: Some(types.clone()),
+                ..object
+            }));
         }
         seen
     }
 
     fn api(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
-        let (api_version, _, namespaced) = KINDS.iter().find(|(_, known, _)| *known == kind).unwrap_or_else(|| panic!("what is a {kind}?"));
+        let (api_version, _, namespaced) = KINDS
+            .iter()
+            .find(|(_, known, _)| *known == kind)
+            .unwrap_or_else(|| panic!("what is a {kind}?"));
         match namespaced {
-            true => Api::namespaced_with(self.client.clone(), namespace, &resource(api_version, kind)),
+            true => {
+                Api::namespaced_with(self.client.clone(), namespace, &resource(api_version, kind))
+            }
             false => Api::all_with(self.client.clone(), &resource(api_version, kind)),
         }
     }
@@ -224,6 +341,10 @@ fn other(scenario: &str) -> String {
 
 fn resource(api_version: &str, kind: &str) -> ApiResource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let plural = if kind == "Endpoints" { "endpoints".to_owned() } else { format!("{}s", kind.to_lowercase()) };
+    let plural = if kind == "Endpoints" {
+        "endpoints".to_owned()
+    } else {
+        format!("{}s", kind.to_lowercase())
+    };
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), &plural)
 }

@@ -95,16 +95,22 @@ pub(crate) enum Operation {
 impl Scenario {
     /// All of them, in the order of files and in files.
     pub(crate) fn all(folder: &Path) -> Vec<Self> {
-        let mut files: Vec<_> = fs::read_dir(folder).expect("a folder of scenarios").map(|entry| entry.expect("an entry").path()).collect();
+        let mut files: Vec<_> = fs::read_dir(folder)
+            .expect("a folder of scenarios")
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
         files.sort();
         let read = |file: &std::path::PathBuf| {
             let text = fs::read_to_string(file).expect("a file");
-            let scenarios: Vec<Self> =
-                serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("cannot read {}: {error}", file.display()));
+            let scenarios: Vec<Self> = serde_saphyr::from_str(&text)
+                .unwrap_or_else(|error| panic!("cannot read {}: {error}", file.display()));
             scenarios
         };
         let mut all: Vec<Self> = files.iter().flat_map(read).collect();
-        for action in all.iter_mut().flat_map(|scenario| scenario.rounds.iter_mut().flatten()) {
+        for action in all
+            .iter_mut()
+            .flat_map(|scenario| scenario.rounds.iter_mut().flatten())
+        {
             match action {
                 Action::Apply(object) => spell_out(object),
                 Action::Patch(change) => spell_out(&mut change.with),
@@ -118,11 +124,12 @@ impl Scenario {
 /// Replaces the words that stand for more.
 fn spell_out(value: &mut Value) {
     match value {
-        Value::String(text) if text == "$app" => *value = json!({ "matchLabels": { "app": "web" } }),
+        Value::String(text) if text == "$app" => {
+            *value = json!({ "matchLabels": { "app": "web" } })
+        }
         Value::String(text) => {
             if let Some(image) = text.strip_prefix("$pod ") {
-                *value =
-                    json!({ "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "main", "image": image }] } });
+                *value = json!({ "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "main", "image": image }] } });
             }
         }
         Value::Array(items) => items.iter_mut().for_each(spell_out),
@@ -145,7 +152,8 @@ fn spell_out(value: &mut Value) {
 fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
-            from.into_iter().for_each(|(key, value)| merge(into.entry(key).or_insert(Value::Null), value));
+            from.into_iter()
+                .for_each(|(key, value)| merge(into.entry(key).or_insert(Value::Null), value));
         }
         (into, from) => *into = from,
     }

@@ -9,15 +9,29 @@ use bellerophon_testkit::{World, until};
 /// A whole cluster with so many nodes, in which pods can be created.
 pub(crate) async fn world(nodes: usize) -> World {
     let world = World::with_nodes(nodes).await;
-    world.apply(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})).await;
+    world
+        .apply(
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}),
+        )
+        .await;
     world
 }
 
 /// Waits until a pod in `default` is as wanted, and returns it.
-pub(crate) async fn until_pod(world: &World, name: &str, wanted: &str, so: impl Fn(&Pod) -> bool) -> Pod {
+pub(crate) async fn until_pod(
+    world: &World,
+    name: &str,
+    wanted: &str,
+    so: impl Fn(&Pod) -> bool,
+) -> Pod {
     let pods: Api<Pod> = world.within("default");
-    let seen = until(&pods, wanted, |pods| pods.iter().any(|pod| pod.name_any() == name && so(pod))).await;
-    seen.into_iter().find(|pod| pod.name_any() == name).expect("it was just there")
+    let seen = until(&pods, wanted, |pods| {
+        pods.iter().any(|pod| pod.name_any() == name && so(pod))
+    })
+    .await;
+    seen.into_iter()
+        .find(|pod| pod.name_any() == name)
+        .expect("it was just there")
 }
 
 /// The node a pod is bound to.
@@ -27,7 +41,12 @@ pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
 
 /// A condition of a pod by its type.
 pub(crate) fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
-    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == type_)
+    pod.status
+        .as_ref()?
+        .conditions
+        .as_ref()?
+        .iter()
+        .find(|condition| condition.type_ == type_)
 }
 
 /// Whether a condition of a pod holds.

@@ -25,22 +25,44 @@ async fn members_with_storage_run_and_their_volumes_go_with_the_claims() {
     });
     world.apply(set).await;
     let pods: Api<Pod> = world.within("default");
-    until(&pods, "both members run", |pods| pods.len() == 2 && pods.iter().all(is_ready)).await;
-    let claims: Api<PersistentVolumeClaim> = world.within("default");
-    let bound = until(&claims, "both claims are bound", |claims| claims.iter().all(|claim| phase(claim) == Some("Bound"))).await;
-    assert_eq!(bound.len(), 2);
-    let volumes: Api<PersistentVolume> = world.all();
-    let volume_phase = |volume: &PersistentVolume| volume.status.as_ref().and_then(|status| status.phase.clone());
-    until(&volumes, "both volumes say so", |volumes| {
-        volumes.len() == 2 && volumes.iter().all(|v| volume_phase(v).as_deref() == Some("Bound"))
+    until(&pods, "both members run", |pods| {
+        pods.len() == 2 && pods.iter().all(is_ready)
     })
     .await;
-    world.delete(json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}})).await;
+    let claims: Api<PersistentVolumeClaim> = world.within("default");
+    let bound = until(&claims, "both claims are bound", |claims| {
+        claims.iter().all(|claim| phase(claim) == Some("Bound"))
+    })
+    .await;
+    assert_eq!(bound.len(), 2);
+    let volumes: Api<PersistentVolume> = world.all();
+    let volume_phase = |volume: &PersistentVolume| {
+        volume
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.clone())
+    };
+    until(&volumes, "both volumes say so", |volumes| {
+        volumes.len() == 2
+            && volumes
+                .iter()
+                .all(|v| volume_phase(v).as_deref() == Some("Bound"))
+    })
+    .await;
+    world
+        .delete(json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}}))
+        .await;
     until(&pods, "the members are gone", |pods| pods.is_empty()).await;
     for claim in bound {
-        claims.delete(&claim.name_any(), &Default::default()).await.unwrap();
+        claims
+            .delete(&claim.name_any(), &Default::default())
+            .await
+            .unwrap();
     }
-    until(&volumes, "volumes nobody claims are gone", |volumes| volumes.is_empty()).await;
+    until(&volumes, "volumes nobody claims are gone", |volumes| {
+        volumes.is_empty()
+    })
+    .await;
     world.stop().await;
 }
 
@@ -53,9 +75,19 @@ async fn pod_waits_for_its_claim_and_runs_where_the_volume_is() {
             "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
     });
     world.apply(pod).await;
-    let waits = until_pod(&world, "web", "the pod waits", |pod| condition(pod, "PodScheduled").is_some()).await;
-    let why = condition(&waits, "PodScheduled").unwrap().message.clone().unwrap();
-    assert!(why.starts_with("0/3 nodes are available: persistentvolumeclaim \"data\" not found."), "{why}");
+    let waits = until_pod(&world, "web", "the pod waits", |pod| {
+        condition(pod, "PodScheduled").is_some()
+    })
+    .await;
+    let why = condition(&waits, "PodScheduled")
+        .unwrap()
+        .message
+        .clone()
+        .unwrap();
+    assert!(
+        why.starts_with("0/3 nodes are available: persistentvolumeclaim \"data\" not found."),
+        "{why}"
+    );
     let volume = json!({
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk"},
         "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "5Gi"}, "storageClassName": "local",

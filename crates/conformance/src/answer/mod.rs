@@ -11,7 +11,15 @@ use crate::json::Json;
 pub(crate) use names::Names;
 
 /// The headers that clients act on.
-const KEPT: &[&str] = &["content-type", "warning", "retry-after", "location", "cache-control", "vary", "allow"];
+const KEPT: &[&str] = &[
+    "content-type",
+    "warning",
+    "retry-after",
+    "location",
+    "cache-control",
+    "vary",
+    "allow",
+];
 
 /// Separates the values of a header that came more than once.
 const BETWEEN: &str = " | ";
@@ -19,17 +27,26 @@ const BETWEEN: &str = " | ";
 /// The kept headers, with run-dependent values named. Warnings come in no particular order, so they are sorted.
 pub(crate) fn headers_of(headers: &HeaderMap, names: &mut Names) -> Json {
     let mut kept: IndexMap<&str, String> = IndexMap::new();
-    for (name, value) in headers.iter().filter(|(name, _)| KEPT.contains(&name.as_str())) {
+    for (name, value) in headers
+        .iter()
+        .filter(|(name, _)| KEPT.contains(&name.as_str()))
+    {
         // Header bytes are Latin-1, as in the recordings.
         let value: String = value.as_bytes().iter().copied().map(char::from).collect();
-        kept.entry(name.as_str()).and_modify(|all| all.extend([BETWEEN, &value])).or_insert(value);
+        kept.entry(name.as_str())
+            .and_modify(|all| all.extend([BETWEEN, &value]))
+            .or_insert(value);
     }
     if let Some(warning) = kept.get_mut("warning") {
         let mut single: Vec<&str> = warning.split(BETWEEN).collect();
         single.sort_unstable();
         *warning = single.join(BETWEEN);
     }
-    Json::Map(kept.into_iter().map(|(name, value)| (name.to_owned(), Json::Text(names.text(&value)))).collect())
+    Json::Map(
+        kept.into_iter()
+            .map(|(name, value)| (name.to_owned(), Json::Text(names.text(&value))))
+            .collect(),
+    )
 }
 
 /// The body as JSON, as text if it is none, as null if it is empty.
@@ -42,7 +59,11 @@ pub(crate) fn body_of(bytes: &Bytes) -> Json {
 
 /// An answer to a request, ready to compare.
 pub(crate) fn answer(status: StatusCode, headers: Json, body: Json, names: &mut Names) -> Json {
-    Json::map([("status", Json::number(status.as_u16())), ("headers", headers), ("body", names.value(body, ""))])
+    Json::map([
+        ("status", Json::number(status.as_u16())),
+        ("headers", headers),
+        ("body", names.value(body, "")),
+    ])
 }
 
 /// The answer to the opening of a watch.
@@ -53,10 +74,18 @@ pub(crate) fn opened(status: StatusCode) -> Json {
 /// What a watch delivered. Periodic bookmarks come when they come, so only the one that ends the initial events counts.
 pub(crate) fn collected(status: StatusCode, events: Vec<Json>, names: &mut Names) -> Json {
     let counts = |event: &Json| {
-        event.get("type").and_then(Json::as_text) != Some("BOOKMARK") || event.to_string().contains("k8s.io/initial-events-end")
+        event.get("type").and_then(Json::as_text) != Some("BOOKMARK")
+            || event.to_string().contains("k8s.io/initial-events-end")
     };
-    let events = events.into_iter().filter(counts).map(|event| names.value(event, "")).collect();
-    Json::map([("status", Json::number(status.as_u16())), ("events", Json::List(events))])
+    let events = events
+        .into_iter()
+        .filter(counts)
+        .map(|event| names.value(event, ""))
+        .collect();
+    Json::map([
+        ("status", Json::number(status.as_u16())),
+        ("events", Json::List(events)),
+    ])
 }
 
 #[cfg(test)]
@@ -67,9 +96,14 @@ mod tests {
     #[test]
     fn kept_headers_are_joined_and_warnings_sorted() {
         let mut headers = HeaderMap::new();
-        for (name, value) in
-            [("warning", "b"), ("date", "now"), ("warning", "a"), ("content-type", "application/json"), ("allow", "GET"), ("allow", "PUT")]
-        {
+        for (name, value) in [
+            ("warning", "b"),
+            ("date", "now"),
+            ("warning", "a"),
+            ("content-type", "application/json"),
+            ("allow", "GET"),
+            ("allow", "PUT"),
+        ] {
             headers.append(name, HeaderValue::from_static(value));
         }
         let kept = headers_of(&headers, &mut Names::new("vx", "x"));
@@ -86,7 +120,9 @@ mod tests {
         let event = |text: &str| Json::parse(text.as_bytes()).expect("the test wrote JSON");
         let events = vec![
             event(r#"{"type":"BOOKMARK","object":{}}"#),
-            event(r#"{"type":"BOOKMARK","object":{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}}"#),
+            event(
+                r#"{"type":"BOOKMARK","object":{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
+            ),
             event(r#"{"type":"ADDED"}"#),
         ];
         let kept = collected(StatusCode::OK, events.clone(), &mut Names::new("vx", "x"));
@@ -95,7 +131,11 @@ mod tests {
 
     #[test]
     fn bodies_are_json_text_or_nothing() {
-        for (bytes, body) in [("", Json::Null), ("ok", Json::text("ok")), ("[1]", Json::List(vec![Json::number(1)]))] {
+        for (bytes, body) in [
+            ("", Json::Null),
+            ("ok", Json::text("ok")),
+            ("[1]", Json::List(vec![Json::number(1)])),
+        ] {
             assert_eq!(body_of(&Bytes::from_static(bytes.as_bytes())), body);
         }
     }

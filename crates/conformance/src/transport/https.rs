@@ -32,14 +32,23 @@ impl Https {
     /// A kubeconfig that names no server on loopback, or holds no usable certificates.
     pub fn new(kubeconfig: &str) -> Result<Self, TransportError> {
         let access = Access::read(kubeconfig)?;
-        let connector = HttpsConnectorBuilder::new().with_tls_config(tls(&access)?).https_only().enable_http1().build();
-        Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector), server: access.server, token: access.token })
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls(&access)?)
+            .https_only()
+            .enable_http1()
+            .build();
+        Ok(Self {
+            client: Client::builder(TokioExecutor::new()).build(connector),
+            server: access.server,
+            token: access.token,
+        })
     }
 
     fn absolute(&self, path: &Uri) -> Result<Uri, TransportError> {
         let mut parts = self.server.clone().into_parts();
         parts.path_and_query = path.path_and_query().cloned();
-        Uri::from_parts(parts).map_err(|e| TransportError::new("cannot make an address of the path", e))
+        Uri::from_parts(parts)
+            .map_err(|e| TransportError::new("cannot make an address of the path", e))
     }
 }
 
@@ -50,8 +59,15 @@ impl Transport for Https {
 
     async fn send(&self, mut request: Request<Bytes>) -> Result<Reply, TransportError> {
         *request.uri_mut() = self.absolute(request.uri())?;
-        let reply = self.client.request(request.map(Full::new)).await.map_err(|e| TransportError::new("no answer", e))?;
-        Ok(reply.map(|body| body.map_err(|e| TransportError::new("the body broke off", e)).boxed_unsync()))
+        let reply = self
+            .client
+            .request(request.map(Full::new))
+            .await
+            .map_err(|e| TransportError::new("no answer", e))?;
+        Ok(reply.map(|body| {
+            body.map_err(|e| TransportError::new("the body broke off", e))
+                .boxed_unsync()
+        }))
     }
 }
 
@@ -68,8 +84,11 @@ fn tls(access: &Access) -> Result<ClientConfig, TransportError> {
     match &access.identity {
         None => Ok(builder.with_no_client_auth()),
         Some((chain, key)) => {
-            let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| TransportError::new("the key of the kubeconfig is not PEM", e))?;
-            builder.with_client_auth_cert(certificates(chain)?, key).map_err(unusable)
+            let key = PrivateKeyDer::from_pem_slice(key)
+                .map_err(|e| TransportError::new("the key of the kubeconfig is not PEM", e))?;
+            builder
+                .with_client_auth_cert(certificates(chain)?, key)
+                .map_err(unusable)
         }
     }
 }

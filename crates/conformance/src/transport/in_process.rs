@@ -9,7 +9,8 @@ use tower::{Service, ServiceExt};
 
 use super::{Reply, Transport, TransportError};
 
-type Call = dyn Fn(Request<Bytes>) -> BoxFuture<'static, Result<Reply, TransportError>> + Send + Sync;
+type Call =
+    dyn Fn(Request<Bytes>) -> BoxFuture<'static, Result<Reply, TransportError>> + Send + Sync;
 
 /// Calls a service; every request gets a clone of it.
 pub struct InProcess {
@@ -26,14 +27,23 @@ impl InProcess {
         R: Body<Data = Bytes> + Send + 'static,
         R::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let call = move |request: Request<Bytes>| -> BoxFuture<'static, Result<Reply, TransportError>> {
-            let service = service.clone();
-            Box::pin(async move {
-                let reply = service.oneshot(request.map(Full::new)).await.map_err(|e| TransportError::new("the service failed", e))?;
-                Ok(reply.map(|body| body.map_err(|e| TransportError::new("the body broke off", e)).boxed_unsync()))
-            })
-        };
-        Self { call: Box::new(call) }
+        let call =
+            move |request: Request<Bytes>| -> BoxFuture<'static, Result<Reply, TransportError>> {
+                let service = service.clone();
+                Box::pin(async move {
+                    let reply = service
+                        .oneshot(request.map(Full::new))
+                        .await
+                        .map_err(|e| TransportError::new("the service failed", e))?;
+                    Ok(reply.map(|body| {
+                        body.map_err(|e| TransportError::new("the body broke off", e))
+                            .boxed_unsync()
+                    }))
+                })
+            };
+        Self {
+            call: Box::new(call),
+        }
     }
 }
 

@@ -69,26 +69,45 @@ struct User {
 impl Access {
     /// Reads the text of a kubeconfig.
     pub(super) fn read(text: &str) -> Result<Self, TransportError> {
-        let file: Kubeconfig = serde_saphyr::from_str(text).map_err(|e| TransportError::new("cannot read the kubeconfig", e))?;
-        let (cluster, user) = file.current().ok_or_else(|| wrong("its current context names no cluster and user of it"))?;
+        let file: Kubeconfig = serde_saphyr::from_str(text)
+            .map_err(|e| TransportError::new("cannot read the kubeconfig", e))?;
+        let (cluster, user) = file
+            .current()
+            .ok_or_else(|| wrong("its current context names no cluster and user of it"))?;
         let server = loopback(&cluster.server)?;
-        let authority = cluster.certificate_authority_data.as_deref().ok_or_else(|| wrong("it has no certificate-authority-data"))?;
-        let identity = match (&user.token, &user.client_certificate_data, &user.client_key_data) {
+        let authority = cluster
+            .certificate_authority_data
+            .as_deref()
+            .ok_or_else(|| wrong("it has no certificate-authority-data"))?;
+        let identity = match (
+            &user.token,
+            &user.client_certificate_data,
+            &user.client_key_data,
+        ) {
             (None, Some(certificate), Some(key)) => Some((decoded(certificate)?, decoded(key)?)),
             _ => None,
         };
-        Ok(Self { server, authority: decoded(authority)?, token: user.token.clone(), identity })
+        Ok(Self {
+            server,
+            authority: decoded(authority)?,
+            token: user.token.clone(),
+            identity,
+        })
     }
 }
 
 impl Kubeconfig {
     fn current(&self) -> Option<(&Cluster, &User)> {
         let wanted = self.current_context.as_deref();
-        let context = self.contexts.iter().find(|context| wanted.is_none_or(|name| context.name == name));
+        let context = self
+            .contexts
+            .iter()
+            .find(|context| wanted.is_none_or(|name| context.name == name));
         let (cluster, user) = match context {
-            Some(NamedContext { context, .. }) => {
-                (self.clusters.iter().find(|c| c.name == context.cluster)?, self.users.iter().find(|u| u.name == context.user)?)
-            }
+            Some(NamedContext { context, .. }) => (
+                self.clusters.iter().find(|c| c.name == context.cluster)?,
+                self.users.iter().find(|u| u.name == context.user)?,
+            ),
             None => (self.clusters.first()?, self.users.first()?),
         };
         Some((&cluster.cluster, &user.user))
@@ -96,20 +115,28 @@ impl Kubeconfig {
 }
 
 fn loopback(server: &str) -> Result<Uri, TransportError> {
-    let uri: Uri = server.parse().map_err(|_| wrong("its server is not an address"))?;
+    let uri: Uri = server
+        .parse()
+        .map_err(|_| wrong("its server is not an address"))?;
     if uri.scheme() != Some(&Scheme::HTTPS) {
         return Err(wrong("its server is not asked over https"));
     }
     match uri.host() {
         Some("127.0.0.1" | "localhost" | "[::1]") => Ok(uri),
-        host => Err(wrong(&format!("its server {} is not on loopback, and replaying changes a server", host.unwrap_or("")))),
+        host => Err(wrong(&format!(
+            "its server {} is not on loopback, and replaying changes a server",
+            host.unwrap_or("")
+        ))),
     }
 }
 
 fn decoded(data: &str) -> Result<Vec<u8>, TransportError> {
-    BASE64_STANDARD
-        .decode(data)
-        .map_err(|e| TransportError::new("the kubeconfig is of no use: a certificate or key of it is not base64", e))
+    BASE64_STANDARD.decode(data).map_err(|e| {
+        TransportError::new(
+            "the kubeconfig is of no use: a certificate or key of it is not base64",
+            e,
+        )
+    })
 }
 
 fn wrong(why: &str) -> TransportError {
@@ -130,22 +157,39 @@ mod tests {
 
     #[test]
     fn current_context_is_used() {
-        let access =
-            Access::read(&kubeconfig("https://127.0.0.1:6443", "{token: t, client-certificate-data: Yw==, client-key-data: aw==}"))
-                .expect("the kubeconfig is sound");
-        assert_eq!((access.server.port_u16(), access.authority.as_slice()), (Some(6443), b"ca".as_slice()));
-        assert_eq!((access.token.as_deref(), access.identity), (Some("t"), None));
-        let access = Access::read(&kubeconfig("https://localhost:1", "{client-certificate-data: Yw==, client-key-data: aw==}"))
-            .expect("the kubeconfig is sound");
+        let access = Access::read(&kubeconfig(
+            "https://127.0.0.1:6443",
+            "{token: t, client-certificate-data: Yw==, client-key-data: aw==}",
+        ))
+        .expect("the kubeconfig is sound");
+        assert_eq!(
+            (access.server.port_u16(), access.authority.as_slice()),
+            (Some(6443), b"ca".as_slice())
+        );
+        assert_eq!(
+            (access.token.as_deref(), access.identity),
+            (Some("t"), None)
+        );
+        let access = Access::read(&kubeconfig(
+            "https://localhost:1",
+            "{client-certificate-data: Yw==, client-key-data: aw==}",
+        ))
+        .expect("the kubeconfig is sound");
         assert_eq!(access.identity, Some((b"c".to_vec(), b"k".to_vec())));
     }
 
     #[test]
     fn what_cannot_be_used_says_why() {
-        let cases =
-            [("https://cluster.example.dev", "not on loopback"), ("http://127.0.0.1:80", "https"), ("nonsense nonsense", "not an address")];
+        let cases = [
+            ("https://cluster.example.dev", "not on loopback"),
+            ("http://127.0.0.1:80", "https"),
+            ("nonsense nonsense", "not an address"),
+        ];
         for (server, why) in cases {
-            let error = Access::read(&kubeconfig(server, "{token: t}")).err().expect("it is refused").to_string();
+            let error = Access::read(&kubeconfig(server, "{token: t}"))
+                .err()
+                .expect("it is refused")
+                .to_string();
             assert!(error.contains(why), "{server}: {error}");
         }
     }

@@ -23,7 +23,10 @@ pub trait Transport: Send + Sync + 'static {
     fn token(&self) -> Option<&str>;
 
     /// Sends a request whose URI is a path; the answer is there once its headers are.
-    fn send(&self, request: Request<Bytes>) -> impl Future<Output = Result<Reply, TransportError>> + Send;
+    fn send(
+        &self,
+        request: Request<Bytes>,
+    ) -> impl Future<Output = Result<Reply, TransportError>> + Send;
 }
 
 /// A server that could not be asked at all.

@@ -10,7 +10,10 @@ use std::error::Error;
 use bellerophon::{InformerOptions, SharedInformer};
 use bellerophon_fruit::{Fruit, FruitSpec, OPERATOR};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::{api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition};
+use k8s_openapi::{
+    api::core::v1::Namespace,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
     Api, Client, Config,
     api::{DeleteParams, ListParams},
@@ -27,35 +30,59 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 #[tokio::main]
 async fn main() -> Outcome<()> {
-    let mut arguments = std::env::args().skip_while(|argument| argument != "--kubeconfig").skip(1);
+    let mut arguments = std::env::args()
+        .skip_while(|argument| argument != "--kubeconfig")
+        .skip(1);
     // The server lives as long as this binding.
     let (client, _server) = match arguments.next() {
-        Some(file) => (Client::try_from(Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &Default::default()).await?)?, None),
+        Some(file) => (
+            Client::try_from(
+                Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &Default::default())
+                    .await?,
+            )?,
+            None,
+        ),
         None => {
             let server = bellerophon_apiserver::ApiServer::builder().start().await?;
             for definition in (OPERATOR.definitions)() {
-                Api::<CustomResourceDefinition>::all(server.client()).create(&Default::default(), &definition).await?;
+                Api::<CustomResourceDefinition>::all(server.client())
+                    .create(&Default::default(), &definition)
+                    .await?;
             }
             (server.client(), Some(server))
         }
     };
-    let orchard: Namespace = serde_json::from_value(serde_json::json!({"metadata": {"name": NAMESPACE}}))?;
-    Api::all(client.clone()).create(&Default::default(), &orchard).await?;
+    let orchard: Namespace =
+        serde_json::from_value(serde_json::json!({"metadata": {"name": NAMESPACE}}))?;
+    Api::all(client.clone())
+        .create(&Default::default(), &orchard)
+        .await?;
     let fruits = Api::<Fruit>::namespaced(client.clone(), NAMESPACE);
     refuse(&fruits).await?;
     fill(&fruits).await?;
     page(&fruits).await?;
     aggregate(client, &fruits).await?;
-    fruits.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    fruits
+        .delete_collection(&DeleteParams::default(), &ListParams::default())
+        .await?;
     Ok(())
 }
 
 /// What the server says of a fruit that breaks the rules.
 async fn refuse(fruits: &Api<Fruit>) -> Outcome<()> {
     for (sweetness, weight, comment) in [(true, 0, ""), (false, 5000, "")] {
-        let bad = Fruit::new("bad", FruitSpec { sweetness, weight, comment: comment.into() });
+        let bad = Fruit::new(
+            "bad",
+            FruitSpec {
+                sweetness,
+                weight,
+                comment: comment.into(),
+            },
+        );
         match fruits.create(&Default::default(), &bad).await {
-            Err(kube::Error::Api(status)) if status.code == 422 => println!("refused: {}", status.message),
+            Err(kube::Error::Api(status)) if status.code == 422 => {
+                println!("refused: {}", status.message)
+            }
             Err(error) => return Err(error.into()),
             Ok(_) => return Err("a bad fruit was taken".into()),
         }
@@ -66,10 +93,23 @@ async fn refuse(fruits: &Api<Fruit>) -> Outcome<()> {
 async fn fill(fruits: &Api<Fruit>) -> Outcome<()> {
     let began = Instant::now();
     let made = |i: usize| async move {
-        let spec = FruitSpec { sweetness: i.is_multiple_of(3), weight: 50 + (i % 400) as i64, comment: String::new() };
-        fruits.create(&Default::default(), &Fruit::new(&format!("fruit-{i:05}"), spec)).await
+        let spec = FruitSpec {
+            sweetness: i.is_multiple_of(3),
+            weight: 50 + (i % 400) as i64,
+            comment: String::new(),
+        };
+        fruits
+            .create(
+                &Default::default(),
+                &Fruit::new(&format!("fruit-{i:05}"), spec),
+            )
+            .await
     };
-    stream::iter(0..FRUITS).map(made).buffer_unordered(16).try_for_each(|_| async { Ok(()) }).await?;
+    stream::iter(0..FRUITS)
+        .map(made)
+        .buffer_unordered(16)
+        .try_for_each(|_| async { Ok(()) })
+        .await?;
     println!("filled: {FRUITS} fruits in {:?}", began.elapsed());
     Ok(())
 }
@@ -82,15 +122,27 @@ async fn page(fruits: &Api<Fruit>) -> Outcome<()> {
         let page = fruits.list(&params).await?;
         pages += 1;
         found += page.items.len();
-        sweet += page.items.iter().filter(|fruit| fruit.spec.sweetness).count();
+        sweet += page
+            .items
+            .iter()
+            .filter(|fruit| fruit.spec.sweetness)
+            .count();
         match page.metadata.continue_ {
             Some(token) if !token.is_empty() => params = params.continue_token(&token),
             _ => break,
         }
     }
-    println!("listed: {found} fruits in {pages} pages, {sweet} of them sweet, in {:?}", began.elapsed());
-    let chosen = fruits.list(&ListParams::default().fields("spec.sweetness=true")).await?;
-    println!("selected by the server: {} sweet fruits", chosen.items.len());
+    println!(
+        "listed: {found} fruits in {pages} pages, {sweet} of them sweet, in {:?}",
+        began.elapsed()
+    );
+    let chosen = fruits
+        .list(&ListParams::default().fields("spec.sweetness=true"))
+        .await?;
+    println!(
+        "selected by the server: {} sweet fruits",
+        chosen.items.len()
+    );
     Ok(())
 }
 
@@ -105,9 +157,19 @@ async fn aggregate(client: Client, fruits: &Api<Fruit>) -> Outcome<()> {
     });
     informer.wait_for_sync().await?;
     let lister = informer.lister();
-    let weight: i64 = lister.by_index("sweetness", "true")?.iter().map(|fruit| fruit.spec.weight).sum();
-    println!("cached: {} fruits, the sweet ones weigh {weight} g, in {:?}", lister.len(), began.elapsed());
-    fruits.delete("fruit-00000", &DeleteParams::default()).await?;
+    let weight: i64 = lister
+        .by_index("sweetness", "true")?
+        .iter()
+        .map(|fruit| fruit.spec.weight)
+        .sum();
+    println!(
+        "cached: {} fruits, the sweet ones weigh {weight} g, in {:?}",
+        lister.len(),
+        began.elapsed()
+    );
+    fruits
+        .delete("fruit-00000", &DeleteParams::default())
+        .await?;
     while lister.len() == FRUITS {
         tokio::task::yield_now().await;
     }

@@ -4,7 +4,10 @@
 //! the server, which refuses a bad fruit with the name of the field. Fruits are listed in pages, selected by sweetness,
 //! watched and aggregated through the typed client, the informer and its lister; `examples/orchard.rs` does all of it.
 
-#![expect(unreachable_pub, reason = "the derived schema repeats its type inside of a function")]
+#![expect(
+    unreachable_pub,
+    reason = "the derived schema repeats its type inside of a function"
+)]
 
 use bellerophon_operator::{Operator, Place};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -39,9 +42,23 @@ pub const OPERATOR: Operator = Operator {
     doc = "A Fruit is a row in a table that Kubernetes keeps.",
     selectable = ".spec.sweetness",
     printcolumn(name = "Sweet", type_ = "boolean", json_path = ".spec.sweetness"),
-    printcolumn(name = "Weight", type_ = "integer", json_path = ".spec.weight", description = "in grams"),
-    printcolumn(name = "Comment", type_ = "string", json_path = ".spec.comment", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Weight",
+        type_ = "integer",
+        json_path = ".spec.weight",
+        description = "in grams"
+    ),
+    printcolumn(
+        name = "Comment",
+        type_ = "string",
+        json_path = ".spec.comment",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 #[x_kube(validation = Rule::new("self.weight <= 1000 || size(self.comment) > 0").message("a fruit of more than 1000 grams needs a comment").field_path(".comment"))]
 pub struct FruitSpec {

@@ -20,7 +20,8 @@ fn fruit(name: &str, spec: Value) -> Value {
 async fn bad_fruit_is_refused_with_the_name_of_the_field() {
     let (world, _) = orchard().await;
     let post = |object: Value| {
-        let request = http::Request::post("/apis/user.k8sasdb.org/v1/namespaces/default/fruits").body(object.to_string().into_bytes());
+        let request = http::Request::post("/apis/user.k8sasdb.org/v1/namespaces/default/fruits")
+            .body(object.to_string().into_bytes());
         world.client.request::<Value>(request.expect("a request"))
     };
     for (spec, field) in [
@@ -28,14 +29,34 @@ async fn bad_fruit_is_refused_with_the_name_of_the_field() {
         (json!({"sweetness": "very", "weight": 1}), "spec.sweetness"),
         (json!({"sweetness": true}), "spec.weight"),
         (json!({"sweetness": true, "weight": 1001}), "spec.comment"),
-        (json!({"sweetness": true, "weight": 1, "comment": "x".repeat(257)}), "spec.comment"),
+        (
+            json!({"sweetness": true, "weight": 1, "comment": "x".repeat(257)}),
+            "spec.comment",
+        ),
     ] {
-        let Err(kube::Error::Api(status)) = post(fruit("a", spec.clone())).await else { panic!("{spec} was taken") };
-        let fields: Vec<String> = status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.field.clone()).collect();
+        let Err(kube::Error::Api(status)) = post(fruit("a", spec.clone())).await else {
+            panic!("{spec} was taken")
+        };
+        let fields: Vec<String> = status
+            .details
+            .iter()
+            .flat_map(|details| &details.causes)
+            .map(|cause| cause.field.clone())
+            .collect();
         // Where types are wrong, a second cause says that rules across fields were not checked.
-        assert_eq!((status.code, fields.first().map(String::as_str)), (422, Some(field)), "{spec}: {}", status.message);
+        assert_eq!(
+            (status.code, fields.first().map(String::as_str)),
+            (422, Some(field)),
+            "{spec}: {}",
+            status.message
+        );
     }
-    post(fruit("a", json!({"sweetness": true, "weight": 1001, "comment": "a melon"}))).await.expect("a good fruit");
+    post(fruit(
+        "a",
+        json!({"sweetness": true, "weight": 1001, "comment": "a melon"}),
+    ))
+    .await
+    .expect("a good fruit");
     world.stop().await;
 }
 
@@ -43,7 +64,12 @@ async fn bad_fruit_is_refused_with_the_name_of_the_field() {
 async fn fruits_are_paged_and_selected() {
     let (world, fruits) = orchard().await;
     for i in 0..25 {
-        world.apply(fruit(&format!("f{i:02}"), json!({"sweetness": i % 5 == 0, "weight": 1 + i}))).await;
+        world
+            .apply(fruit(
+                &format!("f{i:02}"),
+                json!({"sweetness": i % 5 == 0, "weight": 1 + i}),
+            ))
+            .await;
     }
     let (mut names, mut params) = (Vec::new(), ListParams::default().limit(10));
     loop {
@@ -54,8 +80,14 @@ async fn fruits_are_paged_and_selected() {
             _ => break,
         }
     }
-    assert_eq!(names, (0..25).map(|i| format!("f{i:02}")).collect::<Vec<_>>());
-    let sweet = fruits.list(&ListParams::default().fields("spec.sweetness=true")).await.expect("a list");
+    assert_eq!(
+        names,
+        (0..25).map(|i| format!("f{i:02}")).collect::<Vec<_>>()
+    );
+    let sweet = fruits
+        .list(&ListParams::default().fields("spec.sweetness=true"))
+        .await
+        .expect("a list");
     assert_eq!(sweet.items.len(), 5);
     assert_eq!(sweet.items[0].spec.comment, "", "defaults are filled in");
     world.stop().await;

@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 
 /// A wish for a Deployment of ice cream.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[expect(clippy::duplicated_attributes, reason = "every column has a name, a type and a path")]
+#[expect(
+    clippy::duplicated_attributes,
+    reason = "every column has a name, a type and a path"
+)]
 #[kube(
     group = "controller.nicoleh.io",
     version = "v1alpha1",
@@ -24,12 +27,33 @@ use serde::{Deserialize, Serialize};
         status_replicas_path = ".status.availableReplicas",
         label_selector_path = ".status.selector"
     ),
-    printcolumn(name = "Deployment", type_ = "string", json_path = ".spec.deploymentName"),
+    printcolumn(
+        name = "Deployment",
+        type_ = "string",
+        json_path = ".spec.deploymentName"
+    ),
     printcolumn(name = "Wanted", type_ = "integer", json_path = ".spec.replicas"),
-    printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableReplicas"),
-    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
-    printcolumn(name = "Nodes", type_ = "string", json_path = ".status.nodes", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Available",
+        type_ = "integer",
+        json_path = ".status.availableReplicas"
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(
+        name = "Nodes",
+        type_ = "string",
+        json_path = ".status.nodes",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct IcecreamSpec {

@@ -15,10 +15,12 @@ pub use crd::{Icecream, IcecreamSpec, IcecreamStatus};
 use std::sync::Arc;
 
 use bellerophon::{
-    Controller, EventRecorder, EventType, Failure, IndexError, Lister, Note, ObjectKey, Outcome, Predicate, ReconcileResult, Request,
-    WallClock, controller_of,
+    Controller, EventRecorder, EventType, Failure, IndexError, Lister, Note, ObjectKey, Outcome,
+    Predicate, ReconcileResult, Request, WallClock, controller_of,
 };
-use bellerophon_operator::{BY_CONTROLLER, Operator, Place, Rights, Setup, SetupError, Step, allow};
+use bellerophon_operator::{
+    BY_CONTROLLER, Operator, Place, Rights, Setup, SetupError, Step, allow,
+};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
     core::v1::Pod,
@@ -39,7 +41,11 @@ pub const OPERATOR: Operator = Operator {
         vec![
             allow(Rights::CACHE, group, "icecreams"),
             allow(&["patch"], group, "icecreams/status"),
-            allow(&["list", "watch", "patch", "create", "delete"], "apps", "deployments"),
+            allow(
+                &["list", "watch", "patch", "create", "delete"],
+                "apps",
+                "deployments",
+            ),
             allow(Rights::CACHE, "apps", "replicasets"),
             allow(Rights::CACHE, "", "pods"),
         ]
@@ -56,16 +62,31 @@ fn controller(setup: &Setup) -> Result<Controller, SetupError> {
     setup.index_by_controller(&deployments)?;
     setup.index_by_controller(&sets)?;
     setup.index_by_controller(&pods)?;
-    let chain = Chain { deployments: deployments.lister(), sets: sets.lister(), pods: pods.lister() };
+    let chain = Chain {
+        deployments: deployments.lister(),
+        sets: sets.lister(),
+        pods: pods.lister(),
+    };
     let (of_set, of_pod) = (chain.clone(), chain.clone());
     let events = setup.recorder(OPERATOR.name);
-    let shop = Arc::new(Shop { client: setup.client.clone(), clock: setup.clock, events, chain });
-    let moved = Predicate::changed(|old: &Pod, new: &Pod| node_of(old) != node_of(new) || is_going(old) != is_going(new));
+    let shop = Arc::new(Shop {
+        client: setup.client.clone(),
+        clock: setup.clock,
+        events,
+        chain,
+    });
+    let moved = Predicate::changed(|old: &Pod, new: &Pod| {
+        node_of(old) != node_of(new) || is_going(old) != is_going(new)
+    });
     Ok(Controller::of(&icecreams)
         .with_predicate(Predicate::generation_changed())
         .owns(&deployments)
-        .watches(&sets, move |set| of_set.icecream_of_set(set).into_iter().collect())
-        .watches_if(&pods, moved, move |pod| of_pod.icecream_of_pod(pod).into_iter().collect())
+        .watches(&sets, move |set| {
+            of_set.icecream_of_set(set).into_iter().collect()
+        })
+        .watches_if(&pods, moved, move |pod| {
+            of_pod.icecream_of_pod(pod).into_iter().collect()
+        })
         .with_options(setup.options(OPERATOR.name))
         .reconcile_with(move |request| shop.clone().reconcile(request)))
 }
@@ -97,8 +118,14 @@ impl Chain {
     /// The pods of a Deployment.
     fn pods_of(&self, deployment: &Deployment) -> Result<Vec<Arc<Pod>>, IndexError> {
         let mut pods = Vec::new();
-        for set in self.sets.by_index(BY_CONTROLLER, &deployment.uid().unwrap_or_default())? {
-            pods.extend(self.pods.by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())?);
+        for set in self
+            .sets
+            .by_index(BY_CONTROLLER, &deployment.uid().unwrap_or_default())?
+        {
+            pods.extend(
+                self.pods
+                    .by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())?,
+            );
         }
         Ok(pods)
     }
@@ -106,13 +133,18 @@ impl Chain {
 
 /// The key of what controls an object, if that is of the kind `O`.
 fn owner_of<O: Resource<DynamicType = ()>, C: Resource>(child: &C) -> Option<ObjectKey> {
-    let owner = controller_of(child).filter(|owner| owner.kind == O::kind(&()) && owner.api_version == O::api_version(&()))?;
+    let owner = controller_of(child)
+        .filter(|owner| owner.kind == O::kind(&()) && owner.api_version == O::api_version(&()))?;
     Some(ObjectKey::beside(child, &owner.name))
 }
 
 /// The node a pod was scheduled on.
 fn node_of(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref().filter(|node| !node.is_empty())
+    pod.spec
+        .as_ref()?
+        .node_name
+        .as_deref()
+        .filter(|node| !node.is_empty())
 }
 
 fn is_going(pod: &Pod) -> bool {
@@ -135,19 +167,31 @@ struct Shop {
 impl Shop {
     async fn reconcile(self: Arc<Self>, request: Request<Icecream>) -> ReconcileResult {
         // What an Icecream owned goes with it, by the owner reference.
-        let Some(icecream) = request.object.clone().filter(|icecream| icecream.metadata.deletion_timestamp.is_none()) else {
+        let Some(icecream) = request
+            .object
+            .clone()
+            .filter(|icecream| icecream.metadata.deletion_timestamp.is_none())
+        else {
             return Ok(Outcome::Done);
         };
         if icecream.spec.deployment_name.is_empty() {
             // No other try helps until somebody names one.
-            return Err(Failure::permanent(format!("{}: deployment name must be specified", request.key)));
+            return Err(Failure::permanent(format!(
+                "{}: deployment name must be specified",
+                request.key
+            )));
         }
         let (view, pods) = self.view(&icecream)?;
         let plan = plan(&view, self.clock.now()).map_err(Failure::permanent)?;
         self.apply(&request, &icecream, &plan).await?;
         if plan.writes() {
             tell_of(&pods);
-            self.tell(&icecream, EventType::Normal, "Synced", "Icecream synced successfully".into());
+            self.tell(
+                &icecream,
+                EventType::Normal,
+                "Synced",
+                "Icecream synced successfully".into(),
+            );
         }
         info!("Successfully synced '{}'", request.key);
         Ok(Outcome::Done)
@@ -155,17 +199,37 @@ impl Shop {
 
     fn view<'a>(&self, icecream: &'a Icecream) -> Result<(View<'a>, Vec<Arc<Pod>>), IndexError> {
         let key = ObjectKey::beside(icecream, &icecream.spec.deployment_name);
-        let owned = self.chain.deployments.by_index(BY_CONTROLLER, &icecream.uid().unwrap_or_default())?;
+        let owned = self
+            .chain
+            .deployments
+            .by_index(BY_CONTROLLER, &icecream.uid().unwrap_or_default())?;
         let mut pods = Vec::new();
         for deployment in &owned {
             pods.extend(self.chain.pods_of(deployment)?);
         }
         pods.retain(|pod| !is_going(pod));
-        let nodes = pods.iter().filter_map(|pod| node_of(pod)).map(str::to_owned).collect();
-        Ok((View { icecream, named: self.chain.deployments.get(&key), owned, nodes }, pods))
+        let nodes = pods
+            .iter()
+            .filter_map(|pod| node_of(pod))
+            .map(str::to_owned)
+            .collect();
+        Ok((
+            View {
+                icecream,
+                named: self.chain.deployments.get(&key),
+                owned,
+                nodes,
+            },
+            pods,
+        ))
     }
 
-    async fn apply(&self, request: &Request<Icecream>, icecream: &Icecream, plan: &Plan) -> Result<(), Failure> {
+    async fn apply(
+        &self,
+        request: &Request<Icecream>,
+        icecream: &Icecream,
+        plan: &Plan,
+    ) -> Result<(), Failure> {
         let namespace = icecream.namespace().unwrap_or_default();
         let deployments = Api::<Deployment>::namespaced(self.client.clone(), &namespace);
         let writes = request.writes();
@@ -176,19 +240,37 @@ impl Shop {
             writes.delete(&deployments, &**former).await?;
         }
         if let Some(status) = &plan.status {
-            let told = Icecream { status: Some(status.clone()), ..icecream.clone() };
-            writes.apply_status(&Api::namespaced(self.client.clone(), &namespace), &told).await?;
+            let told = Icecream {
+                status: Some(status.clone()),
+                ..icecream.clone()
+            };
+            writes
+                .apply_status(&Api::namespaced(self.client.clone(), &namespace), &told)
+                .await?;
         }
         if plan.step == Step::Taken {
             let taken = Taken(icecream.spec.deployment_name.clone());
-            self.tell(icecream, EventType::Warning, "ErrResourceExists", taken.to_string());
+            self.tell(
+                icecream,
+                EventType::Warning,
+                "ErrResourceExists",
+                taken.to_string(),
+            );
             return Err(Failure::retry(taken));
         }
         Ok(())
     }
 
     fn tell(&self, icecream: &Icecream, type_: EventType, reason: &str, note: String) {
-        self.events.event(icecream, Note { type_, reason: reason.into(), action: "Synced".into(), note });
+        self.events.event(
+            icecream,
+            Note {
+                type_,
+                reason: reason.into(),
+                action: "Synced".into(),
+                note,
+            },
+        );
     }
 }
 

@@ -54,10 +54,20 @@ pub(crate) fn plan(view: &View<'_>, now: Timestamp) -> Result<Plan, OwnerError> 
     let step = Step::decide(view.named.as_deref(), wanted(view.icecream)?);
     let taken = step == Step::Taken;
     // What had the old name stays until what has the new one can be made.
-    let former = view.owned.iter().filter(|found| !taken && found.name_any() != view.icecream.spec.deployment_name);
-    let remove = former.filter(|found| found.metadata.deletion_timestamp.is_none()).cloned().collect();
+    let former = view
+        .owned
+        .iter()
+        .filter(|found| !taken && found.name_any() != view.icecream.spec.deployment_name);
+    let remove = former
+        .filter(|found| found.metadata.deletion_timestamp.is_none())
+        .cloned()
+        .collect();
     let status = status(view, taken, now);
-    Ok(Plan { step, remove, status: (view.icecream.status.as_ref() != Some(&status)).then_some(status) })
+    Ok(Plan {
+        step,
+        remove,
+        status: (view.icecream.status.as_ref() != Some(&status)).then_some(status),
+    })
 }
 
 /// The Deployment of an Icecream; only what the operator decides is set.
@@ -75,7 +85,8 @@ fn wanted(icecream: &Icecream) -> Result<Deployment, OwnerError> {
     }
     let metadata = json!({"name": icecream.spec.deployment_name, "namespace": icecream.namespace(), "labels": labels});
     let mut deployment: Deployment =
-        serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("it is written as the type has it");
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec}))
+            .expect("it is written as the type has it");
     set_controller_reference(icecream, &mut deployment)?;
     Ok(deployment)
 }
@@ -88,7 +99,12 @@ fn status(view: &View<'_>, taken: bool, now: Timestamp) -> IcecreamStatus {
     status.nodes = view.nodes.iter().cloned().collect();
     status.selector = format!("app=nginx,controller={}", icecream.name_any());
     status.observed_generation = icecream.metadata.generation;
-    rollout.set_conditions(taken, icecream.metadata.generation, &mut status.conditions, now);
+    rollout.set_conditions(
+        taken,
+        icecream.metadata.generation,
+        &mut status.conditions,
+        now,
+    );
     status
 }
 
@@ -100,7 +116,8 @@ mod tests {
 
     fn icecream(name: &str, replicas: Option<i32>) -> Icecream {
         let spec = json!({"deploymentName": name, "replicas": replicas});
-        let metadata = json!({"name": "vanilla", "namespace": "default", "uid": "u1", "generation": 3});
+        let metadata =
+            json!({"name": "vanilla", "namespace": "default", "uid": "u1", "generation": 3});
         serde_json::from_value(
             json!({"apiVersion": "controller.nicoleh.io/v1alpha1", "kind": "Icecream", "metadata": metadata, "spec": spec}),
         )
@@ -119,52 +136,106 @@ mod tests {
 
     fn lay_over(value: &mut Value, change: &Value) {
         match change {
-            Value::Object(fields) => fields.iter().for_each(|(name, change)| lay_over(&mut value[name], change)),
+            Value::Object(fields) => fields
+                .iter()
+                .for_each(|(name, change)| lay_over(&mut value[name], change)),
             _ => *value = change.clone(),
         }
     }
 
-    fn decide(icecream: &Icecream, named: Option<Arc<Deployment>>, owned: Vec<Arc<Deployment>>) -> Plan {
-        plan(&View { icecream, named, owned, nodes: BTreeSet::new() }, Timestamp::UNIX_EPOCH).expect("a plan")
+    fn decide(
+        icecream: &Icecream,
+        named: Option<Arc<Deployment>>,
+        owned: Vec<Arc<Deployment>>,
+    ) -> Plan {
+        plan(
+            &View {
+                icecream,
+                named,
+                owned,
+                nodes: BTreeSet::new(),
+            },
+            Timestamp::UNIX_EPOCH,
+        )
+        .expect("a plan")
     }
 
     #[test]
     fn missing_deployment_is_made_and_belongs_to_the_icecream() {
         let icecream = icecream("shop", Some(3));
-        let Step::Apply(made) = decide(&icecream, None, vec![]).step else { panic!("it is made") };
+        let Step::Apply(made) = decide(&icecream, None, vec![]).step else {
+            panic!("it is made")
+        };
         let value = json!(made);
-        assert_eq!((made.name_any(), made.namespace()), ("shop".into(), Some("default".into())));
+        assert_eq!(
+            (made.name_any(), made.namespace()),
+            ("shop".into(), Some("default".into()))
+        );
         assert_eq!(value["spec"]["replicas"], 3);
-        assert_eq!(value["spec"]["template"]["spec"]["containers"][0]["image"], "nginx:latest");
-        assert_eq!(value["metadata"]["labels"], json!({"app": "nginx", "controller": "vanilla"}));
+        assert_eq!(
+            value["spec"]["template"]["spec"]["containers"][0]["image"],
+            "nginx:latest"
+        );
+        assert_eq!(
+            value["metadata"]["labels"],
+            json!({"app": "nginx", "controller": "vanilla"})
+        );
         let owner = &made.owner_references()[0];
-        assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("Icecream", "u1", Some(true)));
+        assert_eq!(
+            (owner.kind.as_str(), owner.uid.as_str(), owner.controller),
+            ("Icecream", "u1", Some(true))
+        );
     }
 
     #[test]
     fn absent_replicas_are_left_alone() {
         let icecream = icecream("shop", None);
         let found = stored(&icecream, &json!({"spec": {"replicas": 7}}));
-        assert_eq!(decide(&icecream, Some(found.clone()), vec![found]).step, Step::Keep);
+        assert_eq!(
+            decide(&icecream, Some(found.clone()), vec![found]).step,
+            Step::Keep
+        );
     }
 
     #[test]
     fn nothing_is_removed_while_the_new_name_is_taken() {
         let icecream = icecream("shop", Some(1));
         let former = stored(&icecream, &json!({"metadata": {"name": "old"}}));
-        let plan = decide(&icecream, Some(stored(&icecream, &json!({"metadata": {"ownerReferences": []}}))), vec![former]);
-        assert!(plan.step == Step::Taken && plan.remove.is_empty(), "{plan:?}");
+        let plan = decide(
+            &icecream,
+            Some(stored(
+                &icecream,
+                &json!({"metadata": {"ownerReferences": []}}),
+            )),
+            vec![former],
+        );
+        assert!(
+            plan.step == Step::Taken && plan.remove.is_empty(),
+            "{plan:?}"
+        );
         let status = plan.status.expect("people are told");
-        assert_eq!((status.conditions[0].type_.as_str(), status.conditions[0].reason.as_str()), ("Ready", "ErrResourceExists"));
+        assert_eq!(
+            (
+                status.conditions[0].type_.as_str(),
+                status.conditions[0].reason.as_str()
+            ),
+            ("Ready", "ErrResourceExists")
+        );
     }
 
     #[test]
     fn former_deployment_goes_when_the_name_changes() {
         let icecream = icecream("new", Some(1));
         let former = stored(&icecream, &json!({"metadata": {"name": "old"}}));
-        let going = stored(&icecream, &json!({"metadata": {"name": "older", "deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+        let going = stored(
+            &icecream,
+            &json!({"metadata": {"name": "older", "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+        );
         let plan = decide(&icecream, None, vec![former.clone(), going]);
-        assert_eq!((matches!(plan.step, Step::Apply(_)), plan.remove), (true, vec![former]));
+        assert_eq!(
+            (matches!(plan.step, Step::Apply(_)), plan.remove),
+            (true, vec![former])
+        );
     }
 
     #[test]
@@ -174,17 +245,33 @@ mod tests {
         let found = stored(&icecream, &json!({"status": status}));
         let nodes: BTreeSet<String> = ["b", "a"].map(str::to_owned).into();
         let told = |icecream: &Icecream, second: i64| {
-            let view = View { icecream, named: Some(found.clone()), owned: vec![found.clone()], nodes: nodes.clone() };
+            let view = View {
+                icecream,
+                named: Some(found.clone()),
+                owned: vec![found.clone()],
+                nodes: nodes.clone(),
+            };
             plan(&view, Timestamp::from_second(second).expect("a time")).expect("a plan")
         };
         let status = told(&icecream, 1).status.expect("a status");
         assert_eq!(
-            (status.available_replicas, &*status.nodes, status.observed_generation),
+            (
+                status.available_replicas,
+                &*status.nodes,
+                status.observed_generation
+            ),
             (2, &["a".to_owned(), "b".to_owned()][..], Some(3))
         );
-        let conditions: Vec<_> = status.conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str())).collect();
+        let conditions: Vec<_> = status
+            .conditions
+            .iter()
+            .map(|c| (c.type_.as_str(), c.status.as_str()))
+            .collect();
         assert_eq!(conditions, [("Ready", "True"), ("Progressing", "False")]);
         icecream.status = Some(status);
-        assert!(!told(&icecream, 99).writes(), "what is told is not told again");
+        assert!(
+            !told(&icecream, 99).writes(),
+            "what is told is not told again"
+        );
     }
 }

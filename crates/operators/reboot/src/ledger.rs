@@ -34,7 +34,11 @@ pub(crate) const GRANTS_MAX: usize = 1000;
     doc = "The RebootLedger is written by the reboot controller alone: every node that may reboot now stands in it.",
     printcolumn(name = "Issued", type_ = "integer", json_path = ".spec.issued"),
     printcolumn(name = "Nodes", type_ = "string", json_path = ".spec.grants[*].node"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.issued >= oldSelf.issued").message("numbers of grants are never used twice"))]
@@ -109,18 +113,38 @@ pub struct Change {
 impl RebootLedger {
     /// The grant of that name.
     pub(crate) fn grant(&self, id: &GrantId) -> Option<&Grant> {
-        self.spec.grants.iter().find(|grant| grant.id == id.as_str())
+        self.spec
+            .grants
+            .iter()
+            .find(|grant| grant.id == id.as_str())
     }
 
     /// The name of the next grant: it has a part of the ledger's uid, for ledgers that are deleted and made again.
     pub(crate) fn next_id(&self) -> Option<GrantId> {
-        let uid: String = self.metadata.uid.as_deref()?.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
-        GrantId::read(&format!("{}-{}", uid.to_ascii_lowercase(), self.spec.issued.saturating_add(1)))
+        let uid: String = self
+            .metadata
+            .uid
+            .as_deref()?
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .take(8)
+            .collect();
+        GrantId::read(&format!(
+            "{}-{}",
+            uid.to_ascii_lowercase(),
+            self.spec.issued.saturating_add(1)
+        ))
     }
 
     /// Adds a grant.
     pub(crate) fn issue(&mut self, grant: Grant) {
-        debug_assert!(self.spec.grants.iter().all(|known| known.node != grant.node), "one grant a node");
+        debug_assert!(
+            self.spec
+                .grants
+                .iter()
+                .all(|known| known.node != grant.node),
+            "one grant a node"
+        );
         self.spec.issued = self.spec.issued.saturating_add(1);
         self.touch(&grant.policy, grant.granted_at.0);
         self.spec.grants.push(grant);
@@ -136,7 +160,11 @@ impl RebootLedger {
 
     /// When the grants of a pool last changed.
     pub(crate) fn changed(&self, policy: &str) -> Option<Timestamp> {
-        self.spec.changes.iter().find(|change| change.policy == policy).map(|change| change.at.0)
+        self.spec
+            .changes
+            .iter()
+            .find(|change| change.policy == policy)
+            .map(|change| change.at.0)
     }
 
     /// Forgets pools that are no more.
@@ -146,9 +174,17 @@ impl RebootLedger {
 
     fn touch(&mut self, policy: &str, now: Timestamp) {
         let at = Time(crate::notes::whole_seconds(now));
-        match self.spec.changes.iter_mut().find(|change| change.policy == policy) {
+        match self
+            .spec
+            .changes
+            .iter_mut()
+            .find(|change| change.policy == policy)
+        {
             Some(change) => change.at = at,
-            None => self.spec.changes.push(Change { policy: policy.to_owned(), at }),
+            None => self.spec.changes.push(Change {
+                policy: policy.to_owned(),
+                at,
+            }),
         }
     }
 }

@@ -14,14 +14,23 @@
 
 mod agent; // on every node
 mod controller; // once in a cluster
-#[expect(unreachable_pub, reason = "deriving validation rules makes a copy of the type that nobody can reach")]
+#[expect(
+    unreachable_pub,
+    reason = "deriving validation rules makes a copy of the type that nobody can reach"
+)]
 mod ledger; // all grants
 #[cfg(test)]
 mod model; // random rollouts
 mod notes; // what is written on Nodes
 pub mod people; // what somebody at a terminal asks
-#[expect(clippy::duplicated_attributes, reason = "columns of one type are not the same column")]
-#[expect(unreachable_pub, reason = "deriving validation rules makes a copy of the type that nobody can reach")]
+#[expect(
+    clippy::duplicated_attributes,
+    reason = "columns of one type are not the same column"
+)]
+#[expect(
+    unreachable_pub,
+    reason = "deriving validation rules makes a copy of the type that nobody can reach"
+)]
 mod policy; // how pools reboot
 mod rules; // policies, read once
 mod simulated; // machines that are none
@@ -33,8 +42,8 @@ pub use controller::controller;
 pub use ledger::{Change, Grant, LEDGER, RebootLedger, RebootLedgerSpec};
 pub use notes::{CORDONED, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, PAUSED, Prefix, WAITING};
 pub use policy::{
-    Alerts, Blockers, ControlPlane, Drain, DrainMode, NodeAlerts, OnTimeout, Order, RebootPolicy, RebootPolicySpec, RebootPolicyStatus,
-    Requests, UnmanagedPods,
+    Alerts, Blockers, ControlPlane, Drain, DrainMode, NodeAlerts, OnTimeout, Order, RebootPolicy,
+    RebootPolicySpec, RebootPolicyStatus, Requests, UnmanagedPods,
 };
 pub use simulated::simulated;
 pub use window::{Day, Window};
@@ -58,7 +67,11 @@ pub const OPERATOR: Operator = Operator {
         vec![
             allow(Rights::CACHE, GROUP, "rebootpolicies"),
             allow(&["patch"], GROUP, "rebootpolicies/status"),
-            allow(&["list", "watch", "create", "update"], GROUP, "rebootledgers"),
+            allow(
+                &["list", "watch", "create", "update"],
+                GROUP,
+                "rebootledgers",
+            ),
             allow(&["get", "list", "watch", "patch"], "", "nodes"),
             allow(&["list"], "", "pods"),
         ]
@@ -66,7 +79,13 @@ pub const OPERATOR: Operator = Operator {
     guards: Vec::new,
     place: Place::Anywhere,
     switches: &[],
-    controllers: |setup| Ok(vec![controller(setup, prefix()?, std::env::var("NODE_NAME").ok())]),
+    controllers: |setup| {
+        Ok(vec![controller(
+            setup,
+            prefix()?,
+            std::env::var("NODE_NAME").ok(),
+        )])
+    },
 };
 
 /// The agent, for whoever runs it on a node.
@@ -75,8 +94,16 @@ pub const AGENT: Operator = Operator {
     summary: "empties and reboots the node it runs on when the reboot controller lets it",
     definitions: Vec::new,
     rights: || {
-        let ledger = PolicyRule { resource_names: Some(vec![LEDGER.into()]), ..allow(&["get"], GROUP, "rebootledgers") };
-        vec![ledger, allow(&["list", "watch", "patch"], "", "nodes"), allow(&["list"], "", "pods"), allow(&["create"], "", "pods/eviction")]
+        let ledger = PolicyRule {
+            resource_names: Some(vec![LEDGER.into()]),
+            ..allow(&["get"], GROUP, "rebootledgers")
+        };
+        vec![
+            ledger,
+            allow(&["list", "watch", "patch"], "", "nodes"),
+            allow(&["list"], "", "pods"),
+            allow(&["create"], "", "pods/eviction"),
+        ]
     },
     guards: || vec![own_node_policy(), own_node_binding()],
     place: Place::EveryNode(&["/run/dbus"]),
@@ -91,7 +118,9 @@ const OWN_NODE: &str = "reboot-agent-own-node";
 fn own_node_policy() -> Value {
     let account = "request.userInfo.username.startsWith('system:serviceaccount:') && request.userInfo.username.endsWith(':reboot-agent')";
     let node = "authentication.kubernetes.io/node-name";
-    let own = format!("'{node}' in request.userInfo.extra && request.userInfo.extra['{node}'] == [request.name]");
+    let own = format!(
+        "'{node}' in request.userInfo.extra && request.userInfo.extra['{node}'] == [request.name]"
+    );
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": OWN_NODE},
@@ -123,16 +152,28 @@ fn own_node_binding() -> Value {
 /// # Errors
 /// It is no prefix of annotations.
 pub fn prefix() -> Result<Prefix, SetupError> {
-    let Ok(text) = std::env::var("REBOOT_PREFIX") else { return Ok(Prefix::default()) };
-    Ok(Prefix::read(&text).ok_or_else(|| format!("REBOOT_PREFIX is {text:?}, which is no DNS subdomain such as reboot.example.com"))?)
+    let Ok(text) = std::env::var("REBOOT_PREFIX") else {
+        return Ok(Prefix::default());
+    };
+    Ok(Prefix::read(&text).ok_or_else(|| {
+        format!("REBOOT_PREFIX is {text:?}, which is no DNS subdomain such as reboot.example.com")
+    })?)
 }
 
 /// The agent that the environment describes: `NODE_NAME`, `REBOOT_COMMAND` (the login manager unless set), `REBOOT_SENTINEL`.
 fn from_environment() -> Result<AgentOptions, SetupError> {
-    let node = std::env::var("NODE_NAME").map_err(|_| "NODE_NAME is not set; it names the node that the agent runs on")?;
+    let node = std::env::var("NODE_NAME")
+        .map_err(|_| "NODE_NAME is not set; it names the node that the agent runs on")?;
     let machine: Arc<dyn Machine> = match std::env::var("REBOOT_COMMAND") {
-        Ok(line) => Arc::new(Command::read(&line).ok_or("REBOOT_COMMAND is empty; name a program, or leave it unset")?),
+        Ok(line) => Arc::new(
+            Command::read(&line)
+                .ok_or("REBOOT_COMMAND is empty; name a program, or leave it unset")?,
+        ),
         Err(_) => Arc::new(Logind::default()),
     };
-    Ok(AgentOptions { node, machine, sentinel: std::env::var_os("REBOOT_SENTINEL").map(Into::into) })
+    Ok(AgentOptions {
+        node,
+        machine,
+        sentinel: std::env::var_os("REBOOT_SENTINEL").map(Into::into),
+    })
 }

@@ -42,7 +42,11 @@ struct Server {
 impl Server {
     /// Changes a Node if it is still the version that was read.
     fn edit(&mut self, read: &NodeState, edit: &Edit) -> bool {
-        let Some(node) = self.nodes.get_mut(&read.name).filter(|node| (&node.uid, &node.version) == (&read.uid, &read.version)) else {
+        let Some(node) = self
+            .nodes
+            .get_mut(&read.name)
+            .filter(|node| (&node.uid, &node.version) == (&read.uid, &read.version))
+        else {
             return false;
         };
         self.version += 1;
@@ -78,8 +82,14 @@ impl Server {
 
 /// A write that a controller has planned and not made.
 enum Write {
-    Ledger { wanted: Box<RebootLedger>, limit: usize },
-    Node { read: Arc<NodeState>, edit: Edit },
+    Ledger {
+        wanted: Box<RebootLedger>,
+        limit: usize,
+    },
+    Node {
+        read: Arc<NodeState>,
+        edit: Edit,
+    },
 }
 
 #[derive(Default)]
@@ -143,7 +153,10 @@ impl Rollout {
                 ..NodeState::default()
             };
             if entropy.below(6) == 0 {
-                node.labels.insert("node-role.kubernetes.io/control-plane".into(), String::new());
+                node.labels.insert(
+                    "node-role.kubernetes.io/control-plane".into(),
+                    String::new(),
+                );
             }
             nodes.insert(name.clone(), node);
             let offset = i64::try_from(entropy.below(7200)).expect("a small number") - 3600;
@@ -168,11 +181,32 @@ impl Rollout {
             resource_version: Some("1".into()),
             ..ObjectMeta::default()
         };
-        let ledger = RebootLedger { metadata, spec: RebootLedgerSpec::default() };
-        let max_unavailable = IntOrString::Int(1 + i32::try_from(entropy.below(3)).expect("a small number"));
-        let spec = RebootPolicySpec { max_unavailable, count_cordoned: entropy.below(2) == 0, ..RebootPolicySpec::default() };
-        let server = Server { version: 1, nodes, ledger, policy: RebootPolicy::new("p", spec) };
-        let mut rollout = Self { seed, entropy, time: 1_000_000, server, machines, controllers: Default::default(), faults: true };
+        let ledger = RebootLedger {
+            metadata,
+            spec: RebootLedgerSpec::default(),
+        };
+        let max_unavailable =
+            IntOrString::Int(1 + i32::try_from(entropy.below(3)).expect("a small number"));
+        let spec = RebootPolicySpec {
+            max_unavailable,
+            count_cordoned: entropy.below(2) == 0,
+            ..RebootPolicySpec::default()
+        };
+        let server = Server {
+            version: 1,
+            nodes,
+            ledger,
+            policy: RebootPolicy::new("p", spec),
+        };
+        let mut rollout = Self {
+            seed,
+            entropy,
+            time: 1_000_000,
+            server,
+            machines,
+            controllers: Default::default(),
+            faults: true,
+        };
         rollout.controllers[1].offset = 1800;
         let names: Vec<String> = rollout.machines.keys().cloned().collect();
         names.iter().for_each(|name| rollout.request(name));
@@ -193,12 +227,23 @@ impl Rollout {
     }
 
     fn request(&mut self, name: &str) {
-        let Some(machine) = self.machines.get_mut(name) else { return };
+        let Some(machine) = self.machines.get_mut(name) else {
+            return;
+        };
         // While a request or its reboot is under way another one may or may not be served by it.
         let node = &self.server.nodes[name];
-        if node.needed().is_none() && !self.server.ledger.spec.grants.iter().any(|grant| grant.node == name) {
+        if node.needed().is_none()
+            && !self
+                .server
+                .ledger
+                .spec
+                .grants
+                .iter()
+                .any(|grant| grant.node == name)
+        {
             machine.requests += 1;
-            self.server.change(name, |node| node.apply(&Edit::request("kernel")));
+            self.server
+                .change(name, |node| node.apply(&Edit::request("kernel")));
         }
     }
 
@@ -216,7 +261,10 @@ impl Rollout {
                 return self.machines.values().map(|machine| machine.reboots).sum();
             }
         }
-        panic!("seed {}: not done: {:?}\n{:?}", self.seed, self.server.nodes, self.server.ledger.spec)
+        panic!(
+            "seed {}: not done: {:?}\n{:?}",
+            self.seed, self.server.nodes, self.server.ledger.spec
+        )
     }
 
     /// People look after what is left: dead machines are taken out, what was paused goes on.
@@ -234,7 +282,11 @@ impl Rollout {
 
     /// Everyone does what there is to do. Nobody waits out a back-off of hours second by second.
     fn round(&mut self) {
-        self.time += if self.server.ledger.spec.grants.is_empty() { 600 } else { 20 };
+        self.time += if self.server.ledger.spec.grants.is_empty() {
+            600
+        } else {
+            20
+        };
         self.controller(0);
         while !self.controllers[0].todo.is_empty() {
             self.controller(0);
@@ -263,7 +315,8 @@ impl Rollout {
 
     fn some_node(&mut self, act: fn(&mut Self, &str)) {
         let names: Vec<String> = self.machines.keys().cloned().collect();
-        let name = &names[usize::try_from(self.entropy.below(names.len() as u64)).expect("a small number")];
+        let name = &names
+            [usize::try_from(self.entropy.below(names.len() as u64)).expect("a small number")];
         act(self, name);
     }
 
@@ -274,7 +327,10 @@ impl Rollout {
             None => self.look(&mut controller),
         }
         if self.fault(40) {
-            controller = Controller { offset: controller.offset, ..Controller::default() };
+            controller = Controller {
+                offset: controller.offset,
+                ..Controller::default()
+            };
         }
         self.controllers[which] = controller;
     }
@@ -282,7 +338,14 @@ impl Rollout {
     fn write(&mut self, controller: &mut Controller, write: Write) {
         let done = match write {
             Write::Ledger { wanted, limit } => {
-                let before: BTreeSet<String> = self.server.ledger.spec.grants.iter().map(|grant| grant.node.clone()).collect();
+                let before: BTreeSet<String> = self
+                    .server
+                    .ledger
+                    .spec
+                    .grants
+                    .iter()
+                    .map(|grant| grant.node.clone())
+                    .collect();
                 let done = self.server.swap_ledger(*wanted);
                 if done {
                     self.check_ledger(&before, limit);
@@ -303,14 +366,20 @@ impl Rollout {
                 continue;
             }
             match self.server.nodes.get(name) {
-                Some(node) => _ = controller.nodes.insert(name.clone(), Arc::new(node.clone())),
+                Some(node) => {
+                    _ = controller
+                        .nodes
+                        .insert(name.clone(), Arc::new(node.clone()))
+                }
                 None => _ = controller.nodes.remove(name),
             }
         }
         if controller.ledger.is_none() || !self.fault(3) {
             controller.ledger = Some(self.server.ledger.clone());
         }
-        let Some(ledger) = controller.ledger.clone() else { return };
+        let Some(ledger) = controller.ledger.clone() else {
+            return;
+        };
         let rules = Rules::of_all([&self.server.policy]);
         let (held, now) = (Held::default(), self.now(controller.offset));
         let view = View {
@@ -329,17 +398,36 @@ impl Rollout {
                 None => _ = fresh.remove(&grant.node),
             }
         }
-        let plan = plan(&View { nodes: &fresh, ..view });
-        let write = |deed: Deed| fresh.get(&deed.node).map(|read| Write::Node { read: read.clone(), edit: deed.edit });
+        let plan = plan(&View {
+            nodes: &fresh,
+            ..view
+        });
+        let write = |deed: Deed| {
+            fresh.get(&deed.node).map(|read| Write::Node {
+                read: read.clone(),
+                edit: deed.edit,
+            })
+        };
         let limit = self.server.limit();
-        controller.todo.extend(plan.deeds.into_iter().filter_map(write));
-        controller.todo.extend(plan.ledger.map(|wanted| Write::Ledger { wanted: Box::new(wanted), limit }));
-        controller.todo.extend(plan.announcements.into_iter().filter_map(write));
+        controller
+            .todo
+            .extend(plan.deeds.into_iter().filter_map(write));
+        controller
+            .todo
+            .extend(plan.ledger.map(|wanted| Write::Ledger {
+                wanted: Box::new(wanted),
+                limit,
+            }));
+        controller
+            .todo
+            .extend(plan.announcements.into_iter().filter_map(write));
         controller.back = plan.back;
     }
 
     fn agent(&mut self, name: &str) {
-        let Some(mut machine) = self.machines.remove(name) else { return };
+        let Some(mut machine) = self.machines.remove(name) else {
+            return;
+        };
         if machine.down_until.is_none() && !machine.dead {
             self.act(name, &mut machine);
         }
@@ -357,7 +445,9 @@ impl Rollout {
         if machine.cached.is_none() || !self.fault(3) {
             machine.cached = self.server.nodes.get(name).cloned();
         }
-        let Some(node) = machine.cached.clone() else { return };
+        let Some(node) = machine.cached.clone() else {
+            return;
+        };
         let number = name[1..].parse().expect("a number");
         let (boot, now) = (boot(number, machine.boot), self.now(machine.offset));
         let edit = match step(&node, &boot, Some(&self.server.ledger), now) {
@@ -372,7 +462,9 @@ impl Rollout {
                 match after_drain(&progress, &grant, machine.pods, now) {
                     AfterDrain::Again => return,
                     AfterDrain::Commit => Edit::commit(&progress),
-                    AfterDrain::GiveUp => Edit::end(&node, &progress.id, Fate::DrainTimedOut, &grant.reason, now),
+                    AfterDrain::GiveUp => {
+                        Edit::end(&node, &progress.id, Fate::DrainTimedOut, &grant.reason, now)
+                    }
                 }
             }
         };
@@ -380,10 +472,24 @@ impl Rollout {
     }
 
     fn reboot(&mut self, name: &str, machine: &mut Machine) {
-        let granted = self.server.ledger.spec.grants.iter().any(|grant| grant.node == name);
-        assert!(granted, "seed {}: {name} reboots without a grant", self.seed);
+        let granted = self
+            .server
+            .ledger
+            .spec
+            .grants
+            .iter()
+            .any(|grant| grant.node == name);
+        assert!(
+            granted,
+            "seed {}: {name} reboots without a grant",
+            self.seed
+        );
         machine.reboots += 1;
-        assert!(machine.reboots <= machine.requests, "seed {}: {name} reboots again", self.seed);
+        assert!(
+            machine.reboots <= machine.requests,
+            "seed {}: {name} reboots again",
+            self.seed
+        );
         self.go_down(machine);
     }
 
@@ -397,7 +503,9 @@ impl Rollout {
     fn kubelet(&mut self, name: &str) {
         let (time, machine) = (self.time, self.machines.get_mut(name).expect("a machine"));
         match machine.down_until {
-            Some(until) if time < until || machine.dead => self.server.change(name, |node| node.ready = false),
+            Some(until) if time < until || machine.dead => {
+                self.server.change(name, |node| node.ready = false)
+            }
             Some(_) => {
                 machine.down_until = None;
                 machine.boot += 1;
@@ -406,13 +514,16 @@ impl Rollout {
             None => {
                 let boot = boot(name[1..].parse().expect("a number"), machine.boot);
                 machine.told = true;
-                self.server.change(name, |node| (node.ready, node.boot_id) = (true, Some(boot)));
+                self.server
+                    .change(name, |node| (node.ready, node.boot_id) = (true, Some(boot)));
             }
         }
     }
 
     fn trouble(&mut self, name: &str) {
-        let Some(mut machine) = self.machines.remove(name) else { return };
+        let Some(mut machine) = self.machines.remove(name) else {
+            return;
+        };
         match self.entropy.below(12) {
             // Power is lost: the boot changes, and nobody ordered it.
             0 => self.go_down(&mut machine),
@@ -424,7 +535,10 @@ impl Rollout {
             // Somebody forges or replays an order.
             5 => self.server.change(name, |node| {
                 if let Some(last) = node.last() {
-                    let order = crate::notes::Order { id: last.id.clone(), expires: Timestamp::MAX };
+                    let order = crate::notes::Order {
+                        id: last.id.clone(),
+                        expires: Timestamp::MAX,
+                    };
                     *node = node.clone().with_note(crate::notes::NOW, order);
                 }
             }),
@@ -435,7 +549,10 @@ impl Rollout {
 
     fn people(&mut self) {
         match self.entropy.below(6) {
-            0 => self.server.policy.spec.max_unavailable = IntOrString::Int(i32::try_from(self.entropy.below(4)).expect("a small number")),
+            0 => {
+                self.server.policy.spec.max_unavailable =
+                    IntOrString::Int(i32::try_from(self.entropy.below(4)).expect("a small number"))
+            }
             1 => self.server.policy.spec.paused = !self.server.policy.spec.paused,
             2 => {
                 let names: Vec<String> = self.server.nodes.keys().cloned().collect();
@@ -449,22 +566,40 @@ impl Rollout {
 
     fn crash(&mut self) {
         let which = usize::from(self.chance(2));
-        self.controllers[which] = Controller { offset: self.controllers[which].offset, ..Controller::default() };
+        self.controllers[which] = Controller {
+            offset: self.controllers[which].offset,
+            ..Controller::default()
+        };
     }
 
     fn check_ledger(&self, before: &BTreeSet<String>, limit: usize) {
         let grants = &self.server.ledger.spec.grants;
         let now: BTreeSet<String> = grants.iter().map(|grant| grant.node.clone()).collect();
-        assert_eq!(now.len(), grants.len(), "seed {}: two grants for a node: {grants:?}", self.seed);
+        assert_eq!(
+            now.len(),
+            grants.len(),
+            "seed {}: two grants for a node: {grants:?}",
+            self.seed
+        );
         if now.iter().any(|node| !before.contains(node)) {
-            assert!(now.len() <= limit, "seed {}: {now:?} are more than {limit}", self.seed);
+            assert!(
+                now.len() <= limit,
+                "seed {}: {now:?} are more than {limit}",
+                self.seed
+            );
         }
         for freed in before.difference(&now) {
             let node = self.server.nodes.get(freed);
             // A forged order may be there again; nobody obeys an order that ended.
-            let is_told = |node: &NodeState| node.now().is_some_and(|order| !node.has_ended(&order.id));
-            let free = node.is_none_or(|node| !node.is_busy() && !is_told(node) && !node.is_cordoned_by_us());
-            assert!(free, "seed {}: the slot of {freed} was freed too early: {node:?}", self.seed);
+            let is_told =
+                |node: &NodeState| node.now().is_some_and(|order| !node.has_ended(&order.id));
+            let free = node
+                .is_none_or(|node| !node.is_busy() && !is_told(node) && !node.is_cordoned_by_us());
+            assert!(
+                free,
+                "seed {}: the slot of {freed} was freed too early: {node:?}",
+                self.seed
+            );
         }
     }
 
@@ -485,8 +620,14 @@ impl Rollout {
 
     fn check_end(&self) {
         for (name, machine) in self.machines.iter().filter(|(_, machine)| !machine.dead) {
-            let Some(node) = self.server.nodes.get(name) else { continue };
-            assert_eq!(node.unschedulable, machine.cordoned_before, "seed {}: {name} is not as it was: {node:?}", self.seed);
+            let Some(node) = self.server.nodes.get(name) else {
+                continue;
+            };
+            assert_eq!(
+                node.unschedulable, machine.cordoned_before,
+                "seed {}: {name} is not as it was: {node:?}",
+                self.seed
+            );
         }
     }
 }
@@ -497,12 +638,26 @@ fn random_rollouts_keep_every_promise() {
     let reboots: usize = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
             .map(|first| {
-                scope.spawn(move || (first..ROLLOUTS).step_by(threads as usize).map(|seed| Rollout::new(seed).run()).sum::<usize>())
+                scope.spawn(move || {
+                    (first..ROLLOUTS)
+                        .step_by(threads as usize)
+                        .map(|seed| Rollout::new(seed).run())
+                        .sum::<usize>()
+                })
             })
             .collect();
-        running.into_iter().map(|thread| thread.join().expect("no promise is broken")).sum()
+        running
+            .into_iter()
+            .map(|thread| thread.join().expect("no promise is broken"))
+            .sum()
     });
-    assert!(reboots > 2 * usize::try_from(ROLLOUTS).expect("a small number"), "nodes do reboot: {reboots}");
+    assert!(
+        reboots > 2 * usize::try_from(ROLLOUTS).expect("a small number"),
+        "nodes do reboot: {reboots}"
+    );
     // Past the test harness, which keeps what a test prints to itself.
-    _ = writeln!(std::io::stderr(), "{ROLLOUTS} random rollouts, {reboots} reboots");
+    _ = writeln!(
+        std::io::stderr(),
+        "{ROLLOUTS} random rollouts, {reboots} reboots"
+    );
 }

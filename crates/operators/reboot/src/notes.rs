@@ -57,7 +57,10 @@ impl Prefix {
     pub fn read(text: &str) -> Option<Self> {
         let is_part = |part: &str| {
             let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-            !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
+            !part.is_empty()
+                && part.bytes().all(inner)
+                && !part.starts_with('-')
+                && !part.ends_with('-')
         };
         (text.len() <= 253 && text.split('.').all(is_part)).then(|| Self(text.into()))
     }
@@ -158,11 +161,17 @@ const FATES: [(Fate, &str); 8] = [
 impl Fate {
     /// Whether the node still needs what it asked for.
     pub(crate) fn is_failure(self) -> bool {
-        matches!(self, Self::DrainTimedOut | Self::Expired | Self::NotClaimed | Self::Refused)
+        matches!(
+            self,
+            Self::DrainTimedOut | Self::Expired | Self::NotClaimed | Self::Refused
+        )
     }
 
     pub(crate) fn as_str(self) -> &'static str {
-        FATES.iter().find(|(result, _)| *result == self).map_or("", |(_, text)| text)
+        FATES
+            .iter()
+            .find(|(result, _)| *result == self)
+            .map_or("", |(_, text)| text)
     }
 }
 
@@ -198,30 +207,88 @@ pub(crate) enum Reason {
 
 /// Every reason, as written, and in words.
 pub(crate) const REASONS: [(Reason, &str, &str); 15] = [
-    (Reason::NoSlot, "NoSlot", "as many nodes as allowed are unavailable"),
+    (
+        Reason::NoSlot,
+        "NoSlot",
+        "as many nodes as allowed are unavailable",
+    ),
     (Reason::OutsideWindow, "OutsideWindow", "no window is open"),
     (Reason::Paused, "Paused", "reboots are paused"),
-    (Reason::MinimumGap, "MinimumGap", "the last change was not long enough ago"),
-    (Reason::BackingOff, "BackingOff", "the last try came to nothing, and the next one comes later"),
-    (Reason::BreakerOpen, "BreakerOpen", "too many nodes did not come back; look at them, then release them"),
-    (Reason::NodeNotReady, "NodeNotReady", "the node is not Ready"),
-    (Reason::NoBootId, "NoBootId", "the kubelet does not tell the node's boot id"),
-    (Reason::ControlPlaneBusy, "ControlPlaneBusy", "another node of the control plane is unavailable"),
-    (Reason::BlockedByPods, "BlockedByPods", "pods on the node hold it"),
-    (Reason::BlockedByAlerts, "BlockedByAlerts", "alerts are firing, or cannot be asked for"),
-    (Reason::BlockedByPdb, "BlockedByPDB", "a disruption budget lets no pod go"),
-    (Reason::PolicyInvalid, "PolicyInvalid", "its RebootPolicy cannot be read"),
-    (Reason::InProgress, "InProgress", "the node is still at a reboot nobody knows of"),
-    (Reason::DryRun, "DryRun", "it would reboot now, and its RebootPolicy is a dry run"),
+    (
+        Reason::MinimumGap,
+        "MinimumGap",
+        "the last change was not long enough ago",
+    ),
+    (
+        Reason::BackingOff,
+        "BackingOff",
+        "the last try came to nothing, and the next one comes later",
+    ),
+    (
+        Reason::BreakerOpen,
+        "BreakerOpen",
+        "too many nodes did not come back; look at them, then release them",
+    ),
+    (
+        Reason::NodeNotReady,
+        "NodeNotReady",
+        "the node is not Ready",
+    ),
+    (
+        Reason::NoBootId,
+        "NoBootId",
+        "the kubelet does not tell the node's boot id",
+    ),
+    (
+        Reason::ControlPlaneBusy,
+        "ControlPlaneBusy",
+        "another node of the control plane is unavailable",
+    ),
+    (
+        Reason::BlockedByPods,
+        "BlockedByPods",
+        "pods on the node hold it",
+    ),
+    (
+        Reason::BlockedByAlerts,
+        "BlockedByAlerts",
+        "alerts are firing, or cannot be asked for",
+    ),
+    (
+        Reason::BlockedByPdb,
+        "BlockedByPDB",
+        "a disruption budget lets no pod go",
+    ),
+    (
+        Reason::PolicyInvalid,
+        "PolicyInvalid",
+        "its RebootPolicy cannot be read",
+    ),
+    (
+        Reason::InProgress,
+        "InProgress",
+        "the node is still at a reboot nobody knows of",
+    ),
+    (
+        Reason::DryRun,
+        "DryRun",
+        "it would reboot now, and its RebootPolicy is a dry run",
+    ),
 ];
 
 impl Reason {
     pub(crate) fn as_str(self) -> &'static str {
-        REASONS.iter().find(|(reason, ..)| *reason == self).map_or("", |(_, text, _)| text)
+        REASONS
+            .iter()
+            .find(|(reason, ..)| *reason == self)
+            .map_or("", |(_, text, _)| text)
     }
 
     pub(crate) fn words(self) -> &'static str {
-        REASONS.iter().find(|(reason, ..)| *reason == self).map_or("", |(.., words)| words)
+        REASONS
+            .iter()
+            .find(|(reason, ..)| *reason == self)
+            .map_or("", |(.., words)| words)
     }
 }
 
@@ -241,14 +308,29 @@ impl fmt::Display for Order {
 
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stage = if self.stage == Stage::Draining { "Draining" } else { "Rebooting" };
-        write!(f, "id={} boot={} since={} stage={stage}", self.id, self.boot, self.since)
+        let stage = if self.stage == Stage::Draining {
+            "Draining"
+        } else {
+            "Rebooting"
+        };
+        write!(
+            f,
+            "id={} boot={} since={} stage={stage}",
+            self.id, self.boot, self.since
+        )
     }
 }
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "id={} result={} at={} failures={}", self.id, self.result.as_str(), self.at, self.failures)
+        write!(
+            f,
+            "id={} result={} at={} failures={}",
+            self.id,
+            self.result.as_str(),
+            self.at,
+            self.failures
+        )
     }
 }
 
@@ -267,7 +349,10 @@ impl FromStr for Order {
 
     fn from_str(text: &str) -> Result<Self, Unreadable> {
         let [id, expires] = fields(text, ["id", "expires"])?;
-        Ok(Self { id: id_of(id)?, expires: time(expires)? })
+        Ok(Self {
+            id: id_of(id)?,
+            expires: time(expires)?,
+        })
     }
 }
 
@@ -281,7 +366,12 @@ impl FromStr for Progress {
             "Rebooting" => Stage::Rebooting,
             _ => return Err(Unreadable),
         };
-        Ok(Self { id: id_of(id)?, boot: boot_id(boot).ok_or(Unreadable)?, since: time(since)?, stage })
+        Ok(Self {
+            id: id_of(id)?,
+            boot: boot_id(boot).ok_or(Unreadable)?,
+            since: time(since)?,
+            stage,
+        })
     }
 }
 
@@ -290,8 +380,16 @@ impl FromStr for Ended {
 
     fn from_str(text: &str) -> Result<Self, Unreadable> {
         let [id, result, at, failures] = fields(text, ["id", "result", "at", "failures"])?;
-        let (result, _) = FATES.iter().find(|(_, name)| *name == result).ok_or(Unreadable)?;
-        Ok(Self { id: id_of(id)?, result: *result, at: time(at)?, failures: failures.parse().map_err(|_| Unreadable)? })
+        let (result, _) = FATES
+            .iter()
+            .find(|(_, name)| *name == result)
+            .ok_or(Unreadable)?;
+        Ok(Self {
+            id: id_of(id)?,
+            result: *result,
+            at: time(at)?,
+            failures: failures.parse().map_err(|_| Unreadable)?,
+        })
     }
 }
 
@@ -300,8 +398,14 @@ impl FromStr for Waiting {
 
     fn from_str(text: &str) -> Result<Self, Unreadable> {
         let [reason, since] = fields(text, ["reason", "since"])?;
-        let (reason, ..) = REASONS.iter().find(|(_, name, _)| *name == reason).ok_or(Unreadable)?;
-        Ok(Self { reason: *reason, since: time(since)? })
+        let (reason, ..) = REASONS
+            .iter()
+            .find(|(_, name, _)| *name == reason)
+            .ok_or(Unreadable)?;
+        Ok(Self {
+            reason: *reason,
+            since: time(since)?,
+        })
     }
 }
 
@@ -313,7 +417,12 @@ pub(crate) fn boot_id(text: &str) -> Option<String> {
 
 /// A reason for people, without what would disturb a line, and not too long.
 pub(crate) fn reason(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(REASON_MAX).collect::<String>().trim().to_owned()
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(REASON_MAX)
+        .collect::<String>()
+        .trim()
+        .to_owned()
 }
 
 /// The boot id in the status of a Node.
@@ -324,7 +433,11 @@ pub(crate) fn boot_id_of(node: &Node) -> Option<String> {
 /// Our notes on a Node.
 pub(crate) fn of(node: &Node, prefix: &Prefix) -> impl Iterator<Item = (&'static str, String)> {
     let found = node.annotations();
-    ALL.into_iter().filter_map(|name| found.get(&prefix.key(name)).map(|text| (name, text.clone())))
+    ALL.into_iter().filter_map(|name| {
+        found
+            .get(&prefix.key(name))
+            .map(|text| (name, text.clone()))
+    })
 }
 
 /// A time in whole seconds, as notes have it.
@@ -341,13 +454,24 @@ fn fields<'a, const N: usize>(text: &'a str, names: [&str; N]) -> Result<[&'a st
     let mut words = text.split(' ');
     for (value, name) in values.iter_mut().zip(names) {
         let word = words.next().ok_or(Unreadable)?;
-        *value = word.strip_prefix(name).and_then(|word| word.strip_prefix('=')).filter(|value| !value.is_empty()).ok_or(Unreadable)?;
+        *value = word
+            .strip_prefix(name)
+            .and_then(|word| word.strip_prefix('='))
+            .filter(|value| !value.is_empty())
+            .ok_or(Unreadable)?;
     }
-    if words.next().is_some() { Err(Unreadable) } else { Ok(values) }
+    if words.next().is_some() {
+        Err(Unreadable)
+    } else {
+        Ok(values)
+    }
 }
 
 fn is_word(text: &str) -> bool {
-    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 fn id_of(text: &str) -> Result<GrantId, Unreadable> {
@@ -369,20 +493,39 @@ mod tests {
     #[test]
     fn notes_are_read_as_they_are_written() {
         let id = GrantId::read("3f2a91c0-17").expect("an id");
-        let order = Order { id: id.clone(), expires: at(99) };
-        assert_eq!(order.to_string(), "id=3f2a91c0-17 expires=1970-01-01T00:01:39Z");
+        let order = Order {
+            id: id.clone(),
+            expires: at(99),
+        };
+        assert_eq!(
+            order.to_string(),
+            "id=3f2a91c0-17 expires=1970-01-01T00:01:39Z"
+        );
         assert_eq!(order.to_string().parse(), Ok(order));
         for stage in [Stage::Draining, Stage::Rebooting] {
-            let progress = Progress { id: id.clone(), boot: "b-1".into(), since: at(5), stage };
+            let progress = Progress {
+                id: id.clone(),
+                boot: "b-1".into(),
+                since: at(5),
+                stage,
+            };
             assert_eq!(progress.to_string().parse(), Ok(progress));
         }
         for (result, text) in FATES {
-            let ended = Ended { id: id.clone(), result, at: at(7), failures: 3 };
+            let ended = Ended {
+                id: id.clone(),
+                result,
+                at: at(7),
+                failures: 3,
+            };
             assert!(ended.to_string().contains(text));
             assert_eq!(ended.to_string().parse(), Ok(ended));
         }
         for (reason, ..) in REASONS {
-            let waiting = Waiting { reason, since: at(7) };
+            let waiting = Waiting {
+                reason,
+                since: at(7),
+            };
             assert_eq!(waiting.to_string().parse(), Ok(waiting));
         }
     }
@@ -390,8 +533,24 @@ mod tests {
     #[test]
     fn prefix_is_that_of_annotations() {
         let other = Prefix::read("maintenance.example.com").expect("a prefix");
-        assert_eq!((other.key(NEEDED).as_str(), Prefix::default().key(NOW).as_str()), ("maintenance.example.com/reboot-needed", NOW));
-        for wrong in ["", "a/b", "A.com", ".com", "a..b", "-a", "a-", "a b", &"a".repeat(254)] {
+        assert_eq!(
+            (
+                other.key(NEEDED).as_str(),
+                Prefix::default().key(NOW).as_str()
+            ),
+            ("maintenance.example.com/reboot-needed", NOW)
+        );
+        for wrong in [
+            "",
+            "a/b",
+            "A.com",
+            ".com",
+            "a..b",
+            "-a",
+            "a-",
+            "a b",
+            &"a".repeat(254),
+        ] {
             assert_eq!(Prefix::read(wrong), None, "{wrong:?}");
         }
     }
@@ -418,11 +577,26 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Order>(), Err(Unreadable), "{text:?}");
         }
-        assert_eq!("id=a boot=x y since=1970-01-01T00:00:05Z stage=Draining".parse::<Progress>(), Err(Unreadable));
-        assert_eq!("id=a boot=b since=1970-01-01T00:00:05Z stage=Done".parse::<Progress>(), Err(Unreadable));
-        assert_eq!("id=a result=Done at=1970-01-01T00:00:05Z failures=-1".parse::<Ended>(), Err(Unreadable));
-        assert_eq!("reason=Because since=1970-01-01T00:00:05Z".parse::<Waiting>(), Err(Unreadable));
+        assert_eq!(
+            "id=a boot=x y since=1970-01-01T00:00:05Z stage=Draining".parse::<Progress>(),
+            Err(Unreadable)
+        );
+        assert_eq!(
+            "id=a boot=b since=1970-01-01T00:00:05Z stage=Done".parse::<Progress>(),
+            Err(Unreadable)
+        );
+        assert_eq!(
+            "id=a result=Done at=1970-01-01T00:00:05Z failures=-1".parse::<Ended>(),
+            Err(Unreadable)
+        );
+        assert_eq!(
+            "reason=Because since=1970-01-01T00:00:05Z".parse::<Waiting>(),
+            Err(Unreadable)
+        );
         assert_eq!(boot_id("not a boot id"), None);
-        assert_eq!(reason(&format!(" kernel\n{}", "x".repeat(9999))).len(), REASON_MAX - 1);
+        assert_eq!(
+            reason(&format!(" kernel\n{}", "x".repeat(9999))).len(),
+            REASON_MAX - 1
+        );
     }
 }

@@ -76,9 +76,19 @@ impl People {
     /// # Errors
     /// The server refuses.
     pub async fn status(&self) -> Result<Vec<Row>, PeopleError> {
-        let ledger = self.ledgers().get_opt(LEDGER).await.or_else(|error| if is_gone(&error) { Ok(None) } else { Err(error) })?;
+        let ledger = self.ledgers().get_opt(LEDGER).await.or_else(|error| {
+            if is_gone(&error) {
+                Ok(None)
+            } else {
+                Err(error)
+            }
+        })?;
         let nodes = self.nodes().list(&ListParams::default()).await?;
-        Ok(nodes.items.iter().map(|node| row(&self.read(node), ledger.as_ref())).collect())
+        Ok(nodes
+            .items
+            .iter()
+            .map(|node| row(&self.read(node), ledger.as_ref()))
+            .collect())
     }
 
     /// Asks for a reboot.
@@ -86,7 +96,8 @@ impl People {
     /// # Errors
     /// There is no such node, or the server refuses.
     pub async fn request(&self, node: &str, reason: &str) -> Result<(), PeopleError> {
-        self.annotate(node, NEEDED, Some(&crate::notes::reason(reason))).await
+        self.annotate(node, NEEDED, Some(&crate::notes::reason(reason)))
+            .await
     }
 
     /// Keeps a node from rebooting. One that is at it goes on.
@@ -112,23 +123,47 @@ impl People {
     pub async fn release(&self, node: &str, now: Timestamp) -> Result<(), PeopleError> {
         for tried in 0..TRIES_MAX {
             let ledger = self.ledgers().get_opt(LEDGER).await?;
-            let grant = ledger.as_ref().and_then(|ledger| ledger.spec.grants.iter().find(|grant| grant.node == node).cloned());
+            let grant = ledger.as_ref().and_then(|ledger| {
+                ledger
+                    .spec
+                    .grants
+                    .iter()
+                    .find(|grant| grant.node == node)
+                    .cloned()
+            });
             let Some((mut ledger, grant)) = ledger.zip(grant) else {
                 // Once its Node says that it ended, the controller may be the one who frees it.
-                return if tried == 0 { Err(PeopleError::NoGrant(node.to_owned())) } else { Ok(()) };
+                return if tried == 0 {
+                    Err(PeopleError::NoGrant(node.to_owned()))
+                } else {
+                    Ok(())
+                };
             };
-            let found = self.nodes().get_opt(node).await?.map(|node| self.read(&node)).filter(|found| found.uid == grant.node_uid);
+            let found = self
+                .nodes()
+                .get_opt(node)
+                .await?
+                .map(|node| self.read(&node))
+                .filter(|found| found.uid == grant.node_uid);
             if let Some((found, id)) = found.zip(grant.id())
                 && !found.has_ended(&id)
             {
                 let patch = Edit::end(&found, &id, Fate::Released, "", now).patch(&found);
-                match self.nodes().patch(node, &PatchParams::default(), &Patch::Merge(patch)).await {
+                match self
+                    .nodes()
+                    .patch(node, &PatchParams::default(), &Patch::Merge(patch))
+                    .await
+                {
                     Err(error) if is_conflict(&error) || is_gone(&error) => continue,
                     written => _ = written?,
                 }
             }
             ledger.free(&grant.id, now);
-            match self.ledgers().replace(LEDGER, &PostParams::default(), &ledger).await {
+            match self
+                .ledgers()
+                .replace(LEDGER, &PostParams::default(), &ledger)
+                .await
+            {
                 Err(error) if is_conflict(&error) => continue,
                 written => return written.map(drop).map_err(PeopleError::from),
             }
@@ -136,9 +171,18 @@ impl People {
         Err(PeopleError::Busy(node.to_owned()))
     }
 
-    async fn annotate(&self, node: &str, note: &str, text: Option<&str>) -> Result<(), PeopleError> {
+    async fn annotate(
+        &self,
+        node: &str,
+        note: &str,
+        text: Option<&str>,
+    ) -> Result<(), PeopleError> {
         let patch = json!({"metadata": {"annotations": {self.prefix.key(note): text}}});
-        match self.nodes().patch(node, &PatchParams::default(), &Patch::Merge(patch)).await {
+        match self
+            .nodes()
+            .patch(node, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
             Err(error) if is_gone(&error) => Err(PeopleError::NoNode(node.to_owned())),
             written => written.map(drop).map_err(PeopleError::from),
         }
@@ -158,24 +202,43 @@ impl People {
 }
 
 fn row(node: &NodeState, ledger: Option<&RebootLedger>) -> Row {
-    let grant = ledger.and_then(|ledger| ledger.spec.grants.iter().find(|grant| grant.node == node.name));
+    let grant = ledger.and_then(|ledger| {
+        ledger
+            .spec
+            .grants
+            .iter()
+            .find(|grant| grant.node == node.name)
+    });
     let (progress, waiting) = (node.in_progress(), node.waiting());
     let state = match &progress {
         Some(progress) if progress.stage == Stage::Rebooting => "Rebooting",
         Some(_) => "Draining",
-        None if grant.is_some_and(|grant| grant.id().is_some_and(|id| node.has_ended(&id))) => "Settling",
+        None if grant.is_some_and(|grant| grant.id().is_some_and(|id| node.has_ended(&id))) => {
+            "Settling"
+        }
         None if grant.is_some() => "Granted",
         None if node.needed().is_some() => "Waiting",
         None => "Idle",
     };
-    let wanted = node.needed().map(str::to_owned).or_else(|| grant.map(|grant| grant.reason.clone())).unwrap_or_default();
+    let wanted = node
+        .needed()
+        .map(str::to_owned)
+        .or_else(|| grant.map(|grant| grant.reason.clone()))
+        .unwrap_or_default();
     Row {
         node: node.name.clone(),
         state,
-        reason: waiting.as_ref().map_or(wanted, |waiting| waiting.reason.as_str().to_owned()),
-        since: progress.map(|progress| progress.since).or(waiting.map(|waiting| waiting.since)).or(grant.map(|grant| grant.granted_at.0)),
+        reason: waiting
+            .as_ref()
+            .map_or(wanted, |waiting| waiting.reason.as_str().to_owned()),
+        since: progress
+            .map(|progress| progress.since)
+            .or(waiting.map(|waiting| waiting.since))
+            .or(grant.map(|grant| grant.granted_at.0)),
         paused: node.is_paused(),
         holds_slot: grant.is_some(),
-        last: node.last().map(|last| (last.result.as_str().to_owned(), last.at)),
+        last: node
+            .last()
+            .map(|last| (last.result.as_str().to_owned(), last.at)),
     }
 }

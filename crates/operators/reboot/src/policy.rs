@@ -27,10 +27,23 @@ use crate::window::Window;
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),
     printcolumn(name = "Needed", type_ = "integer", json_path = ".status.needed"),
     printcolumn(name = "Granted", type_ = "integer", json_path = ".status.granted"),
-    printcolumn(name = "Unavailable", type_ = "integer", json_path = ".status.unavailable"),
+    printcolumn(
+        name = "Unavailable",
+        type_ = "integer",
+        json_path = ".status.unavailable"
+    ),
     printcolumn(name = "Limit", type_ = "integer", json_path = ".status.limit"),
-    printcolumn(name = "Breaker", type_ = "string", json_path = r#".status.conditions[?(@.type=="BreakerOpen")].status"#, priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Breaker",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="BreakerOpen")].status"#,
+        priority = 1
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("type(self.maxUnavailable) == int ? self.maxUnavailable >= 0 : self.maxUnavailable.matches('^(100|[1-9]?[0-9])%$')").message("must be a number from 0, or a percentage such as 5%").field_path(".maxUnavailable"))]

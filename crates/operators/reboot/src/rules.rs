@@ -46,12 +46,21 @@ impl Rules {
     /// All policies in the order in which nodes are theirs.
     pub(crate) fn of_all<'a>(policies: impl IntoIterator<Item = &'a RebootPolicy>) -> Vec<Self> {
         let mut all: Vec<Self> = policies.into_iter().map(Self::of).collect();
-        all.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| a.policy.cmp(&b.policy)));
+        all.sort_by(|a, b| {
+            b.spec
+                .priority
+                .cmp(&a.spec.priority)
+                .then_with(|| a.policy.cmp(&b.policy))
+        });
         all
     }
 
     fn of(policy: &RebootPolicy) -> Self {
-        Self::read(policy.name_any(), policy.metadata.generation, policy.spec.clone())
+        Self::read(
+            policy.name_any(),
+            policy.metadata.generation,
+            policy.spec.clone(),
+        )
     }
 
     fn read(policy: String, generation: Option<i64>, spec: RebootPolicySpec) -> Self {
@@ -60,16 +69,29 @@ impl Rules {
             wrong.push(format!("nodeSelector: {error}"));
             Selector::default()
         });
-        let hours =
-            spec.windows.iter().filter_map(|window| Hours::read(window).map_err(|error| wrong.push(format!("windows: {error}"))).ok());
+        let hours = spec.windows.iter().filter_map(|window| {
+            Hours::read(window)
+                .map_err(|error| wrong.push(format!("windows: {error}")))
+                .ok()
+        });
         let hours = hours.collect();
-        for (field, amount) in [("maxUnavailable", Some(&spec.max_unavailable)), ("minAvailable", spec.min_available.as_ref())] {
+        for (field, amount) in [
+            ("maxUnavailable", Some(&spec.max_unavailable)),
+            ("minAvailable", spec.min_available.as_ref()),
+        ] {
             if amount.is_some_and(|amount| Amount::read(amount).is_none()) {
                 wrong.push(format!("{field}: neither a number nor a percentage"));
             }
         }
         let invalid = (!wrong.is_empty()).then(|| wrong.join("; "));
-        Self { policy, generation, spec, selector, hours, invalid }
+        Self {
+            policy,
+            generation,
+            spec,
+            selector,
+            hours,
+            invalid,
+        }
     }
 
     /// Whether Prometheus is asked who needs a reboot.
@@ -86,8 +108,11 @@ impl Rules {
         if self.invalid.is_some() {
             return 0;
         }
-        let most = Amount::read(&self.spec.max_unavailable).map_or(0, |amount| amount.of(nodes, Round::DownToOne));
-        let least = self.spec.min_available.as_ref().map_or(Some(0), |least| Amount::read(least).map(|amount| amount.of(nodes, Round::Up)));
+        let most = Amount::read(&self.spec.max_unavailable)
+            .map_or(0, |amount| amount.of(nodes, Round::DownToOne));
+        let least = self.spec.min_available.as_ref().map_or(Some(0), |least| {
+            Amount::read(least).map(|amount| amount.of(nodes, Round::Up))
+        });
         most.min(nodes.saturating_sub(least.unwrap_or(nodes)))
     }
 
@@ -95,21 +120,32 @@ impl Rules {
         if self.spec.windows.is_empty() {
             return Open::Always;
         }
-        self.hours.iter().filter_map(|hours| hours.open_until(now)).max().map_or(Open::Closed, Open::Until)
+        self.hours
+            .iter()
+            .filter_map(|hours| hours.open_until(now))
+            .max()
+            .map_or(Open::Closed, Open::Until)
     }
 
     /// Until when nothing is granted, after what changed then: the gap, and some of the jitter, the same for everyone who asks.
     pub(crate) fn gap_after(&self, changed: Timestamp) -> Timestamp {
         let part = spread(&self.policy, changed) % (self.spec.jitter_seconds.unsigned_abs() + 1);
-        let gap = self.spec.minimum_gap_seconds.saturating_add(i64::try_from(part).unwrap_or_default());
-        changed.saturating_add(SignedDuration::from_secs(gap)).unwrap_or(changed)
+        let gap = self
+            .spec
+            .minimum_gap_seconds
+            .saturating_add(i64::try_from(part).unwrap_or_default());
+        changed
+            .saturating_add(SignedDuration::from_secs(gap))
+            .unwrap_or(changed)
     }
 }
 
 /// A number that differs from one change to the next, and needs no memory (FNV-1a).
 fn spread(policy: &str, changed: Timestamp) -> u64 {
     let bytes = policy.bytes().chain(changed.as_second().to_le_bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[derive(Clone, Copy)]
@@ -128,9 +164,11 @@ impl Amount {
     fn read(amount: &IntOrString) -> Option<Self> {
         match amount {
             IntOrString::Int(count) => usize::try_from(*count).ok().map(Self::Count),
-            IntOrString::String(text) => {
-                text.strip_suffix('%').and_then(|text| text.parse().ok()).filter(|share| *share <= 100).map(Self::Percent)
-            }
+            IntOrString::String(text) => text
+                .strip_suffix('%')
+                .and_then(|text| text.parse().ok())
+                .filter(|share| *share <= 100)
+                .map(Self::Percent),
         }
     }
 
@@ -152,7 +190,8 @@ mod tests {
     use crate::window::Window;
 
     fn amount(text: &str) -> IntOrString {
-        text.parse().map_or_else(|_| IntOrString::String(text.into()), IntOrString::Int)
+        text.parse()
+            .map_or_else(|_| IntOrString::String(text.into()), IntOrString::Int)
     }
 
     #[test]
@@ -175,26 +214,67 @@ mod tests {
             ("101%", None, 10, 0),
             ("1", Some("x"), 10, 0),
         ] {
-            let spec = RebootPolicySpec { max_unavailable: amount(max), min_available: min.map(amount), ..RebootPolicySpec::default() };
-            assert_eq!(Rules::read("p".into(), None, spec).limit(nodes), limit, "{max} {min:?} of {nodes}");
+            let spec = RebootPolicySpec {
+                max_unavailable: amount(max),
+                min_available: min.map(amount),
+                ..RebootPolicySpec::default()
+            };
+            assert_eq!(
+                Rules::read("p".into(), None, spec).limit(nodes),
+                limit,
+                "{max} {min:?} of {nodes}"
+            );
         }
     }
 
     #[test]
     fn policy_that_cannot_be_read_selects_and_allows_nothing() {
-        let requirement = LabelSelectorRequirement { key: "a".into(), operator: "Like".into(), values: None };
-        let node_selector = LabelSelector { match_expressions: Some(vec![requirement]), match_labels: None };
-        let rules = Rules::read("p".into(), None, RebootPolicySpec { node_selector, ..RebootPolicySpec::default() });
+        let requirement = LabelSelectorRequirement {
+            key: "a".into(),
+            operator: "Like".into(),
+            values: None,
+        };
+        let node_selector = LabelSelector {
+            match_expressions: Some(vec![requirement]),
+            match_labels: None,
+        };
+        let rules = Rules::read(
+            "p".into(),
+            None,
+            RebootPolicySpec {
+                node_selector,
+                ..RebootPolicySpec::default()
+            },
+        );
         assert!(rules.invalid.is_some() && rules.selects(&NodeState::default()));
         assert_eq!(rules.limit(100), 0);
-        let window = Window { days: vec![], start: "22:00".into(), end: "23:00".into(), time_zone: "Nowhere".into() };
-        let rules = Rules::read("p".into(), None, RebootPolicySpec { windows: vec![window], ..RebootPolicySpec::default() });
-        assert_eq!((rules.invalid.is_some(), rules.open(Timestamp::UNIX_EPOCH)), (true, Open::Closed));
+        let window = Window {
+            days: vec![],
+            start: "22:00".into(),
+            end: "23:00".into(),
+            time_zone: "Nowhere".into(),
+        };
+        let rules = Rules::read(
+            "p".into(),
+            None,
+            RebootPolicySpec {
+                windows: vec![window],
+                ..RebootPolicySpec::default()
+            },
+        );
+        assert_eq!(
+            (rules.invalid.is_some(), rules.open(Timestamp::UNIX_EPOCH)),
+            (true, Open::Closed)
+        );
     }
 
     #[test]
     fn gap_is_the_same_for_everyone_and_within_its_jitter() {
-        let spec = RebootPolicySpec { minimum_gap_seconds: 60, jitter_seconds: 30, ..RebootPolicySpec::default() };
+        let spec = RebootPolicySpec {
+            minimum_gap_seconds: 60,
+            jitter_seconds: 30,
+            ..RebootPolicySpec::default()
+        };
         let rules = Rules::read("p".into(), None, spec);
         let gaps: std::collections::BTreeSet<i64> = (0..100)
             .map(|second| {
@@ -203,6 +283,9 @@ mod tests {
                 rules.gap_after(changed).as_second() - second
             })
             .collect();
-        assert!(gaps.iter().all(|gap| (60..=90).contains(gap)) && gaps.len() > 10, "{gaps:?}");
+        assert!(
+            gaps.iter().all(|gap| (60..=90).contains(gap)) && gaps.len() > 10,
+            "{gaps:?}"
+        );
     }
 }

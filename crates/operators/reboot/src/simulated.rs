@@ -15,9 +15,17 @@ pub fn simulated<E: Display>(
     let refused = |error: E| MachineError::Refused(error.to_string());
     let (boot_id, reboot) = (Arc::new(boot_id), Arc::new(reboot));
     let agent = |node: String| {
-        let (boot_id, reboot, ask, tell) = (boot_id.clone(), reboot.clone(), node.clone(), node.clone());
-        let machine = Simulated { boot_id: move || boot_id(&ask).map_err(refused), reboot: move || reboot(&tell).map_err(refused) };
-        AgentOptions { node, machine: Arc::new(machine), sentinel: None }
+        let (boot_id, reboot, ask, tell) =
+            (boot_id.clone(), reboot.clone(), node.clone(), node.clone());
+        let machine = Simulated {
+            boot_id: move || boot_id(&ask).map_err(refused),
+            reboot: move || reboot(&tell).map_err(refused),
+        };
+        AgentOptions {
+            node,
+            machine: Arc::new(machine),
+            sentinel: None,
+        }
     };
     nodes.into_iter().map(agent).collect()
 }

@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 use crate::{
     ledger::Grant,
     notes::{
-        self, CORDONED, Ended, Fate, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, Order, PAUSED, Prefix, Progress, Stage, Unreadable, WAITING,
-        Waiting,
+        self, CORDONED, Ended, Fate, GrantId, IN_PROGRESS, LAST, NEEDED, NOW, Order, PAUSED,
+        Prefix, Progress, Stage, Unreadable, WAITING, Waiting,
     },
 };
 
@@ -75,7 +75,10 @@ impl Notes {
 
 impl NodeState {
     pub(crate) fn of(node: &Node, prefix: &Prefix) -> Self {
-        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let conditions = node
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten());
         let mut notes = Notes::default();
         notes::of(node, prefix).for_each(|(note, text)| notes.put(note, Some(text)));
         Self {
@@ -84,8 +87,14 @@ impl NodeState {
             version: node.resource_version().unwrap_or_default(),
             labels: node.labels().clone(),
             boot_id: notes::boot_id_of(node),
-            ready: conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
-            unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default(),
+            ready: conditions
+                .into_iter()
+                .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+            unschedulable: node
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.unschedulable)
+                .unwrap_or_default(),
             going: node.metadata.deletion_timestamp.is_some(),
             notes,
             prefix: prefix.clone(),
@@ -151,7 +160,10 @@ impl NodeState {
     }
 
     pub(crate) fn is_control_plane(&self) -> bool {
-        let role = |role: &str| self.labels.contains_key(&format!("node-role.kubernetes.io/{role}"));
+        let role = |role: &str| {
+            self.labels
+                .contains_key(&format!("node-role.kubernetes.io/{role}"))
+        };
         role("control-plane") || role("master")
     }
 
@@ -163,7 +175,9 @@ impl NodeState {
     /// Makes a change, as a server would.
     #[cfg(test)]
     pub(crate) fn apply(&mut self, edit: &Edit) {
-        edit.notes.iter().for_each(|(note, text)| self.notes.put(note, text.clone()));
+        edit.notes
+            .iter()
+            .for_each(|(note, text)| self.notes.put(note, text.clone()));
         self.unschedulable = edit.unschedulable.unwrap_or(self.unschedulable);
     }
 
@@ -195,30 +209,75 @@ impl Edit {
 
     /// The request becomes an order, in one write.
     pub(crate) fn announce(grant: &Grant) -> Option<Self> {
-        let order = Order { id: grant.id()?, expires: grant.expires_at.0 };
+        let order = Order {
+            id: grant.id()?,
+            expires: grant.expires_at.0,
+        };
         Some(Self::default().clear(NEEDED).clear(WAITING).set(NOW, order))
     }
 
     /// The agent takes the order and cordons the node, in one write: what was before is never in doubt.
     pub(crate) fn claim(node: &NodeState, id: &GrantId, boot: &str, now: Timestamp) -> Self {
         let since = notes::whole_seconds(now);
-        let progress = Progress { id: id.clone(), boot: boot.to_owned(), since, stage: Stage::Draining };
+        let progress = Progress {
+            id: id.clone(),
+            boot: boot.to_owned(),
+            since,
+            stage: Stage::Draining,
+        };
         let edit = Self::default().clear(NOW).set(IN_PROGRESS, progress);
-        if node.unschedulable { edit } else { Self { unschedulable: Some(true), ..edit.set(CORDONED, id) } }
+        if node.unschedulable {
+            edit
+        } else {
+            Self {
+                unschedulable: Some(true),
+                ..edit.set(CORDONED, id)
+            }
+        }
     }
 
     /// The last write before the machine is told: from now on the slot is not given back.
     pub(crate) fn commit(progress: &Progress) -> Self {
-        Self::default().clear(WAITING).set(IN_PROGRESS, Progress { stage: Stage::Rebooting, ..progress.clone() })
+        Self::default().clear(WAITING).set(
+            IN_PROGRESS,
+            Progress {
+                stage: Stage::Rebooting,
+                ..progress.clone()
+            },
+        )
     }
 
     /// The grant is over. The node is as it was before, and asks again if it got nothing of it.
-    pub(crate) fn end(node: &NodeState, id: &GrantId, fate: Fate, request: &str, now: Timestamp) -> Self {
+    pub(crate) fn end(
+        node: &NodeState,
+        id: &GrantId,
+        fate: Fate,
+        request: &str,
+        now: Timestamp,
+    ) -> Self {
         let before = node.last().map_or(0, |last| last.failures);
-        let failures = if fate.is_failure() { before.saturating_add(1) } else { 0 };
-        let last = Ended { id: id.clone(), result: fate, at: notes::whole_seconds(now), failures };
-        let edit = Self::default().clear(NOW).clear(IN_PROGRESS).clear(WAITING).set(LAST, last).uncordon(node);
-        if fate.is_failure() && node.needed().is_none() { edit.set(NEEDED, request) } else { edit }
+        let failures = if fate.is_failure() {
+            before.saturating_add(1)
+        } else {
+            0
+        };
+        let last = Ended {
+            id: id.clone(),
+            result: fate,
+            at: notes::whole_seconds(now),
+            failures,
+        };
+        let edit = Self::default()
+            .clear(NOW)
+            .clear(IN_PROGRESS)
+            .clear(WAITING)
+            .set(LAST, last)
+            .uncordon(node);
+        if fate.is_failure() && node.needed().is_none() {
+            edit.set(NEEDED, request)
+        } else {
+            edit
+        }
     }
 
     /// An order that no grant stands behind is taken off.
@@ -248,16 +307,24 @@ impl Edit {
         if !node.is_cordoned_by_us() {
             return self;
         }
-        Self { unschedulable: node.unschedulable.then_some(false), ..self.clear(CORDONED) }
+        Self {
+            unschedulable: node.unschedulable.then_some(false),
+            ..self.clear(CORDONED)
+        }
     }
 
     /// A merge patch that only the version it was made from takes.
     pub(crate) fn patch(&self, node: &NodeState) -> Value {
-        let notes: BTreeMap<String, &Option<String>> = self.notes.iter().map(|(note, text)| (node.prefix.key(note), text)).collect();
+        let notes: BTreeMap<String, &Option<String>> = self
+            .notes
+            .iter()
+            .map(|(note, text)| (node.prefix.key(note), text))
+            .collect();
         let mut patch = json!({"metadata": {"uid": node.uid, "resourceVersion": node.version, "annotations": notes}});
         if let Some(unschedulable) = self.unschedulable {
             // Absent is how a schedulable node reads.
-            patch["spec"] = json!({"unschedulable": if unschedulable { json!(true) } else { Value::Null }});
+            patch["spec"] =
+                json!({"unschedulable": if unschedulable { json!(true) } else { Value::Null }});
         }
         patch
     }
@@ -268,7 +335,8 @@ mod tests {
     use super::*;
 
     fn node(unschedulable: bool, notes: &[(&str, &str)]) -> Node {
-        let annotations: BTreeMap<_, _> = notes.iter().chain([&("others", "stay")]).copied().collect();
+        let annotations: BTreeMap<_, _> =
+            notes.iter().chain([&("others", "stay")]).copied().collect();
         serde_json::from_value(json!({
             "metadata": {"name": "a", "uid": "u", "resourceVersion": "7", "annotations": annotations},
             "spec": {"unschedulable": unschedulable},
@@ -288,7 +356,9 @@ mod tests {
             Value::Object(fields) => {
                 for (name, patch) in fields {
                     match patch {
-                        Value::Null => _ = value.as_object_mut().and_then(|object| object.remove(name)),
+                        Value::Null => {
+                            _ = value.as_object_mut().and_then(|object| object.remove(name))
+                        }
                         patch => merge(&mut value[name], patch),
                     }
                 }
@@ -301,9 +371,18 @@ mod tests {
     fn a_patch_does_to_a_node_what_its_edit_does_to_the_state() {
         let id = GrantId::read("g-1").expect("an id");
         let now = Timestamp::UNIX_EPOCH;
-        let progress = Progress { id: id.clone(), boot: "b-1".into(), since: now, stage: Stage::Draining };
-        let notes =
-            [(NEEDED, "kernel"), (NOW, "id=g-1 expires=1970-01-01T00:01:39Z"), (CORDONED, "g-1"), (IN_PROGRESS, &progress.to_string())];
+        let progress = Progress {
+            id: id.clone(),
+            boot: "b-1".into(),
+            since: now,
+            stage: Stage::Draining,
+        };
+        let notes = [
+            (NEEDED, "kernel"),
+            (NOW, "id=g-1 expires=1970-01-01T00:01:39Z"),
+            (CORDONED, "g-1"),
+            (IN_PROGRESS, &progress.to_string()),
+        ];
         for unschedulable in [true, false] {
             for cut in 0..=notes.len() {
                 let before = node(unschedulable, &notes[..cut]);
@@ -335,25 +414,53 @@ mod tests {
             let mut state = read(&node(before, &[]));
             state.apply(&Edit::claim(&state, &id, "b-1", Timestamp::UNIX_EPOCH));
             assert!(state.unschedulable);
-            state.apply(&Edit::end(&state, &id, Fate::Done, "", Timestamp::UNIX_EPOCH));
-            assert_eq!((state.unschedulable, state.is_cordoned_by_us()), (after, false), "cordoned before: {before}");
+            state.apply(&Edit::end(
+                &state,
+                &id,
+                Fate::Done,
+                "",
+                Timestamp::UNIX_EPOCH,
+            ));
+            assert_eq!(
+                (state.unschedulable, state.is_cordoned_by_us()),
+                (after, false),
+                "cordoned before: {before}"
+            );
         }
     }
 
     #[test]
     fn request_comes_back_when_its_grant_came_to_nothing() {
         let id = GrantId::read("g-1").expect("an id");
-        let end = |state: &mut NodeState, fate| state.apply(&Edit::end(state, &id, fate, "kernel", Timestamp::UNIX_EPOCH));
+        let end = |state: &mut NodeState, fate| {
+            state.apply(&Edit::end(
+                state,
+                &id,
+                fate,
+                "kernel",
+                Timestamp::UNIX_EPOCH,
+            ))
+        };
         let mut state = read(&node(false, &[]));
         end(&mut state, Fate::DrainTimedOut);
-        assert_eq!((state.needed(), state.last().map(|last| last.failures)), (Some("kernel"), Some(1)));
+        assert_eq!(
+            (state.needed(), state.last().map(|last| last.failures)),
+            (Some("kernel"), Some(1))
+        );
         end(&mut state, Fate::NotClaimed);
         assert_eq!(state.last().map(|last| last.failures), Some(2));
         let mut state = read(&node(false, &[(NEEDED, "another")]));
         end(&mut state, Fate::Expired);
-        assert_eq!(state.needed(), Some("another"), "what was asked meanwhile stays");
+        assert_eq!(
+            state.needed(),
+            Some("another"),
+            "what was asked meanwhile stays"
+        );
         let mut state = read(&node(false, &[]));
         end(&mut state, Fate::Done);
-        assert_eq!((state.needed(), state.last().map(|last| last.failures)), (None, Some(0)));
+        assert_eq!(
+            (state.needed(), state.last().map(|last| last.failures)),
+            (None, Some(0))
+        );
     }
 }

@@ -34,29 +34,50 @@ const FOREIGN_BYTES: usize = 32 * 1024;
 const QUIET: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match &arguments[..] {
-        [role, kubeconfig] if role == "operator" => runtime.block_on(operate(Path::new(kubeconfig))),
+        [role, kubeconfig] if role == "operator" => {
+            runtime.block_on(operate(Path::new(kubeconfig)))
+        }
         _ => runtime.block_on(measure()),
     }
 }
 
 /// The operator, until it is killed.
 async fn operate(kubeconfig: &Path) -> Result<(), Failure> {
-    let config = Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &KubeConfigOptions::default()).await?;
-    let manager = manager(Client::try_from(config)?, &[OPERATOR], RunOptions::default())?;
+    let config = Config::from_custom_kubeconfig(
+        Kubeconfig::read_from(kubeconfig)?,
+        &KubeConfigOptions::default(),
+    )
+    .await?;
+    let manager = manager(
+        Client::try_from(config)?,
+        &[OPERATOR],
+        RunOptions::default(),
+    )?;
     Ok(manager.run_until_signal().await?)
 }
 
 async fn measure() -> Result<(), Failure> {
-    let server = ApiServer::builder().listen(([127, 0, 0, 1], 0).into()).start().await?;
+    let server = ApiServer::builder()
+        .listen(([127, 0, 0, 1], 0).into())
+        .start()
+        .await?;
     let folder = tempfile::tempdir()?;
     let kubeconfig = folder.path().join("kubeconfig");
     server.write_kubeconfig(&kubeconfig)?;
     let client = server.client();
     define(&client, &[OPERATOR]).await?;
-    let operator = Operator(Command::new(std::env::current_exe()?).arg("operator").arg(&kubeconfig).spawn()?);
+    let operator = Operator(
+        Command::new(std::env::current_exe()?)
+            .arg("operator")
+            .arg(&kubeconfig)
+            .spawn()?,
+    );
     let names = (0..NAMESPACES).map(|i| json!({"metadata": {"name": format!("team-{i:04}")}}));
     create(&Api::<Namespace>::all(client.clone()), names).await?;
     apply_secret(&client, "one").await?;
@@ -64,7 +85,11 @@ async fn measure() -> Result<(), Failure> {
     let (seen, start) = (copies_seen(&client).await?, Instant::now());
     let spec = json!({"secretName": "s", "sourceNamespace": "default", "destinationNamespaces": ["team-*"]});
     let synch = json!({"metadata": {"name": "all"}, "spec": spec});
-    create(&Api::<SecSynch>::namespaced(client.clone(), "default"), [synch]).await?;
+    create(
+        &Api::<SecSynch>::namespaced(client.clone(), "default"),
+        [synch],
+    )
+    .await?;
     let (first, first_writes) = seen.all(start).await?;
 
     let (seen, start) = (copies_seen(&client).await?, Instant::now());
@@ -75,7 +100,11 @@ async fn measure() -> Result<(), Failure> {
     let filling = "x".repeat(FOREIGN_BYTES);
     let foreign =
         (0..FOREIGN).map(|i| json!({"metadata": {"name": format!("foreign-{i}"), "namespace": "default"}, "stringData": {"a": filling}}));
-    create(&Api::<Secret>::namespaced(client.clone(), "default"), foreign).await?;
+    create(
+        &Api::<Secret>::namespaced(client.clone(), "default"),
+        foreign,
+    )
+    .await?;
     tokio::time::sleep(QUIET).await;
     let after = operator.memory()?;
 
@@ -84,10 +113,20 @@ async fn measure() -> Result<(), Failure> {
         "| a secret into {NAMESPACES} namespaces, from its SecSynch to the last copy | {:.2} s, {first_writes} writes |",
         first.as_secs_f64()
     );
-    println!("| a change of the secret, to the last copy | {:.2} s, {change_writes} writes |", change.as_secs_f64());
+    println!(
+        "| a change of the secret, to the last copy | {:.2} s, {change_writes} writes |",
+        change.as_secs_f64()
+    );
     let mib = |kib: u64| kib as f64 / 1024.0;
-    println!("| memory of the operator with {NAMESPACES} copies (RSS) | {:.1} MiB |", mib(before));
-    println!("| … and {FOREIGN} secrets of others of {} KiB | {:+.1} MiB |", FOREIGN_BYTES / 1024, mib(after) - mib(before));
+    println!(
+        "| memory of the operator with {NAMESPACES} copies (RSS) | {:.1} MiB |",
+        mib(before)
+    );
+    println!(
+        "| … and {FOREIGN} secrets of others of {} KiB | {:+.1} MiB |",
+        FOREIGN_BYTES / 1024,
+        mib(after) - mib(before)
+    );
     drop(operator);
     server.shutdown().await;
     Ok(())
@@ -100,7 +139,10 @@ impl Operator {
     /// KiB that it has in memory.
     fn memory(&self) -> Result<u64, Failure> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no memory is told")?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .ok_or("no memory is told")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 }
@@ -120,7 +162,8 @@ where
     let params = PostParams::default();
     stream::iter(objects)
         .map(|object| async {
-            api.create(&params, &serde_json::from_value(object)?).await?;
+            api.create(&params, &serde_json::from_value(object)?)
+                .await?;
             Ok::<_, Failure>(())
         })
         .buffer_unordered(16)
@@ -130,7 +173,9 @@ where
 
 async fn apply_secret(client: &Client, value: &str) -> Result<(), Failure> {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"password": value}});
-    Api::<Secret>::namespaced(client.clone(), "default").patch("s", &PatchParams::apply("bench"), &Patch::Apply(&secret)).await?;
+    Api::<Secret>::namespaced(client.clone(), "default")
+        .patch("s", &PatchParams::apply("bench"), &Patch::Apply(&secret))
+        .await?;
     Ok(())
 }
 
@@ -139,8 +184,15 @@ struct Copies(futures_util::stream::BoxStream<'static, kube::Result<WatchEvent<S
 
 async fn copies_seen(client: &Client) -> Result<Copies, Failure> {
     let api = Api::<Secret>::all(client.clone());
-    let now = api.list(&kube::api::ListParams::default().limit(1)).await?.metadata.resource_version.unwrap_or_default();
-    let events = api.watch(&WatchParams::default().labels(OWNER_UID).timeout(290), &now).await?;
+    let now = api
+        .list(&kube::api::ListParams::default().limit(1))
+        .await?
+        .metadata
+        .resource_version
+        .unwrap_or_default();
+    let events = api
+        .watch(&WatchParams::default().labels(OWNER_UID).timeout(290), &now)
+        .await?;
     Ok(Copies(events.boxed()))
 }
 
@@ -150,7 +202,11 @@ impl Copies {
         let (events, mut writes, mut took) = (self.0, 0, Duration::ZERO);
         pin_mut!(events);
         loop {
-            let patience = if writes < NAMESPACES { Duration::from_secs(120) } else { QUIET };
+            let patience = if writes < NAMESPACES {
+                Duration::from_secs(120)
+            } else {
+                QUIET
+            };
             match timeout(patience, events.next()).await {
                 Ok(Some(event)) => {
                     event?;

@@ -43,7 +43,11 @@ pub(crate) struct Consent<'a> {
 
 impl Consent<'_> {
     fn to(self, namespace: &str) -> bool {
-        self.implied || self.allow_to.split(',').any(|pattern| matches(pattern.trim(), namespace))
+        self.implied
+            || self
+                .allow_to
+                .split(',')
+                .any(|pattern| matches(pattern.trim(), namespace))
     }
 }
 
@@ -60,9 +64,17 @@ pub(crate) fn choose<'a>(
     for namespace in namespaces {
         let name = namespace.name_any();
         known.insert(name.clone());
-        let named = spec.destination_namespaces.iter().any(|pattern| matches(pattern, &name));
-        let labelled = selector.as_ref().is_some_and(|selector| selector.matches(namespace.labels()));
-        if !(named || labelled) || name == spec.source_namespace || namespace.metadata.deletion_timestamp.is_some() {
+        let named = spec
+            .destination_namespaces
+            .iter()
+            .any(|pattern| matches(pattern, &name));
+        let labelled = selector
+            .as_ref()
+            .is_some_and(|selector| selector.matches(namespace.labels()));
+        if !(named || labelled)
+            || name == spec.source_namespace
+            || namespace.metadata.deletion_timestamp.is_some()
+        {
             continue;
         }
         let verdict = match () {
@@ -72,7 +84,10 @@ pub(crate) fn choose<'a>(
         };
         chosen.insert(name, verdict);
     }
-    let named = spec.destination_namespaces.iter().filter(|name| !name.contains('*') && !known.contains(*name));
+    let named = spec
+        .destination_namespaces
+        .iter()
+        .filter(|name| !name.contains('*') && !known.contains(*name));
     chosen.extend(named.map(|name| (name.clone(), Verdict::Missing)));
     chosen
 }
@@ -80,25 +95,47 @@ pub(crate) fn choose<'a>(
 /// Whether a namespace could be meant, now or before it changed.
 pub(crate) fn could_mean(spec: &SecSynchSpec, namespace: &Namespace) -> bool {
     let name = namespace.name_any();
-    spec.destination_namespaces.iter().any(|pattern| matches(pattern, &name))
-        || spec.destination_selector.as_ref().and_then(parsed).is_some_and(|selector| selector.matches(namespace.labels()))
+    spec.destination_namespaces
+        .iter()
+        .any(|pattern| matches(pattern, &name))
+        || spec
+            .destination_selector
+            .as_ref()
+            .and_then(parsed)
+            .is_some_and(|selector| selector.matches(namespace.labels()))
 }
 
 /// An empty selector means nothing here: who wants all namespaces writes `*`.
 fn parsed(selector: &LabelSelector) -> Option<Selector> {
-    let empty =
-        selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty) && selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
-    if empty { None } else { Selector::try_from(selector.clone()).ok() }
+    let empty = selector
+        .match_labels
+        .as_ref()
+        .is_none_or(BTreeMap::is_empty)
+        && selector
+            .match_expressions
+            .as_ref()
+            .is_none_or(Vec::is_empty);
+    if empty {
+        None
+    } else {
+        Selector::try_from(selector.clone()).ok()
+    }
 }
 
 /// Whether a name fits a pattern, in which `*` stands for any text. Never more than linear in the name for each star.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = name.strip_prefix(first) else { return false };
-    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    let Some(mut rest) = name.strip_prefix(first) else {
+        return false;
+    };
+    let Some(last) = parts.next_back() else {
+        return rest.is_empty();
+    };
     for part in parts {
-        let Some(at) = rest.find(part) else { return false };
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
         rest = &rest[at + part.len()..];
     }
     rest.ends_with(last)
@@ -148,9 +185,19 @@ mod tests {
             "destinationSelector": {"matchLabels": {"tier": "app"}},
         }))
         .expect("a spec");
-        let chosen = |consent: Consent<'_>, system: bool| choose(&spec, namespaces.iter(), consent, system);
-        let all = chosen(Consent { implied: true, allow_to: "" }, false);
-        let verdicts: Vec<_> = all.iter().map(|(name, verdict)| (name.as_str(), *verdict)).collect();
+        let chosen =
+            |consent: Consent<'_>, system: bool| choose(&spec, namespaces.iter(), consent, system);
+        let all = chosen(
+            Consent {
+                implied: true,
+                allow_to: "",
+            },
+            false,
+        );
+        let verdicts: Vec<_> = all
+            .iter()
+            .map(|(name, verdict)| (name.as_str(), *verdict))
+            .collect();
         assert_eq!(
             verdicts,
             [
@@ -161,17 +208,49 @@ mod tests {
                 ("team-b", Verdict::Copy),
             ]
         );
-        assert_eq!(chosen(Consent { implied: true, allow_to: "" }, true)["kube-system"], Verdict::Copy);
-        let some = chosen(Consent { implied: false, allow_to: "other, team-b*" }, false);
-        assert_eq!((some["other"], some["team-a"], some["team-b"]), (Verdict::Copy, Verdict::NotAllowed, Verdict::Copy));
+        assert_eq!(
+            chosen(
+                Consent {
+                    implied: true,
+                    allow_to: ""
+                },
+                true
+            )["kube-system"],
+            Verdict::Copy
+        );
+        let some = chosen(
+            Consent {
+                implied: false,
+                allow_to: "other, team-b*",
+            },
+            false,
+        );
+        assert_eq!(
+            (some["other"], some["team-a"], some["team-b"]),
+            (Verdict::Copy, Verdict::NotAllowed, Verdict::Copy)
+        );
     }
 
     #[test]
     fn empty_selector_means_no_namespace() {
-        let spec: SecSynchSpec =
-            serde_json::from_value(json!({"secretName": "s", "sourceNamespace": "a", "destinationSelector": {}})).expect("a spec");
-        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": "b"}})).expect("a namespace");
+        let spec: SecSynchSpec = serde_json::from_value(
+            json!({"secretName": "s", "sourceNamespace": "a", "destinationSelector": {}}),
+        )
+        .expect("a spec");
+        let namespace: Namespace =
+            serde_json::from_value(json!({"metadata": {"name": "b"}})).expect("a namespace");
         assert!(!could_mean(&spec, &namespace));
-        assert!(choose(&spec, [namespace].iter(), Consent { implied: true, allow_to: "" }, true).is_empty());
+        assert!(
+            choose(
+                &spec,
+                [namespace].iter(),
+                Consent {
+                    implied: true,
+                    allow_to: ""
+                },
+                true
+            )
+            .is_empty()
+        );
     }
 }

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use sha2::{Digest as _, Sha256};
 
 use crate::crd::ConflictPolicy;
@@ -18,7 +20,10 @@ pub(crate) const SOURCE: &str = "secsynch.tutorial.study.dev/source";
 pub(crate) const DIGEST: &str = "secsynch.tutorial.study.dev/digest";
 
 /// Types of secrets that are credentials of the cluster itself, and are never copied.
-const NEVER: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
+const NEVER: [&str; 2] = [
+    "kubernetes.io/service-account-token",
+    "bootstrap.kubernetes.io/token",
+];
 
 /// What a source gives its copies. It never shows what it holds.
 pub(crate) struct Content {
@@ -32,20 +37,39 @@ impl Content {
     /// What a secret holds, for copies of a SecSynch. `None` for types that are never copied.
     pub(crate) fn of(secret: Secret, owner_uid: &str) -> Option<Self> {
         let digest = digest(&secret, owner_uid);
-        let Secret { data, type_, immutable, .. } = secret;
+        let Secret {
+            data,
+            type_,
+            immutable,
+            ..
+        } = secret;
         let copied = !type_.as_deref().is_some_and(|type_| NEVER.contains(&type_));
-        copied.then_some(Self { data, type_, immutable, digest })
+        copied.then_some(Self {
+            data,
+            type_,
+            immutable,
+            digest,
+        })
     }
 
     /// The copy for a namespace; labels and annotations of others stay.
     pub(crate) fn copy(&self, mark: &Mark<'_>, metadata: ObjectMeta) -> Secret {
         let mut metadata = metadata;
         metadata.managed_fields = None;
-        metadata.labels.get_or_insert_default().insert(OWNER_UID.into(), mark.owner_uid.into());
+        metadata
+            .labels
+            .get_or_insert_default()
+            .insert(OWNER_UID.into(), mark.owner_uid.into());
         let annotations = metadata.annotations.get_or_insert_default();
         annotations.insert(SOURCE.into(), mark.source.into());
         annotations.insert(DIGEST.into(), self.digest.clone());
-        Secret { metadata, data: self.data.clone(), type_: self.type_.clone(), immutable: self.immutable, string_data: None }
+        Secret {
+            metadata,
+            data: self.data.clone(),
+            type_: self.type_.clone(),
+            immutable: self.immutable,
+            string_data: None,
+        }
     }
 }
 
@@ -70,7 +94,10 @@ pub(crate) fn digest(secret: &Secret, owner_uid: &str) -> String {
         add(key.as_bytes());
         add(&value.0);
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// What is to be done where a copy should be.
@@ -93,15 +120,29 @@ pub(crate) enum Step {
 }
 
 /// Decides from the metadata of what is there. `verified` is the version whose content was last seen to be right.
-pub(crate) fn decide(there: Option<&ObjectMeta>, owner_uid: &str, digest: &str, policy: ConflictPolicy, verified: Option<&str>) -> Step {
-    let Some(there) = there else { return Step::Create };
-    let note = |map: &Option<BTreeMap<String, String>>, key: &str| map.as_ref().and_then(|map| map.get(key)).cloned();
+pub(crate) fn decide(
+    there: Option<&ObjectMeta>,
+    owner_uid: &str,
+    digest: &str,
+    policy: ConflictPolicy,
+    verified: Option<&str>,
+) -> Step {
+    let Some(there) = there else {
+        return Step::Create;
+    };
+    let note = |map: &Option<BTreeMap<String, String>>, key: &str| {
+        map.as_ref().and_then(|map| map.get(key)).cloned()
+    };
     match (note(&there.labels, OWNER_UID), policy) {
-        (Some(uid), _) if uid == owner_uid => match note(&there.annotations, DIGEST).as_deref() == Some(digest) {
-            false => Step::Replace,
-            true if verified.is_some() && verified == there.resource_version.as_deref() => Step::Keep,
-            true => Step::Verify,
-        },
+        (Some(uid), _) if uid == owner_uid => {
+            match note(&there.annotations, DIGEST).as_deref() == Some(digest) {
+                false => Step::Replace,
+                true if verified.is_some() && verified == there.resource_version.as_deref() => {
+                    Step::Keep
+                }
+                true => Step::Verify,
+            }
+        }
         (Some(_), _) => Step::Rival,
         (None, ConflictPolicy::Fail) => Step::Conflict,
         (None, ConflictPolicy::Skip) => Step::Skip,
@@ -132,14 +173,31 @@ mod tests {
         ] {
             assert_ne!(of(&base), of(&other), "{other}");
         }
-        assert_eq!(of(&base), of(&json!({"data": {"b": "Mg==", "a": "MQ=="}})), "order and default type do not count");
-        assert_ne!(of(&base), digest(&secret(base.clone()), "u2"), "equal secrets of different owners look different");
+        assert_eq!(
+            of(&base),
+            of(&json!({"data": {"b": "Mg==", "a": "MQ=="}})),
+            "order and default type do not count"
+        );
+        assert_ne!(
+            of(&base),
+            digest(&secret(base.clone()), "u2"),
+            "equal secrets of different owners look different"
+        );
     }
 
     #[test]
     fn credentials_of_the_cluster_are_never_copied() {
-        for (type_, copied) in [("Opaque", true), ("kubernetes.io/tls", true), (NEVER[0], false), (NEVER[1], false)] {
-            assert_eq!(Content::of(secret(json!({"type": type_})), "u").is_some(), copied, "{type_}");
+        for (type_, copied) in [
+            ("Opaque", true),
+            ("kubernetes.io/tls", true),
+            (NEVER[0], false),
+            (NEVER[1], false),
+        ] {
+            assert_eq!(
+                Content::of(secret(json!({"type": type_})), "u").is_some(),
+                copied,
+                "{type_}"
+            );
         }
     }
 
@@ -161,18 +219,43 @@ mod tests {
             (Some(rival.clone()), Adopt, None, Step::Rival),
             (Some(rival), Skip, None, Step::Rival),
         ] {
-            let there: Option<ObjectMeta> = there.map(|value| serde_json::from_value(value).expect("metadata"));
-            assert_eq!(decide(there.as_ref(), "u1", "d", policy, verified), expected, "{there:?} {policy:?}");
+            let there: Option<ObjectMeta> =
+                there.map(|value| serde_json::from_value(value).expect("metadata"));
+            assert_eq!(
+                decide(there.as_ref(), "u1", "d", policy, verified),
+                expected,
+                "{there:?} {policy:?}"
+            );
         }
     }
 
     #[test]
     fn copy_keeps_what_others_wrote_on_it() {
-        let content = Content::of(secret(json!({"type": "t", "data": {"a": "MQ=="}})), "u1").expect("it is copied");
-        let there = serde_json::from_value(json!({"name": "s", "namespace": "n", "uid": "x", "labels": {"team": "a"}})).expect("metadata");
-        let copy = content.copy(&Mark { owner_uid: "u1", source: "src/s" }, there);
+        let content = Content::of(secret(json!({"type": "t", "data": {"a": "MQ=="}})), "u1")
+            .expect("it is copied");
+        let there = serde_json::from_value(
+            json!({"name": "s", "namespace": "n", "uid": "x", "labels": {"team": "a"}}),
+        )
+        .expect("metadata");
+        let copy = content.copy(
+            &Mark {
+                owner_uid: "u1",
+                source: "src/s",
+            },
+            there,
+        );
         let value = json!(copy);
-        assert_eq!(value["metadata"]["labels"], json!({"team": "a", (OWNER_UID): "u1"}));
-        assert_eq!((&value["type"], &value["data"]["a"], &value["metadata"]["uid"]), (&json!("t"), &json!("MQ=="), &json!("x")));
+        assert_eq!(
+            value["metadata"]["labels"],
+            json!({"team": "a", (OWNER_UID): "u1"})
+        );
+        assert_eq!(
+            (
+                &value["type"],
+                &value["data"]["a"],
+                &value["metadata"]["uid"]
+            ),
+            (&json!("t"), &json!("MQ=="), &json!("x"))
+        );
     }
 }

@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 
 /// A wish for copies of a secret.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[expect(clippy::duplicated_attributes, reason = "every column has a name, a type and a path")]
+#[expect(
+    clippy::duplicated_attributes,
+    reason = "every column has a name, a type and a path"
+)]
 #[kube(
     group = "tutorial.study.dev",
     version = "v1alpha1",
@@ -22,9 +25,22 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "From", type_ = "string", json_path = ".spec.sourceNamespace"),
     printcolumn(name = "Synced", type_ = "integer", json_path = ".status.synced"),
     printcolumn(name = "Total", type_ = "integer", json_path = ".status.total"),
-    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
-    printcolumn(name = "Last Sync", type_ = "date", json_path = ".status.lastSyncTime", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(
+        name = "Last Sync",
+        type_ = "date",
+        json_path = ".status.lastSyncTime",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SecSynchSpec {

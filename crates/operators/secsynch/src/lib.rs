@@ -44,7 +44,11 @@ pub const OPERATOR: Operator = Operator {
         vec![
             allow(&["list", "watch", "patch"], group, "secsynches"),
             allow(&["patch"], group, "secsynches/status"),
-            allow(&["get", "list", "watch", "create", "update", "delete"], "", "secrets"),
+            allow(
+                &["get", "list", "watch", "create", "update", "delete"],
+                "",
+                "secrets",
+            ),
             allow(Rights::CACHE, "", "namespaces"),
         ]
     },
@@ -65,7 +69,14 @@ fn controller(setup: &Setup) -> Result<Controller, SetupError> {
     let namespaces = setup.cluster_informer::<Namespace>();
     synches.add_index(BY_SECRET, |synch| vec![synch.spec.secret_name.clone()])?;
     synches.add_index(BY_UID, |synch| synch.uid().into_iter().collect())?;
-    secrets.add_index(BY_OWNER, |secret| secret.labels().get(OWNER_UID).cloned().into_iter().collect())?;
+    secrets.add_index(BY_OWNER, |secret| {
+        secret
+            .labels()
+            .get(OWNER_UID)
+            .cloned()
+            .into_iter()
+            .collect()
+    })?;
     let synchroniser = Arc::new(Synchroniser {
         client: setup.client.clone(),
         clock: setup.clock,
@@ -73,10 +84,16 @@ fn controller(setup: &Setup) -> Result<Controller, SetupError> {
         synches: synches.lister(),
         secrets: secrets.lister(),
         namespaces: namespaces.lister(),
-        allowed: Allowed { without_consent: setup.is_on(WITHOUT_CONSENT), into_system: setup.is_on(INTO_SYSTEM) },
+        allowed: Allowed {
+            without_consent: setup.is_on(WITHOUT_CONSENT),
+            into_system: setup.is_on(INTO_SYSTEM),
+        },
         verified: Mutex::default(),
     });
-    let of_secret = Concerned { synches: synches.lister(), namespaces: namespaces.lister() };
+    let of_secret = Concerned {
+        synches: synches.lister(),
+        namespaces: namespaces.lister(),
+    };
     let all = synches.lister();
     let changed = Predicate::changed(|old: &SecSynch, new: &SecSynch| {
         old.metadata.generation != new.metadata.generation || old.finalizers() != new.finalizers()
@@ -85,7 +102,11 @@ fn controller(setup: &Setup) -> Result<Controller, SetupError> {
         .with_predicate(changed)
         .watches(&secrets, move |secret| of_secret.by_secret(secret))
         .watches(&namespaces, move |namespace| {
-            all.list().iter().filter(|synch| could_mean(&synch.spec, namespace)).map(|synch| ObjectKey::of(&**synch)).collect()
+            all.list()
+                .iter()
+                .filter(|synch| could_mean(&synch.spec, namespace))
+                .map(|synch| ObjectKey::of(&**synch))
+                .collect()
         })
         .with_options(setup.options(OPERATOR.name))
         .reconcile_with(move |request| synchroniser.clone().reconcile(request)))
@@ -99,15 +120,29 @@ struct Concerned {
 
 impl Concerned {
     fn by_secret(&self, secret: &PartialObjectMeta<Secret>) -> Vec<ObjectKey> {
-        let found = |index: &str, value: &str| self.synches.by_index(index, value).unwrap_or_default();
-        let mut concerned = secret.labels().get(OWNER_UID).map(|uid| found(BY_UID, uid)).unwrap_or_default();
+        let found =
+            |index: &str, value: &str| self.synches.by_index(index, value).unwrap_or_default();
+        let mut concerned = secret
+            .labels()
+            .get(OWNER_UID)
+            .map(|uid| found(BY_UID, uid))
+            .unwrap_or_default();
         // Sources, and secrets that stand where a copy should.
         let namespace = secret.namespace().unwrap_or_default();
         let place = self.namespaces.get(&ObjectKey::cluster(&namespace));
-        let is_meant = |synch: &SecSynch| place.as_ref().is_some_and(|place| could_mean(&synch.spec, place));
+        let is_meant = |synch: &SecSynch| {
+            place
+                .as_ref()
+                .is_some_and(|place| could_mean(&synch.spec, place))
+        };
         concerned.extend(
-            found(BY_SECRET, &secret.name_any()).into_iter().filter(|synch| synch.spec.source_namespace == namespace || is_meant(synch)),
+            found(BY_SECRET, &secret.name_any())
+                .into_iter()
+                .filter(|synch| synch.spec.source_namespace == namespace || is_meant(synch)),
         );
-        concerned.iter().map(|synch| ObjectKey::of(&**synch)).collect()
+        concerned
+            .iter()
+            .map(|synch| ObjectKey::of(&**synch))
+            .collect()
     }
 }

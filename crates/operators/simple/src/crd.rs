@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 
 /// What Kubernetes can keep by itself. Fields are spelt as the original spells them.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[expect(clippy::duplicated_attributes, reason = "every column has a name, a type and a path")]
+#[expect(
+    clippy::duplicated_attributes,
+    reason = "every column has a name, a type and a path"
+)]
 #[kube(
     group = "stable.simple-bellerophon.io",
     version = "v444beta989",
@@ -20,12 +23,29 @@ use serde::{Deserialize, Serialize};
     derive = "PartialEq",
     status = "BellerophonSimpleStatus",
     doc = "A BellerophonSimple becomes a Deployment of its name, with the horse's name in the environment.",
-    scale(spec_replicas_path = ".spec.replicas", status_replicas_path = ".status.replicas", label_selector_path = ".status.selector"),
-    printcolumn(name = "Horse", type_ = "string", json_path = ".spec.winged_horse_name"),
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(
+        name = "Horse",
+        type_ = "string",
+        json_path = ".spec.winged_horse_name"
+    ),
     printcolumn(name = "Wanted", type_ = "integer", json_path = ".spec.replicas"),
     printcolumn(name = "Available", type_ = "integer", json_path = ".status.replicas"),
-    printcolumn(name = "Image", type_ = "string", json_path = ".spec.image", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Image",
+        type_ = "string",
+        json_path = ".spec.image",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 pub struct BellerophonSimpleSpec {
     /// The horse, as `WINGED_HORSE_NAME` in the environment of every pod.

@@ -10,7 +10,10 @@ pub use crd::{BellerophonSimple, BellerophonSimpleSpec, BellerophonSimpleStatus}
 
 use std::sync::Arc;
 
-use bellerophon::{Controller, EventRecorder, EventType, Failure, Lister, Note, Outcome, Predicate, ReconcileResult, Request, WallClock};
+use bellerophon::{
+    Controller, EventRecorder, EventType, Failure, Lister, Note, Outcome, Predicate,
+    ReconcileResult, Request, WallClock,
+};
 use bellerophon_operator::{Operator, Place, Rights, Setup, Step, allow};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
@@ -38,9 +41,17 @@ pub const OPERATOR: Operator = Operator {
 };
 
 fn controller(setup: &Setup) -> Controller {
-    let (sheroes, deployments) = (setup.informer::<BellerophonSimple>(), setup.informer::<Deployment>());
+    let (sheroes, deployments) = (
+        setup.informer::<BellerophonSimple>(),
+        setup.informer::<Deployment>(),
+    );
     let events = setup.recorder(OPERATOR.name);
-    let stable = Arc::new(Stable { client: setup.client.clone(), clock: setup.clock, events, deployments: deployments.lister() });
+    let stable = Arc::new(Stable {
+        client: setup.client.clone(),
+        clock: setup.clock,
+        events,
+        deployments: deployments.lister(),
+    });
     Controller::of(&sheroes)
         .with_predicate(Predicate::generation_changed())
         .owns(&deployments)
@@ -59,21 +70,45 @@ struct Stable {
 impl Stable {
     async fn reconcile(self: Arc<Self>, request: Request<BellerophonSimple>) -> ReconcileResult {
         // What a heroine owned goes with her, by the owner reference.
-        let Some(shero) = request.object.clone().filter(|shero| shero.metadata.deletion_timestamp.is_none()) else {
+        let Some(shero) = request
+            .object
+            .clone()
+            .filter(|shero| shero.metadata.deletion_timestamp.is_none())
+        else {
             return Ok(Outcome::Done);
         };
-        let plan = plan(&shero, self.deployments.get(&request.key).as_deref(), self.clock.now()).map_err(Failure::permanent)?;
+        let plan = plan(
+            &shero,
+            self.deployments.get(&request.key).as_deref(),
+            self.clock.now(),
+        )
+        .map_err(Failure::permanent)?;
         let (namespace, writes) = (shero.namespace().unwrap_or_default(), request.writes());
         if let Step::Apply(wanted) = &plan.step {
-            writes.apply(&Api::namespaced(self.client.clone(), &namespace), &**wanted).await?;
-            self.tell(&shero, EventType::Normal, "Applied", format!("Deployment {} is as wanted", wanted.name_any()));
+            writes
+                .apply(&Api::namespaced(self.client.clone(), &namespace), &**wanted)
+                .await?;
+            self.tell(
+                &shero,
+                EventType::Normal,
+                "Applied",
+                format!("Deployment {} is as wanted", wanted.name_any()),
+            );
         }
         if let Some(status) = plan.status {
-            let told = BellerophonSimple { status: Some(status), ..(*shero).clone() };
-            writes.apply_status(&Api::namespaced(self.client.clone(), &namespace), &told).await?;
+            let told = BellerophonSimple {
+                status: Some(status),
+                ..(*shero).clone()
+            };
+            writes
+                .apply_status(&Api::namespaced(self.client.clone(), &namespace), &told)
+                .await?;
         }
         if plan.step == Step::Taken {
-            let why = format!("Resource {:?} already exists and is not managed by BellerophonSimple", request.key.name());
+            let why = format!(
+                "Resource {:?} already exists and is not managed by BellerophonSimple",
+                request.key.name()
+            );
             self.tell(&shero, EventType::Warning, "ErrResourceExists", why.clone());
             return Err(Failure::retry(why));
         }
@@ -82,6 +117,14 @@ impl Stable {
     }
 
     fn tell(&self, shero: &BellerophonSimple, type_: EventType, reason: &str, note: String) {
-        self.events.event(shero, Note { type_, reason: reason.into(), action: "Apply".into(), note });
+        self.events.event(
+            shero,
+            Note {
+                type_,
+                reason: reason.into(),
+                action: "Apply".into(),
+                note,
+            },
+        );
     }
 }

@@ -24,7 +24,11 @@ pub(crate) struct Plan {
 ///
 /// # Errors
 /// The object has no identity yet, so that nothing can belong to it.
-pub(crate) fn plan(shero: &BellerophonSimple, found: Option<&Deployment>, now: Timestamp) -> Result<Plan, OwnerError> {
+pub(crate) fn plan(
+    shero: &BellerophonSimple,
+    found: Option<&Deployment>,
+    now: Timestamp,
+) -> Result<Plan, OwnerError> {
     let step = Step::decide(found, wanted(shero)?);
     let taken = step == Step::Taken;
     let rollout = Rollout(found.filter(|_| !taken));
@@ -32,8 +36,16 @@ pub(crate) fn plan(shero: &BellerophonSimple, found: Option<&Deployment>, now: T
     status.replicas = rollout.available();
     status.selector = format!("shero={}", shero.name_any());
     status.observed_generation = shero.metadata.generation;
-    rollout.set_conditions(taken, shero.metadata.generation, &mut status.conditions, now);
-    Ok(Plan { step, status: (shero.status.as_ref() != Some(&status)).then_some(status) })
+    rollout.set_conditions(
+        taken,
+        shero.metadata.generation,
+        &mut status.conditions,
+        now,
+    );
+    Ok(Plan {
+        step,
+        status: (shero.status.as_ref() != Some(&status)).then_some(status),
+    })
 }
 
 /// The Deployment of a heroine; only what the operator decides is set.
@@ -48,9 +60,11 @@ fn wanted(shero: &BellerophonSimple) -> Result<Deployment, OwnerError> {
             "spec": {"containers": [{"name": "horse", "image": shero.spec.image, "env": environment}]},
         },
     });
-    let metadata = json!({"name": shero.name_any(), "namespace": shero.namespace(), "labels": labels});
+    let metadata =
+        json!({"name": shero.name_any(), "namespace": shero.namespace(), "labels": labels});
     let mut deployment: Deployment =
-        serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("it is written as the type has it");
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec}))
+            .expect("it is written as the type has it");
     set_controller_reference(shero, &mut deployment)?;
     Ok(deployment)
 }
@@ -70,10 +84,24 @@ mod tests {
 
     #[test]
     fn horse_is_named_in_the_environment() {
-        let Step::Apply(made) = plan(&shero(), None, Timestamp::UNIX_EPOCH).expect("a plan").step else { panic!("it is made") };
+        let Step::Apply(made) = plan(&shero(), None, Timestamp::UNIX_EPOCH)
+            .expect("a plan")
+            .step
+        else {
+            panic!("it is made")
+        };
         let container = &json!(made)["spec"]["template"]["spec"]["containers"][0];
-        assert_eq!(container["env"], json!([{"name": "WINGED_HORSE_NAME", "value": "pegasus"}]));
-        assert_eq!((&container["image"], made.spec.and_then(|spec| spec.replicas)), (&json!("horse:1"), Some(2)));
+        assert_eq!(
+            container["env"],
+            json!([{"name": "WINGED_HORSE_NAME", "value": "pegasus"}])
+        );
+        assert_eq!(
+            (
+                &container["image"],
+                made.spec.and_then(|spec| spec.replicas)
+            ),
+            (&json!("horse:1"), Some(2))
+        );
     }
 
     #[test]
@@ -86,8 +114,20 @@ mod tests {
         let first = plan(&shero, Some(&found), Timestamp::UNIX_EPOCH).expect("a plan");
         assert_eq!(first.step, Step::Keep);
         shero.status = first.status;
-        assert_eq!(shero.status.as_ref().map(|status| (status.replicas, status.observed_generation)), Some((2, Some(2))));
-        assert_eq!(plan(&shero, Some(&found), Timestamp::MAX).expect("a plan"), Plan { step: Step::Keep, status: None });
+        assert_eq!(
+            shero
+                .status
+                .as_ref()
+                .map(|status| (status.replicas, status.observed_generation)),
+            Some((2, Some(2)))
+        );
+        assert_eq!(
+            plan(&shero, Some(&found), Timestamp::MAX).expect("a plan"),
+            Plan {
+                step: Step::Keep,
+                status: None
+            }
+        );
     }
 
     #[test]
@@ -95,6 +135,11 @@ mod tests {
         let mut shero = shero();
         let found = wanted(&shero).expect("a Deployment");
         shero.spec.winged_horse_name = "arion".into();
-        assert!(matches!(plan(&shero, Some(&found), Timestamp::UNIX_EPOCH).expect("a plan").step, Step::Apply(_)));
+        assert!(matches!(
+            plan(&shero, Some(&found), Timestamp::UNIX_EPOCH)
+                .expect("a plan")
+                .step,
+            Step::Apply(_)
+        ));
     }
 }

@@ -8,8 +8,15 @@ use std::time::Duration;
 pub(crate) fn client_go() -> Option<PathBuf> {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clientgo");
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/clientgo");
-    let built = Command::new("go").args(["build", "-o"]).arg(&program).arg(".").current_dir(folder).status();
-    built.is_ok_and(|status| status.success()).then_some(program)
+    let built = Command::new("go")
+        .args(["build", "-o"])
+        .arg(&program)
+        .arg(".")
+        .current_dir(folder)
+        .status();
+    built
+        .is_ok_and(|status| status.success())
+        .then_some(program)
 }
 
 /// What all threads of this process used so far, in hundredths of a second, where the system tells.

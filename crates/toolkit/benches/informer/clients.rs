@@ -11,8 +11,8 @@ use std::{
 };
 
 use bellerophon::{
-    CacheForm, Controller, EventHandler, HandlerHandle, HandlerOptions, InformerOptions, Outcome, Request, SharedInformer, Tombstone,
-    Transform,
+    CacheForm, Controller, EventHandler, HandlerHandle, HandlerOptions, InformerOptions, Outcome,
+    Request, SharedInformer, Tombstone, Transform,
 };
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -42,38 +42,113 @@ const OURS_WHOLE: &str = "bellerophon, managedFields kept";
 const KUBE_LIST: &str = "kube-runtime, paged list";
 const KUBE_STREAM: &str = "kube-runtime, streamed list";
 const KUBE_STRIPPED: &str = "kube-runtime, streamed list, managedFields dropped";
-pub(crate) const SYNCS: [&str; 8] = [OURS, OURS_TOLD_KEYS, OURS_TOLD, OURS_DECODED, OURS_WHOLE, KUBE_LIST, KUBE_STREAM, KUBE_STRIPPED];
+pub(crate) const SYNCS: [&str; 8] = [
+    OURS,
+    OURS_TOLD_KEYS,
+    OURS_TOLD,
+    OURS_DECODED,
+    OURS_WHOLE,
+    KUBE_LIST,
+    KUBE_STREAM,
+    KUBE_STRIPPED,
+];
 
 const OUR_CONTROLLER: &str = "bellerophon controller";
 const KUBE_CONTROLLER: &str = "kube-runtime controller";
 pub(crate) const RECONCILES: [&str; 2] = [OUR_CONTROLLER, KUBE_CONTROLLER];
 
 /// Those of client-go, which are in `clientgo`.
-pub(crate) const GO_SYNCS: [&str; 3] = ["client-go", "client-go, a handler told of every pod", "client-go, managedFields dropped"];
+pub(crate) const GO_SYNCS: [&str; 3] = [
+    "client-go",
+    "client-go, a handler told of every pod",
+    "client-go, managedFields dropped",
+];
 pub(crate) const GO_RECONCILES: [&str; 1] = ["client-go controller"];
 
 pub(crate) fn run(name: &str, kubeconfig: &str) -> Result<(), Failure> {
     let begun = Instant::now();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let start = memory("VmRSS")?;
         let kubeconfig = Kubeconfig::read_from(Path::new(kubeconfig))?;
-        let client = Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)?;
+        let client = Client::try_from(
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?,
+        )?;
         let options = InformerOptions::default;
         match name {
             OURS => sync(client, options(), begun, start).await,
-            OURS_TOLD => told(client, begun, start, |informer, count| informer.add_handler(count, HandlerOptions::default())).await,
+            OURS_TOLD => {
+                told(client, begun, start, |informer, count| {
+                    informer.add_handler(count, HandlerOptions::default())
+                })
+                .await
+            }
             OURS_TOLD_KEYS => {
                 let add = |informer: &SharedInformer<Pod>, Count(count): Count| {
-                    informer.add_key_handler(move |_| _ = count.fetch_add(1, Ordering::Relaxed), HandlerOptions::default())
+                    informer.add_key_handler(
+                        move |_| _ = count.fetch_add(1, Ordering::Relaxed),
+                        HandlerOptions::default(),
+                    )
                 };
                 told(client, begun, start, add).await
             }
-            OURS_DECODED => sync(client, InformerOptions { cache: CacheForm::Decoded, ..options() }, begun, start).await,
-            OURS_WHOLE => sync(client, InformerOptions { transform: Transform::none(), ..options() }, begun, start).await,
-            KUBE_LIST => reflect(client, watcher::Config::default(), ManagedFields::Kept, begun, start).await,
-            KUBE_STREAM => reflect(client, watcher::Config::default().streaming_lists(), ManagedFields::Kept, begun, start).await,
-            KUBE_STRIPPED => reflect(client, watcher::Config::default().streaming_lists(), ManagedFields::Dropped, begun, start).await,
+            OURS_DECODED => {
+                sync(
+                    client,
+                    InformerOptions {
+                        cache: CacheForm::Decoded,
+                        ..options()
+                    },
+                    begun,
+                    start,
+                )
+                .await
+            }
+            OURS_WHOLE => {
+                sync(
+                    client,
+                    InformerOptions {
+                        transform: Transform::none(),
+                        ..options()
+                    },
+                    begun,
+                    start,
+                )
+                .await
+            }
+            KUBE_LIST => {
+                reflect(
+                    client,
+                    watcher::Config::default(),
+                    ManagedFields::Kept,
+                    begun,
+                    start,
+                )
+                .await
+            }
+            KUBE_STREAM => {
+                reflect(
+                    client,
+                    watcher::Config::default().streaming_lists(),
+                    ManagedFields::Kept,
+                    begun,
+                    start,
+                )
+                .await
+            }
+            KUBE_STRIPPED => {
+                reflect(
+                    client,
+                    watcher::Config::default().streaming_lists(),
+                    ManagedFields::Dropped,
+                    begun,
+                    start,
+                )
+                .await
+            }
             OUR_CONTROLLER => reconcile(client, begun, start).await,
             KUBE_CONTROLLER => reconcile_with_kube(client, begun, start).await,
             name => Err(format!("no client is called {name}").into()),
@@ -83,16 +158,28 @@ pub(crate) fn run(name: &str, kubeconfig: &str) -> Result<(), Failure> {
 
 /// Takes the time, lets memory settle, and reports.
 async fn settle(begun: Instant, start: u64) -> Result<(), Failure> {
-    let (wall, cpu) = (begun.elapsed(), processor_time().ok_or("the system does not tell the processor time")?);
+    let (wall, cpu) = (
+        begun.elapsed(),
+        processor_time().ok_or("the system does not tell the processor time")?,
+    );
     tokio::time::sleep(REST).await;
     Cost::report(wall, cpu.as_secs_f64(), start)
 }
 
 fn expect(found: usize, wanted: usize) -> Result<(), Failure> {
-    if found == wanted { Ok(()) } else { Err(format!("{found} objects instead of {wanted}").into()) }
+    if found == wanted {
+        Ok(())
+    } else {
+        Err(format!("{found} objects instead of {wanted}").into())
+    }
 }
 
-async fn sync(client: Client, options: InformerOptions<Pod>, begun: Instant, start: u64) -> Result<(), Failure> {
+async fn sync(
+    client: Client,
+    options: InformerOptions<Pod>,
+    begun: Instant,
+    start: u64,
+) -> Result<(), Failure> {
     let informer = SharedInformer::<Pod>::new(client, (), options);
     let running = tokio::spawn({
         let informer = informer.clone();
@@ -110,7 +197,8 @@ struct Count(Arc<AtomicUsize>);
 
 impl EventHandler<Pod> for Count {
     fn on_add(&self, pod: &Arc<Pod>, _: bool) {
-        self.0.fetch_add(usize::from(pod.spec.is_some()), Ordering::Relaxed);
+        self.0
+            .fetch_add(usize::from(pod.spec.is_some()), Ordering::Relaxed);
     }
     fn on_update(&self, _: &Arc<Pod>, _: &Arc<Pod>) {}
     fn on_delete(&self, _: Tombstone<Pod>) {}
@@ -149,7 +237,9 @@ async fn reflect(
     let events = watcher(Api::<Pod>::all(client), config).default_backoff();
     let events = match managed_fields {
         ManagedFields::Kept => events.boxed(),
-        ManagedFields::Dropped => events.modify(|pod| pod.metadata.managed_fields = None).boxed(),
+        ManagedFields::Dropped => events
+            .modify(|pod| pod.metadata.managed_fields = None)
+            .boxed(),
     };
     let running = tokio::spawn(events.reflect(writer).for_each(|_| std::future::ready(())));
     store.wait_until_ready().await?;
@@ -176,7 +266,10 @@ impl Seen {
 }
 
 async fn reconcile(client: Client, begun: Instant, start: u64) -> Result<(), Failure> {
-    let options = InformerOptions { labels: Some("bench=cm".into()), ..InformerOptions::default() };
+    let options = InformerOptions {
+        labels: Some("bench=cm".into()),
+        ..InformerOptions::default()
+    };
     let maps = SharedInformer::<ConfigMap>::new(client, (), options);
     let seen = Seen::default();
     let controller = Controller::of(&maps).workers(4).reconcile_with({
@@ -202,7 +295,9 @@ async fn reconcile(client: Client, begun: Instant, start: u64) -> Result<(), Fai
 
 async fn reconcile_with_kube(client: Client, begun: Instant, start: u64) -> Result<(), Failure> {
     let seen = Seen::default();
-    let config = watcher::Config::default().labels("bench=cm").streaming_lists();
+    let config = watcher::Config::default()
+        .labels("bench=cm")
+        .streaming_lists();
     let controller = kube_runtime::Controller::new(Api::<ConfigMap>::all(client), config)
         .with_config(kube_runtime::controller::Config::default().concurrency(4));
     let reconciles = controller.run(

@@ -5,7 +5,11 @@
 //! client-go's own benchmarks, run in this process. Prints tables; a word after `--` picks one of them: `sync`,
 //! `reconcile`, `readers`, `updates`. `serve FILE` keeps a filled server running and writes its kubeconfig there, for other
 //! clients to be measured beside.
-#![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a benchmark prints, and measures real time")]
+#![expect(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a benchmark prints, and measures real time"
+)]
 
 #[path = "../common/mod.rs"]
 mod common; // client-go, and the processor time of this process
@@ -26,7 +30,10 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 const ROUNDS: usize = 3;
 
 fn main() -> Result<(), Failure> {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench")
+        .collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match *words {
         ["client", name, kubeconfig] => return clients::run(name, kubeconfig),
@@ -38,11 +45,25 @@ fn main() -> Result<(), Failure> {
         let (server, go) = (Server::start()?, common::client_go());
         println!("{}\n", server.content);
         if wanted("sync") {
-            table("initial sync, 50,000 pods", &clients::SYNCS, &clients::GO_SYNCS, go.as_deref(), &server, objects::PODS)?;
+            table(
+                "initial sync, 50,000 pods",
+                &clients::SYNCS,
+                &clients::GO_SYNCS,
+                go.as_deref(),
+                &server,
+                objects::PODS,
+            )?;
         }
         if wanted("reconcile") {
             let title = "10,000 config maps reconciled once, 4 workers";
-            table(title, &clients::RECONCILES, &clients::GO_RECONCILES, go.as_deref(), &server, objects::CONFIG_MAPS)?;
+            table(
+                title,
+                &clients::RECONCILES,
+                &clients::GO_RECONCILES,
+                go.as_deref(),
+                &server,
+                objects::CONFIG_MAPS,
+            )?;
         }
     }
     if wanted("readers") {
@@ -55,11 +76,24 @@ fn main() -> Result<(), Failure> {
 }
 
 /// Runs clients in turn, those of Go if it is there, and prints the median of each.
-fn table(title: &str, ours: &[&str], of_go: &[&str], go: Option<&Path>, server: &Server, objects: usize) -> Result<(), Failure> {
-    let of_go = of_go.iter().filter(|_| go.is_some()).map(|name| (*name, go));
-    let clients: Vec<(&str, Option<&Path>)> = ours.iter().map(|name| (*name, None)).chain(of_go).collect();
+fn table(
+    title: &str,
+    ours: &[&str],
+    of_go: &[&str],
+    go: Option<&Path>,
+    server: &Server,
+    objects: usize,
+) -> Result<(), Failure> {
+    let of_go = of_go
+        .iter()
+        .filter(|_| go.is_some())
+        .map(|name| (*name, go));
+    let clients: Vec<(&str, Option<&Path>)> =
+        ours.iter().map(|name| (*name, None)).chain(of_go).collect();
     println!("{title}\n");
-    println!("| client | wall s | CPU s | peak MiB | settled MiB | bytes an object |\n|---|---|---|---|---|---|");
+    println!(
+        "| client | wall s | CPU s | peak MiB | settled MiB | bytes an object |\n|---|---|---|---|---|---|"
+    );
     let mut costs: Vec<Vec<Cost>> = clients.iter().map(|_| Vec::new()).collect();
     for _ in 0..ROUNDS {
         for ((client, go), costs) in clients.iter().zip(&mut costs) {
@@ -76,7 +110,11 @@ fn table(title: &str, ours: &[&str], of_go: &[&str], go: Option<&Path>, server: 
 /// The middle one of several measurements, with the extremes if they differ.
 fn median(mut figures: Vec<f64>, decimals: usize) -> String {
     figures.sort_by(f64::total_cmp);
-    let (least, middle, most) = (figures[0], figures[figures.len() / 2], figures[figures.len() - 1]);
+    let (least, middle, most) = (
+        figures[0],
+        figures[figures.len() / 2],
+        figures[figures.len() - 1],
+    );
     format!("{middle:.decimals$} ({least:.decimals$}–{most:.decimals$})")
 }
 

@@ -56,13 +56,19 @@ fn config_map(i: usize) -> Result<ConfigMap, serde_json::Error> {
 /// Creates everything, and says what there is.
 pub(crate) async fn create(client: &Client) -> Result<String, Failure> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let names = (0..POD_NAMESPACES).map(|i| format!("team-{i}")).chain((0..CONFIG_MAP_NAMESPACES).map(|i| format!("maps-{i}")));
+    let names = (0..POD_NAMESPACES)
+        .map(|i| format!("team-{i}"))
+        .chain((0..CONFIG_MAP_NAMESPACES).map(|i| format!("maps-{i}")));
     for name in names {
         let namespace = serde_json::from_value(json!({ "metadata": { "name": &name } }))?;
-        namespaces.create(&PostParams::default(), &namespace).await?;
+        namespaces
+            .create(&PostParams::default(), &namespace)
+            .await?;
         // No controller makes it here, and no pod is admitted without it.
         let account = serde_json::from_value(json!({ "metadata": { "name": "default" } }))?;
-        Api::<ServiceAccount>::namespaced(client.clone(), &name).create(&PostParams::default(), &account).await?;
+        Api::<ServiceAccount>::namespaced(client.clone(), &name)
+            .create(&PostParams::default(), &account)
+            .await?;
     }
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..WRITERS {
@@ -72,12 +78,16 @@ pub(crate) async fn create(client: &Client) -> Result<String, Failure> {
             for i in (writer..PODS).step_by(WRITERS) {
                 let pod = pod(i)?;
                 let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-                Api::<Pod>::namespaced(client.clone(), &namespace).create(&options, &pod).await?;
+                Api::<Pod>::namespaced(client.clone(), &namespace)
+                    .create(&options, &pod)
+                    .await?;
             }
             for i in (writer..CONFIG_MAPS).step_by(WRITERS) {
                 let map = config_map(i)?;
                 let namespace = map.metadata.namespace.clone().unwrap_or_default();
-                Api::<ConfigMap>::namespaced(client.clone(), &namespace).create(&options, &map).await?;
+                Api::<ConfigMap>::namespaced(client.clone(), &namespace)
+                    .create(&options, &map)
+                    .await?;
             }
             Ok::<(), Failure>(())
         });
@@ -90,8 +100,19 @@ pub(crate) async fn create(client: &Client) -> Result<String, Failure> {
 
 async fn describe(client: &Client) -> Result<String, Failure> {
     let one = pod(0)?;
-    let path = format!("/api/v1/namespaces/{}/pods/{}", one.metadata.namespace.unwrap_or_default(), one.metadata.name.unwrap_or_default());
-    let text = client.request_text(http::Request::get(path).body(Vec::new())?).await?;
-    let managed = serde_json::from_str::<serde_json::Value>(&text)?["metadata"]["managedFields"].to_string().len();
-    Ok(format!("{PODS} pods of {} bytes, of which managedFields {managed}; {CONFIG_MAPS} config maps", text.len()))
+    let path = format!(
+        "/api/v1/namespaces/{}/pods/{}",
+        one.metadata.namespace.unwrap_or_default(),
+        one.metadata.name.unwrap_or_default()
+    );
+    let text = client
+        .request_text(http::Request::get(path).body(Vec::new())?)
+        .await?;
+    let managed = serde_json::from_str::<serde_json::Value>(&text)?["metadata"]["managedFields"]
+        .to_string()
+        .len();
+    Ok(format!(
+        "{PODS} pods of {} bytes, of which managedFields {managed}; {CONFIG_MAPS} config maps",
+        text.len()
+    ))
 }

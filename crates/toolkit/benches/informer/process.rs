@@ -21,22 +21,38 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Result<Self, Failure> {
-        let kubeconfig = std::env::temp_dir().join(format!("bellerophon-bench-{}.kubeconfig", std::process::id()));
-        let mut process =
-            Command::new(std::env::current_exe()?).arg("serve").arg(&kubeconfig).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let kubeconfig = std::env::temp_dir().join(format!(
+            "bellerophon-bench-{}.kubeconfig",
+            std::process::id()
+        ));
+        let mut process = Command::new(std::env::current_exe()?)
+            .arg("serve")
+            .arg(&kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
         let mut content = String::new();
-        BufReader::new(process.stdout.take().ok_or("the server has no output")?).read_line(&mut content)?;
+        BufReader::new(process.stdout.take().ok_or("the server has no output")?)
+            .read_line(&mut content)?;
         if content.is_empty() {
             return Err("the server did not start".into());
         }
-        Ok(Self { process, kubeconfig, content: content.trim_end().to_owned() })
+        Ok(Self {
+            process,
+            kubeconfig,
+            content: content.trim_end().to_owned(),
+        })
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.process.stdin.take());
-        if let Err(error) = self.process.wait().and_then(|_| std::fs::remove_file(&self.kubeconfig)) {
+        if let Err(error) = self
+            .process
+            .wait()
+            .and_then(|_| std::fs::remove_file(&self.kubeconfig))
+        {
             eprintln!("the server did not end well: {error}");
         }
     }
@@ -44,9 +60,15 @@ impl Drop for Server {
 
 /// Serves until its input ends.
 pub(crate) fn serve(kubeconfig: &str) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
-        let server = ApiServer::builder().listen(([127, 0, 0, 1], 0).into()).start().await?;
+        let server = ApiServer::builder()
+            .listen(([127, 0, 0, 1], 0).into())
+            .start()
+            .await?;
         server.write_kubeconfig(Path::new(kubeconfig))?;
         println!("{}", objects::create(&server.client()).await?);
         std::io::stdout().flush()?;
@@ -70,43 +92,72 @@ pub(crate) struct Cost {
 impl Cost {
     /// What this process took since `wall` began to run and `start` was read; said on standard output.
     pub(crate) fn report(wall: Duration, cpu: f64, start: u64) -> Result<(), Failure> {
-        println!("{} {cpu} {start} {} {}", wall.as_secs_f64(), memory("VmHWM")?, memory("VmRSS")?);
+        println!(
+            "{} {cpu} {start} {} {}",
+            wall.as_secs_f64(),
+            memory("VmHWM")?,
+            memory("VmRSS")?
+        );
         Ok(())
     }
 
     fn parse(line: &str) -> Result<Self, Failure> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [wall, cpu, start, peak, settled] = words[..] else { return Err(format!("a client said {line:?}").into()) };
+        let [wall, cpu, start, peak, settled] = words[..] else {
+            return Err(format!("a client said {line:?}").into());
+        };
         let wall = Duration::from_secs_f64(wall.parse()?);
-        Ok(Self { wall, cpu: cpu.parse()?, start: start.parse()?, peak: peak.parse()?, settled: settled.parse()? })
+        Ok(Self {
+            wall,
+            cpu: cpu.parse()?,
+            start: start.parse()?,
+            peak: peak.parse()?,
+            settled: settled.parse()?,
+        })
     }
 
     pub(crate) fn row(costs: &[Self], objects: usize) -> String {
-        let column = |figure: &dyn Fn(&Self) -> f64, decimals| median(costs.iter().map(figure).collect(), decimals);
+        let column = |figure: &dyn Fn(&Self) -> f64, decimals| {
+            median(costs.iter().map(figure).collect(), decimals)
+        };
         [
             column(&|cost| seconds(cost.wall), 2),
             column(&|cost| cost.cpu, 2),
             column(&|cost| cost.peak as f64 / 1024.0, 0),
             column(&|cost| cost.settled as f64 / 1024.0, 0),
-            column(&|cost| cost.settled.saturating_sub(cost.start) as f64 * 1024.0 / objects as f64, 0),
+            column(
+                &|cost| cost.settled.saturating_sub(cost.start) as f64 * 1024.0 / objects as f64,
+                0,
+            ),
         ]
         .join(" | ")
     }
 }
 
 /// Runs one client to its end: one of Go's, or one of this program.
-pub(crate) fn run_client(name: &str, go: Option<&Path>, kubeconfig: &Path) -> Result<Cost, Failure> {
+pub(crate) fn run_client(
+    name: &str,
+    go: Option<&Path>,
+    kubeconfig: &Path,
+) -> Result<Cost, Failure> {
     let program = match go {
         Some(go) => go.to_owned(),
         None => std::env::current_exe()?,
     };
-    let output = Command::new(program).args(["client", name]).arg(kubeconfig).stderr(Stdio::inherit()).output()?;
+    let output = Command::new(program)
+        .args(["client", name])
+        .arg(kubeconfig)
+        .stderr(Stdio::inherit())
+        .output()?;
     Cost::parse(&String::from_utf8(output.stdout)?)
 }
 
 /// KiB of this process, by its name in /proc.
 pub(crate) fn memory(name: &str) -> Result<u64, Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).ok_or("no such line in /proc/self/status")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .ok_or("no such line in /proc/self/status")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }

@@ -35,7 +35,10 @@ struct Span {
 impl Span {
     fn new(range: Option<Range<usize>>) -> Option<Self> {
         let range = range.unwrap_or_default();
-        Some(Self { start: u32::try_from(range.start).ok()?, end: u32::try_from(range.end).ok()? })
+        Some(Self {
+            start: u32::try_from(range.start).ok()?,
+            end: u32::try_from(range.end).ok()?,
+        })
     }
 
     fn of(self, bytes: &[u8]) -> Option<&[u8]> {
@@ -63,8 +66,19 @@ impl<K: Resource, L: Locks> Compact<K, L> {
         let told = outline.uid.is_some() == meta.uid.is_some()
             && outline.resource_version.is_some() == meta.resource_version.is_some()
             && (outline.labels.is_some() || object.labels().is_empty());
-        let (uid, resource_version, labels) = (Span::new(outline.uid)?, Span::new(outline.resource_version)?, Span::new(outline.labels)?);
-        told.then(|| Self { json, uid, resource_version, labels, decoded: L::mutex(None), used: AtomicBool::new(false) })
+        let (uid, resource_version, labels) = (
+            Span::new(outline.uid)?,
+            Span::new(outline.resource_version)?,
+            Span::new(outline.labels)?,
+        );
+        told.then(|| Self {
+            json,
+            uid,
+            resource_version,
+            labels,
+            decoded: L::mutex(None),
+            used: AtomicBool::new(false),
+        })
     }
 }
 

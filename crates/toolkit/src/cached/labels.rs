@@ -16,7 +16,10 @@ pub(crate) struct Matcher {
 
 impl Matcher {
     pub(crate) fn new(selector: &Selector) -> Self {
-        Self { selector: selector.clone(), expressions: selector.clone().into_iter().collect() }
+        Self {
+            selector: selector.clone(),
+            expressions: selector.clone().into_iter().collect(),
+        }
     }
 
     pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
@@ -28,14 +31,20 @@ impl Matcher {
         if labels.contains(&b'\\') {
             return self.matches(&serde_json::from_slice(labels).unwrap_or_default());
         }
-        self.expressions.iter().all(|expression| holds(expression, labels))
+        self.expressions
+            .iter()
+            .all(|expression| holds(expression, labels))
     }
 }
 
 fn holds(expression: &Expression, labels: &[u8]) -> bool {
     match expression {
-        Expression::In(key, values) => value_of(key, labels).is_some_and(|value| values.contains(value)),
-        Expression::NotIn(key, values) => value_of(key, labels).is_none_or(|value| !values.contains(value)),
+        Expression::In(key, values) => {
+            value_of(key, labels).is_some_and(|value| values.contains(value))
+        }
+        Expression::NotIn(key, values) => {
+            value_of(key, labels).is_none_or(|value| !values.contains(value))
+        }
         Expression::Equal(key, wanted) => value_of(key, labels) == Some(wanted),
         Expression::NotEqual(key, refused) => value_of(key, labels) != Some(refused),
         Expression::Exists(key) => value_of(key, labels).is_some(),
@@ -48,7 +57,9 @@ fn value_of<'a>(key: &str, labels: &'a [u8]) -> Option<&'a str> {
     let (mut members, mut found) = (Members::of(labels, 0).ok()?, None);
     while let Ok(Some(member)) = members.next() {
         if &labels[member.key] == key.as_bytes() {
-            found = labels[member.value].strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+            found = labels[member.value]
+                .strip_prefix(b"\"")
+                .and_then(|value| value.strip_suffix(b"\""));
         }
     }
     found.and_then(|value| std::str::from_utf8(value).ok())
@@ -84,7 +95,11 @@ mod tests {
             for (i, one) in expressions.iter().enumerate() {
                 for other in &expressions[i..] {
                     let matcher = Matcher::new(&[one.clone(), other.clone()].into_iter().collect());
-                    assert_eq!(matcher.matches_json(json.as_bytes()), matcher.matches(&decoded), "{one:?} and {other:?} on {json}");
+                    assert_eq!(
+                        matcher.matches_json(json.as_bytes()),
+                        matcher.matches(&decoded),
+                        "{one:?} and {other:?} on {json}"
+                    );
                 }
             }
             assert!(Matcher::new(&Selector::default()).matches_json(json.as_bytes()));

@@ -77,7 +77,9 @@ impl<K: Resource> Cached<K> {
     pub(crate) fn resource_version(&self) -> Option<String> {
         match self {
             Self::Decoded(object) => object.resource_version(),
-            Self::Compact(compact) => compact.resource_version().and_then(|quoted| serde_json::from_slice(quoted).ok()),
+            Self::Compact(compact) => compact
+                .resource_version()
+                .and_then(|quoted| serde_json::from_slice(quoted).ok()),
         }
     }
 
@@ -93,9 +95,13 @@ impl<K: Resource> Cached<K> {
     pub(crate) fn is_same_version(&self, other: &Self) -> bool {
         let same = match (self, other) {
             (Self::Compact(one), Self::Compact(other)) => {
-                one.resource_version().is_some() && one.resource_version() == other.resource_version()
+                one.resource_version().is_some()
+                    && one.resource_version() == other.resource_version()
             }
-            (one, other) => one.resource_version().is_some() && one.resource_version() == other.resource_version(),
+            (one, other) => {
+                one.resource_version().is_some()
+                    && one.resource_version() == other.resource_version()
+            }
         };
         same && self.is_same_object(other)
     }
@@ -110,7 +116,9 @@ impl<K: Resource> Cached<K> {
     fn uid(&self) -> Option<String> {
         match self {
             Self::Decoded(object) => object.uid(),
-            Self::Compact(compact) => compact.uid().and_then(|quoted| serde_json::from_slice(quoted).ok()),
+            Self::Compact(compact) => compact
+                .uid()
+                .and_then(|quoted| serde_json::from_slice(quoted).ok()),
         }
     }
 }
@@ -124,7 +132,9 @@ mod tests {
     use crate::{locks::Interleaved, source::Received};
 
     fn json(name: &str, version: u64) -> String {
-        format!(r#"{{"metadata":{{"name":"{name}","uid":"{name}-1","resourceVersion":"{version}","labels":{{"app":"{name}"}}}}}}"#)
+        format!(
+            r#"{{"metadata":{{"name":"{name}","uid":"{name}-1","resourceVersion":"{version}","labels":{{"app":"{name}"}}}}}}"#
+        )
     }
 
     fn compact(json: &str, warm: &Warm<ConfigMap>) -> Cached<ConfigMap> {
@@ -140,9 +150,17 @@ mod tests {
     #[test]
     fn compact_and_decoded_objects_answer_alike() {
         let warm = Warm::new(1);
-        let texts = [json("a", 1), json("a", 2), json("b", 1), json("a", 1).replace("a-1", "a-2"), r#"{"metadata":{"name":"a"}}"#.into()];
+        let texts = [
+            json("a", 1),
+            json("a", 2),
+            json("b", 1),
+            json("a", 1).replace("a-1", "a-2"),
+            r#"{"metadata":{"name":"a"}}"#.into(),
+        ];
         let matcher = Matcher::new(&Selector::from(Expression::Equal("app".into(), "a".into())));
-        let decoded = |text: &String| Cached::decoded(serde_json::from_str::<ConfigMap>(text).expect("a config map"));
+        let decoded = |text: &String| {
+            Cached::decoded(serde_json::from_str::<ConfigMap>(text).expect("a config map"))
+        };
         for one in &texts {
             let (small, large) = (compact(one, &warm), decoded(one));
             assert!(matches!(small, Cached::Compact(_)), "{one}");
@@ -150,10 +168,22 @@ mod tests {
             assert_eq!(small.matches(&matcher), large.matches(&matcher), "{one}");
             assert_eq!(*small.read(&warm), *large.read(&warm), "{one}");
             for other in &texts {
-                for (left, right) in [(&small, compact(other, &warm)), (&small, decoded(other)), (&large, compact(other, &warm))] {
+                for (left, right) in [
+                    (&small, compact(other, &warm)),
+                    (&small, decoded(other)),
+                    (&large, compact(other, &warm)),
+                ] {
                     let wanted = decoded(other);
-                    assert_eq!(left.is_same_object(&right), large.is_same_object(&wanted), "{one} and {other}");
-                    assert_eq!(left.is_same_version(&right), large.is_same_version(&wanted), "{one} and {other}");
+                    assert_eq!(
+                        left.is_same_object(&right),
+                        large.is_same_object(&wanted),
+                        "{one} and {other}"
+                    );
+                    assert_eq!(
+                        left.is_same_version(&right),
+                        large.is_same_version(&wanted),
+                        "{one} and {other}"
+                    );
                 }
             }
         }
@@ -161,7 +191,10 @@ mod tests {
 
     #[test]
     fn object_whose_bytes_hide_what_it_has_is_kept_decoded() {
-        for text in [r#"{"metad\u0061ta":{"name":"a","uid":"u"}}"#, r#"{"metadata":{"name":"a","l\u0061bels":{"app":"a"}}}"#] {
+        for text in [
+            r#"{"metad\u0061ta":{"name":"a","uid":"u"}}"#,
+            r#"{"metadata":{"name":"a","l\u0061bels":{"app":"a"}}}"#,
+        ] {
             let object = compact(text, &Warm::new(9));
             assert!(matches!(object, Cached::Decoded(_)), "{text}");
         }
@@ -174,7 +207,10 @@ mod tests {
             let objects: Vec<_> = (0..10).map(|n| compact(&json("a", n), &warm)).collect();
             let decoded = || objects.iter().filter(|object| is_decoded(object)).count();
             assert_eq!(decoded(), max);
-            objects.iter().chain(&objects).for_each(|object| drop(object.read(&warm)));
+            objects
+                .iter()
+                .chain(&objects)
+                .for_each(|object| drop(object.read(&warm)));
             assert_eq!(decoded(), max);
             objects.iter().for_each(|object| drop(object.glance()));
             assert_eq!(decoded(), max, "a glance keeps nothing");
@@ -200,8 +236,13 @@ mod tests {
             let objects: Arc<Vec<_>> = Arc::new(
                 (0..2)
                     .map(|n| {
-                        let Received { object, json } = Received::<ConfigMap>::from_json(json("a", n).into_bytes()).expect("a config map");
-                        Arc::new(Compact::new(json.expect("it came as JSON"), &object).expect("it shows what it has"))
+                        let Received { object, json } =
+                            Received::<ConfigMap>::from_json(json("a", n).into_bytes())
+                                .expect("a config map");
+                        Arc::new(
+                            Compact::new(json.expect("it came as JSON"), &object)
+                                .expect("it shows what it has"),
+                        )
                     })
                     .collect(),
             );
@@ -209,12 +250,24 @@ mod tests {
                 let (warm, objects) = (warm.clone(), objects.clone());
                 shuttle::thread::spawn(move || {
                     for n in [reader, 1 - reader, reader] {
-                        assert_eq!(objects[n].read(&warm).metadata.resource_version, Some(n.to_string()));
+                        assert_eq!(
+                            objects[n].read(&warm).metadata.resource_version,
+                            Some(n.to_string())
+                        );
                     }
                 })
             });
-            readers.collect::<Vec<_>>().into_iter().for_each(|reader| reader.join().unwrap());
-            assert_eq!(objects.iter().filter(|object| object.cool().is_some()).count(), 1);
+            readers
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|reader| reader.join().unwrap());
+            assert_eq!(
+                objects
+                    .iter()
+                    .filter(|object| object.cool().is_some())
+                    .count(),
+                1
+            );
         };
         shuttle::check_random(run, 1_000);
         shuttle::check_pct(run, 1_000, 3);

@@ -74,13 +74,23 @@ impl<'a> Members<'a> {
         let mut scanner = Scanner { json, at: start };
         scanner.take(b'{')?;
         let ended = scanner.peek()? == b'}';
-        Ok(Self { scanner, last_value_end: None, ended })
+        Ok(Self {
+            scanner,
+            last_value_end: None,
+            ended,
+        })
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Member>, NotJson> {
         let after = self.last_value_end;
-        let Some(key) = self.key()? else { return Ok(None) };
-        Ok(Some(Member { key, value: self.value()?, after }))
+        let Some(key) = self.key()? else {
+            return Ok(None);
+        };
+        Ok(Some(Member {
+            key,
+            value: self.value()?,
+            after,
+        }))
     }
 
     /// The name of the next member, if there is one; its value must be read next.
@@ -165,10 +175,17 @@ impl Scanner<'_> {
             b'{' | b'[' => self.nested(),
             _ => {
                 let start = self.at;
-                while !matches!(self.here()?, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n') {
+                while !matches!(
+                    self.here()?,
+                    b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n'
+                ) {
                     self.at += 1;
                 }
-                if self.at == start { Err(NotJson) } else { Ok(start..self.at) }
+                if self.at == start {
+                    Err(NotJson)
+                } else {
+                    Ok(start..self.at)
+                }
             }
         }
     }
@@ -201,20 +218,43 @@ mod tests {
 
     /// What is found, in the order uid, version, labels; then what is left without managedFields.
     fn print(json: &str) -> String {
-        let Ok(outline) = Outline::of(json.as_bytes()) else { return "nonsense".into() };
+        let Ok(outline) = Outline::of(json.as_bytes()) else {
+            return "nonsense".into();
+        };
         let text = |range: Option<Range<usize>>| range.map_or("-", |range| &json[range]).to_owned();
         let mut left = json.to_owned();
-        outline.managed_fields.clone().into_iter().for_each(|range| left.replace_range(range, ""));
-        format!("{} {} {} | {left}", text(outline.uid), text(outline.resource_version), text(outline.labels))
+        outline
+            .managed_fields
+            .clone()
+            .into_iter()
+            .for_each(|range| left.replace_range(range, ""));
+        format!(
+            "{} {} {} | {left}",
+            text(outline.uid),
+            text(outline.resource_version),
+            text(outline.labels)
+        )
     }
 
     #[test]
     fn members_are_found_wherever_they_stand() {
         let cases = [
-            (r#"{"metadata":{"uid":"u","resourceVersion":"7","labels":{"a":"b"}}}"#, r#""u" "7" {"a":"b"}"#),
-            (r#"{"spec":{"metadata":{"uid":"x"},"a":[1,{"b":"}"}]},"metadata":{"uid":"u"}}"#, r#""u" - -"#),
-            ("{ \"a\" : -1.5e3 , \"metadata\" :\n{ \"labels\" : { } , \"uid\" : null } }", "- - { }"),
-            (r#"{"metadata":{"name":"a\"},\"uid\":\"no","uid":"u\\"}}"#, r#""u\\" - -"#),
+            (
+                r#"{"metadata":{"uid":"u","resourceVersion":"7","labels":{"a":"b"}}}"#,
+                r#""u" "7" {"a":"b"}"#,
+            ),
+            (
+                r#"{"spec":{"metadata":{"uid":"x"},"a":[1,{"b":"}"}]},"metadata":{"uid":"u"}}"#,
+                r#""u" - -"#,
+            ),
+            (
+                "{ \"a\" : -1.5e3 , \"metadata\" :\n{ \"labels\" : { } , \"uid\" : null } }",
+                "- - { }",
+            ),
+            (
+                r#"{"metadata":{"name":"a\"},\"uid\":\"no","uid":"u\\"}}"#,
+                r#""u\\" - -"#,
+            ),
             (r#"{"metadata":{}}"#, "- - -"),
             ("{}", "- - -"),
         ];
@@ -226,25 +266,57 @@ mod tests {
     #[test]
     fn managed_fields_leave_with_one_comma() {
         let cases = [
-            (r#"{"metadata":{"managedFields":[{"f:a":{"k:{\"b\":\"]\"}":{}}}]},"spec":1}"#, r#"{"metadata":{},"spec":1}"#),
-            (r#"{"metadata":{"managedFields":[],"uid":"u"}}"#, r#"{"metadata":{"uid":"u"}}"#),
-            (r#"{"metadata":{"uid":"u","managedFields":[]}}"#, r#"{"metadata":{"uid":"u"}}"#),
-            (r#"{"metadata":{"uid":"u" , "managedFields" : [] , "a":1}}"#, r#"{"metadata":{"uid":"u" ,  "a":1}}"#),
+            (
+                r#"{"metadata":{"managedFields":[{"f:a":{"k:{\"b\":\"]\"}":{}}}]},"spec":1}"#,
+                r#"{"metadata":{},"spec":1}"#,
+            ),
+            (
+                r#"{"metadata":{"managedFields":[],"uid":"u"}}"#,
+                r#"{"metadata":{"uid":"u"}}"#,
+            ),
+            (
+                r#"{"metadata":{"uid":"u","managedFields":[]}}"#,
+                r#"{"metadata":{"uid":"u"}}"#,
+            ),
+            (
+                r#"{"metadata":{"uid":"u" , "managedFields" : [] , "a":1}}"#,
+                r#"{"metadata":{"uid":"u" ,  "a":1}}"#,
+            ),
         ];
         for (json, left) in cases {
-            assert!(print(json).ends_with(&format!("| {left}")), "{json} became {}", print(json));
+            assert!(
+                print(json).ends_with(&format!("| {left}")),
+                "{json} became {}",
+                print(json)
+            );
         }
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for json in ["", "{", "[]", "7", r#"{"metadata"}"#, r#"{"metadata":[]}"#, r#"{"metadata":{"uid":"u}"#, r#"{"a":"\"#, r#"{"a":}"#] {
+        for json in [
+            "",
+            "{",
+            "[]",
+            "7",
+            r#"{"metadata"}"#,
+            r#"{"metadata":[]}"#,
+            r#"{"metadata":{"uid":"u}"#,
+            r#"{"a":"\"#,
+            r#"{"a":}"#,
+        ] {
             assert_eq!(print(json), "nonsense", "{json}");
         }
     }
 
     fn json() -> impl Strategy<Value = serde_json::Value> {
-        let text = prop_oneof!["[a-c]{0,2}", "metadata", "managedFields", "uid", "[\\PC\"\\\\{}\\[\\],:]{0,4}"];
+        let text = prop_oneof![
+            "[a-c]{0,2}",
+            "metadata",
+            "managedFields",
+            "uid",
+            "[\\PC\"\\\\{}\\[\\],:]{0,4}"
+        ];
         let leaf = prop_oneof![
             Just(serde_json::Value::Null),
             any::<bool>().prop_map(Into::into),
@@ -254,7 +326,8 @@ mod tests {
         leaf.prop_recursive(4, 32, 4, move |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Into::into),
-                prop::collection::btree_map(text.clone(), inner, 0..4).prop_map(|map| serde_json::Value::Object(map.into_iter().collect())),
+                prop::collection::btree_map(text.clone(), inner, 0..4)
+                    .prop_map(|map| serde_json::Value::Object(map.into_iter().collect())),
             ]
         })
     }

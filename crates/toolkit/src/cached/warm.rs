@@ -26,7 +26,13 @@ struct Ring<K, L: Locks> {
 
 impl<K, L: Locks> Warm<K, L> {
     pub(crate) fn new(max: usize) -> Self {
-        Self { max, ring: L::mutex(Ring { objects: Vec::new(), hand: 0 }) }
+        Self {
+            max,
+            ring: L::mutex(Ring {
+                objects: Vec::new(),
+                hand: 0,
+            }),
+        }
     }
 
     /// How many objects stay decoded at most.

@@ -14,7 +14,10 @@ use tokio::time::Instant;
 use super::Order;
 use super::gate::{Awaited, Gate, Seen, Written};
 use crate::metrics::ControllerMetrics;
-use crate::{AddOpts, Cause, CauseEvent, Item, Line, Lister, ObjectKey, Priority, TraceBus, TraceEvent, WorkQueue};
+use crate::{
+    AddOpts, Cause, CauseEvent, Item, Line, Lister, ObjectKey, Priority, TraceBus, TraceEvent,
+    WorkQueue,
+};
 
 /// Asks a cache what it shows of an object; `None` if nobody can tell.
 type Look = Box<dyn Fn(&ObjectKey) -> Option<Seen> + Send + Sync>;
@@ -39,18 +42,39 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(name: Arc<str>, queue: WorkQueue, order: Order, trace: TraceBus, metrics: ControllerMetrics) -> Self {
-        Self { name, queue, trace, metrics, order, gate: Mutex::default(), caches: RwLock::default() }
+    pub(super) fn new(
+        name: Arc<str>,
+        queue: WorkQueue,
+        order: Order,
+        trace: TraceBus,
+        metrics: ControllerMetrics,
+    ) -> Self {
+        Self {
+            name,
+            queue,
+            trace,
+            metrics,
+            order,
+            gate: Mutex::default(),
+            caches: RwLock::default(),
+        }
     }
 
     /// Lets the gate look into a cache of a kind, and names it.
-    pub(super) fn watch_cache<K: Resource + Send + Sync + 'static>(&self, kind: Arc<str>, lister: Lister<K>) -> Arc<str> {
+    pub(super) fn watch_cache<K: Resource + Send + Sync + 'static>(
+        &self,
+        kind: Arc<str>,
+        lister: Lister<K>,
+    ) -> Arc<str> {
         let look: Look = Box::new(move |key| {
             let number = |version: String| version.parse::<u64>().ok();
             match lister.resource_version_of(key) {
                 Some(version) => number(version).map(Seen::Version),
                 // Not there yet, or gone again: the collection's version tells.
-                None => lister.seen_up_to(key).and_then(number).map(|at| Seen::Gone { at: Some(at) }),
+                None => lister
+                    .seen_up_to(key)
+                    .and_then(number)
+                    .map(|at| Seen::Gone { at: Some(at) }),
             }
         });
         let mut caches = self.caches.write().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +82,11 @@ impl Core {
             0 => kind.clone(),
             others => format!("{kind} (cache {})", others + 1).into(),
         };
-        caches.push(Watched { kind, name: name.clone(), look });
+        caches.push(Watched {
+            kind,
+            name: name.clone(),
+            look,
+        });
         name
     }
 
@@ -70,7 +98,10 @@ impl Core {
             resource_version: cause.resource_version.clone(),
             event: cause.event,
         });
-        let version = cause.resource_version.as_ref().and_then(|version| version.parse().ok());
+        let version = cause
+            .resource_version
+            .as_ref()
+            .and_then(|version| version.parse().ok());
         let seen = match cause.event {
             CauseEvent::Deleted => Some(Seen::Gone { at: version }),
             _ => version.map(Seen::Version),
@@ -89,7 +120,14 @@ impl Core {
             because_key: cause.key.clone(),
             because_version: cause.resource_version.clone(),
         });
-        self.add(key, AddOpts { priority, cause: Some(cause), ..AddOpts::default() });
+        self.add(
+            key,
+            AddOpts {
+                priority,
+                cause: Some(cause),
+                ..AddOpts::default()
+            },
+        );
     }
 
     /// Puts a key into the queue, in the line where it belongs.
@@ -111,7 +149,13 @@ impl Core {
     }
 
     /// A reconcile wrote an object, and the server answered with this version; `None` for a deletion.
-    pub(super) fn wrote(&self, reconciling: &ObjectKey, kind: Arc<str>, key: ObjectKey, version: Option<String>) {
+    pub(super) fn wrote(
+        &self,
+        reconciling: &ObjectKey,
+        kind: Arc<str>,
+        key: ObjectKey,
+        version: Option<String>,
+    ) {
         self.trace.record(|| TraceEvent::Wrote {
             controller: self.name.clone(),
             reconciling: reconciling.clone(),
@@ -129,7 +173,10 @@ impl Core {
         for cache in caches.iter().filter(|cache| cache.kind == kind) {
             let written = (cache.name.clone(), key.clone());
             // Awaited first, looked at second: the event may have come before the answer, or may come in between.
-            if self.gate().wrote(reconciling, written.clone(), awaited, Instant::now()) {
+            if self
+                .gate()
+                .wrote(reconciling, written.clone(), awaited, Instant::now())
+            {
                 self.look(cache, reconciling, &written);
             }
         }
@@ -164,7 +211,10 @@ impl Core {
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller").field("name", &self.name).field("queue", &self.queue).finish_non_exhaustive()
+        f.debug_struct("Controller")
+            .field("name", &self.name)
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
     }
 }
 

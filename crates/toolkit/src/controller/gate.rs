@@ -85,31 +85,65 @@ pub(super) struct Gate {
 
 impl Gate {
     /// Remembers a write. Says whether it is waited for.
-    pub(super) fn wrote(&mut self, reconciling: &ObjectKey, written: Written, awaited: Awaited, now: Instant) -> bool {
-        let before = self.waits.get(&written).and_then(|waits| waits.get(reconciling)).map(|wait| wait.awaited);
+    pub(super) fn wrote(
+        &mut self,
+        reconciling: &ObjectKey,
+        written: Written,
+        awaited: Awaited,
+        now: Instant,
+    ) -> bool {
+        let before = self
+            .waits
+            .get(&written)
+            .and_then(|waits| waits.get(reconciling))
+            .map(|wait| wait.awaited);
         if self.len >= AWAITED_MAX && before.is_none() {
             return false;
         }
         self.len += usize::from(before.is_none());
-        let wait = Wait { awaited: before.map_or(awaited, |before| before.and_then(awaited)), until: now + WAIT_MAX };
-        self.by_key.entry(reconciling.clone()).or_default().insert(written.clone());
-        self.waits.entry(written).or_default().insert(reconciling.clone(), wait);
+        let wait = Wait {
+            awaited: before.map_or(awaited, |before| before.and_then(awaited)),
+            until: now + WAIT_MAX,
+        };
+        self.by_key
+            .entry(reconciling.clone())
+            .or_default()
+            .insert(written.clone());
+        self.waits
+            .entry(written)
+            .or_default()
+            .insert(reconciling.clone(), wait);
         debug_assert!(self.is_consistent());
         true
     }
 
     /// Notes what the cache shows of an object. Returns the keys that were held back and may now go on.
     pub(super) fn saw(&mut self, written: &Written, seen: Seen) -> Vec<ObjectKey> {
-        let shown = |(key, wait): (&ObjectKey, &Wait)| wait.awaited.is_shown_by(seen).then(|| key.clone());
-        let shown: Vec<_> = self.waits.get(written).into_iter().flatten().filter_map(shown).collect();
-        let freed = shown.into_iter().filter_map(|key| self.end(written, &key)).collect();
+        let shown =
+            |(key, wait): (&ObjectKey, &Wait)| wait.awaited.is_shown_by(seen).then(|| key.clone());
+        let shown: Vec<_> = self
+            .waits
+            .get(written)
+            .into_iter()
+            .flatten()
+            .filter_map(shown)
+            .collect();
+        let freed = shown
+            .into_iter()
+            .filter_map(|key| self.end(written, &key))
+            .collect();
         debug_assert!(self.is_consistent());
         freed
     }
 
     /// What the key waits for.
     pub(super) fn awaited_by(&self, key: &ObjectKey) -> Vec<Written> {
-        self.by_key.get(key).into_iter().flatten().cloned().collect()
+        self.by_key
+            .get(key)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     /// Notes what the cache shows of an object, for a key whose turn it is. What nobody can tell is not waited for.
@@ -123,12 +157,23 @@ impl Gate {
 
     /// Until when the key must be held back; `None` lets it through. Waits that took too long are given up.
     pub(super) fn held_until(&mut self, key: &ObjectKey, now: Instant) -> Option<Instant> {
-        let late: Vec<_> = self.by_key.get(key)?.iter().filter(|written| self.waits[*written][key].until <= now).cloned().collect();
+        let late: Vec<_> = self
+            .by_key
+            .get(key)?
+            .iter()
+            .filter(|written| self.waits[*written][key].until <= now)
+            .cloned()
+            .collect();
         for written in &late {
             tracing::warn!(key = %key, cache = %written.0, object = %written.1, "a write did not show up in the cache in time, going on without");
             self.end(written, key);
         }
-        let until = self.by_key.get(key)?.iter().map(|written| self.waits[written][key].until).max();
+        let until = self
+            .by_key
+            .get(key)?
+            .iter()
+            .map(|written| self.waits[written][key].until)
+            .max();
         if until.is_some() {
             self.held.insert(key.clone());
         }
@@ -153,11 +198,19 @@ impl Gate {
     }
 
     fn is_consistent(&self) -> bool {
-        let pairs = || self.waits.iter().flat_map(|(written, waits)| waits.keys().map(move |key| (written, key)));
+        let pairs = || {
+            self.waits
+                .iter()
+                .flat_map(|(written, waits)| waits.keys().map(move |key| (written, key)))
+        };
         self.len > 64
             || (pairs().count() == self.len
                 && self.by_key.values().map(HashSet::len).sum::<usize>() == self.len
-                && pairs().all(|(written, key)| self.by_key.get(key).is_some_and(|set| set.contains(written)))
+                && pairs().all(|(written, key)| {
+                    self.by_key
+                        .get(key)
+                        .is_some_and(|set| set.contains(written))
+                })
                 && self.held.iter().all(|key| self.by_key.contains_key(key)))
     }
 }
@@ -172,21 +225,42 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn key_is_held_until_its_last_write_shows_up() {
-        let (mut gate, owner, now) = (Gate::default(), ObjectKey::namespaced("a", "owner"), Instant::now());
+        let (mut gate, owner, now) = (
+            Gate::default(),
+            ObjectKey::namespaced("a", "owner"),
+            Instant::now(),
+        );
         assert!(gate.wrote(&owner, pod("x"), Awaited::Version(7), now));
         assert!(gate.wrote(&owner, pod("y"), Awaited::Gone, now));
         assert!(gate.held_until(&owner, now).is_some());
-        assert!(gate.saw(&pod("x"), Seen::Version(6)).is_empty(), "older than the write");
-        assert!(gate.saw(&pod("x"), Seen::Version(8)).is_empty(), "y is still there");
-        assert!(gate.saw(&pod("y"), Seen::Version(9)).is_empty(), "y is still there");
-        assert_eq!(gate.saw(&pod("y"), Seen::Gone { at: None }), std::slice::from_ref(&owner));
+        assert!(
+            gate.saw(&pod("x"), Seen::Version(6)).is_empty(),
+            "older than the write"
+        );
+        assert!(
+            gate.saw(&pod("x"), Seen::Version(8)).is_empty(),
+            "y is still there"
+        );
+        assert!(
+            gate.saw(&pod("y"), Seen::Version(9)).is_empty(),
+            "y is still there"
+        );
+        assert_eq!(
+            gate.saw(&pod("y"), Seen::Gone { at: None }),
+            std::slice::from_ref(&owner)
+        );
         assert_eq!(gate.held_until(&owner, now), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_the_writer_is_held() {
         let (mut gate, now) = (Gate::default(), Instant::now());
-        gate.wrote(&ObjectKey::cluster("one"), pod("x"), Awaited::Version(7), now);
+        gate.wrote(
+            &ObjectKey::cluster("one"),
+            pod("x"),
+            Awaited::Version(7),
+            now,
+        );
         assert_eq!(gate.held_until(&ObjectKey::cluster("two"), now), None);
     }
 
@@ -217,7 +291,10 @@ mod tests {
         gate.wrote(&owner, pod("x"), Awaited::Gone, now);
         gate.wrote(&owner, pod("x"), Awaited::Version(9), now);
         gate.saw(&pod("x"), Seen::Gone { at: Some(8) });
-        assert!(gate.held_until(&owner, now).is_some(), "the new one is not there yet");
+        assert!(
+            gate.held_until(&owner, now).is_some(),
+            "the new one is not there yet"
+        );
         assert_eq!(gate.saw(&pod("x"), Seen::Version(9)), [owner]);
     }
 
@@ -243,9 +320,19 @@ mod tests {
     async fn full_gate_lets_through() {
         let (mut gate, now) = (Gate::default(), Instant::now());
         for i in 0..AWAITED_MAX {
-            gate.wrote(&ObjectKey::cluster(i.to_string()), pod(&i.to_string()), Awaited::Version(7), now);
+            gate.wrote(
+                &ObjectKey::cluster(i.to_string()),
+                pod(&i.to_string()),
+                Awaited::Version(7),
+                now,
+            );
         }
-        assert!(!gate.wrote(&ObjectKey::cluster("late"), pod("late"), Awaited::Version(7), now));
+        assert!(!gate.wrote(
+            &ObjectKey::cluster("late"),
+            pod("late"),
+            Awaited::Version(7),
+            now
+        ));
         assert_eq!(gate.held_until(&ObjectKey::cluster("late"), now), None);
     }
 }

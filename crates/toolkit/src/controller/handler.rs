@@ -44,7 +44,13 @@ impl<W: Resource + 'static> Enqueue<W> {
     }
 
     fn cause(&self, key: ObjectKey, resource_version: Option<String>, event: CauseEvent) -> Cause {
-        Cause { kind: self.kind.clone(), key, resource_version, event, at: Instant::now() }
+        Cause {
+            kind: self.kind.clone(),
+            key,
+            resource_version,
+            event,
+            at: Instant::now(),
+        }
     }
 
     /// How the handler is to be called: without objects where every change concerns the object itself.
@@ -62,10 +68,23 @@ impl<W: Resource + 'static> Enqueue<W> {
         let cause = self.cause(change.key.clone(), change.resource_version, change.event);
         self.core.noticed(&self.cache, &cause);
         let nothing_new = change.in_initial_list || change.event == CauseEvent::Resync;
-        self.enqueue([change.key.clone()], if nothing_new { Priority::Low } else { Priority::Normal }, &cause);
+        self.enqueue(
+            [change.key.clone()],
+            if nothing_new {
+                Priority::Low
+            } else {
+                Priority::Normal
+            },
+            &cause,
+        );
     }
 
-    fn enqueue(&self, keys: impl IntoIterator<Item = ObjectKey>, priority: Priority, cause: &Cause) {
+    fn enqueue(
+        &self,
+        keys: impl IntoIterator<Item = ObjectKey>,
+        priority: Priority,
+        cause: &Cause,
+    ) {
         for key in keys {
             self.core.enqueue(key, priority, cause.clone());
         }
@@ -74,28 +93,59 @@ impl<W: Resource + 'static> Enqueue<W> {
 
 impl<W: Resource + Send + Sync + 'static> EventHandler<W> for Enqueue<W> {
     fn on_add(&self, object: &Arc<W>, in_initial_list: bool) {
-        let cause = self.cause(ObjectKey::of(&**object), object.meta().resource_version.clone(), CauseEvent::Added);
+        let cause = self.cause(
+            ObjectKey::of(&**object),
+            object.meta().resource_version.clone(),
+            CauseEvent::Added,
+        );
         self.core.noticed(&self.cache, &cause);
-        if self.predicate.as_ref().is_none_or(|predicate| predicate.passes_add(object)) {
-            let priority = if in_initial_list { Priority::Low } else { Priority::Normal };
+        if self
+            .predicate
+            .as_ref()
+            .is_none_or(|predicate| predicate.passes_add(object))
+        {
+            let priority = if in_initial_list {
+                Priority::Low
+            } else {
+                Priority::Normal
+            };
             self.enqueue(self.keys(object), priority, &cause);
         }
     }
 
     fn on_update(&self, old: &Arc<W>, new: &Arc<W>) {
         let resync = same_version(&**old, &**new);
-        let event = if resync { CauseEvent::Resync } else { CauseEvent::Updated };
-        let cause = self.cause(ObjectKey::of(&**new), new.meta().resource_version.clone(), event);
+        let event = if resync {
+            CauseEvent::Resync
+        } else {
+            CauseEvent::Updated
+        };
+        let cause = self.cause(
+            ObjectKey::of(&**new),
+            new.meta().resource_version.clone(),
+            event,
+        );
         self.core.noticed(&self.cache, &cause);
-        if self.predicate.as_ref().is_none_or(|predicate| predicate.passes_update(old, new)) {
-            let priority = if resync { Priority::Low } else { Priority::Normal };
+        if self
+            .predicate
+            .as_ref()
+            .is_none_or(|predicate| predicate.passes_update(old, new))
+        {
+            let priority = if resync {
+                Priority::Low
+            } else {
+                Priority::Normal
+            };
             let keys: BTreeSet<_> = self.keys(old).into_iter().chain(self.keys(new)).collect();
             self.enqueue(keys, priority, &cause);
         }
     }
 
     fn on_delete(&self, last: Tombstone<W>) {
-        let version = last.object.as_ref().and_then(|object| object.meta().resource_version.clone());
+        let version = last
+            .object
+            .as_ref()
+            .and_then(|object| object.meta().resource_version.clone());
         let cause = self.cause(last.key.clone(), version, CauseEvent::Deleted);
         self.core.noticed(&self.cache, &cause);
         match (&self.map, &last.object) {

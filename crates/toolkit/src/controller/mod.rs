@@ -25,8 +25,8 @@ use tokio::time::{Instant, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Cause, CauseEvent, Entropy, HandlerHandle, HandlerOptions, Metrics, ObjectKey, Priority, QueueOptions, RateLimit, SharedInformer,
-    SyncError, TraceBus, WorkQueue,
+    Cause, CauseEvent, Entropy, HandlerHandle, HandlerOptions, Metrics, ObjectKey, Priority,
+    QueueOptions, RateLimit, SharedInformer, SyncError, TraceBus, WorkQueue,
 };
 use core::Core;
 pub(crate) use core::kind_name;
@@ -201,7 +201,10 @@ where
     /// costs no more than there are objects, however long it waits.
     pub fn reconcile_with(self, reconciler: impl Reconcile<K>) -> Controller {
         let options = self.options;
-        let name: Arc<str> = options.name.unwrap_or_else(|| self.primary.kind().kind.to_lowercase()).into();
+        let name: Arc<str> = options
+            .name
+            .unwrap_or_else(|| self.primary.kind().kind.to_lowercase())
+            .into();
         let queue = WorkQueue::new(QueueOptions {
             rate_limit: options.rate_limit,
             entropy: options.entropy,
@@ -210,15 +213,34 @@ where
         options.metrics.watch_queue(&name, &queue);
         let metrics = options.metrics.controller(&name);
         let workers = options.workers.max(1);
-        metrics.max_concurrent_reconciles.set(i64::try_from(workers).unwrap_or(i64::MAX));
-        let core = Arc::new(Core::new(name, queue, options.order, options.trace, metrics));
+        metrics
+            .max_concurrent_reconciles
+            .set(i64::try_from(workers).unwrap_or(i64::MAX));
+        let core = Arc::new(Core::new(
+            name,
+            queue,
+            options.order,
+            options.trace,
+            metrics,
+        ));
         let kind = kind_name(self.primary.kind());
         let lister = self.primary.lister();
         let cache = core.watch_cache(kind.clone(), lister.clone());
-        let enqueue = Enqueue { core: core.clone(), kind: kind.clone(), cache, map: Map::Itself, predicate: self.predicate };
+        let enqueue = Enqueue {
+            core: core.clone(),
+            kind: kind.clone(),
+            cache,
+            map: Map::Itself,
+            predicate: self.predicate,
+        };
         let begun = CancellationToken::new();
-        let mut handles =
-            vec![self.primary.add_handler_when(begun.clone(), enqueue.into_handler(), HandlerOptions { resync: options.resync })];
+        let mut handles = vec![self.primary.add_handler_when(
+            begun.clone(),
+            enqueue.into_handler(),
+            HandlerOptions {
+                resync: options.resync,
+            },
+        )];
         handles.extend(self.wires.into_iter().map(|wire| wire(&core, &begun)));
         let worker = Arc::new(Worker {
             core: core.clone(),
@@ -227,11 +249,26 @@ where
             get: Arc::new(move |key: &ObjectKey| lister.get(key)),
             time_max: options.reconcile_timeout,
         });
-        let start = Box::new(move |stop: CancellationToken| Box::pin(worker.clone().run(stop)) as BoxFuture<'static, ()>);
-        Controller { core, kind, handles, begun, start, workers, cache_sync_timeout: options.cache_sync_timeout }
+        let start = Box::new(move |stop: CancellationToken| {
+            Box::pin(worker.clone().run(stop)) as BoxFuture<'static, ()>
+        });
+        Controller {
+            core,
+            kind,
+            handles,
+            begun,
+            start,
+            workers,
+            cache_sync_timeout: options.cache_sync_timeout,
+        }
     }
 
-    fn watch<W>(mut self, informer: &SharedInformer<W>, map: Map<W>, predicate: Option<Predicate<W>>) -> Self
+    fn watch<W>(
+        mut self,
+        informer: &SharedInformer<W>,
+        map: Map<W>,
+        predicate: Option<Predicate<W>>,
+    ) -> Self
     where
         W: Resource + Send + Sync + 'static,
     {
@@ -239,8 +276,18 @@ where
         self.wires.push(Box::new(move |core, begun| {
             let kind = kind_name(informer.kind());
             let cache = core.watch_cache(kind.clone(), informer.lister());
-            let enqueue = Enqueue { core: core.clone(), kind, cache, map, predicate };
-            informer.add_handler_when(begun.clone(), enqueue.into_handler(), HandlerOptions::default())
+            let enqueue = Enqueue {
+                core: core.clone(),
+                kind,
+                cache,
+                map,
+                predicate,
+            };
+            informer.add_handler_when(
+                begun.clone(),
+                enqueue.into_handler(),
+                HandlerOptions::default(),
+            )
         }));
         self
     }
@@ -248,7 +295,10 @@ where
 
 impl<K> fmt::Debug for ControllerBuilder<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ControllerBuilder").field("of", &self.primary).field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("ControllerBuilder")
+            .field("of", &self.primary)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -272,7 +322,12 @@ impl Controller {
     where
         K: Resource + Send + Sync + 'static,
     {
-        ControllerBuilder { primary: informer.clone(), predicate: None, wires: Vec::new(), options: ControllerOptions::default() }
+        ControllerBuilder {
+            primary: informer.clone(),
+            predicate: None,
+            wires: Vec::new(),
+            options: ControllerOptions::default(),
+        }
     }
 
     /// Its name.
@@ -282,7 +337,10 @@ impl Controller {
 
     /// Lets anything outside the cluster ask for a reconcile.
     pub fn trigger(&self) -> Trigger {
-        Trigger { core: self.core.clone(), kind: self.kind.clone() }
+        Trigger {
+            core: self.core.clone(),
+            kind: self.kind.clone(),
+        }
     }
 
     /// Has changes queued from now on, and waits until every object of the initial lists is in the caches and in the queue.
@@ -298,8 +356,14 @@ impl Controller {
             Ok(())
         };
         match timeout(self.cache_sync_timeout, all).await {
-            Ok(synced) => synced.map_err(|source| ControllerError::Sync { controller: self.core.name.clone(), source }),
-            Err(_) => Err(ControllerError::SyncTimeout { controller: self.core.name.clone(), limit: self.cache_sync_timeout }),
+            Ok(synced) => synced.map_err(|source| ControllerError::Sync {
+                controller: self.core.name.clone(),
+                source,
+            }),
+            Err(_) => Err(ControllerError::SyncTimeout {
+                controller: self.core.name.clone(),
+                limit: self.cache_sync_timeout,
+            }),
         }
     }
 
@@ -313,7 +377,11 @@ impl Controller {
     }
 
     /// The same, for somebody who wants to know when the workers have ended after the future was dropped.
-    pub(crate) async fn run_tracked(self, stop: CancellationToken, tracker: &TaskTracker) -> Result<(), ControllerError> {
+    pub(crate) async fn run_tracked(
+        self,
+        stop: CancellationToken,
+        tracker: &TaskTracker,
+    ) -> Result<(), ControllerError> {
         match stop.run_until_cancelled(self.wait_for_sync()).await {
             None => return Ok(()),
             Some(synced) => synced?,
@@ -357,8 +425,13 @@ pub struct Trigger {
 impl Trigger {
     /// Has the object reconciled. Asking often before it happens leads to one reconcile.
     pub fn reconcile(&self, key: ObjectKey) {
-        let cause =
-            Cause { kind: self.kind.clone(), key: key.clone(), resource_version: None, event: CauseEvent::Generic, at: Instant::now() };
+        let cause = Cause {
+            kind: self.kind.clone(),
+            key: key.clone(),
+            resource_version: None,
+            event: CauseEvent::Generic,
+            at: Instant::now(),
+        };
         self.core.enqueue(key, Priority::Normal, cause);
     }
 }

@@ -27,12 +27,18 @@ pub type ReconcileResult = Result<Outcome, Failure>;
 impl Failure {
     /// A failure that trying again does not mend: not retried until the object changes, counted in `controller_runtime_terminal_reconcile_errors_total`.
     pub fn permanent(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { source: source.into(), permanent: true }
+        Self {
+            source: source.into(),
+            permanent: true,
+        }
     }
 
     /// A failure from words or a boxed error, retried with back-off.
     pub fn retry(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { source: source.into(), permanent: false }
+        Self {
+            source: source.into(),
+            permanent: false,
+        }
     }
 
     /// Whether it is not retried.
@@ -43,7 +49,10 @@ impl Failure {
 
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     fn from(source: E) -> Self {
-        Self { source: Box::new(source), permanent: false }
+        Self {
+            source: Box::new(source),
+            permanent: false,
+        }
     }
 }
 
@@ -62,6 +71,10 @@ impl fmt::Display for Failure {
 
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Failure({self}{})", if self.permanent { ", permanent" } else { "" })
+        write!(
+            f,
+            "Failure({self}{})",
+            if self.permanent { ", permanent" } else { "" }
+        )
     }
 }

@@ -38,15 +38,26 @@ where
         } else {
             Scope::Namespace
         };
-        Self { kind: informer.kind().clone(), scope }
+        Self {
+            kind: informer.kind().clone(),
+            scope,
+        }
     }
 
     /// The key of the owner of this kind that controls `child`. There is at most one in what a server stored.
     pub(super) fn controlling<C: Resource>(&self, child: &C) -> Vec<ObjectKey> {
-        let group = |version: &str| version.split_once('/').map_or(String::new(), |(group, _)| group.to_string());
+        let group = |version: &str| {
+            version
+                .split_once('/')
+                .map_or(String::new(), |(group, _)| group.to_string())
+        };
         let references = child.meta().owner_references.iter().flatten();
         references
-            .filter(|owner| owner.controller == Some(true) && owner.kind == self.kind.kind && group(&owner.api_version) == self.kind.group)
+            .filter(|owner| {
+                owner.controller == Some(true)
+                    && owner.kind == self.kind.kind
+                    && group(&owner.api_version) == self.kind.group
+            })
             .map(|owner| self.key(child, &owner.name))
             .collect()
     }

@@ -25,12 +25,18 @@ pub struct Predicate<K> {
 impl<K: Resource + 'static> Predicate<K> {
     /// Every object concerns the controller; only updates are judged, by their old and new form.
     pub fn changed(judge: impl Fn(&K, &K) -> bool + Send + Sync + 'static) -> Self {
-        Self { concerns: Arc::new(|_| true), changed: Arc::new(judge) }
+        Self {
+            concerns: Arc::new(|_| true),
+            changed: Arc::new(judge),
+        }
     }
 
     /// Only objects for which this holds concern the controller; all their changes do.
     pub fn concerns(judge: impl Fn(&K) -> bool + Send + Sync + 'static) -> Self {
-        Self { concerns: Arc::new(judge), changed: Arc::new(|_, _| true) }
+        Self {
+            concerns: Arc::new(judge),
+            changed: Arc::new(|_, _| true),
+        }
     }
 
     /// Updates that change `metadata.generation`: the spec, not the status.
@@ -62,7 +68,10 @@ impl<K: Resource + 'static> Predicate<K> {
     pub fn and(self, other: Self) -> Self {
         let (a, b) = (self.concerns, other.concerns);
         let (c, d) = (self.changed, other.changed);
-        Self { concerns: Arc::new(move |object| a(object) && b(object)), changed: Arc::new(move |old, new| c(old, new) && d(old, new)) }
+        Self {
+            concerns: Arc::new(move |object| a(object) && b(object)),
+            changed: Arc::new(move |old, new| c(old, new) && d(old, new)),
+        }
     }
 
     /// Passes what either passes.
@@ -70,7 +79,9 @@ impl<K: Resource + 'static> Predicate<K> {
         let (a, b) = (self.clone(), other.clone());
         Self {
             concerns: Arc::new(move |object| a.passes_add(object) || b.passes_add(object)),
-            changed: Arc::new(move |old, new| self.passes_update(old, new) || other.passes_update(old, new)),
+            changed: Arc::new(move |old, new| {
+                self.passes_update(old, new) || other.passes_update(old, new)
+            }),
         }
     }
 
@@ -79,19 +90,24 @@ impl<K: Resource + 'static> Predicate<K> {
     }
 
     pub(super) fn passes_update(&self, old: &K, new: &K) -> bool {
-        let relevant = old.meta().uid != new.meta().uid || same_version(old, new) || (self.changed)(old, new);
+        let relevant =
+            old.meta().uid != new.meta().uid || same_version(old, new) || (self.changed)(old, new);
         relevant && ((self.concerns)(old) || (self.concerns)(new))
     }
 }
 
 /// Whether an update is a resync, which tells nothing new.
 pub(super) fn same_version<K: Resource>(old: &K, new: &K) -> bool {
-    old.meta().resource_version.is_some() && old.meta().resource_version == new.meta().resource_version
+    old.meta().resource_version.is_some()
+        && old.meta().resource_version == new.meta().resource_version
 }
 
 impl<K> Clone for Predicate<K> {
     fn clone(&self) -> Self {
-        Self { concerns: self.concerns.clone(), changed: self.changed.clone() }
+        Self {
+            concerns: self.concerns.clone(),
+            changed: self.changed.clone(),
+        }
     }
 }
 
@@ -121,24 +137,99 @@ mod tests {
 
     #[test]
     fn updates_pass_for_their_reason_only() {
-        let in_x = || Predicate::<Pod>::labels_match(Selector::from_iter([("app".to_string(), "x".to_string())]));
+        let in_x = || {
+            Predicate::<Pod>::labels_match(Selector::from_iter([(
+                "app".to_string(),
+                "x".to_string(),
+            )]))
+        };
         let cases: [(&str, Predicate<Pod>, &str, &str, bool); 13] = [
-            ("generation", Predicate::generation_changed(), "u/1/1/x/n", "u/2/2/x/n", true),
-            ("generation", Predicate::generation_changed(), "u/1/1/x/n", "u/2/1/y/m", false),
-            ("labels", Predicate::labels_changed(), "u/1/1/x/n", "u/2/1/y/n", true),
-            ("labels", Predicate::labels_changed(), "u/1/1/x/n", "u/2/2/x/m", false),
-            ("annotations", Predicate::annotations_changed(), "u/1/1/x/n", "u/2/1/x/m", true),
-            ("version", Predicate::resource_version_changed(), "u/1/1/x/n", "u/2/1/x/n", true),
-            ("a re-creation is no update", Predicate::generation_changed(), "u/1/1/x/n", "v/2/1/x/n", true),
-            ("a resync is no change", Predicate::generation_changed(), "u/1/1/x/n", "u/1/1/x/n", true),
+            (
+                "generation",
+                Predicate::generation_changed(),
+                "u/1/1/x/n",
+                "u/2/2/x/n",
+                true,
+            ),
+            (
+                "generation",
+                Predicate::generation_changed(),
+                "u/1/1/x/n",
+                "u/2/1/y/m",
+                false,
+            ),
+            (
+                "labels",
+                Predicate::labels_changed(),
+                "u/1/1/x/n",
+                "u/2/1/y/n",
+                true,
+            ),
+            (
+                "labels",
+                Predicate::labels_changed(),
+                "u/1/1/x/n",
+                "u/2/2/x/m",
+                false,
+            ),
+            (
+                "annotations",
+                Predicate::annotations_changed(),
+                "u/1/1/x/n",
+                "u/2/1/x/m",
+                true,
+            ),
+            (
+                "version",
+                Predicate::resource_version_changed(),
+                "u/1/1/x/n",
+                "u/2/1/x/n",
+                true,
+            ),
+            (
+                "a re-creation is no update",
+                Predicate::generation_changed(),
+                "u/1/1/x/n",
+                "v/2/1/x/n",
+                true,
+            ),
+            (
+                "a resync is no change",
+                Predicate::generation_changed(),
+                "u/1/1/x/n",
+                "u/1/1/x/n",
+                true,
+            ),
             ("stops matching", in_x(), "u/1/1/x/n", "u/2/1/y/n", true),
             ("never matched", in_x(), "u/1/1/z/n", "u/2/1/y/n", false),
-            ("and", Predicate::generation_changed().and(in_x()), "u/1/1/x/n", "u/2/1/x/m", false),
-            ("or", Predicate::generation_changed().or(Predicate::annotations_changed()), "u/1/1/x/n", "u/2/1/x/m", true),
-            ("or", Predicate::generation_changed().or(Predicate::annotations_changed()), "u/1/1/x/n", "u/2/1/y/n", false),
+            (
+                "and",
+                Predicate::generation_changed().and(in_x()),
+                "u/1/1/x/n",
+                "u/2/1/x/m",
+                false,
+            ),
+            (
+                "or",
+                Predicate::generation_changed().or(Predicate::annotations_changed()),
+                "u/1/1/x/n",
+                "u/2/1/x/m",
+                true,
+            ),
+            (
+                "or",
+                Predicate::generation_changed().or(Predicate::annotations_changed()),
+                "u/1/1/x/n",
+                "u/2/1/y/n",
+                false,
+            ),
         ];
         for (why, predicate, old, new, passes) in cases {
-            assert_eq!(predicate.passes_update(&pod(old), &pod(new)), passes, "{why}: {old} -> {new}");
+            assert_eq!(
+                predicate.passes_update(&pod(old), &pod(new)),
+                passes,
+                "{why}: {old} -> {new}"
+            );
         }
     }
 }

@@ -61,7 +61,11 @@ pub struct Writes<D = ()> {
 impl<D> Writes<D> {
     /// The same for objects of a kind known at run time: `DynamicObject`, `PartialObjectMeta<DynamicObject>`.
     pub fn of_kind(&self, kind: ApiResource) -> Writes<ApiResource> {
-        Writes { core: self.core.clone(), reconciling: self.reconciling.clone(), kind }
+        Writes {
+            core: self.core.clone(),
+            reconciling: self.reconciling.clone(),
+            kind,
+        }
     }
 
     /// The controller's name, which is also the field manager of its writes.
@@ -72,12 +76,18 @@ impl<D> Writes<D> {
     /// An object was created or changed, and this is what the server answered with.
     pub fn wrote<W: Resource<DynamicType = D>>(&self, answer: &W) {
         let version = answer.meta().resource_version.clone().unwrap_or_default();
-        self.core.wrote(&self.reconciling, self.kind_name::<W>(), ObjectKey::of(answer), Some(version));
+        self.core.wrote(
+            &self.reconciling,
+            self.kind_name::<W>(),
+            ObjectKey::of(answer),
+            Some(version),
+        );
     }
 
     /// An object was deleted at once: nothing holds it back any more.
     pub fn deleted<W: Resource<DynamicType = D>>(&self, key: ObjectKey) {
-        self.core.wrote(&self.reconciling, self.kind_name::<W>(), key, None);
+        self.core
+            .wrote(&self.reconciling, self.kind_name::<W>(), key, None);
     }
 
     fn kind_name<W: Resource<DynamicType = D>>(&self) -> Arc<str> {

@@ -67,16 +67,32 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
     }
 
     async fn call(&self, item: &Item<'_, ObjectKey>, stop: &CancellationToken) -> ReconcileResult {
-        let (key, causes, attempt) = (item.key().clone(), item.causes().clone(), item.failures() + 1);
+        let (key, causes, attempt) = (
+            item.key().clone(),
+            item.causes().clone(),
+            item.failures() + 1,
+        );
         self.core.trace.record(|| TraceEvent::Started {
             controller: self.core.name.clone(),
             key: key.clone(),
             causes: causes.to_string(),
             attempt,
         });
-        let writes = Writes { core: self.core.clone(), reconciling: key.clone(), kind: () };
-        let request = Request { object: (self.get)(&key), key, causes, attempt, stop: stop.clone(), writes };
-        let call = AssertUnwindSafe(async { self.reconciler.reconcile(request).await }).catch_unwind();
+        let writes = Writes {
+            core: self.core.clone(),
+            reconciling: key.clone(),
+            kind: (),
+        };
+        let request = Request {
+            object: (self.get)(&key),
+            key,
+            causes,
+            attempt,
+            stop: stop.clone(),
+            writes,
+        };
+        let call =
+            AssertUnwindSafe(async { self.reconciler.reconcile(request).await }).catch_unwind();
         let answer = match self.time_max {
             Some(limit) => timeout(limit, call).await.map_err(|_| limit),
             None => Ok(call.await),
@@ -85,12 +101,20 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => {
                 self.core.metrics.panics.inc();
-                let words = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref::<String>().cloned());
-                Err(Failure::retry(format!("the reconcile panicked: {}", words.as_deref().unwrap_or("no message"))))
+                let words = panic
+                    .downcast_ref::<&str>()
+                    .map(ToString::to_string)
+                    .or_else(|| panic.downcast_ref::<String>().cloned());
+                Err(Failure::retry(format!(
+                    "the reconcile panicked: {}",
+                    words.as_deref().unwrap_or("no message")
+                )))
             }
             Err(limit) => {
                 self.core.metrics.timeouts.inc();
-                Err(Failure::retry(format!("the reconcile took longer than {limit:?}")))
+                Err(Failure::retry(format!(
+                    "the reconcile took longer than {limit:?}"
+                )))
             }
         }
     }
@@ -105,7 +129,13 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
             }
             Ok(Outcome::RequeueAfter(delay)) => {
                 queue.forget(item.key());
-                self.core.add(item.key().clone(), AddOpts { after: Some(delay), ..self.retry(item) });
+                self.core.add(
+                    item.key().clone(),
+                    AddOpts {
+                        after: Some(delay),
+                        ..self.retry(item)
+                    },
+                );
                 "requeue_after"
             }
             Err(failure) => {
@@ -115,7 +145,13 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
                     self.core.metrics.terminal_errors.inc();
                     tracing::error!(%failure, "reconcile failed, not retried until the object changes");
                 } else {
-                    self.core.add(item.key().clone(), AddOpts { rate_limited: true, ..self.retry(item) });
+                    self.core.add(
+                        item.key().clone(),
+                        AddOpts {
+                            rate_limited: true,
+                            ..self.retry(item)
+                        },
+                    );
                     tracing::error!(%failure, "reconcile failed, retrying");
                 }
                 "error"
@@ -131,6 +167,10 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
             event: CauseEvent::Retry,
             at: Instant::now(),
         };
-        AddOpts { priority: item.priority(), cause: Some(cause), ..AddOpts::default() }
+        AddOpts {
+            priority: item.priority(),
+            cause: Some(cause),
+            ..AddOpts::default()
+        }
     }
 }

@@ -18,7 +18,13 @@ pub(crate) struct Counts {
 impl Counts {
     pub(super) fn new(controller: String) -> Self {
         let [written, full, spam, refused] = [const { AtomicU64::new(0) }; 4];
-        Self { controller, written, full, spam, refused }
+        Self {
+            controller,
+            written,
+            full,
+            spam,
+            refused,
+        }
     }
 
     /// Whose notes they are.
@@ -58,7 +64,11 @@ impl Counts {
 
     /// Notes that became no Event, by reason.
     pub(crate) fn dropped(&self) -> [(&'static str, u64); 3] {
-        [("full", &self.full), ("rate_limited", &self.spam), ("refused", &self.refused)]
-            .map(|(why, count)| (why, count.load(Ordering::Relaxed)))
+        [
+            ("full", &self.full),
+            ("rate_limited", &self.spam),
+            ("refused", &self.refused),
+        ]
+        .map(|(why, count)| (why, count.load(Ordering::Relaxed)))
     }
 }

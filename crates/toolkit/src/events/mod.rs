@@ -88,15 +88,33 @@ impl EventRecorder {
         let (notes, waiting) = mpsc::channel(WAITING_MAX);
         let controller = controller.into();
         let counts = Arc::new(Counts::new(controller.clone()));
-        let writer =
-            EventWriter { client, counts: counts.clone(), controller, clock, entropy, named_at: 0, waiting, series: Series::default() };
-        (Self { notes, counts, instance: instance.into().into() }, writer)
+        let writer = EventWriter {
+            client,
+            counts: counts.clone(),
+            controller,
+            clock,
+            entropy,
+            named_at: 0,
+            waiting,
+            series: Series::default(),
+        };
+        (
+            Self {
+                notes,
+                counts,
+                instance: instance.into().into(),
+            },
+            writer,
+        )
     }
 
     /// The same recorder, speaking for another instance: one process may be many, as that of all kubelets of a test.
     #[must_use]
     pub fn with_instance(&self, instance: impl Into<Arc<str>>) -> Self {
-        Self { instance: instance.into(), ..self.clone() }
+        Self {
+            instance: instance.into(),
+            ..self.clone()
+        }
     }
 
     /// Tells something about an object. When too much waits already, it is dropped and counted.
@@ -106,7 +124,15 @@ impl EventRecorder {
 
     /// As [`event`](Self::event), about an object of a kind known only at run time: `object.object_ref(&kind)`.
     pub fn event_about(&self, regarding: ObjectReference, note: Note) {
-        if self.notes.try_send(Told { regarding, note, instance: self.instance.clone() }).is_err() {
+        if self
+            .notes
+            .try_send(Told {
+                regarding,
+                note,
+                instance: self.instance.clone(),
+            })
+            .is_err()
+        {
             self.counts.count_full();
         }
     }
@@ -182,7 +208,11 @@ impl EventWriter {
     }
 
     async fn create(&mut self, topic: Topic, event: Event) {
-        match self.events(&event).create(&PostParams::default(), &event).await {
+        match self
+            .events(&event)
+            .create(&PostParams::default(), &event)
+            .await
+        {
             Ok(stored) => self.stored(&topic, stored),
             // Events are for people: worth a log line, never worth a retry storm. If it happens again it is news again.
             Err(error) => {
@@ -196,12 +226,27 @@ impl EventWriter {
     async fn patch(&mut self, topic: Topic, mut event: Event, count: i32) {
         let last = MicroTime(self.clock.now());
         let series = json!({ "series": { "count": count, "lastObservedTime": last } });
-        match self.events(&event).patch(&event.name_any(), &PatchParams::default(), &Patch::Merge(&series)).await {
+        match self
+            .events(&event)
+            .patch(
+                &event.name_any(),
+                &PatchParams::default(),
+                &Patch::Merge(&series),
+            )
+            .await
+        {
             Ok(stored) => self.stored(&topic, stored),
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 // The server keeps events for an hour; a series may outlive its Event.
-                event.metadata = ObjectMeta { name: Some(self.name(&event)), namespace: event.namespace(), ..ObjectMeta::default() };
-                event.series = Some(k8s_openapi::api::events::v1::EventSeries { count, last_observed_time: last });
+                event.metadata = ObjectMeta {
+                    name: Some(self.name(&event)),
+                    namespace: event.namespace(),
+                    ..ObjectMeta::default()
+                };
+                event.series = Some(k8s_openapi::api::events::v1::EventSeries {
+                    count,
+                    last_observed_time: last,
+                });
                 self.create(topic, event).await;
             }
             Err(error) => {
@@ -217,11 +262,21 @@ impl EventWriter {
     }
 
     fn first(&mut self, told: Told) -> Event {
-        let Told { regarding, note, instance } = told;
+        let Told {
+            regarding,
+            note,
+            instance,
+        } = told;
         // Events about cluster-scoped objects live in `default`, as everywhere in Kubernetes.
-        let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".into());
+        let namespace = regarding
+            .namespace
+            .clone()
+            .unwrap_or_else(|| "default".into());
         let mut event = Event {
-            metadata: ObjectMeta { namespace: Some(namespace), ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                namespace: Some(namespace),
+                ..ObjectMeta::default()
+            },
             action: Some(note.action),
             event_time: Some(MicroTime(self.clock.now())),
             note: Some(cut(note.note)),
@@ -239,25 +294,41 @@ impl EventWriter {
     /// The object and the time, as everywhere in Kubernetes, so that lists are in order; and chance, because others name
     /// events of the same object at the same time.
     fn name(&mut self, event: &Event) -> String {
-        let object = event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref()).unwrap_or("unknown");
+        let object = event
+            .regarding
+            .as_ref()
+            .and_then(|regarding| regarding.name.as_deref())
+            .unwrap_or("unknown");
         let now = u64::try_from(self.clock.now().as_nanosecond()).unwrap_or_default();
         self.named_at = now.max(self.named_at + 1);
-        format!("{object}.{:016x}{:08x}", self.named_at, self.entropy.below(1 << 32))
+        format!(
+            "{object}.{:016x}{:08x}",
+            self.named_at,
+            self.entropy.below(1 << 32)
+        )
     }
 
     fn events(&self, event: &Event) -> Api<Event> {
-        Api::namespaced(self.client.clone(), event.metadata.namespace.as_deref().unwrap_or("default"))
+        Api::namespaced(
+            self.client.clone(),
+            event.metadata.namespace.as_deref().unwrap_or("default"),
+        )
     }
 }
 
 impl std::fmt::Debug for EventWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventWriter").field("controller", &self.controller).finish_non_exhaustive()
+        f.debug_struct("EventWriter")
+            .field("controller", &self.controller)
+            .finish_non_exhaustive()
     }
 }
 
 fn cut(mut note: String) -> String {
-    let end = (0..=NOTE_MAX.min(note.len())).rev().find(|end| note.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=NOTE_MAX.min(note.len()))
+        .rev()
+        .find(|end| note.is_char_boundary(*end))
+        .unwrap_or(0);
     note.truncate(end);
     note
 }

@@ -74,8 +74,18 @@ struct Object {
 impl Subject {
     fn of(regarding: &ObjectReference, note: &Note) -> Self {
         let object = regarding.clone();
-        let object = Object { kind: object.kind, namespace: object.namespace, name: object.name, uid: object.uid };
-        Self { object, type_: note.type_, reason: note.reason.clone(), action: note.action.clone() }
+        let object = Object {
+            kind: object.kind,
+            namespace: object.namespace,
+            name: object.name,
+            uid: object.uid,
+        };
+        Self {
+            object,
+            type_: note.type_,
+            reason: note.reason.clone(),
+            action: note.action.clone(),
+        }
     }
 }
 
@@ -124,7 +134,12 @@ pub(super) struct Series {
 
 impl Series {
     /// What a note is part of.
-    pub(super) fn topic(&mut self, regarding: &ObjectReference, note: &Note, now: Instant) -> Topic {
+    pub(super) fn topic(
+        &mut self,
+        regarding: &ObjectReference,
+        note: &Note,
+        now: Instant,
+    ) -> Topic {
         let subject = Subject::of(regarding, note);
         let mut hasher = DefaultHasher::new();
         note.note.hash(&mut hasher);
@@ -132,19 +147,28 @@ impl Series {
         if !self.wordings.contains_key(&subject) {
             make_room(&mut self.wordings, |wordings| wordings.heard_at);
         }
-        let wordings = self.wordings.entry(subject.clone()).or_insert(Wordings { known: Vec::new(), heard_at: now });
+        let wordings = self.wordings.entry(subject.clone()).or_insert(Wordings {
+            known: Vec::new(),
+            heard_at: now,
+        });
         if now >= wordings.heard_at + WORDINGS_KEPT {
             wordings.known.clear();
         }
         wordings.heard_at = now;
         let is_new = !wordings.known.contains(&words);
         if is_new && wordings.known.len() == WORDINGS_MAX {
-            return Topic { subject, wording: Wording::Any };
+            return Topic {
+                subject,
+                wording: Wording::Any,
+            };
         }
         if is_new {
             wordings.known.push(words);
         }
-        Topic { subject, wording: Wording::One(words) }
+        Topic {
+            subject,
+            wording: Wording::One(words),
+        }
     }
 
     /// Hears a note.
@@ -164,7 +188,16 @@ impl Series {
             return Act::Refuse;
         }
         make_room(&mut self.runs, |run| run.heard_at);
-        self.runs.insert(topic.clone(), Run { event: None, count: 1, written: 1, written_at: now, heard_at: now });
+        self.runs.insert(
+            topic.clone(),
+            Run {
+                event: None,
+                count: 1,
+                written: 1,
+                written_at: now,
+                heard_at: now,
+            },
+        );
         Act::Create
     }
 
@@ -184,7 +217,10 @@ impl Series {
 
     /// Series to write: those that ended with more than was written, and those that go on for long. Ended ones are forgotten.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(Topic, Event, i32)> {
-        self.collect(|run| now >= run.heard_at + SILENCE, |run| now >= run.written_at + REFRESH)
+        self.collect(
+            |run| now >= run.heard_at + SILENCE,
+            |run| now >= run.written_at + REFRESH,
+        )
     }
 
     /// All series with more than was written; everything is forgotten.
@@ -192,23 +228,38 @@ impl Series {
         self.collect(|_| true, |_| true)
     }
 
-    fn collect(&mut self, ended: impl Fn(&Run) -> bool, overdue: impl Fn(&Run) -> bool) -> Vec<(Topic, Event, i32)> {
+    fn collect(
+        &mut self,
+        ended: impl Fn(&Run) -> bool,
+        overdue: impl Fn(&Run) -> bool,
+    ) -> Vec<(Topic, Event, i32)> {
         let mut due: Vec<_> = (self.runs.iter())
             .filter(|(_, run)| run.count > run.written && (ended(run) || overdue(run)))
-            .filter_map(|(topic, run)| Some((run.heard_at, topic.clone(), run.event.clone()?, run.count)))
+            .filter_map(|(topic, run)| {
+                Some((run.heard_at, topic.clone(), run.event.clone()?, run.count))
+            })
             .collect();
         // Requests go out in the same order on every run, whatever the hash order.
-        due.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.2.metadata.name.cmp(&b.2.metadata.name)));
+        due.sort_by(|a, b| {
+            a.0.cmp(&b.0)
+                .then_with(|| a.2.metadata.name.cmp(&b.2.metadata.name))
+        });
         self.runs.retain(|_, run| !ended(run));
-        due.into_iter().map(|(_, topic, event, count)| (topic, event, count)).collect()
+        due.into_iter()
+            .map(|(_, topic, event, count)| (topic, event, count))
+            .collect()
     }
 
     fn may_begin(&mut self, object: &Object, now: Instant) -> bool {
         if !self.buckets.contains_key(object) {
             make_room(&mut self.buckets, |bucket| bucket.heard_at);
         }
-        let bucket = self.buckets.entry(object.clone()).or_insert(Bucket { tokens: f64::from(BURST), heard_at: now });
-        let earned = now.saturating_duration_since(bucket.heard_at).as_secs_f64() / REFILL.as_secs_f64();
+        let bucket = self.buckets.entry(object.clone()).or_insert(Bucket {
+            tokens: f64::from(BURST),
+            heard_at: now,
+        });
+        let earned =
+            now.saturating_duration_since(bucket.heard_at).as_secs_f64() / REFILL.as_secs_f64();
         bucket.tokens = (bucket.tokens + earned).min(f64::from(BURST));
         bucket.heard_at = now;
         let may = bucket.tokens >= 1.0;

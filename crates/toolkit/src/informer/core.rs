@@ -74,7 +74,12 @@ struct Feed {
 
 impl Feed {
     fn new() -> Self {
-        Self { listed: false, problem: None, resource_version: None, heard: Instant::now() }
+        Self {
+            listed: false,
+            problem: None,
+            resource_version: None,
+            heard: Instant::now(),
+        }
     }
 
     fn refusal(&self) -> Option<SyncError> {
@@ -119,7 +124,14 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
             what,
             warm: Warm::new(decoded_max),
             index: L::rw_lock(Index::new()),
-            distribution: L::mutex(Distribution { feeds, slots, unserved, started: false, blocked: None, stopped: false }),
+            distribution: L::mutex(Distribution {
+                feeds,
+                slots,
+                unserved,
+                started: false,
+                blocked: None,
+                stopped: false,
+            }),
             status: watch::Sender::new(Status::default()),
             arrivals: Notify::new(),
             counters: Counters::default(),
@@ -132,10 +144,16 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
         let mut distribution = self.distribution();
         let (is_list, version) = (batch.is_list, batch.resource_version.clone());
         let transitions = self.write(batch);
-        let first_list = is_list && distribution.feeds.get(scope).is_some_and(|feed| !feed.listed);
+        let first_list = is_list
+            && distribution
+                .feeds
+                .get(scope)
+                .is_some_and(|feed| !feed.listed);
         // A feed that is being ended is none any more.
         if let Some(feed) = distribution.feeds.get_mut(scope) {
-            self.counters.relists.fetch_add(u64::from(is_list), Ordering::Relaxed);
+            self.counters
+                .relists
+                .fetch_add(u64::from(is_list), Ordering::Relaxed);
             feed.listed |= is_list;
             feed.heard = Instant::now();
             feed.problem = feed.problem.take().filter(|_| !is_list);
@@ -150,9 +168,16 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
 
     /// Takes objects out that no feed follows any more.
     pub(crate) fn forget(&self, keys: KnownKeys) {
-        let deltas = keys.into_iter().map(|key| Delta::Deleted { key, object: None }).collect();
+        let deltas = keys
+            .into_iter()
+            .map(|key| Delta::Deleted { key, object: None })
+            .collect();
         let mut distribution = self.distribution();
-        let transitions = self.write(Batch { deltas, resource_version: None, is_list: false });
+        let transitions = self.write(Batch {
+            deltas,
+            resource_version: None,
+            is_list: false,
+        });
         distribution.tell(&transitions, false);
     }
 
@@ -162,20 +187,39 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
         self.index_mut().apply(evaluated)
     }
 
-    fn tell_trace(&self, transitions: &[Transition<K>], first_list: bool, version: Option<&String>) {
+    fn tell_trace(
+        &self,
+        transitions: &[Transition<K>],
+        first_list: bool,
+        version: Option<&String>,
+    ) {
         let (bus, kind) = &self.trace;
         if first_list {
-            let (kind, objects, resource_version) = (kind.clone(), transitions.len(), version.cloned());
-            return bus.record(|| TraceEvent::Listed { kind, objects, resource_version });
+            let (kind, objects, resource_version) =
+                (kind.clone(), transitions.len(), version.cloned());
+            return bus.record(|| TraceEvent::Listed {
+                kind,
+                objects,
+                resource_version,
+            });
         }
         for transition in transitions {
             bus.record(|| {
                 let (key, object, event) = match transition {
-                    Transition::Applied { key, before: None, after } => (key, after, CauseEvent::Added),
+                    Transition::Applied {
+                        key,
+                        before: None,
+                        after,
+                    } => (key, after, CauseEvent::Added),
                     Transition::Applied { key, after, .. } => (key, after, CauseEvent::Updated),
                     Transition::Deleted { key, last, .. } => (key, last, CauseEvent::Deleted),
                 };
-                TraceEvent::Cached { kind: kind.clone(), key: (**key).clone(), resource_version: object.resource_version(), event }
+                TraceEvent::Cached {
+                    kind: kind.clone(),
+                    key: (**key).clone(),
+                    resource_version: object.resource_version(),
+                    event,
+                }
             });
         }
     }
@@ -199,7 +243,10 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
         distribution.blocked = None;
         distribution.feeds.retain(|scope, _| scopes.contains(scope));
         for scope in scopes {
-            distribution.feeds.entry(scope.clone()).or_insert_with(Feed::new);
+            distribution
+                .feeds
+                .entry(scope.clone())
+                .or_insert_with(Feed::new);
         }
         self.publish(&distribution);
     }
@@ -217,8 +264,19 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
     }
 
     /// Registers a handler; all that is cached is its initial list.
-    pub(crate) fn add_handler(&self, handler: Handler<K>, options: HandlerOptions, begun: CancellationToken) -> HandlerHandle {
-        let slot = Arc::new(Slot { handler, mailbox: Mailbox::new(), options, begun, removed: CancellationToken::new() });
+    pub(crate) fn add_handler(
+        &self,
+        handler: Handler<K>,
+        options: HandlerOptions,
+        begun: CancellationToken,
+    ) -> HandlerHandle {
+        let slot = Arc::new(Slot {
+            handler,
+            mailbox: Mailbox::new(),
+            options,
+            begun,
+            removed: CancellationToken::new(),
+        });
         let handle = HandlerHandle {
             what: self.what.clone(),
             status: self.status.subscribe(),
@@ -227,7 +285,11 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
             removed: slot.removed.clone(),
         };
         let mut distribution = self.distribution();
-        let cached: Vec<_> = self.index().entries().map(|(key, after)| added(key, after)).collect();
+        let cached: Vec<_> = self
+            .index()
+            .entries()
+            .map(|(key, after)| added(key, after))
+            .collect();
         slot.mailbox.note(&cached, true);
         if distribution.status().synced {
             slot.mailbox.complete_initial_list();
@@ -268,31 +330,54 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
     /// The version of the collection up to which changes of this key are in the index.
     pub(crate) fn seen_up_to(&self, key: &ObjectKey) -> Option<String> {
         let distribution = self.distribution();
-        let feed = distribution.feeds.get(&key.namespace().map(str::to_owned)).or_else(|| distribution.feeds.get(&None))?;
+        let feed = distribution
+            .feeds
+            .get(&key.namespace().map(str::to_owned))
+            .or_else(|| distribution.feeds.get(&None))?;
         feed.resource_version.clone()
     }
 
     pub(crate) fn stats(&self) -> InformerStats {
-        let Counters { relists, watches, undecodable } = &self.counters;
+        let Counters {
+            relists,
+            watches,
+            undecodable,
+        } = &self.counters;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let objects = self.index().len();
         let distribution = self.distribution();
-        let mailboxes = || distribution.slots.iter().filter(|slot| slot.is_served()).map(|slot| &slot.mailbox);
+        let mailboxes = || {
+            distribution
+                .slots
+                .iter()
+                .filter(|slot| slot.is_served())
+                .map(|slot| &slot.mailbox)
+        };
         InformerStats {
             relists: read(relists),
             watches: read(watches),
             undecodable: read(undecodable),
             objects,
-            backlog: mailboxes().map(|mailbox| mailbox.depth.load(Ordering::Relaxed)).sum(),
+            backlog: mailboxes()
+                .map(|mailbox| mailbox.depth.load(Ordering::Relaxed))
+                .sum(),
             lag: mailboxes().map(Mailbox::lag).max().unwrap_or_default(),
-            silence: distribution.feeds.values().map(|feed| feed.heard.elapsed()).max().unwrap_or_default(),
+            silence: distribution
+                .feeds
+                .values()
+                .map(|feed| feed.heard.elapsed())
+                .max()
+                .unwrap_or_default(),
         }
     }
 
     fn publish(&self, distribution: &Distribution<K>) {
         let status = distribution.status();
         if status.synced {
-            distribution.slots.iter().for_each(|slot| slot.mailbox.complete_initial_list());
+            distribution
+                .slots
+                .iter()
+                .for_each(|slot| slot.mailbox.complete_initial_list());
         }
         self.status.send_if_modified(|was| {
             let changed = *was != status;
@@ -310,18 +395,27 @@ impl<K> Distribution<K> {
     /// Queues what changed for every handler.
     fn tell(&mut self, transitions: &[Transition<K>], in_initial_list: bool) {
         self.slots.retain(|slot| !slot.removed.is_cancelled());
-        self.slots.iter().for_each(|slot| slot.mailbox.note(transitions, in_initial_list));
+        self.slots
+            .iter()
+            .for_each(|slot| slot.mailbox.note(transitions, in_initial_list));
     }
 
     fn status(&self) -> Status {
         Status {
             synced: self.started && self.feeds.values().all(|feed| feed.listed),
-            problem: self.blocked.clone().or_else(|| self.feeds.values().find_map(Feed::refusal)),
+            problem: self
+                .blocked
+                .clone()
+                .or_else(|| self.feeds.values().find_map(Feed::refusal)),
             stopped: self.stopped,
         }
     }
 }
 
 fn added<K>(key: &Arc<ObjectKey>, after: &Cached<K>) -> Transition<K> {
-    Transition::Applied { key: key.clone(), before: None, after: after.clone() }
+    Transition::Applied {
+        key: key.clone(),
+        before: None,
+        after: after.clone(),
+    }
 }

@@ -115,7 +115,11 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
             () = self.removed.cancelled() => return,
             () = finish.cancelled() => return,
         }
-        let mut resync = self.options.resync.filter(|period| !period.is_zero()).map(resync_timer);
+        let mut resync = self
+            .options
+            .resync
+            .filter(|period| !period.is_zero())
+            .map(resync_timer);
         loop {
             if !self.drain(&core.warm).await {
                 return;
@@ -137,9 +141,15 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
     async fn drain(&self, warm: &Warm<K>) -> bool {
         let mut calls = 0;
         while !self.removed.is_cancelled() {
-            let Some(notice) = self.mailbox.take() else { return true };
+            let Some(notice) = self.mailbox.take() else {
+                return true;
+            };
             let (key, in_initial_list) = (notice.key.clone(), notice.in_initial_list);
-            if catch_unwind(AssertUnwindSafe(|| self.call(&key, notice.calls(), in_initial_list, warm))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| {
+                self.call(&key, notice.calls(), in_initial_list, warm)
+            }))
+            .is_err()
+            {
                 tracing::error!(%key, "an event handler panicked; it goes on with the next object");
             }
             self.mailbox.told(in_initial_list);
@@ -152,11 +162,18 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
     }
 
     fn call(&self, key: &ObjectKey, calls: Calls<K>, in_initial_list: bool, warm: &Warm<K>) {
-        let Calls { delete, update, add } = calls;
+        let Calls {
+            delete,
+            update,
+            add,
+        } = calls;
         match &self.handler {
             Handler::Objects(handler) => {
                 if let Some(last) = delete {
-                    handler.on_delete(Tombstone { key: key.clone(), object: Some(last.read(warm)) });
+                    handler.on_delete(Tombstone {
+                        key: key.clone(),
+                        object: Some(last.read(warm)),
+                    });
                 }
                 if let Some((old, new)) = update {
                     handler.on_update(&old.read(warm), &new.read(warm));
@@ -167,13 +184,26 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
             }
             Handler::Keys(tell) => {
                 let tell = |event, object: Cached<K>, in_initial_list| {
-                    tell(KeyChange { key, event, resource_version: object.resource_version(), in_initial_list });
+                    tell(KeyChange {
+                        key,
+                        event,
+                        resource_version: object.resource_version(),
+                        in_initial_list,
+                    });
                 };
                 if let Some(last) = delete {
                     tell(CauseEvent::Deleted, last, false);
                 }
                 if let Some((old, new)) = update {
-                    tell(if old.is_same_version(&new) { CauseEvent::Resync } else { CauseEvent::Updated }, new, false);
+                    tell(
+                        if old.is_same_version(&new) {
+                            CauseEvent::Resync
+                        } else {
+                            CauseEvent::Updated
+                        },
+                        new,
+                        false,
+                    );
                 }
                 if let Some(object) = add {
                     tell(CauseEvent::Added, object, in_initial_list);
@@ -222,7 +252,9 @@ impl HandlerHandle {
     pub async fn wait_for_sync(&self) -> Result<(), SyncError> {
         let (mut status, mut synced) = (self.status.clone(), self.synced.clone());
         Status::settled(&self.what, &mut status).await?;
-        let stopped = || SyncError::Stopped { what: self.what.clone() };
+        let stopped = || SyncError::Stopped {
+            what: self.what.clone(),
+        };
         tokio::select! {
             biased;
             told = synced.wait_for(|synced| *synced) => told.map(|_| ()).map_err(|_| stopped()),
@@ -232,7 +264,13 @@ impl HandlerHandle {
 
     /// Waits for the same, whatever stands in the way; for ever if the informer stops.
     pub(crate) async fn synced(&self) {
-        if self.synced.clone().wait_for(|synced| *synced).await.is_err() {
+        if self
+            .synced
+            .clone()
+            .wait_for(|synced| *synced)
+            .await
+            .is_err()
+        {
             std::future::pending::<()>().await;
         }
     }

@@ -38,9 +38,17 @@ pub enum IndexError {
 #[derive(Debug)]
 pub(crate) enum Transition<K> {
     /// There is an object now; `before` is what there was.
-    Applied { key: Arc<ObjectKey>, before: Option<Cached<K>>, after: Cached<K> },
+    Applied {
+        key: Arc<ObjectKey>,
+        before: Option<Cached<K>>,
+        after: Cached<K>,
+    },
     /// There is none now; `last` is the newest form that is known.
-    Deleted { key: Arc<ObjectKey>, before: Cached<K>, last: Cached<K> },
+    Deleted {
+        key: Arc<ObjectKey>,
+        before: Cached<K>,
+        last: Cached<K>,
+    },
 }
 
 /// The values of one object, one list for each named index; `None` if nobody asked the index functions yet.
@@ -68,13 +76,18 @@ pub(crate) struct Named<K> {
 
 impl<K> std::fmt::Debug for Named<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Named").field("values", &self.keys.len()).finish_non_exhaustive()
+        f.debug_struct("Named")
+            .field("values", &self.keys.len())
+            .finish_non_exhaustive()
     }
 }
 
 impl<K: Resource> Index<K> {
     pub(crate) fn new() -> Self {
-        Self { objects: BTreeMap::new(), named: BTreeMap::new() }
+        Self {
+            objects: BTreeMap::new(),
+            named: BTreeMap::new(),
+        }
     }
 
     /// A named index of the objects that are here; nothing may change before it is adopted.
@@ -82,7 +95,11 @@ impl<K: Resource> Index<K> {
         if self.named.contains_key(name) {
             return Err(IndexError::Exists(name.to_owned()));
         }
-        let mut index = Named { function, keys: BTreeMap::new(), values: BTreeMap::new() };
+        let mut index = Named {
+            function,
+            keys: BTreeMap::new(),
+            values: BTreeMap::new(),
+        };
         for (key, object) in &self.objects {
             let values = index.values_of(key, object);
             index.set(key, values);
@@ -99,13 +116,23 @@ impl<K: Resource> Index<K> {
     /// batch is applied.
     pub(crate) fn evaluate(&self, batch: Batch<K>) -> Evaluated<K> {
         let values = |delta: &Delta<K>| match delta {
-            Delta::Applied { key, object } if self.objects.get(&**key).is_none_or(|before| !before.is_same_version(object)) => {
+            Delta::Applied { key, object }
+                if self
+                    .objects
+                    .get(&**key)
+                    .is_none_or(|before| !before.is_same_version(object)) =>
+            {
                 Some(self.values_of(key, object))
             }
             _ => None,
         };
         let deltas = batch.deltas.into_iter();
-        Evaluated(deltas.map(|delta| (values(&delta), delta)).map(|(values, delta)| (delta, values)).collect())
+        Evaluated(
+            deltas
+                .map(|delta| (values(&delta), delta))
+                .map(|(values, delta)| (delta, values))
+                .collect(),
+        )
     }
 
     /// Applies a batch and says what it changed. What changed nothing is left out: a relist of what is known, or the
@@ -114,7 +141,9 @@ impl<K: Resource> Index<K> {
         let mut transitions = Vec::with_capacity(batch.0.len());
         for (delta, values) in batch.0 {
             match delta {
-                Delta::Applied { key, object } => self.insert(key, object, values, &mut transitions),
+                Delta::Applied { key, object } => {
+                    self.insert(key, object, values, &mut transitions)
+                }
                 Delta::Deleted { key, object } => transitions.extend(self.remove(key, object)),
             }
         }
@@ -122,13 +151,25 @@ impl<K: Resource> Index<K> {
         transitions
     }
 
-    fn insert(&mut self, key: Arc<ObjectKey>, after: Cached<K>, values: Values, transitions: &mut Vec<Transition<K>>) {
+    fn insert(
+        &mut self,
+        key: Arc<ObjectKey>,
+        after: Cached<K>,
+        values: Values,
+        transitions: &mut Vec<Transition<K>>,
+    ) {
         let mut before = self.objects.get(&*key).cloned();
-        if before.as_ref().is_some_and(|before| before.is_same_version(&after)) {
+        if before
+            .as_ref()
+            .is_some_and(|before| before.is_same_version(&after))
+        {
             return;
         }
         // Deleted and made again while nobody looked: two objects that share a name, and no update from one to the other.
-        if before.as_ref().is_some_and(|before| !before.is_same_object(&after)) {
+        if before
+            .as_ref()
+            .is_some_and(|before| !before.is_same_object(&after))
+        {
             transitions.extend(self.remove(key.clone(), None));
             before = None;
         }
@@ -148,7 +189,10 @@ impl<K: Resource> Index<K> {
     }
 
     fn values_of(&self, key: &ObjectKey, object: &Cached<K>) -> Vec<Vec<String>> {
-        self.named.values().map(|index| index.values_of(key, object)).collect()
+        self.named
+            .values()
+            .map(|index| index.values_of(key, object))
+            .collect()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -163,25 +207,45 @@ impl<K: Resource> Index<K> {
         self.objects.iter()
     }
 
-    pub(crate) fn in_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Cached<K>> {
+    pub(crate) fn in_namespace<'a>(
+        &'a self,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = &'a Cached<K>> {
         let first = ObjectKey::namespaced(namespace, "");
         let range = self.objects.range::<ObjectKey, _>(first..);
-        range.take_while(move |(key, _)| key.namespace() == Some(namespace)).map(|(_, object)| object)
+        range
+            .take_while(move |(key, _)| key.namespace() == Some(namespace))
+            .map(|(_, object)| object)
     }
 
     /// The keys that a named index has under this value.
-    pub(crate) fn keys_by_index(&self, name: &str, value: &str) -> Result<impl Iterator<Item = &Arc<ObjectKey>>, IndexError> {
-        let index = self.named.get(name).ok_or_else(|| IndexError::Unknown(name.to_owned()))?;
+    pub(crate) fn keys_by_index(
+        &self,
+        name: &str,
+        value: &str,
+    ) -> Result<impl Iterator<Item = &Arc<ObjectKey>>, IndexError> {
+        let index = self
+            .named
+            .get(name)
+            .ok_or_else(|| IndexError::Unknown(name.to_owned()))?;
         Ok(index.keys.get(value).into_iter().flatten())
     }
 
     pub(crate) fn by_index(&self, name: &str, value: &str) -> Result<Vec<Cached<K>>, IndexError> {
-        Ok(self.keys_by_index(name, value)?.filter_map(|key| self.objects.get(&**key)).cloned().collect())
+        Ok(self
+            .keys_by_index(name, value)?
+            .filter_map(|key| self.objects.get(&**key))
+            .cloned()
+            .collect())
     }
 
     fn is_consistent(&self) -> bool {
         // Looking at every entry after every event would make debug builds quadratic.
-        self.objects.len() > FULLY_CHECKED_MAX || self.named.values().all(|index| index.agrees_with(&self.objects))
+        self.objects.len() > FULLY_CHECKED_MAX
+            || self
+                .named
+                .values()
+                .all(|index| index.agrees_with(&self.objects))
     }
 }
 
@@ -200,20 +264,33 @@ impl<K> Named<K> {
         values.sort_unstable();
         values.dedup();
         let had = self.values.get(&**key).map_or(&[][..], |had| had);
-        if had.iter().map(|value| &**value).eq(values.iter().map(String::as_str)) {
+        if had
+            .iter()
+            .map(|value| &**value)
+            .eq(values.iter().map(String::as_str))
+        {
             return;
         }
         self.remove(key);
         if !values.is_empty() {
-            let values: Box<[_]> = values.into_iter().map(|value| self.insert(key, value)).collect();
+            let values: Box<[_]> = values
+                .into_iter()
+                .map(|value| self.insert(key, value))
+                .collect();
             self.values.insert(key.clone(), values);
         }
     }
 
     /// One value, one allocation: every object that has it shares it.
     fn insert(&mut self, key: &Arc<ObjectKey>, value: String) -> Arc<str> {
-        let value = self.keys.get_key_value(&*value).map_or_else(|| value.into(), |(value, _)| value.clone());
-        self.keys.entry(value.clone()).or_default().insert(key.clone());
+        let value = self
+            .keys
+            .get_key_value(&*value)
+            .map_or_else(|| value.into(), |(value, _)| value.clone());
+        self.keys
+            .entry(value.clone())
+            .or_default()
+            .insert(key.clone());
         value
     }
 
@@ -230,10 +307,20 @@ impl<K> Named<K> {
 
     fn agrees_with(&self, objects: &BTreeMap<Arc<ObjectKey>, Cached<K>>) -> bool {
         let placed = self.keys.values().map(BTreeSet::len).sum::<usize>();
-        placed == self.values.values().map(|values| values.len()).sum::<usize>()
+        placed
+            == self
+                .values
+                .values()
+                .map(|values| values.len())
+                .sum::<usize>()
             && self.keys.values().all(|keys| !keys.is_empty())
             && self.values.iter().all(|(key, values)| {
-                objects.contains_key(&**key) && values.iter().all(|value| self.keys.get(value).is_some_and(|keys| keys.contains(&**key)))
+                objects.contains_key(&**key)
+                    && values.iter().all(|value| {
+                        self.keys
+                            .get(value)
+                            .is_some_and(|keys| keys.contains(&**key))
+                    })
             })
     }
 }
@@ -256,22 +343,39 @@ mod tests {
     }
 
     fn applied(object: ConfigMap) -> Delta<ConfigMap> {
-        Delta::Applied { key: Arc::new(ObjectKey::of(&object)), object: Cached::decoded(object) }
+        Delta::Applied {
+            key: Arc::new(ObjectKey::of(&object)),
+            object: Cached::decoded(object),
+        }
     }
 
-    fn apply(index: &mut Index<ConfigMap>, deltas: Vec<Delta<ConfigMap>>) -> Vec<Transition<ConfigMap>> {
-        let evaluated = index.evaluate(Batch { deltas, resource_version: None, is_list: false });
+    fn apply(
+        index: &mut Index<ConfigMap>,
+        deltas: Vec<Delta<ConfigMap>>,
+    ) -> Vec<Transition<ConfigMap>> {
+        let evaluated = index.evaluate(Batch {
+            deltas,
+            resource_version: None,
+            is_list: false,
+        });
         index.apply(evaluated)
     }
 
-    fn add(index: &mut Index<ConfigMap>, name: &str, function: IndexFn<ConfigMap>) -> Result<(), IndexError> {
+    fn add(
+        index: &mut Index<ConfigMap>,
+        name: &str,
+        function: IndexFn<ConfigMap>,
+    ) -> Result<(), IndexError> {
         let built = index.build(name, function)?;
         index.adopt(name.into(), built);
         Ok(())
     }
 
     fn deleted(namespace: &str, name: &str) -> Delta<ConfigMap> {
-        Delta::Deleted { key: Arc::new(ObjectKey::namespaced(namespace, name)), object: None }
+        Delta::Deleted {
+            key: Arc::new(ObjectKey::namespaced(namespace, name)),
+            object: None,
+        }
     }
 
     fn by_app() -> IndexFn<ConfigMap> {
@@ -279,47 +383,95 @@ mod tests {
     }
 
     fn names(index: &Index<ConfigMap>, app: &str) -> Vec<String> {
-        index.by_index("app", app).expect("the index was added").iter().map(|object| object.glance().name_any()).collect()
+        index
+            .by_index("app", app)
+            .expect("the index was added")
+            .iter()
+            .map(|object| object.glance().name_any())
+            .collect()
     }
 
     #[test]
     fn index_added_late_knows_earlier_objects() {
         let mut index = Index::new();
-        apply(&mut index, vec![applied(object("n", "a", 1, "x")), applied(object("n", "b", 2, "y"))]);
+        apply(
+            &mut index,
+            vec![
+                applied(object("n", "a", 1, "x")),
+                applied(object("n", "b", 2, "y")),
+            ],
+        );
         add(&mut index, "app", by_app()).expect("a new name");
         assert_eq!(names(&index, "x"), ["a"]);
-        assert_eq!(add(&mut index, "app", by_app()), Err(IndexError::Exists("app".into())));
-        assert_eq!(index.by_index("owner", "x").err(), Some(IndexError::Unknown("owner".into())));
+        assert_eq!(
+            add(&mut index, "app", by_app()),
+            Err(IndexError::Exists("app".into()))
+        );
+        assert_eq!(
+            index.by_index("owner", "x").err(),
+            Some(IndexError::Unknown("owner".into()))
+        );
     }
 
     #[test]
     fn changed_and_deleted_objects_leave_old_values() {
         let mut index = Index::new();
         add(&mut index, "app", by_app()).expect("a new name");
-        apply(&mut index, vec![applied(object("n", "a", 1, "x")), applied(object("n", "b", 2, "x"))]);
-        apply(&mut index, vec![applied(object("n", "a", 3, "y")), deleted("n", "b")]);
-        assert_eq!((names(&index, "x"), names(&index, "y")), (vec![], vec!["a".to_owned()]));
+        apply(
+            &mut index,
+            vec![
+                applied(object("n", "a", 1, "x")),
+                applied(object("n", "b", 2, "x")),
+            ],
+        );
+        apply(
+            &mut index,
+            vec![applied(object("n", "a", 3, "y")), deleted("n", "b")],
+        );
+        assert_eq!(
+            (names(&index, "x"), names(&index, "y")),
+            (vec![], vec!["a".to_owned()])
+        );
     }
 
     #[test]
     fn namespace_is_a_range_without_its_neighbours() {
         let mut index = Index::new();
-        apply(&mut index, ["m", "n", "n-1", "o"].map(|namespace| applied(object(namespace, "a", 1, "x"))).into());
-        let found: Vec<_> = index.in_namespace("n").map(|object| object.glance().namespace()).collect();
+        apply(
+            &mut index,
+            ["m", "n", "n-1", "o"]
+                .map(|namespace| applied(object(namespace, "a", 1, "x")))
+                .into(),
+        );
+        let found: Vec<_> = index
+            .in_namespace("n")
+            .map(|object| object.glance().namespace())
+            .collect();
         assert_eq!(found, [Some("n".to_owned())]);
     }
 
     #[test]
     fn same_version_told_again_changes_nothing() {
         let mut index = Index::new();
-        assert_eq!(apply(&mut index, vec![applied(object("n", "a", 1, "x"))]).len(), 1);
-        assert_eq!(apply(&mut index, vec![applied(object("n", "a", 1, "x")), deleted("n", "z")]).len(), 0);
+        assert_eq!(
+            apply(&mut index, vec![applied(object("n", "a", 1, "x"))]).len(),
+            1
+        );
+        assert_eq!(
+            apply(
+                &mut index,
+                vec![applied(object("n", "a", 1, "x")), deleted("n", "z")]
+            )
+            .len(),
+            0
+        );
     }
 
     #[test]
     fn panicking_index_function_costs_only_its_entry() {
         let mut index = Index::new();
-        let panics: IndexFn<ConfigMap> = Arc::new(|object| vec![object.data.clone().expect("data")["app"].clone()]);
+        let panics: IndexFn<ConfigMap> =
+            Arc::new(|object| vec![object.data.clone().expect("data")["app"].clone()]);
         add(&mut index, "app", panics).expect("a new name");
         apply(&mut index, vec![applied(object("n", "a", 1, "x"))]);
         assert_eq!((index.len(), names(&index, "x").len()), (1, 0));

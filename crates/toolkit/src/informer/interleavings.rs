@@ -28,7 +28,11 @@ const RUNS: usize = 1_000;
 type Cache = Arc<Core<ConfigMap, Interleaved>>;
 
 fn cache() -> Cache {
-    let cache = Core::new("configmaps".into(), 0, (TraceBus::off(), "ConfigMap".into()));
+    let cache = Core::new(
+        "configmaps".into(),
+        0,
+        (TraceBus::off(), "ConfigMap".into()),
+    );
     cache.watch_scopes(&[None].into());
     Arc::new(cache)
 }
@@ -49,16 +53,33 @@ fn write(cache: &Cache, names: &[&str], version: Option<u64>) {
                 let mut object = ConfigMap::default();
                 object.metadata.name = Some((*name).into());
                 object.metadata.resource_version = Some(version.to_string());
-                Delta::Applied { key, object: Cached::decoded(object) }
+                Delta::Applied {
+                    key,
+                    object: Cached::decoded(object),
+                }
             }
         }
     };
-    let (deltas, resource_version) = (names.iter().map(delta).collect(), version.map(|version| version.to_string()));
-    cache.apply(&Scope::None, Batch { deltas, resource_version, is_list: version == Some(1) });
+    let (deltas, resource_version) = (
+        names.iter().map(delta).collect(),
+        version.map(|version| version.to_string()),
+    );
+    cache.apply(
+        &Scope::None,
+        Batch {
+            deltas,
+            resource_version,
+            is_list: version == Some(1),
+        },
+    );
 }
 
 fn versions(cache: &Cache) -> Vec<String> {
-    cache.index().entries().filter_map(|(_, object)| object.resource_version()).collect()
+    cache
+        .index()
+        .entries()
+        .filter_map(|(_, object)| object.resource_version())
+        .collect()
 }
 
 /// What a handler believes once it was told everything. Panics if it was told nonsense.
@@ -71,7 +92,10 @@ fn told(mailbox: &Mailbox<ConfigMap>) -> BTreeMap<String, Option<String>> {
             assert!(believed.remove(&name).is_some(), "{name} was never there");
         }
         if let Some((old, new)) = calls.update {
-            assert_eq!(believed.insert(name.clone(), new.resource_version()), Some(old.resource_version()));
+            assert_eq!(
+                believed.insert(name.clone(), new.resource_version()),
+                Some(old.resource_version())
+            );
         }
         if let Some(object) = calls.add {
             assert_eq!(believed.insert(name, object.resource_version()), None);
@@ -89,7 +113,10 @@ fn readers_see_a_batch_whole_or_not_at_all() {
             thread::spawn(move || {
                 for _ in 0..3 {
                     let seen = versions(&cache);
-                    assert!(seen.is_empty() || seen.len() == 2 && seen[0] == seen[1], "{seen:?}");
+                    assert!(
+                        seen.is_empty() || seen.len() == 2 && seen[0] == seen[1],
+                        "{seen:?}"
+                    );
                 }
             })
         };
@@ -114,15 +141,24 @@ fn handler_that_comes_at_any_moment_ends_with_what_is_there() {
         };
         let slots: Vec<_> = (0..2)
             .flat_map(|_| {
-                cache.add_handler(Handler::Keys(Box::new(|_| ())), HandlerOptions::default(), CancellationToken::new());
+                cache.add_handler(
+                    Handler::Keys(Box::new(|_| ())),
+                    HandlerOptions::default(),
+                    CancellationToken::new(),
+                );
                 cache.unserved()
             })
             .collect();
         writer.join().unwrap();
-        let there: BTreeMap<_, _> =
-            cache.index().entries().map(|(key, object)| (key.name().to_owned(), object.resource_version())).collect();
+        let there: BTreeMap<_, _> = cache
+            .index()
+            .entries()
+            .map(|(key, object)| (key.name().to_owned(), object.resource_version()))
+            .collect();
         assert_eq!(slots.len(), 2);
-        slots.iter().for_each(|slot| assert_eq!(told(&slot.mailbox), there));
+        slots
+            .iter()
+            .for_each(|slot| assert_eq!(told(&slot.mailbox), there));
     });
 }
 
@@ -133,8 +169,11 @@ fn index_added_at_any_moment_agrees_with_the_objects() {
         let adder = {
             let cache = cache.clone();
             thread::spawn(move || {
-                let by_version = |object: &ConfigMap| object.resource_version().into_iter().collect();
-                cache.add_index("version".into(), Arc::new(by_version)).expect("a new name");
+                let by_version =
+                    |object: &ConfigMap| object.resource_version().into_iter().collect();
+                cache
+                    .add_index("version".into(), Arc::new(by_version))
+                    .expect("a new name");
             })
         };
         write(&cache, &["a", "b"], Some(1));
@@ -142,7 +181,11 @@ fn index_added_at_any_moment_agrees_with_the_objects() {
         adder.join().unwrap();
         let index = cache.index();
         for (value, wanted) in [("1", "a"), ("2", "b")] {
-            let found: Vec<_> = index.keys_by_index("version", value).expect("it was added").map(|key| key.name()).collect();
+            let found: Vec<_> = index
+                .keys_by_index("version", value)
+                .expect("it was added")
+                .map(|key| key.name())
+                .collect();
             assert_eq!(found, [wanted]);
         }
     });

@@ -63,7 +63,11 @@ impl<K: Resource + Send + Sync + 'static> Lister<K> {
 
     /// The keys of all objects.
     pub fn keys(&self) -> Vec<ObjectKey> {
-        self.0.index().entries().map(|(key, _)| (**key).clone()).collect()
+        self.0
+            .index()
+            .entries()
+            .map(|(key, _)| (**key).clone())
+            .collect()
     }
 
     /// The objects of one namespace; other namespaces are not looked at.
@@ -75,14 +79,23 @@ impl<K: Resource + Send + Sync + 'static> Lister<K> {
     /// The objects whose labels match; the labels of every object are looked at.
     pub fn matching(&self, selector: &Selector) -> Vec<Arc<K>> {
         let matcher = Matcher::new(selector);
-        let objects = self.snapshot().into_iter().filter(|object| object.matches(&matcher)).collect();
+        let objects = self
+            .snapshot()
+            .into_iter()
+            .filter(|object| object.matches(&matcher))
+            .collect();
         self.read(objects)
     }
 
     /// The keys of the objects whose labels match.
     pub fn matching_keys(&self, selector: &Selector) -> Vec<ObjectKey> {
         let matcher = Matcher::new(selector);
-        self.0.index().entries().filter(|(_, object)| object.matches(&matcher)).map(|(key, _)| (**key).clone()).collect()
+        self.0
+            .index()
+            .entries()
+            .filter(|(_, object)| object.matches(&matcher))
+            .map(|(key, _)| (**key).clone())
+            .collect()
     }
 
     /// The objects that a named index has under this value.
@@ -99,7 +112,12 @@ impl<K: Resource + Send + Sync + 'static> Lister<K> {
     /// # Errors
     /// There is no such index.
     pub fn index_keys(&self, name: &str, value: &str) -> Result<Vec<ObjectKey>, IndexError> {
-        Ok(self.0.index().keys_by_index(name, value)?.map(|key| (**key).clone()).collect())
+        Ok(self
+            .0
+            .index()
+            .keys_by_index(name, value)?
+            .map(|key| (**key).clone())
+            .collect())
     }
 
     /// The version of the cached object.
@@ -114,13 +132,26 @@ impl<K: Resource + Send + Sync + 'static> Lister<K> {
     }
 
     fn snapshot(&self) -> Vec<Cached<K>> {
-        self.0.index().entries().map(|(_, object)| object.clone()).collect()
+        self.0
+            .index()
+            .entries()
+            .map(|(_, object)| object.clone())
+            .collect()
     }
 
     /// More than can stay decoded would only push out what others read.
     fn read(&self, objects: Vec<Cached<K>>) -> Vec<Arc<K>> {
         let warm = &self.0.warm;
         let stay = objects.len() <= warm.max();
-        objects.iter().map(|object| if stay { object.read(warm) } else { object.glance() }).collect()
+        objects
+            .iter()
+            .map(|object| {
+                if stay {
+                    object.read(warm)
+                } else {
+                    object.glance()
+                }
+            })
+            .collect()
     }
 }

@@ -56,8 +56,16 @@ pub(crate) struct Calls<K> {
 impl<K> Notice<K> {
     pub(crate) fn calls(self) -> Calls<K> {
         match (self.before, self.gone, self.after) {
-            (Some(old), None, Some(new)) => Calls { delete: None, update: Some((old, new)), add: None },
-            (_, delete, add) => Calls { delete, update: None, add },
+            (Some(old), None, Some(new)) => Calls {
+                delete: None,
+                update: Some((old, new)),
+                add: None,
+            },
+            (_, delete, add) => Calls {
+                delete,
+                update: None,
+                add,
+            },
         }
     }
 }
@@ -88,8 +96,19 @@ pub(crate) struct Mailbox<K> {
 impl<K> Mailbox<K> {
     pub(crate) fn new() -> Self {
         let (notices, turns) = (BTreeMap::new(), BTreeMap::new());
-        let inner = Inner { notices, turns, next_turn: 0, initial_left: 0, initial_complete: false };
-        Self { inner: Mutex::new(inner), arrived: Notify::new(), depth: Arc::default(), synced: watch::Sender::new(false) }
+        let inner = Inner {
+            notices,
+            turns,
+            next_turn: 0,
+            initial_left: 0,
+            initial_complete: false,
+        };
+        Self {
+            inner: Mutex::new(inner),
+            arrived: Notify::new(),
+            depth: Arc::default(),
+            synced: watch::Sender::new(false),
+        }
     }
 
     /// Queues what changed, or merges it with what is queued.
@@ -98,14 +117,18 @@ impl<K> Mailbox<K> {
             return;
         }
         let mut inner = self.lock();
-        transitions.iter().for_each(|transition| inner.merge(transition, in_initial_list));
+        transitions
+            .iter()
+            .for_each(|transition| inner.merge(transition, in_initial_list));
         self.published(inner);
         self.arrived.notify_one();
     }
 
     /// Queues a reminder of each object that has nothing else to tell.
-    pub(crate) fn remind<'a>(&self, objects: impl Iterator<Item = (&'a Arc<ObjectKey>, &'a Cached<K>)>)
-    where
+    pub(crate) fn remind<'a>(
+        &self,
+        objects: impl Iterator<Item = (&'a Arc<ObjectKey>, &'a Cached<K>)>,
+    ) where
         K: 'a,
     {
         let mut inner = self.lock();
@@ -113,7 +136,15 @@ impl<K> Mailbox<K> {
             if !inner.notices.contains_key(&**key) {
                 let (before, after) = (Some(object.clone()), Some(object.clone()));
                 let since = Instant::now();
-                inner.insert(Notice { key: key.clone(), before, gone: None, after, in_initial_list: false, turn: 0, since });
+                inner.insert(Notice {
+                    key: key.clone(),
+                    before,
+                    gone: None,
+                    after,
+                    in_initial_list: false,
+                    turn: 0,
+                    since,
+                });
             }
         }
         self.published(inner);
@@ -139,7 +170,10 @@ impl<K> Mailbox<K> {
     /// How long the oldest notice has waited.
     pub(crate) fn lag(&self) -> Duration {
         let inner = self.lock();
-        let oldest = inner.turns.first_key_value().and_then(|(_, key)| inner.notices.get(&**key));
+        let oldest = inner
+            .turns
+            .first_key_value()
+            .and_then(|(_, key)| inner.notices.get(&**key));
         oldest.map_or(Duration::ZERO, |notice| notice.since.elapsed())
     }
 
@@ -163,7 +197,8 @@ impl<K> Mailbox<K> {
         let synced = inner.initial_complete && inner.initial_left == 0;
         drop(inner);
         if synced {
-            self.synced.send_if_modified(|was| !std::mem::replace(was, true));
+            self.synced
+                .send_if_modified(|was| !std::mem::replace(was, true));
         }
     }
 
@@ -210,8 +245,16 @@ impl<K> Inner<K> {
         // Looking at every notice at every step would make debug builds quadratic.
         self.turns.len() == self.notices.len()
             && (self.notices.len() > FULLY_CHECKED_MAX
-                || self.notices.values().all(|notice| notice.gone.is_none() || notice.before.is_some())
-                    && self.notices.values().filter(|notice| notice.in_initial_list).count() <= self.initial_left)
+                || self
+                    .notices
+                    .values()
+                    .all(|notice| notice.gone.is_none() || notice.before.is_some())
+                    && self
+                        .notices
+                        .values()
+                        .filter(|notice| notice.in_initial_list)
+                        .count()
+                        <= self.initial_left)
     }
 }
 
@@ -248,10 +291,20 @@ mod tests {
                 Some(name) => {
                     let key = Arc::new(ObjectKey::cluster(name));
                     let before = objects.remove(&key).expect("it was applied");
-                    mailbox.note(&[Transition::Deleted { key, last: before.clone(), before }], false);
+                    mailbox.note(
+                        &[Transition::Deleted {
+                            key,
+                            last: before.clone(),
+                            before,
+                        }],
+                        false,
+                    );
                 }
                 None => {
-                    let (key, after) = (Arc::new(ObjectKey::cluster(&word[..1])), Cached::decoded(word[1..].parse().expect("a number")));
+                    let (key, after) = (
+                        Arc::new(ObjectKey::cluster(&word[..1])),
+                        Cached::decoded(word[1..].parse().expect("a number")),
+                    );
                     let before = objects.insert(key.clone(), after.clone());
                     mailbox.note(&[Transition::Applied { key, before, after }], false);
                 }
@@ -265,9 +318,15 @@ mod tests {
         let key = notice.key.name().to_owned();
         let (calls, read) = (notice.calls(), |object: Cached<u64>| object.glance());
         let delete = calls.delete.map(|last| format!("-{key}{}", read(last)));
-        let update = calls.update.map(|(old, new)| format!("{key}{}>{}", read(old), read(new)));
+        let update = calls
+            .update
+            .map(|(old, new)| format!("{key}{}>{}", read(old), read(new)));
         let add = calls.add.map(|object| format!("+{key}{}", read(object)));
-        [delete, update, add].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        [delete, update, add]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     #[test]
@@ -294,11 +353,32 @@ mod tests {
         let key = Arc::new(ObjectKey::cluster("a"));
         for n in 0..10_000_u64 {
             let (before, after) = (n.checked_sub(1).map(Cached::decoded), Cached::decoded(n));
-            mailbox.note(&[Transition::Applied { key: key.clone(), before, after }], false);
+            mailbox.note(
+                &[Transition::Applied {
+                    key: key.clone(),
+                    before,
+                    after,
+                }],
+                false,
+            );
             let other = Arc::new(ObjectKey::cluster(format!("b{n}")));
             let object = Cached::decoded(n);
-            mailbox.note(&[Transition::Applied { key: other.clone(), before: None, after: object.clone() }], false);
-            mailbox.note(&[Transition::Deleted { key: other, before: object.clone(), last: object }], false);
+            mailbox.note(
+                &[Transition::Applied {
+                    key: other.clone(),
+                    before: None,
+                    after: object.clone(),
+                }],
+                false,
+            );
+            mailbox.note(
+                &[Transition::Deleted {
+                    key: other,
+                    before: object.clone(),
+                    last: object,
+                }],
+                false,
+            );
         }
         let inner = mailbox.lock();
         assert_eq!((inner.notices.len(), inner.turns.len()), (1, 1));
@@ -308,7 +388,14 @@ mod tests {
     fn handler_is_synced_when_the_initial_list_was_told() {
         let mailbox = Mailbox::new();
         let key = Arc::new(ObjectKey::cluster("a"));
-        mailbox.note(&[Transition::Applied { key, before: None, after: Cached::decoded(1_u64) }], true);
+        mailbox.note(
+            &[Transition::Applied {
+                key,
+                before: None,
+                after: Cached::decoded(1_u64),
+            }],
+            true,
+        );
         mailbox.complete_initial_list();
         assert!(!*mailbox.synced.borrow());
         let notice = mailbox.take().expect("a notice");

@@ -114,7 +114,9 @@ impl<K> Clone for SharedInformer<K> {
 
 impl<K> std::fmt::Debug for SharedInformer<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("SharedInformer").field(&self.0.core.what).finish()
+        f.debug_tuple("SharedInformer")
+            .field(&self.0.core.what)
+            .finish()
     }
 }
 
@@ -129,9 +131,19 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
         let whole = !matches!(options.transform.0, Change::StripManagedFields);
         let sources = move |namespace: Option<&str>| -> Arc<dyn ListWatch<K>> {
             let source = KubeListWatch::new(client.clone(), &kind, namespace);
-            let source = if whole { source } else { source.without_managed_fields() };
-            let source = labels.iter().fold(source, |source, labels| source.labels(labels));
-            Arc::new(fields.iter().fold(source, |source, fields| source.fields(fields)))
+            let source = if whole {
+                source
+            } else {
+                source.without_managed_fields()
+            };
+            let source = labels
+                .iter()
+                .fold(source, |source, labels| source.labels(labels));
+            Arc::new(
+                fields
+                    .iter()
+                    .fold(source, |source, fields| source.fields(fields)),
+            )
         };
         Self::from_sources(erased, sources, options)
     }
@@ -145,9 +157,21 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
         sources: impl Fn(Option<&str>) -> Arc<dyn ListWatch<K>> + Send + Sync + 'static,
         options: InformerOptions<K>,
     ) -> Self {
-        let what = if kind.group.is_empty() { kind.plural.clone() } else { format!("{}.{}", kind.plural, kind.group) };
-        let core = Arc::new(Core::new(what, options.cache.decoded_max(), (options.trace, kind_name(&kind))));
-        let prepare = Prepare { core: core.clone(), transform: options.transform.0, form: options.cache };
+        let what = if kind.group.is_empty() {
+            kind.plural.clone()
+        } else {
+            format!("{}.{}", kind.plural, kind.group)
+        };
+        let core = Arc::new(Core::new(
+            what,
+            options.cache.decoded_max(),
+            (options.trace, kind_name(&kind)),
+        ));
+        let prepare = Prepare {
+            core: core.clone(),
+            transform: options.transform.0,
+            form: options.cache,
+        };
         Self(Arc::new(Shared {
             core,
             kind,
@@ -174,7 +198,11 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
 
     /// Adds a handler, before the start or at any time after. Objects that are cached already come first, as added in
     /// the initial list. It is called while the informer runs.
-    pub fn add_handler(&self, handler: impl EventHandler<K> + 'static, options: HandlerOptions) -> HandlerHandle {
+    pub fn add_handler(
+        &self,
+        handler: impl EventHandler<K> + 'static,
+        options: HandlerOptions,
+    ) -> HandlerHandle {
         self.add_handler_when(at_once(), Handler::Objects(Box::new(handler)), options)
     }
 
@@ -189,14 +217,25 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
     ///     pods.add_key_handler(move |change| queue.add(change.key.clone()), HandlerOptions::default());
     /// }
     /// ```
-    pub fn add_key_handler(&self, handler: impl Fn(KeyChange<'_>) + Send + Sync + 'static, options: HandlerOptions) -> HandlerHandle {
+    pub fn add_key_handler(
+        &self,
+        handler: impl Fn(KeyChange<'_>) + Send + Sync + 'static,
+        options: HandlerOptions,
+    ) -> HandlerHandle {
         self.add_handler_when(at_once(), Handler::Keys(Box::new(handler)), options)
     }
 
     /// Adds a handler that is called only once `begun` is cancelled. What it has missed by then comes merged for each
     /// object, and what came and went meanwhile not at all.
-    pub(crate) fn add_handler_when(&self, begun: CancellationToken, handler: Handler<K>, options: HandlerOptions) -> HandlerHandle {
-        let options = HandlerOptions { resync: options.resync.or(self.0.resync) };
+    pub(crate) fn add_handler_when(
+        &self,
+        begun: CancellationToken,
+        handler: Handler<K>,
+        options: HandlerOptions,
+    ) -> HandlerHandle {
+        let options = HandlerOptions {
+            resync: options.resync.or(self.0.resync),
+        };
         self.0.core.add_handler(handler, options, begun)
     }
 
@@ -300,14 +339,33 @@ impl<K: Resource + Send + Sync + 'static> SharedInformer<K> {
 
     /// Ends feeds that are no longer wanted and starts those that are new. Objects that a new feed will list stay, and its
     /// list tells what became of them; the others go.
-    async fn follow(&self, scopes: &BTreeSet<Scope>, feeds: &mut BTreeMap<Scope, Feed>, stop: &CancellationToken) {
-        let unwanted: Vec<_> = feeds.keys().filter(|scope| !scopes.contains(*scope)).cloned().collect();
+    async fn follow(
+        &self,
+        scopes: &BTreeSet<Scope>,
+        feeds: &mut BTreeMap<Scope, Feed>,
+        stop: &CancellationToken,
+    ) {
+        let unwanted: Vec<_> = feeds
+            .keys()
+            .filter(|scope| !scopes.contains(*scope))
+            .cloned()
+            .collect();
         let mut left = KnownKeys::new();
-        for feed in unwanted.iter().filter_map(|scope| feeds.remove(scope)).collect::<Vec<_>>() {
+        for feed in unwanted
+            .iter()
+            .filter_map(|scope| feeds.remove(scope))
+            .collect::<Vec<_>>()
+        {
             left.extend(feed.ended().await);
         }
-        for scope in scopes.iter().filter(|scope| !feeds.contains_key(*scope)).collect::<Vec<_>>() {
-            let (known, others) = left.into_iter().partition(|key| scope.is_none() || key.namespace() == scope.as_deref());
+        for scope in scopes
+            .iter()
+            .filter(|scope| !feeds.contains_key(*scope))
+            .collect::<Vec<_>>()
+        {
+            let (known, others) = left
+                .into_iter()
+                .partition(|key| scope.is_none() || key.namespace() == scope.as_deref());
             left = others;
             feeds.insert(scope.clone(), self.feed(scope, known, stop));
         }

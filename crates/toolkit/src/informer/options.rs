@@ -55,7 +55,9 @@ pub enum CacheForm {
 
 impl Default for CacheForm {
     fn default() -> Self {
-        Self::Compact { decoded_max: DECODED_MAX }
+        Self::Compact {
+            decoded_max: DECODED_MAX,
+        }
     }
 }
 
@@ -87,7 +89,10 @@ impl<K> Clone for Change<K> {
         match self {
             Self::None => Self::None,
             Self::StripManagedFields => Self::StripManagedFields,
-            Self::By { function, repack } => Self::By { function: function.clone(), repack: *repack },
+            Self::By { function, repack } => Self::By {
+                function: function.clone(),
+                repack: *repack,
+            },
         }
     }
 }
@@ -115,7 +120,10 @@ impl<K: Resource> Transform<K> {
     where
         K: Serialize + DeserializeOwned,
     {
-        Self(Change::By { function: Arc::new(function), repack: Received::repacked })
+        Self(Change::By {
+            function: Arc::new(function),
+            repack: Received::repacked,
+        })
     }
 }
 

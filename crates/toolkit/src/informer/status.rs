@@ -26,7 +26,9 @@ pub enum SyncError {
         message: String,
     },
     /// The server does not serve this resource.
-    #[error("cannot list {what}: the server has no such kind; install its CustomResourceDefinition or name a served version")]
+    #[error(
+        "cannot list {what}: the server has no such kind; install its CustomResourceDefinition or name a served version"
+    )]
     NoSuchKind {
         /// The resource, and its namespace if it is limited to one.
         what: String,
@@ -41,11 +43,24 @@ pub enum SyncError {
 
 impl SyncError {
     /// `None` for errors that time alone may mend.
-    pub(crate) fn from_source(what: &str, namespace: Option<&str>, error: &SourceError) -> Option<Self> {
-        let what = namespace.map_or_else(|| what.to_owned(), |namespace| format!("{what} in namespace {namespace}"));
+    pub(crate) fn from_source(
+        what: &str,
+        namespace: Option<&str>,
+        error: &SourceError,
+    ) -> Option<Self> {
+        let what = namespace.map_or_else(
+            || what.to_owned(),
+            |namespace| format!("{what} in namespace {namespace}"),
+        );
         match error {
-            SourceError::Forbidden(message) => Some(Self::Forbidden { what, message: message.clone() }),
-            SourceError::Unauthorized(message) => Some(Self::Unauthorized { what, message: message.clone() }),
+            SourceError::Forbidden(message) => Some(Self::Forbidden {
+                what,
+                message: message.clone(),
+            }),
+            SourceError::Unauthorized(message) => Some(Self::Unauthorized {
+                what,
+                message: message.clone(),
+            }),
             SourceError::NoSuchKind(_) => Some(Self::NoSuchKind { what }),
             _ => None,
         }
@@ -65,12 +80,27 @@ pub(crate) struct Status {
 
 impl Status {
     /// Waits until the caches are synced or cannot be.
-    pub(crate) async fn settled(what: &str, status: &mut watch::Receiver<Self>) -> Result<(), SyncError> {
-        let stopped = || SyncError::Stopped { what: what.to_owned() };
-        let status = status.wait_for(|status| status.synced || status.stopped || status.problem.is_some()).await;
+    pub(crate) async fn settled(
+        what: &str,
+        status: &mut watch::Receiver<Self>,
+    ) -> Result<(), SyncError> {
+        let stopped = || SyncError::Stopped {
+            what: what.to_owned(),
+        };
+        let status = status
+            .wait_for(|status| status.synced || status.stopped || status.problem.is_some())
+            .await;
         match status.as_deref() {
-            Ok(Self { stopped: false, synced: true, .. }) => Ok(()),
-            Ok(Self { stopped: false, problem: Some(problem), .. }) => Err(problem.clone()),
+            Ok(Self {
+                stopped: false,
+                synced: true,
+                ..
+            }) => Ok(()),
+            Ok(Self {
+                stopped: false,
+                problem: Some(problem),
+                ..
+            }) => Err(problem.clone()),
             _ => Err(stopped()),
         }
     }

@@ -48,14 +48,24 @@ impl View {
 }
 
 fn version(object: &ConfigMap) -> String {
-    object.resource_version().expect("cached objects have a version")
+    object
+        .resource_version()
+        .expect("cached objects have a version")
 }
 
 impl EventHandler<ConfigMap> for View {
     fn on_add(&self, object: &Arc<ConfigMap>, in_initial_list: bool) {
         let mut told = self.lock();
-        told.log.push(format!("{}{}", if in_initial_list { "*" } else { "+" }, object.name_any()));
-        if told.objects.insert(ObjectKey::of(&**object), version(object)).is_some() {
+        told.log.push(format!(
+            "{}{}",
+            if in_initial_list { "*" } else { "+" },
+            object.name_any()
+        ));
+        if told
+            .objects
+            .insert(ObjectKey::of(&**object), version(object))
+            .is_some()
+        {
             told.lies.push(format!("{} added twice", object.name_any()));
         }
     }
@@ -63,8 +73,11 @@ impl EventHandler<ConfigMap> for View {
     fn on_update(&self, old: &Arc<ConfigMap>, new: &Arc<ConfigMap>) {
         let mut told = self.lock();
         told.log.push(format!("~{}", new.name_any()));
-        if old.uid() != new.uid() || told.objects.insert(ObjectKey::of(&**new), version(new)) != Some(version(old)) {
-            told.lies.push(format!("{} updated from something else", new.name_any()));
+        if old.uid() != new.uid()
+            || told.objects.insert(ObjectKey::of(&**new), version(new)) != Some(version(old))
+        {
+            told.lies
+                .push(format!("{} updated from something else", new.name_any()));
         }
     }
 
@@ -72,7 +85,8 @@ impl EventHandler<ConfigMap> for View {
         let mut told = self.lock();
         told.log.push(format!("-{}", last.key.name()));
         if told.objects.remove(&last.key).is_none() {
-            told.lies.push(format!("{} deleted without being there", last.key.name()));
+            told.lies
+                .push(format!("{} deleted without being there", last.key.name()));
         }
     }
 }
@@ -90,7 +104,9 @@ impl View {
             CauseEvent::Generic | CauseEvent::Retry => "?",
         };
         told.log.push(format!("{sign}{}", change.key.name()));
-        let version = change.resource_version.expect("cached objects have a version");
+        let version = change
+            .resource_version
+            .expect("cached objects have a version");
         let (key, was) = (change.key.clone(), told.objects.remove(change.key));
         let fits = match change.event {
             CauseEvent::Added => was.is_none(),
@@ -100,7 +116,8 @@ impl View {
             CauseEvent::Generic | CauseEvent::Retry => false,
         };
         if !fits {
-            told.lies.push(format!("{sign}{key} does not fit what was told before"));
+            told.lies
+                .push(format!("{sign}{key} does not fit what was told before"));
         }
         if change.event != CauseEvent::Deleted {
             told.objects.insert(key, version);
@@ -122,17 +139,30 @@ impl Running {
             let (informer, stop) = (informer.clone(), stop.clone());
             async move { informer.run(stop).await }
         });
-        Self { informer, stop, task }
+        Self {
+            informer,
+            stop,
+            task,
+        }
     }
 
     async fn on(server: &Scripted) -> Self {
         let running = Self::start(informer(server, options(1)));
-        running.informer.wait_for_sync().await.expect("the server answers");
+        running
+            .informer
+            .wait_for_sync()
+            .await
+            .expect("the server answers");
         running
     }
 
     fn cached(&self) -> BTreeMap<ObjectKey, String> {
-        self.informer.lister().list().iter().map(|object| (ObjectKey::of(&**object), version(object))).collect()
+        self.informer
+            .lister()
+            .list()
+            .iter()
+            .map(|object| (ObjectKey::of(&**object), version(object)))
+            .collect()
     }
 
     async fn stop(self) {
@@ -142,12 +172,19 @@ impl Running {
 }
 
 fn options(seed: u64) -> InformerOptions<ConfigMap> {
-    InformerOptions { entropy: Entropy::seeded(seed), ..InformerOptions::default() }
+    InformerOptions {
+        entropy: Entropy::seeded(seed),
+        ..InformerOptions::default()
+    }
 }
 
 fn informer(server: &Scripted, options: InformerOptions<ConfigMap>) -> SharedInformer<ConfigMap> {
     let server = server.clone();
-    SharedInformer::from_sources(ApiResource::erase::<ConfigMap>(&()), move |_| Arc::new(server.clone()), options)
+    SharedInformer::from_sources(
+        ApiResource::erase::<ConfigMap>(&()),
+        move |_| Arc::new(server.clone()),
+        options,
+    )
 }
 
 /// Lets virtual time pass until it is so; an hour is for ever.
@@ -163,7 +200,9 @@ async fn until(mut so: impl FnMut() -> bool) {
 
 fn server_with(names: &str) -> Scripted {
     let server = Scripted::new("n");
-    names.chars().for_each(|name| server.apply(&name.to_string()));
+    names
+        .chars()
+        .for_each(|name| server.apply(&name.to_string()));
     server
 }
 
@@ -174,7 +213,9 @@ async fn handler_added_late_sees_every_object_once() {
     server.apply("a");
     until(|| running.cached() == server.content()).await;
     let view = View::default();
-    let handle = running.informer.add_handler(view.clone(), HandlerOptions::default());
+    let handle = running
+        .informer
+        .add_handler(view.clone(), HandlerOptions::default());
     server.apply("d");
     handle.wait_for_sync().await.expect("it is synced");
     until(|| view.lock().objects == server.content()).await;
@@ -192,7 +233,10 @@ async fn handler_before_the_start_is_told_the_initial_list() {
     assert_eq!(view.log(), ["*a", "*b"]);
     assert_eq!(handle.backlog(), 0);
     running.stop().await;
-    assert!(matches!(handle.wait_for_sync().await, Err(SyncError::Stopped { .. })));
+    assert!(matches!(
+        handle.wait_for_sync().await,
+        Err(SyncError::Stopped { .. })
+    ));
 }
 
 /// Deletions that a relist found used to reach no handler in other libraries.
@@ -201,7 +245,9 @@ async fn relist_reports_vanished_keys_exactly_once() {
     let server = server_with("abc");
     let running = Running::on(&server).await;
     let view = View::default();
-    let handle = running.informer.add_handler(view.clone(), HandlerOptions::default());
+    let handle = running
+        .informer
+        .add_handler(view.clone(), HandlerOptions::default());
     handle.wait_for_sync().await.expect("it is synced");
     server.cut(Cut::Failed(SourceError::Unreachable("reset".into())));
     tokio::task::yield_now().await;
@@ -233,12 +279,18 @@ async fn http_410_on_watch_start_relists() {
 async fn busy_or_refusing_server_is_resumed_without_a_list() {
     let server = server_with("a");
     let running = Running::on(&server).await;
-    let busy = SourceError::Busy { message: "slow down".into(), retry_after: None };
+    let busy = SourceError::Busy {
+        message: "slow down".into(),
+        retry_after: None,
+    };
     server.fail_watches([busy, SourceError::Unreachable("connection refused".into())]);
     server.cut(Cut::Ended);
     server.apply("b");
     until(|| running.cached() == server.content()).await;
-    assert_eq!(server.requests(), ["stream", "watch@2", "watch@2", "watch@2"]);
+    assert_eq!(
+        server.requests(),
+        ["stream", "watch@2", "watch@2", "watch@2"]
+    );
     assert_eq!(running.informer.stats().relists, 1);
     running.stop().await;
 }
@@ -251,7 +303,11 @@ async fn half_open_watch_is_noticed_within_75_s() {
     server.apply("b");
     let frozen = Instant::now();
     until(|| running.cached() == server.content()).await;
-    assert!(frozen.elapsed() <= Duration::from_secs(75), "blind for {:?}", frozen.elapsed());
+    assert!(
+        frozen.elapsed() <= Duration::from_secs(75),
+        "blind for {:?}",
+        frozen.elapsed()
+    );
     assert_eq!(running.informer.stats().relists, 1, "it resumed");
     running.stop().await;
 }
@@ -260,17 +316,29 @@ async fn half_open_watch_is_noticed_within_75_s() {
 async fn server_that_never_ends_initial_events_is_paged() {
     let server = server_with("abcde");
     server.never_end_initial_events();
-    let running = Running::start(informer(&server, InformerOptions { page_size: 2, ..options(1) }));
+    let running = Running::start(informer(
+        &server,
+        InformerOptions {
+            page_size: 2,
+            ..options(1)
+        },
+    ));
     running.informer.wait_for_sync().await.expect("pages work");
     assert_eq!(running.cached(), server.content());
-    assert_eq!(server.requests()[..4], ["stream", "list", "list+2", "list+4"]);
+    assert_eq!(
+        server.requests()[..4],
+        ["stream", "list", "list+2", "list+4"]
+    );
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn waiting_fails_fast_and_names_the_reason() {
     let cases = [
-        (SourceError::Forbidden("no rights".into()), "cannot list configmaps: no rights; grant list and watch on it"),
+        (
+            SourceError::Forbidden("no rights".into()),
+            "cannot list configmaps: no rights; grant list and watch on it",
+        ),
         (
             SourceError::NoSuchKind("404".into()),
             "cannot list configmaps: the server has no such kind; install its CustomResourceDefinition or name a served version",
@@ -281,10 +349,22 @@ async fn waiting_fails_fast_and_names_the_reason() {
         server.fail_watches([error.clone(), error]);
         let running = Running::start(informer(&server, options(1)));
         let start = Instant::now();
-        assert_eq!(running.informer.wait_for_sync().await.expect_err("it is refused").to_string(), message);
+        assert_eq!(
+            running
+                .informer
+                .wait_for_sync()
+                .await
+                .expect_err("it is refused")
+                .to_string(),
+            message
+        );
         assert_eq!(start.elapsed(), Duration::ZERO);
         until(|| running.informer.has_synced()).await;
-        assert_eq!(running.informer.wait_for_sync().await, Ok(()), "it went on trying");
+        assert_eq!(
+            running.informer.wait_for_sync().await,
+            Ok(()),
+            "it went on trying"
+        );
         running.stop().await;
     }
 }
@@ -306,8 +386,15 @@ async fn handler_is_reminded_at_its_own_pace() {
     let server = server_with("ab");
     let running = Running::on(&server).await;
     let (eager, calm) = (View::default(), View::default());
-    running.informer.add_handler(eager.clone(), HandlerOptions { resync: Some(Duration::from_secs(60)) });
-    running.informer.add_handler(calm.clone(), HandlerOptions::default());
+    running.informer.add_handler(
+        eager.clone(),
+        HandlerOptions {
+            resync: Some(Duration::from_secs(60)),
+        },
+    );
+    running
+        .informer
+        .add_handler(calm.clone(), HandlerOptions::default());
     sleep(Duration::from_secs(130)).await;
     assert_eq!(eager.log(), ["*a", "*b", "~a", "~b", "~a", "~b"]);
     assert_eq!(calm.log(), ["*a", "*b"]);
@@ -320,8 +407,12 @@ async fn handler_of_keys_is_told_what_happened_to_each() {
     let running = Running::on(&server).await;
     let view = View::default();
     let handler = view.clone();
-    let options = HandlerOptions { resync: Some(Duration::from_secs(60)) };
-    let handle = running.informer.add_key_handler(move |change| handler.on_key(change), options);
+    let options = HandlerOptions {
+        resync: Some(Duration::from_secs(60)),
+    };
+    let handle = running
+        .informer
+        .add_key_handler(move |change| handler.on_key(change), options);
     handle.wait_for_sync().await.expect("it is synced");
     server.apply("a");
     server.apply("c");
@@ -336,10 +427,18 @@ async fn handler_of_keys_is_told_what_happened_to_each() {
 #[tokio::test(start_paused = true)]
 async fn informer_sets_the_pace_for_handlers_that_do_not() {
     let server = server_with("a");
-    let running = Running::start(informer(&server, InformerOptions { resync: Some(Duration::from_secs(60)), ..options(1) }));
+    let running = Running::start(informer(
+        &server,
+        InformerOptions {
+            resync: Some(Duration::from_secs(60)),
+            ..options(1)
+        },
+    ));
     let views = [None, Some(Duration::from_secs(30)), Some(Duration::ZERO)].map(|resync| {
         let view = View::default();
-        running.informer.add_handler(view.clone(), HandlerOptions { resync });
+        running
+            .informer
+            .add_handler(view.clone(), HandlerOptions { resync });
         view
     });
     sleep(Duration::from_secs(70)).await;
@@ -352,8 +451,12 @@ async fn removed_handler_hears_nothing_more() {
     let server = server_with("a");
     let running = Running::on(&server).await;
     let (gone, kept) = (View::default(), View::default());
-    let handle = running.informer.add_handler(gone.clone(), HandlerOptions::default());
-    running.informer.add_handler(kept.clone(), HandlerOptions::default());
+    let handle = running
+        .informer
+        .add_handler(gone.clone(), HandlerOptions::default());
+    running
+        .informer
+        .add_handler(kept.clone(), HandlerOptions::default());
     handle.wait_for_sync().await.expect("it is synced");
     handle.remove();
     server.apply("b");
@@ -367,7 +470,9 @@ async fn removed_handler_hears_nothing_more() {
 async fn removed_handler_has_no_backlog() {
     let server = server_with("ab");
     let running = Running::on(&server).await;
-    let handle = running.informer.add_handler(View::default(), HandlerOptions::default());
+    let handle = running
+        .informer
+        .add_handler(View::default(), HandlerOptions::default());
     assert_eq!(running.informer.stats().backlog, 2);
     handle.remove();
     assert_eq!(running.informer.stats().backlog, 0);
@@ -379,7 +484,9 @@ async fn object_made_again_unseen_is_deleted_and_added() {
     let server = server_with("a");
     let running = Running::on(&server).await;
     let view = View::default();
-    let handle = running.informer.add_handler(view.clone(), HandlerOptions::default());
+    let handle = running
+        .informer
+        .add_handler(view.clone(), HandlerOptions::default());
     handle.wait_for_sync().await.expect("it is synced");
     server.delete("a");
     server.apply("a");
@@ -403,7 +510,9 @@ async fn panicking_handler_goes_on_with_the_next_object() {
     let server = server_with("ab");
     let running = Running::on(&server).await;
     let view = View::default();
-    let handle = running.informer.add_handler(Panics(view.clone()), HandlerOptions::default());
+    let handle = running
+        .informer
+        .add_handler(Panics(view.clone()), HandlerOptions::default());
     handle.wait_for_sync().await.expect("it goes on");
     assert_eq!(view.log(), ["*b"]);
     running.stop().await;
@@ -433,13 +542,23 @@ async fn slow_handler_delays_no_other() {
     let (counts, mut count) = tokio::sync::watch::channel(0);
     let stuck = {
         let closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
-        let stuck = running.informer.add_handler(Stuck(gate.clone()), HandlerOptions::default());
-        let quick = running.informer.add_handler(Signals(counts), HandlerOptions::default());
+        let stuck = running
+            .informer
+            .add_handler(Stuck(gate.clone()), HandlerOptions::default());
+        let quick = running
+            .informer
+            .add_handler(Signals(counts), HandlerOptions::default());
         tokio::task::block_in_place(|| {
             tokio::runtime::Handle::current().block_on(async {
-                quick.wait_for_sync().await.expect("the other one is not in its way");
+                quick
+                    .wait_for_sync()
+                    .await
+                    .expect("the other one is not in its way");
                 server.apply("d");
-                count.wait_for(|count| *count == 4).await.expect("the handler lives");
+                count
+                    .wait_for(|count| *count == 4)
+                    .await
+                    .expect("the handler lives");
             });
         });
         assert!(!stuck.has_synced());
@@ -453,10 +572,27 @@ async fn slow_handler_delays_no_other() {
 #[tokio::test(start_paused = true)]
 async fn managed_fields_are_cached_only_on_request() {
     let server = server_with("a");
-    for (transform, kept) in [(Transform::strip_managed_fields(), false), (Transform::none(), true)] {
-        let running = Running::start(informer(&server, InformerOptions { transform, ..options(1) }));
-        running.informer.wait_for_sync().await.expect("the server answers");
-        let object = running.informer.lister().get(&ObjectKey::namespaced("n", "a")).expect("it is cached");
+    for (transform, kept) in [
+        (Transform::strip_managed_fields(), false),
+        (Transform::none(), true),
+    ] {
+        let running = Running::start(informer(
+            &server,
+            InformerOptions {
+                transform,
+                ..options(1)
+            },
+        ));
+        running
+            .informer
+            .wait_for_sync()
+            .await
+            .expect("the server answers");
+        let object = running
+            .informer
+            .lister()
+            .get(&ObjectKey::namespaced("n", "a"))
+            .expect("it is cached");
         assert_eq!(!object.managed_fields().is_empty(), kept);
         running.stop().await;
     }
@@ -468,11 +604,16 @@ fn named(names: &[&str]) -> Namespaces {
 
 #[tokio::test(start_paused = true)]
 async fn watched_namespaces_change_at_run_time() {
-    let servers: BTreeMap<String, Scripted> = ["m", "n"].map(|name| (name.to_owned(), Scripted::new(name))).into();
+    let servers: BTreeMap<String, Scripted> = ["m", "n"]
+        .map(|name| (name.to_owned(), Scripted::new(name)))
+        .into();
     servers["m"].apply("a");
     servers["n"].apply("b");
     let sources = servers.clone();
-    let options = InformerOptions { namespaces: named(&["m"]), ..options(1) };
+    let options = InformerOptions {
+        namespaces: named(&["m"]),
+        ..options(1)
+    };
     let informer = SharedInformer::from_sources(
         ApiResource::erase::<ConfigMap>(&()),
         move |namespace| Arc::new(sources[namespace.expect("a namespace")].clone()),
@@ -484,23 +625,39 @@ async fn watched_namespaces_change_at_run_time() {
     running.informer.wait_for_sync().await.expect("m answers");
     running.informer.set_namespaces(named(&["m", "n"]));
     until(|| running.informer.lister().len() == 2).await;
-    running.informer.wait_for_sync().await.expect("n answers too");
+    running
+        .informer
+        .wait_for_sync()
+        .await
+        .expect("n answers too");
     running.informer.set_namespaces(named(&["n"]));
     until(|| view.lock().objects == servers["n"].content()).await;
     assert_eq!(view.log(), ["*a", "*b", "-a"]);
     assert_eq!(running.informer.lister().in_namespace("m").len(), 0);
-    assert_eq!(running.informer.lister().seen_up_to(&ObjectKey::namespaced("n", "x")).as_deref(), Some("2"));
+    assert_eq!(
+        running
+            .informer
+            .lister()
+            .seen_up_to(&ObjectKey::namespaced("n", "x"))
+            .as_deref(),
+        Some("2")
+    );
     running.stop().await;
 }
 
 /// One forbidden watch used to slow all others of a controller in other libraries.
 #[tokio::test(start_paused = true)]
 async fn forbidden_watch_does_not_slow_another() {
-    let servers: BTreeMap<String, Scripted> = ["m", "n"].map(|name| (name.to_owned(), Scripted::new(name))).into();
+    let servers: BTreeMap<String, Scripted> = ["m", "n"]
+        .map(|name| (name.to_owned(), Scripted::new(name)))
+        .into();
     servers["m"].fail_watches(vec![SourceError::Forbidden("never".into()); 1000]);
     servers["m"].fail_lists(vec![SourceError::Forbidden("never".into()); 1000]);
     let sources = servers.clone();
-    let options = InformerOptions { namespaces: named(&["m", "n"]), ..options(1) };
+    let options = InformerOptions {
+        namespaces: named(&["m", "n"]),
+        ..options(1)
+    };
     let informer = SharedInformer::from_sources(
         ApiResource::erase::<ConfigMap>(&()),
         move |namespace| Arc::new(sources[namespace.expect("a namespace")].clone()),
@@ -536,7 +693,11 @@ async fn scrape_tells_of_an_informer_while_it_lives() {
         "bellerophon_informer_lag_seconds{name=\"configmaps\"} 0.0",
         "bellerophon_informer_silence_seconds{name=\"configmaps\"} 5.",
     ] {
-        assert_eq!(page.matches(line).count(), 1, "{line} is not once in {page}");
+        assert_eq!(
+            page.matches(line).count(),
+            1,
+            "{line} is not once in {page}"
+        );
     }
     running.stop().await;
     other.stop().await;
@@ -573,10 +734,21 @@ async fn history(seed: u64) -> Vec<String> {
     let entropy = Entropy::seeded(seed);
     let server = Scripted::new("n");
     server.chaos(Some(entropy.clone()));
-    let initial_list = if entropy.below(4) == 0 { InitialList::Paged } else { InitialList::Streamed };
+    let initial_list = if entropy.below(4) == 0 {
+        InitialList::Paged
+    } else {
+        InitialList::Streamed
+    };
     let start = || {
         let views = [View::default(), View::default()];
-        let informer = informer(&server, InformerOptions { initial_list, page_size: 2, ..options(seed) });
+        let informer = informer(
+            &server,
+            InformerOptions {
+                initial_list,
+                page_size: 2,
+                ..options(seed)
+            },
+        );
         let [objects, keys] = views.clone();
         informer.add_handler(objects, HandlerOptions::default());
         informer.add_key_handler(move |change| keys.on_key(change), HandlerOptions::default());
@@ -608,8 +780,15 @@ async fn history(seed: u64) -> Vec<String> {
     }
     server.chaos(None);
     let is_told = |view: &View| view.lock().objects == server.content();
-    until(|| running.informer.has_synced() && running.cached() == server.content() && views.iter().all(is_told)).await;
-    views.iter().for_each(|view| assert_eq!(view.lock().lies, [""; 0], "seed {seed}"));
+    until(|| {
+        running.informer.has_synced()
+            && running.cached() == server.content()
+            && views.iter().all(is_told)
+    })
+    .await;
+    views
+        .iter()
+        .for_each(|view| assert_eq!(view.lock().lies, [""; 0], "seed {seed}"));
     running.stop().await;
     server.requests()
 }
@@ -624,7 +803,11 @@ async fn random_histories_end_with_the_cache_of_the_server() {
 #[test]
 fn same_seed_makes_the_same_requests() {
     let run = |seed| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
         runtime.block_on(history(seed))
     };
     let seeds: BTreeSet<u64> = (0..50).collect();

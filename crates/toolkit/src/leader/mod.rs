@@ -40,7 +40,11 @@ pub struct LeaderOptions {
 
 impl LeaderOptions {
     /// client-go's times: 15 s, 10 s, 2 s.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
+    pub fn new(
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+        identity: impl Into<String>,
+    ) -> Self {
         Self {
             namespace: namespace.into(),
             name: name.into(),
@@ -53,10 +57,16 @@ impl LeaderOptions {
 
     fn check(&self) -> Result<(), LeaderError> {
         if self.lease_duration.as_secs() == 0 || self.lease_duration <= self.renew_deadline {
-            return Err(LeaderError::Options("lease_duration must be a second or more, and longer than renew_deadline"));
+            return Err(LeaderError::Options(
+                "lease_duration must be a second or more, and longer than renew_deadline",
+            ));
         }
-        if self.renew_deadline.as_secs_f64() <= JITTER_FACTOR * self.retry_period.as_secs_f64() || self.retry_period.is_zero() {
-            return Err(LeaderError::Options("renew_deadline must be longer than 1.2 times retry_period, which must not be zero"));
+        if self.renew_deadline.as_secs_f64() <= JITTER_FACTOR * self.retry_period.as_secs_f64()
+            || self.retry_period.is_zero()
+        {
+            return Err(LeaderError::Options(
+                "renew_deadline must be longer than 1.2 times retry_period, which must not be zero",
+            ));
         }
         if self.identity.is_empty() {
             return Err(LeaderError::Options("identity must not be empty"));
@@ -97,7 +107,8 @@ impl Term {
     /// The lease cannot be read.
     pub async fn is_current(&self, leases: &Api<Lease>, name: &str) -> Result<bool, kube::Error> {
         let spec = leases.get(name).await?.spec.unwrap_or_default();
-        Ok(spec.holder_identity.as_deref() == Some(&self.holder) && spec.lease_transitions.unwrap_or(0) == self.number)
+        Ok(spec.holder_identity.as_deref() == Some(&self.holder)
+            && spec.lease_transitions.unwrap_or(0) == self.number)
     }
 }
 
@@ -126,7 +137,14 @@ impl LeaderElector {
     ) -> Result<Self, LeaderError> {
         options.check()?;
         metrics.set_leader(&options.name, false);
-        Ok(Self { leases: Api::namespaced(client, &options.namespace), options, clock, entropy, metrics, observed: None })
+        Ok(Self {
+            leases: Api::namespaced(client, &options.namespace),
+            options,
+            clock,
+            entropy,
+            metrics,
+            observed: None,
+        })
     }
 
     /// Waits until this process leads, then runs the work and renews the lease beside it until the work ends.
@@ -142,8 +160,13 @@ impl LeaderElector {
         stop: CancellationToken,
         work: impl FnOnce(Term) -> F,
     ) -> Result<Option<T>, LeaderError> {
-        let Some(renewed) = stop.run_until_cancelled(self.acquire()).await else { return Ok(None) };
-        let term = Term { number: self.observed.as_ref().map_or(0, Observed::transitions), holder: self.options.identity.clone() };
+        let Some(renewed) = stop.run_until_cancelled(self.acquire()).await else {
+            return Ok(None);
+        };
+        let term = Term {
+            number: self.observed.as_ref().map_or(0, Observed::transitions),
+            holder: self.options.identity.clone(),
+        };
         tracing::info!(lease = %self.options.name, identity = %self.options.identity, term = term.number, "became the leader");
         self.metrics.set_leader(&self.options.name, true);
         let ended = tokio::select! {
@@ -168,10 +191,19 @@ impl LeaderElector {
             match timeout_at(began + self.options.request_time_max(), self.try_once()).await {
                 Ok(Ok(true)) => return began,
                 Ok(Ok(false)) => {}
-                Ok(Err(error)) => tracing::warn!(lease = %self.options.name, %error, "cannot acquire the lease, trying again"),
-                Err(_) => tracing::warn!(lease = %self.options.name, "no answer about the lease in time, trying again"),
+                Ok(Err(error)) => {
+                    tracing::warn!(lease = %self.options.name, %error, "cannot acquire the lease, trying again")
+                }
+                Err(_) => {
+                    tracing::warn!(lease = %self.options.name, "no answer about the lease in time, trying again")
+                }
             }
-            sleep(self.options.retry_period.mul_f64(1.0 + JITTER_FACTOR * self.entropy.fraction())).await;
+            sleep(
+                self.options
+                    .retry_period
+                    .mul_f64(1.0 + JITTER_FACTOR * self.entropy.fraction()),
+            )
+            .await;
         }
     }
 
@@ -196,8 +228,12 @@ impl LeaderElector {
                         tracing::error!(lease = %self.options.name, "another process holds the lease");
                         return;
                     }
-                    Ok(Err(error)) => tracing::warn!(lease = %self.options.name, %error, "cannot renew the lease, trying again"),
-                    Err(_) => tracing::warn!(lease = %self.options.name, "no answer about the lease in time, trying again"),
+                    Ok(Err(error)) => {
+                        tracing::warn!(lease = %self.options.name, %error, "cannot renew the lease, trying again")
+                    }
+                    Err(_) => {
+                        tracing::warn!(lease = %self.options.name, "no answer about the lease in time, trying again")
+                    }
                 }
                 next = began + self.options.retry_period;
             }
@@ -206,7 +242,11 @@ impl LeaderElector {
 
     /// One try to take or renew the lease. `false` if somebody else holds it.
     async fn try_once(&mut self) -> Result<bool, kube::Error> {
-        if let Some(observed) = self.observed.as_ref().filter(|observed| observed.is_held_by(&self.options.identity)) {
+        if let Some(observed) = self
+            .observed
+            .as_ref()
+            .filter(|observed| observed.is_held_by(&self.options.identity))
+        {
             // Nobody writes a lease that another holds, so the version seen last is the current one nearly always.
             let lease = observed.with(observed.renewed(&self.options, self.clock.now()));
             if self.write(lease).await.is_ok() {
@@ -225,25 +265,41 @@ impl LeaderElector {
             Some(observed) => observed.step(&self.options, Instant::now(), self.clock.now()),
             None => Step::Take(Box::new(record::first(&self.options, self.clock.now()))),
         };
-        let Step::Take(spec) = step else { return Ok(false) };
+        let Step::Take(spec) = step else {
+            return Ok(false);
+        };
         let lease = match &self.observed {
             Some(observed) if exists => observed.with(*spec),
-            _ => Lease { metadata: self.metadata(), spec: Some(*spec) },
+            _ => Lease {
+                metadata: self.metadata(),
+                spec: Some(*spec),
+            },
         };
         self.write(lease).await.map(|()| true)
     }
 
     /// That of a lease which does not exist yet.
     fn metadata(&self) -> ObjectMeta {
-        let (name, namespace) = (Some(self.options.name.clone()), Some(self.options.namespace.clone()));
-        ObjectMeta { name, namespace, ..ObjectMeta::default() }
+        let (name, namespace) = (
+            Some(self.options.name.clone()),
+            Some(self.options.namespace.clone()),
+        );
+        ObjectMeta {
+            name,
+            namespace,
+            ..ObjectMeta::default()
+        }
     }
 
     /// Writes over the lease that was read, or makes a new one. Fails if somebody else came first.
     async fn write(&mut self, lease: Lease) -> Result<(), kube::Error> {
         let options = PostParams::default();
         let stored = match lease.metadata.resource_version {
-            Some(_) => self.leases.replace(&self.options.name, &options, &lease).await?,
+            Some(_) => {
+                self.leases
+                    .replace(&self.options.name, &options, &lease)
+                    .await?
+            }
             None => self.leases.create(&options, &lease).await?,
         };
         self.observed = Some(Observed::new(stored, Instant::now()));
@@ -255,13 +311,21 @@ impl LeaderElector {
         let limit = Instant::now() + self.options.request_time_max();
         match timeout_at(limit, self.try_release()).await {
             Ok(Ok(())) => tracing::info!(lease = %self.options.name, "gave the lease back"),
-            Ok(Err(error)) => tracing::warn!(lease = %self.options.name, %error, "cannot give the lease back, it runs out by itself"),
-            Err(_) => tracing::warn!(lease = %self.options.name, "cannot give the lease back in time, it runs out by itself"),
+            Ok(Err(error)) => {
+                tracing::warn!(lease = %self.options.name, %error, "cannot give the lease back, it runs out by itself")
+            }
+            Err(_) => {
+                tracing::warn!(lease = %self.options.name, "cannot give the lease back in time, it runs out by itself")
+            }
         }
     }
 
     async fn try_release(&mut self) -> Result<(), kube::Error> {
-        while let Some(observed) = self.observed.as_ref().filter(|observed| observed.is_held_by(&self.options.identity)) {
+        while let Some(observed) = self
+            .observed
+            .as_ref()
+            .filter(|observed| observed.is_held_by(&self.options.identity))
+        {
             let lease = observed.with(observed.released(self.clock.now()));
             match self.write(lease).await {
                 // The server took a renewal that ended with the work, before its answer came.

@@ -50,7 +50,10 @@ impl Observed {
     /// A lease read again: if nothing changed, it is as old as before.
     pub(super) fn after(before: Option<Self>, lease: Lease, now: Instant) -> Self {
         match before {
-            Some(before) if before.lease.spec == lease.spec => Self { lease, at: before.at },
+            Some(before) if before.lease.spec == lease.spec => Self {
+                lease,
+                at: before.at,
+            },
             _ => Self { lease, at: now },
         }
     }
@@ -67,17 +70,28 @@ impl Observed {
         if self.is_held_by(&options.identity) {
             return Step::Take(Box::new(self.renewed(options, wall)));
         }
-        let duration = self.spec().lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0);
+        let duration = self
+            .spec()
+            .lease_duration_seconds
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .unwrap_or(0);
         if !self.holder().is_empty() && now < self.at + Duration::from_secs(duration) {
             return Step::Wait;
         }
-        Step::Take(Box::new(LeaseSpec { lease_transitions: Some(self.transitions() + 1), ..first(options, wall) }))
+        Step::Take(Box::new(LeaseSpec {
+            lease_transitions: Some(self.transitions() + 1),
+            ..first(options, wall)
+        }))
     }
 
     /// The same holder, a little later.
     pub(super) fn renewed(&self, options: &LeaderOptions, wall: Timestamp) -> LeaseSpec {
         let lease_duration_seconds = Some(seconds(options.lease_duration));
-        LeaseSpec { renew_time: Some(MicroTime(wall)), lease_duration_seconds, ..self.spec() }
+        LeaseSpec {
+            renew_time: Some(MicroTime(wall)),
+            lease_duration_seconds,
+            ..self.spec()
+        }
     }
 
     /// Nobody, and free at once.
@@ -94,11 +108,18 @@ impl Observed {
 
     /// The lease with another record, to be written over this one and no other.
     pub(super) fn with(&self, spec: LeaseSpec) -> Lease {
-        Lease { spec: Some(spec), ..self.lease.clone() }
+        Lease {
+            spec: Some(spec),
+            ..self.lease.clone()
+        }
     }
 
     fn holder(&self) -> &str {
-        self.lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+        self.lease
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.holder_identity.as_deref())
+            .unwrap_or_default()
     }
 
     fn spec(&self) -> LeaseSpec {
@@ -122,7 +143,10 @@ mod tests {
             lease_transitions: Some(3),
             ..LeaseSpec::default()
         });
-        Lease { spec, ..Lease::default() }
+        Lease {
+            spec,
+            ..Lease::default()
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -140,9 +164,21 @@ mod tests {
             ("me", 0, 100, 0, true),
         ] {
             let first = Observed::new(lease(holder, 15, 100), start);
-            let read = Observed::after(Some(first), lease(holder, 15, renewed_again), start + Duration::from_secs(read_again_at));
-            let step = read.step(&options, start + Duration::from_secs(asked_at), Timestamp::UNIX_EPOCH);
-            assert_eq!(matches!(step, Step::Take(_)), takes, "{holder:?} read again at {read_again_at} asked at {asked_at}");
+            let read = Observed::after(
+                Some(first),
+                lease(holder, 15, renewed_again),
+                start + Duration::from_secs(read_again_at),
+            );
+            let step = read.step(
+                &options,
+                start + Duration::from_secs(asked_at),
+                Timestamp::UNIX_EPOCH,
+            );
+            assert_eq!(
+                matches!(step, Step::Take(_)),
+                takes,
+                "{holder:?} read again at {read_again_at} asked at {asked_at}"
+            );
         }
     }
 
@@ -151,7 +187,8 @@ mod tests {
         let options = LeaderOptions::new("kube-system", "lock", "me");
         for (holder, transitions) in [("", 4), ("me", 3)] {
             let observed = Observed::new(lease(holder, 15, 100), Instant::now());
-            let Step::Take(spec) = observed.step(&options, Instant::now(), Timestamp::UNIX_EPOCH) else {
+            let Step::Take(spec) = observed.step(&options, Instant::now(), Timestamp::UNIX_EPOCH)
+            else {
                 panic!("{holder:?} leads nothing")
             };
             assert_eq!(spec.lease_transitions, Some(transitions), "from {holder:?}");

@@ -42,11 +42,17 @@ impl Drop for Leading {
     }
 }
 
-fn candidate(server: &ApiServer, name: &'static str, history: &History, start: Instant) -> Candidate {
+fn candidate(
+    server: &ApiServer,
+    name: &'static str,
+    history: &History,
+    start: Instant,
+) -> Candidate {
     let (client, cut) = cuttable(server);
     let clock = WallClock::starting_at(jiff::Timestamp::from_second(1_700_000_000).unwrap());
     let options = LeaderOptions::new("default", "lock", name);
-    let elector = LeaderElector::new(client, options, clock, Entropy::seeded(1), Metrics::new()).unwrap();
+    let elector =
+        LeaderElector::new(client, options, clock, Entropy::seeded(1), Metrics::new()).unwrap();
     let (stop, history) = (CancellationToken::new(), history.clone());
     let work = {
         let stop = stop.clone();
@@ -60,7 +66,11 @@ fn candidate(server: &ApiServer, name: &'static str, history: &History, start: I
             drop(leading);
         }
     };
-    Candidate { task: tokio::spawn(elector.run(stop.clone(), work)), stop, cut }
+    Candidate {
+        task: tokio::spawn(elector.run(stop.clone(), work)),
+        stop,
+        cut,
+    }
 }
 
 async fn until(history: &History, count: usize) {
@@ -77,12 +87,20 @@ async fn gap(end: impl FnOnce(&Candidate)) -> (f32, Candidate, Candidate) {
     until(&history, 1).await;
     let second = candidate(&server, "second", &history, start);
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(history.lock().unwrap().len(), 1, "a lease that is renewed is left alone");
+    assert_eq!(
+        history.lock().unwrap().len(),
+        1,
+        "a lease that is renewed is left alone"
+    );
     end(&first);
     until(&history, 2).await;
     let all = history.lock().unwrap().clone();
     assert_eq!((all[0].0, all[1].0), ("first", "second"));
-    (all[1].1 - all[0].2.expect("the first stopped before the second began"), first, second)
+    (
+        all[1].1 - all[0].2.expect("the first stopped before the second began"),
+        first,
+        second,
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +114,10 @@ async fn stopped_leader_hands_over_within_a_few_seconds() {
 async fn leader_that_is_cut_off_stops_before_another_starts() {
     let (gap, first, _second) = gap(|first| first.cut.store(true, Ordering::SeqCst)).await;
     assert!(gap > 3.0, "work ended {gap} s before the next leader");
-    assert!(matches!(first.task.await.unwrap(), Err(LeaderError::Lost(_))));
+    assert!(matches!(
+        first.task.await.unwrap(),
+        Err(LeaderError::Lost(_))
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,14 +134,27 @@ async fn leader_whose_lease_was_taken_stops_at_once() {
     until(&history, 1).await;
     let leases: Api<Lease> = Api::namespaced(server.client(), "default");
     let mut lease = leases.get("lock").await.unwrap();
-    let term = Term { number: 0, holder: "first".into() };
+    let term = Term {
+        number: 0,
+        holder: "first".into(),
+    };
     assert!(term.is_current(&leases, "lock").await.unwrap());
     lease.spec.get_or_insert_default().holder_identity = Some("thief".into());
     lease.spec.get_or_insert_default().lease_transitions = Some(1);
-    leases.replace("lock", &PostParams::default(), &lease).await.unwrap();
+    leases
+        .replace("lock", &PostParams::default(), &lease)
+        .await
+        .unwrap();
     assert!(!term.is_current(&leases, "lock").await.unwrap());
-    assert!(matches!(first.task.await.unwrap(), Err(LeaderError::Lost(_))));
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(matches!(
+        first.task.await.unwrap(),
+        Err(LeaderError::Lost(_))
+    ));
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 /// A deleted lease used to start again at term 0, and whoever came first led, also while the leader still worked.
@@ -133,7 +167,13 @@ async fn deleted_lease_is_made_again_in_its_term() {
     first.stop.cancel();
     let _second = candidate(&server, "second", &history, start);
     until(&history, 2).await;
-    let (leases, term) = (Api::<Lease>::namespaced(server.client(), "default"), Term { number: 1, holder: "second".into() });
+    let (leases, term) = (
+        Api::<Lease>::namespaced(server.client(), "default"),
+        Term {
+            number: 1,
+            holder: "second".into(),
+        },
+    );
     let _third = candidate(&server, "third", &history, start);
     for _ in 0..20 {
         sleep(Duration::from_millis(4700)).await;
@@ -141,7 +181,11 @@ async fn deleted_lease_is_made_again_in_its_term() {
     }
     sleep(Duration::from_secs(3)).await;
     assert!(term.is_current(&leases, "lock").await.unwrap());
-    assert_eq!(history.lock().unwrap().len(), 2, "who saw the lease leaves its holder time");
+    assert_eq!(
+        history.lock().unwrap().len(),
+        2,
+        "who saw the lease leaves its holder time"
+    );
 }
 
 /// A renewal that the server took while the work ended used to keep the lease for its whole duration.
@@ -158,11 +202,21 @@ async fn lease_is_given_back_also_while_it_is_renewed() {
         }
     });
     let clock = WallClock::starting_at(jiff::Timestamp::from_second(1_700_000_000).unwrap());
-    let (options, client) = (LeaderOptions::new("default", "lock", "me"), kube::Client::new(slow_to_answer, "default"));
-    let elector = LeaderElector::new(client, options, clock, Entropy::seeded(1), Metrics::new()).unwrap();
+    let (options, client) = (
+        LeaderOptions::new("default", "lock", "me"),
+        kube::Client::new(slow_to_answer, "default"),
+    );
+    let elector =
+        LeaderElector::new(client, options, clock, Entropy::seeded(1), Metrics::new()).unwrap();
     let work = |_| sleep(Duration::from_millis(2500));
-    assert!(matches!(elector.run(CancellationToken::new(), work).await, Ok(Some(()))));
-    let lease = Api::<Lease>::namespaced(server.client(), "default").get("lock").await.unwrap();
+    assert!(matches!(
+        elector.run(CancellationToken::new(), work).await,
+        Ok(Some(()))
+    ));
+    let lease = Api::<Lease>::namespaced(server.client(), "default")
+        .get("lock")
+        .await
+        .unwrap();
     assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some(""));
 }
 
@@ -194,7 +248,14 @@ async fn late_write_of_an_earlier_term_is_told_apart() {
     for who in ["first", "second", "first"] {
         let clock = WallClock::starting_at(jiff::Timestamp::from_second(1_700_000_000).unwrap());
         let options = LeaderOptions::new("default", "lock", who);
-        let elector = LeaderElector::new(server.client(), options, clock, Entropy::seeded(1), Metrics::new()).unwrap();
+        let elector = LeaderElector::new(
+            server.client(),
+            options,
+            clock,
+            Entropy::seeded(1),
+            Metrics::new(),
+        )
+        .unwrap();
         let (told, leading) = tokio::sync::oneshot::channel();
         let task = tokio::spawn(elector.run(CancellationToken::new(), |term| async move {
             told.send(term).expect("somebody listens");
@@ -206,13 +267,23 @@ async fn late_write_of_an_earlier_term_is_told_apart() {
         assert!(term.is_current(&leases, "lock").await.unwrap());
         assert!(store.write(&term));
         for earlier in &terms {
-            assert!(!earlier.is_current(&leases, "lock").await.unwrap(), "{earlier:?} after {term:?}");
+            assert!(
+                !earlier.is_current(&leases, "lock").await.unwrap(),
+                "{earlier:?} after {term:?}"
+            );
             assert!(!store.write(earlier));
         }
         terms.push(term);
     }
-    assert_eq!(terms.iter().map(|term| term.number).collect::<Vec<_>>(), [0, 1, 2]);
-    assert_eq!(store.refused, [0, 0, 1], "also the earlier term of the process that leads again");
+    assert_eq!(
+        terms.iter().map(|term| term.number).collect::<Vec<_>>(),
+        [0, 1, 2]
+    );
+    assert_eq!(
+        store.refused,
+        [0, 0, 1],
+        "also the earlier term of the process that leads again"
+    );
     let gone = terms[2].is_current(&leases, "no-such-lease").await;
     assert!(matches!(gone, Err(kube::Error::Api(status)) if status.code == 404));
 }
@@ -225,8 +296,12 @@ fn times_that_contradict_each_other_are_refused() {
         options.check().is_ok()
     };
     assert!(check(|_| {}));
-    assert!(!check(|options| options.lease_duration = Duration::from_secs(10)));
-    assert!(!check(|options| options.renew_deadline = Duration::from_secs(2)));
+    assert!(!check(
+        |options| options.lease_duration = Duration::from_secs(10)
+    ));
+    assert!(!check(
+        |options| options.renew_deadline = Duration::from_secs(2)
+    ));
     assert!(!check(|options| options.retry_period = Duration::ZERO));
     assert!(!check(|options| options.identity.clear()));
 }

@@ -16,8 +16,14 @@ pub struct Check {
 
 impl Check {
     /// A condition; the error says in a few words what is missing. It must not block.
-    pub fn new(name: impl Into<String>, ask: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
-        Self { name: name.into().into(), ask: Arc::new(ask) }
+    pub fn new(
+        name: impl Into<String>,
+        ask: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.into().into(),
+            ask: Arc::new(ask),
+        }
     }
 
     /// Its name.
@@ -38,7 +44,10 @@ pub struct Health(Arc<Mutex<Vec<Check>>>);
 
 impl Health {
     pub(super) fn require(&self, check: Check) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(check);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(check);
     }
 
     /// Whether every condition holds.
@@ -51,7 +60,11 @@ impl Health {
     /// # Errors
     /// A condition does not hold; the text says which.
     pub fn readiness(&self) -> Result<String, String> {
-        let checks = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let checks = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let (mut page, mut passed) = ("[+]ping ok\n".to_string(), true);
         for check in checks {
             // Writing to a string does not fail.
@@ -80,9 +93,21 @@ mod tests {
     fn readiness_names_what_is_missing() {
         let (health, up) = (Health::default(), Arc::new(AtomicBool::new(false)));
         let flag = up.clone();
-        health.require(Check::new("cache pods", move || if flag.load(Ordering::SeqCst) { Ok(()) } else { Err("not synced".into()) }));
-        assert_eq!(health.readiness().unwrap_err(), "[+]ping ok\n[-]cache pods failed: not synced\nreadyz check failed\n");
+        health.require(Check::new("cache pods", move || {
+            if flag.load(Ordering::SeqCst) {
+                Ok(())
+            } else {
+                Err("not synced".into())
+            }
+        }));
+        assert_eq!(
+            health.readiness().unwrap_err(),
+            "[+]ping ok\n[-]cache pods failed: not synced\nreadyz check failed\n"
+        );
         up.store(true, Ordering::SeqCst);
-        assert_eq!(health.readiness().unwrap(), "[+]ping ok\n[+]cache pods ok\nreadyz check passed\n");
+        assert_eq!(
+            health.readiness().unwrap(),
+            "[+]ping ok\n[+]cache pods ok\nreadyz check passed\n"
+        );
     }
 }

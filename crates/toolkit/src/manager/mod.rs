@@ -26,8 +26,8 @@ use tokio::time::{sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Controller, ControllerError, Entropy, LeaderElector, LeaderError, LeaderOptions, Metrics, SharedInformer, SharedInformerFactory,
-    SyncError, WallClock,
+    Controller, ControllerError, Entropy, LeaderElector, LeaderError, LeaderOptions, Metrics,
+    SharedInformer, SharedInformerFactory, SyncError, WallClock,
 };
 pub use health::{Check, Health};
 use signal::Signals;
@@ -57,7 +57,14 @@ pub struct ManagerOptions {
 
 impl Default for ManagerOptions {
     fn default() -> Self {
-        Self { pages: None, leader: None, grace: GRACE, metrics: Metrics::new(), entropy: Entropy::from_os(), clock: WallClock::system() }
+        Self {
+            pages: None,
+            leader: None,
+            grace: GRACE,
+            metrics: Metrics::new(),
+            entropy: Entropy::from_os(),
+            clock: WallClock::system(),
+        }
     }
 }
 
@@ -109,10 +116,14 @@ struct Cache {
     run: Run,
 }
 
-type Run = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), ManagerError>> + Send>;
+type Run =
+    Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), ManagerError>> + Send>;
 
 /// Tasks of its own are tracked, so that somebody can wait for them after it was cut off.
-type Work = Box<dyn FnOnce(CancellationToken, TaskTracker) -> BoxFuture<'static, Result<(), ManagerError>> + Send>;
+type Work = Box<
+    dyn FnOnce(CancellationToken, TaskTracker) -> BoxFuture<'static, Result<(), ManagerError>>
+        + Send,
+>;
 
 /// Runs caches, controllers and background work of one process.
 ///
@@ -129,14 +140,29 @@ pub struct Manager {
 impl Manager {
     /// A manager with nothing to do yet.
     pub fn new(client: Client, options: ManagerOptions) -> Self {
-        Self { client, options, health: Health::default(), caches: Vec::new(), work: Vec::new() }
+        Self {
+            client,
+            options,
+            health: Health::default(),
+            caches: Vec::new(),
+            work: Vec::new(),
+        }
     }
 
     /// Runs an informer. The process is ready only once it is synced. Each informer is given once.
-    pub fn cache<K: Resource + Send + Sync + 'static>(mut self, informer: &SharedInformer<K>) -> Self {
+    pub fn cache<K: Resource + Send + Sync + 'static>(
+        mut self,
+        informer: &SharedInformer<K>,
+    ) -> Self {
         self.options.metrics.watch_informer(informer);
         let (a, b, c) = (informer.clone(), informer.clone(), informer.clone());
-        let check = Check::new(format!("cache {informer:?}"), move || if a.has_synced() { Ok(()) } else { Err("not synced".into()) });
+        let check = Check::new(format!("cache {informer:?}"), move || {
+            if a.has_synced() {
+                Ok(())
+            } else {
+                Err("not synced".into())
+            }
+        });
         self.health.require(check.clone());
         self.caches.push(Cache {
             check,
@@ -152,9 +178,19 @@ impl Manager {
     /// Runs the informers of a factory, also those asked for later. The process is ready once the first ones are synced.
     pub fn factory(mut self, factory: &SharedInformerFactory) -> Self {
         factory.report_to(&self.options.metrics);
-        let (waited, ran, synced) = (factory.clone(), factory.clone(), Arc::new(AtomicBool::new(false)));
+        let (waited, ran, synced) = (
+            factory.clone(),
+            factory.clone(),
+            Arc::new(AtomicBool::new(false)),
+        );
         let seen = synced.clone();
-        let check = Check::new("caches", move || if seen.load(Ordering::SeqCst) { Ok(()) } else { Err("not synced".into()) });
+        let check = Check::new("caches", move || {
+            if seen.load(Ordering::SeqCst) {
+                Ok(())
+            } else {
+                Err("not synced".into())
+            }
+        });
         self.health.require(check.clone());
         self.caches.push(Cache {
             check,
@@ -173,18 +209,28 @@ impl Manager {
 
     /// Runs a controller while this process leads.
     pub fn controller(mut self, controller: Controller) -> Self {
-        self.work.push(Box::new(move |stop, workers| Box::pin(async move { Ok(controller.run_tracked(stop, &workers).await?) })));
+        self.work.push(Box::new(move |stop, workers| {
+            Box::pin(async move { Ok(controller.run_tracked(stop, &workers).await?) })
+        }));
         self
     }
 
     /// Runs anything else while this process leads. It ends by the token; an error stops the manager.
-    pub fn background<F>(mut self, name: impl Into<String>, work: impl FnOnce(CancellationToken) -> F + Send + 'static) -> Self
+    pub fn background<F>(
+        mut self,
+        name: impl Into<String>,
+        work: impl FnOnce(CancellationToken) -> F + Send + 'static,
+    ) -> Self
     where
         F: Future<Output = Result<(), Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
     {
         let name = name.into();
         self.work.push(Box::new(move |stop, _| {
-            Box::pin(async move { work(stop).await.map_err(|source| ManagerError::Background { name, source }) })
+            Box::pin(async move {
+                work(stop)
+                    .await
+                    .map_err(|source| ManagerError::Background { name, source })
+            })
         }));
         self
     }
@@ -225,8 +271,15 @@ impl Manager {
     pub async fn run(self, stop: CancellationToken) -> Result<(), ManagerError> {
         let (closing, mut base) = (CancellationToken::new(), JoinSet::new());
         if let Some(address) = self.options.pages {
-            let listener = TcpListener::bind(address).await.map_err(|source| ManagerError::Pages { address, source })?;
-            base.spawn(pages::serve(listener, self.health.clone(), self.options.metrics.clone(), closing.clone()));
+            let listener = TcpListener::bind(address)
+                .await
+                .map_err(|source| ManagerError::Pages { address, source })?;
+            base.spawn(pages::serve(
+                listener,
+                self.health.clone(),
+                self.options.metrics.clone(),
+                closing.clone(),
+            ));
         }
         let caches_closing = CancellationToken::new();
         let mut caches = JoinSet::new();
@@ -237,7 +290,8 @@ impl Manager {
         }
         // Failing anywhere stops the rest like a wish from outside does.
         let stop = stop.child_token();
-        let (grace, work, options, client) = (self.options.grace, self.work, self.options, self.client);
+        let (grace, work, options, client) =
+            (self.options.grace, self.work, self.options, self.client);
         let (mut tasks, workers) = (JoinSet::new(), TaskTracker::new());
         let working = async {
             for (check, wait) in &waits {
@@ -250,8 +304,19 @@ impl Manager {
             match options.leader {
                 None => work_all(work, &mut tasks, &workers, stop.clone()).await,
                 Some(leader) => {
-                    let elector = LeaderElector::new(client, leader, options.clock, options.entropy, options.metrics)?;
-                    elector.run(stop.clone(), |_| work_all(work, &mut tasks, &workers, stop.clone())).await?.unwrap_or(Ok(()))
+                    let elector = LeaderElector::new(
+                        client,
+                        leader,
+                        options.clock,
+                        options.entropy,
+                        options.metrics,
+                    )?;
+                    elector
+                        .run(stop.clone(), |_| {
+                            work_all(work, &mut tasks, &workers, stop.clone())
+                        })
+                        .await?
+                        .unwrap_or(Ok(()))
                 }
             }
         };
@@ -286,7 +351,10 @@ impl Manager {
 
 impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Manager").field("options", &self.options).field("caches", &self.caches.len()).finish_non_exhaustive()
+        f.debug_struct("Manager")
+            .field("options", &self.options)
+            .field("caches", &self.caches.len())
+            .finish_non_exhaustive()
     }
 }
 

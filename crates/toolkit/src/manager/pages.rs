@@ -29,18 +29,26 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves until told to close. Open connections are dropped then.
-pub(super) async fn serve(listener: TcpListener, health: Health, metrics: Metrics, closing: CancellationToken) -> Result<(), ManagerError> {
+pub(super) async fn serve(
+    listener: TcpListener,
+    health: Health,
+    metrics: Metrics,
+    closing: CancellationToken,
+) -> Result<(), ManagerError> {
     let (mut connections, room) = (JoinSet::new(), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
     let accepting = async {
         loop {
-            let Ok(place) = room.clone().acquire_owned().await else { return };
+            let Ok(place) = room.clone().acquire_owned().await else {
+                return;
+            };
             while connections.try_join_next().is_some() {}
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let (health, metrics) = (health.clone(), metrics.clone());
                     connections.spawn(async move {
                         let answer = service_fn(move |request: Request<Incoming>| {
-                            let answer = answer(request.method(), request.uri().path(), &health, &metrics);
+                            let answer =
+                                answer(request.method(), request.uri().path(), &health, &metrics);
                             async { Ok::<_, Infallible>(answer) }
                         });
                         let connection = http1::Builder::new()
@@ -72,13 +80,25 @@ fn answer(method: &Method, path: &str, health: &Health, metrics: &Metrics) -> Re
             Ok(page) => (StatusCode::OK, TEXT, page),
             Err(page) => (StatusCode::INTERNAL_SERVER_ERROR, TEXT, page),
         },
-        (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, OPEN_METRICS, metrics.page()),
-        (_, "/healthz" | "/readyz" | "/metrics") => (StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET is served here\n".into()),
-        _ => (StatusCode::NOT_FOUND, TEXT, "not found; served are /healthz, /readyz and /metrics\n".into()),
+        (&Method::GET | &Method::HEAD, "/metrics") => {
+            (StatusCode::OK, OPEN_METRICS, metrics.page())
+        }
+        (_, "/healthz" | "/readyz" | "/metrics") => (
+            StatusCode::METHOD_NOT_ALLOWED,
+            TEXT,
+            "only GET is served here\n".into(),
+        ),
+        _ => (
+            StatusCode::NOT_FOUND,
+            TEXT,
+            "not found; served are /healthz, /readyz and /metrics\n".into(),
+        ),
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
     response
 }
 
@@ -93,14 +113,23 @@ mod tests {
         health.require(Check::new("cache pods", || Err("not synced".into())));
         for (method, path, status, words) in [
             (Method::GET, "/healthz", 200, "ok"),
-            (Method::GET, "/readyz", 500, "[-]cache pods failed: not synced"),
+            (
+                Method::GET,
+                "/readyz",
+                500,
+                "[-]cache pods failed: not synced",
+            ),
             (Method::GET, "/metrics", 200, "# EOF"),
             (Method::POST, "/metrics", 405, "only GET"),
             (Method::GET, "/", 404, "not found"),
         ] {
             let answer = answer(&method, path, &health, &metrics);
             assert_eq!(answer.status().as_u16(), status, "{method} {path}");
-            assert!(answer.body().contains(words), "{method} {path}: {}", answer.body());
+            assert!(
+                answer.body().contains(words),
+                "{method} {path}: {}",
+                answer.body()
+            );
         }
     }
 }

@@ -13,7 +13,10 @@ pub(super) struct Signals(Option<(Signal, Signal)>);
 #[cfg(unix)]
 impl Signals {
     pub(super) fn listen() -> Self {
-        match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
+        match (
+            signal(SignalKind::interrupt()),
+            signal(SignalKind::terminate()),
+        ) {
             (Ok(interrupt), Ok(terminate)) => Self(Some((interrupt, terminate))),
             (Err(error), _) | (_, Err(error)) => {
                 tracing::error!(%error, "cannot listen for signals, only killing ends this process");
@@ -24,7 +27,9 @@ impl Signals {
 
     /// Waits for the next signal.
     pub(super) async fn next(&mut self) {
-        let Some((interrupt, terminate)) = &mut self.0 else { return std::future::pending().await };
+        let Some((interrupt, terminate)) = &mut self.0 else {
+            return std::future::pending().await;
+        };
         tokio::select! {
             biased;
             _ = interrupt.recv() => {}

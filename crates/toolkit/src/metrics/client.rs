@@ -48,12 +48,22 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let (metrics, method, began) = (self.metrics.clone(), request.method().clone(), Instant::now());
-        let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+        let (metrics, method, began) = (
+            self.metrics.clone(),
+            request.method().clone(),
+            Instant::now(),
+        );
+        let host = request
+            .uri()
+            .authority()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         let answer = self.inner.call(request);
         async move {
             let answer = answer.await;
-            let code = answer.as_ref().map_or("<error>".into(), |answer| answer.status().as_str().to_string());
+            let code = answer.as_ref().map_or("<error>".into(), |answer| {
+                answer.status().as_str().to_string()
+            });
             metrics.count_request(&code, method.as_str(), &host, began.elapsed());
             answer
         }
@@ -71,15 +81,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn requests_are_counted_by_their_answer() {
-        let (server, metrics) = (ApiServer::builder().seed(1).start().await.unwrap(), Metrics::new());
-        let client = ClientBuilder::new(server.service(), "default").with_layer(&metrics.client_layer()).build();
+        let (server, metrics) = (
+            ApiServer::builder().seed(1).start().await.unwrap(),
+            Metrics::new(),
+        );
+        let client = ClientBuilder::new(server.service(), "default")
+            .with_layer(&metrics.client_layer())
+            .build();
         let maps: Api<ConfigMap> = Api::default_namespaced(client);
         maps.list(&Default::default()).await.unwrap();
         assert!(maps.get_opt("nobody").await.unwrap().is_none());
         let page = metrics.page();
         for code in ["200", "404"] {
-            let line = format!(r#"rest_client_requests_total{{code="{code}",host="",method="GET"}} 1"#);
-            assert!(page.lines().any(|found| found == line), "no line {line} in\n{page}");
+            let line =
+                format!(r#"rest_client_requests_total{{code="{code}",host="",method="GET"}} 1"#);
+            assert!(
+                page.lines().any(|found| found == line),
+                "no line {line} in\n{page}"
+            );
         }
     }
 }

@@ -4,7 +4,9 @@
 //! Holds: the handles of one controller are looked up once, so counting costs an atomic add.
 
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram};
+use prometheus_client::metrics::{
+    counter::Counter, family::Family, gauge::Gauge, histogram::Histogram,
+};
 use prometheus_client::registry::Registry;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -20,8 +22,9 @@ struct ResultLabels {
 
 /// The buckets of controller-runtime: 5 ms to 60 s.
 const SECONDS: [f64; 40] = [
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0,
-    3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
+    1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0,
+    25.0, 30.0, 40.0, 50.0, 60.0,
 ];
 
 /// Every result that controller-runtime counts. `requeue`, its retry without an error, does not exist here and stays zero.
@@ -55,23 +58,60 @@ impl ControllerFamilies {
             active_workers: Family::default(),
         };
         let registry = registry.sub_registry_with_prefix("controller_runtime");
-        registry.register("reconcile", "Reconciles, by controller and result", families.results.clone());
-        registry.register("reconcile_errors", "Reconciles that failed", families.errors.clone());
-        registry.register("terminal_reconcile_errors", "Reconciles that failed and are not retried", families.terminal_errors.clone());
-        registry.register("reconcile_panics", "Reconciles that panicked", families.panics.clone());
-        registry.register("reconcile_timeouts", "Reconciles that took too long", families.timeouts.clone());
-        registry.register("reconcile_time_seconds", "How long a reconcile takes", families.time.clone());
-        registry.register("max_concurrent_reconciles", "How many reconciles may run at once", families.max_concurrent_reconciles.clone());
-        registry.register("active_workers", "How many reconciles run now", families.active_workers.clone());
+        registry.register(
+            "reconcile",
+            "Reconciles, by controller and result",
+            families.results.clone(),
+        );
+        registry.register(
+            "reconcile_errors",
+            "Reconciles that failed",
+            families.errors.clone(),
+        );
+        registry.register(
+            "terminal_reconcile_errors",
+            "Reconciles that failed and are not retried",
+            families.terminal_errors.clone(),
+        );
+        registry.register(
+            "reconcile_panics",
+            "Reconciles that panicked",
+            families.panics.clone(),
+        );
+        registry.register(
+            "reconcile_timeouts",
+            "Reconciles that took too long",
+            families.timeouts.clone(),
+        );
+        registry.register(
+            "reconcile_time_seconds",
+            "How long a reconcile takes",
+            families.time.clone(),
+        );
+        registry.register(
+            "max_concurrent_reconciles",
+            "How many reconciles may run at once",
+            families.max_concurrent_reconciles.clone(),
+        );
+        registry.register(
+            "active_workers",
+            "How many reconciles run now",
+            families.active_workers.clone(),
+        );
         families
     }
 
     /// The metrics of one controller. All its series exist from now on, at zero, so that a rate is right from the first.
     pub(super) fn of(&self, controller: &str) -> ControllerMetrics {
         for result in RESULTS {
-            self.results.get_or_create_owned(&ResultLabels { controller: controller.into(), result });
+            self.results.get_or_create_owned(&ResultLabels {
+                controller: controller.into(),
+                result,
+            });
         }
-        let label = ControllerLabel { controller: controller.into() };
+        let label = ControllerLabel {
+            controller: controller.into(),
+        };
         ControllerMetrics {
             controller: controller.into(),
             results: self.results.clone(),
@@ -102,6 +142,9 @@ pub(crate) struct ControllerMetrics {
 impl ControllerMetrics {
     /// The counter of one result: `success`, `requeue_after` or `error`.
     pub(crate) fn result(&self, result: &'static str) -> Counter {
-        self.results.get_or_create_owned(&ResultLabels { controller: self.controller.clone(), result })
+        self.results.get_or_create_owned(&ResultLabels {
+            controller: self.controller.clone(),
+            result,
+        })
     }
 }

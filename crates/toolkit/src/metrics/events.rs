@@ -45,20 +45,38 @@ struct Fates {
 fn add(controllers: &mut BTreeMap<String, Fates>, counts: &Counts) {
     let fates = controllers.entry(counts.controller().into()).or_default();
     fates.written += counts.written();
-    counts.dropped().into_iter().for_each(|(reason, dropped)| *fates.dropped.entry(reason).or_default() += dropped);
+    counts
+        .dropped()
+        .into_iter()
+        .for_each(|(reason, dropped)| *fates.dropped.entry(reason).or_default() += dropped);
 }
 
 impl Collector for WatchedRecorders {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut controllers = BTreeMap::<String, Fates>::new();
-        self.lock().retain(|counts| counts.upgrade().map(|counts| add(&mut controllers, &counts)).is_some());
+        self.lock().retain(|counts| {
+            counts
+                .upgrade()
+                .map(|counts| add(&mut controllers, &counts))
+                .is_some()
+        });
         let kind = ConstCounter::new(0u64).metric_type();
-        let mut family =
-            encoder.encode_descriptor("bellerophon_events_written", "Events created or counted up on the server", None, kind)?;
+        let mut family = encoder.encode_descriptor(
+            "bellerophon_events_written",
+            "Events created or counted up on the server",
+            None,
+            kind,
+        )?;
         for (controller, fates) in &controllers {
-            ConstCounter::new(fates.written).encode(family.encode_family(&[("controller", controller.as_str())])?)?;
+            ConstCounter::new(fates.written)
+                .encode(family.encode_family(&[("controller", controller.as_str())])?)?;
         }
-        let mut family = encoder.encode_descriptor("bellerophon_events_dropped", "Notes that became no Event, by reason", None, kind)?;
+        let mut family = encoder.encode_descriptor(
+            "bellerophon_events_dropped",
+            "Notes that became no Event, by reason",
+            None,
+            kind,
+        )?;
         for (controller, fates) in &controllers {
             for (reason, dropped) in &fates.dropped {
                 let labels = [("controller", controller.as_str()), ("reason", reason)];

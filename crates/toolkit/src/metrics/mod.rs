@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
-use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram};
+use prometheus_client::metrics::{
+    counter::Counter, family::Family, gauge::Gauge, histogram::Histogram,
+};
 use prometheus_client::registry::Registry;
 
 use crate::{EventRecorder, QueueObserver, SharedInformer, WorkQueue};
@@ -63,7 +65,9 @@ struct LatencyLabels {
 
 /// The buckets of client-go for the latency of requests: 5 ms to 60 s.
 fn latencies() -> Histogram {
-    Histogram::new([0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0])
+    Histogram::new([
+        0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
+    ])
 }
 
 impl Metrics {
@@ -76,10 +80,23 @@ impl Metrics {
         registry.register_collector(Box::new(recorders.clone()));
         let queues = QueueFamilies::register(&mut registry);
         let controllers = ControllerFamilies::register(&mut registry);
-        let (leader, slowpath, requests) = (Family::default(), Family::default(), Family::default());
-        registry.register("leader_election_master_status", "Whether this process leads: 1 if it does", leader.clone());
-        registry.register("leader_election_slowpath", "Renewals that had to read the lease first", slowpath.clone());
-        registry.register("rest_client_requests", "Requests to the API server, by answer, method and host", requests.clone());
+        let (leader, slowpath, requests) =
+            (Family::default(), Family::default(), Family::default());
+        registry.register(
+            "leader_election_master_status",
+            "Whether this process leads: 1 if it does",
+            leader.clone(),
+        );
+        registry.register(
+            "leader_election_slowpath",
+            "Renewals that had to read the lease first",
+            slowpath.clone(),
+        );
+        registry.register(
+            "rest_client_requests",
+            "Requests to the API server, by answer, method and host",
+            requests.clone(),
+        );
         let latencies = Family::new_with_constructor(latencies as fn() -> Histogram);
         registry.register(
             "rest_client_request_duration_seconds",
@@ -87,12 +104,25 @@ impl Metrics {
             latencies.clone(),
         );
         let registry = Mutex::new(registry);
-        Self(Arc::new(Inner { registry, informers, recorders, queues, controllers, leader, slowpath, requests, latencies }))
+        Self(Arc::new(Inner {
+            registry,
+            informers,
+            recorders,
+            queues,
+            controllers,
+            leader,
+            slowpath,
+            requests,
+            latencies,
+        }))
     }
 
     /// Reports size, lists, watches, undecodable objects and the backlog of handlers of an informer at each scrape, for as
     /// long as the informer lives.
-    pub fn watch_informer<K: Resource + Send + Sync + 'static>(&self, informer: &SharedInformer<K>) {
+    pub fn watch_informer<K: Resource + Send + Sync + 'static>(
+        &self,
+        informer: &SharedInformer<K>,
+    ) {
         self.0.informers.watch(informer);
     }
 
@@ -102,7 +132,11 @@ impl Metrics {
     }
 
     /// Reports depth, adds, retries and running work of a queue at each scrape, for as long as the queue lives.
-    pub fn watch_queue<T: Clone + Eq + Hash + Send + 'static>(&self, name: &str, queue: &WorkQueue<T>) {
+    pub fn watch_queue<T: Clone + Eq + Hash + Send + 'static>(
+        &self,
+        name: &str,
+        queue: &WorkQueue<T>,
+    ) {
         self.0.queues.watch(name, queue);
     }
 
@@ -117,10 +151,20 @@ impl Metrics {
     }
 
     pub(crate) fn count_request(&self, code: &str, method: &str, host: &str, took: Duration) {
-        let labels = RequestLabels { code: code.into(), host: host.into(), method: method.into() };
+        let labels = RequestLabels {
+            code: code.into(),
+            host: host.into(),
+            method: method.into(),
+        };
         self.0.requests.get_or_create(&labels).inc();
-        let labels = LatencyLabels { verb: method.into(), host: host.into() };
-        self.0.latencies.get_or_create(&labels).observe(took.as_secs_f64());
+        let labels = LatencyLabels {
+            verb: method.into(),
+            host: host.into(),
+        };
+        self.0
+            .latencies
+            .get_or_create(&labels)
+            .observe(took.as_secs_f64());
     }
 
     /// More metrics of the process, in the same page. Called once per set, at start.
@@ -149,11 +193,17 @@ impl Metrics {
     }
 
     pub(crate) fn count_slowpath(&self, lease: &str) {
-        self.0.slowpath.get_or_create(&NameLabel { name: lease.into() }).inc();
+        self.0
+            .slowpath
+            .get_or_create(&NameLabel { name: lease.into() })
+            .inc();
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0
+            .registry
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -219,11 +269,17 @@ mod tests {
             r#"workqueue_depth{name="hero",controller="hero",priority="-100"} 0"#,
             r#"workqueue_work_duration_seconds_count{name="hero",controller="hero"} 0"#,
         ] {
-            assert!(page.lines().any(|found| found == line), "no line {line} in\n{page}");
+            assert!(
+                page.lines().any(|found| found == line),
+                "no line {line} in\n{page}"
+            );
         }
         drop(item);
         drop(queue);
-        assert!(!metrics.page().contains("workqueue_depth{"), "a queue that is gone is not reported");
+        assert!(
+            !metrics.page().contains("workqueue_depth{"),
+            "a queue that is gone is not reported"
+        );
     }
 
     /// Two lines with the same name and labels make a page unreadable for Prometheus.
@@ -231,32 +287,57 @@ mod tests {
     async fn no_line_comes_twice_when_names_are_shared() {
         let metrics = Metrics::new();
         let queues = [(); 2].map(|()| WorkQueue::<&str>::default());
-        queues.iter().for_each(|queue| metrics.watch_queue("hero", queue));
+        queues
+            .iter()
+            .for_each(|queue| metrics.watch_queue("hero", queue));
         queues[0].add("a");
         queues[1].add("b");
         queues[1].add("c");
         let client = kube::Client::new(
-            tower::service_fn(async |_| Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))),
+            tower::service_fn(async |_| {
+                Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+            }),
             "default",
         );
-        let recorders =
-            [(); 2].map(|()| EventRecorder::new(client.clone(), "hero", "pod-1", crate::WallClock::system(), crate::Entropy::seeded(1)).0);
-        recorders.iter().for_each(|recorder| metrics.watch_recorder(recorder));
+        let recorders = [(); 2].map(|()| {
+            EventRecorder::new(
+                client.clone(),
+                "hero",
+                "pod-1",
+                crate::WallClock::system(),
+                crate::Entropy::seeded(1),
+            )
+            .0
+        });
+        recorders
+            .iter()
+            .for_each(|recorder| metrics.watch_recorder(recorder));
         for recorder in &recorders {
-            let note = crate::Note { type_: crate::EventType::Normal, reason: "R".into(), action: "A".into(), note: String::new() };
+            let note = crate::Note {
+                type_: crate::EventType::Normal,
+                reason: "R".into(),
+                action: "A".into(),
+                note: String::new(),
+            };
             recorder.event_about(Default::default(), note);
         }
         let page = metrics.page();
         let mut names = std::collections::BTreeSet::new();
         for line in page.lines().filter(|line| !line.starts_with('#')) {
-            assert!(names.insert(line.rsplit_once(' ').unwrap().0), "{line} comes twice in\n{page}");
+            assert!(
+                names.insert(line.rsplit_once(' ').unwrap().0),
+                "{line} comes twice in\n{page}"
+            );
         }
         for line in [
             r#"workqueue_depth{name="hero",controller="hero",priority="0"} 3"#,
             r#"workqueue_adds_total{name="hero",controller="hero"} 3"#,
             r#"bellerophon_events_dropped_total{controller="hero",reason="full"} 2"#,
         ] {
-            assert!(page.lines().any(|found| found == line), "no line {line} in\n{page}");
+            assert!(
+                page.lines().any(|found| found == line),
+                "no line {line} in\n{page}"
+            );
         }
     }
 }

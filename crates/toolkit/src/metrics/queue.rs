@@ -28,7 +28,10 @@ struct QueueLabels {
 
 impl QueueLabels {
     fn new(name: &str) -> Self {
-        Self { name: name.into(), controller: name.into() }
+        Self {
+            name: name.into(),
+            controller: name.into(),
+        }
     }
 }
 
@@ -48,21 +51,45 @@ fn durations() -> Histogram {
 
 impl QueueFamilies {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let (waited, worked) = (Times::new_with_constructor(durations), Times::new_with_constructor(durations));
+        let (waited, worked) = (
+            Times::new_with_constructor(durations),
+            Times::new_with_constructor(durations),
+        );
         let watched = Watched::default();
-        registry.register("workqueue_queue_duration_seconds", "How long a key waits in the queue before it is handed out", waited.clone());
-        registry.register("workqueue_work_duration_seconds", "How long a key is with a worker", worked.clone());
+        registry.register(
+            "workqueue_queue_duration_seconds",
+            "How long a key waits in the queue before it is handed out",
+            waited.clone(),
+        );
+        registry.register(
+            "workqueue_work_duration_seconds",
+            "How long a key is with a worker",
+            worked.clone(),
+        );
         registry.register_collector(Box::new(watched.clone()));
-        Self { waited, worked, watched }
+        Self {
+            waited,
+            worked,
+            watched,
+        }
     }
 
     pub(super) fn observer(&self, name: &str) -> Arc<dyn QueueObserver> {
         let labels = QueueLabels::new(name);
-        Arc::new(QueueTimes { waited: self.waited.get_or_create_owned(&labels), worked: self.worked.get_or_create_owned(&labels) })
+        Arc::new(QueueTimes {
+            waited: self.waited.get_or_create_owned(&labels),
+            worked: self.worked.get_or_create_owned(&labels),
+        })
     }
 
-    pub(super) fn watch<T: Clone + Eq + Hash + Send + 'static>(&self, name: &str, queue: &WorkQueue<T>) {
-        self.watched.lock().push((QueueLabels::new(name), Box::new(queue.stats_while_alive())));
+    pub(super) fn watch<T: Clone + Eq + Hash + Send + 'static>(
+        &self,
+        name: &str,
+        queue: &WorkQueue<T>,
+    ) {
+        self.watched
+            .lock()
+            .push((QueueLabels::new(name), Box::new(queue.stats_while_alive())));
     }
 }
 
@@ -95,7 +122,11 @@ impl Watched {
 
     fn ask(&self) -> BTreeMap<QueueLabels, QueueStats> {
         let mut alive = BTreeMap::new();
-        self.lock().retain(|(labels, ask)| ask().inspect(|stats| add(&mut alive, labels, stats)).is_some());
+        self.lock().retain(|(labels, ask)| {
+            ask()
+                .inspect(|stats| add(&mut alive, labels, stats))
+                .is_some()
+        });
         alive
     }
 }
@@ -105,8 +136,19 @@ fn add(alive: &mut BTreeMap<QueueLabels, QueueStats>, labels: &QueueLabels, stat
         alive.insert(labels.clone(), stats.clone());
         return;
     };
-    let QueueStats { depth, delayed, running, adds_total, retries_total, unfinished, longest_running } = sum;
-    depth.iter_mut().zip(stats.depth).for_each(|((_, sum), (_, more))| *sum += more);
+    let QueueStats {
+        depth,
+        delayed,
+        running,
+        adds_total,
+        retries_total,
+        unfinished,
+        longest_running,
+    } = sum;
+    depth
+        .iter_mut()
+        .zip(stats.depth)
+        .for_each(|((_, sum), (_, more))| *sum += more);
     *delayed += stats.delayed;
     *running += stats.running;
     *adds_total += stats.adds_total;
@@ -128,29 +170,56 @@ type Total = (&'static str, &'static str, fn(&QueueStats) -> u64);
 type Seconds = (&'static str, &'static str, fn(&QueueStats) -> Duration);
 
 const TOTALS: [Total; 2] = [
-    ("workqueue_adds", "How often a key became ready", |stats| stats.adds_total),
-    ("workqueue_retries", "Adds with a delay", |stats| stats.retries_total),
+    ("workqueue_adds", "How often a key became ready", |stats| {
+        stats.adds_total
+    }),
+    ("workqueue_retries", "Adds with a delay", |stats| {
+        stats.retries_total
+    }),
 ];
 
 const SECONDS: [Seconds; 2] = [
-    ("workqueue_unfinished_work_seconds", "The ages of all running keys, summed", |stats| stats.unfinished),
-    ("workqueue_longest_running_processor_seconds", "The age of the oldest running key", |stats| stats.longest_running),
+    (
+        "workqueue_unfinished_work_seconds",
+        "The ages of all running keys, summed",
+        |stats| stats.unfinished,
+    ),
+    (
+        "workqueue_longest_running_processor_seconds",
+        "The age of the oldest running key",
+        |stats| stats.longest_running,
+    ),
 ];
 
 impl Collector for Watched {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let queues = self.ask();
         let kind = ConstGauge::new(0i64).metric_type();
-        let mut family = encoder.encode_descriptor("workqueue_depth", "Keys ready to be handed out", None, kind)?;
+        let mut family = encoder.encode_descriptor(
+            "workqueue_depth",
+            "Keys ready to be handed out",
+            None,
+            kind,
+        )?;
         for (labels, stats) in &queues {
             for (priority, depth) in stats.depth {
                 let number = priority.as_number().to_string();
-                let labels = [("name", labels.name.as_str()), ("controller", &labels.controller), ("priority", &number)];
-                ConstGauge::new(i64::try_from(depth).unwrap_or(i64::MAX)).encode(family.encode_family(&labels)?)?;
+                let labels = [
+                    ("name", labels.name.as_str()),
+                    ("controller", &labels.controller),
+                    ("priority", &number),
+                ];
+                ConstGauge::new(i64::try_from(depth).unwrap_or(i64::MAX))
+                    .encode(family.encode_family(&labels)?)?;
             }
         }
         for (name, help, value) in TOTALS {
-            let mut family = encoder.encode_descriptor(name, help, None, ConstCounter::new(0u64).metric_type())?;
+            let mut family = encoder.encode_descriptor(
+                name,
+                help,
+                None,
+                ConstCounter::new(0u64).metric_type(),
+            )?;
             for (labels, stats) in &queues {
                 ConstCounter::new(value(stats)).encode(family.encode_family(labels)?)?;
             }
@@ -158,7 +227,8 @@ impl Collector for Watched {
         for (name, help, value) in SECONDS {
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
             for (labels, stats) in &queues {
-                ConstGauge::new(value(stats).as_secs_f64()).encode(family.encode_family(labels)?)?;
+                ConstGauge::new(value(stats).as_secs_f64())
+                    .encode(family.encode_family(labels)?)?;
             }
         }
         Ok(())

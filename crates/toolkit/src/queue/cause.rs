@@ -113,14 +113,22 @@ impl Causes {
             self.0 = Some(others);
             return;
         }
-        let Known { first, more, omitted } = *others;
-        std::iter::once(first).chain(more).for_each(|cause| self.add(cause));
+        let Known {
+            first,
+            more,
+            omitted,
+        } = *others;
+        std::iter::once(first)
+            .chain(more)
+            .for_each(|cause| self.add(cause));
         self.0.iter_mut().for_each(|known| known.omitted += omitted);
     }
 
     /// The causes, first come first.
     pub fn iter(&self) -> impl Iterator<Item = &Cause> {
-        self.0.iter().flat_map(|known| std::iter::once(&known.first).chain(&known.more))
+        self.0
+            .iter()
+            .flat_map(|known| std::iter::once(&known.first).chain(&known.more))
     }
 
     /// How many causes came after the set was full.
@@ -136,7 +144,11 @@ impl Causes {
 
 impl From<Cause> for Causes {
     fn from(cause: Cause) -> Self {
-        Self(Some(Box::new(Known { first: cause, more: Vec::new(), omitted: 0 })))
+        Self(Some(Box::new(Known {
+            first: cause,
+            more: Vec::new(),
+            omitted: 0,
+        })))
     }
 }
 
@@ -172,7 +184,10 @@ mod tests {
         causes.add(cause("x", CauseEvent::Updated, "1"));
         causes.add(cause("x", CauseEvent::Deleted, "2"));
         causes.add(cause("x", CauseEvent::Updated, "3"));
-        assert_eq!(causes.to_string(), "Pod a/x updated at 3, Pod a/x deleted at 2");
+        assert_eq!(
+            causes.to_string(),
+            "Pod a/x updated at 3, Pod a/x deleted at 2"
+        );
     }
 
     #[tokio::test(start_paused = true)]

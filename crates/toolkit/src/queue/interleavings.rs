@@ -17,7 +17,10 @@ const RUNS: usize = 1_000;
 type Queue = Shared<usize, Interleaved>;
 
 fn queue() -> Arc<Queue> {
-    Arc::new(Shared::new(Contents::new(false, Limiter::new(RateLimit::default(), Entropy::seeded(1)))))
+    Arc::new(Shared::new(Contents::new(
+        false,
+        Limiter::new(RateLimit::default(), Entropy::seeded(1)),
+    )))
 }
 
 /// Tries interleavings at random, and with the few switches that most races need.
@@ -59,7 +62,10 @@ fn every_key_wakes_a_waiting_worker() {
             })
             .collect();
         adders.into_iter().for_each(|adder| adder.join().unwrap());
-        let mut taken: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+        let mut taken: Vec<_> = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .collect();
         taken.sort_unstable();
         assert_eq!(taken, [0, 1, 2]);
     });
@@ -77,7 +83,9 @@ fn dropped_worker_hands_its_wake_up_on() {
             let queue = queue.clone();
             thread::spawn(move || {
                 let mut get = Box::pin(queue.get());
-                let once = block_on(std::future::poll_fn(|context| std::task::Poll::Ready(get.as_mut().poll(context))));
+                let once = block_on(std::future::poll_fn(|context| {
+                    std::task::Poll::Ready(get.as_mut().poll(context))
+                }));
                 match once {
                     std::task::Poll::Ready(taken) => taken.map(|taken| taken.slot),
                     std::task::Poll::Pending => None,
@@ -103,7 +111,10 @@ fn one_key_is_never_with_two_workers_in_any_interleaving() {
                 let (queue, busy) = (queue.clone(), busy.clone());
                 thread::spawn(move || {
                     work(&queue, |key| {
-                        assert!(!busy[key].swap(true, Ordering::SeqCst), "two workers have {key}");
+                        assert!(
+                            !busy[key].swap(true, Ordering::SeqCst),
+                            "two workers have {key}"
+                        );
                         thread::yield_now();
                         busy[key].store(false, Ordering::SeqCst);
                     })
@@ -114,7 +125,10 @@ fn one_key_is_never_with_two_workers_in_any_interleaving() {
             add(&queue, key);
         }
         queue.shut_down();
-        let taken: usize = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+        let taken: usize = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .sum();
         assert!((2..=5).contains(&taken), "{taken}");
     });
 }
@@ -123,10 +137,18 @@ fn one_key_is_never_with_two_workers_in_any_interleaving() {
 #[test]
 fn change_during_a_run_is_seen_by_a_later_run() {
     check(|| {
-        let (queue, wanted, seen) = (queue(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (queue, wanted, seen) = (
+            queue(),
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let worker = {
             let (queue, wanted, seen) = (queue.clone(), wanted.clone(), seen.clone());
-            thread::spawn(move || work(&queue, |_| seen.store(wanted.load(Ordering::SeqCst), Ordering::SeqCst)))
+            thread::spawn(move || {
+                work(&queue, |_| {
+                    seen.store(wanted.load(Ordering::SeqCst), Ordering::SeqCst)
+                })
+            })
         };
         for change in 1..=3 {
             wanted.store(change, Ordering::SeqCst);
@@ -153,6 +175,8 @@ fn drain_ends_when_the_last_worker_is_done() {
         queue.shut_down();
         block_on(queue.drained());
         assert_eq!(done.load(Ordering::SeqCst), 3, "drained means done");
-        workers.into_iter().for_each(|worker| _ = worker.join().unwrap());
+        workers
+            .into_iter()
+            .for_each(|worker| _ = worker.join().unwrap());
     });
 }

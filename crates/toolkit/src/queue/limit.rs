@@ -23,7 +23,11 @@ pub struct Backoff {
 impl Default for Backoff {
     /// 5 ms to 1000 s without jitter, as client-go has it.
     fn default() -> Self {
-        Self { first_delay: Duration::from_millis(5), delay_max: Duration::from_secs(1000), jitter: 0.0 }
+        Self {
+            first_delay: Duration::from_millis(5),
+            delay_max: Duration::from_secs(1000),
+            jitter: 0.0,
+        }
     }
 }
 
@@ -32,7 +36,11 @@ impl Backoff {
     pub fn delay(&self, failures: u32, entropy: &Entropy) -> Duration {
         let doubled = 2f64.powi(failures.min(1 << 10) as i32);
         let delay = (self.first_delay.as_secs_f64() * doubled).min(self.delay_max.as_secs_f64());
-        let spread = if self.jitter > 0.0 { 1.0 + self.jitter * entropy.fraction() } else { 1.0 };
+        let spread = if self.jitter > 0.0 {
+            1.0 + self.jitter * entropy.fraction()
+        } else {
+            1.0
+        };
         Duration::try_from_secs_f64(delay * spread).unwrap_or(self.delay_max)
     }
 }
@@ -49,7 +57,10 @@ pub struct Bucket {
 impl Default for Bucket {
     /// 10 a second, 100 at once, as client-go has it.
     fn default() -> Self {
-        Self { qps: 10.0, burst: 100 }
+        Self {
+            qps: 10.0,
+            burst: 100,
+        }
     }
 }
 
@@ -65,7 +76,10 @@ pub struct RateLimit {
 impl Default for RateLimit {
     /// client-go's default controller limit: 5 ms to 1000 s per key, 10 a second with a burst of 100 over all.
     fn default() -> Self {
-        Self { backoff: Some(Backoff::default()), bucket: Some(Bucket::default()) }
+        Self {
+            backoff: Some(Backoff::default()),
+            bucket: Some(Bucket::default()),
+        }
     }
 }
 
@@ -82,20 +96,32 @@ pub(super) struct Limiter {
 impl Limiter {
     pub(super) fn new(limit: RateLimit, entropy: Entropy) -> Self {
         let tokens = limit.bucket.map_or(0.0, |bucket| f64::from(bucket.burst));
-        Self { limit, entropy, tokens, counted_at: None }
+        Self {
+            limit,
+            entropy,
+            tokens,
+            counted_at: None,
+        }
     }
 
     /// The delay of a key with that many earlier failures. Takes a token whichever limit dominates.
     pub(super) fn delay(&mut self, failures: u32, now: Instant) -> Duration {
-        let own = self.limit.backoff.map_or(Duration::ZERO, |backoff| backoff.delay(failures, &self.entropy));
+        let own = self.limit.backoff.map_or(Duration::ZERO, |backoff| {
+            backoff.delay(failures, &self.entropy)
+        });
         own.max(self.reserve(now))
     }
 
     fn reserve(&mut self, now: Instant) -> Duration {
-        let Some(bucket) = self.limit.bucket else { return Duration::ZERO };
-        let elapsed = self.counted_at.map_or(Duration::ZERO, |then| now.saturating_duration_since(then));
+        let Some(bucket) = self.limit.bucket else {
+            return Duration::ZERO;
+        };
+        let elapsed = self
+            .counted_at
+            .map_or(Duration::ZERO, |then| now.saturating_duration_since(then));
         self.counted_at = Some(now);
-        self.tokens = (self.tokens + elapsed.as_secs_f64() * bucket.qps).min(f64::from(bucket.burst)) - 1.0;
+        self.tokens =
+            (self.tokens + elapsed.as_secs_f64() * bucket.qps).min(f64::from(bucket.burst)) - 1.0;
         if self.tokens >= 0.0 {
             return Duration::ZERO;
         }
@@ -111,16 +137,30 @@ mod tests {
     fn backoff_doubles_up_to_its_ceiling() {
         let backoff = Backoff::default();
         let entropy = Entropy::seeded(1);
-        for (failures, expected_ms) in
-            [(0, 5), (1, 10), (2, 20), (10, 5_120), (17, 655_360), (18, 1_000_000), (40, 1_000_000), (u32::MAX, 1_000_000)]
-        {
-            assert_eq!(backoff.delay(failures, &entropy).as_millis(), expected_ms, "after {failures} failures");
+        for (failures, expected_ms) in [
+            (0, 5),
+            (1, 10),
+            (2, 20),
+            (10, 5_120),
+            (17, 655_360),
+            (18, 1_000_000),
+            (40, 1_000_000),
+            (u32::MAX, 1_000_000),
+        ] {
+            assert_eq!(
+                backoff.delay(failures, &entropy).as_millis(),
+                expected_ms,
+                "after {failures} failures"
+            );
         }
     }
 
     #[test]
     fn jitter_spreads_upwards_only() {
-        let backoff = Backoff { jitter: 0.5, ..Backoff::default() };
+        let backoff = Backoff {
+            jitter: 0.5,
+            ..Backoff::default()
+        };
         let entropy = Entropy::seeded(1);
         for _ in 0..1000 {
             let delay = backoff.delay(1, &entropy).as_secs_f64() * 1000.0;
@@ -130,17 +170,34 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn bucket_gives_its_burst_then_its_rate() {
-        let mut limiter = Limiter::new(RateLimit { backoff: None, bucket: Some(Bucket { qps: 10.0, burst: 2 }) }, Entropy::seeded(1));
+        let mut limiter = Limiter::new(
+            RateLimit {
+                backoff: None,
+                bucket: Some(Bucket {
+                    qps: 10.0,
+                    burst: 2,
+                }),
+            },
+            Entropy::seeded(1),
+        );
         let now = Instant::now();
         let delays: Vec<_> = (0..4).map(|_| limiter.delay(0, now).as_millis()).collect();
         assert_eq!(delays, [0, 0, 100, 200]);
-        assert_eq!(limiter.delay(0, now + Duration::from_secs(10)), Duration::ZERO);
+        assert_eq!(
+            limiter.delay(0, now + Duration::from_secs(10)),
+            Duration::ZERO
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn longest_limit_wins() {
-        let mut limiter =
-            Limiter::new(RateLimit { backoff: Some(Backoff::default()), bucket: Some(Bucket { qps: 1.0, burst: 1 }) }, Entropy::seeded(1));
+        let mut limiter = Limiter::new(
+            RateLimit {
+                backoff: Some(Backoff::default()),
+                bucket: Some(Bucket { qps: 1.0, burst: 1 }),
+            },
+            Entropy::seeded(1),
+        );
         let now = Instant::now();
         assert_eq!(limiter.delay(0, now), Duration::from_millis(5));
         assert_eq!(limiter.delay(0, now), Duration::from_secs(1));

@@ -40,7 +40,11 @@ pub struct QueueOptions {
 
 impl Default for QueueOptions {
     fn default() -> Self {
-        Self { rate_limit: RateLimit::default(), entropy: Entropy::from_os(), observer: None }
+        Self {
+            rate_limit: RateLimit::default(),
+            entropy: Entropy::from_os(),
+            observer: None,
+        }
     }
 }
 
@@ -117,8 +121,14 @@ struct Inner<T: Clone + Eq + Hash> {
 impl<T: Clone + Eq + Hash> WorkQueue<T> {
     /// An empty queue.
     pub fn new(options: QueueOptions) -> Self {
-        let contents = Contents::new(options.observer.is_some(), Limiter::new(options.rate_limit, options.entropy));
-        Self(Arc::new(Inner { shared: Shared::new(contents), observer: options.observer }))
+        let contents = Contents::new(
+            options.observer.is_some(),
+            Limiter::new(options.rate_limit, options.entropy),
+        );
+        Self(Arc::new(Inner {
+            shared: Shared::new(contents),
+            observer: options.observer,
+        }))
     }
 
     /// Marks a key as needing work.
@@ -128,12 +138,24 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
 
     /// Marks a key as needing work after a delay. The earliest of all times asked for counts; no delay is a plain add.
     pub fn add_after(&self, key: T, delay: Duration) {
-        self.0.shared.add(key, Add { delay, ..Add::default() });
+        self.0.shared.add(
+            key,
+            Add {
+                delay,
+                ..Add::default()
+            },
+        );
     }
 
     /// Marks a key as needing work after the delay of its rate limit, and counts a failure.
     pub fn add_rate_limited(&self, key: T) {
-        self.add_with_opts(key, AddOpts { rate_limited: true, ..AddOpts::default() });
+        self.add_with_opts(
+            key,
+            AddOpts {
+                rate_limited: true,
+                ..AddOpts::default()
+            },
+        );
     }
 
     /// Marks a key as needing work, with everything that can be said about it.
@@ -144,12 +166,28 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
             (after, limited) => after.or(limited).unwrap_or_default(),
         };
         let causes = opts.cause.map(Causes::from).unwrap_or_default();
-        self.0.shared.add(key, Add { delay, priority: opts.priority, line: opts.line, causes });
+        self.0.shared.add(
+            key,
+            Add {
+                delay,
+                priority: opts.priority,
+                line: opts.line,
+                causes,
+            },
+        );
     }
 
     /// Has a key that a worker did nothing about come back after a delay, for the causes it came for.
     pub(crate) fn put_back(&self, item: &Item<'_, T>, delay: Duration, line: Line) {
-        self.0.shared.add(item.key().clone(), Add { delay, priority: item.priority(), line, causes: item.causes().clone() });
+        self.0.shared.add(
+            item.key().clone(),
+            Add {
+                delay,
+                priority: item.priority(),
+                line,
+                causes: item.causes().clone(),
+            },
+        );
     }
 
     /// Starts the key's back-off afresh. What is queued stays queued.
@@ -207,7 +245,11 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
             let state = &mut contents.state;
             state.promote_if_delayed();
             let now = Instant::now();
-            let ages = || state.running_since().map(|since| now.saturating_duration_since(since));
+            let ages = || {
+                state
+                    .running_since()
+                    .map(|since| now.saturating_duration_since(since))
+            };
             QueueStats {
                 depth: Priority::ALL.map(|priority| (priority, state.ready_in(priority))),
                 delayed: state.delayed_len(),

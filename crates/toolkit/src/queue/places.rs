@@ -40,7 +40,8 @@ const SMALLEST: usize = 16;
 impl Places {
     /// The slot with this hash for which the test holds.
     pub(super) fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        self.look(hash, |place| place.hash() == hash && is_it(place.slot())).map(|at| self.places[at].slot())
+        self.look(hash, |place| place.hash() == hash && is_it(place.slot()))
+            .map(|at| self.places[at].slot())
     }
 
     /// Remembers a slot that is not in here.
@@ -55,7 +56,9 @@ impl Places {
     /// Forgets a slot that is in here.
     pub(super) fn remove(&mut self, hash: u32, slot: u32) {
         let wanted = Place::new(hash, slot);
-        let Some(mut hole) = self.look(hash, |place| place == wanted) else { return };
+        let Some(mut hole) = self.look(hash, |place| place == wanted) else {
+            return;
+        };
         // Those behind it come nearer to their home, up to the first who is at home or the end of the row.
         let mask = self.places.len() - 1;
         let mut next = (hole + 1) & mask;
@@ -102,7 +105,10 @@ impl Places {
     fn grow(&mut self) {
         let larger = (self.places.len() * 2).max(SMALLEST);
         let before = std::mem::replace(&mut self.places, vec![Place::EMPTY; larger]);
-        before.into_iter().filter(|place| *place != Place::EMPTY).for_each(|place| self.put(place));
+        before
+            .into_iter()
+            .filter(|place| *place != Place::EMPTY)
+            .for_each(|place| self.put(place));
     }
 }
 

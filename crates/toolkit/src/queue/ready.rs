@@ -73,7 +73,12 @@ pub(super) struct Links {
 
 impl Default for Links {
     fn default() -> Self {
-        Self { previous: NONE, next: NONE, class: Priority::Low, line: Line::default() }
+        Self {
+            previous: NONE,
+            next: NONE,
+            class: Priority::Low,
+            line: Line::default(),
+        }
     }
 }
 
@@ -85,7 +90,10 @@ pub(super) struct List {
 }
 
 impl List {
-    pub(super) const EMPTY: Self = Self { first: NONE, last: NONE };
+    pub(super) const EMPTY: Self = Self {
+        first: NONE,
+        last: NONE,
+    };
 
     /// Appends a slot that is in no list.
     pub(super) fn append<S: AsMut<Links>>(&mut self, slot: u32, slots: &mut [S]) {
@@ -126,7 +134,13 @@ struct Class {
 
 impl Default for Class {
     fn default() -> Self {
-        Self { lines: [List::EMPTY; LINES as usize], waiting: 0, next: 0, len: 0, overtaken: 0 }
+        Self {
+            lines: [List::EMPTY; LINES as usize],
+            waiting: 0,
+            next: 0,
+            len: 0,
+            overtaken: 0,
+        }
     }
 }
 
@@ -156,7 +170,13 @@ impl Ready {
     }
 
     /// Appends a slot that is in no list.
-    pub(super) fn push<S: AsMut<Links>>(&mut self, slot: u32, class: Priority, line: Line, slots: &mut [S]) {
+    pub(super) fn push<S: AsMut<Links>>(
+        &mut self,
+        slot: u32,
+        class: Priority,
+        line: Line,
+        slots: &mut [S],
+    ) {
         let waiting = &mut self.classes[class as usize];
         let links = slots[slot as usize].as_mut();
         (links.class, links.line) = (class, line);
@@ -194,11 +214,17 @@ impl Ready {
     fn turn(&mut self) -> Option<usize> {
         let highest = self.classes.iter().rposition(|class| class.len > 0)?;
         let waiting = &mut self.classes[..highest];
-        if let Some(class) = waiting.iter().position(|class| class.len > 0 && class.overtaken >= OVERTAKES_MAX) {
+        if let Some(class) = waiting
+            .iter()
+            .position(|class| class.len > 0 && class.overtaken >= OVERTAKES_MAX)
+        {
             waiting[class].overtaken = 0;
             return Some(class);
         }
-        waiting.iter_mut().filter(|class| class.len > 0).for_each(|class| class.overtaken += 1);
+        waiting
+            .iter_mut()
+            .filter(|class| class.len > 0)
+            .for_each(|class| class.overtaken += 1);
         Some(highest)
     }
 }
@@ -222,13 +248,20 @@ mod tests {
     fn low_priority_has_its_turn_after_eight() {
         let (mut nodes, mut ready) = (nodes(40), Ready::default());
         for slot in 0..40 {
-            let class = if slot < 20 { Priority::Low } else { Priority::Normal };
+            let class = if slot < 20 {
+                Priority::Low
+            } else {
+                Priority::Normal
+            };
             ready.push(slot, class, Line::default(), &mut nodes);
         }
         let order: Vec<_> = std::iter::from_fn(|| ready.pop(&mut nodes)).collect();
         assert_eq!(order[..8], (20..28).collect::<Vec<_>>()[..]);
         assert_eq!(order[8..10], [0, 28]);
-        assert_eq!(order[17], 1, "every ninth turn belongs to the waiting class");
+        assert_eq!(
+            order[17], 1,
+            "every ninth turn belongs to the waiting class"
+        );
         assert_eq!(order.len(), 40);
     }
 
@@ -239,7 +272,10 @@ mod tests {
             (0..3).for_each(|slot| ready.push(slot, Priority::Normal, Line::default(), &mut nodes));
             ready.unlink(gone, &mut nodes);
             let left: Vec<_> = std::iter::from_fn(|| ready.pop(&mut nodes)).collect();
-            assert_eq!(left, (0..3).filter(|slot| *slot != gone).collect::<Vec<_>>());
+            assert_eq!(
+                left,
+                (0..3).filter(|slot| *slot != gone).collect::<Vec<_>>()
+            );
         }
     }
 
@@ -247,7 +283,10 @@ mod tests {
     fn lines_take_turns_and_each_keeps_its_order() {
         for (pushed, popped) in [
             // Slots by the line they stand in.
-            (vec![(5, 0), (5, 1), (5, 2), (63, 3), (0, 4)], vec![4, 0, 3, 1, 2]),
+            (
+                vec![(5, 0), (5, 1), (5, 2), (63, 3), (0, 4)],
+                vec![4, 0, 3, 1, 2],
+            ),
             (vec![(63, 0), (63, 1), (62, 2)], vec![2, 0, 1]),
             (vec![(7, 0), (7, 1), (7, 2)], vec![0, 1, 2]),
         ] {
@@ -255,13 +294,19 @@ mod tests {
             for (line, slot) in &pushed {
                 ready.push(*slot, Priority::Normal, Line(*line), &mut nodes);
             }
-            assert_eq!(std::iter::from_fn(|| ready.pop(&mut nodes)).collect::<Vec<_>>(), popped, "{pushed:?}");
+            assert_eq!(
+                std::iter::from_fn(|| ready.pop(&mut nodes)).collect::<Vec<_>>(),
+                popped,
+                "{pushed:?}"
+            );
         }
     }
 
     #[test]
     fn tenants_spread_over_the_lines_the_same_way_everywhere() {
-        let lines: std::collections::BTreeSet<_> = (0..1000).map(|tenant| Line::of(format!("team-{tenant}")).0).collect();
+        let lines: std::collections::BTreeSet<_> = (0..1000)
+            .map(|tenant| Line::of(format!("team-{tenant}")).0)
+            .collect();
         assert_eq!(lines.len(), LINES as usize);
         assert_eq!(Line::of("team-a"), Line::of(String::from("team-a")));
     }

@@ -27,7 +27,12 @@ pub(super) struct Contents<T> {
 
 impl<T: Clone + Eq + Hash> Contents<T> {
     pub(super) fn new(measured: bool, limiter: Limiter) -> Self {
-        Self { state: State::new(measured), limiter, takers: 0, rung: false }
+        Self {
+            state: State::new(measured),
+            limiter,
+            takers: 0,
+            rung: false,
+        }
     }
 
     /// Whether the bell for takers is to be rung, once the lock is released: somebody waits, and nobody is on the way.
@@ -50,7 +55,12 @@ pub(super) struct Shared<T, L: Locks> {
 
 impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     pub(super) fn new(contents: Contents<T>) -> Self {
-        Self { hashes: Hashes::default(), contents: L::mutex(contents), ready: Notify::new(), idle: Notify::new() }
+        Self {
+            hashes: Hashes::default(),
+            contents: L::mutex(contents),
+            ready: Notify::new(),
+            idle: Notify::new(),
+        }
     }
 
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Contents<T>) -> R) -> R {
@@ -59,7 +69,8 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
 
     pub(super) fn add(&self, key: T, add: Add) {
         let key = self.hashes.of(key);
-        let notify = self.with(|contents| contents.state.add(key, add, Instant::now) && contents.ring());
+        let notify =
+            self.with(|contents| contents.state.add(key, add, Instant::now) && contents.ring());
         if notify {
             self.ready.notify_one();
         }
@@ -106,7 +117,11 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
         if let Some(taken) = self.try_get() {
             return Some(taken);
         }
-        let mut taker = Taker { shared: self, waits: false, woken: false };
+        let mut taker = Taker {
+            shared: self,
+            waits: false,
+            woken: false,
+        };
         loop {
             // Made before looking: a bell that rings between looking and waiting is remembered.
             let notified = self.ready.notified();

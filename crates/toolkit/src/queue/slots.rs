@@ -59,7 +59,10 @@ pub(super) struct Hashes(RandomState);
 impl Hashes {
     pub(super) fn of<T: Hash>(&self, key: T) -> Hashed<T> {
         let hash = self.0.hash_one(&key);
-        Hashed { key, hash: (hash ^ (hash >> 32)) as u32 }
+        Hashed {
+            key,
+            hash: (hash ^ (hash >> 32)) as u32,
+        }
     }
 }
 
@@ -76,7 +79,12 @@ pub(super) struct Slots<T> {
 
 impl<T: Eq> Slots<T> {
     pub(super) fn new() -> Self {
-        Self { places: Places::default(), slab: Vec::new(), idle: List::EMPTY, idle_len: 0 }
+        Self {
+            places: Places::default(),
+            slab: Vec::new(),
+            idle: List::EMPTY,
+            idle_len: 0,
+        }
     }
 
     /// How many keys are known.
@@ -105,7 +113,8 @@ impl<T: Eq> Slots<T> {
             self.places.insert(hash, slot);
             return slot;
         }
-        let slot = SlotIndex::try_from(self.slab.len()).expect("fewer than 4 billion keys fit in memory");
+        let slot =
+            SlotIndex::try_from(self.slab.len()).expect("fewer than 4 billion keys fit in memory");
         self.slab.push(Slot::of(key, hash));
         self.places.insert(hash, slot);
         slot
@@ -195,16 +204,32 @@ mod tests {
         let (mut slots, hashes) = (Slots::new(), Hashes::default());
         let (a, b) = (slots.claim(hashes.of("a")), slots.claim(hashes.of("b")));
         let find = |slots: &Slots<&str>, key: &'static str| slots.find(hashes.of(&key));
-        assert_eq!((slots.claim(hashes.of("a")), find(&slots, "b"), find(&slots, "c")), (a, Some(b), None));
+        assert_eq!(
+            (
+                slots.claim(hashes.of("a")),
+                find(&slots, "b"),
+                find(&slots, "c")
+            ),
+            (a, Some(b), None)
+        );
         slots.release(a);
         assert_eq!((find(&slots, "a"), slots.len()), (None, 1));
         assert_eq!((slots.claim(hashes.of("c")), slots.len()), (a, 2));
         slots.release(b);
         slots.release(a);
-        assert_eq!((slots.claim(hashes.of("b")), slots.claim(hashes.of("c")), slots.len()), (b, a, 2), "each has its own again");
+        assert_eq!(
+            (
+                slots.claim(hashes.of("b")),
+                slots.claim(hashes.of("c")),
+                slots.len()
+            ),
+            (b, a, 2),
+            "each has its own again"
+        );
         slots.release(a);
         slots.release(b);
-        let again: std::collections::BTreeSet<_> = ["d", "e"].map(|key| slots.claim(hashes.of(key))).into();
+        let again: std::collections::BTreeSet<_> =
+            ["d", "e"].map(|key| slots.claim(hashes.of(key))).into();
         assert_eq!((again, slots.used().count()), ([a, b].into(), 2));
     }
 
@@ -212,13 +237,27 @@ mod tests {
     #[test]
     fn a_hundred_thousand_keys_each_have_their_slot() {
         let (mut slots, hashes) = (Slots::new(), Hashes::default());
-        let found: Vec<_> = (0..100_000u32).map(|key| slots.claim(hashes.of(key))).collect();
+        let found: Vec<_> = (0..100_000u32)
+            .map(|key| slots.claim(hashes.of(key)))
+            .collect();
         assert!((0..100_000).all(|key| slots.find(hashes.of(&key)) == Some(found[key as usize])));
-        found.into_iter().step_by(2).for_each(|slot| slots.release(slot));
+        found
+            .into_iter()
+            .step_by(2)
+            .for_each(|slot| slots.release(slot));
         assert!((0..100_000).all(|key| slots.find(hashes.of(&key)).is_some() == (key % 2 == 1)));
         let mut alike = Slots::new();
-        let (one, two) = (alike.claim(Hashed { key: 1, hash: 7 }), alike.claim(Hashed { key: 2, hash: 7 }));
+        let (one, two) = (
+            alike.claim(Hashed { key: 1, hash: 7 }),
+            alike.claim(Hashed { key: 2, hash: 7 }),
+        );
         alike.release(one);
-        assert_eq!((alike.find(Hashed { key: &1, hash: 7 }), alike.find(Hashed { key: &2, hash: 7 })), (None, Some(two)));
+        assert_eq!(
+            (
+                alike.find(Hashed { key: &1, hash: 7 }),
+                alike.find(Hashed { key: &2, hash: 7 })
+            ),
+            (None, Some(two))
+        );
     }
 }

@@ -95,7 +95,12 @@ impl<T: Clone + Eq> State<T> {
         } else {
             self.retries_total += 1;
             let now = now();
-            self.schedule(slot, add.priority, now.checked_add(add.delay).unwrap_or_else(|| now + DELAY_MAX))
+            self.schedule(
+                slot,
+                add.priority,
+                now.checked_add(add.delay)
+                    .unwrap_or_else(|| now + DELAY_MAX),
+            )
         };
         debug_assert!(self.is_consistent());
         news
@@ -103,7 +108,9 @@ impl<T: Clone + Eq> State<T> {
 
     /// How often the key was added with a rate limit since it was last forgotten.
     pub(super) fn failures(&self, key: Hashed<&T>) -> u32 {
-        self.slots.find(key).map_or(0, |slot| self.slots[slot].failures)
+        self.slots
+            .find(key)
+            .map_or(0, |slot| self.slots[slot].failures)
     }
 
     /// Counts one more failure of the key and returns how many there were before.
@@ -133,7 +140,9 @@ impl<T: Clone + Eq> State<T> {
         let entry = &mut self.slots[slot];
         entry.dirty = false;
         entry.running = true;
-        let waited = now.zip(entry.since).map(|(now, since)| now.saturating_duration_since(since));
+        let waited = now
+            .zip(entry.since)
+            .map(|(now, since)| now.saturating_duration_since(since));
         entry.since = now;
         let taken = Taken {
             slot,
@@ -153,12 +162,15 @@ impl<T: Clone + Eq> State<T> {
         let now = self.measured.then(now);
         let entry = &mut self.slots[slot];
         entry.running = false;
-        let worked = now.zip(entry.since).map(|(now, since)| now.saturating_duration_since(since));
+        let worked = now
+            .zip(entry.since)
+            .map(|(now, since)| now.saturating_duration_since(since));
         entry.since = now;
         let (again, priority, line) = (entry.dirty, entry.priority, entry.line);
         self.running -= 1;
         if again {
-            self.ready.push(slot, priority, line, self.slots.as_mut_slice());
+            self.ready
+                .push(slot, priority, line, self.slots.as_mut_slice());
         } else {
             self.release_if_idle(slot);
         }
@@ -230,7 +242,10 @@ impl<T: Clone + Eq> State<T> {
 
     /// Since when each running key is with its worker; only in a queue that is measured.
     pub(super) fn running_since(&self) -> impl Iterator<Item = Instant> {
-        self.slots.used().filter(|slot| slot.running).filter_map(|slot| slot.since)
+        self.slots
+            .used()
+            .filter(|slot| slot.running)
+            .filter_map(|slot| slot.since)
     }
 
     fn mark_dirty(&mut self, slot: SlotIndex, priority: Priority, now: Option<Instant>) -> bool {
@@ -239,7 +254,11 @@ impl<T: Clone + Eq> State<T> {
         if let Some(due) = waited {
             self.delayed.remove(&due);
         }
-        let priority = if entry.dirty || waited.is_some() { priority.max(entry.priority) } else { priority };
+        let priority = if entry.dirty || waited.is_some() {
+            priority.max(entry.priority)
+        } else {
+            priority
+        };
         let raised = entry.dirty && priority > entry.priority;
         if entry.dirty && !raised {
             return false;
@@ -260,7 +279,8 @@ impl<T: Clone + Eq> State<T> {
             return false;
         }
         let line = entry.line;
-        self.ready.push(slot, priority, line, self.slots.as_mut_slice());
+        self.ready
+            .push(slot, priority, line, self.slots.as_mut_slice());
         true
     }
 
@@ -270,7 +290,11 @@ impl<T: Clone + Eq> State<T> {
             // It runs sooner than asked for, and that run decides anew.
             return self.mark_dirty(slot, priority, None);
         }
-        entry.priority = if entry.due.is_some() { priority.max(entry.priority) } else { priority };
+        entry.priority = if entry.due.is_some() {
+            priority.max(entry.priority)
+        } else {
+            priority
+        };
         if let Some(due) = entry.due {
             if due.0 <= at {
                 return false;
@@ -295,7 +319,8 @@ impl<T: Clone + Eq> State<T> {
         if self.slots.len() > 32 {
             return true;
         }
-        let count = |holds: fn(&Slot<T>) -> bool| self.slots.used().filter(|slot| holds(slot)).count();
+        let count =
+            |holds: fn(&Slot<T>) -> bool| self.slots.used().filter(|slot| holds(slot)).count();
         self.slots.used().count() == self.slots.len()
             && count(|slot| slot.dirty && !slot.running) == self.ready.len()
             && count(|slot| slot.running) == self.running

@@ -9,7 +9,10 @@ use tokio::time::{advance, timeout};
 use super::*;
 
 fn queue() -> WorkQueue<&'static str> {
-    WorkQueue::new(QueueOptions { entropy: Entropy::seeded(1), ..QueueOptions::default() })
+    WorkQueue::new(QueueOptions {
+        entropy: Entropy::seeded(1),
+        ..QueueOptions::default()
+    })
 }
 
 /// Runs `add a`, `add a low`, `add a after 5` (ms), `limited a`, `forget a`, `take`, `done a`, `wait 5` (ms), `stop`, separated by `·`, and
@@ -21,9 +24,23 @@ async fn check(script: &'static str, expected: &str) {
     for step in script.split(" · ") {
         match step.split(' ').collect::<Vec<_>>()[..] {
             ["add", key] => queue.add(key),
-            ["add", key, "low"] => queue.add_with_opts(key, AddOpts { priority: Priority::Low, ..AddOpts::default() }),
-            ["add", key, "high"] => queue.add_with_opts(key, AddOpts { priority: Priority::High, ..AddOpts::default() }),
-            ["add", key, "after", ms] => queue.add_after(key, Duration::from_millis(ms.parse().unwrap())),
+            ["add", key, "low"] => queue.add_with_opts(
+                key,
+                AddOpts {
+                    priority: Priority::Low,
+                    ..AddOpts::default()
+                },
+            ),
+            ["add", key, "high"] => queue.add_with_opts(
+                key,
+                AddOpts {
+                    priority: Priority::High,
+                    ..AddOpts::default()
+                },
+            ),
+            ["add", key, "after", ms] => {
+                queue.add_after(key, Duration::from_millis(ms.parse().unwrap()))
+            }
             ["limited", key] => queue.add_rate_limited(key),
             ["forget", key] => queue.forget(&key),
             ["take"] => match queue.try_get() {
@@ -33,7 +50,10 @@ async fn check(script: &'static str, expected: &str) {
                 }
                 None => taken.push("-".into()),
             },
-            ["done", key] => held.remove(key).expect("a script gives back what it took").done(),
+            ["done", key] => held
+                .remove(key)
+                .expect("a script gives back what it took")
+                .done(),
             ["wait", ms] => advance(Duration::from_millis(ms.parse().unwrap())).await,
             ["stop"] => queue.shut_down(),
             _ => panic!("no such step: {step}"),
@@ -59,7 +79,10 @@ async fn keys_follow_the_rules_of_client_go() {
         ("add a after 5 · wait 5", "| a"),
         ("add a after 0", "| a"),
         ("add a after 9 · add a after 5 · wait 5", "| a"),
-        ("add a after 5 · add a after 9 · wait 5 · take · done a · wait 9", "a |"),
+        (
+            "add a after 5 · add a after 9 · wait 5 · take · done a · wait 9",
+            "a |",
+        ),
         ("add b after 5 · add a after 5 · wait 5", "| b a"),
         ("add a after 5 · take · add b · take · wait 5", "- b | a"),
         ("add a after 5 · stop · wait 5", "|"),
@@ -76,8 +99,16 @@ async fn an_add_absorbs_a_delayed_one() {
 
 #[tokio::test(start_paused = true)]
 async fn delay_asked_for_while_running_is_kept() {
-    check("add a · take · add a after 5 · done a · wait 4 · take · wait 1", "a - | a").await;
-    check("add a · take · add a after 5 · wait 6 · take · done a", "a - | a").await;
+    check(
+        "add a · take · add a after 5 · done a · wait 4 · take · wait 1",
+        "a - | a",
+    )
+    .await;
+    check(
+        "add a · take · add a after 5 · wait 6 · take · done a",
+        "a - | a",
+    )
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,8 +122,16 @@ async fn higher_priority_goes_first() {
 #[tokio::test(start_paused = true)]
 async fn failed_key_waits_twice_as_long_each_time() {
     check("limited a · wait 4 · take · wait 1 · take", "- a |").await;
-    check("limited a · wait 5 · take · limited a · done a · wait 9 · take · wait 1", "a - | a").await;
-    check("limited a · wait 5 · take · forget a · limited a · done a · wait 5", "a | a").await;
+    check(
+        "limited a · wait 5 · take · limited a · done a · wait 9 · take · wait 1",
+        "a - | a",
+    )
+    .await;
+    check(
+        "limited a · wait 5 · take · forget a · limited a · done a · wait 5",
+        "a | a",
+    )
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +147,14 @@ async fn num_requeues_counts_until_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn shorter_of_delay_and_rate_limit_wins() {
     let queue = queue();
-    queue.add_with_opts("a", AddOpts { rate_limited: true, after: Some(Duration::from_millis(2)), ..AddOpts::default() });
+    queue.add_with_opts(
+        "a",
+        AddOpts {
+            rate_limited: true,
+            after: Some(Duration::from_millis(2)),
+            ..AddOpts::default()
+        },
+    );
     advance(Duration::from_millis(2)).await;
     assert_eq!(queue.len(), 1);
 }
@@ -126,18 +172,36 @@ async fn delay_beyond_all_clocks_is_only_very_long() {
 #[tokio::test(start_paused = true)]
 async fn lines_take_turns_within_a_priority() {
     let queue = queue();
-    let add = |key: &'static str, line: Line| queue.add_with_opts(key, AddOpts { line, ..AddOpts::default() });
+    let add = |key: &'static str, line: Line| {
+        queue.add_with_opts(
+            key,
+            AddOpts {
+                line,
+                ..AddOpts::default()
+            },
+        )
+    };
     let (busy, quiet) = (Line::of("team-a"), Line::of("team-b"));
     assert_ne!(busy, quiet);
-    ["a1", "a2", "a3", "a4"].into_iter().for_each(|key| add(key, busy));
+    ["a1", "a2", "a3", "a4"]
+        .into_iter()
+        .for_each(|key| add(key, busy));
     add("b1", quiet);
     // Added again while it waits, also by somebody who says nothing of lines, a key keeps its place.
     add("a1", quiet);
     queue.add("a2");
-    let order: Vec<_> = std::iter::from_fn(|| queue.try_get()).map(|item| *item.key()).collect();
+    let order: Vec<_> = std::iter::from_fn(|| queue.try_get())
+        .map(|item| *item.key())
+        .collect();
     let place = order.iter().position(|key| *key == "b1").unwrap();
     assert!(place <= 1, "{order:?}");
-    assert_eq!(order.into_iter().filter(|key| key.starts_with('a')).collect::<Vec<_>>(), ["a1", "a2", "a3", "a4"]);
+    assert_eq!(
+        order
+            .into_iter()
+            .filter(|key| key.starts_with('a'))
+            .collect::<Vec<_>>(),
+        ["a1", "a2", "a3", "a4"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,7 +234,10 @@ async fn each_waiting_worker_is_woken_for_its_key() {
         .collect();
     ["a", "b", "c"].into_iter().for_each(|key| queue.add(key));
     for worker in workers {
-        timeout(Duration::from_secs(1), worker).await.expect("woken").unwrap();
+        timeout(Duration::from_secs(1), worker)
+            .await
+            .expect("woken")
+            .unwrap();
     }
 }
 
@@ -188,7 +255,9 @@ async fn cancelled_worker_hands_its_alarm_to_another() {
     queue.add_after("a", Duration::from_secs(5));
     tokio::task::yield_now().await;
     first.abort();
-    let second = timeout(Duration::from_secs(60), second).await.expect("the alarm went to the other one");
+    let second = timeout(Duration::from_secs(60), second)
+        .await
+        .expect("the alarm went to the other one");
     assert_eq!(second.unwrap(), Some("a"));
     assert_eq!(started.elapsed().as_secs(), 5);
 }
@@ -216,9 +285,15 @@ async fn drain_waits_for_ready_and_running_keys() {
     });
     let second = Duration::from_secs(1);
     a.done();
-    assert!(timeout(second, &mut drain).await.is_err(), "b is still ready");
+    assert!(
+        timeout(second, &mut drain).await.is_err(),
+        "b is still ready"
+    );
     let b = queue.get().await.unwrap();
-    assert!(timeout(second, &mut drain).await.is_err(), "b is still running");
+    assert!(
+        timeout(second, &mut drain).await.is_err(),
+        "b is still running"
+    );
     b.done();
     timeout(second, drain).await.expect("drained").unwrap();
 }
@@ -243,7 +318,13 @@ async fn key_of_a_panicking_worker_comes_back() {
 async fn causes_arrive_merged_and_once() {
     let queue = queue();
     let cause = |event| AddOpts {
-        cause: Some(Cause { kind: "Pod".into(), key: ObjectKey::cluster("x"), resource_version: None, event, at: Instant::now() }),
+        cause: Some(Cause {
+            kind: "Pod".into(),
+            key: ObjectKey::cluster("x"),
+            resource_version: None,
+            event,
+            at: Instant::now(),
+        }),
         ..AddOpts::default()
     };
     queue.add_with_opts("a", cause(CauseEvent::Added));
@@ -252,7 +333,10 @@ async fn causes_arrive_merged_and_once() {
     assert_eq!(item.causes().to_string(), "Pod x added, Pod x updated");
     queue.add_with_opts("a", cause(CauseEvent::Deleted));
     item.done();
-    assert_eq!(queue.try_get().unwrap().causes().to_string(), "Pod x deleted");
+    assert_eq!(
+        queue.try_get().unwrap().causes().to_string(),
+        "Pod x deleted"
+    );
 }
 
 /// Each of its causes used to count as another retry.
@@ -267,14 +351,23 @@ async fn key_put_back_keeps_its_causes_and_counts_once() {
             event: CauseEvent::Added,
             at: Instant::now(),
         };
-        queue.add_with_opts("a", AddOpts { cause: Some(cause), ..AddOpts::default() });
+        queue.add_with_opts(
+            "a",
+            AddOpts {
+                cause: Some(cause),
+                ..AddOpts::default()
+            },
+        );
     }
     let item = queue.try_get().unwrap();
     queue.put_back(&item, Duration::from_secs(1), Line::default());
     item.done();
     advance(Duration::from_secs(1)).await;
     assert_eq!(queue.stats().retries_total, 1);
-    assert_eq!(queue.try_get().unwrap().causes().to_string(), "Pod x added, Pod y added");
+    assert_eq!(
+        queue.try_get().unwrap().causes().to_string(),
+        "Pod x added, Pod y added"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,7 +381,10 @@ async fn queue_forgets_keys_it_has_nothing_to_say_about() {
         queue.forget(&key);
         queue.try_get().unwrap().done();
     }
-    assert_eq!(queue.0.shared.with(|contents| contents.state.keys_known()), 0);
+    assert_eq!(
+        queue.0.shared.with(|contents| contents.state.keys_known()),
+        0
+    );
 }
 
 /// client-go's queue in its plainest form: sets, a line, and a map of times.
@@ -319,7 +415,12 @@ impl Model {
     }
 
     fn take(&mut self) -> Option<u8> {
-        let mut ready: Vec<_> = self.due.iter().filter(|(_, (at, _))| *at <= self.now).map(|(key, due)| (*due, *key)).collect();
+        let mut ready: Vec<_> = self
+            .due
+            .iter()
+            .filter(|(_, (at, _))| *at <= self.now)
+            .map(|(key, due)| (*due, *key))
+            .collect();
         ready.sort_unstable();
         ready.into_iter().for_each(|(_, key)| self.add(key));
         let key = self.line.pop_front()?;
@@ -398,7 +499,8 @@ proptest! {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_key_is_ever_with_two_workers() {
     let queue: WorkQueue<usize> = WorkQueue::default();
-    let busy: Arc<Vec<std::sync::atomic::AtomicBool>> = Arc::new((0..16).map(|_| false.into()).collect());
+    let busy: Arc<Vec<std::sync::atomic::AtomicBool>> =
+        Arc::new((0..16).map(|_| false.into()).collect());
     let workers: Vec<_> = (0..4)
         .map(|_| {
             let (queue, busy) = (queue.clone(), busy.clone());
@@ -406,7 +508,11 @@ async fn no_key_is_ever_with_two_workers() {
                 let mut handled = 0u32;
                 while let Some(item) = queue.get().await {
                     let flag = &busy[*item.key()];
-                    assert!(!flag.swap(true, std::sync::atomic::Ordering::SeqCst), "two workers have {}", item.key());
+                    assert!(
+                        !flag.swap(true, std::sync::atomic::Ordering::SeqCst),
+                        "two workers have {}",
+                        item.key()
+                    );
                     tokio::task::yield_now().await;
                     flag.store(false, std::sync::atomic::Ordering::SeqCst);
                     handled += 1;
@@ -421,7 +527,9 @@ async fn no_key_is_ever_with_two_workers() {
             tokio::task::yield_now().await;
         }
     }
-    timeout(Duration::from_secs(30), queue.shut_down_with_drain()).await.expect("drained");
+    timeout(Duration::from_secs(30), queue.shut_down_with_drain())
+        .await
+        .expect("drained");
     let mut handled = 0;
     for worker in workers {
         handled += worker.await.unwrap();

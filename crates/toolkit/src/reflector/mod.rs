@@ -84,21 +84,40 @@ impl<K: Resource + Send + Sync + 'static> Reflector<K> {
         }
     }
 
-    async fn carry_out(&self, want: Want, watch: &mut Option<OpenWatch<K>>) -> Vec<Seen<Arrival<K>>> {
+    async fn carry_out(
+        &self,
+        want: Want,
+        watch: &mut Option<OpenWatch<K>>,
+    ) -> Vec<Seen<Arrival<K>>> {
         match want {
             Want::Read { patience } => return read(watch.as_mut(), patience).await,
             _ => *watch = None,
         }
         let seen = match want {
-            Want::List(request) => in_time(LIST_PATIENCE, self.source.list(request)).await.map(|page| Seen::Page(self.prepare.page(page))),
+            Want::List(request) => in_time(LIST_PATIENCE, self.source.list(request))
+                .await
+                .map(|page| Seen::Page(self.prepare.page(page))),
             Want::Watch(from) => {
-                self.prepare.core.counters.watches.fetch_add(1, Ordering::Relaxed);
-                let request = WatchRequest { from, timeout: backoff::jittered(WATCH_TIMEOUT_MIN, &self.entropy) };
+                self.prepare
+                    .core
+                    .counters
+                    .watches
+                    .fetch_add(1, Ordering::Relaxed);
+                let request = WatchRequest {
+                    from,
+                    timeout: backoff::jittered(WATCH_TIMEOUT_MIN, &self.entropy),
+                };
                 let opened = in_time(OPEN_PATIENCE, self.source.watch(request)).await;
                 opened.map(|events| {
                     let prepare = self.prepare.clone();
-                    let events = events.map(move |event| event.map(|event| prepare.event(event))).boxed();
-                    *watch = Some(OpenWatch { chunks: events.ready_chunks(BATCH_MAX), opened: Instant::now(), settled: false });
+                    let events = events
+                        .map(move |event| event.map(|event| prepare.event(event)))
+                        .boxed();
+                    *watch = Some(OpenWatch {
+                        chunks: events.ready_chunks(BATCH_MAX),
+                        opened: Instant::now(),
+                        settled: false,
+                    });
                     Seen::Opened
                 })
             }
@@ -115,29 +134,54 @@ impl<K: Resource + Send + Sync + 'static> Reflector<K> {
         let Seen::Failed(error) = seen else { return };
         let core = &self.prepare.core;
         match error {
-            SourceError::Expired(_) => tracing::debug!(kind = core.what, scope = ?self.scope, %error, "listing again"),
-            error => tracing::warn!(kind = core.what, scope = ?self.scope, %error, "cannot list or watch, trying again"),
+            SourceError::Expired(_) => {
+                tracing::debug!(kind = core.what, scope = ?self.scope, %error, "listing again")
+            }
+            error => {
+                tracing::warn!(kind = core.what, scope = ?self.scope, %error, "cannot list or watch, trying again")
+            }
         }
         core.suffer(&self.scope, error);
     }
 }
 
 async fn read<K>(watch: Option<&mut OpenWatch<K>>, patience: Duration) -> Vec<Seen<Arrival<K>>> {
-    let Some(OpenWatch { chunks, opened, settled }) = watch else { return vec![Seen::Ended { young: true }] };
+    let Some(OpenWatch {
+        chunks,
+        opened,
+        settled,
+    }) = watch
+    else {
+        return vec![Seen::Ended { young: true }];
+    };
     match timeout(patience, chunks.next()).await {
         Ok(Some(events)) => {
             let news = (!*settled && opened.elapsed() >= YOUNG).then_some(Seen::Settled);
             *settled |= news.is_some();
-            news.into_iter().chain(events.into_iter().map(|event| event.map_or_else(Seen::Failed, Seen::Event))).collect()
+            news.into_iter()
+                .chain(
+                    events
+                        .into_iter()
+                        .map(|event| event.map_or_else(Seen::Failed, Seen::Event)),
+                )
+                .collect()
         }
-        Ok(None) => vec![Seen::Ended { young: opened.elapsed() < YOUNG }],
+        Ok(None) => vec![Seen::Ended {
+            young: opened.elapsed() < YOUNG,
+        }],
         Err(_) => vec![Seen::Silent],
     }
 }
 
-async fn in_time<T>(patience: Duration, answer: impl Future<Output = Result<T, SourceError>>) -> Result<T, SourceError> {
+async fn in_time<T>(
+    patience: Duration,
+    answer: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
     match timeout(patience, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(SourceError::Unreachable(format!("no answer within {} s", patience.as_secs()))),
+        Err(_) => Err(SourceError::Unreachable(format!(
+            "no answer within {} s",
+            patience.as_secs()
+        ))),
     }
 }

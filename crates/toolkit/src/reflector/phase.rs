@@ -69,10 +69,20 @@ pub(super) enum Want {
 enum Phase<K> {
     OpeningInitial,
     Streaming(Collected<K>),
-    Listing { request: ListRequest, collected: Collected<K> },
-    Opening { since: String },
-    Watching { since: String },
-    Resting { delay: Duration, then: Resume },
+    Listing {
+        request: ListRequest,
+        collected: Collected<K>,
+    },
+    Opening {
+        since: String,
+    },
+    Watching {
+        since: String,
+    },
+    Resting {
+        delay: Duration,
+        then: Resume,
+    },
 }
 
 /// Where to go on after a rest.
@@ -91,7 +101,10 @@ struct Collected<K> {
 
 impl<K> Collected<K> {
     fn nothing() -> Self {
-        Self { objects: Vec::new(), unreadable: Vec::new() }
+        Self {
+            objects: Vec::new(),
+            unreadable: Vec::new(),
+        }
     }
 
     /// It went before the list was complete.
@@ -101,8 +114,15 @@ impl<K> Collected<K> {
     }
 
     fn replace(self, resource_version: &str) -> Vec<Change<K>> {
-        let Self { objects, unreadable } = self;
-        vec![Change::Replaced { objects, unreadable, resource_version: resource_version.to_owned() }]
+        let Self {
+            objects,
+            unreadable,
+        } = self;
+        vec![Change::Replaced {
+            objects,
+            unreadable,
+            resource_version: resource_version.to_owned(),
+        }]
     }
 }
 
@@ -122,7 +142,14 @@ pub(super) struct Course<K> {
 
 impl<K: Resource> Course<K> {
     pub(super) fn new(initial: InitialList, page_size: u32) -> Self {
-        let mut course = Self { phase: Phase::OpeningInitial, page_size, initial, failures: 0, stream_failures: 0, refusals: 0 };
+        let mut course = Self {
+            phase: Phase::OpeningInitial,
+            page_size,
+            initial,
+            failures: 0,
+            stream_failures: 0,
+            refusals: 0,
+        };
         course.phase = course.begin();
         course
     }
@@ -131,10 +158,14 @@ impl<K: Resource> Course<K> {
     pub(super) fn want(&self) -> Want {
         match &self.phase {
             Phase::OpeningInitial => Want::Watch(WatchFrom::InitialEvents),
-            Phase::Streaming(_) => Want::Read { patience: INITIAL_SILENCE_MAX },
+            Phase::Streaming(_) => Want::Read {
+                patience: INITIAL_SILENCE_MAX,
+            },
             Phase::Listing { request, .. } => Want::List(request.clone()),
             Phase::Opening { since } => Want::Watch(WatchFrom::Version(since.clone())),
-            Phase::Watching { .. } => Want::Read { patience: WATCH_SILENCE_MAX },
+            Phase::Watching { .. } => Want::Read {
+                patience: WATCH_SILENCE_MAX,
+            },
             Phase::Resting { delay, .. } => Want::Rest(*delay),
         }
     }
@@ -146,18 +177,32 @@ impl<K: Resource> Course<K> {
         self.phase = match (phase, seen) {
             (Phase::OpeningInitial, Seen::Opened) => Phase::Streaming(Collected::nothing()),
             (Phase::OpeningInitial, Seen::Failed(error)) => self.initial_failed(&error),
-            (Phase::Streaming(collected), Seen::Event(event)) => self.collect(collected, event, &mut changes),
-            (Phase::Streaming(_), Seen::Ended { .. }) => {
-                self.initial_failed(&SourceError::Unreachable("the initial events broke off".into()))
+            (Phase::Streaming(collected), Seen::Event(event)) => {
+                self.collect(collected, event, &mut changes)
             }
-            (Phase::Streaming(_), Seen::Silent) => self.initial_failed(&SourceError::Rejected("the initial events never ended".into())),
+            (Phase::Streaming(_), Seen::Ended { .. }) => self.initial_failed(
+                &SourceError::Unreachable("the initial events broke off".into()),
+            ),
+            (Phase::Streaming(_), Seen::Silent) => self.initial_failed(&SourceError::Rejected(
+                "the initial events never ended".into(),
+            )),
             (Phase::Streaming(_), Seen::Failed(error)) => self.initial_failed(&error),
-            (Phase::Listing { request, collected }, Seen::Page(page)) => self.turn_page(request, collected, page, &mut changes),
-            (Phase::Listing { request, .. }, Seen::Failed(error)) => self.page_failed(&request, &error),
+            (Phase::Listing { request, collected }, Seen::Page(page)) => {
+                self.turn_page(request, collected, page, &mut changes)
+            }
+            (Phase::Listing { request, .. }, Seen::Failed(error)) => {
+                self.page_failed(&request, &error)
+            }
             (Phase::Opening { since }, Seen::Opened) => Phase::Watching { since },
-            (Phase::Opening { since } | Phase::Watching { since }, Seen::Failed(error)) => self.watch_failed(since, &error),
-            (Phase::Watching { since }, Seen::Event(event)) => Self::follow(since, event, &mut changes),
-            (Phase::Watching { since }, Seen::Ended { young: true }) => self.rest(None, Resume::Watch { since }),
+            (Phase::Opening { since } | Phase::Watching { since }, Seen::Failed(error)) => {
+                self.watch_failed(since, &error)
+            }
+            (Phase::Watching { since }, Seen::Event(event)) => {
+                Self::follow(since, event, &mut changes)
+            }
+            (Phase::Watching { since }, Seen::Ended { young: true }) => {
+                self.rest(None, Resume::Watch { since })
+            }
             (Phase::Watching { since }, Seen::Settled) => {
                 self.settled();
                 Phase::Watching { since }
@@ -166,8 +211,20 @@ impl<K: Resource> Course<K> {
                 self.settled();
                 Phase::Opening { since }
             }
-            (Phase::Resting { then: Resume::Initial, .. }, Seen::Rested) => self.begin(),
-            (Phase::Resting { then: Resume::Watch { since }, .. }, Seen::Rested) => Phase::Opening { since },
+            (
+                Phase::Resting {
+                    then: Resume::Initial,
+                    ..
+                },
+                Seen::Rested,
+            ) => self.begin(),
+            (
+                Phase::Resting {
+                    then: Resume::Watch { since },
+                    ..
+                },
+                Seen::Rested,
+            ) => Phase::Opening { since },
             (phase, _) => phase,
         };
         (self, changes)
@@ -175,25 +232,46 @@ impl<K: Resource> Course<K> {
 
     fn begin(&self) -> Phase<K> {
         match self.initial {
-            InitialList::Streamed if self.stream_failures < STREAM_FAILURES_MAX => Phase::OpeningInitial,
-            _ => Phase::Listing { request: self.first_page(), collected: Collected::nothing() },
+            InitialList::Streamed if self.stream_failures < STREAM_FAILURES_MAX => {
+                Phase::OpeningInitial
+            }
+            _ => Phase::Listing {
+                request: self.first_page(),
+                collected: Collected::nothing(),
+            },
         }
     }
 
     fn first_page(&self) -> ListRequest {
-        ListRequest { limit: Some(self.page_size), continue_token: None }
+        ListRequest {
+            limit: Some(self.page_size),
+            continue_token: None,
+        }
     }
 
-    fn collect(&mut self, mut collected: Collected<K>, event: SourceEvent<Arrival<K>>, changes: &mut Vec<Change<K>>) -> Phase<K> {
+    fn collect(
+        &mut self,
+        mut collected: Collected<K>,
+        event: SourceEvent<Arrival<K>>,
+        changes: &mut Vec<Change<K>>,
+    ) -> Phase<K> {
         match event {
             SourceEvent::Applied(object) => collected.objects.push(object),
             SourceEvent::Deleted { key, .. } => collected.forget(&key),
             SourceEvent::Undecodable(undecodable) => collected.unreadable.extend(undecodable.key),
-            SourceEvent::Bookmark { ends_initial_events: false, .. } => {}
-            SourceEvent::Bookmark { resource_version, ends_initial_events: true } => {
+            SourceEvent::Bookmark {
+                ends_initial_events: false,
+                ..
+            } => {}
+            SourceEvent::Bookmark {
+                resource_version,
+                ends_initial_events: true,
+            } => {
                 changes.extend(collected.replace(&resource_version));
                 self.listed();
-                return Phase::Watching { since: resource_version };
+                return Phase::Watching {
+                    since: resource_version,
+                };
             }
         }
         Phase::Streaming(collected)
@@ -207,38 +285,68 @@ impl<K: Resource> Course<K> {
         changes: &mut Vec<Change<K>>,
     ) -> Phase<K> {
         collected.objects.extend(page.objects);
-        collected.unreadable.extend(page.undecodable.into_iter().filter_map(|undecodable| undecodable.key));
+        collected.unreadable.extend(
+            page.undecodable
+                .into_iter()
+                .filter_map(|undecodable| undecodable.key),
+        );
         if page.continue_token.is_some() {
-            return Phase::Listing { request: ListRequest { continue_token: page.continue_token, ..request }, collected };
+            return Phase::Listing {
+                request: ListRequest {
+                    continue_token: page.continue_token,
+                    ..request
+                },
+                collected,
+            };
         }
         changes.extend(collected.replace(&page.resource_version));
         self.listed();
-        Phase::Opening { since: page.resource_version }
+        Phase::Opening {
+            since: page.resource_version,
+        }
     }
 
     fn settled(&mut self) {
         (self.failures, self.refusals) = (0, 0);
     }
 
-    fn follow(since: String, event: SourceEvent<Arrival<K>>, changes: &mut Vec<Change<K>>) -> Phase<K> {
+    fn follow(
+        since: String,
+        event: SourceEvent<Arrival<K>>,
+        changes: &mut Vec<Change<K>>,
+    ) -> Phase<K> {
         let version = match event {
             SourceEvent::Applied(object) => {
                 let version = object.object.resource_version();
                 changes.push(Change::Applied(object));
                 version
             }
-            SourceEvent::Deleted { key, object, resource_version } => {
+            SourceEvent::Deleted {
+                key,
+                object,
+                resource_version,
+            } => {
                 let object = object.map(|last| last.object);
-                changes.push(Change::Deleted { key, object, resource_version: resource_version.clone() });
+                changes.push(Change::Deleted {
+                    key,
+                    object,
+                    resource_version: resource_version.clone(),
+                });
                 resource_version
             }
-            SourceEvent::Bookmark { resource_version, .. } => {
-                changes.push(Change::Bookmark { resource_version: resource_version.clone() });
+            SourceEvent::Bookmark {
+                resource_version, ..
+            } => {
+                changes.push(Change::Bookmark {
+                    resource_version: resource_version.clone(),
+                });
                 Some(resource_version)
             }
             SourceEvent::Undecodable(undecodable) => undecodable.resource_version,
         };
-        Phase::Watching { since: version.unwrap_or(since) }
+        Phase::Watching {
+            since: version.unwrap_or(since),
+        }
     }
 
     fn listed(&mut self) {
@@ -257,7 +365,10 @@ impl<K: Resource> Course<K> {
     fn page_failed(&mut self, request: &ListRequest, error: &SourceError) -> Phase<K> {
         // The list was changed for too long between its pages: all at once, then.
         if matches!(error, SourceError::Expired(_)) && request.continue_token.is_some() {
-            return Phase::Listing { request: ListRequest::default(), collected: Collected::nothing() };
+            return Phase::Listing {
+                request: ListRequest::default(),
+                collected: Collected::nothing(),
+            };
         }
         // Another attempt may stream again.
         self.stream_failures = 0;
@@ -273,7 +384,11 @@ impl<K: Resource> Course<K> {
             SourceError::Expired(_) => self.rest(Some(error), Resume::Initial),
             SourceError::TooLarge(_) | SourceError::Rejected(_) | SourceError::Other(_) => {
                 self.refusals += 1;
-                let again = if self.refusals < REFUSALS_MAX { Resume::Watch { since } } else { Resume::Initial };
+                let again = if self.refusals < REFUSALS_MAX {
+                    Resume::Watch { since }
+                } else {
+                    Resume::Initial
+                };
                 self.rest(Some(error), again)
             }
             _ => self.rest(Some(error), Resume::Watch { since }),
@@ -286,7 +401,10 @@ impl<K: Resource> Course<K> {
             Some(SourceError::Busy { retry_after, .. }) => *retry_after,
             _ => None,
         };
-        Phase::Resting { delay: backoff::delay(self.failures, retry_after), then }
+        Phase::Resting {
+            delay: backoff::delay(self.failures, retry_after),
+            then,
+        }
     }
 }
 
@@ -308,7 +426,11 @@ mod tests {
             "silent" => Seen::Silent,
             "rested" => Seen::Rested,
             "page" => {
-                let (version, token) = rest.split_once('+').map_or((rest, None), |(version, token)| (version, Some(token.to_owned())));
+                let (version, token) = rest
+                    .split_once('+')
+                    .map_or((rest, None), |(version, token)| {
+                        (version, Some(token.to_owned()))
+                    });
                 Seen::Page(Page {
                     objects: vec![object("1")],
                     undecodable: vec![],
@@ -317,11 +439,20 @@ mod tests {
                 })
             }
             "apply" => Seen::Event(SourceEvent::Applied(object(rest))),
-            "bookmark" => Seen::Event(SourceEvent::Bookmark { resource_version: rest.into(), ends_initial_events: false }),
-            "end" => Seen::Event(SourceEvent::Bookmark { resource_version: rest.into(), ends_initial_events: true }),
+            "bookmark" => Seen::Event(SourceEvent::Bookmark {
+                resource_version: rest.into(),
+                ends_initial_events: false,
+            }),
+            "end" => Seen::Event(SourceEvent::Bookmark {
+                resource_version: rest.into(),
+                ends_initial_events: true,
+            }),
             "410" => Seen::Failed(SourceError::Expired(gone())),
             "422" => Seen::Failed(SourceError::Rejected(gone())),
-            "429" => Seen::Failed(SourceError::Busy { message: gone(), retry_after: Some(Duration::from_secs(7)) }),
+            "429" => Seen::Failed(SourceError::Busy {
+                message: gone(),
+                retry_after: Some(Duration::from_secs(7)),
+            }),
             "403" => Seen::Failed(SourceError::Forbidden(gone())),
             "504" => Seen::Failed(SourceError::TooLarge(gone())),
             "refused" => Seen::Failed(SourceError::Unreachable(gone())),
@@ -332,7 +463,10 @@ mod tests {
     fn object(version: &str) -> Arrival<ConfigMap> {
         let mut object = ConfigMap::default();
         object.metadata.resource_version = Some(version.into());
-        Arrival { key: ObjectKey::of(&object), object: Cached::decoded(object) }
+        Arrival {
+            key: ObjectKey::of(&object),
+            object: Cached::decoded(object),
+        }
     }
 
     /// The wishes in turn, and `!n` where a list of n objects was handed on.
@@ -357,7 +491,10 @@ mod tests {
             Want::Watch(WatchFrom::InitialEvents) => "stream".into(),
             Want::Watch(WatchFrom::Version(version)) => format!("watch@{version}"),
             Want::Read { .. } => "read".into(),
-            Want::List(ListRequest { limit, continue_token }) => match (limit, continue_token) {
+            Want::List(ListRequest {
+                limit,
+                continue_token,
+            }) => match (limit, continue_token) {
                 (None, _) => "list-all".into(),
                 (_, None) => "list".into(),
                 (_, Some(token)) => format!("list+{token}"),
@@ -368,7 +505,11 @@ mod tests {
 
     #[test]
     fn streamed_list_goes_on_as_the_watch() {
-        check(InitialList::Streamed, "opened apply:3 apply:2 end:5 apply:6 ended", "stream read read read !2 read read watch@6");
+        check(
+            InitialList::Streamed,
+            "opened apply:3 apply:2 end:5 apply:6 ended",
+            "stream read read read !2 read read watch@6",
+        );
     }
 
     /// An object that could not be read used to count as listed although it went before the end of the list, so that its
@@ -376,9 +517,20 @@ mod tests {
     #[test]
     fn object_that_goes_during_the_list_is_not_listed() {
         let key = ObjectKey::of(&ConfigMap::default());
-        let gone = || SourceEvent::Deleted { key: key.clone(), object: None, resource_version: None };
-        let garbled = Undecodable { key: Some(key.clone()), resource_version: None, reason: String::new() };
-        for first in [SourceEvent::Applied(object("3")), SourceEvent::Undecodable(garbled)] {
+        let gone = || SourceEvent::Deleted {
+            key: key.clone(),
+            object: None,
+            resource_version: None,
+        };
+        let garbled = Undecodable {
+            key: Some(key.clone()),
+            resource_version: None,
+            reason: String::new(),
+        };
+        for first in [
+            SourceEvent::Applied(object("3")),
+            SourceEvent::Undecodable(garbled),
+        ] {
             let (mut course, _) = Course::new(InitialList::Streamed, 500).next(Seen::Opened);
             for event in [first, gone()] {
                 (course, _) = course.next(Seen::Event(event));
@@ -393,62 +545,122 @@ mod tests {
 
     #[test]
     fn server_without_streaming_is_paged_at_once_and_remembered() {
-        check(InitialList::Streamed, "422 page:9 opened 410", "stream list !1 watch@9 read list");
-        check(InitialList::Streamed, "opened apply:1 silent page:9", "stream read read list !1 watch@9");
+        check(
+            InitialList::Streamed,
+            "422 page:9 opened 410",
+            "stream list !1 watch@9 read list",
+        );
+        check(
+            InitialList::Streamed,
+            "opened apply:1 silent page:9",
+            "stream read read list !1 watch@9",
+        );
     }
 
     #[test]
     fn streaming_that_keeps_failing_is_paged_for_once() {
         let script = "refused rested refused rested opened young rested page:9";
-        check(InitialList::Streamed, script, "stream rest800 stream rest1600 stream read rest3200 list !1 watch@9");
+        check(
+            InitialList::Streamed,
+            script,
+            "stream rest800 stream rest1600 stream read rest3200 list !1 watch@9",
+        );
     }
 
     #[test]
     fn pages_follow_each_other_and_an_expired_one_lists_whole() {
-        check(InitialList::Paged, "page:9+a page:9+b page:9", "list list+a list+b !3 watch@9");
-        check(InitialList::Paged, "page:9+a 410 page:12", "list list+a list-all !1 watch@12");
+        check(
+            InitialList::Paged,
+            "page:9+a page:9+b page:9",
+            "list list+a list+b !3 watch@9",
+        );
+        check(
+            InitialList::Paged,
+            "page:9+a 410 page:12",
+            "list list+a list-all !1 watch@12",
+        );
     }
 
     #[test]
     fn forgotten_version_lists_again_at_the_start_and_in_the_stream() {
-        check(InitialList::Paged, "page:9 410 page:12", "list !1 watch@9 list !1 watch@12");
-        check(InitialList::Paged, "page:9 opened apply:10 410", "list !1 watch@9 read read list");
+        check(
+            InitialList::Paged,
+            "page:9 410 page:12",
+            "list !1 watch@9 list !1 watch@12",
+        );
+        check(
+            InitialList::Paged,
+            "page:9 opened apply:10 410",
+            "list !1 watch@9 read read list",
+        );
     }
 
     #[test]
     fn server_that_forgets_at_once_is_asked_ever_more_rarely() {
         let script = "page:9 410 page:9 410 rested page:9 410";
-        check(InitialList::Paged, script, "list !1 watch@9 list !1 watch@9 rest1600 list !1 watch@9 rest3200");
+        check(
+            InitialList::Paged,
+            script,
+            "list !1 watch@9 list !1 watch@9 rest1600 list !1 watch@9 rest3200",
+        );
     }
 
     #[test]
     fn busy_refused_and_forbidden_watches_resume_without_a_list() {
         let script = "page:9 429 rested refused rested 403 rested opened";
-        check(InitialList::Paged, script, "list !1 watch@9 rest7000 watch@9 rest1600 watch@9 rest3200 watch@9 read");
+        check(
+            InitialList::Paged,
+            script,
+            "list !1 watch@9 rest7000 watch@9 rest1600 watch@9 rest3200 watch@9 read",
+        );
     }
 
     #[test]
     fn lagging_server_is_waited_for_then_listed() {
         let script = "page:9 504 rested 504 rested 504 rested page:3";
-        check(InitialList::Paged, script, "list !1 watch@9 rest800 watch@9 rest1600 watch@9 rest3200 list !1 watch@3");
+        check(
+            InitialList::Paged,
+            script,
+            "list !1 watch@9 rest800 watch@9 rest1600 watch@9 rest3200 list !1 watch@3",
+        );
     }
 
     #[test]
     fn silent_watch_is_reopened_where_it_was() {
-        check(InitialList::Paged, "page:9 opened bookmark:15 silent", "list !1 watch@9 read read watch@15");
+        check(
+            InitialList::Paged,
+            "page:9 opened bookmark:15 silent",
+            "list !1 watch@9 read read watch@15",
+        );
     }
 
     #[test]
     fn watch_that_ends_at_once_rests_whatever_it_said() {
-        check(InitialList::Paged, "page:9 opened young", "list !1 watch@9 read rest800");
-        check(InitialList::Paged, "page:9 opened apply:10 young", "list !1 watch@9 read read rest800");
+        check(
+            InitialList::Paged,
+            "page:9 opened young",
+            "list !1 watch@9 read rest800",
+        );
+        check(
+            InitialList::Paged,
+            "page:9 opened apply:10 young",
+            "list !1 watch@9 read read rest800",
+        );
     }
 
     #[test]
     fn settled_watch_ends_the_back_off() {
         let script = "page:9 refused rested refused rested opened settled bookmark:10 refused";
-        check(InitialList::Paged, script, "list !1 watch@9 rest800 watch@9 rest1600 watch@9 read read read rest800");
+        check(
+            InitialList::Paged,
+            script,
+            "list !1 watch@9 rest800 watch@9 rest1600 watch@9 read read read rest800",
+        );
         let script = "page:9 refused rested opened ended refused";
-        check(InitialList::Paged, script, "list !1 watch@9 rest800 watch@9 read watch@9 rest800");
+        check(
+            InitialList::Paged,
+            script,
+            "list !1 watch@9 rest800 watch@9 read watch@9 rest800",
+        );
     }
 }

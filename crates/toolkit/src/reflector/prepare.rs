@@ -26,7 +26,12 @@ pub(crate) struct Prepare<K> {
 
 impl<K: Resource + Send + Sync + 'static> Prepare<K> {
     pub(super) fn page(&self, page: Page<Received<K>>) -> Page<Arrival<K>> {
-        let Page { objects, mut undecodable, resource_version, continue_token } = page;
+        let Page {
+            objects,
+            mut undecodable,
+            resource_version,
+            continue_token,
+        } = page;
         let mut arrivals = Vec::with_capacity(objects.len());
         for object in objects {
             match self.arrival(object) {
@@ -34,21 +39,45 @@ impl<K: Resource + Send + Sync + 'static> Prepare<K> {
                 Err(failure) => undecodable.push(failure),
             }
         }
-        undecodable.iter().for_each(|undecodable| self.report(undecodable));
-        Page { objects: arrivals, undecodable, resource_version, continue_token }
+        undecodable
+            .iter()
+            .for_each(|undecodable| self.report(undecodable));
+        Page {
+            objects: arrivals,
+            undecodable,
+            resource_version,
+            continue_token,
+        }
     }
 
     pub(super) fn event(&self, event: SourceEvent<Received<K>>) -> SourceEvent<Arrival<K>> {
         let event = match event {
-            SourceEvent::Applied(object) => self.arrival(object).map_or_else(SourceEvent::Undecodable, SourceEvent::Applied),
-            SourceEvent::Deleted { key, object, resource_version } => {
+            SourceEvent::Applied(object) => self
+                .arrival(object)
+                .map_or_else(SourceEvent::Undecodable, SourceEvent::Applied),
+            SourceEvent::Deleted {
+                key,
+                object,
+                resource_version,
+            } => {
                 let last = object.and_then(|object| self.transformed(object).ok());
-                let object = last.map(|last| Arrival { key: key.clone(), object: Cached::decoded(last.into_object()) });
-                SourceEvent::Deleted { key, object, resource_version }
+                let object = last.map(|last| Arrival {
+                    key: key.clone(),
+                    object: Cached::decoded(last.into_object()),
+                });
+                SourceEvent::Deleted {
+                    key,
+                    object,
+                    resource_version,
+                }
             }
-            SourceEvent::Bookmark { resource_version, ends_initial_events } => {
-                SourceEvent::Bookmark { resource_version, ends_initial_events }
-            }
+            SourceEvent::Bookmark {
+                resource_version,
+                ends_initial_events,
+            } => SourceEvent::Bookmark {
+                resource_version,
+                ends_initial_events,
+            },
             SourceEvent::Undecodable(undecodable) => SourceEvent::Undecodable(undecodable),
         };
         if let SourceEvent::Undecodable(undecodable) = &event {
@@ -61,7 +90,9 @@ impl<K: Resource + Send + Sync + 'static> Prepare<K> {
         let key = ObjectKey::of(&*object);
         let Received { object, json } = self.transformed(object)?;
         let object = match (self.form, json) {
-            (CacheForm::Compact { .. }, Some(json)) => Cached::compact(json, object, &self.core.warm),
+            (CacheForm::Compact { .. }, Some(json)) => {
+                Cached::compact(json, object, &self.core.warm)
+            }
             _ => Cached::decoded(object),
         };
         Ok(Arrival { key, object })
@@ -77,19 +108,32 @@ impl<K: Resource + Send + Sync + 'static> Prepare<K> {
                 Ok(received.into_object().into())
             }
             Change::By { function, repack } => {
-                let (key, resource_version) = (Some(ObjectKey::of(&*received)), received.resource_version());
+                let (key, resource_version) =
+                    (Some(ObjectKey::of(&*received)), received.resource_version());
                 match catch_unwind(AssertUnwindSafe(|| function(&mut received.object))) {
                     Ok(()) if self.form == CacheForm::Decoded => Ok(received.into_object().into()),
                     Ok(()) => Ok(repack(received.into_object())),
-                    Err(_) => Err(Undecodable { key, resource_version, reason: "its transform panicked".into() }),
+                    Err(_) => Err(Undecodable {
+                        key,
+                        resource_version,
+                        reason: "its transform panicked".into(),
+                    }),
                 }
             }
         }
     }
 
     fn report(&self, undecodable: &Undecodable) {
-        self.core.counters.undecodable.fetch_add(1, Ordering::Relaxed);
+        self.core
+            .counters
+            .undecodable
+            .fetch_add(1, Ordering::Relaxed);
         let object = undecodable.key.as_ref().map(tracing::field::display);
-        tracing::warn!(kind = self.core.what, object, reason = undecodable.reason, "passing over an object that cannot be decoded");
+        tracing::warn!(
+            kind = self.core.what,
+            object,
+            reason = undecodable.reason,
+            "passing over an object that cannot be decoded"
+        );
     }
 }

@@ -20,7 +20,8 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    EventStream, ListRequest, ListWatch, Page, Received, SourceError, SourceEvent, WatchFrom, WatchRequest,
+    EventStream, ListRequest, ListWatch, Page, Received, SourceError, SourceEvent, WatchFrom,
+    WatchRequest,
     decode::{ManagedFields, event, page},
 };
 
@@ -56,26 +57,42 @@ impl<K: Resource> KubeListWatch<K> {
     /// All objects of a kind, in one namespace or, with `None`, in all.
     pub fn new(client: Client, kind: &K::DynamicType, namespace: Option<&str>) -> Self {
         let (path, managed_fields) = (K::url_path(kind, namespace), ManagedFields::Kept);
-        Self { client, path, labels: None, fields: None, managed_fields, kind: std::marker::PhantomData }
+        Self {
+            client,
+            path,
+            labels: None,
+            fields: None,
+            managed_fields,
+            kind: std::marker::PhantomData,
+        }
     }
 
     /// Only objects whose labels match, chosen by the server.
     #[must_use]
     pub fn labels(self, selector: impl Into<String>) -> Self {
-        Self { labels: Some(selector.into()), ..self }
+        Self {
+            labels: Some(selector.into()),
+            ..self
+        }
     }
 
     /// Only objects whose fields match, chosen by the server.
     #[must_use]
     pub fn fields(self, selector: impl Into<String>) -> Self {
-        Self { fields: Some(selector.into()), ..self }
+        Self {
+            fields: Some(selector.into()),
+            ..self
+        }
     }
 
     /// Leaves `metadata.managedFields` out of every object before it is decoded, which is most of the work for small
     /// objects.
     #[must_use]
     pub fn without_managed_fields(self) -> Self {
-        Self { managed_fields: ManagedFields::Dropped, ..self }
+        Self {
+            managed_fields: ManagedFields::Dropped,
+            ..self
+        }
     }
 
     fn list_request(&self, request: ListRequest) -> Result<http::Request<Vec<u8>>, SourceError> {
@@ -87,7 +104,11 @@ impl<K: Resource> KubeListWatch<K> {
             ..ListParams::default()
         };
         let path = Request::new(&*self.path);
-        let built = if K::metadata_api() { path.list_metadata(&params) } else { path.list(&params) };
+        let built = if K::metadata_api() {
+            path.list_metadata(&params)
+        } else {
+            path.list(&params)
+        };
         named(built, "list")
     }
 
@@ -104,10 +125,17 @@ impl<K: Resource> KubeListWatch<K> {
             WatchFrom::Version(version) => version,
         };
         let path = Request::new(&*self.path);
-        let built = if K::metadata_api() { path.watch_metadata(&params, version) } else { path.watch(&params, version) };
+        let built = if K::metadata_api() {
+            path.watch_metadata(&params, version)
+        } else {
+            path.watch(&params, version)
+        };
         let mut built = named(built, "watch")?;
         // Events compressed one by one cannot be read as one stream.
-        built.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        built.headers_mut().insert(
+            header::ACCEPT_ENCODING,
+            HeaderValue::from_static("identity"),
+        );
         Ok(built)
     }
 }
@@ -123,21 +151,40 @@ fn named(
 }
 
 impl<K: Resource + DeserializeOwned + Send + Sync + 'static> ListWatch<K> for KubeListWatch<K> {
-    fn list(&self, request: ListRequest) -> BoxFuture<'static, Result<Page<Received<K>>, SourceError>> {
-        let (client, request, managed_fields) = (self.client.clone(), self.list_request(request), self.managed_fields);
+    fn list(
+        &self,
+        request: ListRequest,
+    ) -> BoxFuture<'static, Result<Page<Received<K>>, SourceError>> {
+        let (client, request, managed_fields) = (
+            self.client.clone(),
+            self.list_request(request),
+            self.managed_fields,
+        );
         async move {
             let mut text = Vec::new();
             let mut body = Box::pin(client.request_stream(request?).await?);
-            body.read_to_end(&mut text).await.map_err(|error| SourceError::Unreachable(error.to_string()))?;
+            body.read_to_end(&mut text)
+                .await
+                .map_err(|error| SourceError::Unreachable(error.to_string()))?;
             page(&text, managed_fields)
         }
         .boxed()
     }
 
-    fn watch(&self, request: WatchRequest) -> BoxFuture<'static, Result<EventStream<K>, SourceError>> {
-        let (client, request, managed_fields) = (self.client.clone(), self.watch_request(&request), self.managed_fields);
+    fn watch(
+        &self,
+        request: WatchRequest,
+    ) -> BoxFuture<'static, Result<EventStream<K>, SourceError>> {
+        let (client, request, managed_fields) = (
+            self.client.clone(),
+            self.watch_request(&request),
+            self.managed_fields,
+        );
         async move {
-            let lines = Lines { reader: Box::pin(client.request_stream(request?).await?), line: Vec::new() };
+            let lines = Lines {
+                reader: Box::pin(client.request_stream(request?).await?),
+                line: Vec::new(),
+            };
             let events = stream::unfold(Some(lines), move |lines| async move {
                 let mut lines = lines?;
                 // What follows an error is not trusted.
@@ -159,16 +206,25 @@ struct Lines {
 }
 
 impl Lines {
-    async fn next_event<K>(&mut self, managed_fields: ManagedFields) -> Option<Result<SourceEvent<Received<K>>, SourceError>>
+    async fn next_event<K>(
+        &mut self,
+        managed_fields: ManagedFields,
+    ) -> Option<Result<SourceEvent<Received<K>>, SourceError>>
     where
         K: Resource + DeserializeOwned,
     {
         loop {
             self.line.clear();
-            match (&mut self.reader).take(EVENT_LENGTH_MAX).read_until(b'\n', &mut self.line).await {
+            match (&mut self.reader)
+                .take(EVENT_LENGTH_MAX)
+                .read_until(b'\n', &mut self.line)
+                .await
+            {
                 Ok(0) => return None,
                 Ok(length) if length as u64 == EVENT_LENGTH_MAX => {
-                    return Some(Err(SourceError::Other(format!("an event is longer than {EVENT_LENGTH_MAX} bytes"))));
+                    return Some(Err(SourceError::Other(format!(
+                        "an event is longer than {EVENT_LENGTH_MAX} bytes"
+                    ))));
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return None,

@@ -46,8 +46,12 @@ pub enum SourceError {
 impl SourceError {
     pub(crate) fn from_status(status: &Status) -> Self {
         let message = status.message.clone();
-        let too_large =
-            status.details.as_ref().is_some_and(|details| details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge"));
+        let too_large = status.details.as_ref().is_some_and(|details| {
+            details
+                .causes
+                .iter()
+                .any(|cause| cause.reason == "ResourceVersionTooLarge")
+        });
         // Servers before the cause existed only say it in words.
         if too_large || message.contains("Too large resource version") {
             return Self::TooLarge(message);
@@ -55,8 +59,14 @@ impl SourceError {
         match (status.code, status.reason.as_str()) {
             (410, _) | (_, "Expired" | "Gone") => Self::Expired(message),
             (429 | 503 | 504, _) => {
-                let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-                Self::Busy { message, retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())) }
+                let seconds = status
+                    .details
+                    .as_ref()
+                    .map_or(0, |details| details.retry_after_seconds);
+                Self::Busy {
+                    message,
+                    retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
+                }
             }
             (400 | 405 | 406 | 422, _) => Self::Rejected(message),
             (401, _) => Self::Unauthorized(message),
@@ -83,7 +93,10 @@ impl From<kube::Error> for SourceError {
 /// An error and its causes on one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 #[cfg(test)]
@@ -93,8 +106,14 @@ mod tests {
     #[test]
     fn statuses_become_what_to_do_about_them() {
         let cases = [
-            (r#"{"code":410,"reason":"Expired","message":"m"}"#, SourceError::Expired("m".into())),
-            (r#"{"code":410,"reason":"Gone","message":"m"}"#, SourceError::Expired("m".into())),
+            (
+                r#"{"code":410,"reason":"Expired","message":"m"}"#,
+                SourceError::Expired("m".into()),
+            ),
+            (
+                r#"{"code":410,"reason":"Gone","message":"m"}"#,
+                SourceError::Expired("m".into()),
+            ),
             (
                 r#"{"code":504,"reason":"Timeout","message":"m","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]}}"#,
                 SourceError::TooLarge("m".into()),
@@ -105,12 +124,27 @@ mod tests {
             ),
             (
                 r#"{"code":429,"reason":"TooManyRequests","message":"m","details":{"retryAfterSeconds":3}}"#,
-                SourceError::Busy { message: "m".into(), retry_after: Some(Duration::from_secs(3)) },
+                SourceError::Busy {
+                    message: "m".into(),
+                    retry_after: Some(Duration::from_secs(3)),
+                },
             ),
-            (r#"{"code":403,"reason":"Forbidden","message":"m"}"#, SourceError::Forbidden("m".into())),
-            (r#"{"code":404,"reason":"NotFound","message":"m"}"#, SourceError::NoSuchKind("m".into())),
-            (r#"{"code":422,"reason":"Invalid","message":"m"}"#, SourceError::Rejected("m".into())),
-            (r#"{"code":500,"reason":"InternalError","message":"m"}"#, SourceError::Other("m (500 InternalError)".into())),
+            (
+                r#"{"code":403,"reason":"Forbidden","message":"m"}"#,
+                SourceError::Forbidden("m".into()),
+            ),
+            (
+                r#"{"code":404,"reason":"NotFound","message":"m"}"#,
+                SourceError::NoSuchKind("m".into()),
+            ),
+            (
+                r#"{"code":422,"reason":"Invalid","message":"m"}"#,
+                SourceError::Rejected("m".into()),
+            ),
+            (
+                r#"{"code":500,"reason":"InternalError","message":"m"}"#,
+                SourceError::Other("m (500 InternalError)".into()),
+            ),
         ];
         for (text, wanted) in cases {
             let status: Status = serde_json::from_str(text).expect("a status");

@@ -24,10 +24,16 @@ use crate::key::ObjectKey;
 /// A reflector asks one thing at a time and drops what it no longer wants.
 pub trait ListWatch<K>: Send + Sync + 'static {
     /// One page of a consistent list, the newest there is.
-    fn list(&self, request: ListRequest) -> BoxFuture<'static, Result<Page<Received<K>>, SourceError>>;
+    fn list(
+        &self,
+        request: ListRequest,
+    ) -> BoxFuture<'static, Result<Page<Received<K>>, SourceError>>;
 
     /// Opens a watch. Events come in the order of the server; the end of the stream is not an error.
-    fn watch(&self, request: WatchRequest) -> BoxFuture<'static, Result<EventStream<K>, SourceError>>;
+    fn watch(
+        &self,
+        request: WatchRequest,
+    ) -> BoxFuture<'static, Result<EventStream<K>, SourceError>>;
 }
 
 /// The events of one watch. After an error nothing follows.

@@ -32,13 +32,24 @@ impl<K: DeserializeOwned> Received<K> {
     /// # Errors
     /// The bytes are no JSON, or no object of this kind.
     pub fn from_json(bytes: impl Into<Box<[u8]>>) -> Result<Self, serde_json::Error> {
-        let json = Json { bytes: bytes.into(), decode: |bytes| serde_json::from_slice(bytes) };
-        Ok(Self { object: (json.decode)(&json.bytes)?, json: Some(json) })
+        let json = Json {
+            bytes: bytes.into(),
+            decode: |bytes| serde_json::from_slice(bytes),
+        };
+        Ok(Self {
+            object: (json.decode)(&json.bytes)?,
+            json: Some(json),
+        })
     }
 
     /// Decodes what is left of the JSON without `metadata.managedFields`, which are not even looked into.
-    pub(super) fn from_json_without_managed_fields(bytes: &[u8]) -> Result<Self, serde_json::Error> {
-        match Outline::of(bytes).ok().and_then(|outline| outline.managed_fields) {
+    pub(super) fn from_json_without_managed_fields(
+        bytes: &[u8],
+    ) -> Result<Self, serde_json::Error> {
+        match Outline::of(bytes)
+            .ok()
+            .and_then(|outline| outline.managed_fields)
+        {
             Some(cut) => Self::from_json([&bytes[..cut.start], &bytes[cut.end..]].concat()),
             None => Self::from_json(bytes),
         }
@@ -49,7 +60,9 @@ impl<K: Serialize + DeserializeOwned> Received<K> {
     /// The same for an object that was changed; it has bytes only if they can be decoded again.
     pub(crate) fn repacked(object: K) -> Self {
         let bytes = serde_json::to_vec(&object).ok();
-        bytes.and_then(|bytes| Self::from_json(bytes).ok()).unwrap_or_else(|| object.into())
+        bytes
+            .and_then(|bytes| Self::from_json(bytes).ok())
+            .unwrap_or_else(|| object.into())
     }
 }
 
@@ -70,6 +83,9 @@ impl<K> Deref for Received<K> {
 impl<K: Resource> std::fmt::Debug for Received<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let bytes = self.json.as_ref().map(|json| json.bytes.len());
-        f.debug_struct("Received").field("key", &crate::ObjectKey::of(&self.object)).field("bytes", &bytes).finish()
+        f.debug_struct("Received")
+            .field("key", &crate::ObjectKey::of(&self.object))
+            .field("bytes", &bytes)
+            .finish()
     }
 }

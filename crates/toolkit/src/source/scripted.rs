@@ -11,7 +11,10 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::sync::watch;
 
-use super::{EventStream, ListRequest, ListWatch, Page, Received, SourceError, SourceEvent, Undecodable, WatchFrom, WatchRequest};
+use super::{
+    EventStream, ListRequest, ListWatch, Page, Received, SourceError, SourceEvent, Undecodable,
+    WatchFrom, WatchRequest,
+};
 use crate::{clock::Entropy, key::ObjectKey};
 
 /// How all open watches end, or fail to.
@@ -68,7 +71,10 @@ impl Scripted {
             chaos: None,
             requests: Vec::new(),
         };
-        Self { state: Arc::new(Mutex::new(state)), changed: watch::Sender::new(()) }
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            changed: watch::Sender::new(()),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -112,20 +118,34 @@ impl Scripted {
             let mut object = state.objects.remove(&key).expect("it was there");
             let version = state.version.to_string();
             object.metadata.resource_version = Some(version.clone());
-            SourceEvent::Deleted { key, object: Some(object.into()), resource_version: Some(version) }
+            SourceEvent::Deleted {
+                key,
+                object: Some(object.into()),
+                resource_version: Some(version),
+            }
         });
     }
 
     /// Sends something that is no object of the kind.
     pub(crate) fn garble(&self, name: &str) {
         self.write(|state| {
-            let (key, version) = (ObjectKey::namespaced(&*state.namespace, name), state.version.to_string());
-            SourceEvent::Undecodable(Undecodable { key: Some(key), resource_version: Some(version), reason: "garbled".into() })
+            let (key, version) = (
+                ObjectKey::namespaced(&*state.namespace, name),
+                state.version.to_string(),
+            );
+            SourceEvent::Undecodable(Undecodable {
+                key: Some(key),
+                resource_version: Some(version),
+                reason: "garbled".into(),
+            })
         });
     }
 
     pub(crate) fn bookmark(&self) {
-        self.write(|state| SourceEvent::Bookmark { resource_version: state.version.to_string(), ends_initial_events: false });
+        self.write(|state| SourceEvent::Bookmark {
+            resource_version: state.version.to_string(),
+            ends_initial_events: false,
+        });
     }
 
     /// Ends, breaks or freezes every watch that is open now.
@@ -166,7 +186,16 @@ impl Scripted {
     /// Names and versions.
     pub(crate) fn content(&self) -> BTreeMap<ObjectKey, String> {
         let state = self.lock();
-        state.objects.iter().map(|(key, object)| (key.clone(), object.metadata.resource_version.clone().unwrap_or_default())).collect()
+        state
+            .objects
+            .iter()
+            .map(|(key, object)| {
+                (
+                    key.clone(),
+                    object.metadata.resource_version.clone().unwrap_or_default(),
+                )
+            })
+            .collect()
     }
 
     fn next_event(&self, cursor: &mut Cursor) -> Step {
@@ -184,7 +213,11 @@ impl Scripted {
         if cursor.version < state.compacted {
             return Step::Yield(Box::new(Err(SourceError::Expired("compacted".into()))));
         }
-        match state.log.iter().find(|(version, _)| *version > cursor.version) {
+        match state
+            .log
+            .iter()
+            .find(|(version, _)| *version > cursor.version)
+        {
             None => Step::Wait,
             Some((version, event)) => {
                 cursor.version = *version;
@@ -199,7 +232,10 @@ impl State {
         let entropy = self.chaos.as_ref()?;
         Some(match entropy.below(kind) {
             0 => SourceError::Unreachable("refused".into()),
-            1 => SourceError::Busy { message: "slow down".into(), retry_after: None },
+            1 => SourceError::Busy {
+                message: "slow down".into(),
+                retry_after: None,
+            },
             2 => SourceError::TooLarge("from the future".into()),
             3 => SourceError::Expired("too old".into()),
             4 => SourceError::Other("what?".into()),
@@ -211,13 +247,21 @@ impl State {
 
     /// Everything there is, in no order a client may count on, ended by a bookmark.
     fn initial_events(&self) -> VecDeque<SourceEvent<Received<ConfigMap>>> {
-        let mut events: VecDeque<_> = self.objects.values().cloned().map(|object| SourceEvent::Applied(object.into())).collect();
+        let mut events: VecDeque<_> = self
+            .objects
+            .values()
+            .cloned()
+            .map(|object| SourceEvent::Applied(object.into()))
+            .collect();
         if let Some(entropy) = &self.chaos {
             let turns = usize::try_from(entropy.below(events.len() as u64)).expect("small");
             events.rotate_left(turns);
         }
         if !self.endless_initial_events {
-            events.push_back(SourceEvent::Bookmark { resource_version: self.version.to_string(), ends_initial_events: true });
+            events.push_back(SourceEvent::Bookmark {
+                resource_version: self.version.to_string(),
+                ends_initial_events: true,
+            });
         }
         events
     }
@@ -225,8 +269,14 @@ impl State {
     /// A server may tell the last event once more after a reconnect.
     fn repeated(&self, since: u64) -> VecDeque<SourceEvent<Received<ConfigMap>>> {
         let last = self.log.iter().find(|(version, _)| *version == since);
-        let wanted = self.chaos.as_ref().is_some_and(|entropy| entropy.below(2) == 0);
-        last.filter(|_| wanted).map(|(_, event)| event.clone()).into_iter().collect()
+        let wanted = self
+            .chaos
+            .as_ref()
+            .is_some_and(|entropy| entropy.below(2) == 0);
+        last.filter(|_| wanted)
+            .map(|(_, event)| event.clone())
+            .into_iter()
+            .collect()
     }
 }
 
@@ -244,49 +294,93 @@ enum Step {
 }
 
 impl ListWatch<ConfigMap> for Scripted {
-    fn list(&self, request: ListRequest) -> BoxFuture<'static, Result<Page<Received<ConfigMap>>, SourceError>> {
+    fn list(
+        &self,
+        request: ListRequest,
+    ) -> BoxFuture<'static, Result<Page<Received<ConfigMap>>, SourceError>> {
         let mut state = self.lock();
-        state.requests.push(format!("list{}", request.continue_token.as_deref().map(|token| format!("+{token}")).unwrap_or_default()));
-        let failure = state.list_errors.pop_front().or_else(|| state.random_error(20));
+        state.requests.push(format!(
+            "list{}",
+            request
+                .continue_token
+                .as_deref()
+                .map(|token| format!("+{token}"))
+                .unwrap_or_default()
+        ));
+        let failure = state
+            .list_errors
+            .pop_front()
+            .or_else(|| state.random_error(20));
         let answer = match failure {
             Some(error) => Err(error),
             None => {
-                let start: usize = request.continue_token.map_or(0, |token| token.parse().expect("our own token"));
+                let start: usize = request
+                    .continue_token
+                    .map_or(0, |token| token.parse().expect("our own token"));
                 let limit = request.limit.map_or(usize::MAX, |limit| limit as usize);
-                let objects: Vec<_> = state.objects.values().skip(start).take(limit).cloned().map(Received::from).collect();
+                let objects: Vec<_> = state
+                    .objects
+                    .values()
+                    .skip(start)
+                    .take(limit)
+                    .cloned()
+                    .map(Received::from)
+                    .collect();
                 let end = start + objects.len();
                 let continue_token = (end < state.objects.len()).then(|| end.to_string());
-                Ok(Page { objects, undecodable: Vec::new(), resource_version: state.version.to_string(), continue_token })
+                Ok(Page {
+                    objects,
+                    undecodable: Vec::new(),
+                    resource_version: state.version.to_string(),
+                    continue_token,
+                })
             }
         };
         std::future::ready(answer).boxed()
     }
 
-    fn watch(&self, request: WatchRequest) -> BoxFuture<'static, Result<EventStream<ConfigMap>, SourceError>> {
+    fn watch(
+        &self,
+        request: WatchRequest,
+    ) -> BoxFuture<'static, Result<EventStream<ConfigMap>, SourceError>> {
         let mut state = self.lock();
         let name = match &request.from {
             WatchFrom::InitialEvents => "stream".to_owned(),
             WatchFrom::Version(version) => format!("watch@{version}"),
         };
         state.requests.push(name);
-        let failure = state.watch_errors.pop_front().or_else(|| state.random_error(14));
+        let failure = state
+            .watch_errors
+            .pop_front()
+            .or_else(|| state.random_error(14));
         let cursor = match (failure, &request.from) {
             (Some(error), _) => Err(error),
-            (None, WatchFrom::InitialEvents) => Ok(Cursor { version: state.version, cuts: state.cut.0, first: state.initial_events() }),
+            (None, WatchFrom::InitialEvents) => Ok(Cursor {
+                version: state.version,
+                cuts: state.cut.0,
+                first: state.initial_events(),
+            }),
             (None, WatchFrom::Version(since)) => match since.parse().expect("our own version") {
                 since if since < state.compacted => Err(SourceError::Expired("compacted".into())),
-                since => Ok(Cursor { version: since, cuts: state.cut.0, first: state.repeated(since) }),
+                since => Ok(Cursor {
+                    version: since,
+                    cuts: state.cut.0,
+                    first: state.repeated(since),
+                }),
             },
         };
         let (server, changed) = (self.clone(), self.changed.subscribe());
-        let events = cursor.map(|cursor| stream::unfold((server, changed, Some(cursor)), advance).boxed());
+        let events =
+            cursor.map(|cursor| stream::unfold((server, changed, Some(cursor)), advance).boxed());
         std::future::ready(events).boxed()
     }
 }
 
 type Open = (Scripted, watch::Receiver<()>, Option<Cursor>);
 
-async fn advance((server, mut changed, cursor): Open) -> Option<(Result<SourceEvent<Received<ConfigMap>>, SourceError>, Open)> {
+async fn advance(
+    (server, mut changed, cursor): Open,
+) -> Option<(Result<SourceEvent<Received<ConfigMap>>, SourceError>, Open)> {
     let mut cursor = cursor?;
     loop {
         changed.borrow_and_update();
@@ -295,7 +389,10 @@ async fn advance((server, mut changed, cursor): Open) -> Option<(Result<SourceEv
                 let cursor = event.is_ok().then_some(cursor);
                 return Some((*event, (server, changed, cursor)));
             }
-            Step::Wait => changed.changed().await.expect("the server outlives its watches"),
+            Step::Wait => changed
+                .changed()
+                .await
+                .expect("the server outlives its watches"),
             Step::Freeze => std::future::pending().await,
             Step::End => return None,
         }

@@ -63,7 +63,11 @@ impl TraceBus {
 
     /// A bus that keeps the newest `capacity` records. When full, the oldest goes.
     pub fn new(capacity: usize) -> Self {
-        let ring = Ring { capacity: capacity.max(1), records: Mutex::default(), newest: watch::Sender::new(0) };
+        let ring = Ring {
+            capacity: capacity.max(1),
+            records: Mutex::default(),
+            newest: watch::Sender::new(0),
+        };
         Self(Some(Arc::new(ring)))
     }
 
@@ -78,10 +82,15 @@ impl TraceBus {
             if records.ring.len() == ring.capacity {
                 records.ring.pop_front();
             }
-            records.ring.push_back(Arc::new(TraceRecord { sequence, at, event }));
+            records.ring.push_back(Arc::new(TraceRecord {
+                sequence,
+                at,
+                event,
+            }));
             sequence
         };
-        ring.newest.send_if_modified(|newest| sequence > std::mem::replace(newest, sequence.max(*newest)));
+        ring.newest
+            .send_if_modified(|newest| sequence > std::mem::replace(newest, sequence.max(*newest)));
     }
 
     /// All records that are left, in order.
@@ -91,12 +100,22 @@ impl TraceBus {
 
     /// The records after that sequence; 0 asks for all that are left.
     pub fn since(&self, sequence: u64) -> TraceBatch {
-        let Some(ring) = &self.0 else { return TraceBatch::default() };
+        let Some(ring) = &self.0 else {
+            return TraceBatch::default();
+        };
         let records = ring.lock();
-        let oldest = records.ring.front().map_or(records.sequence + 1, |record| record.sequence);
+        let oldest = records
+            .ring
+            .front()
+            .map_or(records.sequence + 1, |record| record.sequence);
         let skip = (sequence + 1).saturating_sub(oldest);
         TraceBatch {
-            records: records.ring.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX)).cloned().collect(),
+            records: records
+                .ring
+                .iter()
+                .skip(usize::try_from(skip).unwrap_or(usize::MAX))
+                .cloned()
+                .collect(),
             missed: oldest.saturating_sub(sequence + 1),
         }
     }
@@ -104,7 +123,10 @@ impl TraceBus {
     /// A reader of what happens from now on.
     pub fn subscribe(&self) -> TraceReader {
         let seen = self.0.as_ref().map_or(0, |ring| ring.lock().sequence);
-        TraceReader { bus: self.clone(), seen }
+        TraceReader {
+            bus: self.clone(),
+            seen,
+        }
     }
 
     /// The reconciles of a key that are still remembered, and those whose writes led to them.
@@ -114,7 +136,9 @@ impl TraceBus {
 
     /// Waits for records after that sequence. A bus that is off never answers.
     async fn wait_since(&self, sequence: u64) -> TraceBatch {
-        let Some(ring) = &self.0 else { return std::future::pending().await };
+        let Some(ring) = &self.0 else {
+            return std::future::pending().await;
+        };
         let mut newest = ring.newest.subscribe();
         // The sender lives as long as the ring, which this borrows.
         let _ = newest.wait_for(|newest| *newest > sequence).await;
@@ -168,11 +192,19 @@ mod tests {
     async fn full_ring_drops_the_oldest_and_says_so() {
         let bus = TraceBus::new(4);
         (0..10).for_each(|name| bus.record(|| noticed(name)));
-        for (since, expected, missed) in
-            [(0, vec![7, 8, 9, 10], 6), (6, vec![7, 8, 9, 10], 0), (8, vec![9, 10], 0), (10, vec![], 0), (99, vec![], 0)]
-        {
+        for (since, expected, missed) in [
+            (0, vec![7, 8, 9, 10], 6),
+            (6, vec![7, 8, 9, 10], 0),
+            (8, vec![9, 10], 0),
+            (10, vec![], 0),
+            (99, vec![], 0),
+        ] {
             let batch = bus.since(since);
-            assert_eq!((sequences(&batch), batch.missed), (expected, missed), "since {since}");
+            assert_eq!(
+                (sequences(&batch), batch.missed),
+                (expected, missed),
+                "since {since}"
+            );
         }
     }
 

@@ -121,34 +121,109 @@ pub struct TraceRecord {
 
 impl fmt::Display for TraceEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = |version: &Option<String>| version.as_ref().map_or(String::new(), |version| format!(" at {version}"));
+        let at = |version: &Option<String>| {
+            version
+                .as_ref()
+                .map_or(String::new(), |version| format!(" at {version}"))
+        };
         match self {
-            Self::Listed { kind, objects, resource_version } => write!(f, "{objects} of {kind} listed{}", at(resource_version)),
-            Self::Cached { kind, key, resource_version, event } => {
-                write!(f, "cache of {kind}: {key} {}{}", event.as_str(), at(resource_version))
+            Self::Listed {
+                kind,
+                objects,
+                resource_version,
+            } => write!(f, "{objects} of {kind} listed{}", at(resource_version)),
+            Self::Cached {
+                kind,
+                key,
+                resource_version,
+                event,
+            } => {
+                write!(
+                    f,
+                    "cache of {kind}: {key} {}{}",
+                    event.as_str(),
+                    at(resource_version)
+                )
             }
-            Self::Noticed { kind, key, resource_version, event } => {
+            Self::Noticed {
+                kind,
+                key,
+                resource_version,
+                event,
+            } => {
                 write!(f, "{kind} {key} {}{}", event.as_str(), at(resource_version))
             }
-            Self::Enqueued { controller, key, because_kind, because_key, because_version } => {
-                write!(f, "{controller} queued {key} because of {because_kind} {because_key}{}", at(because_version))
+            Self::Enqueued {
+                controller,
+                key,
+                because_kind,
+                because_key,
+                because_version,
+            } => {
+                write!(
+                    f,
+                    "{controller} queued {key} because of {because_kind} {because_key}{}",
+                    at(because_version)
+                )
             }
-            Self::Started { controller, key, causes, attempt } if causes.is_empty() => {
+            Self::Started {
+                controller,
+                key,
+                causes,
+                attempt,
+            } if causes.is_empty() => {
                 write!(f, "{controller} reconciles {key}, attempt {attempt}")
             }
-            Self::Started { controller, key, causes, attempt } => {
-                write!(f, "{controller} reconciles {key}, attempt {attempt}: {causes}")
+            Self::Started {
+                controller,
+                key,
+                causes,
+                attempt,
+            } => {
+                write!(
+                    f,
+                    "{controller} reconciles {key}, attempt {attempt}: {causes}"
+                )
             }
-            Self::Wrote { controller, reconciling, kind, key, resource_version: Some(version) } => {
-                write!(f, "{controller} wrote {kind} {key} at {version} for {reconciling}")
+            Self::Wrote {
+                controller,
+                reconciling,
+                kind,
+                key,
+                resource_version: Some(version),
+            } => {
+                write!(
+                    f,
+                    "{controller} wrote {kind} {key} at {version} for {reconciling}"
+                )
             }
-            Self::Wrote { controller, reconciling, kind, key, resource_version: None } => {
+            Self::Wrote {
+                controller,
+                reconciling,
+                kind,
+                key,
+                resource_version: None,
+            } => {
                 write!(f, "{controller} deleted {kind} {key} for {reconciling}")
             }
-            Self::Called { controller, reconciling, kind, key, what } => {
-                write!(f, "{controller} wrote {what} of {kind} {key} for {reconciling}")
+            Self::Called {
+                controller,
+                reconciling,
+                kind,
+                key,
+                what,
+            } => {
+                write!(
+                    f,
+                    "{controller} wrote {what} of {kind} {key} for {reconciling}"
+                )
             }
-            Self::Ended { controller, key, result, took } => write!(f, "{controller} ended {key}: {result} after {took:?}"),
+            Self::Ended {
+                controller,
+                key,
+                result,
+                took,
+            } => write!(f, "{controller} ended {key}: {result} after {took:?}"),
         }
     }
 }

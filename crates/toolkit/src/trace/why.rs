@@ -78,15 +78,42 @@ impl Links {
         match &record.event {
             // What a cache saw, a controller was told as well.
             TraceEvent::Listed { .. } | TraceEvent::Cached { .. } => {}
-            TraceEvent::Noticed { kind, key, resource_version, .. } => {
-                self.noticed.insert((kind.clone(), key.clone(), resource_version.clone()), record.clone());
+            TraceEvent::Noticed {
+                kind,
+                key,
+                resource_version,
+                ..
+            } => {
+                self.noticed.insert(
+                    (kind.clone(), key.clone(), resource_version.clone()),
+                    record.clone(),
+                );
             }
-            TraceEvent::Enqueued { controller, key, because_kind, because_key, because_version } => {
-                let version = (because_kind.clone(), because_key.clone(), because_version.clone());
-                let because = Because { enqueued: record.clone(), noticed: self.noticed.get(&version).cloned(), written: None };
-                self.waiting.entry((controller.clone(), key.clone())).or_default().push(because);
+            TraceEvent::Enqueued {
+                controller,
+                key,
+                because_kind,
+                because_key,
+                because_version,
+            } => {
+                let version = (
+                    because_kind.clone(),
+                    because_key.clone(),
+                    because_version.clone(),
+                );
+                let because = Because {
+                    enqueued: record.clone(),
+                    noticed: self.noticed.get(&version).cloned(),
+                    written: None,
+                };
+                self.waiting
+                    .entry((controller.clone(), key.clone()))
+                    .or_default()
+                    .push(because);
             }
-            TraceEvent::Started { controller, key, .. } => {
+            TraceEvent::Started {
+                controller, key, ..
+            } => {
                 let who = (controller.clone(), key.clone());
                 let because = self.waiting.remove(&who).unwrap_or_default();
                 self.running.insert(who, self.reconciles.len());
@@ -99,19 +126,37 @@ impl Links {
                     wrote: Vec::new(),
                 });
             }
-            TraceEvent::Wrote { controller, reconciling, kind, key, resource_version } => {
-                let by = self.running.get(&(controller.clone(), reconciling.clone())).copied();
+            TraceEvent::Wrote {
+                controller,
+                reconciling,
+                kind,
+                key,
+                resource_version,
+            } => {
+                let by = self
+                    .running
+                    .get(&(controller.clone(), reconciling.clone()))
+                    .copied();
                 if let Some(by) = by {
                     self.reconciles[by].wrote.push(record.clone());
                 }
-                self.written.entry((kind.clone(), key.clone(), resource_version.clone())).or_default().push((record.clone(), by));
+                self.written
+                    .entry((kind.clone(), key.clone(), resource_version.clone()))
+                    .or_default()
+                    .push((record.clone(), by));
             }
-            TraceEvent::Called { controller, reconciling, .. } => {
+            TraceEvent::Called {
+                controller,
+                reconciling,
+                ..
+            } => {
                 if let Some(by) = self.running.get(&(controller.clone(), reconciling.clone())) {
                     self.reconciles[*by].wrote.push(record.clone());
                 }
             }
-            TraceEvent::Ended { controller, key, .. } => {
+            TraceEvent::Ended {
+                controller, key, ..
+            } => {
                 if let Some(which) = self.running.remove(&(controller.clone(), key.clone())) {
                     self.reconciles[which].ended = Some(record.clone());
                 }
@@ -121,19 +166,39 @@ impl Links {
 
     /// The write that a change came from. Its record may be newer: the watch can be faster than the answer.
     fn origin(&self, noticed: &TraceRecord) -> Option<&(Record, Option<usize>)> {
-        let TraceEvent::Noticed { kind, key, resource_version, event } = &noticed.event else { return None };
-        let version = if *event == CauseEvent::Deleted { None } else { Some(resource_version.clone()?) };
+        let TraceEvent::Noticed {
+            kind,
+            key,
+            resource_version,
+            event,
+        } = &noticed.event
+        else {
+            return None;
+        };
+        let version = if *event == CauseEvent::Deleted {
+            None
+        } else {
+            Some(resource_version.clone()?)
+        };
         let writes = self.written.get(&(kind.clone(), key.clone(), version))?;
-        writes.iter().min_by_key(|(write, _)| write.sequence.abs_diff(noticed.sequence))
+        writes
+            .iter()
+            .min_by_key(|(write, _)| write.sequence.abs_diff(noticed.sequence))
     }
 
     fn trace_back(mut self, key: &ObjectKey) -> Why {
-        let mut found: BTreeSet<usize> = (0..self.reconciles.len()).filter(|which| self.reconciles[*which].key == *key).collect();
+        let mut found: BTreeSet<usize> = (0..self.reconciles.len())
+            .filter(|which| self.reconciles[*which].key == *key)
+            .collect();
         let mut unread: Vec<usize> = found.iter().copied().collect();
         while let Some(which) = unread.pop() {
             let mut because = std::mem::take(&mut self.reconciles[which].because);
             for because in &mut because {
-                let origin = because.noticed.as_deref().and_then(|noticed| self.origin(noticed)).cloned();
+                let origin = because
+                    .noticed
+                    .as_deref()
+                    .and_then(|noticed| self.origin(noticed))
+                    .cloned();
                 if let Some(by) = origin.as_ref().and_then(|(_, by)| *by)
                     && found.insert(by)
                 {
@@ -144,17 +209,28 @@ impl Links {
             self.reconciles[which].because = because;
         }
         let all = self.reconciles.into_iter().enumerate();
-        Why { reconciles: all.filter(|(which, _)| found.contains(which)).map(|(_, reconcile)| reconcile).collect() }
+        Why {
+            reconciles: all
+                .filter(|(which, _)| found.contains(which))
+                .map(|(_, reconcile)| reconcile)
+                .collect(),
+        }
     }
 }
 
 impl fmt::Display for TracedReconcile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (attempt, causes) = match &self.started.event {
-            TraceEvent::Started { attempt, causes, .. } => (*attempt, causes.as_str()),
+            TraceEvent::Started {
+                attempt, causes, ..
+            } => (*attempt, causes.as_str()),
             _ => (1, ""),
         };
-        write!(f, "#{} {} reconciled {}", self.started.sequence, self.controller, self.key)?;
+        write!(
+            f,
+            "#{} {} reconciled {}",
+            self.started.sequence, self.controller, self.key
+        )?;
         if attempt > 1 {
             write!(f, ", attempt {attempt}")?;
         }
@@ -169,22 +245,46 @@ impl fmt::Display for TracedReconcile {
         for because in &self.because {
             match (&because.noticed, &because.enqueued.event) {
                 (Some(noticed), _) => write!(f, "\n  because {noticed}")?,
-                (None, TraceEvent::Enqueued { because_kind, because_key, .. }) => {
+                (
+                    None,
+                    TraceEvent::Enqueued {
+                        because_kind,
+                        because_key,
+                        ..
+                    },
+                ) => {
                     write!(f, "\n  because of {because_kind} {because_key}")?;
                 }
                 _ => {}
             }
-            if let Some(TraceEvent::Wrote { controller, reconciling, .. }) = because.written.as_ref().map(|written| &written.event) {
+            if let Some(TraceEvent::Wrote {
+                controller,
+                reconciling,
+                ..
+            }) = because.written.as_ref().map(|written| &written.event)
+            {
                 write!(f, ", written by {controller} for {reconciling}")?;
             }
         }
         for wrote in &self.wrote {
             match &wrote.event {
-                TraceEvent::Wrote { kind, key, resource_version: Some(version), .. } => {
+                TraceEvent::Wrote {
+                    kind,
+                    key,
+                    resource_version: Some(version),
+                    ..
+                } => {
                     write!(f, "\n  wrote #{} {kind} {key} at {version}", wrote.sequence)?;
                 }
-                TraceEvent::Wrote { kind, key, resource_version: None, .. } => write!(f, "\n  deleted #{} {kind} {key}", wrote.sequence)?,
-                TraceEvent::Called { kind, key, what, .. } => write!(f, "\n  wrote #{} {what} of {kind} {key}", wrote.sequence)?,
+                TraceEvent::Wrote {
+                    kind,
+                    key,
+                    resource_version: None,
+                    ..
+                } => write!(f, "\n  deleted #{} {kind} {key}", wrote.sequence)?,
+                TraceEvent::Called {
+                    kind, key, what, ..
+                } => write!(f, "\n  wrote #{} {what} of {kind} {key}", wrote.sequence)?,
                 _ => {}
             }
         }
@@ -216,12 +316,18 @@ mod tests {
             let name = |name: &str| ObjectKey::cluster(name);
             let version = |version: &str| Some(version.to_string());
             bus.record(|| match step.split(' ').collect::<Vec<_>>()[..] {
-                ["noticed", kind, key, rv, "deleted"] => {
-                    TraceEvent::Noticed { kind: kind.into(), key: name(key), resource_version: version(rv), event: CauseEvent::Deleted }
-                }
-                ["noticed", kind, key, rv] => {
-                    TraceEvent::Noticed { kind: kind.into(), key: name(key), resource_version: version(rv), event: CauseEvent::Updated }
-                }
+                ["noticed", kind, key, rv, "deleted"] => TraceEvent::Noticed {
+                    kind: kind.into(),
+                    key: name(key),
+                    resource_version: version(rv),
+                    event: CauseEvent::Deleted,
+                },
+                ["noticed", kind, key, rv] => TraceEvent::Noticed {
+                    kind: kind.into(),
+                    key: name(key),
+                    resource_version: version(rv),
+                    event: CauseEvent::Updated,
+                },
                 ["queued", controller, key, "by", kind, other, rv] => TraceEvent::Enqueued {
                     controller: controller.into(),
                     key: name(key),
@@ -229,9 +335,12 @@ mod tests {
                     because_key: name(other),
                     because_version: (rv != "-").then(|| rv.to_string()),
                 },
-                ["start", controller, key] => {
-                    TraceEvent::Started { controller: controller.into(), key: name(key), causes: String::new(), attempt: 1 }
-                }
+                ["start", controller, key] => TraceEvent::Started {
+                    controller: controller.into(),
+                    key: name(key),
+                    causes: String::new(),
+                    attempt: 1,
+                },
                 ["wrote", controller, key, kind, other, rv] => TraceEvent::Wrote {
                     controller: controller.into(),
                     reconciling: name(key),
@@ -239,9 +348,12 @@ mod tests {
                     key: name(other),
                     resource_version: (rv != "-").then(|| rv.to_string()),
                 },
-                ["end", controller, key] => {
-                    TraceEvent::Ended { controller: controller.into(), key: name(key), result: "success", took: Duration::ZERO }
-                }
+                ["end", controller, key] => TraceEvent::Ended {
+                    controller: controller.into(),
+                    key: name(key),
+                    result: "success",
+                    took: Duration::ZERO,
+                },
                 _ => panic!("no such step: {step}"),
             });
         }
@@ -266,7 +378,14 @@ mod tests {
                 "  wrote #9 Pod p at 3",
             ],
         );
-        check(script, "o", &["#13 other reconciled o: success after 0ns", "  because #11 Other o updated at 4"]);
+        check(
+            script,
+            "o",
+            &[
+                "#13 other reconciled o: success after 0ns",
+                "  because #11 Other o updated at 4",
+            ],
+        );
         check(script, "nobody", &[]);
     }
 

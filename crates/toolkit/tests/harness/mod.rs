@@ -1,6 +1,13 @@
 //! What tests share: a client that meddles with its requests on their way, and maps to reconcile.
-#![expect(clippy::unwrap_used, reason = "a failed expectation in a test is the failure of the test")]
-#![allow(dead_code, clippy::allow_attributes, reason = "each test file uses its own part")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a failed expectation in a test is the failure of the test"
+)]
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    reason = "each test file uses its own part"
+)]
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
@@ -28,7 +35,10 @@ pub(crate) enum Fate {
 }
 
 /// A client whose requests somebody looks at, and may change, before they go.
-pub(crate) fn meddled(server: &ApiServer, meddle: impl Fn(&mut Request<Body>) -> Fate + Send + Sync + 'static) -> Client {
+pub(crate) fn meddled(
+    server: &ApiServer,
+    meddle: impl Fn(&mut Request<Body>) -> Fate + Send + Sync + 'static,
+) -> Client {
     let (service, meddle) = (server.service(), Arc::new(meddle));
     let service = service_fn(move |mut request: Request<Body>| {
         let (service, fate) = (service.clone(), meddle(&mut request));
@@ -46,14 +56,25 @@ pub(crate) fn meddled(server: &ApiServer, meddle: impl Fn(&mut Request<Body>) ->
 
 /// Whether a request is a watch.
 pub(crate) fn is_watch(request: &Request<Body>) -> bool {
-    request.uri().query().is_some_and(|query| query.contains("watch=true"))
+    request
+        .uri()
+        .query()
+        .is_some_and(|query| query.contains("watch=true"))
 }
 
 /// Sets a parameter of a request's query.
 pub(crate) fn set_query(request: &mut Request<Body>, name: &str, value: &str) {
-    let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default());
-    let others = query.split('&').filter(|pair| pair.split('=').next() != Some(name));
-    let query = others.chain([format!("{name}={value}").as_str()]).collect::<Vec<_>>().join("&");
+    let (path, query) = (
+        request.uri().path().to_owned(),
+        request.uri().query().unwrap_or_default(),
+    );
+    let others = query
+        .split('&')
+        .filter(|pair| pair.split('=').next() != Some(name));
+    let query = others
+        .chain([format!("{name}={value}").as_str()])
+        .collect::<Vec<_>>()
+        .join("&");
     *request.uri_mut() = format!("{path}?{query}").parse().unwrap();
 }
 
@@ -77,11 +98,21 @@ impl Story {
 
 /// The cache of the maps that tests make; the server has some of its own.
 pub(crate) fn maps(client: &Client) -> SharedInformer<ConfigMap> {
-    SharedInformer::new(client.clone(), (), InformerOptions { labels: Some("test".into()), ..InformerOptions::default() })
+    SharedInformer::new(
+        client.clone(),
+        (),
+        InformerOptions {
+            labels: Some("test".into()),
+            ..InformerOptions::default()
+        },
+    )
 }
 
 pub(crate) fn map(name: &str) -> ConfigMap {
-    serde_json::from_value(serde_json::json!({ "metadata": { "name": name, "labels": { "test": "" } } })).unwrap()
+    serde_json::from_value(
+        serde_json::json!({ "metadata": { "name": name, "labels": { "test": "" } } }),
+    )
+    .unwrap()
 }
 
 pub(crate) fn api<K>(client: &Client) -> Api<K>
@@ -92,7 +123,10 @@ where
 }
 
 pub(crate) async fn create(client: &Client, name: &str) -> ConfigMap {
-    let made = api::<ConfigMap>(client).create(&PostParams::default(), &map(name)).await.unwrap();
+    let made = api::<ConfigMap>(client)
+        .create(&PostParams::default(), &map(name))
+        .await
+        .unwrap();
     assert_eq!(made.name_any(), name);
     made
 }

@@ -53,8 +53,12 @@ impl Policy {
     /// The levels that labels ask for, and what is wrong with the labels. What cannot be read is enforced as strictly as possible, and not
     /// warned of.
     pub(super) fn of(labels: &BTreeMap<String, String>) -> (Self, Vec<FieldError>) {
-        let mut read = Reader { labels, wrong: Vec::new() };
-        let (enforced, enforce_version) = (read.standard("enforce"), read.version("enforce-version"));
+        let mut read = Reader {
+            labels,
+            wrong: Vec::new(),
+        };
+        let (enforced, enforce_version) =
+            (read.standard("enforce"), read.version("enforce-version"));
         read.standard("audit");
         read.version("audit-version");
         let (warned, warn_version) = (read.standard("warn"), read.version("warn-version"));
@@ -62,8 +66,15 @@ impl Policy {
             standard: enforced.map_or(Standard::Privileged, |s| s.unwrap_or(Standard::Restricted)),
             version: enforce_version.flatten(),
         };
-        let mut warn = Level { standard: warned.flatten().unwrap_or_default(), version: warn_version.flatten() };
-        if warned.is_none() && enforced.flatten().is_some_and(|standard| standard > warn.standard) {
+        let mut warn = Level {
+            standard: warned.flatten().unwrap_or_default(),
+            version: warn_version.flatten(),
+        };
+        if warned.is_none()
+            && enforced
+                .flatten()
+                .is_some_and(|standard| standard > warn.standard)
+        {
             warn.standard = enforce.standard;
             if warn_version.is_none() {
                 warn.version = enforce.version;
@@ -81,12 +92,16 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// `None` without the label, `Some(None)` for one that makes no sense.
     fn standard(&mut self, label: &str) -> Option<Option<Standard>> {
-        self.read(label, "must be one of privileged, baseline, restricted", |text| match text {
-            "privileged" => Some(Standard::Privileged),
-            "baseline" => Some(Standard::Baseline),
-            "restricted" => Some(Standard::Restricted),
-            _ => None,
-        })
+        self.read(
+            label,
+            "must be one of privileged, baseline, restricted",
+            |text| match text {
+                "privileged" => Some(Standard::Privileged),
+                "baseline" => Some(Standard::Baseline),
+                "restricted" => Some(Standard::Restricted),
+                _ => None,
+            },
+        )
     }
 
     /// `None` without the label; what makes no sense counts as the newest.
@@ -98,12 +113,21 @@ impl Reader<'_> {
         Some(version.flatten())
     }
 
-    fn read<T>(&mut self, label: &str, detail: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<Option<T>> {
+    fn read<T>(
+        &mut self,
+        label: &str,
+        detail: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<Option<T>> {
         let key = format!("pod-security.kubernetes.io/{label}");
         let text = self.labels.get(&key)?;
         let value = parse(text);
         if value.is_none() {
-            self.wrong.push(FieldError::invalid(Path::field("metadata.labels").key(&key), text, detail));
+            self.wrong.push(FieldError::invalid(
+                Path::field("metadata.labels").key(&key),
+                text,
+                detail,
+            ));
         }
         Some(value)
     }
@@ -111,7 +135,8 @@ impl Reader<'_> {
 
 fn minor(text: &str) -> Option<u32> {
     let digits = text.strip_prefix("v1.")?;
-    let plain = digits.bytes().all(|b| b.is_ascii_digit()) && (digits.len() == 1 || !digits.starts_with('0'));
+    let plain = digits.bytes().all(|b| b.is_ascii_digit())
+        && (digits.len() == 1 || !digits.starts_with('0'));
     digits.parse().ok().filter(|_| plain)
 }
 
@@ -124,17 +149,51 @@ mod tests {
         type Labels = &'static [(&'static str, &'static str)];
         let cases: [(Labels, &str, usize); 7] = [
             (&[], "privileged:latest privileged:latest", 0),
-            (&[("enforce", "baseline")], "baseline:latest baseline:latest", 0),
-            (&[("enforce", "baseline"), ("enforce-version", "v1.30")], "baseline:v1.30 baseline:v1.30", 0),
-            (&[("enforce", "restricted"), ("warn", "privileged")], "restricted:latest privileged:latest", 0),
-            (&[("warn", "baseline"), ("warn-version", "v1.5")], "privileged:latest baseline:v1.5", 0),
-            (&[("enforce", "strict")], "restricted:latest privileged:latest", 1),
-            (&[("enforce-version", "v1.07"), ("audit", "x"), ("warn", "y")], "privileged:latest privileged:latest", 3),
+            (
+                &[("enforce", "baseline")],
+                "baseline:latest baseline:latest",
+                0,
+            ),
+            (
+                &[("enforce", "baseline"), ("enforce-version", "v1.30")],
+                "baseline:v1.30 baseline:v1.30",
+                0,
+            ),
+            (
+                &[("enforce", "restricted"), ("warn", "privileged")],
+                "restricted:latest privileged:latest",
+                0,
+            ),
+            (
+                &[("warn", "baseline"), ("warn-version", "v1.5")],
+                "privileged:latest baseline:v1.5",
+                0,
+            ),
+            (
+                &[("enforce", "strict")],
+                "restricted:latest privileged:latest",
+                1,
+            ),
+            (
+                &[("enforce-version", "v1.07"), ("audit", "x"), ("warn", "y")],
+                "privileged:latest privileged:latest",
+                3,
+            ),
         ];
         for (labels, want, wrong) in cases {
-            let labels = labels.iter().map(|(k, v)| (format!("pod-security.kubernetes.io/{k}"), (*v).to_owned())).collect();
+            let labels = labels
+                .iter()
+                .map(|(k, v)| (format!("pod-security.kubernetes.io/{k}"), (*v).to_owned()))
+                .collect();
             let (policy, errors) = Policy::of(&labels);
-            assert_eq!((format!("{} {}", policy.enforce, policy.warn).as_str(), errors.len()), (want, wrong), "{labels:?}");
+            assert_eq!(
+                (
+                    format!("{} {}", policy.enforce, policy.warn).as_str(),
+                    errors.len()
+                ),
+                (want, wrong),
+                "{labels:?}"
+            );
         }
     }
 }

@@ -44,39 +44,84 @@ pub(super) fn confirm(request: &Admission<'_>, object: &Object) -> Result<Vec<St
     if request.writes("", "namespaces") {
         return judge_namespace(request, object);
     }
-    if ["", "ephemeralcontainers", "resize"].iter().any(|part| request.writes_part("", "pods", part)) {
+    if ["", "ephemeralcontainers", "resize"]
+        .iter()
+        .any(|part| request.writes_part("", "pods", part))
+    {
         let significant = request.old.is_none_or(|old| changes_images(object, old));
-        return if significant { judge_pod(request, object) } else { Ok(Vec::new()) };
+        return if significant {
+            judge_pod(request, object)
+        } else {
+            Ok(Vec::new())
+        };
     }
-    let path = TEMPLATES.iter().find(|(group, plural, _)| request.writes(group, plural)).map(|(_, _, path)| *path);
-    let Some(template) = path.and_then(|path| object.at(path)) else { return Ok(Vec::new()) };
+    let path = TEMPLATES
+        .iter()
+        .find(|(group, plural, _)| request.writes(group, plural))
+        .map(|(_, _, path)| *path);
+    let Some(template) = path.and_then(|path| object.at(path)) else {
+        return Ok(Vec::new());
+    };
     let policy = policy_of(request);
-    let meta = template.get_set("metadata").and_then(|meta| serde_json::from_value(meta.clone()).ok()).unwrap_or_default();
-    Ok(warning(policy.warn, &Subject { meta: &meta, spec: template.part("spec") }).into_iter().collect())
+    let meta = template
+        .get_set("metadata")
+        .and_then(|meta| serde_json::from_value(meta.clone()).ok())
+        .unwrap_or_default();
+    Ok(warning(
+        policy.warn,
+        &Subject {
+            meta: &meta,
+            spec: template.part("spec"),
+        },
+    )
+    .into_iter()
+    .collect())
 }
 
 fn policy_of(request: &Admission<'_>) -> Policy {
     let namespace = request.look_up("/namespaces", "", request.namespace());
-    namespace.map(|namespace| Policy::of(&namespace.meta.labels).0).unwrap_or_default()
+    namespace
+        .map(|namespace| Policy::of(&namespace.meta.labels).0)
+        .unwrap_or_default()
 }
 
 fn judge_pod(request: &Admission<'_>, pod: &Object) -> Result<Vec<String>, ApiError> {
     let policy = policy_of(request);
-    let subject = Subject { meta: &pod.meta, spec: pod.body.part("spec") };
+    let subject = Subject {
+        meta: &pod.meta,
+        spec: pod.body.part("spec"),
+    };
     let violations = violations(policy.enforce, &subject);
     if !violations.is_empty() {
-        return Err(request.forbid(pod, format!("violates PodSecurity {:?}: {}", policy.enforce.to_string(), details(&violations))));
+        return Err(request.forbid(
+            pod,
+            format!(
+                "violates PodSecurity {:?}: {}",
+                policy.enforce.to_string(),
+                details(&violations)
+            ),
+        ));
     }
     Ok(warning(policy.warn, &subject).into_iter().collect())
 }
 
 fn warning(level: Level, subject: &Subject<'_>) -> Option<String> {
     let violations = violations(level, subject);
-    (!violations.is_empty()).then(|| format!("would violate PodSecurity {:?}: {}", level.to_string(), details(&violations)))
+    (!violations.is_empty()).then(|| {
+        format!(
+            "would violate PodSecurity {:?}: {}",
+            level.to_string(),
+            details(&violations)
+        )
+    })
 }
 
 fn details(violations: &[Violation]) -> String {
-    violations.iter().map(|v| format!("{} ({})", v.reason, v.detail)).collect::<Vec<_>>().join(", ")
+    violations
+        .iter()
+        .map(|v| format!("{} ({})", v.reason, v.detail))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Everything in which the subject falls short of a level.
@@ -84,12 +129,24 @@ fn violations(level: Level, subject: &Subject<'_>) -> Vec<Violation> {
     let minor = level.minor();
     match level.standard {
         Standard::Privileged => Vec::new(),
-        Standard::Baseline => baseline::CHECKS.iter().filter_map(|check| (check.run)(subject, minor)).collect(),
+        Standard::Baseline => baseline::CHECKS
+            .iter()
+            .filter_map(|check| (check.run)(subject, minor))
+            .collect(),
         Standard::Restricted => {
-            let stricter: BTreeSet<&str> = restricted::CHECKS.iter().filter(|c| c.since <= minor).filter_map(|c| c.instead_of).collect();
-            let basic =
-                baseline::CHECKS.iter().filter(|check| !stricter.contains(check.id)).filter_map(|check| (check.run)(subject, minor));
-            let more = restricted::CHECKS.iter().filter(|c| c.since <= minor).filter_map(|check| (check.run)(subject, minor));
+            let stricter: BTreeSet<&str> = restricted::CHECKS
+                .iter()
+                .filter(|c| c.since <= minor)
+                .filter_map(|c| c.instead_of)
+                .collect();
+            let basic = baseline::CHECKS
+                .iter()
+                .filter(|check| !stricter.contains(check.id))
+                .filter_map(|check| (check.run)(subject, minor));
+            let more = restricted::CHECKS
+                .iter()
+                .filter(|c| c.since <= minor)
+                .filter_map(|check| (check.run)(subject, minor));
             basic.chain(more).collect()
         }
     }
@@ -100,10 +157,17 @@ fn changes_images(new: &Object, old: &Object) -> bool {
     let (new, old) = (new.body.part("spec"), old.body.part("spec"));
     let differs = |list: &str| {
         let (new, old) = (new.list(list), old.list(list));
-        new.len() != old.len() || new.iter().zip(old).any(|(new, old)| new.text("image") != old.text("image"))
+        new.len() != old.len()
+            || new
+                .iter()
+                .zip(old)
+                .any(|(new, old)| new.text("image") != old.text("image"))
     };
     let added = new.list("ephemeralContainers").iter().any(|new| {
-        let before = old.list("ephemeralContainers").iter().find(|old| old.text("name") == new.text("name"));
+        let before = old
+            .list("ephemeralContainers")
+            .iter()
+            .find(|old| old.text("name") == new.text("name"));
         before.is_none_or(|old| old.text("image") != new.text("image"))
     });
     differs("containers") || differs("initContainers") || added
@@ -114,11 +178,20 @@ fn judge_namespace(request: &Admission<'_>, namespace: &Object) -> Result<Vec<St
     let (policy, wrong) = Policy::of(&namespace.meta.labels);
     let before = request.old.map(|old| Policy::of(&old.meta.labels));
     if !wrong.is_empty() && before.as_ref().is_none_or(|(_, known)| *known != wrong) {
-        return Err(ApiError::Invalid { kind: GroupKind::new("", "Namespace"), name: namespace.meta.name.clone(), errors: wrong });
+        return Err(ApiError::Invalid {
+            kind: GroupKind::new("", "Namespace"),
+            name: namespace.meta.name.clone(),
+            errors: wrong,
+        });
     }
-    let Some((before, _)) = before else { return Ok(Vec::new()) };
+    let Some((before, _)) = before else {
+        return Ok(Vec::new());
+    };
     let (new, old) = (policy.enforce, before.enforce);
-    if new == old || new.standard == Standard::Privileged || (new.version == old.version && new.standard <= old.standard) {
+    if new == old
+        || new.standard == Standard::Privileged
+        || (new.version == old.version && new.standard <= old.standard)
+    {
         return Ok(Vec::new());
     }
     let pods = request.list("/pods", Scope::Namespace(namespace.meta.name.clone()));
@@ -128,9 +201,15 @@ fn judge_namespace(request: &Admission<'_>, namespace: &Object) -> Result<Vec<St
 /// Pods that stand for others first: of those with one controller, the first.
 fn by_importance(pods: Vec<Object>) -> Vec<Object> {
     let mut seen = BTreeSet::new();
-    let controller = |meta: &ObjectMeta| meta.owner_references.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.clone());
-    let (mut first, others): (Vec<Object>, Vec<Object>) =
-        pods.into_iter().partition(|pod| controller(&pod.meta).is_none_or(|uid| seen.insert(uid)));
+    let controller = |meta: &ObjectMeta| {
+        meta.owner_references
+            .iter()
+            .find(|o| o.controller == Some(true))
+            .map(|o| o.uid.clone())
+    };
+    let (mut first, others): (Vec<Object>, Vec<Object>) = pods
+        .into_iter()
+        .partition(|pod| controller(&pod.meta).is_none_or(|uid| seen.insert(uid)));
     first.extend(others);
     first
 }
@@ -138,10 +217,23 @@ fn by_importance(pods: Vec<Object>) -> Vec<Object> {
 fn warn_of_pods(namespace: &str, level: Level, pods: Vec<Object>) -> Vec<String> {
     let (total, mut found) = (pods.len(), BTreeMap::<String, Vec<String>>::new());
     for pod in pods.iter().take(NAMESPACE_PODS_MAX) {
-        let violations = violations(level, &Subject { meta: &pod.meta, spec: pod.body.part("spec") });
+        let violations = violations(
+            level,
+            &Subject {
+                meta: &pod.meta,
+                spec: pod.body.part("spec"),
+            },
+        );
         if !violations.is_empty() {
-            let reasons = violations.iter().map(|v| v.reason.as_str()).collect::<Vec<_>>().join(", ");
-            found.entry(reasons).or_default().push(pod.meta.name.clone());
+            let reasons = violations
+                .iter()
+                .map(|v| v.reason.as_str())
+                .collect::<Vec<_>>()
+                .join(", ");
+            found
+                .entry(reasons)
+                .or_default()
+                .push(pod.meta.name.clone());
         }
     }
     let mut warnings = Vec::new();
@@ -178,8 +270,17 @@ mod tests {
 
     fn said(level: &str, spec: Value) -> String {
         let pod = object(json!({ "spec": spec }));
-        let labels = BTreeMap::from([("pod-security.kubernetes.io/enforce".to_owned(), level.to_owned())]);
-        details(&violations(Policy::of(&labels).0.enforce, &Subject { meta: &pod.meta, spec: &pod.body["spec"] }))
+        let labels = BTreeMap::from([(
+            "pod-security.kubernetes.io/enforce".to_owned(),
+            level.to_owned(),
+        )]);
+        details(&violations(
+            Policy::of(&labels).0.enforce,
+            &Subject {
+                meta: &pod.meta,
+                spec: &pod.body["spec"],
+            },
+        ))
     }
 
     #[test]
@@ -191,8 +292,16 @@ mod tests {
         };
         let cases = [
             ("privileged", json!({"hostPID": true}), ""),
-            ("baseline", json!({"hostPID": true, "hostIPC": true}), "host namespaces (hostPID=true, hostIPC=true)"),
-            ("baseline", with(json!({"ports": [{"hostPort": 80}]})), "hostPort (container \"a\" uses hostPort 80)"),
+            (
+                "baseline",
+                json!({"hostPID": true, "hostIPC": true}),
+                "host namespaces (hostPID=true, hostIPC=true)",
+            ),
+            (
+                "baseline",
+                with(json!({"ports": [{"hostPort": 80}]})),
+                "hostPort (container \"a\" uses hostPort 80)",
+            ),
             (
                 "baseline",
                 with(json!({"securityContext": {"capabilities": {"add": ["SYS_ADMIN", "CHOWN"]}}})),
@@ -208,8 +317,16 @@ mod tests {
                 json!({"securityContext": {"seLinuxOptions": {"type": "x", "user": "u"}}}),
                 "seLinuxOptions (pod set forbidden securityContext.seLinuxOptions: type \"x\"; user may not be set)",
             ),
-            ("baseline", json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax"}]}}), "forbidden sysctls (kernel.msgmax)"),
-            ("baseline", json!({"volumes": [{"name": "v", "hostPath": {}}]}), "hostPath volumes (volume \"v\")"),
+            (
+                "baseline",
+                json!({"securityContext": {"sysctls": [{"name": "kernel.msgmax"}]}}),
+                "forbidden sysctls (kernel.msgmax)",
+            ),
+            (
+                "baseline",
+                json!({"volumes": [{"name": "v", "hostPath": {}}]}),
+                "hostPath volumes (volume \"v\")",
+            ),
             (
                 "restricted",
                 json!({"volumes": [{"name": "v", "hostPath": {}}], "securityContext": hard}),
@@ -233,8 +350,12 @@ mod tests {
 
     #[test]
     fn stricter_level_warns_of_pods_already_there() {
-        let pod = |name: &str| object(json!({"metadata": {"name": name}, "spec": {"hostPID": true}}));
-        let level = Level { standard: Standard::Baseline, ..Level::default() };
+        let pod =
+            |name: &str| object(json!({"metadata": {"name": name}, "spec": {"hostPID": true}}));
+        let level = Level {
+            standard: Standard::Baseline,
+            ..Level::default()
+        };
         assert_eq!(
             warn_of_pods("ns", level, vec![pod("b"), pod("a")]),
             [

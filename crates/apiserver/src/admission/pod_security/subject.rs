@@ -34,14 +34,25 @@ pub(super) struct Check {
 
 impl Check {
     /// A demand as old as pods.
-    pub(super) const fn new(id: &'static str, run: fn(&Subject<'_>, u32) -> Option<Violation>) -> Self {
-        Self { id, since: 0, instead_of: None, run }
+    pub(super) const fn new(
+        id: &'static str,
+        run: fn(&Subject<'_>, u32) -> Option<Violation>,
+    ) -> Self {
+        Self {
+            id,
+            since: 0,
+            instead_of: None,
+            run,
+        }
     }
 }
 
 impl Violation {
     pub(super) fn new(reason: &str, detail: String) -> Option<Self> {
-        Some(Self { reason: reason.to_owned(), detail })
+        Some(Self {
+            reason: reason.to_owned(),
+            detail,
+        })
     }
 }
 
@@ -49,7 +60,9 @@ impl<'a> Subject<'a> {
     /// Init, main and debugging containers.
     pub(super) fn containers(&self) -> impl Iterator<Item = &'a Value> {
         let spec = self.spec;
-        ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(move |list| spec.list(list))
+        ["initContainers", "containers", "ephemeralContainers"]
+            .into_iter()
+            .flat_map(move |list| spec.list(list))
     }
 
     /// The security context of the pod.
@@ -59,7 +72,10 @@ impl<'a> Subject<'a> {
 
     /// The names of containers for which something holds.
     pub(super) fn containers_that(&self, test: impl Fn(&Value) -> bool) -> Vec<String> {
-        self.containers().filter(|c| test(c)).map(|c| c.text("name").to_owned()).collect()
+        self.containers()
+            .filter(|c| test(c))
+            .map(|c| c.text("name").to_owned())
+            .collect()
     }
 
     /// Whether root in the pod is nobody on its node.
@@ -75,7 +91,10 @@ impl<'a> Subject<'a> {
     pub(super) fn setters(&self, pod: bool, containers: &[String]) -> String {
         let pod = pod.then(|| "pod".to_owned());
         let containers = (!containers.is_empty()).then(|| named("container", containers));
-        pod.into_iter().chain(containers).collect::<Vec<_>>().join(" and ")
+        pod.into_iter()
+            .chain(containers)
+            .collect::<Vec<_>>()
+            .join(" and ")
     }
 }
 
@@ -86,12 +105,20 @@ pub(super) fn named(noun: &str, names: &[String]) -> String {
 
 /// `"a", "b"`.
 pub(super) fn quoted<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
-    names.into_iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
+    names
+        .into_iter()
+        .map(|name| format!("\"{name}\""))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// The noun for so many.
 pub(super) fn plural(noun: &str, count: usize) -> String {
-    if count == 1 { noun.to_owned() } else { format!("{noun}s") }
+    if count == 1 {
+        noun.to_owned()
+    } else {
+        format!("{noun}s")
+    }
 }
 
 /// What one or several do: `uses`, `use`.

@@ -19,13 +19,21 @@ pub(super) fn follow<'a>(values: Values<'a>, steps: &'a [Step]) -> Result<Values
 
 fn take<'a>(values: Values<'a>, step: &'a Step) -> Result<Values<'a>, String> {
     match step {
-        Step::Field(name) => Ok(values.iter().filter_map(|v| part(v, |v| v.get(name.as_str()))).collect()),
+        Step::Field(name) => Ok(values
+            .iter()
+            .filter_map(|v| part(v, |v| v.get(name.as_str())))
+            .collect()),
         Step::Wildcard => Ok(values.iter().flat_map(children).collect()),
         Step::Descent => Ok(values.iter().flat_map(|v| descend(v, 0)).collect()),
-        Step::Slice(slice) => values.iter().filter(|v| !v.is_null()).try_fold(Vec::new(), |mut all, value| {
-            all.extend(items(value, slice)?);
-            Ok(all)
-        }),
+        Step::Slice(slice) => {
+            values
+                .iter()
+                .filter(|v| !v.is_null())
+                .try_fold(Vec::new(), |mut all, value| {
+                    all.extend(items(value, slice)?);
+                    Ok(all)
+                })
+        }
         Step::Union(parts) => parts.iter().try_fold(Vec::new(), |mut all, steps| {
             all.extend(follow(values.clone(), steps)?);
             Ok(all)
@@ -40,7 +48,10 @@ fn take<'a>(values: Values<'a>, step: &'a Step) -> Result<Values<'a>, String> {
 }
 
 /// A part of a value, borrowed whenever the value is.
-fn part<'a>(value: &Cow<'a, Value>, of: impl Fn(&Value) -> Option<&Value>) -> Option<Cow<'a, Value>> {
+fn part<'a>(
+    value: &Cow<'a, Value>,
+    of: impl Fn(&Value) -> Option<&Value>,
+) -> Option<Cow<'a, Value>> {
     match value {
         Cow::Borrowed(value) => of(value).map(Cow::Borrowed),
         Cow::Owned(value) => of(value).cloned().map(Cow::Owned),
@@ -49,8 +60,13 @@ fn part<'a>(value: &Cow<'a, Value>, of: impl Fn(&Value) -> Option<&Value>) -> Op
 
 fn children<'a>(value: &Cow<'a, Value>) -> Values<'a> {
     match &**value {
-        Value::Object(map) => map.keys().filter_map(|key| part(value, |v| v.get(key))).collect(),
-        Value::Array(list) => (0..list.len()).filter_map(|i| part(value, |v| v.get(i))).collect(),
+        Value::Object(map) => map
+            .keys()
+            .filter_map(|key| part(value, |v| v.get(key)))
+            .collect(),
+        Value::Array(list) => (0..list.len())
+            .filter_map(|i| part(value, |v| v.get(i)))
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -67,7 +83,9 @@ fn descend<'a>(value: &Cow<'a, Value>, depth: usize) -> Values<'a> {
 }
 
 fn items<'a>(value: &Cow<'a, Value>, slice: &Slice) -> Result<Values<'a>, String> {
-    let Value::Array(list) = &**value else { return Err(format!("{} is not array or slice", go_type(value))) };
+    let Value::Array(list) = &**value else {
+        return Err(format!("{} is not array or slice", go_type(value)));
+    };
     let length = i64::try_from(list.len()).unwrap_or(i64::MAX);
     let from_end = |i: i64| if i < 0 { i.saturating_add(length) } else { i };
     let start = from_end(slice.start.unwrap_or(0));
@@ -79,7 +97,11 @@ fn items<'a>(value: &Cow<'a, Value>, slice: &Slice) -> Result<Values<'a>, String
     if start == end {
         return Ok(Vec::new());
     }
-    let out_of_bounds = |i: i64| Err(format!("array index out of bounds: index {i}, length {length}"));
+    let out_of_bounds = |i: i64| {
+        Err(format!(
+            "array index out of bounds: index {i}, length {length}"
+        ))
+    };
     if start >= length || start < 0 {
         return out_of_bounds(start);
     }
@@ -87,16 +109,26 @@ fn items<'a>(value: &Cow<'a, Value>, slice: &Slice) -> Result<Values<'a>, String
         return out_of_bounds(end.saturating_sub(1));
     }
     if start > end {
-        return Err(format!("starting index {start} is greater than ending index {end}"));
+        return Err(format!(
+            "starting index {start} is greater than ending index {end}"
+        ));
     }
-    let step = usize::try_from(slice.step.unwrap_or(1)).ok().filter(|step| *step > 0).ok_or("step must be > 0")?;
+    let step = usize::try_from(slice.step.unwrap_or(1))
+        .ok()
+        .filter(|step| *step > 0)
+        .ok_or("step must be > 0")?;
     let range = usize::try_from(start).unwrap_or(0)..usize::try_from(end).unwrap_or(0);
-    Ok(range.step_by(step).filter_map(|i| part(value, |v| v.get(i))).collect())
+    Ok(range
+        .step_by(step)
+        .filter_map(|i| part(value, |v| v.get(i)))
+        .collect())
 }
 
 /// The items of a list that satisfy a filter.
 fn matching<'a>(value: &Cow<'a, Value>, filter: &Filter) -> Result<Values<'a>, String> {
-    let Value::Array(list) = &**value else { return Err("value is not array or slice and cannot be filtered".into()) };
+    let Value::Array(list) = &**value else {
+        return Err("value is not array or slice and cannot be filtered".into());
+    };
     let mut found = Vec::new();
     for (i, item) in list.iter().enumerate() {
         if satisfies(item, filter)? {
@@ -152,7 +184,9 @@ fn order(left: &Value, right: &Value) -> Result<Ordering, String> {
         (Value::Bool(_), Value::Bool(_)) => Err("invalid type for comparison".into()),
         (Value::Number(l), Value::Number(r)) => match (Num::of(l), Num::of(r)) {
             (Num::Int(l), Num::Int(r)) => Ok(l.cmp(&r)),
-            (Num::Float(l), Num::Float(r)) => l.partial_cmp(&r).ok_or_else(|| "invalid type for comparison".into()),
+            (Num::Float(l), Num::Float(r)) => l
+                .partial_cmp(&r)
+                .ok_or_else(|| "invalid type for comparison".into()),
             _ => Err("incompatible types for comparison".into()),
         },
         _ => Err("incompatible types for comparison".into()),

@@ -85,7 +85,12 @@ mod tests {
             "l": [{"t": "Up", "v": "no", "n": 1}, {"t": "Ready", "v": "yes", "n": 2}, {"t": "Down", "n": 3}],
             "s": ["x", "y", "z"],
         });
-        match JsonPath::parse(path).and_then(|p| Ok(p.find(&value)?.iter().map(|v| v.to_string()).collect::<Vec<_>>())) {
+        match JsonPath::parse(path).and_then(|p| {
+            Ok(p.find(&value)?
+                .iter()
+                .map(|v| v.to_string())
+                .collect::<Vec<_>>())
+        }) {
             Ok(values) => values.join(" "),
             Err(problem) => format!("error: {problem}"),
         }
@@ -109,17 +114,32 @@ mod tests {
             (".s[:2]", "\"x\" \"y\""),
             (".s[0:3:2]", "\"x\" \"z\""),
             (".s[0,2]", "\"x\" \"z\""),
-            (".s[5]", "error: array index out of bounds: index 5, length 3"),
-            (".s[2:1]", "error: starting index 2 is greater than ending index 1"),
-            (".a[0]", "error: map[string]interface {} is not array or slice"),
+            (
+                ".s[5]",
+                "error: array index out of bounds: index 5, length 3",
+            ),
+            (
+                ".s[2:1]",
+                "error: starting index 2 is greater than ending index 1",
+            ),
+            (
+                ".a[0]",
+                "error: map[string]interface {} is not array or slice",
+            ),
             (".l[?(@.t=='Ready')].v", "\"yes\""),
             (".l[?(@.t==\"Ready\")].v", "\"yes\""),
             (".l[?(@.v)].t", "\"Up\" \"Ready\""),
             (".l[?(@.n>1)].t", "\"Ready\" \"Down\""),
             (".l[?(@.n<=1)].t", "\"Up\""),
             (".l[?(@.t!='Up')].n", "2 3"),
-            (".l[?(@.t==1)].n", "error: incompatible types for comparison"),
-            (".a[?(@.t==1)]", "error: value is not array or slice and cannot be filtered"),
+            (
+                ".l[?(@.t==1)].n",
+                "error: incompatible types for comparison",
+            ),
+            (
+                ".a[?(@.t==1)]",
+                "error: value is not array or slice and cannot be filtered",
+            ),
             ("..v", "\"no\" \"yes\""),
             (".a.b.word", ""),
             (".s[", "error: unterminated array"),
@@ -127,7 +147,10 @@ mod tests {
             (".l[?(@", "error: unterminated filter"),
             (".l[?(@.t=='a'", "error: unterminated filter"),
             (".l....v", "error: invalid multiple recursive descent"),
-            (".a #", "error: unrecognized character in action: U+0023 '#'"),
+            (
+                ".a #",
+                "error: unrecognized character in action: U+0023 '#'",
+            ),
             ("word", "error: unrecognized identifier word"),
         ] {
             assert_eq!(found(path), expected, "{path}");
@@ -137,7 +160,14 @@ mod tests {
     #[test]
     fn deep_values_do_not_exhaust_the_stack() {
         let deep = (0..1000).fold(json!({"v": 1}), |inner, _| json!({"a": inner}));
-        assert!(JsonPath::parse("..v").expect("a good path").find(&deep).expect("found").is_empty(), "it lies below the limit");
+        assert!(
+            JsonPath::parse("..v")
+                .expect("a good path")
+                .find(&deep)
+                .expect("found")
+                .is_empty(),
+            "it lies below the limit"
+        );
     }
 
     proptest::proptest! {

@@ -17,7 +17,11 @@ fn constant(pattern: &str) -> Regex {
 
 /// The steps of a path. Parsing of unions, keys and filters starts anew on a part of the text, which is always shorter.
 pub(super) fn steps(text: &str) -> Result<Vec<Step>, String> {
-    let mut parser = Parser { text, at: 0, steps: Vec::new() };
+    let mut parser = Parser {
+        text,
+        at: 0,
+        steps: Vec::new(),
+    };
     while parser.step()? {}
     Ok(parser.steps)
 }
@@ -67,7 +71,12 @@ impl<'a> Parser<'a> {
                 Some('\r' | '\n') => return Err("unclosed action".into()),
                 Some(c) if c == '+' || c == '-' || c.is_ascii_digit() => self.number(c)?,
                 Some(c) if is_word(c) => self.word(c),
-                Some(c) => return Err(format!("unrecognized character in action: U+{:04X} '{c}'", u32::from(c))),
+                Some(c) => {
+                    return Err(format!(
+                        "unrecognized character in action: U+{:04X} '{c}'",
+                        u32::from(c)
+                    ));
+                }
             }
         }
         Ok(true)
@@ -95,15 +104,27 @@ impl<'a> Parser<'a> {
                 c => name.push(c),
             }
         }
-        self.steps.push(if name == "*" { Step::Wildcard } else { Step::Field(name) });
+        self.steps.push(if name == "*" {
+            Step::Wildcard
+        } else {
+            Step::Field(name)
+        });
     }
 
     fn brackets(&mut self) -> Result<(), String> {
-        let inside = self.rest().split_once(']').map(|(inside, _)| inside).filter(|i| !i.contains('\n')).ok_or("unterminated array")?;
+        let inside = self
+            .rest()
+            .split_once(']')
+            .map(|(inside, _)| inside)
+            .filter(|i| !i.contains('\n'))
+            .ok_or("unterminated array")?;
         self.at += inside.len() + 1;
         let inside = if inside == "*" { ":" } else { inside };
         if inside.contains(',') {
-            let parts: Result<_, String> = inside.split(',').map(|part| steps(&format!("[{}]", part.trim_matches(' ')))).collect();
+            let parts: Result<_, String> = inside
+                .split(',')
+                .map(|part| steps(&format!("[{}]", part.trim_matches(' '))))
+                .collect();
             self.steps.push(Step::Union(parts?));
         } else if let Some(key) = KEY.captures(inside) {
             self.steps.extend(steps(&format!(".{}", &key[1]))?);
@@ -119,8 +140,14 @@ impl<'a> Parser<'a> {
             return Err("unclosed array expect ]".into());
         }
         let filter = match COMPARISON.captures(inside) {
-            None => Filter { left: steps(inside)?, compare: None },
-            Some(parts) => Filter { left: steps(&parts[1])?, compare: Some((parts[2].to_owned(), steps(&parts[3])?)) },
+            None => Filter {
+                left: steps(inside)?,
+                compare: None,
+            },
+            Some(parts) => Filter {
+                left: steps(&parts[1])?,
+                compare: Some((parts[2].to_owned(), steps(&parts[3])?)),
+            },
         };
         self.steps.push(Step::Filter(filter));
         Ok(())
@@ -135,7 +162,9 @@ impl<'a> Parser<'a> {
                 (None | Some('\n'), _) => return Err("unterminated filter".into()),
                 (Some(c @ ('"' | '\'')), None) => quote = Some(c),
                 (Some(c), Some(q)) if c == q && before != '\\' => closed = true,
-                (Some(')'), quote) if quote.is_some() == closed => return Ok(&self.text[begin..self.at - 1]),
+                (Some(')'), quote) if quote.is_some() == closed => {
+                    return Ok(&self.text[begin..self.at - 1]);
+                }
                 _ => {}
             }
             before = self.text[..self.at].chars().next_back().unwrap_or('\0');
@@ -157,9 +186,17 @@ impl<'a> Parser<'a> {
     }
 
     fn number(&mut self, first: char) -> Result<(), String> {
-        let text = format!("{first}{}", self.take_while(|c| c == '.' || c.is_ascii_digit()));
-        let number = text.parse::<i64>().map(Value::from).or_else(|_| text.parse::<f64>().map(Value::from));
-        self.steps.push(Step::Literal(number.map_err(|_| format!("cannot parse number {text}"))?));
+        let text = format!(
+            "{first}{}",
+            self.take_while(|c| c == '.' || c.is_ascii_digit())
+        );
+        let number = text
+            .parse::<i64>()
+            .map(Value::from)
+            .or_else(|_| text.parse::<f64>().map(Value::from));
+        self.steps.push(Step::Literal(
+            number.map_err(|_| format!("cannot parse number {text}"))?,
+        ));
         Ok(())
     }
 
@@ -174,15 +211,29 @@ impl<'a> Parser<'a> {
 }
 
 fn slice(text: &str) -> Result<Slice, String> {
-    let parts = SLICE.captures(text).ok_or_else(|| format!("invalid array index {text}"))?;
+    let parts = SLICE
+        .captures(text)
+        .ok_or_else(|| format!("invalid array index {text}"))?;
     let number = |i: usize| match parts.get(i).map(|m| m.as_str().trim_start_matches(':')) {
         None | Some("") => Ok(None),
-        Some(digits) => digits.parse::<i64>().map(Some).map_err(|_| format!("array index {digits} is not a number")),
+        Some(digits) => digits
+            .parse::<i64>()
+            .map(Some)
+            .map_err(|_| format!("array index {digits} is not a number")),
     };
     let (start, end, step) = (number(1)?, number(2)?, number(3)?);
     let single = parts.get(2).is_none();
-    let end = if single { Some(start.unwrap_or(0).saturating_add(1)) } else { end };
-    Ok(Slice { start, end, single, step })
+    let end = if single {
+        Some(start.unwrap_or(0).saturating_add(1))
+    } else {
+        end
+    };
+    Ok(Slice {
+        start,
+        end,
+        single,
+        step,
+    })
 }
 
 fn unescape(c: char) -> char {
@@ -199,5 +250,8 @@ fn is_word(c: char) -> bool {
 }
 
 fn is_terminator(c: char) -> bool {
-    matches!(c, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
+    matches!(
+        c,
+        ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}'
+    )
 }

@@ -30,7 +30,9 @@ pub(super) struct Compiled {
 
 impl Compiled {
     pub(super) fn uses_old_self(&self) -> bool {
-        self.program.as_ref().is_some_and(|program| program.uses(OLD_SELF))
+        self.program
+            .as_ref()
+            .is_some_and(|program| program.uses(OLD_SELF))
     }
 }
 
@@ -46,9 +48,17 @@ impl Compiler {
     pub(super) fn new(shape: Shape) -> Self {
         let shape = Arc::new(shape.named(TYPE_NAME));
         let ty = shape.type_of();
-        let environment =
-            |old: Type| library::environment().with_variable(SELF, ty.clone()).with_variable(OLD_SELF, old).with_data(shape.clone());
-        Self { plain: environment(ty.clone()), optional: environment(Type::optional(ty.clone())), shape: shape.clone() }
+        let environment = |old: Type| {
+            library::environment()
+                .with_variable(SELF, ty.clone())
+                .with_variable(OLD_SELF, old)
+                .with_data(shape.clone())
+        };
+        Self {
+            plain: environment(ty.clone()),
+            optional: environment(Type::optional(ty.clone())),
+            shape: shape.clone(),
+        }
     }
 
     pub(super) fn into_shape(self) -> Arc<Shape> {
@@ -60,9 +70,15 @@ impl Compiler {
         if rule.rule.trim().is_empty() {
             return compiled;
         }
-        let environment = if rule.takes_optional_old_self() { &self.optional } else { &self.plain };
+        let environment = if rule.takes_optional_old_self() {
+            &self.optional
+        } else {
+            &self.plain
+        };
         match program(environment, &rule.rule) {
-            Ok(program) if *program.output() != Type::Bool => compiled.error = Some("cel expression must evaluate to a bool".into()),
+            Ok(program) if *program.output() != Type::Bool => {
+                compiled.error = Some("cel expression must evaluate to a bool".into())
+            }
             Ok(program) => compiled.program = Some(program),
             Err((stage, problem)) => compiled.error = Some(format!("{stage} failed: {problem}")),
         }
@@ -72,11 +88,18 @@ impl Compiler {
         if !rule.message_expression.is_empty() {
             match program(environment, &rule.message_expression) {
                 Ok(program) if *program.output() != Type::String => {
-                    compiled.message_error = Some("messageExpression must evaluate to a string".into());
+                    compiled.message_error =
+                        Some("messageExpression must evaluate to a string".into());
                 }
                 Ok(program) => compiled.message = Some(program),
-                Err(("compilation", problem)) => compiled.message_error = Some(format!("messageExpression compilation failed: {problem}")),
-                Err((_, problem)) => compiled.message_error = Some(format!("messageExpression instantiation failed: {problem}")),
+                Err(("compilation", problem)) => {
+                    compiled.message_error =
+                        Some(format!("messageExpression compilation failed: {problem}"))
+                }
+                Err((_, problem)) => {
+                    compiled.message_error =
+                        Some(format!("messageExpression instantiation failed: {problem}"))
+                }
             }
             if compiled.message.is_none() {
                 return compiled;

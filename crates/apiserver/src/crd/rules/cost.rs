@@ -54,7 +54,9 @@ pub(super) fn excess(what: &str, cost: u64, limit: u64) -> Option<String> {
         format!("{factor:.1}x")
     };
     let advice = "try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared";
-    Some(format!("{what} exceeds budget by factor of {factor} ({advice})"))
+    Some(format!(
+        "{what} exceeds budget by factor of {factor} ({advice})"
+    ))
 }
 
 /// What all expressions of a schema cost.
@@ -79,7 +81,10 @@ impl Total {
     pub(super) fn excess(self) -> Option<(String, Vec<String>)> {
         let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
         let problem = excess(what, self.sum, SCHEMA_MAX)?;
-        Some((problem, self.most.into_iter().map(|(_, place)| place).collect()))
+        Some((
+            problem,
+            self.most.into_iter().map(|(_, place)| place).collect(),
+        ))
     }
 }
 
@@ -89,20 +94,37 @@ mod tests {
 
     #[test]
     fn excess_is_told_by_its_factor() {
-        for (cost, factor) in [(10_000_001, "1.000000x"), (14_000_000, "1.400000x"), (15_000_000, "1.5x"), (999_000_000, "99.9x")] {
+        for (cost, factor) in [
+            (10_000_001, "1.000000x"),
+            (14_000_000, "1.400000x"),
+            (15_000_000, "1.5x"),
+            (999_000_000, "99.9x"),
+        ] {
             let text = excess("cost", cost, EXPRESSION_MAX).expect("too much");
             assert!(text.contains(&format!("by factor of {factor} (")), "{text}");
         }
-        assert!(excess("cost", u64::MAX, EXPRESSION_MAX).expect("too much").contains("more than 100x"));
+        assert!(
+            excess("cost", u64::MAX, EXPRESSION_MAX)
+                .expect("too much")
+                .contains("more than 100x")
+        );
         assert_eq!(excess("cost", EXPRESSION_MAX, EXPRESSION_MAX), None);
     }
 
     #[test]
     fn four_most_expensive_places_are_named() {
         let mut total = Total::default();
-        for (i, cost) in [2_000_000, 50_000_000, 900_000, 60_000_000, 3_000_000, 40_000_000].into_iter().enumerate() {
+        for (i, cost) in [
+            2_000_000, 50_000_000, 900_000, 60_000_000, 3_000_000, 40_000_000,
+        ]
+        .into_iter()
+        .enumerate()
+        {
             total.add(format!("r{i}"), cost);
         }
-        assert_eq!(total.excess().expect("too much").1, ["r3", "r1", "r5", "r4"]);
+        assert_eq!(
+            total.excess().expect("too much").1,
+            ["r3", "r1", "r5", "r4"]
+        );
     }
 }

@@ -12,7 +12,10 @@ pub(super) fn resolve(text: &str, schema: &Schema) -> Option<String> {
             "." => tokens.next()?.to_owned(),
             "[" => {
                 let quoted = tokens.next()?;
-                let inside = quoted.strip_prefix('\'')?.strip_suffix('\'').filter(|_| quoted.len() >= 2)?;
+                let inside = quoted
+                    .strip_prefix('\'')?
+                    .strip_suffix('\'')
+                    .filter(|_| quoted.len() >= 2)?;
                 let name = unescape(inside)?;
                 (tokens.next()? == "]").then_some(name)?
             }
@@ -50,7 +53,9 @@ fn tokens(text: &str) -> Vec<&str> {
 /// Behind the closing quote; a quote behind a backslash does not close.
 fn end_of_quoted(text: &str) -> usize {
     let bytes = text.as_bytes();
-    (1..bytes.len()).find(|i| bytes[*i] == b'\'' && bytes[i - 1] != b'\\').map_or(text.len(), |i| i + 1)
+    (1..bytes.len())
+        .find(|i| bytes[*i] == b'\'' && bytes[i - 1] != b'\\')
+        .map_or(text.len(), |i| i + 1)
 }
 
 fn unescape(text: &str) -> Option<String> {

@@ -7,7 +7,9 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use bellerophon_cel::{Environment, Failure, Functions, Meter, Opaque, Price, Run, Text, Type, Value};
+use bellerophon_cel::{
+    Environment, Failure, Functions, Meter, Opaque, Price, Run, Text, Type, Value,
+};
 
 use crate::{crd::formats, names, types};
 
@@ -41,7 +43,10 @@ impl Opaque for Quantity {
     }
 
     fn equals(&self, other: &dyn Opaque) -> Option<bool> {
-        other.as_any().downcast_ref::<Self>().map(|other| self == other)
+        other
+            .as_any()
+            .downcast_ref::<Self>()
+            .map(|other| self == other)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -54,48 +59,125 @@ fn quantity_type() -> Type {
 }
 
 fn quantity(args: &[Value<'_>], at: usize) -> Result<Quantity, Failure> {
-    args.get(at).and_then(Value::downcast::<Quantity>).copied().ok_or_else(|| Failure::new("no such overload"))
+    args.get(at)
+        .and_then(Value::downcast::<Quantity>)
+        .copied()
+        .ok_or_else(|| Failure::new("no such overload"))
 }
 
 fn declare_quantities(f: &mut Functions) {
     use Type::{Bool, Double, Int, String};
     let (one, two) = ([quantity_type()], [quantity_type(), quantity_type()]);
-    f.global("quantity", "string_to_quantity", &[String], quantity_type(), Price::Pass, |_, args| {
-        types::Quantity::parse(text(args, 0)?).map(|amount| Value::of(Quantity(amount.amount().nanos))).map_err(Failure::new)
-    });
-    f.global("isQuantity", "is_quantity_string", &[String], Bool, Price::Pass, |_, args| {
-        Ok(Value::Bool(types::Quantity::parse(text(args, 0)?).is_ok()))
-    });
-    f.global("sign", "quantity_sign", &one, Int, Price::Unit, |_, args| Ok(Value::Int(quantity(args, 0)?.0.signum() as i64)));
-    f.member("isGreaterThan", "quantity_is_greater_than", &two, Bool, Price::Unit, |_, args| {
-        Ok(Value::Bool(quantity(args, 0)? > quantity(args, 1)?))
-    });
-    f.member("isLessThan", "quantity_is_less_than", &two, Bool, Price::Unit, |_, args| {
-        Ok(Value::Bool(quantity(args, 0)? < quantity(args, 1)?))
-    });
-    f.member("compareTo", "quantity_compare_to", &two, Int, Price::Unit, |_, args| {
-        Ok(Value::Int(quantity(args, 0)?.cmp(&quantity(args, 1)?) as i64))
-    });
-    f.member("asApproximateFloat", "quantity_get_float", &one, Double, Price::Unit, |_, args| {
-        Ok(Value::Double(quantity(args, 0)?.0 as f64 / NANOS as f64))
-    });
-    f.member("isInteger", "quantity_is_integer", &one, Bool, Price::Unit, |_, args| Ok(Value::Bool(whole(quantity(args, 0)?).is_some())));
-    f.member("asInteger", "quantity_get_int", &one, Int, Price::Unit, |_, args| {
-        whole(quantity(args, 0)?).map(Value::Int).ok_or_else(|| Failure::new("cannot convert value to integer"))
-    });
+    f.global(
+        "quantity",
+        "string_to_quantity",
+        &[String],
+        quantity_type(),
+        Price::Pass,
+        |_, args| {
+            types::Quantity::parse(text(args, 0)?)
+                .map(|amount| Value::of(Quantity(amount.amount().nanos)))
+                .map_err(Failure::new)
+        },
+    );
+    f.global(
+        "isQuantity",
+        "is_quantity_string",
+        &[String],
+        Bool,
+        Price::Pass,
+        |_, args| Ok(Value::Bool(types::Quantity::parse(text(args, 0)?).is_ok())),
+    );
+    f.global(
+        "sign",
+        "quantity_sign",
+        &one,
+        Int,
+        Price::Unit,
+        |_, args| Ok(Value::Int(quantity(args, 0)?.0.signum() as i64)),
+    );
+    f.member(
+        "isGreaterThan",
+        "quantity_is_greater_than",
+        &two,
+        Bool,
+        Price::Unit,
+        |_, args| Ok(Value::Bool(quantity(args, 0)? > quantity(args, 1)?)),
+    );
+    f.member(
+        "isLessThan",
+        "quantity_is_less_than",
+        &two,
+        Bool,
+        Price::Unit,
+        |_, args| Ok(Value::Bool(quantity(args, 0)? < quantity(args, 1)?)),
+    );
+    f.member(
+        "compareTo",
+        "quantity_compare_to",
+        &two,
+        Int,
+        Price::Unit,
+        |_, args| {
+            Ok(Value::Int(
+                quantity(args, 0)?.cmp(&quantity(args, 1)?) as i64
+            ))
+        },
+    );
+    f.member(
+        "asApproximateFloat",
+        "quantity_get_float",
+        &one,
+        Double,
+        Price::Unit,
+        |_, args| Ok(Value::Double(quantity(args, 0)?.0 as f64 / NANOS as f64)),
+    );
+    f.member(
+        "isInteger",
+        "quantity_is_integer",
+        &one,
+        Bool,
+        Price::Unit,
+        |_, args| Ok(Value::Bool(whole(quantity(args, 0)?).is_some())),
+    );
+    f.member(
+        "asInteger",
+        "quantity_get_int",
+        &one,
+        Int,
+        Price::Unit,
+        |_, args| {
+            whole(quantity(args, 0)?)
+                .map(Value::Int)
+                .ok_or_else(|| Failure::new("cannot convert value to integer"))
+        },
+    );
     let sums: [(&'static str, &'static str, Type, Run); 4] = [
-        ("add", "quantity_add", quantity_type(), |_, args| sum(args, 1)),
+        ("add", "quantity_add", quantity_type(), |_, args| {
+            sum(args, 1)
+        }),
         ("add", "quantity_add_int", Int, |_, args| sum(args, 1)),
-        ("sub", "quantity_sub", quantity_type(), |_, args| sum(args, -1)),
+        ("sub", "quantity_sub", quantity_type(), |_, args| {
+            sum(args, -1)
+        }),
         ("sub", "quantity_sub_int", Int, |_, args| sum(args, -1)),
     ];
     for (name, id, other, run) in sums {
-        f.member(name, id, &[quantity_type(), other], quantity_type(), Price::Unit, run);
+        f.member(
+            name,
+            id,
+            &[quantity_type(), other],
+            quantity_type(),
+            Price::Unit,
+            run,
+        );
     }
 }
 
 fn whole(amount: Quantity) -> Option<i64> {
-    (amount.0 % NANOS == 0).then(|| i64::try_from(amount.0 / NANOS).ok()).flatten()
+    (amount.0 % NANOS == 0)
+        .then(|| i64::try_from(amount.0 / NANOS).ok())
+        .flatten()
 }
 
 /// The first amount and the second one, which may be a whole number, together.
@@ -104,7 +186,11 @@ fn sum<'a>(args: &[Value<'a>], sign: i128) -> Result<Value<'a>, Failure> {
         Some(Value::Int(n)) => i128::from(*n) * NANOS,
         _ => quantity(args, 1)?.0,
     };
-    Ok(Value::of(Quantity(quantity(args, 0)?.0.saturating_add(other.saturating_mul(sign)))))
+    Ok(Value::of(Quantity(
+        quantity(args, 0)?
+            .0
+            .saturating_add(other.saturating_mul(sign)),
+    )))
 }
 
 /// A format with a name.
@@ -129,7 +215,10 @@ impl Opaque for Format {
     }
 
     fn equals(&self, other: &dyn Opaque) -> Option<bool> {
-        other.as_any().downcast_ref::<Self>().map(|other| self.name == other.name)
+        other
+            .as_any()
+            .downcast_ref::<Self>()
+            .map(|other| self.name == other.name)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -153,18 +242,40 @@ fn as_prefix(judge: fn(&str) -> Vec<String>, text: &str) -> Vec<String> {
 
 fn must_have(format: &str, text: &str, problem: &str) -> Vec<String> {
     let fits = formats::find(format).is_none_or(|fits| fits(text));
-    if fits { Vec::new() } else { vec![problem.to_owned()] }
+    if fits {
+        Vec::new()
+    } else {
+        vec![problem.to_owned()]
+    }
 }
 
 const FORMATS: [(&str, &str, Run); 13] = [
-    ("dns1123Label", "format.dns1123Label", |_, _| named("dns1123Label")),
-    ("dns1123Subdomain", "format.dns1123Subdomain", |_, _| named("dns1123Subdomain")),
-    ("dns1035Label", "format.dns1035Label", |_, _| named("dns1035Label")),
-    ("qualifiedName", "format.qualifiedName", |_, _| named("qualifiedName")),
-    ("dns1123LabelPrefix", "format.dns1123LabelPrefix", |_, _| named("dns1123LabelPrefix")),
-    ("dns1123SubdomainPrefix", "format.dns1123SubdomainPrefix", |_, _| named("dns1123SubdomainPrefix")),
-    ("dns1035LabelPrefix", "format.dns1035LabelPrefix", |_, _| named("dns1035LabelPrefix")),
-    ("labelValue", "format.labelValue", |_, _| named("labelValue")),
+    ("dns1123Label", "format.dns1123Label", |_, _| {
+        named("dns1123Label")
+    }),
+    ("dns1123Subdomain", "format.dns1123Subdomain", |_, _| {
+        named("dns1123Subdomain")
+    }),
+    ("dns1035Label", "format.dns1035Label", |_, _| {
+        named("dns1035Label")
+    }),
+    ("qualifiedName", "format.qualifiedName", |_, _| {
+        named("qualifiedName")
+    }),
+    ("dns1123LabelPrefix", "format.dns1123LabelPrefix", |_, _| {
+        named("dns1123LabelPrefix")
+    }),
+    (
+        "dns1123SubdomainPrefix",
+        "format.dns1123SubdomainPrefix",
+        |_, _| named("dns1123SubdomainPrefix"),
+    ),
+    ("dns1035LabelPrefix", "format.dns1035LabelPrefix", |_, _| {
+        named("dns1035LabelPrefix")
+    }),
+    ("labelValue", "format.labelValue", |_, _| {
+        named("labelValue")
+    }),
     ("uri", "format.uri", |_, _| named("uri")),
     ("uuid", "format.uuid", |_, _| named("uuid")),
     ("byte", "format.byte", |_, _| named("byte")),
@@ -182,19 +293,37 @@ fn find(name: &str) -> Option<Format> {
         "dns1123SubdomainPrefix" => (|text| as_prefix(names::dns_subdomain, text), 60),
         "dns1035LabelPrefix" => (|text| as_prefix(names::dns_1035_label, text), 30),
         "labelValue" => (names::label_value, 40),
-        "uri" => (|text| must_have("uri", text, &format!("parse {text:?}: invalid URI for request")), 800),
-        "uuid" => (|text| must_have("uuid", text, "does not match the UUID format"), 75),
+        "uri" => (
+            |text| {
+                must_have(
+                    "uri",
+                    text,
+                    &format!("parse {text:?}: invalid URI for request"),
+                )
+            },
+            800,
+        ),
+        "uuid" => (
+            |text| must_have("uuid", text, "does not match the UUID format"),
+            75,
+        ),
         "byte" => (|text| must_have("byte", text, "invalid base64"), 73),
         "date" => (|text| must_have("date", text, "invalid date"), 136),
         "datetime" => (|text| must_have("datetime", text, "invalid datetime"), 136),
         _ => return None,
     };
     let name = FORMATS.iter().find(|(known, ..)| *known == name)?.0;
-    Some(Format { name, judge, regex_size })
+    Some(Format {
+        name,
+        judge,
+        regex_size,
+    })
 }
 
 fn named<'a>(name: &str) -> Result<Value<'a>, Failure> {
-    find(name).map(Value::of).ok_or_else(|| Failure::new("no such overload"))
+    find(name)
+        .map(Value::of)
+        .ok_or_else(|| Failure::new("no such overload"))
 }
 
 fn declare_formats(f: &mut Functions) {
@@ -202,20 +331,41 @@ fn declare_formats(f: &mut Functions) {
     for (_, function, run) in FORMATS {
         f.global(function, function, &[], format_type(), Price::Unit, run);
     }
-    f.global("format.named", "format-named", &[String], Type::optional(format_type()), Price::Unit, |_, args| {
-        Ok(Value::Optional(find(text(args, 0)?).map(|format| Arc::new(Value::of(format)))))
-    });
+    f.global(
+        "format.named",
+        "format-named",
+        &[String],
+        Type::optional(format_type()),
+        Price::Unit,
+        |_, args| {
+            Ok(Value::Optional(
+                find(text(args, 0)?).map(|format| Arc::new(Value::of(format))),
+            ))
+        },
+    );
     let problems = Type::optional(Type::list(String));
-    f.member("validate", "format-validate", &[format_type(), String], problems, Price::Validate, validate);
+    f.member(
+        "validate",
+        "format-validate",
+        &[format_type(), String],
+        problems,
+        Price::Validate,
+        validate,
+    );
 }
 
 /// What is wrong with a text, or nothing.
 fn validate<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Result<Value<'a>, Failure> {
-    let format = args.first().and_then(Value::downcast::<Format>).ok_or_else(|| Failure::new("no such overload"))?;
+    let format = args
+        .first()
+        .and_then(Value::downcast::<Format>)
+        .ok_or_else(|| Failure::new("no such overload"))?;
     let problems = (format.judge)(text(args, 1)?);
     if problems.is_empty() {
         return Ok(Value::Optional(None));
     }
     meter.allocate(problems.iter().map(String::len).sum())?;
-    Ok(Value::some(Value::list(problems.into_iter().map(Value::text).collect())))
+    Ok(Value::some(Value::list(
+        problems.into_iter().map(Value::text).collect(),
+    )))
 }

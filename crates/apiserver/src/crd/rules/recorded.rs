@@ -13,7 +13,12 @@ use crate::{
 };
 
 fn texts(value: &Value) -> Vec<String> {
-    value.as_array().expect("a list").iter().map(|text| text.as_str().expect("a text").to_owned()).collect()
+    value
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|text| text.as_str().expect("a text").to_owned())
+        .collect()
 }
 
 fn sorted(errors: &[FieldError]) -> Vec<String> {
@@ -36,10 +41,23 @@ fn refused(schema: &Schema) -> Vec<String> {
 }
 
 /// The errors and warnings about an object.
-fn judged(tree: Option<&RuleTree>, schema: &Schema, new: &Value, old: Option<&Value>) -> (Vec<String>, Vec<String>) {
+fn judged(
+    tree: Option<&RuleTree>,
+    schema: &Schema,
+    new: &Value,
+    old: Option<&Value>,
+) -> (Vec<String>, Vec<String>) {
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
     if let Some(tree) = tree {
-        warnings = tree.validate(new, old, Ratchet::root(new, old, schema), RULE_BUDGET, &mut errors).1;
+        warnings = tree
+            .validate(
+                new,
+                old,
+                Ratchet::root(new, old, schema),
+                RULE_BUDGET,
+                &mut errors,
+            )
+            .1;
     }
     warnings.sort();
     (sorted(&errors), warnings)
@@ -47,24 +65,41 @@ fn judged(tree: Option<&RuleTree>, schema: &Schema, new: &Value, old: Option<&Va
 
 #[test]
 fn definitions_and_objects_are_judged_as_kubernetes_judges_them() {
-    let recorded: Vec<Value> = serde_json::from_str(include_str!("recorded.json")).expect("the record is JSON");
+    let recorded: Vec<Value> =
+        serde_json::from_str(include_str!("recorded.json")).expect("the record is JSON");
     assert!(recorded.len() > 50, "the record is there");
     let mut wrong = Vec::new();
     for case in &recorded {
         let schema = Schema::parse(&case["schema"]).expect("it is well typed");
         let found = refused(&schema);
         if found != texts(&case["refused"]) {
-            wrong.push(format!("{}\n  want {}\n  got  {}", case["name"], case["refused"], json!(found)));
+            wrong.push(format!(
+                "{}\n  want {}\n  got  {}",
+                case["name"],
+                case["refused"],
+                json!(found)
+            ));
             continue;
         }
         let tree = RuleTree::of(&schema);
         for object in case["objects"].as_array().expect("a list") {
-            let (errors, warnings) = judged(tree.as_ref(), &schema, &object["new"], object.get("old"));
+            let (errors, warnings) =
+                judged(tree.as_ref(), &schema, &object["new"], object.get("old"));
             if errors != texts(&object["errors"]) || warnings != texts(&object["warnings"]) {
                 let want = json!([object["errors"], object["warnings"]]);
-                wrong.push(format!("{} of {}\n  want {want}\n  got  {}", case["name"], object["new"], json!([errors, warnings])));
+                wrong.push(format!(
+                    "{} of {}\n  want {want}\n  got  {}",
+                    case["name"],
+                    object["new"],
+                    json!([errors, warnings])
+                ));
             }
         }
     }
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }

@@ -20,10 +20,19 @@ impl Rule {
     /// # Errors
     /// A field of the wrong JSON type.
     pub(crate) fn parse(value: &Value) -> Result<Self, String> {
-        let fields = value.as_object().ok_or("a validation rule must be an object")?;
+        let fields = value
+            .as_object()
+            .ok_or("a validation rule must be an object")?;
         let get = |name: &str| fields.get(name).filter(|value| !value.is_null());
         let optional = |name: &str| {
-            get(name).map(|value| value.as_str().map(str::to_owned).ok_or_else(|| format!("{name} of a rule must be a string"))).transpose()
+            get(name)
+                .map(|value| {
+                    value
+                        .as_str()
+                        .map(str::to_owned)
+                        .ok_or_else(|| format!("{name} of a rule must be a string"))
+                })
+                .transpose()
         };
         let text = |name: &str| Ok::<_, String>(optional(name)?.unwrap_or_default());
         Ok(Self {
@@ -33,7 +42,11 @@ impl Rule {
             reason: optional("reason")?,
             field_path: text("fieldPath")?,
             optional_old_self: get("optionalOldSelf")
-                .map(|value| value.as_bool().ok_or("optionalOldSelf of a rule must be a boolean"))
+                .map(|value| {
+                    value
+                        .as_bool()
+                        .ok_or("optionalOldSelf of a rule must be a boolean")
+                })
                 .transpose()?,
         })
     }
@@ -44,24 +57,40 @@ impl Rule {
 
     /// The message of the rule, or the rule itself.
     pub(super) fn title(&self) -> &str {
-        let text = if self.message.is_empty() { &self.rule } else { &self.message };
+        let text = if self.message.is_empty() {
+            &self.rule
+        } else {
+            &self.message
+        };
         text.trim()
     }
 
     /// What an object is told that breaks the rule.
     pub(super) fn complaint(&self) -> String {
-        if self.message.is_empty() { format!("failed rule: {}", self.title()) } else { self.title().to_owned() }
+        if self.message.is_empty() {
+            format!("failed rule: {}", self.title())
+        } else {
+            self.title().to_owned()
+        }
     }
 
     /// The rule as Go prints it inside an error.
     pub(super) fn in_go(&self) -> String {
-        let text = |text: &str| json!(text).to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+        let text = |text: &str| {
+            json!(text)
+                .to_string()
+                .replace('<', "\\u003c")
+                .replace('>', "\\u003e")
+                .replace('&', "\\u0026")
+        };
         format!(
             "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{},\"FieldPath\":{},\"OptionalOldSelf\":{}}}",
             text(&self.rule),
             text(&self.message),
             text(&self.message_expression),
-            self.reason.as_deref().map_or_else(|| "null".to_owned(), text),
+            self.reason
+                .as_deref()
+                .map_or_else(|| "null".to_owned(), text),
             text(&self.field_path),
             json!(self.optional_old_self),
         )

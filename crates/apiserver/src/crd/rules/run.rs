@@ -28,7 +28,8 @@ const CALL_MAX: u64 = 1_000_000;
 pub(in crate::crd) const RULE_BUDGET: i64 = 10_000_000;
 /// The longest message that an expression may make, in bytes.
 const MESSAGE_MAX: usize = 5 * 1024;
-const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
 
 /// The rules of a schema and of all schemas below it that have some.
 #[derive(Debug)]
@@ -67,30 +68,58 @@ struct Pair<'a> {
 impl<'a> Ratchet<'a> {
     /// The object itself.
     pub(in crate::crd) fn root(new: &'a Value, old: Option<&'a Value>, schema: &'a Schema) -> Self {
-        Self { current: old.map(|old| Pair { new, old, schema }), around: None }
+        Self {
+            current: old.map(|old| Pair { new, old, schema }),
+            around: None,
+        }
     }
 
     /// Whether the value is the same as before.
     fn forgives(&self) -> bool {
-        self.current.or(self.around).is_some_and(|pair| is_same(pair.new, pair.old, pair.schema))
+        self.current
+            .or(self.around)
+            .is_some_and(|pair| is_same(pair.new, pair.old, pair.schema))
     }
 
     fn key(self, name: &str) -> Self {
-        let Some(pair) = self.current else { return self };
+        let Some(pair) = self.current else {
+            return self;
+        };
         if self.around.is_none() && matches!(name, "apiVersion" | "kind") {
-            return Self { current: None, around: None };
+            return Self {
+                current: None,
+                around: None,
+            };
         }
-        let below = || Some(Pair { new: pair.new.get(name)?, old: pair.old.get(name)?, schema: pair.schema.field(name)? });
-        Self { current: below(), around: self.current }
+        let below = || {
+            Some(Pair {
+                new: pair.new.get(name)?,
+                old: pair.old.get(name)?,
+                schema: pair.schema.field(name)?,
+            })
+        };
+        Self {
+            current: below(),
+            around: self.current,
+        }
     }
 
     fn index(self, at: usize) -> Self {
-        let Some(pair) = self.current else { return self };
+        let Some(pair) = self.current else {
+            return self;
+        };
         let below = || {
             let new = pair.new.get(at)?;
-            Some(Pair { new, old: old_item(new, Some(pair.old), pair.schema)?, schema: pair.schema.item()? })
+            Some(Pair {
+                new,
+                old: old_item(new, Some(pair.old), pair.schema)?,
+                schema: pair.schema.item()?,
+            })
         };
-        Self { current: below(), around: self.current }
+        Self {
+            current: below(),
+            around: self.current,
+        }
     }
 }
 
@@ -111,7 +140,9 @@ impl RuleTree {
             properties: schema
                 .properties
                 .iter()
-                .filter_map(|(name, property)| Some((name.clone(), Self::at(property, Stands::of(property))?)))
+                .filter_map(|(name, property)| {
+                    Some((name.clone(), Self::at(property, Stands::of(property))?))
+                })
                 .collect(),
             additional: schema.additional().and_then(boxed),
         };
@@ -125,10 +156,17 @@ impl RuleTree {
         if !schema.rules.is_empty() {
             // What cannot be seen by expressions was refused when the definition was made.
             let compiler = Compiler::new(declare(schema, stands).shape);
-            tree.rules = schema.rules.iter().map(|rule| (rule.clone(), compiler.compile(rule, schema))).collect();
+            tree.rules = schema
+                .rules
+                .iter()
+                .map(|rule| (rule.clone(), compiler.compile(rule, schema)))
+                .collect();
             tree.shape = Some(compiler.into_shape());
         }
-        let empty = tree.rules.is_empty() && tree.items.is_none() && tree.properties.is_empty() && tree.additional.is_none();
+        let empty = tree.rules.is_empty()
+            && tree.items.is_none()
+            && tree.properties.is_empty()
+            && tree.additional.is_none();
         (!empty).then_some(tree)
     }
 
@@ -142,7 +180,11 @@ impl RuleTree {
         budget: i64,
         errors: &mut Vec<FieldError>,
     ) -> (i64, Vec<String>) {
-        let mut run = Run { budget, errors, warnings: Vec::new() };
+        let mut run = Run {
+            budget,
+            errors,
+            warnings: Vec::new(),
+        };
         run.node(self, &Path::ROOT, object, old, ratchet);
         (run.budget, run.warnings)
     }
@@ -157,7 +199,14 @@ struct Run<'e> {
 }
 
 impl Run<'_> {
-    fn node(&mut self, tree: &RuleTree, path: &Path<'_>, value: &Value, old: Option<&Value>, ratchet: Ratchet<'_>) {
+    fn node(
+        &mut self,
+        tree: &RuleTree,
+        path: &Path<'_>,
+        value: &Value,
+        old: Option<&Value>,
+        ratchet: Ratchet<'_>,
+    ) {
         if value.is_null() {
             return;
         }
@@ -170,10 +219,21 @@ impl Run<'_> {
         }
     }
 
-    fn list(&mut self, tree: &RuleTree, path: &Path<'_>, list: &[Value], old: Option<&Value>, ratchet: Ratchet<'_>) {
+    fn list(
+        &mut self,
+        tree: &RuleTree,
+        path: &Path<'_>,
+        list: &[Value],
+        old: Option<&Value>,
+        ratchet: Ratchet<'_>,
+    ) {
         let Some(items) = &tree.items else { return };
         for (i, value) in list.iter().enumerate() {
-            let before = tree.keys.0.as_ref().and_then(|schema| old_item(value, old, schema));
+            let before = tree
+                .keys
+                .0
+                .as_ref()
+                .and_then(|schema| old_item(value, old, schema));
             self.node(items, &path.index(i), value, before, ratchet.index(i));
             if self.budget < 0 {
                 return;
@@ -181,14 +241,33 @@ impl Run<'_> {
         }
     }
 
-    fn map(&mut self, tree: &RuleTree, path: &Path<'_>, map: &serde_json::Map<String, Value>, old: Option<&Value>, ratchet: Ratchet<'_>) {
+    fn map(
+        &mut self,
+        tree: &RuleTree,
+        path: &Path<'_>,
+        map: &serde_json::Map<String, Value>,
+        old: Option<&Value>,
+        ratchet: Ratchet<'_>,
+    ) {
         for (name, value) in map {
             let before = old.and_then(|old| old.get(name));
             if let Some(additional) = &tree.additional {
-                self.node(additional, &path.key(name), value, before, ratchet.key(name));
+                self.node(
+                    additional,
+                    &path.key(name),
+                    value,
+                    before,
+                    ratchet.key(name),
+                );
             }
             if let Some(property) = tree.properties.get(name).filter(|_| self.budget >= 0) {
-                self.node(property, &path.child(name), value, before, ratchet.key(name));
+                self.node(
+                    property,
+                    &path.child(name),
+                    value,
+                    before,
+                    ratchet.key(name),
+                );
             }
             if self.budget < 0 {
                 return;
@@ -196,7 +275,14 @@ impl Run<'_> {
         }
     }
 
-    fn rules(&mut self, tree: &RuleTree, path: &Path<'_>, value: &Value, old: Option<&Value>, ratchet: Ratchet<'_>) {
+    fn rules(
+        &mut self,
+        tree: &RuleTree,
+        path: &Path<'_>,
+        value: &Value,
+        old: Option<&Value>,
+        ratchet: Ratchet<'_>,
+    ) {
         let Some(shape) = &tree.shape else { return };
         let place = Blame { path, tree, value };
         if self.budget <= 0 {
@@ -206,7 +292,8 @@ impl Run<'_> {
         let before = old.and_then(|old| view(old, shape).ok());
         for (rule, compiled) in &tree.rules {
             if let Some(problem) = &compiled.error {
-                self.errors.push(place.failed(&format!("rule compile error: {problem}")));
+                self.errors
+                    .push(place.failed(&format!("rule compile error: {problem}")));
                 continue;
             }
             let optional = rule.takes_optional_old_self();
@@ -241,8 +328,17 @@ impl Run<'_> {
         }
     }
 
-    fn rule(&mut self, rule: &Rule, compiled: &Compiled, place: &Blame<'_, '_>, variables: &[Cel<'_>; 2], ratchet: Ratchet<'_>) {
-        let Some(program) = &compiled.program else { return };
+    fn rule(
+        &mut self,
+        rule: &Rule,
+        compiled: &Compiled,
+        place: &Blame<'_, '_>,
+        variables: &[Cel<'_>; 2],
+        ratchet: Ratchet<'_>,
+    ) {
+        let Some(program) = &compiled.program else {
+            return;
+        };
         let Evaluation { value, cost } = program.evaluate(variables, CALL_MAX);
         if !self.spend(cost) {
             return self.stop(place, OUT_OF_BUDGET);
@@ -260,7 +356,9 @@ impl Run<'_> {
             Err(failure) => {
                 let text = failure.to_string();
                 let why = if text.starts_with("no such overload") {
-                    format!("'{text}': call arguments did not match a supported operator, function or macro signature for rule: {title}")
+                    format!(
+                        "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {title}"
+                    )
                 } else {
                     format!("{text} evaluating rule: {title}")
                 };
@@ -270,9 +368,20 @@ impl Run<'_> {
     }
 
     /// Tells that a rule is broken, or warns about it if nothing changed here.
-    fn broken(&mut self, rule: &Rule, compiled: &Compiled, place: &Blame<'_, '_>, variables: &[Cel<'_>; 2], ratchet: Ratchet<'_>) {
+    fn broken(
+        &mut self,
+        rule: &Rule,
+        compiled: &Compiled,
+        place: &Blame<'_, '_>,
+        variables: &[Cel<'_>; 2],
+        ratchet: Ratchet<'_>,
+    ) {
         let at = place.at(compiled.field_path.as_deref());
-        let error = match compiled.message.as_ref().map(|program| self.message(program, &rule.message_expression, variables)) {
+        let error = match compiled
+            .message
+            .as_ref()
+            .map(|program| self.message(program, &rule.message_expression, variables))
+        {
             Some(Err(why)) => {
                 self.budget = -1;
                 FieldError::invalid(at, place.tree.type_name.as_str(), &why)
@@ -291,7 +400,12 @@ impl Run<'_> {
     ///
     /// # Errors
     /// It used up what the rules of an object may cost.
-    fn message(&mut self, program: &Program, source: &str, variables: &[Cel<'_>; 2]) -> Result<Option<String>, String> {
+    fn message(
+        &mut self,
+        program: &Program,
+        source: &str,
+        variables: &[Cel<'_>; 2],
+    ) -> Result<Option<String>, String> {
         let Evaluation { value, cost } = program.evaluate(variables, CALL_MAX);
         if !self.spend(cost) {
             return Err(
@@ -304,9 +418,9 @@ impl Run<'_> {
                 let fits = !text.is_empty() && text.len() <= MESSAGE_MAX && !text.contains('\n');
                 Ok(fits.then(|| text.to_owned()))
             }
-            Err(failure) if failure.is_limit() => {
-                Err(format!("no further validation rules will be run due to call cost exceeds limit for messageExpression: {source:?}"))
-            }
+            Err(failure) if failure.is_limit() => Err(format!(
+                "no further validation rules will be run due to call cost exceeds limit for messageExpression: {source:?}"
+            )),
             _ => Ok(None),
         }
     }

@@ -28,25 +28,49 @@ pub(super) enum Stands {
 
 impl Stands {
     pub(super) fn of(schema: &Schema) -> Self {
-        if schema.embedded_resource { Self::AtRoot } else { Self::Inside }
+        if schema.embedded_resource {
+            Self::AtRoot
+        } else {
+            Self::Inside
+        }
     }
 }
 
 /// The shape of a schema.
 pub(super) fn declare(schema: &Schema, stands: Stands) -> Declared {
-    let declared = |kind, size_max, bytes_min| Declared { shape: Shape { kind, nullable: schema.nullable, size_max }, bytes_min };
+    let declared = |kind, size_max, bytes_min| Declared {
+        shape: Shape {
+            kind,
+            nullable: schema.nullable,
+            size_max,
+        },
+        bytes_min,
+    };
     let count = |n: i64| u64::try_from(n).unwrap_or(0);
     let longest = schema.max_length.map(count);
     if schema.int_or_string {
-        return declared(ShapeKind::IntOrString, longest.map_or(REQUEST_MAX - 2, |n| n.saturating_mul(4)), 1);
+        return declared(
+            ShapeKind::IntOrString,
+            longest.map_or(REQUEST_MAX - 2, |n| n.saturating_mul(4)),
+            1,
+        );
     }
     match schema.type_name.as_str() {
         "array" => match schema.item() {
             None => declared(ShapeKind::Hidden, 0, 0),
             Some(item) => {
                 let inner = declare(item, Stands::of(item));
-                let most = schema.max_items.map_or((REQUEST_MAX - 2) / (inner.bytes_min + 1), count);
-                declared(ShapeKind::List { item: Box::new(inner.shape), order: order(schema) }, most, 2)
+                let most = schema
+                    .max_items
+                    .map_or((REQUEST_MAX - 2) / (inner.bytes_min + 1), count);
+                declared(
+                    ShapeKind::List {
+                        item: Box::new(inner.shape),
+                        order: order(schema),
+                    },
+                    most,
+                    2,
+                )
             }
         },
         "object" => object(schema, stands),
@@ -55,7 +79,11 @@ pub(super) fn declare(schema: &Schema, stands: Stands) -> Declared {
             "duration" => declared(ShapeKind::Duration, 32, 3),
             "date" => declared(ShapeKind::Date, 12, 12),
             "date-time" => declared(ShapeKind::DateTime, 32, 21),
-            _ => declared(ShapeKind::String, longest.map_or_else(|| length_max(schema), |n| n.saturating_mul(4)), 2),
+            _ => declared(
+                ShapeKind::String,
+                longest.map_or_else(|| length_max(schema), |n| n.saturating_mul(4)),
+                2,
+            ),
         },
         "boolean" => declared(ShapeKind::Bool, 0, 4),
         "number" => declared(ShapeKind::Double, 0, 1),
@@ -69,7 +97,13 @@ fn length_max(schema: &Schema) -> u64 {
     if schema.allowed.is_empty() {
         return REQUEST_MAX - 2;
     }
-    schema.allowed.iter().filter_map(|value| value.as_str()).map(|text| text.len() as u64).max().unwrap_or(0)
+    schema
+        .allowed
+        .iter()
+        .filter_map(|value| value.as_str())
+        .map(|text| text.len() as u64)
+        .max()
+        .unwrap_or(0)
 }
 
 fn order(schema: &Schema) -> ListOrder {
@@ -83,9 +117,20 @@ fn order(schema: &Schema) -> ListOrder {
 fn object(schema: &Schema, stands: Stands) -> Declared {
     if let Some(additional) = schema.additional().filter(|_| stands == Stands::Inside) {
         let inner = declare(additional, Stands::of(additional));
-        let most = schema.max_properties.map_or((REQUEST_MAX - 2) / (inner.bytes_min + 6), |n| u64::try_from(n).unwrap_or(0));
-        let shape = Shape { kind: ShapeKind::Map(Box::new(inner.shape)), nullable: schema.nullable, size_max: most };
-        return Declared { shape, bytes_min: 2 };
+        let most = schema
+            .max_properties
+            .map_or((REQUEST_MAX - 2) / (inner.bytes_min + 6), |n| {
+                u64::try_from(n).unwrap_or(0)
+            });
+        let shape = Shape {
+            kind: ShapeKind::Map(Box::new(inner.shape)),
+            nullable: schema.nullable,
+            size_max: most,
+        };
+        return Declared {
+            shape,
+            bytes_min: 2,
+        };
     }
     let mut bytes_min = 2;
     let mut fields = BTreeMap::new();
@@ -93,7 +138,13 @@ fn object(schema: &Schema, stands: Stands) -> Declared {
         if counts && declared.shape.is_visible() {
             bytes_min += name.len() as u64 + declared.bytes_min + 4;
         }
-        fields.insert(name.to_owned(), Field { escaped: escape(name), shape: declared.shape });
+        fields.insert(
+            name.to_owned(),
+            Field {
+                escaped: escape(name),
+                shape: declared.shape,
+            },
+        );
     };
     let required = |name: &str| schema.required.iter().any(|required| required == name);
     let implied = stands == Stands::AtRoot && !declares_type_and_names(schema);
@@ -101,22 +152,47 @@ fn object(schema: &Schema, stands: Stands) -> Declared {
         if implied && matches!(name.as_str(), "kind" | "apiVersion" | "metadata") {
             continue;
         }
-        add(name, declare(property, Stands::of(property)), required(name) && property.default.is_none());
+        add(
+            name,
+            declare(property, Stands::of(property)),
+            required(name) && property.default.is_none(),
+        );
     }
     if implied {
-        for (name, shape) in [("kind", text()), ("apiVersion", text()), ("metadata", names())] {
+        for (name, shape) in [
+            ("kind", text()),
+            ("apiVersion", text()),
+            ("metadata", names()),
+        ] {
             let bytes_min = 2;
             add(name, Declared { shape, bytes_min }, required(name));
         }
     }
-    let kind = ShapeKind::Object { name: "object".into(), fields };
-    Declared { shape: Shape { kind, nullable: schema.nullable, size_max: 0 }, bytes_min }
+    let kind = ShapeKind::Object {
+        name: "object".into(),
+        fields,
+    };
+    Declared {
+        shape: Shape {
+            kind,
+            nullable: schema.nullable,
+            size_max: 0,
+        },
+        bytes_min,
+    }
 }
 
 /// Whether a schema says itself what every resource has.
 fn declares_type_and_names(schema: &Schema) -> bool {
-    let is = |schema: &Schema, name: &str, wanted: &str| schema.properties.get(name).is_some_and(|p| p.type_name == wanted);
-    let names = |metadata: &Schema| is(metadata, "name", "string") && is(metadata, "generateName", "string");
+    let is = |schema: &Schema, name: &str, wanted: &str| {
+        schema
+            .properties
+            .get(name)
+            .is_some_and(|p| p.type_name == wanted)
+    };
+    let names = |metadata: &Schema| {
+        is(metadata, "name", "string") && is(metadata, "generateName", "string")
+    };
     is(schema, "kind", "string")
         && is(schema, "apiVersion", "string")
         && is(schema, "metadata", "object")
@@ -124,11 +200,26 @@ fn declares_type_and_names(schema: &Schema) -> bool {
 }
 
 fn text() -> Shape {
-    Shape { kind: ShapeKind::String, nullable: false, size_max: REQUEST_MAX - 2 }
+    Shape {
+        kind: ShapeKind::String,
+        nullable: false,
+        size_max: REQUEST_MAX - 2,
+    }
 }
 
 fn names() -> Shape {
-    let field = |name: &str| (name.to_owned(), Field { escaped: Some(name.to_owned()), shape: text() });
+    let field = |name: &str| {
+        (
+            name.to_owned(),
+            Field {
+                escaped: Some(name.to_owned()),
+                shape: text(),
+            },
+        )
+    };
     let fields = [field("name"), field("generateName")].into_iter().collect();
-    Shape::of(ShapeKind::Object { name: "object".into(), fields })
+    Shape::of(ShapeKind::Object {
+        name: "object".into(),
+        fields,
+    })
 }

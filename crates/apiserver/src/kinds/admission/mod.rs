@@ -5,5 +5,7 @@ mod policy; // policies and their bindings
 mod rules; // which requests are matched
 mod webhook; // webhook configurations
 
-pub(crate) use policy::{MUTATING_POLICY, MUTATING_POLICY_BINDING, VALIDATING_POLICY, VALIDATING_POLICY_BINDING};
+pub(crate) use policy::{
+    MUTATING_POLICY, MUTATING_POLICY_BINDING, VALIDATING_POLICY, VALIDATING_POLICY_BINDING,
+};
 pub(crate) use webhook::{MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS};

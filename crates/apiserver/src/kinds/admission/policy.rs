@@ -28,7 +28,13 @@ pub(crate) const VALIDATING_POLICY: Strategy = Strategy {
         head(policy, out);
         validations(policy, out);
     },
-    validate_status: |new, _, out| conditions::check(&Path::field("status.conditions"), new.body.part("status").list("conditions"), out),
+    validate_status: |new, _, out| {
+        conditions::check(
+            &Path::field("status.conditions"),
+            new.body.part("status").list("conditions"),
+            out,
+        )
+    },
     generation: Generation::Spec,
     unconditional_update: false,
     ..Strategy::WITH_STATUS
@@ -54,7 +60,10 @@ pub(crate) const VALIDATING_POLICY_BINDING: Strategy = Strategy {
     ..MUTATING_POLICY
 };
 
-pub(crate) const MUTATING_POLICY_BINDING: Strategy = Strategy { validate: bound, ..VALIDATING_POLICY_BINDING };
+pub(crate) const MUTATING_POLICY_BINDING: Strategy = Strategy {
+    validate: bound,
+    ..VALIDATING_POLICY_BINDING
+};
 
 const AUDIT_MAX: usize = 20;
 const AUDIT_EXPRESSION_MAX: usize = 5 * 1024;
@@ -82,7 +91,12 @@ fn complete(matched: &mut serde_json::Map<String, Value>) {
 /// What both kinds of policy have in common.
 fn head(policy: &Object, out: &mut Vec<FieldError>) {
     let (at, spec) = (Path::field("spec"), policy.body.part("spec"));
-    checks::one_of(&at.child("failurePolicy"), spec.text("failurePolicy"), &["Fail", "Ignore"], out);
+    checks::one_of(
+        &at.child("failurePolicy"),
+        spec.text("failurePolicy"),
+        &["Fail", "Ignore"],
+        out,
+    );
     if let Some(kind) = spec.get_set("paramKind") {
         param_kind(&at.child("paramKind"), kind, out);
     }
@@ -96,16 +110,32 @@ fn head(policy: &Object, out: &mut Vec<FieldError>) {
             }
         }
     }
-    rules::match_conditions(&at.child("matchConditions"), spec.list("matchConditions"), out);
+    rules::match_conditions(
+        &at.child("matchConditions"),
+        spec.list("matchConditions"),
+        out,
+    );
     let all = at.child("variables");
     for (i, variable) in spec.list("variables").iter().enumerate() {
         let at = all.index(i);
         match variable.text("name") {
-            name if name.trim().is_empty() => out.push(FieldError::required(at.child("name"), "name is not specified")),
-            name if !is_identifier(name) => out.push(FieldError::invalid(at.child("name"), name, "must be a valid CEL identifier")),
+            name if name.trim().is_empty() => out.push(FieldError::required(
+                at.child("name"),
+                "name is not specified",
+            )),
+            name if !is_identifier(name) => out.push(FieldError::invalid(
+                at.child("name"),
+                name,
+                "must be a valid CEL identifier",
+            )),
             _ => {}
         }
-        rules::expression(&at.child("expression"), variable.text("expression"), "expression is not specified", out);
+        rules::expression(
+            &at.child("expression"),
+            variable.text("expression"),
+            "expression is not specified",
+            out,
+        );
     }
 }
 
@@ -114,18 +144,40 @@ fn param_kind(at: &Path, kind: &Value, out: &mut Vec<FieldError>) {
     let at_version = at.child("apiVersion");
     match version.split('/').collect::<Vec<_>>()[..] {
         [""] => out.push(FieldError::required(at_version, "")),
-        [version] => joined(&at_version, version, names::dns_1035_label(version), "", out),
+        [version] => joined(
+            &at_version,
+            version,
+            names::dns_1035_label(version),
+            "",
+            out,
+        ),
         [group, version] => {
             joined(&at_version, group, names::dns_subdomain(group), "", out);
-            joined(&at_version, version, names::dns_1035_label(version), "", out);
+            joined(
+                &at_version,
+                version,
+                names::dns_1035_label(version),
+                "",
+                out,
+            );
         }
-        _ => out.push(FieldError::invalid(at_version, version, &format!("unexpected GroupVersion string: {version}"))),
+        _ => out.push(FieldError::invalid(
+            at_version,
+            version,
+            &format!("unexpected GroupVersion string: {version}"),
+        )),
     }
     match kind.text("kind") {
         "" => out.push(FieldError::required(at.child("kind"), "")),
         name => {
             let wrong = names::dns_1035_label(&name.to_lowercase());
-            joined(&at.child("kind"), name, wrong, "may have mixed case, but should otherwise match: ", out);
+            joined(
+                &at.child("kind"),
+                name,
+                wrong,
+                "may have mixed case, but should otherwise match: ",
+                out,
+            );
         }
     }
 }
@@ -133,7 +185,11 @@ fn param_kind(at: &Path, kind: &Value, out: &mut Vec<FieldError>) {
 /// All reasons in one message.
 fn joined(at: &Path, value: &str, wrong: Vec<String>, head: &str, out: &mut Vec<FieldError>) {
     if !wrong.is_empty() {
-        out.push(FieldError::invalid(at, value, &format!("{head}{}", wrong.join(","))));
+        out.push(FieldError::invalid(
+            at,
+            value,
+            &format!("{head}{}", wrong.join(",")),
+        ));
     }
 }
 
@@ -152,7 +208,11 @@ fn validations(policy: &Object, out: &mut Vec<FieldError>) {
     let (all, annotations) = (at.child("auditAnnotations"), spec.list("auditAnnotations"));
     if annotations.len() > AUDIT_MAX {
         let why = format!("must not have more than {AUDIT_MAX} auditAnnotations");
-        out.push(FieldError::invalid(all, spec.part("auditAnnotations"), &why));
+        out.push(FieldError::invalid(
+            all,
+            spec.part("auditAnnotations"),
+            &why,
+        ));
     }
     let mut keys = BTreeSet::new();
     for (i, annotation) in annotations.iter().enumerate() {
@@ -161,7 +221,10 @@ fn validations(policy: &Object, out: &mut Vec<FieldError>) {
         let full = format!("{}/{key}", policy.meta.name);
         checks::named(&at.child("key"), &full, names::qualified_name(&full), out);
         match annotation.text("valueExpression").trim() {
-            "" => out.push(FieldError::required(at.child("valueExpression"), "valueExpression is not specified")),
+            "" => out.push(FieldError::required(
+                at.child("valueExpression"),
+                "valueExpression is not specified",
+            )),
             text if text.len() > AUDIT_EXPRESSION_MAX => {
                 out.push(FieldError::required(
                     at.child("valueExpression"),
@@ -177,19 +240,37 @@ fn validations(policy: &Object, out: &mut Vec<FieldError>) {
 }
 
 fn check_validation(at: &Path, validation: &Value, out: &mut Vec<FieldError>) {
-    rules::expression(&at.child("expression"), validation.text("expression"), "expression is not specified", out);
+    rules::expression(
+        &at.child("expression"),
+        validation.text("expression"),
+        "expression is not specified",
+        out,
+    );
     for field in ["messageExpression", "message"] {
         let text = validation.text(field);
         if !text.is_empty() && text.trim().is_empty() {
-            out.push(FieldError::invalid(at.child(field), text, "must be non-empty if specified"));
+            out.push(FieldError::invalid(
+                at.child(field),
+                text,
+                "must be non-empty if specified",
+            ));
         } else if field == "messageExpression" && !text.is_empty() {
             rules::expression(&at.child(field), text, "", out);
         } else if field == "message" && text.trim().contains(['\n', '\r']) {
-            out.push(FieldError::invalid(at.child(field), text, "must not contain line breaks"));
+            out.push(FieldError::invalid(
+                at.child(field),
+                text,
+                "must not contain line breaks",
+            ));
         }
     }
     if let Some(reason) = validation.part("reason").as_str() {
-        checks::one_of(&at.child("reason"), reason, &["Forbidden", "Invalid", "RequestEntityTooLarge"], out);
+        checks::one_of(
+            &at.child("reason"),
+            reason,
+            &["Forbidden", "Invalid", "RequestEntityTooLarge"],
+            out,
+        );
     }
 }
 
@@ -197,14 +278,22 @@ fn mutations(policy: &Object, out: &mut Vec<FieldError>) {
     let (at, spec) = (Path::field("spec"), policy.body.part("spec"));
     let all = at.child("mutations");
     if spec.is_empty_at("mutations") {
-        out.push(FieldError::required(all, "mutations must contain at least one item"));
+        out.push(FieldError::required(
+            all,
+            "mutations must contain at least one item",
+        ));
     }
     for (i, mutation) in spec.list("mutations").iter().enumerate() {
         check_mutation(&all.index(i), mutation, out);
     }
     match spec.text("reinvocationPolicy") {
         "" => out.push(FieldError::required(at.child("reinvocationPolicy"), "")),
-        policy => checks::one_of(&at.child("reinvocationPolicy"), policy, &["IfNeeded", "Never"], out),
+        policy => checks::one_of(
+            &at.child("reinvocationPolicy"),
+            policy,
+            &["IfNeeded", "Never"],
+            out,
+        ),
     }
 }
 
@@ -213,15 +302,33 @@ fn check_mutation(at: &Path, mutation: &Value, out: &mut Vec<FieldError>) {
         "" => return out.push(FieldError::required(at.child("patchType"), "")),
         "JSONPatch" => ("jsonPatch", "applyConfiguration", "JSONPatch"),
         "ApplyConfiguration" => ("applyConfiguration", "jsonPatch", "ApplyConfiguration"),
-        unknown => return out.push(FieldError::not_supported(at.child("patchType"), unknown, &["ApplyConfiguration", "JSONPatch"])),
+        unknown => {
+            return out.push(FieldError::not_supported(
+                at.child("patchType"),
+                unknown,
+                &["ApplyConfiguration", "JSONPatch"],
+            ));
+        }
     };
     match mutation.get_set(own) {
-        None => out.push(FieldError::required(at.child(own), &format!("must be specified when patchType is {kind}"))),
-        Some(patch) => rules::expression(&at.child(own).child("expression"), patch.text("expression").trim(), "", out),
+        None => out.push(FieldError::required(
+            at.child(own),
+            &format!("must be specified when patchType is {kind}"),
+        )),
+        Some(patch) => rules::expression(
+            &at.child(own).child("expression"),
+            patch.text("expression").trim(),
+            "",
+            out,
+        ),
     }
     if mutation.get_set(other).is_some() {
         let shown = format!("{{{other}}}");
-        out.push(FieldError::invalid(at.child(other), &shown, &format!("must not be specified when patchType is {kind}")));
+        out.push(FieldError::invalid(
+            at.child(other),
+            &shown,
+            &format!("must not be specified when patchType is {kind}"),
+        ));
     }
 }
 
@@ -229,7 +336,12 @@ fn bound(binding: &Object, out: &mut Vec<FieldError>) {
     let (at, spec) = (Path::field("spec"), binding.body.part("spec"));
     match spec.text("policyName") {
         "" => out.push(FieldError::required(at.child("policyName"), "")),
-        name => checks::named(&at.child("policyName"), name, names::dns_subdomain(name), out),
+        name => checks::named(
+            &at.child("policyName"),
+            name,
+            names::dns_subdomain(name),
+            out,
+        ),
     }
     if let Some(reference) = spec.get_set("paramRef") {
         param_ref(&at.child("paramRef"), reference, out);
@@ -244,25 +356,48 @@ fn param_ref(at: &Path, reference: &Value, out: &mut Vec<FieldError>) {
     let both = !name.is_empty() && selector.is_some();
     checks::named(&at.child("name"), name, names::path_segment(name), out);
     if both {
-        out.push(FieldError::forbidden(at.child("name"), "name and selector are mutually exclusive"));
+        out.push(FieldError::forbidden(
+            at.child("name"),
+            "name and selector are mutually exclusive",
+        ));
     }
     checks::label_selector(&at.child("selector"), reference.part("selector"), out);
     if both {
-        out.push(FieldError::forbidden(at.child("selector"), "name and selector are mutually exclusive"));
+        out.push(FieldError::forbidden(
+            at.child("selector"),
+            "name and selector are mutually exclusive",
+        ));
     }
     if name.is_empty() && selector.is_none() {
-        out.push(FieldError::required(at, "one of name or selector must be specified"));
+        out.push(FieldError::required(
+            at,
+            "one of name or selector must be specified",
+        ));
     }
     match reference.text("parameterNotFoundAction") {
-        "" => out.push(FieldError::required(at.child("parameterNotFoundAction"), "")),
-        action => checks::one_of(&at.child("parameterNotFoundAction"), action, &["Deny", "Allow"], out),
+        "" => out.push(FieldError::required(
+            at.child("parameterNotFoundAction"),
+            "",
+        )),
+        action => checks::one_of(
+            &at.child("parameterNotFoundAction"),
+            action,
+            &["Deny", "Allow"],
+            out,
+        ),
     }
 }
 
 fn actions(actions: &Value, out: &mut Vec<FieldError>) {
     let at = Path::field("spec.validationActions");
     let mut seen = BTreeSet::new();
-    for (i, action) in actions.as_array().into_iter().flatten().filter_map(Value::as_str).enumerate() {
+    for (i, action) in actions
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .enumerate()
+    {
         checks::one_of(&at.index(i), action, &["Audit", "Deny", "Warn"], out);
         if !seen.insert(action) {
             out.push(FieldError::duplicate(at.index(i), action));
@@ -273,7 +408,10 @@ fn actions(actions: &Value, out: &mut Vec<FieldError>) {
         out.push(FieldError::invalid(at, actions, why));
     }
     if seen.is_empty() {
-        out.push(FieldError::required(at, "at least one validation action is required"));
+        out.push(FieldError::required(
+            at,
+            "at least one validation action is required",
+        ));
     }
 }
 
@@ -292,9 +430,18 @@ mod tests {
             json!({"metadata": {"name": "p"}, "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "true"}]}}),
         );
         assert_eq!(wrong, [""; 0]);
-        assert_eq!((policy.str_at("spec.failurePolicy"), policy.str_at("spec.matchConstraints.matchPolicy")), ("Fail", "Equivalent"));
         assert_eq!(
-            (&policy.body["spec"]["matchConstraints"]["resourceRules"][0]["scope"], &policy.body["status"]),
+            (
+                policy.str_at("spec.failurePolicy"),
+                policy.str_at("spec.matchConstraints.matchPolicy")
+            ),
+            ("Fail", "Equivalent")
+        );
+        assert_eq!(
+            (
+                &policy.body["spec"]["matchConstraints"]["resourceRules"][0]["scope"],
+                &policy.body["status"]
+            ),
             (&json!("*"), &json!({}))
         );
     }

@@ -26,12 +26,19 @@ pub(super) fn default_match(matched: &mut Map<String, Value>) {
 
 /// Completes the rules in this list.
 pub(super) fn default_rules(owner: &mut Map<String, Value>, list: &str) {
-    owner.maps_mut(list).for_each(|rule| rule.default_to("scope", "*"));
+    owner
+        .maps_mut(list)
+        .for_each(|rule| rule.default_to("scope", "*"));
 }
 
 /// Match policy and selectors of a policy or binding, with its rules.
 pub(super) fn match_resources(at: &Path, matched: &Value, out: &mut Vec<FieldError>) {
-    checks::one_of(&at.child("matchPolicy"), matched.text("matchPolicy"), &["Equivalent", "Exact"], out);
+    checks::one_of(
+        &at.child("matchPolicy"),
+        matched.text("matchPolicy"),
+        &["Equivalent", "Exact"],
+        out,
+    );
     for selector in ["namespaceSelector", "objectSelector"] {
         checks::label_selector(&at.child(selector), matched.part(selector), out);
     }
@@ -47,7 +54,12 @@ pub(super) fn match_resources(at: &Path, matched: &Value, out: &mut Vec<FieldErr
 fn resource_names(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
     let all = at.child("resourceNames");
     let mut seen = BTreeSet::new();
-    for (i, name) in rule.list("resourceNames").iter().filter_map(Value::as_str).enumerate() {
+    for (i, name) in rule
+        .list("resourceNames")
+        .iter()
+        .filter_map(Value::as_str)
+        .enumerate()
+    {
         checks::named(&all.index(i), name, names::path_segment(name), out);
         if !seen.insert(name) {
             out.push(FieldError::duplicate(all.index(i), name));
@@ -57,48 +69,97 @@ fn resource_names(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
 
 /// One rule: operations, groups, versions, resources, scope.
 pub(super) fn check_rule(at: &Path, rule: &Value, out: &mut Vec<FieldError>) {
-    non_empty_or_all(&at.child("operations"), rule.part("operations"), "operations", out);
+    non_empty_or_all(
+        &at.child("operations"),
+        rule.part("operations"),
+        "operations",
+        out,
+    );
     let all = at.child("operations");
-    for (i, operation) in rule.list("operations").iter().filter_map(Value::as_str).enumerate() {
+    for (i, operation) in rule
+        .list("operations")
+        .iter()
+        .filter_map(Value::as_str)
+        .enumerate()
+    {
         checks::one_of(&all.index(i), operation, OPERATIONS, out);
     }
-    non_empty_or_all(&at.child("apiGroups"), rule.part("apiGroups"), "API groups", out);
+    non_empty_or_all(
+        &at.child("apiGroups"),
+        rule.part("apiGroups"),
+        "API groups",
+        out,
+    );
     let all = at.child("apiVersions");
     non_empty_or_all(&all, rule.part("apiVersions"), "API versions", out);
-    for (i, version) in rule.list("apiVersions").iter().filter_map(Value::as_str).enumerate() {
+    for (i, version) in rule
+        .list("apiVersions")
+        .iter()
+        .filter_map(Value::as_str)
+        .enumerate()
+    {
         checks::required(&all.index(i), version, out);
     }
     resources(&at.child("resources"), rule.part("resources"), out);
     if let Some(scope) = rule.part("scope").as_str() {
-        checks::one_of(&at.child("scope"), scope, &["*", "Cluster", "Namespaced"], out);
+        checks::one_of(
+            &at.child("scope"),
+            scope,
+            &["*", "Cluster", "Namespaced"],
+            out,
+        );
     }
 }
 
 /// A list that names something, or `*` alone.
 fn non_empty_or_all(at: &Path, list: &Value, what: &str, out: &mut Vec<FieldError>) {
-    let items: Vec<&str> = list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let items: Vec<&str> = list
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     if items.is_empty() {
         out.push(FieldError::required(at, ""));
     }
     if items.len() > 1 && items.contains(&"*") {
-        out.push(FieldError::invalid(at, list, &format!("if '*' is present, must not specify other {what}")));
+        out.push(FieldError::invalid(
+            at,
+            list,
+            &format!("if '*' is present, must not specify other {what}"),
+        ));
     }
 }
 
 fn resources(at: &Path, list: &Value, out: &mut Vec<FieldError>) {
-    let items: Vec<&str> = list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let items: Vec<&str> = list
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     if items.is_empty() {
         out.push(FieldError::required(at, ""));
     }
     let (mut all_of, mut of_all) = (BTreeSet::new(), BTreeSet::new());
     for (i, item) in items.iter().enumerate() {
         checks::required(&at.index(i), item, out);
-        let Some((resource, sub)) = item.split_once('/') else { continue };
+        let Some((resource, sub)) = item.split_once('/') else {
+            continue;
+        };
         if all_of.contains(resource) {
-            out.push(FieldError::invalid(at.index(i), *item, &format!("if '{resource}/*' is present, must not specify {item}")));
+            out.push(FieldError::invalid(
+                at.index(i),
+                *item,
+                &format!("if '{resource}/*' is present, must not specify {item}"),
+            ));
         }
         if of_all.contains(sub) {
-            out.push(FieldError::invalid(at.index(i), *item, &format!("if '*/{sub}' is present, must not specify {item}")));
+            out.push(FieldError::invalid(
+                at.index(i),
+                *item,
+                &format!("if '*/{sub}' is present, must not specify {item}"),
+            ));
         }
         if sub == "*" {
             all_of.insert(resource);
@@ -108,10 +169,22 @@ fn resources(at: &Path, list: &Value, out: &mut Vec<FieldError>) {
         }
     }
     if items.len() > 1 && items.contains(&"*/*") {
-        out.push(FieldError::invalid(at, list, "if '*/*' is present, must not specify other resources"));
+        out.push(FieldError::invalid(
+            at,
+            list,
+            "if '*/*' is present, must not specify other resources",
+        ));
     }
-    if items.contains(&"*") && items.iter().any(|item| *item != "*" && !item.is_empty() && !item.contains('/')) {
-        out.push(FieldError::invalid(at, list, "if '*' is present, must not specify other resources without subresources"));
+    if items.contains(&"*")
+        && items
+            .iter()
+            .any(|item| *item != "*" && !item.is_empty() && !item.contains('/'))
+    {
+        out.push(FieldError::invalid(
+            at,
+            list,
+            "if '*' is present, must not specify other resources without subresources",
+        ));
     }
 }
 
@@ -120,7 +193,11 @@ pub(super) fn expression(at: &Path, text: &str, missing: &str, out: &mut Vec<Fie
     if text.trim().is_empty() {
         out.push(FieldError::required(at, missing));
     } else if let Err(CompileError::Issues(issues)) = check_grammar(text) {
-        out.push(FieldError::invalid(at, text, &format!("compilation failed: {issues}")));
+        out.push(FieldError::invalid(
+            at,
+            text,
+            &format!("compilation failed: {issues}"),
+        ));
     }
 }
 
@@ -132,7 +209,12 @@ pub(super) fn match_conditions(at: &Path, conditions: &[Value], out: &mut Vec<Fi
     let mut seen = BTreeSet::new();
     for (i, condition) in conditions.iter().enumerate() {
         let at = at.index(i);
-        expression(&at.child("expression"), condition.text("expression").trim(), "", out);
+        expression(
+            &at.child("expression"),
+            condition.text("expression").trim(),
+            "",
+            out,
+        );
         match condition.text("name") {
             "" => out.push(FieldError::required(at.child("name"), "")),
             name => {

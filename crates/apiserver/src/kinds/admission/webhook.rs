@@ -44,8 +44,12 @@ fn default(configuration: &mut Object, kind: Kind) {
         if kind == Kind::Mutating {
             hook.default_to("reinvocationPolicy", "Never");
         }
-        let service = hook.map_mut("clientConfig").and_then(|config| config.map_mut("service"));
-        service.into_iter().for_each(|service| service.default_to("port", 443));
+        let service = hook
+            .map_mut("clientConfig")
+            .and_then(|config| config.map_mut("service"));
+        service
+            .into_iter()
+            .for_each(|service| service.default_to("port", 443));
     }
 }
 
@@ -55,7 +59,11 @@ fn validate(configuration: &Object, kind: Kind, out: &mut Vec<FieldError>) {
     for (i, hook) in configuration.body.list("webhooks").iter().enumerate() {
         let at = all.index(i);
         check_hook(&at, hook, kind, out);
-        review_versions(&at.child("admissionReviewVersions"), hook.part("admissionReviewVersions"), out);
+        review_versions(
+            &at.child("admissionReviewVersions"),
+            hook.part("admissionReviewVersions"),
+            out,
+        );
         let name = hook.text("name");
         if !name.is_empty() && !seen.insert(name) {
             out.push(FieldError::duplicate(at.child("name"), name));
@@ -69,23 +77,57 @@ fn check_hook(at: &Path, hook: &Value, kind: Kind, out: &mut Vec<FieldError>) {
     for (i, rule) in hook.list("rules").iter().enumerate() {
         rules::check_rule(&rules.index(i), rule, out);
     }
-    checks::one_of(&at.child("failurePolicy"), hook.text("failurePolicy"), &["Fail", "Ignore"], out);
-    checks::one_of(&at.child("matchPolicy"), hook.text("matchPolicy"), &["Equivalent", "Exact"], out);
+    checks::one_of(
+        &at.child("failurePolicy"),
+        hook.text("failurePolicy"),
+        &["Fail", "Ignore"],
+        out,
+    );
+    checks::one_of(
+        &at.child("matchPolicy"),
+        hook.text("matchPolicy"),
+        &["Equivalent", "Exact"],
+        out,
+    );
     match hook.part("sideEffects").as_str() {
-        None => out.push(FieldError::required(at.child("sideEffects"), "must specify one of None, NoneOnDryRun")),
-        Some(effects) => checks::one_of(&at.child("sideEffects"), effects, &["None", "NoneOnDryRun"], out),
+        None => out.push(FieldError::required(
+            at.child("sideEffects"),
+            "must specify one of None, NoneOnDryRun",
+        )),
+        Some(effects) => checks::one_of(
+            &at.child("sideEffects"),
+            effects,
+            &["None", "NoneOnDryRun"],
+            out,
+        ),
     }
-    if let Some(seconds) = hook.int("timeoutSeconds").filter(|seconds| !(1..=30).contains(seconds)) {
-        out.push(FieldError::invalid(at.child("timeoutSeconds"), seconds, "the timeout value must be between 1 and 30 seconds"));
+    if let Some(seconds) = hook
+        .int("timeoutSeconds")
+        .filter(|seconds| !(1..=30).contains(seconds))
+    {
+        out.push(FieldError::invalid(
+            at.child("timeoutSeconds"),
+            seconds,
+            "the timeout value must be between 1 and 30 seconds",
+        ));
     }
     for selector in ["namespaceSelector", "objectSelector"] {
         checks::label_selector(&at.child(selector), hook.part(selector), out);
     }
     if kind == Kind::Mutating {
-        checks::one_of(&at.child("reinvocationPolicy"), hook.text("reinvocationPolicy"), &["IfNeeded", "Never"], out);
+        checks::one_of(
+            &at.child("reinvocationPolicy"),
+            hook.text("reinvocationPolicy"),
+            &["IfNeeded", "Never"],
+            out,
+        );
     }
     client(&at.child("clientConfig"), hook.part("clientConfig"), out);
-    rules::match_conditions(&at.child("matchConditions"), hook.list("matchConditions"), out);
+    rules::match_conditions(
+        &at.child("matchConditions"),
+        hook.list("matchConditions"),
+        out,
+    );
 }
 
 fn domain_of_three(at: &Path, name: &str, out: &mut Vec<FieldError>) {
@@ -95,7 +137,11 @@ fn domain_of_three(at: &Path, name: &str, out: &mut Vec<FieldError>) {
     } else if !wrong.is_empty() {
         out.push(FieldError::invalid(at, name, &wrong.join(",")));
     } else if name.split('.').count() < 3 {
-        out.push(FieldError::invalid(at, name, "should be a domain with at least three segments separated by dots"));
+        out.push(FieldError::invalid(
+            at,
+            name,
+            "should be a domain with at least three segments separated by dots",
+        ));
     }
 }
 
@@ -103,7 +149,10 @@ fn client(at: &Path, config: &Value, out: &mut Vec<FieldError>) {
     match (config.part("url").as_str(), config.get_set("service")) {
         (Some(url), None) => check_url(&at.child("url"), url, out),
         (None, Some(service)) => check_service(&at.child("service"), service, out),
-        _ => out.push(FieldError::required(at, "exactly one of url or service is required")),
+        _ => out.push(FieldError::required(
+            at,
+            "exactly one of url or service is required",
+        )),
     }
 }
 
@@ -112,13 +161,25 @@ fn check_url(at: &Path, url: &str, out: &mut Vec<FieldError>) {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let authority = if scheme.is_empty() { "" } else { rest.split('/').next().unwrap_or_default() };
+    let authority = if scheme.is_empty() {
+        ""
+    } else {
+        rest.split('/').next().unwrap_or_default()
+    };
     let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
     if scheme != "https" {
-        out.push(FieldError::invalid(at, scheme, &format!("'https' is the only allowed URL scheme{FORM}")));
+        out.push(FieldError::invalid(
+            at,
+            scheme,
+            &format!("'https' is the only allowed URL scheme{FORM}"),
+        ));
     }
     if host.is_empty() {
-        out.push(FieldError::invalid(at, host, &format!("host must be specified{FORM}")));
+        out.push(FieldError::invalid(
+            at,
+            host,
+            &format!("host must be specified{FORM}"),
+        ));
     }
     for (part, why) in [
         (user, "user information is not permitted in the URL"),
@@ -137,7 +198,11 @@ fn check_service(at: &Path, service: &Value, out: &mut Vec<FieldError>) {
     checks::required(&at.child("namespace"), service.text("name"), out);
     let port = service.int("port").unwrap_or_default();
     if !(1..=65535).contains(&port) {
-        out.push(FieldError::invalid(at.child("port"), port, "port is not valid: must be between 1 and 65535, inclusive"));
+        out.push(FieldError::invalid(
+            at.child("port"),
+            port,
+            "port is not valid: must be between 1 and 65535, inclusive",
+        ));
     }
     let path = service.text("path");
     if path.is_empty() || path == "/" {
@@ -147,18 +212,36 @@ fn check_service(at: &Path, service: &Value, out: &mut Vec<FieldError>) {
     let Some(steps) = path.strip_prefix('/') else {
         return out.push(FieldError::invalid(at, path, "must start with a '/'"));
     };
-    for (i, step) in steps.strip_suffix('/').unwrap_or(steps).split('/').enumerate() {
+    for (i, step) in steps
+        .strip_suffix('/')
+        .unwrap_or(steps)
+        .split('/')
+        .enumerate()
+    {
         if step.is_empty() {
-            out.push(FieldError::invalid(at, path, &format!("segment[{i}] may not be empty")));
+            out.push(FieldError::invalid(
+                at,
+                path,
+                &format!("segment[{i}] may not be empty"),
+            ));
             continue;
         }
         let wrong = names::dns_subdomain(step);
-        out.extend(wrong.iter().map(|why| FieldError::invalid(at, path, &format!("segment[{i}]: {why}"))));
+        out.extend(
+            wrong
+                .iter()
+                .map(|why| FieldError::invalid(at, path, &format!("segment[{i}]: {why}"))),
+        );
     }
 }
 
 fn review_versions(at: &Path, versions: &Value, out: &mut Vec<FieldError>) {
-    let items: Vec<&str> = versions.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let items: Vec<&str> = versions
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     if items.is_empty() {
         return out.push(FieldError::required(at, "must specify one of v1, v1beta1"));
     }
@@ -167,11 +250,22 @@ fn review_versions(at: &Path, versions: &Value, out: &mut Vec<FieldError>) {
         if seen.insert(version) {
             checks::named(&at.index(i), version, names::dns_1035_label(version), out);
         } else {
-            out.push(FieldError::invalid(at.index(i), *version, "duplicate version"));
+            out.push(FieldError::invalid(
+                at.index(i),
+                *version,
+                "duplicate version",
+            ));
         }
     }
-    if !items.iter().any(|version| ["v1", "v1beta1"].contains(version)) {
-        out.push(FieldError::invalid(at, versions, "must include at least one of v1, v1beta1"));
+    if !items
+        .iter()
+        .any(|version| ["v1", "v1beta1"].contains(version))
+    {
+        out.push(FieldError::invalid(
+            at,
+            versions,
+            "must include at least one of v1, v1beta1",
+        ));
     }
 }
 
@@ -190,10 +284,20 @@ mod tests {
         assert_eq!(wrong, [""; 0]);
         let hook = &stored.body["webhooks"][0];
         assert_eq!(
-            (&hook["failurePolicy"], &hook["timeoutSeconds"], &hook["reinvocationPolicy"]),
+            (
+                &hook["failurePolicy"],
+                &hook["timeoutSeconds"],
+                &hook["reinvocationPolicy"]
+            ),
             (&json!("Fail"), &json!(10), &json!("Never"))
         );
-        assert_eq!((&hook["rules"][0]["scope"], &hook["clientConfig"]["service"]["port"]), (&json!("*"), &json!(443)));
+        assert_eq!(
+            (
+                &hook["rules"][0]["scope"],
+                &hook["clientConfig"]["service"]["port"]
+            ),
+            (&json!("*"), &json!(443))
+        );
     }
 
     #[test]

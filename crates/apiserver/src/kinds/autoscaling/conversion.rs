@@ -13,8 +13,13 @@ use crate::{
     object::Object,
 };
 
-pub(crate) const STORED_AS_V2: StoredAs =
-    StoredAs { group: "autoscaling", version: "v2", plural: "horizontalpodautoscalers", to_storage, from_storage };
+pub(crate) const STORED_AS_V2: StoredAs = StoredAs {
+    group: "autoscaling",
+    version: "v2",
+    plural: "horizontalpodautoscalers",
+    to_storage,
+    from_storage,
+};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
@@ -51,7 +56,11 @@ const SPECS: &[(&str, &[Column])] = &[
         "resource",
         &[
             ("name", &["name"], Some("")),
-            ("targetAverageUtilization", &["target", "averageUtilization"], None),
+            (
+                "targetAverageUtilization",
+                &["target", "averageUtilization"],
+                None,
+            ),
             ("targetAverageValue", &["target", "averageValue"], None),
         ],
     ),
@@ -59,7 +68,11 @@ const SPECS: &[(&str, &[Column])] = &[
         "containerResource",
         &[
             ("name", &["name"], Some("")),
-            ("targetAverageUtilization", &["target", "averageUtilization"], None),
+            (
+                "targetAverageUtilization",
+                &["target", "averageUtilization"],
+                None,
+            ),
             ("targetAverageValue", &["target", "averageValue"], None),
             ("container", &["container"], Some("")),
         ],
@@ -91,7 +104,11 @@ const STATUSES: &[(&str, &[Column])] = &[
         "pods",
         &[
             ("metricName", &["metric", "name"], Some("")),
-            ("currentAverageValue", &["current", "averageValue"], Some("0")),
+            (
+                "currentAverageValue",
+                &["current", "averageValue"],
+                Some("0"),
+            ),
             ("selector", &["metric", "selector"], None),
         ],
     ),
@@ -99,16 +116,32 @@ const STATUSES: &[(&str, &[Column])] = &[
         "resource",
         &[
             ("name", &["name"], Some("")),
-            ("currentAverageUtilization", &["current", "averageUtilization"], None),
-            ("currentAverageValue", &["current", "averageValue"], Some("0")),
+            (
+                "currentAverageUtilization",
+                &["current", "averageUtilization"],
+                None,
+            ),
+            (
+                "currentAverageValue",
+                &["current", "averageValue"],
+                Some("0"),
+            ),
         ],
     ),
     (
         "containerResource",
         &[
             ("name", &["name"], Some("")),
-            ("currentAverageUtilization", &["current", "averageUtilization"], None),
-            ("currentAverageValue", &["current", "averageValue"], Some("0")),
+            (
+                "currentAverageUtilization",
+                &["current", "averageUtilization"],
+                None,
+            ),
+            (
+                "currentAverageValue",
+                &["current", "averageValue"],
+                Some("0"),
+            ),
             ("container", &["container"], Some("")),
         ],
     ),
@@ -147,37 +180,85 @@ fn from_storage(autoscaler: &mut Object) {
     let spec = autoscaler.section("spec");
     let metrics = spec.remove("metrics").unwrap_or_default();
     let behavior = spec.remove("behavior");
-    let (cpu, others): (Vec<&Value>, Vec<&Value>) = metrics.as_array().into_iter().flatten().partition(|m| is_cpu_utilization(m, "target"));
+    let (cpu, others): (Vec<&Value>, Vec<&Value>) = metrics
+        .as_array()
+        .into_iter()
+        .flatten()
+        .partition(|m| is_cpu_utilization(m, "target"));
     if let Some(cpu) = cpu.first() {
-        spec.insert("targetCPUUtilizationPercentage".into(), cpu["resource"]["target"]["averageUtilization"].clone());
+        spec.insert(
+            "targetCPUUtilizationPercentage".into(),
+            cpu["resource"]["target"]["averageUtilization"].clone(),
+        );
     }
     let status = autoscaler.section("status");
     let current = status.remove("currentMetrics").unwrap_or_default();
     let conditions = status.remove("conditions").unwrap_or_default();
     let current: Vec<&Value> = current.as_array().into_iter().flatten().collect();
     if let Some(cpu) = current.iter().rfind(|m| is_cpu_utilization(m, "current")) {
-        status.insert("currentCPUUtilizationPercentage".into(), cpu["resource"]["current"]["averageUtilization"].clone());
+        status.insert(
+            "currentCPUUtilizationPercentage".into(),
+            cpu["resource"]["current"]["averageUtilization"].clone(),
+        );
     }
     status.default_to("currentReplicas", 0);
     let mut annotate = |name: &str, list: Vec<String>| {
         if !list.is_empty() {
-            autoscaler.meta.annotations.insert(name.into(), format!("[{}]", list.join(",")));
+            autoscaler
+                .meta
+                .annotations
+                .insert(name.into(), format!("[{}]", list.join(",")));
         }
     };
-    annotate(METRICS, others.iter().map(|m| encode(&to_v1(m, Side::Target))).collect());
-    annotate(CURRENT_METRICS, current.iter().map(|m| encode(&to_v1(m, Side::Current))).collect());
-    annotate(CONDITIONS, conditions.as_array().into_iter().flatten().map(encode).collect());
+    annotate(
+        METRICS,
+        others
+            .iter()
+            .map(|m| encode(&to_v1(m, Side::Target)))
+            .collect(),
+    );
+    annotate(
+        CURRENT_METRICS,
+        current
+            .iter()
+            .map(|m| encode(&to_v1(m, Side::Current)))
+            .collect(),
+    );
+    annotate(
+        CONDITIONS,
+        conditions
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(encode)
+            .collect(),
+    );
     if let Some(behavior) = behavior {
-        autoscaler.meta.annotations.insert(BEHAVIOR.into(), encode_behavior(&behavior));
+        autoscaler
+            .meta
+            .annotations
+            .insert(BEHAVIOR.into(), encode_behavior(&behavior));
     }
 }
 
 fn to_storage(autoscaler: &mut Object) {
     autoscaler.api_version = "autoscaling/v2".into();
-    let read = |name: &str| autoscaler.meta.annotations.get(name).and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let read = |name: &str| {
+        autoscaler
+            .meta
+            .annotations
+            .get(name)
+            .and_then(|text| serde_json::from_str::<Value>(text).ok())
+    };
     let list = |name: &str| read(name).and_then(|value| value.as_array().cloned());
-    let (others, current, conditions) = (list(METRICS).unwrap_or_default(), list(CURRENT_METRICS), list(CONDITIONS));
-    let behavior = read(BEHAVIOR).map(|value| uncapitalised(&value)).filter(|value| value.as_object().is_some_and(|b| !b.is_empty()));
+    let (others, current, conditions) = (
+        list(METRICS).unwrap_or_default(),
+        list(CURRENT_METRICS),
+        list(CONDITIONS),
+    );
+    let behavior = read(BEHAVIOR)
+        .map(|value| uncapitalised(&value))
+        .filter(|value| value.as_object().is_some_and(|b| !b.is_empty()));
     drop_annotations(autoscaler);
     let spec = autoscaler.section("spec");
     let mut metrics: Vec<Value> = others.iter().map(|m| from_v1(m, Side::Target)).collect();
@@ -186,7 +267,14 @@ fn to_storage(autoscaler: &mut Object) {
             json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent}}}),
         );
     }
-    spec.insert("metrics".into(), if metrics.is_empty() { default_metrics() } else { metrics.into() });
+    spec.insert(
+        "metrics".into(),
+        if metrics.is_empty() {
+            default_metrics()
+        } else {
+            metrics.into()
+        },
+    );
     if let Some(behavior) = behavior {
         spec.insert("behavior".into(), behavior);
     }
@@ -194,7 +282,8 @@ fn to_storage(autoscaler: &mut Object) {
     let percent = status.remove("currentCPUUtilizationPercentage");
     let from_percent =
         percent.map(|p| vec![json!({"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": p}}})]);
-    let from_annotation = current.map(|list| list.iter().map(|m| from_v1(m, Side::Current)).collect());
+    let from_annotation =
+        current.map(|list| list.iter().map(|m| from_v1(m, Side::Current)).collect());
     if let Some(metrics) = from_annotation.or(from_percent) {
         status.insert("currentMetrics".into(), metrics.into());
     }
@@ -205,9 +294,11 @@ fn to_storage(autoscaler: &mut Object) {
 }
 
 fn drop_annotations(autoscaler: &mut Object) {
-    [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR].iter().for_each(|name| {
-        autoscaler.meta.annotations.remove(*name);
-    });
+    [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR]
+        .iter()
+        .for_each(|name| {
+            autoscaler.meta.annotations.remove(*name);
+        });
 }
 
 /// Whether version 1 has a field of its own for the metric.
@@ -221,10 +312,17 @@ fn to_v1(metric: &Value, side: Side) -> Value {
     let mut converted = Map::new();
     converted.insert("type".into(), metric.part("type").clone());
     for (source, columns) in side.sources() {
-        let Some(from) = metric.get_set(source) else { continue };
+        let Some(from) = metric.get_set(source) else {
+            continue;
+        };
         let fields = columns.iter().filter_map(|(name, path, zero)| {
-            let value = path.iter().try_fold(from, |value, step| value.get_set(step)).cloned();
-            value.or_else(|| zero.map(Value::from)).map(|value| ((*name).to_owned(), value))
+            let value = path
+                .iter()
+                .try_fold(from, |value, step| value.get_set(step))
+                .cloned();
+            value
+                .or_else(|| zero.map(Value::from))
+                .map(|value| ((*name).to_owned(), value))
         });
         converted.insert((*source).into(), Value::Object(fields.collect()));
     }
@@ -235,12 +333,18 @@ fn from_v1(metric: &Value, side: Side) -> Value {
     let mut converted = Map::new();
     converted.insert("type".into(), metric.part("type").clone());
     for (source, columns) in side.sources() {
-        let Some(from) = metric.get_set(source) else { continue };
+        let Some(from) = metric.get_set(source) else {
+            continue;
+        };
         let mut target = Map::new();
         for (name, path, _) in *columns {
-            let Some(value) = from.get_set(name) else { continue };
+            let Some(value) = from.get_set(name) else {
+                continue;
+            };
             let (last, parents) = path.split_last().expect("every path has a step");
-            let place = parents.iter().fold(&mut target, |map, step| map.map_at(step));
+            let place = parents
+                .iter()
+                .fold(&mut target, |map, step| map.map_at(step));
             place.insert((*last).into(), value.clone());
         }
         if side == Side::Target {
@@ -254,7 +358,9 @@ fn from_v1(metric: &Value, side: Side) -> Value {
 /// Version 2 names the kind of target that version 1 only implies.
 fn settle_target(source: &str, target: &mut Map<String, Value>) {
     let kind = match source {
-        "resource" | "containerResource" if target.contains_key("averageUtilization") => "Utilization",
+        "resource" | "containerResource" if target.contains_key("averageUtilization") => {
+            "Utilization"
+        }
         "object" if !target.contains_key("averageValue") => "Value",
         "external" if target.contains_key("value") => "Value",
         _ => "AverageValue",
@@ -301,28 +407,54 @@ fn encode(value: &Value) -> String {
     match value {
         Value::Object(map) => {
             let mut fields: Vec<(&String, &Value)> = map.iter().collect();
-            fields.sort_by_key(|(name, _)| ORDER.iter().position(|o| o == name).unwrap_or(ORDER.len()));
+            fields.sort_by_key(|(name, _)| {
+                ORDER.iter().position(|o| o == name).unwrap_or(ORDER.len())
+            });
             let written = |(name, value): &(&String, &Value)| {
-                let value = if *name == "matchLabels" { value.to_string() } else { encode(value) };
+                let value = if *name == "matchLabels" {
+                    value.to_string()
+                } else {
+                    encode(value)
+                };
                 format!("{name:?}:{value}")
             };
-            format!("{{{}}}", fields.iter().map(written).collect::<Vec<_>>().join(","))
+            format!(
+                "{{{}}}",
+                fields.iter().map(written).collect::<Vec<_>>().join(",")
+            )
         }
-        Value::Array(items) => format!("[{}]", items.iter().map(encode).collect::<Vec<_>>().join(",")),
+        Value::Array(items) => format!(
+            "[{}]",
+            items.iter().map(encode).collect::<Vec<_>>().join(",")
+        ),
         other => other.to_string(),
     }
 }
 
 /// Behaviour is written in the words of Kubernetes' own code, with every field.
 fn encode_behavior(behavior: &Value) -> String {
-    let policy =
-        |p: &Value| format!(r#"{{"Type":{},"Value":{},"PeriodSeconds":{}}}"#, p.part("type"), p.number("value"), p.number("periodSeconds"));
+    let policy = |p: &Value| {
+        format!(
+            r#"{{"Type":{},"Value":{},"PeriodSeconds":{}}}"#,
+            p.part("type"),
+            p.number("value"),
+            p.number("periodSeconds")
+        )
+    };
     let side = |name: &str| match behavior.get_set(name) {
         None => "null".to_owned(),
         Some(rules) => {
-            let policies = rules
-                .get_set("policies")
-                .map_or("null".to_owned(), |_| format!("[{}]", rules.list("policies").iter().map(policy).collect::<Vec<_>>().join(",")));
+            let policies = rules.get_set("policies").map_or("null".to_owned(), |_| {
+                format!(
+                    "[{}]",
+                    rules
+                        .list("policies")
+                        .iter()
+                        .map(policy)
+                        .collect::<Vec<_>>()
+                        .join(",")
+                )
+            });
             format!(
                 r#"{{"StabilizationWindowSeconds":{},"SelectPolicy":{},"Policies":{policies},"Tolerance":{}}}"#,
                 rules.part("stabilizationWindowSeconds"),
@@ -331,7 +463,11 @@ fn encode_behavior(behavior: &Value) -> String {
             )
         }
     };
-    format!(r#"{{"ScaleUp":{},"ScaleDown":{}}}"#, side("scaleUp"), side("scaleDown"))
+    format!(
+        r#"{{"ScaleUp":{},"ScaleDown":{}}}"#,
+        side("scaleUp"),
+        side("scaleDown")
+    )
 }
 
 /// The same value with the first letter of every field in lower case and without nulls.
@@ -342,7 +478,12 @@ fn uncapitalised(value: &Value) -> Value {
             .filter(|(_, v)| !v.is_null())
             .map(|(name, v)| {
                 let mut letters = name.chars();
-                let name: String = letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect();
+                let name: String = letters
+                    .next()
+                    .into_iter()
+                    .flat_map(char::to_lowercase)
+                    .chain(letters)
+                    .collect();
                 (name, uncapitalised(v))
             })
             .collect(),
@@ -380,8 +521,14 @@ mod tests {
             autoscaler.meta.annotations[BEHAVIOR],
             r#"{"ScaleUp":{"StabilizationWindowSeconds":0,"SelectPolicy":"Max","Policies":[{"Type":"Pods","Value":4,"PeriodSeconds":15}],"Tolerance":null},"ScaleDown":{"StabilizationWindowSeconds":null,"SelectPolicy":"Max","Policies":[{"Type":"Pods","Value":1,"PeriodSeconds":60}],"Tolerance":null}}"#
         );
-        assert_eq!(autoscaler.at("spec.targetCPUUtilizationPercentage"), Some(&json!(70)));
-        assert_eq!(autoscaler.body["status"], json!({"currentReplicas": 0, "desiredReplicas": 0}));
+        assert_eq!(
+            autoscaler.at("spec.targetCPUUtilizationPercentage"),
+            Some(&json!(70))
+        );
+        assert_eq!(
+            autoscaler.body["status"],
+            json!({"currentReplicas": 0, "desiredReplicas": 0})
+        );
     }
 
     #[test]

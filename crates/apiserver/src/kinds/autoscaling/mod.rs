@@ -16,7 +16,10 @@ use crate::object::Object;
 pub(crate) const AUTOSCALER: Strategy = Strategy {
     default,
     prepare_create: |autoscaler| {
-        autoscaler.body.insert("status".into(), json!({"desiredReplicas": 0, "currentMetrics": null}));
+        autoscaler.body.insert(
+            "status".into(),
+            json!({"desiredReplicas": 0, "currentMetrics": null}),
+        );
     },
     validate: validate::autoscaler,
     validate_status: validate::status,
@@ -60,7 +63,13 @@ fn default(autoscaler: &mut Object) {
 fn fill(behavior: &mut Map<String, Value>, name: &str, defaults: Value) {
     behavior.default_to(name, Map::new());
     let rules = behavior.map_mut(name).into_iter();
-    rules.for_each(|rules| defaults.as_object().into_iter().flatten().for_each(|(key, value)| rules.default_to(key, value.clone())));
+    rules.for_each(|rules| {
+        defaults
+            .as_object()
+            .into_iter()
+            .flatten()
+            .for_each(|(key, value)| rules.default_to(key, value.clone()))
+    });
 }
 
 /// What the status of version 2 shows even when it is empty.
@@ -87,12 +96,26 @@ mod tests {
             json!({"spec": {"scaleTargetRef": target, "maxReplicas": 5, "behavior": {"scaleDown": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}}}}),
         );
         assert_eq!(wrong, [""; 0]);
-        assert_eq!((autoscaler.at("spec.minReplicas"), autoscaler.at("spec.metrics")), (Some(&json!(1)), Some(&default_metrics())));
+        assert_eq!(
+            (
+                autoscaler.at("spec.minReplicas"),
+                autoscaler.at("spec.metrics")
+            ),
+            (Some(&json!(1)), Some(&default_metrics()))
+        );
         assert_eq!(
             autoscaler.at("spec.behavior.scaleDown"),
-            Some(&json!({"selectPolicy": "Max", "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}))
+            Some(
+                &json!({"selectPolicy": "Max", "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]})
+            )
         );
-        assert_eq!(autoscaler.at("spec.behavior.scaleUp.stabilizationWindowSeconds"), Some(&json!(0)));
-        assert_eq!(autoscaler.body["status"], json!({"desiredReplicas": 0, "currentMetrics": null}));
+        assert_eq!(
+            autoscaler.at("spec.behavior.scaleUp.stabilizationWindowSeconds"),
+            Some(&json!(0))
+        );
+        assert_eq!(
+            autoscaler.body["status"],
+            json!({"desiredReplicas": 0, "currentMetrics": null})
+        );
     }
 }

@@ -11,21 +11,45 @@ use crate::{
 
 const WINDOW_MAX_SECONDS: i64 = 3600;
 const PERIOD_MAX_SECONDS: i64 = 1800;
-const METRIC_TYPES: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
+const METRIC_TYPES: &[&str] = &[
+    "ContainerResource",
+    "External",
+    "Object",
+    "Pods",
+    "Resource",
+];
 
 pub(super) fn autoscaler(autoscaler: &Object, out: &mut Vec<FieldError>) {
     let (at, spec) = (Path::field("spec"), autoscaler.body.part("spec"));
-    let (min, max) = (spec.int("minReplicas"), spec.int("maxReplicas").unwrap_or_default());
+    let (min, max) = (
+        spec.int("minReplicas"),
+        spec.int("maxReplicas").unwrap_or_default(),
+    );
     if let Some(min) = min.filter(|min| *min < 1) {
-        out.push(FieldError::invalid(at.child("minReplicas"), min, "must be greater than or equal to 1"));
+        out.push(FieldError::invalid(
+            at.child("minReplicas"),
+            min,
+            "must be greater than or equal to 1",
+        ));
     }
     match max {
-        0 => out.push(FieldError::required(at.child("maxReplicas"), "must be set and greater than 0")),
-        max if max < 0 => out.push(FieldError::invalid(at.child("maxReplicas"), max, "must be greater than or equal to 1")),
+        0 => out.push(FieldError::required(
+            at.child("maxReplicas"),
+            "must be set and greater than 0",
+        )),
+        max if max < 0 => out.push(FieldError::invalid(
+            at.child("maxReplicas"),
+            max,
+            "must be greater than or equal to 1",
+        )),
         _ => {}
     }
     if min.is_some_and(|min| max < min) {
-        out.push(FieldError::invalid(at.child("maxReplicas"), max, "must be greater than or equal to `minReplicas`"));
+        out.push(FieldError::invalid(
+            at.child("maxReplicas"),
+            max,
+            "must be greater than or equal to `minReplicas`",
+        ));
     }
     let target = spec.part("scaleTargetRef");
     let core_is_fine = target.text("kind") == "ReplicationController";
@@ -42,7 +66,11 @@ pub(super) fn autoscaler(autoscaler: &Object, out: &mut Vec<FieldError>) {
 pub(super) fn status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
     let at = Path::field("status");
     for name in ["currentReplicas", "desiredReplicas"] {
-        checks::not_negative(&at.child(name), new.body.part("status").int(name).unwrap_or_default(), out);
+        checks::not_negative(
+            &at.child(name),
+            new.body.part("status").int(name).unwrap_or_default(),
+            out,
+        );
     }
 }
 
@@ -56,9 +84,17 @@ fn reference(at: &Path, reference: &Value, core_is_fine: bool, out: &mut Vec<Fie
     let version = reference.text("apiVersion");
     let at = at.child("apiVersion");
     if version.matches('/').count() > 1 {
-        out.push(FieldError::invalid(at, version, &format!("unexpected GroupVersion string: {version}")));
+        out.push(FieldError::invalid(
+            at,
+            version,
+            &format!("unexpected GroupVersion string: {version}"),
+        ));
     } else if !core_is_fine && !version.contains('/') {
-        out.push(FieldError::invalid(at, version, "apiVersion must specify API group"));
+        out.push(FieldError::invalid(
+            at,
+            version,
+            "apiVersion must specify API group",
+        ));
     }
 }
 
@@ -66,7 +102,9 @@ fn metrics(at: &Path, metrics: &[Value], min: Option<i64>, out: &mut Vec<FieldEr
     for (i, metric) in metrics.iter().enumerate() {
         check_metric(&at.index(i), metric, out);
     }
-    let from_outside = metrics.iter().any(|m| ["Object", "External"].contains(&m.text("type")));
+    let from_outside = metrics
+        .iter()
+        .any(|m| ["Object", "External"].contains(&m.text("type")));
     if min == Some(0) && !from_outside {
         out.push(FieldError::forbidden(at, "must specify at least one Object or External metric to support scaling to zero replicas"));
     }
@@ -75,48 +113,86 @@ fn metrics(at: &Path, metrics: &[Value], min: Option<i64>, out: &mut Vec<FieldEr
 fn check_metric(at: &Path, metric: &Value, out: &mut Vec<FieldError>) {
     let kind = metric.text("type");
     if kind.is_empty() {
-        out.push(FieldError::required(at.child("type"), "must specify a metric source type"));
+        out.push(FieldError::required(
+            at.child("type"),
+            "must specify a metric source type",
+        ));
     }
     checks::one_of(&at.child("type"), kind, METRIC_TYPES, out);
-    const SOURCES: [&str; 5] = ["object", "external", "pods", "resource", "containerResource"];
-    let present: Vec<&str> = SOURCES.into_iter().filter(|s| metric.get_set(s).is_some()).collect();
+    const SOURCES: [&str; 5] = [
+        "object",
+        "external",
+        "pods",
+        "resource",
+        "containerResource",
+    ];
+    let present: Vec<&str> = SOURCES
+        .into_iter()
+        .filter(|s| metric.get_set(s).is_some())
+        .collect();
     if let Some(first) = present.first() {
         check_source(&at.child(first), first, metric.part(first), out);
     }
-    let expected = SOURCES.into_iter().find(|s| s.eq_ignore_ascii_case(kind) && METRIC_TYPES.contains(&kind));
+    let expected = SOURCES
+        .into_iter()
+        .find(|s| s.eq_ignore_ascii_case(kind) && METRIC_TYPES.contains(&kind));
     match expected {
         Some(expected) if !present.contains(&expected) => {
-            out.push(FieldError::required(at.child(expected), "must populate information for the given metric source"));
+            out.push(FieldError::required(
+                at.child(expected),
+                "must populate information for the given metric source",
+            ));
         }
         Some(_) => {}
         // Kubernetes refuses the type a second time here.
-        None => out.push(FieldError::not_supported(at.child("type"), kind, METRIC_TYPES)),
+        None => out.push(FieldError::not_supported(
+            at.child("type"),
+            kind,
+            METRIC_TYPES,
+        )),
     }
     if present.len() != 1 {
         for extra in present.iter().filter(|s| Some(**s) != expected) {
-            out.push(FieldError::forbidden(at.child(extra), "must populate the given metric source only"));
+            out.push(FieldError::forbidden(
+                at.child(extra),
+                "must populate the given metric source only",
+            ));
         }
     }
 }
 
 fn check_source(at: &Path, kind: &str, source: &Value, out: &mut Vec<FieldError>) {
     match kind {
-        "object" => reference(&at.child("describedObject"), source.part("describedObject"), true, out),
+        "object" => reference(
+            &at.child("describedObject"),
+            source.part("describedObject"),
+            true,
+            out,
+        ),
         "resource" | "containerResource" if source.text("name").is_empty() => {
-            out.push(FieldError::required(at.child("name"), "must specify a resource name"));
+            out.push(FieldError::required(
+                at.child("name"),
+                "must specify a resource name",
+            ));
         }
         _ => {}
     }
     if kind == "containerResource" {
         match source.text("container") {
-            "" => out.push(FieldError::required(at.child("container"), "must specify a container")),
+            "" => out.push(FieldError::required(
+                at.child("container"),
+                "must specify a container",
+            )),
             name => checks::named(&at.child("container"), name, names::dns_label(name), out),
         }
     }
     if ["object", "external", "pods"].contains(&kind) {
         let at = at.child("metric");
         match source.part("metric").text("name") {
-            "" => out.push(FieldError::required(at.child("name"), "must specify a metric name")),
+            "" => out.push(FieldError::required(
+                at.child("name"),
+                "must specify a metric name",
+            )),
             name => checks::named(&at.child("name"), name, names::path_segment(name), out),
         }
     }
@@ -129,18 +205,37 @@ fn check_source(at: &Path, kind: &str, source: &Value, out: &mut Vec<FieldError>
 fn check_target(at: &Path, target: &Value, out: &mut Vec<FieldError>) {
     let kind = target.text("type");
     if kind.is_empty() {
-        out.push(FieldError::required(at.child("type"), "must specify a metric target type"));
+        out.push(FieldError::required(
+            at.child("type"),
+            "must specify a metric target type",
+        ));
     }
     if !["Utilization", "Value", "AverageValue"].contains(&kind) {
-        out.push(FieldError::invalid(at.child("type"), kind, "must be either Utilization, Value, or AverageValue"));
+        out.push(FieldError::invalid(
+            at.child("type"),
+            kind,
+            "must be either Utilization, Value, or AverageValue",
+        ));
     }
     for name in ["value", "averageValue"] {
-        if let Some(amount) = target.get_set(name).and_then(Quantity::of).filter(|amount| amount.sign() != 1) {
-            out.push(FieldError::invalid(at.child(name), &amount, "must be positive"));
+        if let Some(amount) = target
+            .get_set(name)
+            .and_then(Quantity::of)
+            .filter(|amount| amount.sign() != 1)
+        {
+            out.push(FieldError::invalid(
+                at.child(name),
+                &amount,
+                "must be positive",
+            ));
         }
     }
     if let Some(utilization) = target.int("averageUtilization").filter(|u| *u < 1) {
-        out.push(FieldError::invalid(at.child("averageUtilization"), utilization, "must be greater than 0"));
+        out.push(FieldError::invalid(
+            at.child("averageUtilization"),
+            utilization,
+            "must be greater than 0",
+        ));
     }
 }
 
@@ -148,15 +243,39 @@ fn check_target(at: &Path, target: &Value, out: &mut Vec<FieldError>) {
 fn needed_values(at: &Path, kind: &str, target: &Value, out: &mut Vec<FieldError>) {
     let has = |name: &str| target.get_set(name).is_some();
     let (neither, both) = match kind {
-        "object" => (("averageValue", "must set either a target value or averageValue"), None),
-        "external" => (
-            ("averageValue", "must set either a target value for metric or a per-pod target"),
-            Some(("value", "may not set both a target value for metric and a per-pod target")),
+        "object" => (
+            (
+                "averageValue",
+                "must set either a target value or averageValue",
+            ),
+            None,
         ),
-        "pods" => (("averageValue", "must specify a positive target averageValue"), None),
+        "external" => (
+            (
+                "averageValue",
+                "must set either a target value for metric or a per-pod target",
+            ),
+            Some((
+                "value",
+                "may not set both a target value for metric and a per-pod target",
+            )),
+        ),
+        "pods" => (
+            (
+                "averageValue",
+                "must specify a positive target averageValue",
+            ),
+            None,
+        ),
         _ => (
-            ("averageUtilization", "must set either a target raw value or a target utilization"),
-            Some(("averageValue", "may not set both a target raw value and a target utilization")),
+            (
+                "averageUtilization",
+                "must set either a target raw value or a target utilization",
+            ),
+            Some((
+                "averageValue",
+                "may not set both a target raw value and a target utilization",
+            )),
         ),
     };
     let alternative = match kind {
@@ -176,27 +295,59 @@ fn scaling_rules(at: &Path, rules: &Value, out: &mut Vec<FieldError>) {
     if let Some(window) = rules.int("stabilizationWindowSeconds") {
         let at = at.child("stabilizationWindowSeconds");
         if window < 0 {
-            out.push(FieldError::invalid(at, window, "must be greater than or equal to zero"));
+            out.push(FieldError::invalid(
+                at,
+                window,
+                "must be greater than or equal to zero",
+            ));
         } else if window > WINDOW_MAX_SECONDS {
-            out.push(FieldError::invalid(at, window, &format!("must be less than or equal to {WINDOW_MAX_SECONDS}")));
+            out.push(FieldError::invalid(
+                at,
+                window,
+                &format!("must be less than or equal to {WINDOW_MAX_SECONDS}"),
+            ));
         }
     }
     if let Some(policy) = rules.part("selectPolicy").as_str() {
-        checks::one_of(&at.child("selectPolicy"), policy, &["Disabled", "Max", "Min"], out);
+        checks::one_of(
+            &at.child("selectPolicy"),
+            policy,
+            &["Disabled", "Max", "Min"],
+            out,
+        );
     }
     let all = at.child("policies");
     if rules.is_empty_at("policies") {
-        out.push(FieldError::required(all, "must specify at least one Policy"));
+        out.push(FieldError::required(
+            all,
+            "must specify at least one Policy",
+        ));
     }
     for (i, policy) in rules.list("policies").iter().enumerate() {
         let at = all.index(i);
-        checks::one_of(&at.child("type"), policy.text("type"), &["Percent", "Pods"], out);
-        let (value, period) = (policy.int("value").unwrap_or_default(), policy.int("periodSeconds").unwrap_or_default());
+        checks::one_of(
+            &at.child("type"),
+            policy.text("type"),
+            &["Percent", "Pods"],
+            out,
+        );
+        let (value, period) = (
+            policy.int("value").unwrap_or_default(),
+            policy.int("periodSeconds").unwrap_or_default(),
+        );
         if value <= 0 {
-            out.push(FieldError::invalid(at.child("value"), value, "must be greater than zero"));
+            out.push(FieldError::invalid(
+                at.child("value"),
+                value,
+                "must be greater than zero",
+            ));
         }
         if period <= 0 {
-            out.push(FieldError::invalid(at.child("periodSeconds"), period, "must be greater than zero"));
+            out.push(FieldError::invalid(
+                at.child("periodSeconds"),
+                period,
+                "must be greater than zero",
+            ));
         } else if period > PERIOD_MAX_SECONDS {
             out.push(FieldError::invalid(
                 at.child("periodSeconds"),
@@ -205,8 +356,16 @@ fn scaling_rules(at: &Path, rules: &Value, out: &mut Vec<FieldError>) {
             ));
         }
     }
-    if let Some(tolerance) = rules.get_set("tolerance").and_then(Quantity::of).filter(|t| t.sign() < 0) {
-        out.push(FieldError::invalid(at.child("tolerance"), &tolerance, checks::NOT_NEGATIVE));
+    if let Some(tolerance) = rules
+        .get_set("tolerance")
+        .and_then(Quantity::of)
+        .filter(|t| t.sign() < 0)
+    {
+        out.push(FieldError::invalid(
+            at.child("tolerance"),
+            &tolerance,
+            checks::NOT_NEGATIVE,
+        ));
     }
 }
 

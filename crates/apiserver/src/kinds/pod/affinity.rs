@@ -35,7 +35,12 @@ fn check_nodes(affinity: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         let at = preferred_at.index(i);
         check_weight(term, &at, out);
         // Preferences were never checked for label values and cannot be now.
-        check_term(term.part("preference"), Values::Unchecked, &at.child("preference"), out);
+        check_term(
+            term.part("preference"),
+            Values::Unchecked,
+            &at.child("preference"),
+            out,
+        );
     }
 }
 
@@ -44,7 +49,10 @@ pub(crate) fn check_node_selector(selector: &Value, at: &Path<'_>, out: &mut Vec
     let terms_at = at.child("nodeSelectorTerms");
     let terms = selector.list("nodeSelectorTerms");
     if terms.is_empty() {
-        out.push(FieldError::required(terms_at, "must have at least one node selector term"));
+        out.push(FieldError::required(
+            terms_at,
+            "must have at least one node selector term",
+        ));
         return;
     }
     for (i, term) in terms.iter().enumerate() {
@@ -70,21 +78,39 @@ fn check_term(term: &Value, values: Values, at: &Path<'_>, out: &mut Vec<FieldEr
     }
 }
 
-fn check_requirement(requirement: &Value, values: Values, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn check_requirement(
+    requirement: &Value,
+    values: Values,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let values_at = at.child("values");
     let operator = requirement.text("operator");
     match (operator, requirement.list("values").len()) {
         ("In" | "NotIn", 0) => {
-            out.push(FieldError::required(values_at, "must be specified when `operator` is 'In' or 'NotIn'"));
+            out.push(FieldError::required(
+                values_at,
+                "must be specified when `operator` is 'In' or 'NotIn'",
+            ));
         }
         ("Exists" | "DoesNotExist", 1..) => {
-            out.push(FieldError::forbidden(values_at, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"));
+            out.push(FieldError::forbidden(
+                values_at,
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            ));
         }
         ("Gt" | "Lt", count) if count != 1 => {
-            out.push(FieldError::required(values_at, "must be specified single value when `operator` is 'Lt' or 'Gt'"));
+            out.push(FieldError::required(
+                values_at,
+                "must be specified single value when `operator` is 'Lt' or 'Gt'",
+            ));
         }
         ("In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt", _) => {}
-        _ => out.push(FieldError::invalid(at.child("operator"), operator, "not a valid selector operator")),
+        _ => out.push(FieldError::invalid(
+            at.child("operator"),
+            operator,
+            "not a valid selector operator",
+        )),
     }
     let key = requirement.text("key");
     checks::named(&at.child("key"), key, names::qualified_name(key), out);
@@ -104,14 +130,22 @@ fn check_field(requirement: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
                 out.push(FieldError::required(values_at, detail));
             }
         }
-        other => out.push(FieldError::invalid(at.child("operator"), other, "not a valid selector operator")),
+        other => out.push(FieldError::invalid(
+            at.child("operator"),
+            other,
+            "not a valid selector operator",
+        )),
     }
     if requirement.text("key") == "metadata.name" {
         for (i, value) in requirement.texts("values").enumerate() {
             checks::named(&values_at.index(i), value, names::dns_subdomain(value), out);
         }
     } else {
-        out.push(FieldError::invalid(at.child("key"), requirement.text("key"), "not a valid field selector key"));
+        out.push(FieldError::invalid(
+            at.child("key"),
+            requirement.text("key"),
+            "not a valid field selector key",
+        ));
     }
 }
 
@@ -124,14 +158,22 @@ fn check_pods(affinity: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (i, weighted) in affinity.list(PREFERRED).iter().enumerate() {
         let at = preferred_at.index(i);
         check_weight(weighted, &at, out);
-        check_pod_term(weighted.part("podAffinityTerm"), &at.child("podAffinityTerm"), out);
+        check_pod_term(
+            weighted.part("podAffinityTerm"),
+            &at.child("podAffinityTerm"),
+            out,
+        );
     }
 }
 
 fn check_weight(term: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let weight = term.number("weight");
     if !(1..=100).contains(&weight) {
-        out.push(FieldError::invalid(at.child("weight"), weight, "must be in the range 1-100"));
+        out.push(FieldError::invalid(
+            at.child("weight"),
+            weight,
+            "must be in the range 1-100",
+        ));
     }
 }
 
@@ -140,14 +182,27 @@ fn check_pod_term(term: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         checks::label_selector(&at.child(name), term.part(name), out);
     }
     for namespace in term.texts("namespaces") {
-        checks::named(&at.child("namespace"), namespace, names::dns_label(namespace), out);
+        checks::named(
+            &at.child("namespace"),
+            namespace,
+            names::dns_label(namespace),
+            out,
+        );
     }
     check_label_keys(term, at, out);
     let key = term.text("topologyKey");
     if key.is_empty() {
-        out.push(FieldError::required(at.child("topologyKey"), "can not be empty"));
+        out.push(FieldError::required(
+            at.child("topologyKey"),
+            "can not be empty",
+        ));
     }
-    checks::named(&at.child("topologyKey"), key, names::qualified_name(key), out);
+    checks::named(
+        &at.child("topologyKey"),
+        key,
+        names::qualified_name(key),
+        out,
+    );
 }
 
 /// Keys whose values are taken from the pod's own labels.
@@ -156,7 +211,10 @@ pub(super) fn check_label_keys(holder: &Value, at: &Path<'_>, out: &mut Vec<Fiel
     for name in ["matchLabelKeys", "mismatchLabelKeys"] {
         let keys_at = at.child(name);
         if selector.is_none() && !holder.list(name).is_empty() {
-            out.push(FieldError::forbidden(keys_at, "must not be specified when labelSelector is not set"));
+            out.push(FieldError::forbidden(
+                keys_at,
+                "must not be specified when labelSelector is not set",
+            ));
             continue;
         }
         for (i, key) in holder.texts(name).enumerate() {
@@ -165,13 +223,20 @@ pub(super) fn check_label_keys(holder: &Value, at: &Path<'_>, out: &mut Vec<Fiel
     }
     let keys: Vec<&str> = holder.texts("matchLabelKeys").collect();
     if let Some(selector) = selector {
-        let mut seen: BTreeSet<&str> = selector.entries("matchLabels").map(|(k, _)| k.as_str()).collect();
+        let mut seen: BTreeSet<&str> = selector
+            .entries("matchLabels")
+            .map(|(k, _)| k.as_str())
+            .collect();
         for expression in selector.list("matchExpressions") {
             let key = expression.text("key");
             if let Some(i) = keys.iter().rposition(|k| *k == key)
                 && seen.contains(key)
             {
-                out.push(FieldError::invalid(at.index(i), key, "exists in both matchLabelKeys and labelSelector"));
+                out.push(FieldError::invalid(
+                    at.index(i),
+                    key,
+                    "exists in both matchLabelKeys and labelSelector",
+                ));
             }
             seen.insert(key);
         }
@@ -179,7 +244,11 @@ pub(super) fn check_label_keys(holder: &Value, at: &Path<'_>, out: &mut Vec<Fiel
     let keys_at = at.child("matchLabelKeys");
     for (i, key) in keys.iter().enumerate() {
         if holder.texts("mismatchLabelKeys").any(|k| k == *key) {
-            out.push(FieldError::invalid(keys_at.index(i), *key, "exists in both matchLabelKeys and mismatchLabelKeys"));
+            out.push(FieldError::invalid(
+                keys_at.index(i),
+                *key,
+                "exists in both matchLabelKeys and mismatchLabelKeys",
+            ));
         }
     }
 }

@@ -20,16 +20,29 @@ const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// What is wrong with the annotations of a pod or template.
-pub(super) fn check(annotations: &Annotations<'_>, spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn check(
+    annotations: &Annotations<'_>,
+    spec: &Value,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     if let Some(value) = annotations.get(MIRROR)
         && spec.text("nodeName").is_empty()
     {
-        out.push(FieldError::invalid(at.key(MIRROR), *value, "must set spec.nodeName if mirror pod annotation is set"));
+        out.push(FieldError::invalid(
+            at.key(MIRROR),
+            *value,
+            "must set spec.nodeName if mirror pod annotation is set",
+        ));
     }
     if let Some(cost) = annotations.get(DELETION_COST)
         && !is_cost(cost)
     {
-        out.push(FieldError::invalid(at.key(DELETION_COST), *cost, "must be a 32bit integer"));
+        out.push(FieldError::invalid(
+            at.key(DELETION_COST),
+            *cost,
+            "must be a 32bit integer",
+        ));
     }
     for (key, profile) in annotations {
         if *key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) {
@@ -53,23 +66,46 @@ fn check_seccomp(profile: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if let Some(file) = profile.strip_prefix("localhost/") {
         check_descending(file, at, out);
     } else if !matches!(profile, "runtime/default" | "docker/default" | "unconfined") {
-        out.push(FieldError::invalid(at, profile, "must be a valid seccomp profile"));
+        out.push(FieldError::invalid(
+            at,
+            profile,
+            "must be a valid seccomp profile",
+        ));
     }
 }
 
-fn check_apparmor(container: &str, profile: &str, spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn check_apparmor(
+    container: &str,
+    profile: &str,
+    spec: &Value,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let mut found = false;
-    visit(spec, &Path::ROOT, |c, _| found |= c.text("name") == container);
+    visit(spec, &Path::ROOT, |c, _| {
+        found |= c.text("name") == container
+    });
     if !found {
         out.push(FieldError::invalid(at, container, "container not found"));
     }
-    if !matches!(profile, "" | "runtime/default" | "unconfined") && !profile.starts_with("localhost/") {
-        out.push(FieldError::invalid(at, profile, &format!("invalid AppArmor profile name: {profile:?}")));
+    if !matches!(profile, "" | "runtime/default" | "unconfined")
+        && !profile.starts_with("localhost/")
+    {
+        out.push(FieldError::invalid(
+            at,
+            profile,
+            &format!("invalid AppArmor profile name: {profile:?}"),
+        ));
     }
 }
 
 /// What is wrong with a change of annotations: what a node or kernel acted on must stay.
-pub(super) fn check_update(new: &BTreeMap<String, String>, old: &BTreeMap<String, String>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn check_update(
+    new: &BTreeMap<String, String>,
+    old: &BTreeMap<String, String>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let guarded = |key: &str| match key {
         MIRROR => Some("mirror pod annotation"),
         _ if key.starts_with(APPARMOR) => Some("AppArmor annotations"),
@@ -77,18 +113,28 @@ pub(super) fn check_update(new: &BTreeMap<String, String>, old: &BTreeMap<String
     };
     for (key, _) in old.iter().filter(|(k, v)| new.get(*k) != Some(v)) {
         if let Some(what) = guarded(key) {
-            out.push(FieldError::forbidden(at.key(key), &format!("may not remove or update {what}")));
+            out.push(FieldError::forbidden(
+                at.key(key),
+                &format!("may not remove or update {what}"),
+            ));
         }
     }
     for key in new.keys().filter(|k| !old.contains_key(*k)) {
         if let Some(what) = guarded(key) {
-            out.push(FieldError::forbidden(at.key(key), &format!("may not add {what}")));
+            out.push(FieldError::forbidden(
+                at.key(key),
+                &format!("may not add {what}"),
+            ));
         }
     }
 }
 
 /// What is wrong with the annotations of a template.
 pub(crate) fn check_template(template: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let annotations = template.part("metadata").entries("annotations").map(|(k, v)| (k.as_str(), v.as_str().unwrap_or_default())).collect();
+    let annotations = template
+        .part("metadata")
+        .entries("annotations")
+        .map(|(k, v)| (k.as_str(), v.as_str().unwrap_or_default()))
+        .collect();
     check(&annotations, template.part("spec"), at, out);
 }

@@ -13,7 +13,10 @@ use crate::{
 };
 
 /// Labels of a node that its pods take over when they are bound.
-const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+const TOPOLOGY: [&str; 2] = [
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+];
 
 /// What is wrong with a Binding; Kubernetes answers it as one sentence without causes.
 ///
@@ -24,7 +27,11 @@ pub(crate) fn check(binding: &Object) -> Result<(), ApiError> {
     let at = Path::field("target");
     let mut wrong = Vec::new();
     if !matches!(target.text("kind"), "" | "Node") {
-        wrong.push(FieldError::not_supported(at.child("kind"), target.text("kind"), &["Node", "<empty>"]));
+        wrong.push(FieldError::not_supported(
+            at.child("kind"),
+            target.text("kind"),
+            &["Node", "<empty>"],
+        ));
     }
     if target.text("name").is_empty() {
         wrong.push(FieldError::required(at.child("name"), ""));
@@ -39,7 +46,10 @@ pub(crate) fn check(binding: &Object) -> Result<(), ApiError> {
 
 /// The labels that a binding to a node with `node_labels` brings along.
 pub(crate) fn topology_labels(node_labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    TOPOLOGY.iter().filter_map(|key| Some(((*key).to_owned(), node_labels.get(*key)?.clone()))).collect()
+    TOPOLOGY
+        .iter()
+        .filter_map(|key| Some(((*key).to_owned(), node_labels.get(*key)?.clone())))
+        .collect()
 }
 
 /// Binds the pod to the target of a checked Binding; its labels and annotations go over to the pod.
@@ -51,19 +61,28 @@ pub(crate) fn bind(pod: &mut Object, binding: &Object, now: Time) -> Result<(), 
     let why = if pod.meta.deletion_timestamp.is_some() {
         format!("pod {name} is being deleted, cannot be assigned to a host")
     } else if !spec.text("nodeName").is_empty() {
-        format!("pod {name} is already assigned to node {:?}", spec.text("nodeName"))
+        format!(
+            "pod {name} is already assigned to node {:?}",
+            spec.text("nodeName")
+        )
     } else if !spec.list("schedulingGates").is_empty() {
         format!("pod {name} has non-empty .spec.schedulingGates")
     } else {
         let node = binding.body.part("target").text("name").to_owned();
         pod.section("spec").insert("nodeName".into(), node.into());
-        pod.meta.annotations.extend(binding.meta.annotations.clone());
+        pod.meta
+            .annotations
+            .extend(binding.meta.annotations.clone());
         pod.meta.labels.extend(binding.meta.labels.clone());
         pod.section("status").remove("nominatedNodeName");
         condition::set(pod, json!({"type": "PodScheduled", "status": "True"}), now);
         return Ok(());
     };
-    Err(ApiError::Conflict { what: GroupResource::new("", "pods/binding"), name, why })
+    Err(ApiError::Conflict {
+        what: GroupResource::new("", "pods/binding"),
+        name,
+        why,
+    })
 }
 
 /// The answer to a binding.

@@ -10,9 +10,17 @@ use crate::object::{Object, Time};
 pub(super) fn set(pod: &mut Object, mut condition: Value, now: Time) {
     condition["lastProbeTime"] = Value::Null;
     condition["lastTransitionTime"] = now.to_string().into();
-    let conditions = pod.section("status").entry("conditions").or_insert_with(|| json!([]));
-    let Some(conditions) = conditions.as_array_mut() else { return };
-    match conditions.iter_mut().find(|c| c.text("type") == condition.text("type")) {
+    let conditions = pod
+        .section("status")
+        .entry("conditions")
+        .or_insert_with(|| json!([]));
+    let Some(conditions) = conditions.as_array_mut() else {
+        return;
+    };
+    match conditions
+        .iter_mut()
+        .find(|c| c.text("type") == condition.text("type"))
+    {
         Some(known) => {
             if known.text("status") == condition.text("status") {
                 condition["lastTransitionTime"] = known["lastTransitionTime"].clone();
@@ -38,13 +46,26 @@ mod tests {
 
     #[test]
     fn condition_keeps_the_time_of_its_status() {
-        let time = |second: u8| Time::parse(&format!("2026-01-02T03:04:{second:02}Z")).expect("a time");
+        let time =
+            |second: u8| Time::parse(&format!("2026-01-02T03:04:{second:02}Z")).expect("a time");
         let mut pod = object(json!({}));
         mark_evicted(&mut pod, time(1));
         mark_evicted(&mut pod, time(2));
-        set(&mut pod, json!({"type": "PodScheduled", "status": "False"}), time(3));
-        set(&mut pod, json!({"type": "PodScheduled", "status": "True"}), time(4));
-        let since: Vec<&str> = pod.body["status"].list("conditions").iter().map(|c| c.text("lastTransitionTime")).collect();
+        set(
+            &mut pod,
+            json!({"type": "PodScheduled", "status": "False"}),
+            time(3),
+        );
+        set(
+            &mut pod,
+            json!({"type": "PodScheduled", "status": "True"}),
+            time(4),
+        );
+        let since: Vec<&str> = pod.body["status"]
+            .list("conditions")
+            .iter()
+            .map(|c| c.text("lastTransitionTime"))
+            .collect();
         assert_eq!(since, ["2026-01-02T03:04:01Z", "2026-01-02T03:04:04Z"]);
     }
 }

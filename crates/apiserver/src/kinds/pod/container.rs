@@ -43,7 +43,11 @@ fn check_main(containers: &[Value], scene: &Scene<'_>, at: &Path<'_>, out: &mut 
 }
 
 fn check_init(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let mut seen: BTreeSet<&str> = spec.list("containers").iter().map(|c| c.text("name")).collect();
+    let mut seen: BTreeSet<&str> = spec
+        .list("containers")
+        .iter()
+        .map(|c| c.text("name"))
+        .collect();
     for (i, container) in spec.list("initContainers").iter().enumerate() {
         let item = at.index(i);
         check_common(container, scene, &item, out);
@@ -60,7 +64,12 @@ fn check_init(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<Fiel
             probe::check_lifecycle(container, scene, &item, out);
             probe::check_all(container, scene, &item, out);
         } else {
-            for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+            for field in [
+                "lifecycle",
+                "livenessProbe",
+                "readinessProbe",
+                "startupProbe",
+            ] {
                 if container.has(field) {
                     let detail = "may not be set for init containers without restartPolicy=Always";
                     out.push(FieldError::forbidden(item.child(field), detail));
@@ -69,8 +78,13 @@ fn check_init(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<Fiel
             let policies = item.child("resizePolicy");
             for (j, policy) in container.list("resizePolicy").iter().enumerate() {
                 if policy.text("restartPolicy") == "RestartContainer" {
-                    let detail = "must not be set to 'RestartContainer' for non-sidecar initContainers";
-                    out.push(FieldError::invalid(policies.index(j).child("restartPolicy"), "RestartContainer", detail));
+                    let detail =
+                        "must not be set to 'RestartContainer' for non-sidecar initContainers";
+                    out.push(FieldError::invalid(
+                        policies.index(j).child("restartPolicy"),
+                        "RestartContainer",
+                        detail,
+                    ));
                 }
             }
         }
@@ -91,7 +105,11 @@ const NOT_EPHEMERAL: [&str; 9] = [
 ];
 
 fn check_ephemeral(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let others: BTreeSet<&str> = ["containers", "initContainers"].iter().flat_map(|l| spec.list(l)).map(|c| c.text("name")).collect();
+    let others: BTreeSet<&str> = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|l| spec.list(l))
+        .map(|c| c.text("name"))
+        .collect();
     let mut seen = others.clone();
     for (i, container) in spec.list("ephemeralContainers").iter().enumerate() {
         let at = at.index(i);
@@ -103,7 +121,10 @@ fn check_ephemeral(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec
         }
         let target = container.text("targetContainerName");
         if !target.is_empty() && !others.contains(target) {
-            out.push(FieldError::not_found(at.child("targetContainerName"), target));
+            out.push(FieldError::not_found(
+                at.child("targetContainerName"),
+                target,
+            ));
         }
         const DETAIL: &str = "cannot be set for an Ephemeral Container";
         for field in NOT_EPHEMERAL.iter().filter(|f| !container.is_empty_at(f)) {
@@ -111,7 +132,10 @@ fn check_ephemeral(spec: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec
         }
         let mounts = at.child("volumeMounts");
         for (j, mount) in container.list("volumeMounts").iter().enumerate() {
-            for field in ["subPath", "subPathExpr"].iter().filter(|f| !mount.text(f).is_empty()) {
+            for field in ["subPath", "subPathExpr"]
+                .iter()
+                .filter(|f| !mount.text(f).is_empty())
+            {
                 out.push(FieldError::forbidden(mounts.index(j).child(field), DETAIL));
             }
         }
@@ -128,14 +152,35 @@ fn check_common(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut V
     }
     checks::required(&at.child("image"), container.text("image"), out);
     let policy = container.text("terminationMessagePolicy");
-    check_choice(&at.child("terminationMessagePolicy"), policy, &["File", "FallbackToLogsOnError"], out);
+    check_choice(
+        &at.child("terminationMessagePolicy"),
+        policy,
+        &["File", "FallbackToLogsOnError"],
+        out,
+    );
     check_ports(container.list("ports"), &at.child("ports"), out);
     env::check(container, at, out);
     mount::check(container, scene, at, out);
-    check_choice(&at.child("imagePullPolicy"), container.text("imagePullPolicy"), &["Always", "IfNotPresent", "Never"], out);
-    resources::check(container.part("resources"), resources::Level::Container, &scene.claims, &at.child("resources"), out);
+    check_choice(
+        &at.child("imagePullPolicy"),
+        container.text("imagePullPolicy"),
+        &["Always", "IfNotPresent", "Never"],
+        out,
+    );
+    resources::check(
+        container.part("resources"),
+        resources::Level::Container,
+        &scene.claims,
+        &at.child("resources"),
+        out,
+    );
     check_resize_policy(container, scene, &at.child("resizePolicy"), out);
-    security::check_container(container.part("securityContext"), scene.host_users, &at.child("securityContext"), out);
+    security::check_container(
+        container.part("securityContext"),
+        scene.host_users,
+        &at.child("securityContext"),
+        out,
+    );
 }
 
 fn check_ports(ports: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
@@ -143,7 +188,11 @@ fn check_ports(ports: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (i, port) in ports.iter().enumerate() {
         let at = at.index(i);
         let name = port.text("name");
-        let wrong = if name.is_empty() { Vec::new() } else { checks::port_name(name) };
+        let wrong = if name.is_empty() {
+            Vec::new()
+        } else {
+            checks::port_name(name)
+        };
         if wrong.is_empty() && !name.is_empty() && !seen.insert(name) {
             out.push(FieldError::duplicate(at.child("name"), name));
         }
@@ -155,27 +204,54 @@ fn check_ports(ports: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
         if let Some(host) = port.int("hostPort").filter(|p| *p != 0) {
             checks::port_number(&at.child("hostPort"), host, out);
         }
-        check_choice(&at.child("protocol"), port.text("protocol"), checks::PROTOCOLS, out);
+        check_choice(
+            &at.child("protocol"),
+            port.text("protocol"),
+            checks::PROTOCOLS,
+            out,
+        );
     }
 }
 
 /// No two containers of a pod may take the same port of the host.
-fn check_unique_host_ports<'a>(containers: impl Iterator<Item = (usize, &'a Value)>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn check_unique_host_ports<'a>(
+    containers: impl Iterator<Item = (usize, &'a Value)>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let mut taken = BTreeSet::new();
     for (i, container) in containers {
         let item = at.index(i);
         let ports = item.child("ports");
-        for (j, port) in container.list("ports").iter().enumerate().filter(|(_, p)| p.number("hostPort") != 0) {
-            let key = format!("{}/{}/{}", port.text("protocol"), port.text("hostIP"), port.number("hostPort"));
+        for (j, port) in container
+            .list("ports")
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| p.number("hostPort") != 0)
+        {
+            let key = format!(
+                "{}/{}/{}",
+                port.text("protocol"),
+                port.text("hostIP"),
+                port.number("hostPort")
+            );
             if taken.contains(&key) {
-                out.push(FieldError::duplicate(ports.index(j).child("hostPort"), &key));
+                out.push(FieldError::duplicate(
+                    ports.index(j).child("hostPort"),
+                    &key,
+                ));
             }
             taken.insert(key);
         }
     }
 }
 
-fn check_resize_policy(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn check_resize_policy(
+    container: &Value,
+    scene: &Scene<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let mut seen = BTreeSet::new();
     for (i, policy) in container.list("resizePolicy").iter().enumerate() {
         let (resource, restart) = (policy.text("resourceName"), policy.text("restartPolicy"));
@@ -185,7 +261,11 @@ fn check_resize_policy(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out:
         check_choice(at, resource, &["cpu", "memory"], out);
         check_choice(at, restart, &["NotRequired", "RestartContainer"], out);
         if scene.restart_policy == "Never" && restart != "NotRequired" {
-            out.push(FieldError::invalid(at, restart, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"));
+            out.push(FieldError::invalid(
+                at,
+                restart,
+                "must be 'NotRequired' when pod `restartPolicy` is 'Never'",
+            ));
         }
     }
 }
@@ -198,25 +278,46 @@ fn check_restart_policy(container: &Value, at: &Path<'_>, out: &mut Vec<FieldErr
     let at_policy = at.child("restartPolicy");
     match container.part("restartPolicy").as_str() {
         None if rules.is_empty() => return,
-        None => out.push(FieldError::required(at_policy, "must specify restartPolicy when restart rules are used")),
+        None => out.push(FieldError::required(
+            at_policy,
+            "must specify restartPolicy when restart rules are used",
+        )),
         Some(policy) => checks::one_of(&at_policy, policy, &["Always", "Never", "OnFailure"], out),
     }
     let at_rules = at.child("restartPolicyRules");
     if rules.len() > RESTART_RULES_MAX {
-        out.push(FieldError::too_many(at_rules, rules.len(), RESTART_RULES_MAX));
+        out.push(FieldError::too_many(
+            at_rules,
+            rules.len(),
+            RESTART_RULES_MAX,
+        ));
     }
     for (i, rule) in rules.iter().enumerate() {
         let at = at_rules.index(i);
-        checks::one_of(&at.child("action"), rule.text("action"), &["Restart", "RestartAllContainers"], out);
+        checks::one_of(
+            &at.child("action"),
+            rule.text("action"),
+            &["Restart", "RestartAllContainers"],
+            out,
+        );
         let at_codes = at.child("exitCodes");
         let Some(codes) = rule.get_set("exitCodes") else {
             out.push(FieldError::required(at_codes, "must be specified"));
             continue;
         };
-        checks::one_of(&at_codes.child("operator"), codes.text("operator"), &["In", "NotIn"], out);
+        checks::one_of(
+            &at_codes.child("operator"),
+            codes.text("operator"),
+            &["In", "NotIn"],
+            out,
+        );
         let count = codes.list("values").len();
         if count > EXIT_CODES_MAX {
-            out.push(FieldError::too_many(at_codes.child("values"), count, EXIT_CODES_MAX));
+            out.push(FieldError::too_many(
+                at_codes.child("values"),
+                count,
+                EXIT_CODES_MAX,
+            ));
         }
     }
 }
@@ -225,6 +326,10 @@ fn check_restart_policy(container: &Value, at: &Path<'_>, out: &mut Vec<FieldErr
 pub(super) fn check_image_blanks(container: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let image = container.text("image");
     if image.trim() != image {
-        out.push(FieldError::invalid(at.child("image"), image, "must not have leading or trailing whitespace"));
+        out.push(FieldError::invalid(
+            at.child("image"),
+            image,
+            "must not have leading or trailing whitespace",
+        ));
     }
 }

@@ -17,14 +17,17 @@ use crate::object::Object;
 type Json = Map<String, Value>;
 
 /// The lists of a pod spec that hold containers.
-pub(crate) const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+pub(crate) const CONTAINER_LISTS: [&str; 3] =
+    ["initContainers", "containers", "ephemeralContainers"];
 
 /// Completes a Pod.
 pub(crate) fn default_pod(pod: &mut Object) {
     let spec = pod.section("spec");
     default_spec(spec);
     for list in ["initContainers", "containers"] {
-        spec.maps_mut(list).filter_map(|c| c.map_mut("resources")).for_each(requests_from_limits);
+        spec.maps_mut(list)
+            .filter_map(|c| c.map_mut("resources"))
+            .for_each(requests_from_limits);
     }
     resources::default_pod_level(spec);
     spec.default_to("enableServiceLinks", true);
@@ -64,7 +67,12 @@ fn default_spec(spec: &mut Json) {
 /// `serviceAccount` is the old name of `serviceAccountName`; both are always shown.
 fn one_service_account(spec: &mut Json) {
     let new = spec.text("serviceAccountName");
-    let name = if new.is_empty() { spec.text("serviceAccount") } else { new }.to_owned();
+    let name = if new.is_empty() {
+        spec.text("serviceAccount")
+    } else {
+        new
+    }
+    .to_owned();
     if !name.is_empty() {
         spec.insert("serviceAccountName".into(), name.clone().into());
         spec.insert("serviceAccount".into(), name.into());
@@ -76,22 +84,32 @@ fn default_container(container: &mut Json) {
     container.default_text("imagePullPolicy", policy);
     container.default_text("terminationMessagePath", "/dev/termination-log");
     container.default_text("terminationMessagePolicy", "File");
-    container.maps_mut("ports").for_each(|port| port.default_text("protocol", "TCP"));
-    container.maps_mut("env").filter_map(|e| e.map_mut("valueFrom")).for_each(default_source);
+    container
+        .maps_mut("ports")
+        .for_each(|port| port.default_text("protocol", "TCP"));
+    container
+        .maps_mut("env")
+        .filter_map(|e| e.map_mut("valueFrom"))
+        .for_each(default_source);
     canonical_lists(container.map_at("resources"));
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         container.map_mut(probe).map(default_probe);
     }
     if let Some(lifecycle) = container.map_mut("lifecycle") {
         for hook in ["postStart", "preStop"] {
-            lifecycle.map_mut(hook).and_then(|h| h.map_mut("httpGet")).map(default_http_get);
+            lifecycle
+                .map_mut(hook)
+                .and_then(|h| h.map_mut("httpGet"))
+                .map(default_http_get);
         }
     }
 }
 
 /// Images that can change behind their name are asked for every time.
 pub(super) fn pull_policy(image: &str) -> &'static str {
-    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
+    let (name, digest) = image
+        .split_once('@')
+        .map_or((image, None), |(name, digest)| (name, Some(digest)));
     let last = name.rsplit('/').next().unwrap_or(name);
     match (last.split_once(':'), digest) {
         (Some((_, "latest")), _) | (None, None) => "Always",
@@ -114,7 +132,12 @@ pub(super) fn default_source(source: &mut Json) {
 }
 
 fn default_probe(probe: &mut Json) {
-    for (field, value) in [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)] {
+    for (field, value) in [
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ] {
         probe.default_number(field, value);
     }
     probe.map_mut("httpGet").map(default_http_get);
@@ -136,7 +159,9 @@ fn host_ports(container: &mut Json) {
 }
 
 fn requests_from_limits(resources: &mut Json) {
-    let Some(limits) = resources.part("limits").as_object().cloned() else { return };
+    let Some(limits) = resources.part("limits").as_object().cloned() else {
+        return;
+    };
     let requests = resources.map_at("requests");
     for (name, amount) in limits {
         requests.entry(name).or_insert(amount);
@@ -171,7 +196,9 @@ mod tests {
     fn container(own: Value) -> Value {
         let mut all = json!({"resources": {}, "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
             "imagePullPolicy": "IfNotPresent"});
-        all.as_object_mut().expect("an object").extend(own.as_object().cloned().expect("an object"));
+        all.as_object_mut()
+            .expect("an object")
+            .extend(own.as_object().cloned().expect("an object"));
         all
     }
 
@@ -187,7 +214,9 @@ mod tests {
     #[test]
     fn minimal_pod_gets_every_default_of_its_spec() {
         assert_eq!(
-            stored(json!({"automountServiceAccountToken": false, "containers": [{"name": "web", "image": "nginx"}]})),
+            stored(
+                json!({"automountServiceAccountToken": false, "containers": [{"name": "web", "image": "nginx"}]})
+            ),
             json!({"containers": [container(json!({"name": "web", "image": "nginx", "imagePullPolicy": "Always"}))],
                 "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
                 "automountServiceAccountToken": false, "securityContext": {}, "schedulerName": "default-scheduler",
@@ -240,9 +269,14 @@ mod tests {
                 {"name": "b", "image": "b:1", "resources": {"limits": {"cpu": 0.5, "memory": "1.5Gi"}, "requests": {"cpu": "250m"}}},
                 {"name": "c", "image": "c:1", "resources": {"requests": {"memory": "134217728", "ephemeral-storage": "1e9"}}}],
             "initContainers": [{"name": "i", "image": "i:1", "resources": {"limits": {"memory": "128974848000m", "example.com/dongle": 2}}}]}));
-        let resources: Vec<&Value> = [&spec["containers"][0], &spec["containers"][1], &spec["containers"][2], &spec["initContainers"][0]]
-            .map(|c| &c["resources"])
-            .to_vec();
+        let resources: Vec<&Value> = [
+            &spec["containers"][0],
+            &spec["containers"][1],
+            &spec["containers"][2],
+            &spec["initContainers"][0],
+        ]
+        .map(|c| &c["resources"])
+        .to_vec();
         assert_eq!(
             resources,
             [
@@ -257,13 +291,24 @@ mod tests {
 
     #[test]
     fn references_and_host_ports_are_completed() {
-        let spec = stored(json!({"hostNetwork": true, "serviceAccount": "builder", "containers": [{"name": "a", "image": "a:1",
+        let spec = stored(
+            json!({"hostNetwork": true, "serviceAccount": "builder", "containers": [{"name": "a", "image": "a:1",
             "ports": [{"containerPort": 8080}],
             "env": [{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-                {"name": "C", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]}]}));
-        assert_eq!(spec["containers"][0]["ports"], json!([{"hostPort": 8080, "containerPort": 8080, "protocol": "TCP"}]));
-        assert_eq!(spec["containers"][0]["env"][0]["valueFrom"]["fieldRef"]["apiVersion"], "v1");
-        assert_eq!(spec["containers"][0]["env"][1]["valueFrom"]["resourceFieldRef"]["divisor"], "0");
+                {"name": "C", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]}]}),
+        );
+        assert_eq!(
+            spec["containers"][0]["ports"],
+            json!([{"hostPort": 8080, "containerPort": 8080, "protocol": "TCP"}])
+        );
+        assert_eq!(
+            spec["containers"][0]["env"][0]["valueFrom"]["fieldRef"]["apiVersion"],
+            "v1"
+        );
+        assert_eq!(
+            spec["containers"][0]["env"][1]["valueFrom"]["resourceFieldRef"]["divisor"],
+            "0"
+        );
         assert_eq!(spec["serviceAccountName"], "builder");
     }
 }

@@ -26,8 +26,13 @@ const ENV_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 /// Fields of a pod that a file may take its content from.
-pub(super) const FILE_FIELDS: [&str; 5] =
-    ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
+pub(super) const FILE_FIELDS: [&str; 5] = [
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+];
 /// Fields of a pod that exist at all for a reference.
 const KNOWN_FIELDS: [&str; 15] = [
     "metadata.annotations",
@@ -46,8 +51,14 @@ const KNOWN_FIELDS: [&str; 15] = [
     "status.podIPs",
     "spec.host",
 ];
-const RESOURCES: [&str; 6] =
-    ["limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory"];
+const RESOURCES: [&str; 6] = [
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
 
 /// What is wrong with the variables of a container.
 pub(super) fn check(container: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
@@ -79,8 +90,16 @@ fn variable_name(name: &str) -> Vec<String> {
 
 fn check_source(source: &Value, value: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let mut sources = 0;
-    for name in ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"] {
-        let Some(reference) = source.get_set(name) else { continue };
+    for name in [
+        "fieldRef",
+        "resourceFieldRef",
+        "configMapKeyRef",
+        "secretKeyRef",
+        "fileKeyRef",
+    ] {
+        let Some(reference) = source.get_set(name) else {
+            continue;
+        };
         sources += 1;
         let at = at.child(name);
         match name {
@@ -91,7 +110,9 @@ fn check_source(source: &Value, value: &str, at: &Path<'_>, out: &mut Vec<FieldE
         }
     }
     let detail = match (sources, value.is_empty()) {
-        (0, _) => "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+        (0, _) => {
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+        }
         (_, false) => "may not be specified when `value` is not empty",
         (1, true) => return,
         _ => "may not have more than one field specified at a time",
@@ -100,18 +121,35 @@ fn check_source(source: &Value, value: &str, at: &Path<'_>, out: &mut Vec<FieldE
 }
 
 /// A reference to a field of the pod itself.
-pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn check_field_ref(
+    reference: &Value,
+    fields: &[&str],
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let path = reference.text("fieldPath");
-    for (name, value) in [("apiVersion", reference.text("apiVersion")), ("fieldPath", path)] {
+    for (name, value) in [
+        ("apiVersion", reference.text("apiVersion")),
+        ("fieldPath", path),
+    ] {
         if value.is_empty() {
             out.push(FieldError::required(at.child(name), ""));
             return;
         }
     }
     let field_at = at.child("fieldPath");
-    let refuse = |why: String| FieldError::invalid(at.child("fieldPath"), path, &format!("error converting fieldPath: {why}"));
+    let refuse = |why: String| {
+        FieldError::invalid(
+            at.child("fieldPath"),
+            path,
+            &format!("error converting fieldPath: {why}"),
+        )
+    };
     if reference.text("apiVersion") != "v1" {
-        out.push(refuse(format!("unsupported pod version: {}", reference.text("apiVersion"))));
+        out.push(refuse(format!(
+            "unsupported pod version: {}",
+            reference.text("apiVersion")
+        )));
         return;
     }
     match subscript(path) {
@@ -120,8 +158,12 @@ pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &Path<'_>,
             checks::named(at, &key, names::qualified_name(&key), out);
         }
         Some(("metadata.labels", key)) => checks::named(at, key, names::qualified_name(key), out),
-        Some(_) => out.push(refuse(format!("field label does not support subscript: {path}"))),
-        None if !KNOWN_FIELDS.contains(&path) => out.push(refuse(format!("field label not supported: {path}"))),
+        Some(_) => out.push(refuse(format!(
+            "field label does not support subscript: {path}"
+        ))),
+        None if !KNOWN_FIELDS.contains(&path) => {
+            out.push(refuse(format!("field label not supported: {path}")))
+        }
         // An old spelling of the node's name.
         None if path == "spec.host" => checks::one_of(&field_at, "spec.nodeName", fields, out),
         None => checks::one_of(&field_at, path, fields, out),
@@ -130,13 +172,17 @@ pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &Path<'_>,
 
 /// `metadata.labels['app']` taken apart.
 fn subscript(path: &str) -> Option<(&str, &str)> {
-    path.strip_suffix("']")?.split_once("['").filter(|(field, _)| !field.is_empty())
+    path.strip_suffix("']")?
+        .split_once("['")
+        .filter(|(field, _)| !field.is_empty())
 }
 
 /// A reference to the resources of a container.
 pub(super) fn check_resource_ref(reference: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let resource = reference.text("resource");
-    let huge = ["requests.hugepages-", "limits.hugepages-"].iter().any(|p| resource.starts_with(p));
+    let huge = ["requests.hugepages-", "limits.hugepages-"]
+        .iter()
+        .any(|p| resource.starts_with(p));
     if resource.is_empty() {
         out.push(FieldError::required(at.child("resource"), ""));
     } else if !huge {
@@ -145,13 +191,25 @@ pub(super) fn check_resource_ref(reference: &Value, at: &Path<'_>, out: &mut Vec
     check_divisor(reference, resource, &at.child("divisor"), out);
 }
 
-pub(super) fn check_divisor(reference: &Value, resource: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let Some(divisor) = Quantity::of(reference.part("divisor")).filter(|d| *d != Quantity::ZERO) else { return };
+pub(super) fn check_divisor(
+    reference: &Value,
+    resource: &str,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
+    let Some(divisor) = Quantity::of(reference.part("divisor")).filter(|d| *d != Quantity::ZERO)
+    else {
+        return;
+    };
     let text = divisor.to_string();
     let kind = resource.split_once('.').map_or("", |(_, kind)| kind);
     if kind == "cpu" {
         if !["1m", "1"].contains(&text.as_str()) {
-            out.push(FieldError::invalid(at, resource, "only divisor's values 1m and 1 are supported with the cpu resource"));
+            out.push(FieldError::invalid(
+                at,
+                resource,
+                "only divisor's values 1m and 1 are supported with the cpu resource",
+            ));
         }
         return;
     }
@@ -161,9 +219,14 @@ pub(super) fn check_divisor(reference: &Value, resource: &str, at: &Path<'_>, ou
         _ if kind.starts_with("hugepages-") => "hugepages",
         _ => return,
     };
-    let units = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
+    let units = [
+        "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
+    ];
     if !units.contains(&text.as_str()) {
-        let detail = format!("only divisor's values {} are supported with the {named} resource", units.join(", "));
+        let detail = format!(
+            "only divisor's values {} are supported with the {named} resource",
+            units.join(", ")
+        );
         out.push(FieldError::invalid(at, resource, &detail));
     }
 }
@@ -200,7 +263,9 @@ fn check_sources(sources: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
         checks::named(&item.child("prefix"), prefix, variable_name(prefix), out);
         let mut found = 0;
         for name in ["configMapRef", "secretRef"] {
-            let Some(reference) = source.get_set(name) else { continue };
+            let Some(reference) = source.get_set(name) else {
+                continue;
+            };
             found += 1;
             let reference_at = item.child(name);
             let name_at = reference_at.child("name");
@@ -210,9 +275,17 @@ fn check_sources(sources: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
             }
         }
         match found {
-            0 => out.push(FieldError::invalid(at, "", "must specify one of: `configMapRef` or `secretRef`")),
+            0 => out.push(FieldError::invalid(
+                at,
+                "",
+                "must specify one of: `configMapRef` or `secretRef`",
+            )),
             1 => {}
-            _ => out.push(FieldError::invalid(at, "", "may not have more than one field specified at a time")),
+            _ => out.push(FieldError::invalid(
+                at,
+                "",
+                "may not have more than one field specified at a time",
+            )),
         }
     }
 }
@@ -222,15 +295,25 @@ pub(super) fn check_files(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>
     visit(spec, at, |container, at| {
         let env_at = at.child("env");
         for (i, variable) in container.list("env").iter().enumerate() {
-            let Some(reference) = variable.part("valueFrom").get_set("fileKeyRef") else { continue };
+            let Some(reference) = variable.part("valueFrom").get_set("fileKeyRef") else {
+                continue;
+            };
             let name = reference.text("volumeName");
             let variable_at = env_at.index(i);
             let source_at = variable_at.child("valueFrom");
             let at = source_at.child("fileKeyRef");
-            match spec.list("volumes").iter().rfind(|v| v.text("name") == name) {
+            match spec
+                .list("volumes")
+                .iter()
+                .rfind(|v| v.text("name") == name)
+            {
                 None => out.push(FieldError::not_found(at.child("volumeName"), name)),
                 Some(volume) if !volume.has("emptyDir") => {
-                    out.push(FieldError::invalid(at.child("volumeName"), name, "referenced volume must be of type emptyDir"));
+                    out.push(FieldError::invalid(
+                        at.child("volumeName"),
+                        name,
+                        "referenced volume must be of type emptyDir",
+                    ));
                 }
                 Some(_) => {}
             }

@@ -17,7 +17,9 @@ pub(crate) fn prepare(new: &mut Object, old: &Object) {
     keep_metadata(new, old);
     new.body.clone_from(&old.body);
     match containers {
-        Some(containers) => new.section("spec").insert("ephemeralContainers".into(), containers),
+        Some(containers) => new
+            .section("spec")
+            .insert("ephemeralContainers".into(), containers),
         None => new.section("spec").remove("ephemeralContainers"),
     };
 }
@@ -25,20 +27,40 @@ pub(crate) fn prepare(new: &mut Object, old: &Object) {
 /// What is wrong with the prepared pod and the change.
 pub(crate) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     if old.meta.annotations.contains_key(super::spec::MIRROR) {
-        out.push(FieldError::forbidden("", "static pods do not support ephemeral containers"));
+        out.push(FieldError::forbidden(
+            "",
+            "static pods do not support ephemeral containers",
+        ));
         return;
     }
     validate(new, out);
-    annotations::check_update(&new.meta.annotations, &old.meta.annotations, &Path::field("metadata.annotations"), out);
+    annotations::check_update(
+        &new.meta.annotations,
+        &old.meta.annotations,
+        &Path::field("metadata.annotations"),
+        out,
+    );
     let at = Path::field("spec.ephemeralContainers");
     for before in spec_value(old).list("ephemeralContainers") {
         let name = before.text("name");
-        match spec_value(new).list("ephemeralContainers").iter().rfind(|c| c.text("name") == name) {
+        match spec_value(new)
+            .list("ephemeralContainers")
+            .iter()
+            .rfind(|c| c.text("name") == name)
+        {
             // The line break is part of what Kubernetes says.
-            None => out.push(FieldError::forbidden(at, &format!("existing ephemeral containers {name:?} may not be removed\n"))),
+            None => out.push(FieldError::forbidden(
+                at,
+                &format!("existing ephemeral containers {name:?} may not be removed\n"),
+            )),
             Some(after) if !same(after, before) => {
                 let changes = changes("core.EphemeralContainer", before, after);
-                out.push(FieldError::forbidden(at, &format!("existing ephemeral containers {name:?} may not be changed\n{changes}")));
+                out.push(FieldError::forbidden(
+                    at,
+                    &format!(
+                        "existing ephemeral containers {name:?} may not be changed\n{changes}"
+                    ),
+                ));
             }
             Some(_) => {}
         }

@@ -49,7 +49,13 @@ pub(crate) const POD: Strategy = Strategy {
     validate_create,
     validate_update: update::check,
     validate_status: status::check,
-    warnings: |new, old| if old.is_none() { warnings::of_new_pod(new) } else { Vec::new() },
+    warnings: |new, old| {
+        if old.is_none() {
+            warnings::of_new_pod(new)
+        } else {
+            Vec::new()
+        }
+    },
     stamp: prepare::stamp,
     delete_answer: DeleteAnswer::Object,
     grace_period,
@@ -74,8 +80,18 @@ fn spec_value(pod: &Object) -> &Value {
 
 fn validate(pod: &Object, out: &mut Vec<FieldError>) {
     let (spec, at) = (spec_value(pod), Path::field("spec"));
-    let annotations = pod.meta.annotations.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    annotations::check(&annotations, spec, &Path::field("metadata.annotations"), out);
+    let annotations = pod
+        .meta
+        .annotations
+        .iter()
+        .map(|(k, v)| (k.as_str(), v.as_str()))
+        .collect();
+    annotations::check(
+        &annotations,
+        spec,
+        &Path::field("metadata.annotations"),
+        out,
+    );
     spec::check(spec, Holder::Pod(&pod.meta), &at, out);
     if spec.text("serviceAccountName").is_empty() {
         refuse_tokens(spec, &at.child("volumes"), out);
@@ -97,7 +113,10 @@ fn refuse_tokens(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         for (j, source) in volume.part("projected").list("sources").iter().enumerate() {
             if source.has("serviceAccountToken") {
                 let detail = "must not be specified when serviceAccountName is not set";
-                out.push(FieldError::forbidden(sources_at.index(j).child("serviceAccountToken"), detail));
+                out.push(FieldError::forbidden(
+                    sources_at.index(j).child("serviceAccountToken"),
+                    detail,
+                ));
             }
         }
     }
@@ -106,10 +125,16 @@ fn refuse_tokens(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
 fn validate_create(pod: &Object, out: &mut Vec<FieldError>) {
     let (spec, at) = (spec_value(pod), Path::field("spec"));
     if !spec.list("ephemeralContainers").is_empty() {
-        out.push(FieldError::forbidden(at.child("ephemeralContainers"), "cannot be set on create"));
+        out.push(FieldError::forbidden(
+            at.child("ephemeralContainers"),
+            "cannot be set on create",
+        ));
     }
     if !spec.text("nodeName").is_empty() && !spec.list("schedulingGates").is_empty() {
-        out.push(FieldError::forbidden(at.child("nodeName"), "cannot be set until all schedulingGates have been cleared"));
+        out.push(FieldError::forbidden(
+            at.child("nodeName"),
+            "cannot be set until all schedulingGates have been cleared",
+        ));
     }
 }
 
@@ -140,7 +165,9 @@ pub(crate) mod testing {
 
     /// A pod `web` with this spec.
     pub(crate) fn pod(spec: Value) -> Object {
-        object(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}))
+        object(
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}),
+        )
     }
 
     pub(crate) fn spec_of(object: &Object) -> Value {
@@ -165,7 +192,11 @@ pub(crate) mod testing {
         object.meta.uid = "u-1".into();
         (strategy.default)(&mut object);
         (strategy.prepare_create)(&mut object);
-        (strategy.stamp)(&mut object, None, Time::parse(NOW).expect("a constant time"));
+        (strategy.stamp)(
+            &mut object,
+            None,
+            Time::parse(NOW).expect("a constant time"),
+        );
         let mut out = Vec::new();
         (strategy.validate)(&object, &mut out);
         (strategy.validate_create)(&object, &mut out);
@@ -174,7 +205,11 @@ pub(crate) mod testing {
     }
 
     /// What an update of a stored object is refused with, each as `field: message`.
-    pub(crate) fn update_refusals(strategy: &Strategy, old: &Object, change: impl FnOnce(&mut Object)) -> Vec<String> {
+    pub(crate) fn update_refusals(
+        strategy: &Strategy,
+        old: &Object,
+        change: impl FnOnce(&mut Object),
+    ) -> Vec<String> {
         let mut new = old.clone();
         change(&mut new);
         (strategy.default)(&mut new);

@@ -12,7 +12,12 @@ use super::{
 use crate::field::{FieldError, Path};
 
 /// What is wrong with the mounts and devices of a container.
-pub(super) fn check(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn check(
+    container: &Value,
+    scene: &Scene<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     check_mounts(container, scene, &at.child("volumeMounts"), out);
     check_devices(container, scene, &at.child("volumeDevices"), out);
 }
@@ -29,13 +34,25 @@ fn check_mounts(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut V
         }
         checks::required(&item.child("mountPath"), path, out);
         if !paths.insert(path) {
-            out.push(FieldError::invalid(item.child("mountPath"), path, "must be unique"));
+            out.push(FieldError::invalid(
+                item.child("mountPath"),
+                path,
+                "must be unique",
+            ));
         }
         if devices.iter().any(|d| d.text("name") == name) {
-            out.push(FieldError::invalid(item.child("name"), name, "must not already exist in volumeDevices"));
+            out.push(FieldError::invalid(
+                item.child("name"),
+                name,
+                "must not already exist in volumeDevices",
+            ));
         }
         if devices.iter().any(|d| d.text("devicePath") == path) {
-            out.push(FieldError::invalid(item.child("mountPath"), path, "must not already exist as a path in volumeDevices"));
+            out.push(FieldError::invalid(
+                item.child("mountPath"),
+                path,
+                "must not already exist as a path in volumeDevices",
+            ));
         }
         check_sub_paths(mount, at, &item, out);
         check_propagation(mount, container, at, out);
@@ -48,17 +65,31 @@ fn check_sub_paths(mount: &Value, list: &Path<'_>, item: &Path<'_>, out: &mut Ve
     let (path, expression) = (mount.text("subPath"), mount.text("subPathExpr"));
     check_descending(path, &list.child("subPath"), out);
     if !expression.is_empty() && !path.is_empty() {
-        out.push(FieldError::invalid(item.child("subPathExpr"), expression, "subPathExpr and subPath are mutually exclusive"));
+        out.push(FieldError::invalid(
+            item.child("subPathExpr"),
+            expression,
+            "subPathExpr and subPath are mutually exclusive",
+        ));
     }
     check_descending(expression, &list.child("subPathExpr"), out);
 }
 
 fn check_propagation(mount: &Value, container: &Value, list: &Path<'_>, out: &mut Vec<FieldError>) {
-    let Some(mode) = mount.part("mountPropagation").as_str() else { return };
+    let Some(mode) = mount.part("mountPropagation").as_str() else {
+        return;
+    };
     let at = list.child("mountPropagation");
-    checks::one_of(&at, mode, &["Bidirectional", "HostToContainer", "None"], out);
+    checks::one_of(
+        &at,
+        mode,
+        &["Bidirectional", "HostToContainer", "None"],
+        out,
+    );
     if mode == "Bidirectional" && !container.part("securityContext").is_true("privileged") {
-        out.push(FieldError::forbidden(at, "Bidirectional mount propagation is available only to privileged containers"));
+        out.push(FieldError::forbidden(
+            at,
+            "Bidirectional mount propagation is available only to privileged containers",
+        ));
     }
 }
 
@@ -68,13 +99,23 @@ fn check_recursive(mount: &Value, list: &Path<'_>, out: &mut Vec<FieldError>) {
         None | Some("Disabled") => {}
         Some("Enabled" | "IfPossible") => {
             if !mount.is_true("readOnly") {
-                out.push(FieldError::forbidden(at, "may only be specified when readOnly is true"));
+                out.push(FieldError::forbidden(
+                    at,
+                    "may only be specified when readOnly is true",
+                ));
             }
             if !matches!(mount.text("mountPropagation"), "" | "None") {
-                out.push(FieldError::forbidden(at, "may only be specified when mountPropagation is None or not specified"));
+                out.push(FieldError::forbidden(
+                    at,
+                    "may only be specified when mountPropagation is None or not specified",
+                ));
             }
         }
-        Some(other) => out.push(FieldError::not_supported(at, other, &["Disabled", "Enabled", "IfPossible"])),
+        Some(other) => out.push(FieldError::not_supported(
+            at,
+            other,
+            &["Disabled", "Enabled", "IfPossible"],
+        )),
     }
 }
 
@@ -102,15 +143,27 @@ fn check_devices(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut 
             out.push(FieldError::invalid(path_at, path, "must be unique"));
         }
         if has_backsteps(path) {
-            out.push(FieldError::invalid(path_at, path, "can not contain backsteps ('..')"));
+            out.push(FieldError::invalid(
+                path_at,
+                path,
+                "can not contain backsteps ('..')",
+            ));
         } else {
             paths.insert(path);
         }
         if mounts.iter().any(|m| m.text("name") == name) {
-            out.push(FieldError::invalid(name_at, name, "must not already exist in volumeMounts"));
+            out.push(FieldError::invalid(
+                name_at,
+                name,
+                "must not already exist in volumeMounts",
+            ));
         }
         if mounts.iter().any(|m| m.text("mountPath") == path) {
-            out.push(FieldError::invalid(path_at, path, "must not already exist as a path in volumeMounts"));
+            out.push(FieldError::invalid(
+                path_at,
+                path,
+                "must not already exist as a path in volumeMounts",
+            ));
         }
         if !name.is_empty() {
             names.insert(name);

@@ -31,7 +31,9 @@ fn gated() -> Value {
 /// Conditions of a new pod began now.
 pub(super) fn stamp(pod: &mut Object, old: Option<&Object>, now: Time) {
     if old.is_none() {
-        pod.section("status").maps_mut("conditions").for_each(|c| c.default_to("lastTransitionTime", now.to_string()));
+        pod.section("status")
+            .maps_mut("conditions")
+            .for_each(|c| c.default_to("lastTransitionTime", now.to_string()));
     }
 }
 
@@ -41,19 +43,36 @@ fn merge_label_keys(pod: &mut Object) {
     let spec = pod.section("spec");
     let merge = |term: &mut Map<String, Value>| {
         for (list, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
-            let found: Vec<Value> =
-                term.texts(list).filter_map(|key| Some(json!({"key": key, "operator": operator, "values": [labels.get(key)?]}))).collect();
+            let found: Vec<Value> = term
+                .texts(list)
+                .filter_map(|key| {
+                    Some(json!({"key": key, "operator": operator, "values": [labels.get(key)?]}))
+                })
+                .collect();
             if let Some(selector) = term.map_mut("labelSelector").filter(|_| !found.is_empty()) {
                 selector.default_to("matchExpressions", json!([]));
-                selector.get_mut("matchExpressions").and_then(Value::as_array_mut).into_iter().for_each(|e| e.extend(found.clone()));
+                selector
+                    .get_mut("matchExpressions")
+                    .and_then(Value::as_array_mut)
+                    .into_iter()
+                    .for_each(|e| e.extend(found.clone()));
             }
         }
     };
     spec.maps_mut("topologySpreadConstraints").for_each(merge);
-    let Some(affinity) = spec.map_mut("affinity") else { return };
+    let Some(affinity) = spec.map_mut("affinity") else {
+        return;
+    };
     for kind in ["podAffinity", "podAntiAffinity"] {
-        let Some(affinity) = affinity.map_mut(kind) else { continue };
-        affinity.maps_mut("requiredDuringSchedulingIgnoredDuringExecution").for_each(merge);
-        affinity.maps_mut("preferredDuringSchedulingIgnoredDuringExecution").filter_map(|w| w.map_mut("podAffinityTerm")).for_each(merge);
+        let Some(affinity) = affinity.map_mut(kind) else {
+            continue;
+        };
+        affinity
+            .maps_mut("requiredDuringSchedulingIgnoredDuringExecution")
+            .for_each(merge);
+        affinity
+            .maps_mut("preferredDuringSchedulingIgnoredDuringExecution")
+            .filter_map(|w| w.map_mut("podAffinityTerm"))
+            .for_each(merge);
     }
 }

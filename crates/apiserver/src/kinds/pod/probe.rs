@@ -10,45 +10,98 @@ use super::{
 use crate::field::{FieldError, Path};
 
 /// What is wrong with the three probes.
-pub(super) fn check_all(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn check_all(
+    container: &Value,
+    scene: &Scene<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        let Some(probe) = container.get_set(name) else { continue };
+        let Some(probe) = container.get_set(name) else {
+            continue;
+        };
         let at = at.child(name);
         check_probe(probe, scene, &at, out);
         if name == "readinessProbe" {
             if let Some(seconds) = probe.int("terminationGracePeriodSeconds") {
                 let detail = "must not be set for readinessProbes";
-                out.push(FieldError::invalid(at.child("terminationGracePeriodSeconds"), seconds, detail));
+                out.push(FieldError::invalid(
+                    at.child("terminationGracePeriodSeconds"),
+                    seconds,
+                    detail,
+                ));
             }
         } else if probe.number("successThreshold") != 1 {
-            out.push(FieldError::invalid(at.child("successThreshold"), probe.number("successThreshold"), "must be 1"));
+            out.push(FieldError::invalid(
+                at.child("successThreshold"),
+                probe.number("successThreshold"),
+                "must be 1",
+            ));
         }
     }
 }
 
 fn check_probe(probe: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    check_handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], scene, at, out);
-    for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
+    check_handler(
+        probe,
+        &["exec", "httpGet", "tcpSocket", "grpc"],
+        scene,
+        at,
+        out,
+    );
+    for field in [
+        "initialDelaySeconds",
+        "timeoutSeconds",
+        "periodSeconds",
+        "successThreshold",
+        "failureThreshold",
+    ] {
         checks::not_negative(&at.child(field), probe.number(field), out);
     }
-    if let Some(seconds) = probe.int("terminationGracePeriodSeconds").filter(|s| *s <= 0) {
-        out.push(FieldError::invalid(at.child("terminationGracePeriodSeconds"), seconds, "must be greater than 0"));
+    if let Some(seconds) = probe
+        .int("terminationGracePeriodSeconds")
+        .filter(|s| *s <= 0)
+    {
+        out.push(FieldError::invalid(
+            at.child("terminationGracePeriodSeconds"),
+            seconds,
+            "must be greater than 0",
+        ));
     }
 }
 
 /// What is wrong with the hooks around a container's life.
-pub(super) fn check_lifecycle(container: &Value, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn check_lifecycle(
+    container: &Value,
+    scene: &Scene<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let at = at.child("lifecycle");
     for hook in ["postStart", "preStop"] {
         if let Some(handler) = container.part("lifecycle").get_set(hook) {
-            check_handler(handler, &["exec", "httpGet", "tcpSocket", "sleep"], scene, &at.child(hook), out);
+            check_handler(
+                handler,
+                &["exec", "httpGet", "tcpSocket", "sleep"],
+                scene,
+                &at.child(hook),
+                out,
+            );
         }
     }
 }
 
 /// Exactly one of these must be there, and sound.
-fn check_handler(holder: &Value, handlers: &[&str], scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let mut found = handlers.iter().filter_map(|name| Some((*name, holder.get_set(name)?)));
+fn check_handler(
+    holder: &Value,
+    handlers: &[&str],
+    scene: &Scene<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
+    let mut found = handlers
+        .iter()
+        .filter_map(|name| Some((*name, holder.get_set(name)?)));
     let Some((name, handler)) = found.next() else {
         out.push(FieldError::required(at, "must specify a handler type"));
         return;
@@ -66,14 +119,22 @@ fn check_handler(holder: &Value, handlers: &[&str], scene: &Scene<'_>, at: &Path
         _ => check_sleep(handler.number("seconds"), scene, &here, out),
     }
     for (name, _) in found {
-        out.push(FieldError::forbidden(at.child(name), "may not specify more than 1 handler type"));
+        out.push(FieldError::forbidden(
+            at.child(name),
+            "may not specify more than 1 handler type",
+        ));
     }
 }
 
 fn check_http_get(get: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     checks::required(&at.child("path"), get.text("path"), out);
     checks::port_or_name(&at.child("port"), get.part("port"), out);
-    checks::one_of(&at.child("scheme"), get.text("scheme"), &["HTTP", "HTTPS"], out);
+    checks::one_of(
+        &at.child("scheme"),
+        get.text("scheme"),
+        &["HTTP", "HTTPS"],
+        out,
+    );
     for header in get.list("httpHeaders") {
         let name = header.text("name");
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
@@ -87,7 +148,8 @@ fn check_sleep(seconds: i64, scene: &Scene<'_>, at: &Path<'_>, out: &mut Vec<Fie
     if let Some(grace) = scene.grace_seconds
         && (seconds < 0 || seconds > grace)
     {
-        let detail = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
+        let detail =
+            format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
         out.push(FieldError::invalid(at, seconds, &detail));
     }
 }

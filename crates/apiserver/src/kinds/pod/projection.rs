@@ -24,19 +24,31 @@ pub(super) fn check_file(file: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
         (Some(field), resource) => {
             check_field_ref(field, &FILE_FIELDS, &at.child("fieldRef"), out);
             if resource.is_some() {
-                out.push(FieldError::invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"));
+                out.push(FieldError::invalid(
+                    at,
+                    "resource",
+                    "fieldRef and resourceFieldRef can not be specified simultaneously",
+                ));
             }
         }
         (None, Some(resource)) => {
             let at = at.child("resourceFieldRef");
             if resource.text("containerName").is_empty() {
                 out.push(FieldError::required(at.child("containerName"), ""));
-                check_divisor(resource, resource.text("resource"), &at.child("divisor"), out);
+                check_divisor(
+                    resource,
+                    resource.text("resource"),
+                    &at.child("divisor"),
+                    out,
+                );
             } else {
                 check_resource_ref(resource, &at, out);
             }
         }
-        (None, None) => out.push(FieldError::required(at, "one of fieldRef and resourceFieldRef is required")),
+        (None, None) => out.push(FieldError::required(
+            at,
+            "one of fieldRef and resourceFieldRef is required",
+        )),
     }
     check_mode(file, "mode", at, out);
 }
@@ -51,7 +63,11 @@ impl<'a> Paths<'a, '_> {
     /// Takes a path; a second taker is blamed under the name `shown`.
     fn take(&mut self, path: &'a str, shown: &str, out: &mut Vec<FieldError>) {
         if !self.taken.insert(path) {
-            out.push(FieldError::invalid(self.at, shown, "conflicting duplicate paths"));
+            out.push(FieldError::invalid(
+                self.at,
+                shown,
+                "conflicting duplicate paths",
+            ));
         }
     }
 }
@@ -59,12 +75,24 @@ impl<'a> Paths<'a, '_> {
 /// What is wrong with the sources of a projected volume at `at`.
 pub(super) fn check_sources(sources: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) {
     let list_at = at.child("sources");
-    let mut paths = Paths { taken: BTreeSet::new(), at };
+    let mut paths = Paths {
+        taken: BTreeSet::new(),
+        at,
+    };
     for (i, source) in sources.iter().enumerate() {
         let here = list_at.index(i);
         let mut found = 0;
-        for name in ["secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate"] {
-            let Some(part) = source.get_set(name) else { continue };
+        for name in [
+            "secret",
+            "configMap",
+            "downwardAPI",
+            "serviceAccountToken",
+            "clusterTrustBundle",
+            "podCertificate",
+        ] {
+            let Some(part) = source.get_set(name) else {
+                continue;
+            };
             found += 1;
             let here = here.child(name);
             match name {
@@ -76,12 +104,20 @@ pub(super) fn check_sources(sources: &[Value], at: &Path<'_>, out: &mut Vec<Fiel
             }
         }
         if found > 1 {
-            out.push(FieldError::forbidden(here, "may not specify more than 1 volume type per source"));
+            out.push(FieldError::forbidden(
+                here,
+                "may not specify more than 1 volume type per source",
+            ));
         }
     }
 }
 
-fn check_keys<'a>(source: &'a Value, at: &Path<'_>, paths: &mut Paths<'a, '_>, out: &mut Vec<FieldError>) {
+fn check_keys<'a>(
+    source: &'a Value,
+    at: &Path<'_>,
+    paths: &mut Paths<'a, '_>,
+    out: &mut Vec<FieldError>,
+) {
     checks::required(&at.child("name"), source.text("name"), out);
     let items_at = at.child("items");
     for (i, item) in source.list("items").iter().enumerate() {
@@ -92,7 +128,12 @@ fn check_keys<'a>(source: &'a Value, at: &Path<'_>, paths: &mut Paths<'a, '_>, o
     }
 }
 
-fn check_files<'a>(source: &'a Value, at: &Path<'_>, paths: &mut Paths<'a, '_>, out: &mut Vec<FieldError>) {
+fn check_files<'a>(
+    source: &'a Value,
+    at: &Path<'_>,
+    paths: &mut Paths<'a, '_>,
+    out: &mut Vec<FieldError>,
+) {
     for file in source.list("items") {
         check_file(file, at, out);
         let path = file.text("path");
@@ -109,10 +150,18 @@ fn check_token(token: &Value, volume: &Path<'_>, at: &Path<'_>, out: &mut Vec<Fi
     let seconds = token.number("expirationSeconds");
     let seconds_at = at.child("expirationSeconds");
     if seconds < TOKEN_SECONDS_MIN {
-        out.push(FieldError::invalid(seconds_at, seconds, "may not specify a duration less than 10 minutes"));
+        out.push(FieldError::invalid(
+            seconds_at,
+            seconds,
+            "may not specify a duration less than 10 minutes",
+        ));
     }
     if seconds > TOKEN_SECONDS_MAX {
-        out.push(FieldError::invalid(seconds_at, seconds, "may not specify a duration larger than 2^32 seconds"));
+        out.push(FieldError::invalid(
+            seconds_at,
+            seconds,
+            "may not specify a duration larger than 2^32 seconds",
+        ));
     }
     // Kubernetes blames the volume for the path of a token.
     let path_at = volume.child("path");
@@ -122,28 +171,61 @@ fn check_token(token: &Value, volume: &Path<'_>, at: &Path<'_>, out: &mut Vec<Fi
     }
 }
 
-fn check_trust_bundle<'a>(bundle: &'a Value, at: &Path<'_>, paths: &mut Paths<'a, '_>, out: &mut Vec<FieldError>) {
-    match (bundle.part("name").as_str(), bundle.part("signerName").as_str()) {
-        (Some(_), Some(_)) => out.push(FieldError::invalid(at, bundle, "only one of name and signerName may be used")),
+fn check_trust_bundle<'a>(
+    bundle: &'a Value,
+    at: &Path<'_>,
+    paths: &mut Paths<'a, '_>,
+    out: &mut Vec<FieldError>,
+) {
+    match (
+        bundle.part("name").as_str(),
+        bundle.part("signerName").as_str(),
+    ) {
+        (Some(_), Some(_)) => out.push(FieldError::invalid(
+            at,
+            bundle,
+            "only one of name and signerName may be used",
+        )),
         (Some(name), None) => {
             if name.is_empty() {
-                out.push(FieldError::required(at.child("name"), "must be a valid object name"));
+                out.push(FieldError::required(
+                    at.child("name"),
+                    "must be a valid object name",
+                ));
             }
             let last = name.rsplit(':').next().unwrap_or(name);
             for why in names::dns_subdomain(last) {
-                out.push(FieldError::invalid(at.child("name"), name, &format!("not a valid clustertrustbundlename: {why}")));
+                out.push(FieldError::invalid(
+                    at.child("name"),
+                    name,
+                    &format!("not a valid clustertrustbundlename: {why}"),
+                ));
             }
             if let Some(selector) = bundle.get_set("labelSelector") {
-                out.push(FieldError::invalid(at.child("labelSelector"), selector, "labelSelector must be unset if name is specified"));
+                out.push(FieldError::invalid(
+                    at.child("labelSelector"),
+                    selector,
+                    "labelSelector must be unset if name is specified",
+                ));
             }
         }
         (None, Some(signer)) => {
             if signer.is_empty() {
-                out.push(FieldError::required(at.child("signerName"), "must be a valid signer name"));
+                out.push(FieldError::required(
+                    at.child("signerName"),
+                    "must be a valid signer name",
+                ));
             }
-            checks::label_selector(&at.child("labelSelector"), bundle.part("labelSelector"), out);
+            checks::label_selector(
+                &at.child("labelSelector"),
+                bundle.part("labelSelector"),
+                out,
+            );
         }
-        (None, None) => out.push(FieldError::required(at, "either name or signerName must be specified")),
+        (None, None) => out.push(FieldError::required(
+            at,
+            "either name or signerName must be specified",
+        )),
     }
     let path = bundle.text("path");
     checks::required(&at.child("path"), path, out);
@@ -151,15 +233,39 @@ fn check_trust_bundle<'a>(bundle: &'a Value, at: &Path<'_>, paths: &mut Paths<'a
     paths.take(path, path, out);
 }
 
-const KEY_TYPES: [&str; 6] = ["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
+const KEY_TYPES: [&str; 6] = [
+    "RSA3072",
+    "RSA4096",
+    "ECDSAP256",
+    "ECDSAP384",
+    "ECDSAP521",
+    "ED25519",
+];
 const CERTIFICATE_SECONDS_MIN: i64 = 3600;
 
-fn check_certificate<'a>(certificate: &'a Value, at: &Path<'_>, paths: &mut Paths<'a, '_>, out: &mut Vec<FieldError>) {
+fn check_certificate<'a>(
+    certificate: &'a Value,
+    at: &Path<'_>,
+    paths: &mut Paths<'a, '_>,
+    out: &mut Vec<FieldError>,
+) {
     checks::required(&at.child("signerName"), certificate.text("signerName"), out);
-    checks::one_of(&at.child("keyType"), certificate.text("keyType"), &KEY_TYPES, out);
-    if let Some(seconds) = certificate.int("maxExpirationSeconds").filter(|s| *s < CERTIFICATE_SECONDS_MIN) {
+    checks::one_of(
+        &at.child("keyType"),
+        certificate.text("keyType"),
+        &KEY_TYPES,
+        out,
+    );
+    if let Some(seconds) = certificate
+        .int("maxExpirationSeconds")
+        .filter(|s| *s < CERTIFICATE_SECONDS_MIN)
+    {
         let detail = "if provided, maxExpirationSeconds must be >= 3600";
-        out.push(FieldError::invalid(at.child("maxExpirationSeconds"), seconds, detail));
+        out.push(FieldError::invalid(
+            at.child("maxExpirationSeconds"),
+            seconds,
+            detail,
+        ));
     }
     let mut found = false;
     for field in ["credentialBundlePath", "keyPath", "certificateChainPath"] {
@@ -171,6 +277,9 @@ fn check_certificate<'a>(certificate: &'a Value, at: &Path<'_>, paths: &mut Path
         }
     }
     if !found {
-        out.push(FieldError::required(at, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"));
+        out.push(FieldError::required(
+            at,
+            "specify at least one of credentialBundlePath, keyPath, and certificateChainPath",
+        ));
     }
 }

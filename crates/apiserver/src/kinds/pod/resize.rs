@@ -19,15 +19,24 @@ const LISTS: [&str; 2] = ["containers", "initContainers"];
 /// Puts back everything but resources and resize policies, unless containers came or went, which is refused then.
 pub(crate) fn prepare(new: &mut Object, old: &Object) {
     let (spec, before) = (spec_value(new), spec_value(old));
-    if LISTS.iter().any(|l| spec.list(l).len() != before.list(l).len()) {
+    if LISTS
+        .iter()
+        .any(|l| spec.list(l).len() != before.list(l).len())
+    {
         return;
     }
-    let merged: Vec<(&str, Value)> = LISTS.iter().map(|l| (*l, merged(spec.list(l), before.list(l)))).collect();
+    let merged: Vec<(&str, Value)> = LISTS
+        .iter()
+        .map(|l| (*l, merged(spec.list(l), before.list(l))))
+        .collect();
     let own = spec.get_set("resources").cloned();
     keep_metadata(new, old);
     new.body.clone_from(&old.body);
     let spec = new.section("spec");
-    for (list, containers) in merged.into_iter().filter(|(_, c)| !c.as_array().is_none_or(Vec::is_empty)) {
+    for (list, containers) in merged
+        .into_iter()
+        .filter(|(_, c)| !c.as_array().is_none_or(Vec::is_empty))
+    {
         spec.insert(list.to_owned(), containers);
     }
     match own {
@@ -38,11 +47,19 @@ pub(crate) fn prepare(new: &mut Object, old: &Object) {
 
 /// The old containers with the resources of the new ones; renamed or reordered ones stay as sent, to be refused.
 fn merged(new: &[Value], old: &[Value]) -> Value {
-    if new.iter().zip(old).any(|(new, old)| new.text("name") != old.text("name")) {
+    if new
+        .iter()
+        .zip(old)
+        .any(|(new, old)| new.text("name") != old.text("name"))
+    {
         return new.to_vec().into();
     }
     let mut containers = old.to_vec();
-    for (container, new) in containers.iter_mut().filter_map(Value::as_object_mut).zip(new) {
+    for (container, new) in containers
+        .iter_mut()
+        .filter_map(Value::as_object_mut)
+        .zip(new)
+    {
         for field in ["resources", "resizePolicy"] {
             match new.get(field) {
                 Some(value) => container.insert(field.to_owned(), value.clone()),
@@ -57,8 +74,14 @@ fn merged(new: &[Value], old: &[Value]) -> Value {
 pub(crate) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let (spec, before, at) = (spec_value(new), spec_value(old), Path::field("spec"));
     for (held, detail) in [
-        (old.meta.annotations.contains_key(super::spec::MIRROR), "static pods cannot be resized"),
-        (before.part("os").text("name") == "windows", "windows pods cannot be resized"),
+        (
+            old.meta.annotations.contains_key(super::spec::MIRROR),
+            "static pods cannot be resized",
+        ),
+        (
+            before.part("os").text("name") == "windows",
+            "windows pods cannot be resized",
+        ),
     ] {
         if held {
             out.push(FieldError::forbidden("", detail));
@@ -68,12 +91,30 @@ pub(crate) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     validate(new, out);
     let class = new.body.part("status").text("qosClass");
     let old_class = old.body.part("status").text("qosClass");
-    if qos_class(spec) != if old_class.is_empty() { qos_class(before) } else { old_class } {
-        out.push(FieldError::invalid(at, class, "Pod QOS Class may not change as a result of resizing"));
+    if qos_class(spec)
+        != if old_class.is_empty() {
+            qos_class(before)
+        } else {
+            old_class
+        }
+    {
+        out.push(FieldError::invalid(
+            at,
+            class,
+            "Pod QOS Class may not change as a result of resizing",
+        ));
     }
-    let running = old.body.part("status").list("containerStatuses").iter().find(|c| c.part("state").has("running"));
+    let running = old
+        .body
+        .part("status")
+        .list("containerStatuses")
+        .iter()
+        .find(|c| c.part("state").has("running"));
     if running.is_some_and(|c| !c.has("resources")) {
-        out.push(FieldError::forbidden(at, "Pod running on node without support for resize"));
+        out.push(FieldError::forbidden(
+            at,
+            "Pod running on node without support for resize",
+        ));
     }
     check_pod_level(spec, before, &at, out);
     if !check_order(spec, before, &at, out) {
@@ -83,7 +124,10 @@ pub(crate) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         check_containers(spec.list(list), before.list(list), &at.child(list), out);
     }
     if out.is_empty() && !same(&without_resources(spec), &without_resources(before)) {
-        out.push(FieldError::forbidden(at, "only cpu and memory resources are mutable"));
+        out.push(FieldError::forbidden(
+            at,
+            "only cpu and memory resources are mutable",
+        ));
     }
 }
 
@@ -93,13 +137,19 @@ fn check_order(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError
     for list in LISTS {
         let list_at = at.child(list);
         if new.list(list).len() != old.list(list).len() {
-            out.push(FieldError::forbidden(list_at, &format!("{list} may not be added or removed on resize")));
+            out.push(FieldError::forbidden(
+                list_at,
+                &format!("{list} may not be added or removed on resize"),
+            ));
             continue;
         }
         for (i, (new, old)) in new.list(list).iter().zip(old.list(list)).enumerate() {
             if new.text("name") != old.text("name") {
                 let detail = format!("{list} may not be renamed or reordered on resize");
-                out.push(FieldError::forbidden(list_at.index(i).child("name"), &detail));
+                out.push(FieldError::forbidden(
+                    list_at.index(i).child("name"),
+                    &detail,
+                ));
             }
         }
     }
@@ -112,29 +162,46 @@ fn check_containers(new: &[Value], old: &[Value], at: &Path<'_>, out: &mut Vec<F
         let resources_at = item.child("resources");
         for list in ["requests", "limits"] {
             if removed(new.part("resources"), old.part("resources"), list) {
-                out.push(FieldError::forbidden(resources_at.child(list), &format!("resource {list} cannot be removed")));
+                out.push(FieldError::forbidden(
+                    resources_at.child(list),
+                    &format!("resource {list} cannot be removed"),
+                ));
             }
         }
         if !same(&rigid(new.part("resources")), &rigid(old.part("resources"))) {
-            out.push(FieldError::forbidden("spec", "only cpu and memory resources are mutable"));
+            out.push(FieldError::forbidden(
+                "spec",
+                "only cpu and memory resources are mutable",
+            ));
         }
     }
 }
 
 fn check_pod_level(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let at = at.child("resources");
-    let (Some(before), after) = (old.get_set("resources"), new.get_set("resources")) else { return };
+    let (Some(before), after) = (old.get_set("resources"), new.get_set("resources")) else {
+        return;
+    };
     let Some(after) = after else {
-        out.push(FieldError::forbidden(at, "pod-level resources cannot be removed"));
+        out.push(FieldError::forbidden(
+            at,
+            "pod-level resources cannot be removed",
+        ));
         return;
     };
     for list in ["requests", "limits"] {
         if removed(after, before, list) {
-            out.push(FieldError::forbidden(at.child(list), &format!("pod-level resource {list} cannot be removed")));
+            out.push(FieldError::forbidden(
+                at.child(list),
+                &format!("pod-level resource {list} cannot be removed"),
+            ));
         }
     }
     if !same(&rigid(after), &rigid(before)) {
-        out.push(FieldError::forbidden("spec", "only cpu and memory resources are mutable at pod-level"));
+        out.push(FieldError::forbidden(
+            "spec",
+            "only cpu and memory resources are mutable at pod-level",
+        ));
     }
 }
 
@@ -146,8 +213,13 @@ fn removed(new: &Value, old: &Value, list: &str) -> bool {
 fn rigid(resources: &Value) -> Value {
     let mut rest = Map::new();
     for list in ["limits", "requests"] {
-        let amounts = resources.entries(list).filter(|(n, _)| !matches!(n.as_str(), "cpu" | "memory"));
-        rest.insert(list.to_owned(), Value::Object(amounts.map(|(n, a)| (n.clone(), a.clone())).collect()));
+        let amounts = resources
+            .entries(list)
+            .filter(|(n, _)| !matches!(n.as_str(), "cpu" | "memory"));
+        rest.insert(
+            list.to_owned(),
+            Value::Object(amounts.map(|(n, a)| (n.clone(), a.clone())).collect()),
+        );
     }
     rest.insert("claims".to_owned(), resources.part("claims").clone());
     Value::Object(rest)

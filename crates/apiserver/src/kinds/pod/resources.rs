@@ -25,23 +25,45 @@ pub(super) enum Level {
 }
 
 /// What is wrong with requests and limits.
-pub(super) fn check(resources: &Value, level: Level, claims: &BTreeSet<&str>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn check(
+    resources: &Value,
+    level: Level,
+    claims: &BTreeSet<&str>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let (limits_at, requests_at) = (at.child("limits"), at.child("requests"));
     for (name, amount) in resources.entries("limits") {
         check_amount(name, amount, level, &limits_at.key(name), out);
     }
     for (name, amount) in resources.entries("requests") {
         check_amount(name, amount, level, &requests_at.key(name), out);
-        check_limit(name, amount, resources.part("limits"), (&limits_at, &requests_at), out);
+        check_limit(
+            name,
+            amount,
+            resources.part("limits"),
+            (&limits_at, &requests_at),
+            out,
+        );
     }
-    let named = |wanted: fn(&str) -> bool| ["limits", "requests"].iter().any(|l| resources.entries(l).any(|(name, _)| wanted(name)));
+    let named = |wanted: fn(&str) -> bool| {
+        ["limits", "requests"]
+            .iter()
+            .any(|l| resources.entries(l).any(|(name, _)| wanted(name)))
+    };
     if named(is_huge_page) && !named(|n| matches!(n, "cpu" | "memory")) {
         out.push(FieldError::forbidden(at, "HugePages require cpu or memory"));
     }
     check_claims(resources.list("claims"), claims, &at.child("claims"), out);
 }
 
-fn check_amount(name: &str, amount: &Value, level: Level, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn check_amount(
+    name: &str,
+    amount: &Value,
+    level: Level,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     match level {
         Level::Container => check_container_resource(name, at, out),
         Level::Pod => check_pod_resource(name, at, out),
@@ -50,21 +72,44 @@ fn check_amount(name: &str, amount: &Value, level: Level, at: &Path<'_>, out: &m
     if let (Some(page), Some(quantity)) = (huge_page_size(name), Quantity::of(amount))
         && !quantity.is_multiple_of(page)
     {
-        out.push(FieldError::invalid(at, &quantity, &format!("{quantity} is not positive integer multiple of {name}")));
+        out.push(FieldError::invalid(
+            at,
+            &quantity,
+            &format!("{quantity} is not positive integer multiple of {name}"),
+        ));
     }
 }
 
-fn check_limit(name: &str, amount: &Value, limits: &Value, (limits_at, requests_at): (&Path<'_>, &Path<'_>), out: &mut Vec<FieldError>) {
-    let Some(request) = Quantity::of(amount) else { return };
+fn check_limit(
+    name: &str,
+    amount: &Value,
+    limits: &Value,
+    (limits_at, requests_at): (&Path<'_>, &Path<'_>),
+    out: &mut Vec<FieldError>,
+) {
+    let Some(request) = Quantity::of(amount) else {
+        return;
+    };
     match Quantity::of(limits.part(name)) {
         Some(limit) if request != limit && !may_overcommit(name) => {
-            out.push(FieldError::invalid(requests_at, &request, &format!("must be equal to {name} limit of {limit}")));
+            out.push(FieldError::invalid(
+                requests_at,
+                &request,
+                &format!("must be equal to {name} limit of {limit}"),
+            ));
         }
         Some(limit) if request > limit => {
-            out.push(FieldError::invalid(requests_at, &request, &format!("must be less than or equal to {name} limit of {limit}")));
+            out.push(FieldError::invalid(
+                requests_at,
+                &request,
+                &format!("must be less than or equal to {name} limit of {limit}"),
+            ));
         }
         None if !may_overcommit(name) => {
-            out.push(FieldError::required(limits_at, "Limit must be set for non overcommitable resources"));
+            out.push(FieldError::required(
+                limits_at,
+                "Limit must be set for non overcommitable resources",
+            ));
         }
         _ => {}
     }
@@ -96,10 +141,17 @@ const STANDARD: [&str; 20] = [
 
 fn check_resource_name(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) -> bool {
     let wrong = names::qualified_name(name);
-    let standard = name.contains('/') || STANDARD.contains(&name) || is_huge_page(name) || name.starts_with("requests.hugepages-");
+    let standard = name.contains('/')
+        || STANDARD.contains(&name)
+        || is_huge_page(name)
+        || name.starts_with("requests.hugepages-");
     let good = wrong.is_empty() && standard;
     if wrong.is_empty() && !standard {
-        out.push(FieldError::invalid(at, name, "must be a standard resource type or fully qualified"));
+        out.push(FieldError::invalid(
+            at,
+            name,
+            "must be a standard resource type or fully qualified",
+        ));
     }
     checks::named(at, name, wrong, out);
     good
@@ -109,20 +161,37 @@ fn check_container_resource(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>
     check_resource_name(name, at, out);
     if !name.contains('/') {
         if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge_page(name) {
-            out.push(FieldError::invalid(at, name, "must be a standard resource for containers"));
+            out.push(FieldError::invalid(
+                at,
+                name,
+                "must be a standard resource for containers",
+            ));
         }
     } else if !is_native(name) && !checks::is_extended_resource(name) {
-        out.push(FieldError::invalid(at, name, "doesn't follow extended resource name standard"));
+        out.push(FieldError::invalid(
+            at,
+            name,
+            "doesn't follow extended resource name standard",
+        ));
     }
 }
 
 fn check_pod_resource(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if check_resource_name(name, at, out) && !fits_pod(name) {
-        out.push(FieldError::not_supported(at, name, &["cpu", "hugepages-", "memory"]));
+        out.push(FieldError::not_supported(
+            at,
+            name,
+            &["cpu", "hugepages-", "memory"],
+        ));
     }
 }
 
-fn check_claims(claims: &[Value], known: &BTreeSet<&str>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn check_claims(
+    claims: &[Value],
+    known: &BTreeSet<&str>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let mut seen: BTreeSet<(String, String)> = BTreeSet::new();
     for (i, claim) in claims.iter().enumerate() {
         let (name, request, at) = (claim.text("name"), claim.text("request"), at.index(i));
@@ -131,19 +200,35 @@ fn check_claims(claims: &[Value], known: &BTreeSet<&str>, at: &Path<'_>, out: &m
         }
         let whole = |r: &str| (name.to_owned(), r.to_owned());
         if !request.is_empty() {
-            checks::named(&at.child("request"), request, names::dns_label(request), out);
+            checks::named(
+                &at.child("request"),
+                request,
+                names::dns_label(request),
+                out,
+            );
         }
         let taken = seen.contains(&whole("")) || seen.contains(&whole(request));
         if taken || (request.is_empty() && seen.iter().any(|(n, _)| n == name)) {
-            let shown = if request.is_empty() { name.to_owned() } else { format!("{name}/{request}") };
+            let shown = if request.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{name}/{request}")
+            };
             out.push(FieldError::duplicate(at, &shown));
         }
         seen.insert(whole(request));
         if !known.contains(name) {
             let names: Vec<&str> = known.iter().copied().collect();
-            let rest = if names.is_empty() { " which is empty".to_owned() } else { format!(": {}", names.join(", ")) };
+            let rest = if names.is_empty() {
+                " which is empty".to_owned()
+            } else {
+                format!(": {}", names.join(", "))
+            };
             let plain = FieldError::not_found(at, name);
-            let message = format!("{}: must be one of the names in pod.spec.resourceClaims{rest}", plain.message);
+            let message = format!(
+                "{}: must be one of the names in pod.spec.resourceClaims{rest}",
+                plain.message
+            );
             out.push(FieldError { message, ..plain });
         }
     }
@@ -176,15 +261,28 @@ fn fits_pod(name: &str) -> bool {
 }
 
 /// What is wrong with the resources of a pod as a whole, next to those of its containers.
-pub(super) fn check_pod_level(spec: &Value, claims: &BTreeSet<&str>, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let Some(resources) = spec.get_set("resources") else { return };
+pub(super) fn check_pod_level(
+    spec: &Value,
+    claims: &BTreeSet<&str>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
+    let Some(resources) = spec.get_set("resources") else {
+        return;
+    };
     let at = at.child("resources");
     if spec.part("os").text("name") == "windows" {
-        out.push(FieldError::forbidden(at, "may not be set for a windows pod"));
+        out.push(FieldError::forbidden(
+            at,
+            "may not be set for a windows pod",
+        ));
         return;
     }
     if resources.has("claims") {
-        out.push(FieldError::forbidden(at.child("claims"), "claims may not be set for Resources at pod-level"));
+        out.push(FieldError::forbidden(
+            at.child("claims"),
+            "claims may not be set for Resources at pod-level",
+        ));
     }
     check(resources, Level::Pod, claims, &at, out);
     let requests_at = at.child("requests");
@@ -192,7 +290,8 @@ pub(super) fn check_pod_level(spec: &Value, claims: &BTreeSet<&str>, at: &Path<'
         if let Some(own) = Quantity::of(resources.part("requests").part(name))
             && total > own
         {
-            let detail = format!("must be greater than or equal to aggregate container requests of {total}");
+            let detail =
+                format!("must be greater than or equal to aggregate container requests of {total}");
             out.push(FieldError::invalid(requests_at.key(name), &own, &detail));
         }
     }
@@ -204,7 +303,11 @@ pub(super) fn check_pod_level(spec: &Value, claims: &BTreeSet<&str>, at: &Path<'
             {
                 let container_at = containers.index(i);
                 let at = container_at.key(name);
-                out.push(FieldError::invalid(at.child("limits"), &amount, &format!("must be less than or equal to pod limits of {own}")));
+                out.push(FieldError::invalid(
+                    at.child("limits"),
+                    &amount,
+                    &format!("must be less than or equal to pod limits of {own}"),
+                ));
             }
         }
     }
@@ -220,12 +323,16 @@ pub(super) fn default_pod_level(spec: &mut Map<String, Value>) {
     let requests = spec.map_at("resources").map_at("requests");
     for (name, total) in aggregate(&whole, "requests") {
         if fits_pod(name) && may_overcommit(name) {
-            requests.entry(name).or_insert_with(|| total.to_string().into());
+            requests
+                .entry(name)
+                .or_insert_with(|| total.to_string().into());
         }
     }
     for (name, limit) in own.entries("limits") {
         if fits_pod(name) {
-            requests.entry(name.clone()).or_insert_with(|| limit.clone());
+            requests
+                .entry(name.clone())
+                .or_insert_with(|| limit.clone());
         }
     }
 }
@@ -254,18 +361,28 @@ fn aggregate<'a>(spec: &'a Value, list: &str) -> Amounts<'a> {
 }
 
 fn amounts(list: &Value) -> Amounts<'_> {
-    list.as_object().into_iter().flatten().filter_map(|(name, value)| Some((name.as_str(), Quantity::of(value)?))).collect()
+    list.as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, value)| Some((name.as_str(), Quantity::of(value)?)))
+        .collect()
 }
 
 fn add<'a>(total: &mut Amounts<'a>, more: &Amounts<'a>) {
     for (name, amount) in more {
-        total.entry(name).and_modify(|t| *t = t.plus(*amount)).or_insert(*amount);
+        total
+            .entry(name)
+            .and_modify(|t| *t = t.plus(*amount))
+            .or_insert(*amount);
     }
 }
 
 fn raise<'a>(total: &mut Amounts<'a>, other: &Amounts<'a>) {
     for (name, amount) in other {
-        total.entry(name).and_modify(|t| *t = (*t).max(*amount)).or_insert(*amount);
+        total
+            .entry(name)
+            .and_modify(|t| *t = (*t).max(*amount))
+            .or_insert(*amount);
     }
 }
 
@@ -273,13 +390,19 @@ fn raise<'a>(total: &mut Amounts<'a>, other: &Amounts<'a>) {
 pub(crate) fn qos_class(spec: &Value) -> &'static str {
     let holders: Vec<&Value> = match spec.get_set("resources") {
         Some(own) => vec![own],
-        None => ["containers", "initContainers"].iter().flat_map(|l| spec.list(l)).map(|c| c.part("resources")).collect(),
+        None => ["containers", "initContainers"]
+            .iter()
+            .flat_map(|l| spec.list(l))
+            .map(|c| c.part("resources"))
+            .collect(),
     };
     let counted = |holder: &'static str| {
         let mut total = Amounts::new();
         for resources in &holders {
             let mut found = amounts(resources.part(holder));
-            found.retain(|name, amount| matches!(*name, "cpu" | "memory") && *amount > Quantity::ZERO);
+            found.retain(|name, amount| {
+                matches!(*name, "cpu" | "memory") && *amount > Quantity::ZERO
+            });
             add(&mut total, &found);
         }
         total
@@ -288,7 +411,10 @@ pub(crate) fn qos_class(spec: &Value) -> &'static str {
     let limited = |resources: &&Value| {
         let limits = amounts(resources.part("limits"));
         let pod_without_limits = limits.is_empty() && spec.has("resources");
-        pod_without_limits || ["cpu", "memory"].iter().all(|n| limits.get(n).is_some_and(|l| *l > Quantity::ZERO))
+        pod_without_limits
+            || ["cpu", "memory"]
+                .iter()
+                .all(|n| limits.get(n).is_some_and(|l| *l > Quantity::ZERO))
     };
     if requests.is_empty() && limits.is_empty() {
         "BestEffort"
@@ -307,7 +433,13 @@ mod tests {
 
     fn messages(resources: Value) -> Vec<String> {
         let mut out = Vec::new();
-        check(&resources, Level::Container, &BTreeSet::new(), &Path::field("r"), &mut out);
+        check(
+            &resources,
+            Level::Container,
+            &BTreeSet::new(),
+            &Path::field("r"),
+            &mut out,
+        );
         out.iter().map(ToString::to_string).collect()
     }
 
@@ -316,9 +448,14 @@ mod tests {
         let cases = [
             (
                 json!({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
-                vec!["r.requests: Invalid value: \"2\": must be less than or equal to cpu limit of 1"],
+                vec![
+                    "r.requests: Invalid value: \"2\": must be less than or equal to cpu limit of 1",
+                ],
             ),
-            (json!({"requests": {"cpu": "-1"}}), vec!["r.requests[cpu]: Invalid value: \"-1\": must be greater than or equal to 0"]),
+            (
+                json!({"requests": {"cpu": "-1"}}),
+                vec!["r.requests[cpu]: Invalid value: \"-1\": must be greater than or equal to 0"],
+            ),
             (
                 json!({"requests": {"disk": "1Gi"}}),
                 vec![
@@ -328,7 +465,9 @@ mod tests {
             ),
             (
                 json!({"requests": {"example.com/gpu": 1}}),
-                vec!["r.limits: Required value: Limit must be set for non overcommitable resources"],
+                vec![
+                    "r.limits: Required value: Limit must be set for non overcommitable resources",
+                ],
             ),
             (
                 json!({"limits": {"example.com/gpu": "1500m"}, "requests": {"example.com/gpu": "1500m"}}),
@@ -337,10 +476,15 @@ mod tests {
                     "r.requests[example.com/gpu]: Invalid value: \"1500m\": must be an integer",
                 ],
             ),
-            (json!({"limits": {"hugepages-2Mi": "4Mi"}}), vec!["r: Forbidden: HugePages require cpu or memory"]),
+            (
+                json!({"limits": {"hugepages-2Mi": "4Mi"}}),
+                vec!["r: Forbidden: HugePages require cpu or memory"],
+            ),
             (
                 json!({"claims": [{"name": "gpu"}]}),
-                vec!["r.claims[0]: Not found: \"gpu\": must be one of the names in pod.spec.resourceClaims which is empty"],
+                vec![
+                    "r.claims[0]: Not found: \"gpu\": must be one of the names in pod.spec.resourceClaims which is empty",
+                ],
             ),
         ];
         for (resources, expected) in cases {
@@ -353,7 +497,10 @@ mod tests {
         let full = json!({"limits": {"cpu": "100m", "memory": "1Gi"}, "requests": {"cpu": "100m", "memory": "1Gi"}});
         let cases = [
             (json!([{"resources": {}}]), "BestEffort"),
-            (json!([{"resources": {"requests": {"cpu": "100m"}}}]), "Burstable"),
+            (
+                json!([{"resources": {"requests": {"cpu": "100m"}}}]),
+                "Burstable",
+            ),
             (json!([{"resources": full}]), "Guaranteed"),
             (json!([{"resources": full}, {"resources": {}}]), "Burstable"),
         ];

@@ -19,7 +19,12 @@ pub(super) fn check_gates(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>
     let readiness_at = at.child("readinessGates");
     for (i, gate) in spec.list("readinessGates").iter().enumerate() {
         let condition = gate.text("conditionType");
-        checks::named(&readiness_at.index(i).child("conditionType"), condition, names::qualified_name(condition), out);
+        checks::named(
+            &readiness_at.index(i).child("conditionType"),
+            condition,
+            names::qualified_name(condition),
+            out,
+        );
     }
     let gates_at = at.child("schedulingGates");
     let mut seen = BTreeSet::new();
@@ -57,12 +62,29 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &Path<'_>, out: &mut 
                 }
             }
             "Exists" if value.is_empty() => {}
-            "Exists" => out.push(FieldError::invalid(operator_at, value, "value must be empty when `operator` is 'Exists'")),
-            "Lt" | "Gt" => out.push(FieldError::not_supported(operator_at, operator, &["Equal", "Exists", "Lt", "Gt"])),
-            _ => out.push(FieldError::not_supported(operator_at, operator, &["Equal", "Exists"])),
+            "Exists" => out.push(FieldError::invalid(
+                operator_at,
+                value,
+                "value must be empty when `operator` is 'Exists'",
+            )),
+            "Lt" | "Gt" => out.push(FieldError::not_supported(
+                operator_at,
+                operator,
+                &["Equal", "Exists", "Lt", "Gt"],
+            )),
+            _ => out.push(FieldError::not_supported(
+                operator_at,
+                operator,
+                &["Equal", "Exists"],
+            )),
         }
         if !effect.is_empty() {
-            checks::one_of(&at.child("effect"), effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], out);
+            checks::one_of(
+                &at.child("effect"),
+                effect,
+                &["NoSchedule", "PreferNoSchedule", "NoExecute"],
+                out,
+            );
         }
     }
 }
@@ -72,19 +94,38 @@ pub(super) fn check_spread(constraints: &[Value], at: &Path<'_>, out: &mut Vec<F
     for (i, constraint) in constraints.iter().enumerate() {
         let at = at.index(i);
         check_positive(constraint.number("maxSkew"), &at.child("maxSkew"), out);
-        let (key, action) = (constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"));
+        let (key, action) = (
+            constraint.text("topologyKey"),
+            constraint.text("whenUnsatisfiable"),
+        );
         if key.is_empty() {
-            out.push(FieldError::required(at.child("topologyKey"), "can not be empty"));
+            out.push(FieldError::required(
+                at.child("topologyKey"),
+                "can not be empty",
+            ));
         }
-        checks::one_of(&at.child("whenUnsatisfiable"), action, &["DoNotSchedule", "ScheduleAnyway"], out);
-        if constraints[i + 1..].iter().any(|c| c.text("topologyKey") == key && c.text("whenUnsatisfiable") == action) {
-            out.push(FieldError::duplicate(at.child("{topologyKey, whenUnsatisfiable}"), &format!("{{{key}, {action}}}")));
+        checks::one_of(
+            &at.child("whenUnsatisfiable"),
+            action,
+            &["DoNotSchedule", "ScheduleAnyway"],
+            out,
+        );
+        if constraints[i + 1..]
+            .iter()
+            .any(|c| c.text("topologyKey") == key && c.text("whenUnsatisfiable") == action)
+        {
+            out.push(FieldError::duplicate(
+                at.child("{topologyKey, whenUnsatisfiable}"),
+                &format!("{{{key}, {action}}}"),
+            ));
         }
         if let Some(domains) = constraint.int("minDomains") {
             let domains_at = at.child("minDomains");
             check_positive(domains, &domains_at, out);
             if action != "DoNotSchedule" {
-                let detail = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
+                let detail = format!(
+                    "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
+                );
                 out.push(FieldError::invalid(domains_at, domains, &detail));
             }
         }
@@ -94,7 +135,11 @@ pub(super) fn check_spread(constraints: &[Value], at: &Path<'_>, out: &mut Vec<F
             }
         }
         check_label_keys(constraint, &at, out);
-        checks::label_selector(&at.child("labelSelector"), constraint.part("labelSelector"), out);
+        checks::label_selector(
+            &at.child("labelSelector"),
+            constraint.part("labelSelector"),
+            out,
+        );
     }
 }
 

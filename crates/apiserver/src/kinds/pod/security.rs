@@ -26,17 +26,53 @@ pub(super) fn check_pod(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) 
     }
     if spec.is_true("hostPID") && spec.is_true("shareProcessNamespace") {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
-        out.push(FieldError::invalid(at.child("shareProcessNamespace"), true, detail));
+        out.push(FieldError::invalid(
+            at.child("shareProcessNamespace"),
+            true,
+            detail,
+        ));
     }
     check_sysctls(context, &at.child("sysctls"), out);
-    check_choice(context, "fsGroupChangePolicy", &["Always", "OnRootMismatch"], at, out);
-    check_seccomp(context.part("seccompProfile"), &at.child("seccompProfile"), out);
-    check_apparmor(context.part("appArmorProfile"), &at.child("appArmorProfile"), out);
-    check_choice(context, "supplementalGroupsPolicy", &["Merge", "Strict"], at, out);
-    check_choice(context, "seLinuxChangePolicy", &["MountOption", "Recursive"], at, out);
+    check_choice(
+        context,
+        "fsGroupChangePolicy",
+        &["Always", "OnRootMismatch"],
+        at,
+        out,
+    );
+    check_seccomp(
+        context.part("seccompProfile"),
+        &at.child("seccompProfile"),
+        out,
+    );
+    check_apparmor(
+        context.part("appArmorProfile"),
+        &at.child("appArmorProfile"),
+        out,
+    );
+    check_choice(
+        context,
+        "supplementalGroupsPolicy",
+        &["Merge", "Strict"],
+        at,
+        out,
+    );
+    check_choice(
+        context,
+        "seLinuxChangePolicy",
+        &["MountOption", "Recursive"],
+        at,
+        out,
+    );
 }
 
-fn check_choice(context: &Value, field: &str, supported: &[&str], at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn check_choice(
+    context: &Value,
+    field: &str,
+    supported: &[&str],
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     if let Some(value) = context.part(field).as_str() {
         checks::one_of(&at.child(field), value, supported, out);
     }
@@ -51,12 +87,17 @@ fn check_ids(context: &Value, fields: &[&str], at: &Path<'_>, out: &mut Vec<Fiel
 /// A number of a user or group.
 fn check_id(id: Option<i64>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if let Some(id) = id.filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
-        out.push(FieldError::invalid(at, id, "must be between 0 and 2147483647, inclusive"));
+        out.push(FieldError::invalid(
+            at,
+            id,
+            "must be between 0 and 2147483647, inclusive",
+        ));
     }
 }
 
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
-static SYSCTL_RE: LazyLock<Regex> = LazyLock::new(|| Regex::new(SYSCTL).expect("a constant pattern"));
+static SYSCTL_RE: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(SYSCTL).expect("a constant pattern"));
 
 fn check_sysctls(context: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
@@ -66,7 +107,11 @@ fn check_sysctls(context: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         if name.is_empty() {
             out.push(FieldError::required(at, ""));
         } else if name.len() > 253 || !SYSCTL_RE.is_match(name) {
-            out.push(FieldError::invalid(at, name, &format!("must have at most 253 characters and match regex {SYSCTL}")));
+            out.push(FieldError::invalid(
+                at,
+                name,
+                &format!("must have at most 253 characters and match regex {SYSCTL}"),
+            ));
         } else if seen.contains(name) {
             out.push(FieldError::duplicate(at, name));
         }
@@ -75,28 +120,53 @@ fn check_sysctls(context: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
 }
 
 /// What is wrong with the security context of a container, which may be null.
-pub(super) fn check_container(context: &Value, host_users: bool, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn check_container(
+    context: &Value,
+    host_users: bool,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     check_ids(context, &["runAsUser", "runAsGroup"], at, out);
     if let Some(mount) = context.part("procMount").as_str() {
         checks::one_of(&at.child("procMount"), mount, &["Default", "Unmasked"], out);
         if host_users && mount == "Unmasked" {
-            out.push(FieldError::invalid(at.child("procMount"), mount, "`hostUsers` must be false to use `Unmasked`"));
+            out.push(FieldError::invalid(
+                at.child("procMount"),
+                mount,
+                "`hostUsers` must be false to use `Unmasked`",
+            ));
         }
     }
-    check_seccomp(context.part("seccompProfile"), &at.child("seccompProfile"), out);
+    check_seccomp(
+        context.part("seccompProfile"),
+        &at.child("seccompProfile"),
+        out,
+    );
     if context.part("allowPrivilegeEscalation") == &Value::Bool(false) {
         let mut refuse = |what: &str| {
             let detail = format!("cannot set `allowPrivilegeEscalation` to false and {what}");
-            out.push(FieldError::invalid(at, Internal::one("core.SecurityContext", context), &detail));
+            out.push(FieldError::invalid(
+                at,
+                Internal::one("core.SecurityContext", context),
+                &detail,
+            ));
         };
         if context.is_true("privileged") {
             refuse("`privileged` to true");
         }
-        if context.part("capabilities").texts("add").any(|c| c == "CAP_SYS_ADMIN") {
+        if context
+            .part("capabilities")
+            .texts("add")
+            .any(|c| c == "CAP_SYS_ADMIN")
+        {
             refuse("`capabilities.Add` CAP_SYS_ADMIN");
         }
     }
-    check_apparmor(context.part("appArmorProfile"), &at.child("appArmorProfile"), out);
+    check_apparmor(
+        context.part("appArmorProfile"),
+        &at.child("appArmorProfile"),
+        out,
+    );
 }
 
 fn check_seccomp(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
@@ -105,17 +175,32 @@ fn check_seccomp(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
     let kind = profile.text("type");
     if kind.is_empty() {
-        out.push(FieldError::required(at.child("type"), "type is required when seccompProfile is set"));
+        out.push(FieldError::required(
+            at.child("type"),
+            "type is required when seccompProfile is set",
+        ));
     } else {
-        checks::one_of(&at.child("type"), kind, &["Localhost", "RuntimeDefault", "Unconfined"], out);
+        checks::one_of(
+            &at.child("type"),
+            kind,
+            &["Localhost", "RuntimeDefault", "Unconfined"],
+            out,
+        );
     }
     let file_at = at.child("localhostProfile");
     match (kind, profile.part("localhostProfile").as_str()) {
-        ("Localhost", None) => out.push(FieldError::required(file_at, "must be set when seccomp type is Localhost")),
+        ("Localhost", None) => out.push(FieldError::required(
+            file_at,
+            "must be set when seccomp type is Localhost",
+        )),
         ("Localhost", Some(file)) => check_descending(file, &file_at, out),
         (_, Some(_)) => {
             let shown = Internal::one("core.SeccompProfile", profile);
-            out.push(FieldError::invalid(file_at, shown, "can only be set when seccomp type is Localhost"));
+            out.push(FieldError::invalid(
+                file_at,
+                shown,
+                "can only be set when seccomp type is Localhost",
+            ));
         }
         (_, None) => {}
     }
@@ -128,24 +213,48 @@ fn check_apparmor(profile: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         return;
     }
     let file_at = at.child("localhostProfile");
-    match (profile.text("type"), profile.part("localhostProfile").as_str()) {
-        ("Localhost", None) => out.push(FieldError::required(file_at, "must be set when AppArmor type is Localhost")),
+    match (
+        profile.text("type"),
+        profile.part("localhostProfile").as_str(),
+    ) {
+        ("Localhost", None) => out.push(FieldError::required(
+            file_at,
+            "must be set when AppArmor type is Localhost",
+        )),
         ("Localhost", Some(file)) => {
             if file.trim() != file {
-                out.push(FieldError::invalid(file_at, file, "must not be padded with whitespace"));
+                out.push(FieldError::invalid(
+                    file_at,
+                    file,
+                    "must not be padded with whitespace",
+                ));
             } else if file.is_empty() {
-                out.push(FieldError::required(file_at, "must be set when AppArmor type is Localhost"));
+                out.push(FieldError::required(
+                    file_at,
+                    "must be set when AppArmor type is Localhost",
+                ));
             }
             if file.len() > APPARMOR_PROFILE_MAX {
                 out.push(FieldError::too_long(file_at, APPARMOR_PROFILE_MAX));
             }
         }
         ("RuntimeDefault" | "Unconfined", Some(file)) => {
-            out.push(FieldError::invalid(file_at, file, "can only be set when AppArmor type is Localhost"));
+            out.push(FieldError::invalid(
+                file_at,
+                file,
+                "can only be set when AppArmor type is Localhost",
+            ));
         }
         ("RuntimeDefault" | "Unconfined", None) => {}
-        ("", _) => out.push(FieldError::required(at.child("type"), "type is required when appArmorProfile is set")),
-        (other, _) => out.push(FieldError::not_supported(at.child("type"), other, &["Localhost", "RuntimeDefault", "Unconfined"])),
+        ("", _) => out.push(FieldError::required(
+            at.child("type"),
+            "type is required when appArmorProfile is set",
+        )),
+        (other, _) => out.push(FieldError::not_supported(
+            at.child("type"),
+            other,
+            &["Localhost", "RuntimeDefault", "Unconfined"],
+        )),
     }
 }
 
@@ -161,8 +270,13 @@ pub(super) fn check_host_process(spec: &Value, at: &Path<'_>, out: &mut Vec<Fiel
             && pod != container
         {
             let (context, options) = (at.child("securityContext"), "windowsOptions.hostProcess");
-            let detail = format!("pod hostProcess value must be identical if both are specified, was {pod}");
-            out.push(FieldError::invalid(context.child(options), container, &detail));
+            let detail =
+                format!("pod hostProcess value must be identical if both are specified, was {pod}");
+            out.push(FieldError::invalid(
+                context.child(options),
+                container,
+                &detail,
+            ));
         }
         acting += usize::from(container.or(pod).unwrap_or_default());
     });
@@ -211,7 +325,11 @@ pub(super) fn check_os(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     const LINUX: &str = "windows options cannot be set for a linux pod";
     const WINDOWS: &str = "cannot be set for a windows pod";
     let context_at = at.child("securityContext");
-    let refuse = |holder: &Value, fields: &[&str], at: &Path<'_>, detail: &str, out: &mut Vec<FieldError>| {
+    let refuse = |holder: &Value,
+                  fields: &[&str],
+                  at: &Path<'_>,
+                  detail: &str,
+                  out: &mut Vec<FieldError>| {
         for field in fields.iter().filter(|f| holder.has(f)) {
             out.push(FieldError::forbidden(at.child(field), detail));
         }
@@ -219,16 +337,46 @@ pub(super) fn check_os(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     match spec.part("os").text("name") {
         "" => out.push(FieldError::required(at.child("os").child("name"), "")),
         "linux" => {
-            refuse(spec.part("securityContext"), &["windowsOptions"], &context_at, LINUX, out);
-            visit(spec, at, |c, at| refuse(c.part("securityContext"), &["windowsOptions"], &at.child("securityContext"), LINUX, out));
-        }
-        "windows" => {
-            refuse(spec.part("securityContext"), &NOT_WINDOWS_CONTEXT, &context_at, WINDOWS, out);
-            refuse(spec, &NOT_WINDOWS_POD, at, WINDOWS, out);
+            refuse(
+                spec.part("securityContext"),
+                &["windowsOptions"],
+                &context_at,
+                LINUX,
+                out,
+            );
             visit(spec, at, |c, at| {
-                refuse(c.part("securityContext"), &NOT_WINDOWS_CONTAINER, &at.child("securityContext"), WINDOWS, out);
+                refuse(
+                    c.part("securityContext"),
+                    &["windowsOptions"],
+                    &at.child("securityContext"),
+                    LINUX,
+                    out,
+                )
             });
         }
-        other => out.push(FieldError::not_supported(at.child("os"), other, &["linux", "windows"])),
+        "windows" => {
+            refuse(
+                spec.part("securityContext"),
+                &NOT_WINDOWS_CONTEXT,
+                &context_at,
+                WINDOWS,
+                out,
+            );
+            refuse(spec, &NOT_WINDOWS_POD, at, WINDOWS, out);
+            visit(spec, at, |c, at| {
+                refuse(
+                    c.part("securityContext"),
+                    &NOT_WINDOWS_CONTAINER,
+                    &at.child("securityContext"),
+                    WINDOWS,
+                    out,
+                );
+            });
+        }
+        other => out.push(FieldError::not_supported(
+            at.child("os"),
+            other,
+            &["linux", "windows"],
+        )),
     }
 }

@@ -37,11 +37,19 @@ pub(super) struct Scene<'a> {
 /// What is wrong with a pod spec.
 pub(crate) fn check(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if !spec.has("terminationGracePeriodSeconds") {
-        out.push(FieldError::required(at.child("terminationGracePeriodSeconds"), ""));
+        out.push(FieldError::required(
+            at.child("terminationGracePeriodSeconds"),
+            "",
+        ));
     }
     let scene = Scene {
         volumes: volume::check_all(spec, holder, &at.child("volumes"), out),
-        claims: spec.list("resourceClaims").iter().map(|c| c.text("name")).filter(|n| !n.is_empty()).collect(),
+        claims: spec
+            .list("resourceClaims")
+            .iter()
+            .map(|c| c.text("name"))
+            .filter(|n| !n.is_empty())
+            .collect(),
         grace_seconds: spec.int("terminationGracePeriodSeconds"),
         restart_policy: spec.text("restartPolicy"),
         host_users: spec.part("hostUsers") != &Value::Bool(false),
@@ -50,15 +58,29 @@ pub(crate) fn check(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut V
     container::check_all(spec, &scene, at, out);
     resources::check_pod_level(spec, &scene.claims, at, out);
     check_host_ports(spec, holder, at, out);
-    check_choice(&at.child("restartPolicy"), spec.text("restartPolicy"), &["Always", "OnFailure", "Never"], out);
-    check_choice(&at.child("dnsPolicy"), spec.text("dnsPolicy"), &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"], out);
+    check_choice(
+        &at.child("restartPolicy"),
+        spec.text("restartPolicy"),
+        &["Always", "OnFailure", "Never"],
+        out,
+    );
+    check_choice(
+        &at.child("dnsPolicy"),
+        spec.text("dnsPolicy"),
+        &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
+        out,
+    );
     checks::labels(&at.child("nodeSelector"), spec.part("nodeSelector"), out);
     security::check_pod(spec, &at.child("securityContext"), out);
     check_pull_secrets(spec, &at.child("imagePullSecrets"), out);
     affinity::check(spec.part("affinity"), &at.child("affinity"), out);
     check_dns(spec, &at.child("dnsConfig"), out);
     scheduling::check_gates(spec, at, out);
-    scheduling::check_spread(spec.list("topologySpreadConstraints"), &at.child("topologySpreadConstraints"), out);
+    scheduling::check_spread(
+        spec.list("topologySpreadConstraints"),
+        &at.child("topologySpreadConstraints"),
+        out,
+    );
     security::check_host_process(spec, at, out);
     check_host_users(spec, at, out);
     check_host_name(spec, at, out);
@@ -70,7 +92,12 @@ pub(crate) fn check(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut V
 }
 
 /// A choice that must be made, out of `supported`.
-pub(super) fn check_choice(at: &Path<'_>, value: &str, supported: &[&str], out: &mut Vec<FieldError>) {
+pub(super) fn check_choice(
+    at: &Path<'_>,
+    value: &str,
+    supported: &[&str],
+    out: &mut Vec<FieldError>,
+) {
     if value.is_empty() {
         out.push(FieldError::required(at, ""));
     } else {
@@ -94,7 +121,10 @@ fn check_claims(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<F
         if let Holder::Pod(meta) = holder
             && meta.annotations.contains_key(MIRROR)
         {
-            out.push(FieldError::forbidden("", "static pods do not support resource claims"));
+            out.push(FieldError::forbidden(
+                "",
+                "static pods do not support resource claims",
+            ));
             continue;
         }
         let (at, name) = (at.index(i), claim.text("name"));
@@ -144,8 +174,15 @@ fn check_host_ports(spec: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut V
 
 fn check_pull_secrets(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (i, secret) in spec.list("imagePullSecrets").iter().enumerate() {
-        if secret.as_object().is_some_and(|s| s.keys().any(|k| k != "name")) {
-            out.push(FieldError::invalid(at.index(i), secret, "only name may be set"));
+        if secret
+            .as_object()
+            .is_some_and(|s| s.keys().any(|k| k != "name"))
+        {
+            out.push(FieldError::invalid(
+                at.index(i),
+                secret,
+                "only name may be set",
+            ));
         }
     }
 }
@@ -159,17 +196,27 @@ fn check_dns(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let servers_at = at.child("nameservers");
     if spec.text("dnsPolicy") == "None" {
         if config.is_null() {
-            out.push(FieldError::required(at, "must provide `dnsConfig` when `dnsPolicy` is None"));
+            out.push(FieldError::required(
+                at,
+                "must provide `dnsConfig` when `dnsPolicy` is None",
+            ));
             return;
         }
         if config.list("nameservers").is_empty() {
-            out.push(FieldError::required(servers_at, "must provide at least one DNS nameserver when `dnsPolicy` is None"));
+            out.push(FieldError::required(
+                servers_at,
+                "must provide at least one DNS nameserver when `dnsPolicy` is None",
+            ));
             return;
         }
     }
     if config.list("nameservers").len() > NAMESERVERS_MAX {
         let detail = format!("must not have more than {NAMESERVERS_MAX} nameservers");
-        out.push(FieldError::invalid(servers_at, config.part("nameservers"), &detail));
+        out.push(FieldError::invalid(
+            servers_at,
+            config.part("nameservers"),
+            &detail,
+        ));
     }
     for (i, server) in config.texts("nameservers").enumerate() {
         checks::ip(&servers_at.index(i), server, out);
@@ -178,11 +225,21 @@ fn check_dns(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let searches: Vec<&str> = config.texts("searches").collect();
     if searches.len() > SEARCHES_MAX {
         let detail = format!("must not have more than {SEARCHES_MAX} search paths");
-        out.push(FieldError::invalid(searches_at, config.part("searches"), &detail));
+        out.push(FieldError::invalid(
+            searches_at,
+            config.part("searches"),
+            &detail,
+        ));
     }
     if searches.join(" ").len() > SEARCHES_CHARS_MAX {
-        let detail = format!("must not have more than {SEARCHES_CHARS_MAX} characters (including spaces) in the search list");
-        out.push(FieldError::invalid(searches_at, config.part("searches"), &detail));
+        let detail = format!(
+            "must not have more than {SEARCHES_CHARS_MAX} characters (including spaces) in the search list"
+        );
+        out.push(FieldError::invalid(
+            searches_at,
+            config.part("searches"),
+            &detail,
+        ));
     }
     for (i, search) in searches.into_iter().enumerate().filter(|(_, s)| *s != ".") {
         let search = search.strip_suffix('.').unwrap_or(search);
@@ -190,7 +247,10 @@ fn check_dns(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
     for (i, option) in config.list("options").iter().enumerate() {
         if option.text("name").is_empty() {
-            out.push(FieldError::required(at.child("options").index(i), "must not be empty"));
+            out.push(FieldError::required(
+                at.child("options").index(i),
+                "must not be empty",
+            ));
         }
     }
 }
@@ -203,10 +263,13 @@ fn search_path(name: &str) -> Vec<String> {
     }
     let label = |label: &str| {
         let inner = label.strip_prefix('_').unwrap_or(label);
-        let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        let edge =
+            |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
         edge(inner.chars().next())
             && edge(inner.chars().next_back())
-            && inner.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_'))
+            && inner
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_'))
     };
     if !name.split('.').all(label) {
         wrong.push("a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')".to_owned());
@@ -219,24 +282,42 @@ fn check_host_users(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         return;
     }
     // Kubernetes writes two of the three with a capital.
-    for (field, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
+    for (field, shown) in [
+        ("hostNetwork", "hostNetwork"),
+        ("hostPID", "HostPID"),
+        ("hostIPC", "HostIPC"),
+    ] {
         if spec.is_true(field) {
-            out.push(FieldError::forbidden(at.child(shown), "when `hostUsers` is false"));
+            out.push(FieldError::forbidden(
+                at.child(shown),
+                "when `hostUsers` is false",
+            ));
         }
     }
     visit(spec, at, |container, at| {
         if !container.is_empty_at("volumeDevices") {
-            out.push(FieldError::forbidden(at.child("volumeDevices"), "when `hostUsers` is false"));
+            out.push(FieldError::forbidden(
+                at.child("volumeDevices"),
+                "when `hostUsers` is false",
+            ));
         }
     });
 }
 
 fn check_host_name(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let Some(name) = spec.part("hostnameOverride").as_str() else { return };
+    let Some(name) = spec.part("hostnameOverride").as_str() else {
+        return;
+    };
     let at = at.child("hostnameOverride");
     for (field, detail) in [
-        ("setHostnameAsFQDN", "may not be specified when setHostnameAsFQDN is true"),
-        ("hostNetwork", "may not be specified when hostNetwork is true"),
+        (
+            "setHostnameAsFQDN",
+            "may not be specified when setHostnameAsFQDN is true",
+        ),
+        (
+            "hostNetwork",
+            "may not be specified when hostNetwork is true",
+        ),
     ] {
         if spec.is_true(field) {
             out.push(FieldError::forbidden(at, detail));
@@ -261,7 +342,11 @@ fn check_names(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if let Some(seconds) = spec.int("activeDeadlineSeconds")
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {
-        out.push(FieldError::invalid(at.child("activeDeadlineSeconds"), seconds, "must be between 1 and 2147483647, inclusive"));
+        out.push(FieldError::invalid(
+            at.child("activeDeadlineSeconds"),
+            seconds,
+            "must be between 1 and 2147483647, inclusive",
+        ));
     }
     name("hostname", names::dns_label, out);
     name("subdomain", names::dns_label, out);
@@ -269,14 +354,30 @@ fn check_names(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     check_host_aliases(spec, &at.child("hostAliases"), out);
     name("priorityClassName", names::dns_subdomain, out);
     if let Some(class) = spec.part("runtimeClassName").as_str() {
-        checks::named(&at.child("runtimeClassName"), class, names::dns_subdomain(class), out);
+        checks::named(
+            &at.child("runtimeClassName"),
+            class,
+            names::dns_subdomain(class),
+            out,
+        );
     }
     if let Some(policy) = spec.part("preemptionPolicy").as_str() {
-        check_choice(&at.child("preemptionPolicy"), policy, &["PreemptLowerPriority", "Never"], out);
+        check_choice(
+            &at.child("preemptionPolicy"),
+            policy,
+            &["PreemptLowerPriority", "Never"],
+            out,
+        );
     }
     if let Some(overhead) = spec.get_set("overhead") {
         let limits = Value::Object(Map::from_iter([("limits".to_owned(), overhead.clone())]));
-        resources::check(&limits, resources::Level::Container, &BTreeSet::new(), &at.child("overhead"), out);
+        resources::check(
+            &limits,
+            resources::Level::Container,
+            &BTreeSet::new(),
+            &at.child("overhead"),
+            out,
+        );
     }
 }
 

@@ -22,7 +22,9 @@ use crate::{
 /// Puts back what a status write may not change; generations once observed are not forgotten.
 pub(super) fn prepare(new: &mut Object, old: &Object) {
     keep_all_but_status(new, old);
-    new.meta.owner_references.clone_from(&old.meta.owner_references);
+    new.meta
+        .owner_references
+        .clone_from(&old.meta.owner_references);
     let before = old.body.part("status");
     let status = new.section("status");
     if let Some(class) = before.get_set("qosClass") {
@@ -33,7 +35,10 @@ pub(super) fn prepare(new: &mut Object, old: &Object) {
     }
     let mut observed: BTreeMap<&str, i64> = BTreeMap::new();
     for condition in before.list("conditions").iter().rev() {
-        observed.insert(condition.text("type"), condition.number("observedGeneration"));
+        observed.insert(
+            condition.text("type"),
+            condition.number("observedGeneration"),
+        );
     }
     for condition in status.maps_mut("conditions") {
         let kind = condition.text("type").to_owned();
@@ -45,16 +50,44 @@ pub(super) fn prepare(new: &mut Object, old: &Object) {
 
 /// What is wrong with the new status.
 pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    annotations::check_update(&new.meta.annotations, &old.meta.annotations, &Path::field("metadata.annotations"), out);
-    let (status, before, at) = (new.body.part("status"), old.body.part("status"), Path::field("status"));
+    annotations::check_update(
+        &new.meta.annotations,
+        &old.meta.annotations,
+        &Path::field("metadata.annotations"),
+        out,
+    );
+    let (status, before, at) = (
+        new.body.part("status"),
+        old.body.part("status"),
+        Path::field("status"),
+    );
     check_conditions(status, &at.child("conditions"), out);
-    check_nomination(status, before, spec_value(old), &at.child("nominatedNodeName"), out);
+    check_nomination(
+        status,
+        before,
+        spec_value(old),
+        &at.child("nominatedNodeName"),
+        out,
+    );
     if status.number("observedGeneration") < 0 {
         let generation = status.number("observedGeneration");
-        out.push(FieldError::invalid(at.child("observedGeneration"), generation, "must be a non-negative integer"));
+        out.push(FieldError::invalid(
+            at.child("observedGeneration"),
+            generation,
+            "must be a non-negative integer",
+        ));
     }
-    checks::immutable(&at.child("qosClass"), status.part("qosClass"), before.part("qosClass"), out);
-    for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+    checks::immutable(
+        &at.child("qosClass"),
+        status.part("qosClass"),
+        before.part("qosClass"),
+        out,
+    );
+    for list in [
+        "containerStatuses",
+        "initContainerStatuses",
+        "ephemeralContainerStatuses",
+    ] {
         check_transitions(list, status, before, spec_value(old), &at.child(list), out);
     }
     check_addresses(status, "podIPs", &at.child("podIPs"), out);
@@ -64,9 +97,16 @@ pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
 fn check_conditions(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (i, condition) in status.list("conditions").iter().enumerate() {
         let at = at.index(i);
-        let (kind, generation) = (condition.text("type"), condition.number("observedGeneration"));
+        let (kind, generation) = (
+            condition.text("type"),
+            condition.number("observedGeneration"),
+        );
         if generation < 0 {
-            out.push(FieldError::invalid(at.child("observedGeneration"), generation, "must be a non-negative integer"));
+            out.push(FieldError::invalid(
+                at.child("observedGeneration"),
+                generation,
+                "must be a non-negative integer",
+            ));
         }
         if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
             checks::named(&at.child("Type"), kind, names::qualified_name(kind), out);
@@ -74,19 +114,35 @@ fn check_conditions(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
 }
 
-fn check_nomination(status: &Value, before: &Value, spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn check_nomination(
+    status: &Value,
+    before: &Value,
+    spec: &Value,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let name = status.text("nominatedNodeName");
     if name.is_empty() || name == before.text("nominatedNodeName") {
         return;
     }
     checks::named(at, name, names::dns_subdomain(name), out);
     if !spec.text("nodeName").is_empty() {
-        out.push(FieldError::forbidden(at, "may not be set on pods that are already bound to a node"));
+        out.push(FieldError::forbidden(
+            at,
+            "may not be set on pods that are already bound to a node",
+        ));
     }
 }
 
 /// A container that ended and will not be started again may not be said to run.
-fn check_transitions(list: &str, status: &Value, before: &Value, spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn check_transitions(
+    list: &str,
+    status: &Value,
+    before: &Value,
+    spec: &Value,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let containers = match list {
         "containerStatuses" => spec.list("containers"),
         "initContainerStatuses" => spec.list("initContainers"),
@@ -96,12 +152,21 @@ fn check_transitions(list: &str, status: &Value, before: &Value, spec: &Value, a
         return;
     }
     for (i, old) in before.list(list).iter().enumerate() {
-        let Some(ended) = old.part("state").get_set("terminated") else { continue };
+        let Some(ended) = old.part("state").get_set("terminated") else {
+            continue;
+        };
         let name = old.text("name");
-        let Some(now) = status.list(list).iter().find(|s| s.text("name") == name) else { continue };
-        let restarts = containers.iter().any(|c| c.text("name") == name && restarts(c, spec, ended.number("exitCode")));
+        let Some(now) = status.list(list).iter().find(|s| s.text("name") == name) else {
+            continue;
+        };
+        let restarts = containers
+            .iter()
+            .any(|c| c.text("name") == name && restarts(c, spec, ended.number("exitCode")));
         if !now.part("state").has("terminated") && !restarts {
-            out.push(FieldError::forbidden(at.index(i).child("state"), "may not be transitioned to non-terminated state"));
+            out.push(FieldError::forbidden(
+                at.index(i).child("state"),
+                "may not be transitioned to non-terminated state",
+            ));
         }
     }
 }
@@ -119,13 +184,23 @@ fn all_may_restart(spec: &Value) -> bool {
 fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
     for rule in container.list("restartPolicyRules") {
         let codes = rule.part("exitCodes");
-        let among = codes.list("values").iter().any(|v| v.as_i64() == Some(code));
-        if matches!((codes.text("operator"), among), ("In", true) | ("NotIn", false)) {
+        let among = codes
+            .list("values")
+            .iter()
+            .any(|v| v.as_i64() == Some(code));
+        if matches!(
+            (codes.text("operator"), among),
+            ("In", true) | ("NotIn", false)
+        ) {
             return rule.text("action") == "Restart";
         }
     }
     let own = container.text("restartPolicy");
-    match if own.is_empty() { spec.text("restartPolicy") } else { own } {
+    match if own.is_empty() {
+        spec.text("restartPolicy")
+    } else {
+        own
+    } {
         "Always" => true,
         "OnFailure" => code != 0,
         _ => false,
@@ -137,9 +212,17 @@ fn check_addresses(status: &Value, field: &str, at: &Path<'_>, out: &mut Vec<Fie
     for (i, address) in addresses.iter().enumerate() {
         checks::ip(&at.index(i), address, out);
     }
-    let families: Vec<bool> = addresses.iter().filter_map(|a| checks::parse_ip(a)).map(|a| a.is_ipv4()).collect();
+    let families: Vec<bool> = addresses
+        .iter()
+        .filter_map(|a| checks::parse_ip(a))
+        .map(|a| a.is_ipv4())
+        .collect();
     if addresses.len() > 2 || (families.len() == 2 && families[0] == families[1]) {
-        out.push(FieldError::invalid(at, status.part(field), "may specify no more than one IP for each IP family"));
+        out.push(FieldError::invalid(
+            at,
+            status.part(field),
+            "may specify no more than one IP for each IP family",
+        ));
     }
 }
 
@@ -147,7 +230,11 @@ fn check_host_addresses(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>
     if let Some(first) = status.list("hostIPs").first()
         && first.text("ip") != status.text("hostIP")
     {
-        out.push(FieldError::invalid(at.index(0).child("ip"), first.text("ip"), "must be equal to `hostIP`"));
+        out.push(FieldError::invalid(
+            at.index(0).child("ip"),
+            first.text("ip"),
+            "must be equal to `hostIP`",
+        ));
     }
     check_addresses(status, "hostIPs", at, out);
 }

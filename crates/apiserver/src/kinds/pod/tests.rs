@@ -17,25 +17,41 @@ fn check(spec: Value, expected: &[&str]) {
 /// A spec of one container `a` with these fields.
 fn one(own: Value) -> Value {
     let mut container = json!({"name": "a", "image": "a"});
-    container.as_object_mut().expect("an object").extend(own.as_object().cloned().expect("an object"));
+    container
+        .as_object_mut()
+        .expect("an object")
+        .extend(own.as_object().cloned().expect("an object"));
     json!({ "containers": [container] })
 }
 
 /// A sound container next to these fields of the spec.
 fn with(own: Value) -> Value {
     let mut spec = json!({"containers": [{"name": "a", "image": "a"}]});
-    spec.as_object_mut().expect("an object").extend(own.as_object().cloned().expect("an object"));
+    spec.as_object_mut()
+        .expect("an object")
+        .extend(own.as_object().cloned().expect("an object"));
     spec
 }
 
 #[test]
 fn containers_need_names_images_and_ports_in_range() {
-    check(json!({"containers": []}), &["spec.containers: Required value"]);
+    check(
+        json!({"containers": []}),
+        &["spec.containers: Required value"],
+    );
     check(json!({}), &["spec.containers: Required value"]);
-    check(json!({"containers": [{}]}), &["spec.containers[0].name: Required value", "spec.containers[0].image: Required value"]);
+    check(
+        json!({"containers": [{}]}),
+        &[
+            "spec.containers[0].name: Required value",
+            "spec.containers[0].image: Required value",
+        ],
+    );
     check(
         json!({"containers": [{"name": "Web_1", "image": "a"}]}),
-        &[&format!("spec.containers[0].name: Invalid value: \"Web_1\": {LABEL}")],
+        &[&format!(
+            "spec.containers[0].name: Invalid value: \"Web_1\": {LABEL}"
+        )],
     );
     check(
         json!({"containers": [{"name": "a", "image": "a"}, {"name": "a", "image": "b"}]}),
@@ -47,7 +63,9 @@ fn containers_need_names_images_and_ports_in_range() {
     );
     check(
         one(json!({"image": " nginx"})),
-        &["spec.containers[0].image: Invalid value: \" nginx\": must not have leading or trailing whitespace"],
+        &[
+            "spec.containers[0].image: Invalid value: \" nginx\": must not have leading or trailing whitespace",
+        ],
     );
     check(
         one(json!({"imagePullPolicy": "Sometimes"})),
@@ -56,7 +74,9 @@ fn containers_need_names_images_and_ports_in_range() {
         ],
     );
     check(
-        one(json!({"ports": [{"containerPort": 0}, {"containerPort": 70000}, {"containerPort": 80, "hostPort": -1}]})),
+        one(
+            json!({"ports": [{"containerPort": 0}, {"containerPort": 70000}, {"containerPort": 80, "hostPort": -1}]}),
+        ),
         &[
             "spec.containers[0].ports[0].containerPort: Required value",
             "spec.containers[0].ports[1].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
@@ -64,11 +84,15 @@ fn containers_need_names_images_and_ports_in_range() {
         ],
     );
     check(
-        one(json!({"ports": [{"name": "http", "containerPort": 80}, {"name": "http", "containerPort": 81}]})),
+        one(
+            json!({"ports": [{"name": "http", "containerPort": 80}, {"name": "http", "containerPort": 81}]}),
+        ),
         &["spec.containers[0].ports[1].name: Duplicate value: \"http\""],
     );
     check(
-        one(json!({"ports": [{"name": "this-name-is-too-long", "containerPort": 80, "protocol": "ICMP"}]})),
+        one(
+            json!({"ports": [{"name": "this-name-is-too-long", "containerPort": 80, "protocol": "ICMP"}]}),
+        ),
         &[
             "spec.containers[0].ports[0].name: Invalid value: \"this-name-is-too-long\": must be no more than 15 characters",
             "spec.containers[0].ports[0].protocol: Unsupported value: \"ICMP\": supported values: \"SCTP\", \"TCP\", \"UDP\"",
@@ -81,7 +105,9 @@ fn containers_need_names_images_and_ports_in_range() {
     );
     check(
         json!({"hostNetwork": true, "containers": [{"name": "a", "image": "a", "ports": [{"containerPort": 80, "hostPort": 8080}]}]}),
-        &["spec.containers[0].ports[0].hostPort: Invalid value: 8080: must match `containerPort` when `hostNetwork` is true"],
+        &[
+            "spec.containers[0].ports[0].hostPort: Invalid value: 8080: must match `containerPort` when `hostNetwork` is true",
+        ],
     );
 }
 
@@ -91,31 +117,43 @@ fn volumes_and_mounts_are_refused_as_recorded() {
         one(json!({"volumeMounts": [{"name": "nope", "mountPath": "/x"}]})),
         &["spec.containers[0].volumeMounts[0].name: Not found: \"nope\""],
     );
-    let mounted =
-        |mounts: Value, volumes: Value| json!({"volumes": volumes, "containers": [{"name": "a", "image": "a", "volumeMounts": mounts}]});
+    let mounted = |mounts: Value, volumes: Value| json!({"volumes": volumes, "containers": [{"name": "a", "image": "a", "volumeMounts": mounts}]});
     check(
-        mounted(json!([{"name": "v", "mountPath": "/x"}, {"name": "v", "mountPath": "/x"}]), json!([{"name": "v"}, {"name": "v"}])),
+        mounted(
+            json!([{"name": "v", "mountPath": "/x"}, {"name": "v", "mountPath": "/x"}]),
+            json!([{"name": "v"}, {"name": "v"}]),
+        ),
         &[
             "spec.volumes[1].name: Duplicate value: \"v\"",
             "spec.containers[0].volumeMounts[1].mountPath: Invalid value: \"/x\": must be unique",
         ],
     );
     check(
-        mounted(json!([{"name": "v", "mountPath": ""}, {"name": "v", "mountPath": "/y", "subPath": "../z"}]), json!([{"name": "v"}])),
+        mounted(
+            json!([{"name": "v", "mountPath": ""}, {"name": "v", "mountPath": "/y", "subPath": "../z"}]),
+            json!([{"name": "v"}]),
+        ),
         &[
             "spec.containers[0].volumeMounts[0].mountPath: Required value",
             "spec.containers[0].volumeMounts.subPath: Invalid value: \"../z\": must not contain '..'",
         ],
     );
-    check(with(json!({"volumes": [{"name": "Bad_Name"}]})), &[&format!("spec.volumes[0].name: Invalid value: \"Bad_Name\": {LABEL}")]);
+    check(
+        with(json!({"volumes": [{"name": "Bad_Name"}]})),
+        &[&format!(
+            "spec.volumes[0].name: Invalid value: \"Bad_Name\": {LABEL}"
+        )],
+    );
     check(
         with(json!({"volumes": [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}]})),
         &["spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type"],
     );
     check(
-        with(json!({"volumes": [{"name": "v", "hostPath": {"path": ""}}, {"name": "w", "secret": {}},
+        with(
+            json!({"volumes": [{"name": "v", "hostPath": {"path": ""}}, {"name": "w", "secret": {}},
             {"name": "x", "persistentVolumeClaim": {"claimName": ""}}, {"name": "y", "configMap": {"name": "c", "defaultMode": 1000}},
-            {"name": "z", "hostPath": {"path": "/a/../b", "type": "Folder"}}]})),
+            {"name": "z", "hostPath": {"path": "/a/../b", "type": "Folder"}}]}),
+        ),
         &[
             "spec.volumes[0].hostPath.path: Required value",
             "spec.volumes[1].secret.secretName: Required value",
@@ -135,10 +173,14 @@ fn probes_and_variables_are_refused_as_recorded() {
     );
     check(
         one(json!({"livenessProbe": {"httpGet": {"port": 80}, "tcpSocket": {"port": 80}}})),
-        &["spec.containers[0].livenessProbe.tcpSocket: Forbidden: may not specify more than 1 handler type"],
+        &[
+            "spec.containers[0].livenessProbe.tcpSocket: Forbidden: may not specify more than 1 handler type",
+        ],
     );
     check(
-        one(json!({"livenessProbe": {"tcpSocket": {"port": 80}, "successThreshold": 2, "timeoutSeconds": -1, "failureThreshold": -3}})),
+        one(
+            json!({"livenessProbe": {"tcpSocket": {"port": 80}, "successThreshold": 2, "timeoutSeconds": -1, "failureThreshold": -3}}),
+        ),
         &[
             "spec.containers[0].livenessProbe.timeoutSeconds: Invalid value: -1: must be greater than or equal to 0",
             "spec.containers[0].livenessProbe.failureThreshold: Invalid value: -3: must be greater than or equal to 0",
@@ -146,8 +188,10 @@ fn probes_and_variables_are_refused_as_recorded() {
         ],
     );
     check(
-        one(json!({"readinessProbe": {"httpGet": {"port": 99999, "scheme": "FTP"}, "terminationGracePeriodSeconds": 4},
-            "startupProbe": {"exec": {"command": []}}})),
+        one(
+            json!({"readinessProbe": {"httpGet": {"port": 99999, "scheme": "FTP"}, "terminationGracePeriodSeconds": 4},
+            "startupProbe": {"exec": {"command": []}}}),
+        ),
         &[
             "spec.containers[0].readinessProbe.httpGet.port: Invalid value: 99999: must be between 1 and 65535, inclusive",
             "spec.containers[0].readinessProbe.httpGet.scheme: Unsupported value: \"FTP\": supported values: \"HTTP\", \"HTTPS\"",
@@ -172,9 +216,11 @@ fn probes_and_variables_are_refused_as_recorded() {
         ],
     );
     check(
-        one(json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.foo"}}},
+        one(
+            json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.foo"}}},
             {"name": "B", "valueFrom": {"resourceFieldRef": {"resource": "limits.gpu"}}},
-            {"name": "C", "valueFrom": {"secretKeyRef": {"name": "s", "key": ""}}}]})),
+            {"name": "C", "valueFrom": {"secretKeyRef": {"name": "s", "key": ""}}}]}),
+        ),
         &[
             "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: Invalid value: \"spec.foo\": error converting fieldPath: field label not supported: spec.foo",
             "spec.containers[0].env[1].valueFrom.resourceFieldRef.resource: Unsupported value: \"limits.gpu\": supported values: \"limits.cpu\", \"limits.ephemeral-storage\", \"limits.memory\", \"requests.cpu\", \"requests.ephemeral-storage\", \"requests.memory\"",
@@ -235,8 +281,10 @@ fn choices_of_the_pod_are_refused_as_recorded() {
 #[test]
 fn scheduling_wishes_are_refused_as_recorded() {
     check(
-        with(json!({"tolerations": [{"key": "a", "operator": "Exists", "value": "x"}, {"operator": "Equal"},
-            {"key": "b", "effect": "NoSchedule", "tolerationSeconds": 5}, {"key": "c", "operator": "Like", "effect": "Never"}]})),
+        with(
+            json!({"tolerations": [{"key": "a", "operator": "Exists", "value": "x"}, {"operator": "Equal"},
+            {"key": "b", "effect": "NoSchedule", "tolerationSeconds": 5}, {"key": "c", "operator": "Like", "effect": "Never"}]}),
+        ),
         &[
             "spec.tolerations[0].operator: Invalid value: \"x\": value must be empty when `operator` is 'Exists'",
             "spec.tolerations[1].operator: Invalid value: \"Equal\": operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
@@ -255,7 +303,9 @@ fn scheduling_wishes_are_refused_as_recorded() {
             "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms: Required value: must have at least one node selector term",
             &format!("{term}.weight: Invalid value: 101: must be in the range 1-100"),
             &format!("{term}.podAffinityTerm.topologyKey: Required value: can not be empty"),
-            &format!("{term}.podAffinityTerm.topologyKey: Invalid value: \"\": name part must be non-empty"),
+            &format!(
+                "{term}.podAffinityTerm.topologyKey: Invalid value: \"\": name part must be non-empty"
+            ),
             &format!(
                 "{term}.podAffinityTerm.topologyKey: Invalid value: \"\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
             ),
@@ -268,14 +318,22 @@ fn scheduling_wishes_are_refused_as_recorded() {
             {"key": "a", "operator": "In"}, {"key": "b", "operator": "Exists", "values": ["x"]}, {"key": "c", "operator": "Has"}]}]}}}}),
         ),
         &[
-            &format!("{expressions}[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"),
-            &format!("{expressions}[1].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'"),
-            &format!("{expressions}[2].operator: Invalid value: \"Has\": not a valid selector operator"),
+            &format!(
+                "{expressions}[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"
+            ),
+            &format!(
+                "{expressions}[1].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            ),
+            &format!(
+                "{expressions}[2].operator: Invalid value: \"Has\": not a valid selector operator"
+            ),
         ],
     );
     check(
-        with(json!({"topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "", "whenUnsatisfiable": "Perhaps"},
-            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 2}]})),
+        with(
+            json!({"topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "", "whenUnsatisfiable": "Perhaps"},
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 2}]}),
+        ),
         &[
             "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
             "spec.topologySpreadConstraints[0].topologyKey: Required value: can not be empty",
@@ -305,15 +363,19 @@ fn several_errors_come_in_kubernetes_order() {
 
 #[test]
 fn new_pod_is_pending_with_its_class_and_gates() {
-    let gated = pod(with(json!({"schedulingGates": [{"name": "example.com/g"}]})));
+    let gated = pod(with(
+        json!({"schedulingGates": [{"name": "example.com/g"}]}),
+    ));
     assert_eq!(
         created(&POD, &gated).body["status"],
         json!({"phase": "Pending", "qosClass": "BestEffort", "conditions": [{"type": "PodScheduled", "status": "False", "lastProbeTime": null,
             "lastTransitionTime": NOW, "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates"}]})
     );
-    let mut spread = pod(with(json!({"topologySpreadConstraints": [{"maxSkew": 2, "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway", "matchLabelKeys": ["rev"], "labelSelector": {"matchLabels": {"app": "web"}}}]})));
+    let mut spread = pod(with(
+        json!({"topologySpreadConstraints": [{"maxSkew": 2, "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway", "matchLabelKeys": ["rev"], "labelSelector": {"matchLabels": {"app": "web"}}}]}),
+    ));
     spread.meta.labels.insert("rev".into(), "a1".into());
     assert_eq!(
         created(&POD, &spread).body["spec"]["topologySpreadConstraints"][0]["labelSelector"],
@@ -329,9 +391,11 @@ fn new_pod_is_pending_with_its_class_and_gates() {
 fn stored() -> Object {
     created(
         &POD,
-        &pod(json!({"activeDeadlineSeconds": 100, "tolerations": [{"key": "a", "operator": "Exists"}],
+        &pod(
+            json!({"activeDeadlineSeconds": 100, "tolerations": [{"key": "a", "operator": "Exists"}],
             "initContainers": [{"name": "i", "image": "app/i:1"}],
-            "containers": [{"name": "a", "image": "app/a:1"}, {"name": "b", "image": "app/b:1"}]})),
+            "containers": [{"name": "a", "image": "app/a:1"}, {"name": "b", "image": "app/b:1"}]}),
+        ),
     )
 }
 
@@ -344,37 +408,84 @@ fn only_image_deadline_and_tolerations_may_change() {
     let cases: [(Change, &[&str]); 12] = [
         (|s| s["containers"][0]["image"] = json!("app/a:2"), &[]),
         (|s| s["activeDeadlineSeconds"] = json!(50), &[]),
-        (|s| s["tolerations"] = json!([{"key": "a", "operator": "Exists"}, {"key": "gpu", "operator": "Exists"}]), &[]),
+        (
+            |s| {
+                s["tolerations"] = json!([{"key": "a", "operator": "Exists"}, {"key": "gpu", "operator": "Exists"}])
+            },
+            &[],
+        ),
         (
             |s| s["activeDeadlineSeconds"] = json!(200),
-            &["spec.activeDeadlineSeconds: Invalid value: 200: must be less than or equal to previous value"],
+            &[
+                "spec.activeDeadlineSeconds: Invalid value: 200: must be less than or equal to previous value",
+            ],
         ),
         (|s| s["tolerations"] = json!([]), &[KEPT]),
         (
             |s| s["containers"][0]["command"] = json!(["sh"]),
-            &[FIXED, r#"-   "Command": null,"#, r#"+   "Command": ["#, r#"+    "sh""#, r#"+   ],"#],
+            &[
+                FIXED,
+                r#"-   "Command": null,"#,
+                r#"+   "Command": ["#,
+                r#"+    "sh""#,
+                r#"+   ],"#,
+            ],
         ),
-        (|s| s["restartPolicy"] = json!("Never"), &[FIXED, r#"- "RestartPolicy": "Always","#, r#"+ "RestartPolicy": "Never","#]),
-        (|s| s["nodeName"] = json!("n1"), &[FIXED, r#"- "NodeName": "","#, r#"+ "NodeName": "n1","#]),
-        (|s| s["hostPID"] = json!(true), &[FIXED, r#"-  "HostPID": false,"#, r#"+  "HostPID": true,"#]),
-        (|s| s["containers"] = json!([s["containers"][0]]), &["spec.containers: Forbidden: pod updates may not add or remove containers"]),
-        (|s| s["initContainers"] = json!([]), &["spec.initContainers: Forbidden: pod updates may not add or remove containers"]),
+        (
+            |s| s["restartPolicy"] = json!("Never"),
+            &[
+                FIXED,
+                r#"- "RestartPolicy": "Always","#,
+                r#"+ "RestartPolicy": "Never","#,
+            ],
+        ),
+        (
+            |s| s["nodeName"] = json!("n1"),
+            &[FIXED, r#"- "NodeName": "","#, r#"+ "NodeName": "n1","#],
+        ),
+        (
+            |s| s["hostPID"] = json!(true),
+            &[FIXED, r#"-  "HostPID": false,"#, r#"+  "HostPID": true,"#],
+        ),
+        (
+            |s| s["containers"] = json!([s["containers"][0]]),
+            &["spec.containers: Forbidden: pod updates may not add or remove containers"],
+        ),
+        (
+            |s| s["initContainers"] = json!([]),
+            &["spec.initContainers: Forbidden: pod updates may not add or remove containers"],
+        ),
         (
             |s| s["containers"][0]["image"] = json!(""),
-            &["spec.containers[0].image: Required value", "spec.containers[0].image: Required value"],
+            &[
+                "spec.containers[0].image: Required value",
+                "spec.containers[0].image: Required value",
+            ],
         ),
     ];
     for (i, (change, expected)) in cases.into_iter().enumerate() {
-        let found = update_refusals(&POD, &stored(), |new| change(new.body.get_mut("spec").expect("a spec")));
-        let (heads, changed) = (found.iter().filter_map(|text| text.lines().next()), found.iter().flat_map(|text| text.lines().skip(1)));
-        let told: Vec<&str> = heads.chain(changed.filter(|line| line.starts_with(['-', '+']))).collect();
+        let found = update_refusals(&POD, &stored(), |new| {
+            change(new.body.get_mut("spec").expect("a spec"))
+        });
+        let (heads, changed) = (
+            found.iter().filter_map(|text| text.lines().next()),
+            found.iter().flat_map(|text| text.lines().skip(1)),
+        );
+        let told: Vec<&str> = heads
+            .chain(changed.filter(|line| line.starts_with(['-', '+'])))
+            .collect();
         assert_eq!(told, expected, "case {i}");
     }
 }
 
 #[test]
 fn gated_pod_may_only_become_pickier() {
-    let gated = created(&POD, &pod(with(json!({"schedulingGates": [{"name": "g"}], "nodeSelector": {"disk": "ssd"}}))));
+    let gated = created(
+        &POD,
+        &pod(with(
+            json!({"schedulingGates": [{"name": "g"}], "nodeSelector": {"disk": "ssd"}}),
+        )),
+    );
     let change = |selector: Value| {
         update_refusals(&POD, &gated, |new| {
             new.section("spec").insert("nodeSelector".into(), selector);
@@ -384,7 +495,9 @@ fn gated_pod_may_only_become_pickier() {
     assert_eq!(change(json!({"disk": "ssd", "zone": "a"})), [""; 0]);
     assert_eq!(
         change(json!({"zone": "a"})),
-        ["spec.nodeSelector: Invalid value: {\"zone\":\"a\"}: only additions to spec.nodeSelector are allowed (no mutations or deletions)"]
+        [
+            "spec.nodeSelector: Invalid value: {\"zone\":\"a\"}: only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        ]
     );
 }
 
@@ -394,10 +507,19 @@ fn status_write_keeps_spec_owners_and_class() {
     let mut new = old.clone();
     new.section("spec").insert("nodeName".into(), json!("n9"));
     new.meta.labels.insert("x".into(), "y".into());
-    new.body.insert("status".into(), json!({"phase": "Running", "conditions": [{"type": "bad type", "status": "True"}]}));
+    new.body.insert(
+        "status".into(),
+        json!({"phase": "Running", "conditions": [{"type": "bad type", "status": "True"}]}),
+    );
     (POD.prepare_status)(&mut new, &old);
-    assert_eq!((&new.body["spec"], &new.meta.labels["x"]), (&old.body["spec"], &"y".to_owned()));
-    assert_eq!((new.str_at("status.phase"), new.str_at("status.qosClass")), ("Running", "BestEffort"));
+    assert_eq!(
+        (&new.body["spec"], &new.meta.labels["x"]),
+        (&old.body["spec"], &"y".to_owned())
+    );
+    assert_eq!(
+        (new.str_at("status.phase"), new.str_at("status.qosClass")),
+        ("Running", "BestEffort")
+    );
     let mut out = Vec::new();
     (POD.validate_status)(&new, &old, &mut out);
     assert_eq!(out.len(), 1, "{out:?}");
@@ -408,16 +530,28 @@ fn status_write_keeps_spec_owners_and_class() {
 fn ended_container_is_not_said_to_run_again() {
     let ended = |policy: &str, code: i64| {
         let mut old = created(&POD, &pod(with(json!({ "restartPolicy": policy }))));
-        old.section("status").insert("containerStatuses".into(), json!([{"name": "a", "state": {"terminated": {"exitCode": code}}}]));
+        old.section("status").insert(
+            "containerStatuses".into(),
+            json!([{"name": "a", "state": {"terminated": {"exitCode": code}}}]),
+        );
         let mut new = old.clone();
-        new.section("status").insert("containerStatuses".into(), json!([{"name": "a", "state": {"running": {}}}]));
+        new.section("status").insert(
+            "containerStatuses".into(),
+            json!([{"name": "a", "state": {"running": {}}}]),
+        );
         let mut out = Vec::new();
         (POD.validate_status)(&new, &old, &mut out);
         out.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     const REFUSED: &str = "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state";
-    assert_eq!((ended("Never", 1), ended("OnFailure", 0)), (vec![REFUSED.into()], vec![REFUSED.to_owned()]));
-    assert_eq!((ended("Always", 0), ended("OnFailure", 1)), (vec![], vec![]));
+    assert_eq!(
+        (ended("Never", 1), ended("OnFailure", 0)),
+        (vec![REFUSED.into()], vec![REFUSED.to_owned()])
+    );
+    assert_eq!(
+        (ended("Always", 0), ended("OnFailure", 1)),
+        (vec![], vec![])
+    );
 }
 
 #[test]
@@ -425,23 +559,33 @@ fn debugging_containers_are_added_and_never_removed() {
     let old = created(&POD, &pod(one(json!({}))));
     let write = |old: &Object, containers: Value| {
         let mut new = old.clone();
-        new.section("spec").insert("ephemeralContainers".into(), containers);
-        new.section("spec").insert("nodeName".into(), json!("ignored"));
+        new.section("spec")
+            .insert("ephemeralContainers".into(), containers);
+        new.section("spec")
+            .insert("nodeName".into(), json!("ignored"));
         (POD.default)(&mut new);
         ephemeral::prepare(&mut new, old);
         let mut out = Vec::new();
         ephemeral::check(&new, old, &mut out);
         (new, out.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
-    let (debugged, wrong) = write(&old, json!([{"name": "debug", "image": "busybox", "targetContainerName": "a"}]));
+    let (debugged, wrong) = write(
+        &old,
+        json!([{"name": "debug", "image": "busybox", "targetContainerName": "a"}]),
+    );
     assert_eq!(wrong, [""; 0]);
     assert_eq!(
-        (debugged.str_at("spec.nodeName"), debugged.body["spec"]["ephemeralContainers"][0]["imagePullPolicy"].as_str()),
+        (
+            debugged.str_at("spec.nodeName"),
+            debugged.body["spec"]["ephemeralContainers"][0]["imagePullPolicy"].as_str()
+        ),
         ("", Some("Always"))
     );
     assert_eq!(
         write(&debugged, json!([])).1,
-        ["spec.ephemeralContainers: Forbidden: existing ephemeral containers \"debug\" may not be removed\n"]
+        [
+            "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"debug\" may not be removed\n"
+        ]
     );
     assert_eq!(
         write(&old, json!([{"name": "bad", "image": "busybox", "targetContainerName": "none", "ports": [{"containerPort": 80}]}])).1,
@@ -462,7 +606,10 @@ fn resize_changes_cpu_and_memory_within_the_class() {
         new.body["spec"]["containers"][0]["image"] = json!("other");
         (POD.default)(&mut new);
         resize::prepare(&mut new, &old);
-        assert_eq!(new.body["spec"]["containers"][0]["image"], "a", "everything else is ignored");
+        assert_eq!(
+            new.body["spec"]["containers"][0]["image"], "a",
+            "everything else is ignored"
+        );
         let mut out = Vec::new();
         resize::check(&new, &old, &mut out);
         out.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -470,16 +617,26 @@ fn resize_changes_cpu_and_memory_within_the_class() {
     assert_eq!(write("150m"), [""; 0]);
     assert_eq!(
         write("1"),
-        ["spec.containers[0].resources.requests: Invalid value: \"1\": must be less than or equal to cpu limit of 200m"]
+        [
+            "spec.containers[0].resources.requests: Invalid value: \"1\": must be less than or equal to cpu limit of 200m"
+        ]
     );
-    assert_eq!(write("200m"), ["spec: Invalid value: \"Burstable\": Pod QOS Class may not change as a result of resizing"]);
+    assert_eq!(
+        write("200m"),
+        [
+            "spec: Invalid value: \"Burstable\": Pod QOS Class may not change as a result of resizing"
+        ]
+    );
 }
 
 #[test]
 fn binding_sets_node_and_condition_once() {
     let now = Time::parse("2024-05-01T10:00:00Z").expect("a time");
-    let to =
-        |kind: &str, node: &str| object(json!({"kind": "Binding", "metadata": {"name": "web"}, "target": {"kind": kind, "name": node}}));
+    let to = |kind: &str, node: &str| {
+        object(
+            json!({"kind": "Binding", "metadata": {"name": "web"}, "target": {"kind": kind, "name": node}}),
+        )
+    };
     let mut bound = created(&POD, &pod(with(json!({}))));
     binding::bind(&mut bound, &to("Node", "n1"), now).expect("a free pod");
     assert_eq!(bound.str_at("spec.nodeName"), "n1");
@@ -487,12 +644,22 @@ fn binding_sets_node_and_condition_once() {
         bound.body["status"]["conditions"],
         json!([{"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": "2024-05-01T10:00:00Z"}])
     );
-    let message = |error: crate::error::ApiError| error.to_status()["message"].as_str().expect("a message").to_owned();
+    let message = |error: crate::error::ApiError| {
+        error.to_status()["message"]
+            .as_str()
+            .expect("a message")
+            .to_owned()
+    };
     assert_eq!(
         message(binding::bind(&mut bound, &to("Node", "n2"), now).expect_err("bound already")),
         "Operation cannot be fulfilled on pods/binding \"web\": pod web is already assigned to node \"n1\""
     );
-    let mut gated = created(&POD, &pod(with(json!({"schedulingGates": [{"name": "example.com/g"}]}))));
+    let mut gated = created(
+        &POD,
+        &pod(with(
+            json!({"schedulingGates": [{"name": "example.com/g"}]}),
+        )),
+    );
     assert_eq!(
         message(binding::bind(&mut gated, &to("Node", "n1"), now).expect_err("gated")),
         "Operation cannot be fulfilled on pods/binding \"web\": pod web has non-empty .spec.schedulingGates"
@@ -507,16 +674,26 @@ fn binding_sets_node_and_condition_once() {
 fn odd_but_accepted_pods_are_warned_about() {
     let warnings = |spec: Value| (POD.warnings)(&created(&POD, &pod(spec)), None);
     assert_eq!(
-        warnings(one(json!({"ports": [{"containerPort": 80}, {"containerPort": 80}]}))),
+        warnings(one(
+            json!({"ports": [{"containerPort": 80}, {"containerPort": 80}]})
+        )),
         ["spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]"]
     );
     assert_eq!(
-        warnings(one(json!({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}, {"name": "A", "value": "$(A) 3"}]}))),
-        ["spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply"]
+        warnings(one(
+            json!({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}, {"name": "A", "value": "$(A) 3"}]})
+        )),
+        [
+            "spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply"
+        ]
     );
     assert_eq!(
-        warnings(with(json!({"nodeSelector": {"beta.kubernetes.io/os": "linux"}}))),
-        ["spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead"]
+        warnings(with(
+            json!({"nodeSelector": {"beta.kubernetes.io/os": "linux"}})
+        )),
+        [
+            "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead"
+        ]
     );
 }
 
@@ -528,8 +705,15 @@ fn only_running_pods_get_time_to_end() {
         (POD.grace_period)(&pod, asked)
     };
     assert_eq!(
-        (grace("n1", "Running", None), grace("n1", "Running", Some(5)), grace("n1", "Running", Some(-1))),
+        (
+            grace("n1", "Running", None),
+            grace("n1", "Running", Some(5)),
+            grace("n1", "Running", Some(-1))
+        ),
         (Some(30), Some(5), Some(1))
     );
-    assert_eq!((grace("", "Pending", None), grace("n1", "Succeeded", None)), (Some(0), Some(0)));
+    assert_eq!(
+        (grace("", "Pending", None), grace("n1", "Succeeded", None)),
+        (Some(0), Some(0))
+    );
 }

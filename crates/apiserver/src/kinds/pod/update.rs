@@ -21,12 +21,20 @@ const ONLY: &str = "pod updates may not change fields other than `spec.container
 
 /// What is wrong with the change of a pod.
 pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    annotations::check_update(&new.meta.annotations, &old.meta.annotations, &Path::field("metadata.annotations"), out);
+    annotations::check_update(
+        &new.meta.annotations,
+        &old.meta.annotations,
+        &Path::field("metadata.annotations"),
+        out,
+    );
     let (new, old, at) = (spec_value(new), spec_value(old), Path::field("spec"));
     for list in ["containers", "initContainers"] {
         let list_at = at.child(list);
         if new.list(list).len() != old.list(list).len() {
-            out.push(FieldError::forbidden(list_at, "pod updates may not add or remove containers"));
+            out.push(FieldError::forbidden(
+                list_at,
+                "pod updates may not add or remove containers",
+            ));
             return;
         }
         for (i, container) in new.list(list).iter().enumerate() {
@@ -37,7 +45,12 @@ pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
             check_image_blanks(container, &at, out);
         }
     }
-    if !check_deadline(new.int("activeDeadlineSeconds"), old.int("activeDeadlineSeconds"), &at.child("activeDeadlineSeconds"), out) {
+    if !check_deadline(
+        new.int("activeDeadlineSeconds"),
+        old.int("activeDeadlineSeconds"),
+        &at.child("activeDeadlineSeconds"),
+        out,
+    ) {
         return;
     }
     check_tolerations(new, old, &at.child("tolerations"), out);
@@ -48,18 +61,35 @@ pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
 }
 
 /// A deadline may come closer, nothing else; false when the rest need not be looked at.
-fn check_deadline(new: Option<i64>, old: Option<i64>, at: &Path<'_>, out: &mut Vec<FieldError>) -> bool {
+fn check_deadline(
+    new: Option<i64>,
+    old: Option<i64>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) -> bool {
     match (new, old) {
         (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
-            out.push(FieldError::invalid(at, new, "must be between 0 and 2147483647, inclusive"));
+            out.push(FieldError::invalid(
+                at,
+                new,
+                "must be between 0 and 2147483647, inclusive",
+            ));
             false
         }
         (Some(new), Some(old)) if old < new => {
-            out.push(FieldError::invalid(at, new, "must be less than or equal to previous value"));
+            out.push(FieldError::invalid(
+                at,
+                new,
+                "must be less than or equal to previous value",
+            ));
             false
         }
         (None, Some(_)) => {
-            out.push(FieldError::invalid(at, &Value::Null, "must not update from a positive integer to nil value"));
+            out.push(FieldError::invalid(
+                at,
+                &Value::Null,
+                "must not update from a positive integer to nil value",
+            ));
             true
         }
         _ => true,
@@ -69,12 +99,21 @@ fn check_deadline(new: Option<i64>, old: Option<i64>, at: &Path<'_>, out: &mut V
 fn check_tolerations(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let but_seconds = |toleration: &Value| {
         let mut toleration = toleration.clone();
-        toleration.as_object_mut().map(|t| t.remove("tolerationSeconds"));
+        toleration
+            .as_object_mut()
+            .map(|t| t.remove("tolerationSeconds"));
         toleration
     };
     let kept: Vec<Value> = new.list("tolerations").iter().map(but_seconds).collect();
-    if old.list("tolerations").iter().any(|t| !kept.contains(&but_seconds(t))) {
-        out.push(FieldError::forbidden(at, "existing toleration can not be modified except its tolerationSeconds"));
+    if old
+        .list("tolerations")
+        .iter()
+        .any(|t| !kept.contains(&but_seconds(t)))
+    {
+        out.push(FieldError::forbidden(
+            at,
+            "existing toleration can not be modified except its tolerationSeconds",
+        ));
         return;
     }
     scheduling::check_tolerations(new.list("tolerations"), at, out);
@@ -83,8 +122,13 @@ fn check_tolerations(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<Fiel
 fn check_gates(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     for (i, gate) in new.list("schedulingGates").iter().enumerate() {
         let name = gate.text("name");
-        if !old.list("schedulingGates").iter().any(|g| g.text("name") == name) {
-            let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+        if !old
+            .list("schedulingGates")
+            .iter()
+            .any(|g| g.text("name") == name)
+        {
+            let detail =
+                format!("only deletion is allowed, but found new scheduling gate '{name}'");
             out.push(FieldError::forbidden(at.index(i).child("name"), &detail));
         }
     }
@@ -92,7 +136,9 @@ fn check_gates(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError
 
 /// Everything that may change is put back; what differs then may not.
 fn check_rest(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let Some(mut munged) = new.as_object().cloned() else { return };
+    let Some(mut munged) = new.as_object().cloned() else {
+        return;
+    };
     for list in ["containers", "initContainers"] {
         for (container, old) in munged.maps_mut(list).zip(old.list(list)) {
             container.take_over("image", old);
@@ -101,7 +147,9 @@ fn check_rest(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>
     for field in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
         munged.take_over(field, old);
     }
-    if old.number("terminationGracePeriodSeconds") < 0 && munged.number("terminationGracePeriodSeconds") == 1 {
+    if old.number("terminationGracePeriodSeconds") < 0
+        && munged.number("terminationGracePeriodSeconds") == 1
+    {
         munged.take_over("terminationGracePeriodSeconds", old);
     }
     if !old.list("schedulingGates").is_empty() {
@@ -109,16 +157,31 @@ fn check_rest(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>
     }
     let munged = Value::Object(munged);
     if !same(&munged, old) {
-        out.push(FieldError::forbidden(at, &format!("{ONLY}\n{}", changes("core.PodSpec", old, &munged))));
+        out.push(FieldError::forbidden(
+            at,
+            &format!("{ONLY}\n{}", changes("core.PodSpec", old, &munged)),
+        ));
     }
 }
 
 /// A pod that still waits at a gate may become pickier about its node.
-fn check_gated(munged: &mut Map<String, Value>, old: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn check_gated(
+    munged: &mut Map<String, Value>,
+    old: &Value,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let selector = munged.part("nodeSelector").clone();
-    if old.entries("nodeSelector").any(|(k, v)| selector.get(k) != Some(v)) {
+    if old
+        .entries("nodeSelector")
+        .any(|(k, v)| selector.get(k) != Some(v))
+    {
         let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
-        out.push(FieldError::invalid(at.child("nodeSelector"), &selector, detail));
+        out.push(FieldError::invalid(
+            at.child("nodeSelector"),
+            &selector,
+            detail,
+        ));
     }
     munged.take_over("nodeSelector", old);
     let affinity = munged.part("affinity").part("nodeAffinity").clone();
@@ -126,7 +189,12 @@ fn check_gated(munged: &mut Map<String, Value>, old: &Value, at: &Path<'_>, out:
     if same(&affinity, old_affinity) {
         return;
     }
-    check_node_affinity(&affinity, old_affinity, &at.child("affinity").child("nodeAffinity"), out);
+    check_node_affinity(
+        &affinity,
+        old_affinity,
+        &at.child("affinity").child("nodeAffinity"),
+        out,
+    );
     let own = munged.map_at("affinity");
     own.take_over("nodeAffinity", old.part("affinity"));
     if own.is_empty() && !old.has("affinity") {
@@ -142,13 +210,21 @@ fn check_node_affinity(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<Fi
     let (new_terms, old_terms) = (new.list("nodeSelectorTerms"), old.list("nodeSelectorTerms"));
     if !old_terms.is_empty() && old_terms.len() != new_terms.len() {
         let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        out.push(FieldError::invalid(terms_at, Internal::list("core.NodeSelectorTerm", new.part("nodeSelectorTerms")), detail));
+        out.push(FieldError::invalid(
+            terms_at,
+            Internal::list("core.NodeSelectorTerm", new.part("nodeSelectorTerms")),
+            detail,
+        ));
         return;
     }
     for (i, (new, old)) in new_terms.iter().zip(old_terms).enumerate() {
         if !only_adds(new, old) {
             let shown = Internal::one("core.NodeSelectorTerm", new);
-            out.push(FieldError::invalid(terms_at.index(i), shown, "only additions are allowed (no mutations or deletions)"));
+            out.push(FieldError::invalid(
+                terms_at.index(i),
+                shown,
+                "only additions are allowed (no mutations or deletions)",
+            ));
         }
     }
 }

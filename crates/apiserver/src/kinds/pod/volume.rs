@@ -27,7 +27,9 @@ type Check = fn(&Value, &Path<'_>, &mut Vec<FieldError>);
 const SOURCES: [(&str, &[&str], Check); 30] = [
     ("emptyDir", &[], check_empty_dir),
     ("hostPath", &[], check_host_path),
-    ("gitRepo", &["repository"], |s, at, out| check_descending(s.text("directory"), &at.child("directory"), out)),
+    ("gitRepo", &["repository"], |s, at, out| {
+        check_descending(s.text("directory"), &at.child("directory"), out)
+    }),
     ("gcePersistentDisk", &["pdName"], check_partition),
     ("awsElasticBlockStore", &["volumeID"], check_partition),
     ("secret", &["secretName"], check_items),
@@ -54,20 +56,35 @@ const SOURCES: [(&str, &[&str], Check); 30] = [
     ("projected", &[], check_projected),
     ("csi", &[], check_csi),
     ("ephemeral", &["volumeClaimTemplate"], check_ephemeral),
-    ("image", &[], |s, at, out| check_choice(&at.child("pullPolicy"), s.text("pullPolicy"), &["Always", "IfNotPresent", "Never"], out)),
+    ("image", &[], |s, at, out| {
+        check_choice(
+            &at.child("pullPolicy"),
+            s.text("pullPolicy"),
+            &["Always", "IfNotPresent", "Never"],
+            out,
+        )
+    }),
 ];
 
 fn nothing(_: &Value, _: &Path<'_>, _: &mut Vec<FieldError>) {}
 
 /// What is wrong with the volumes of a spec; the sound ones come back by name.
-pub(super) fn check_all<'a>(spec: &'a Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) -> BTreeMap<&'a str, &'a Value> {
+pub(super) fn check_all<'a>(
+    spec: &'a Value,
+    holder: Holder<'_>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) -> BTreeMap<&'a str, &'a Value> {
     let volumes = spec.list("volumes");
     let pod = match holder {
         Holder::Pod(meta) => meta.name.as_str(),
         Holder::Template => "",
     };
-    let made: BTreeSet<String> =
-        volumes.iter().filter(|v| !pod.is_empty() && v.has("ephemeral")).map(|v| format!("{pod}-{}", v.text("name"))).collect();
+    let made: BTreeSet<String> = volumes
+        .iter()
+        .filter(|v| !pod.is_empty() && v.has("ephemeral"))
+        .map(|v| format!("{pod}-{}", v.text("name")))
+        .collect();
     let mut sound = BTreeMap::new();
     for (i, volume) in volumes.iter().enumerate() {
         let at = at.index(i);
@@ -89,7 +106,11 @@ pub(super) fn check_all<'a>(spec: &'a Value, holder: Holder<'_>, at: &Path<'_>, 
         if made.contains(claim) {
             let claim_at = at.child("persistentVolumeClaim");
             let detail = "must not reference a PVC that gets created for an ephemeral volume";
-            out.push(FieldError::invalid(claim_at.child("claimName"), claim, detail));
+            out.push(FieldError::invalid(
+                claim_at.child("claimName"),
+                claim,
+                detail,
+            ));
         }
     }
     sound
@@ -98,14 +119,23 @@ pub(super) fn check_all<'a>(spec: &'a Value, holder: Holder<'_>, at: &Path<'_>, 
 fn check_source(volume: &Value, holder: Holder<'_>, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let mut found = false;
     for (name, required, check) in SOURCES {
-        let Some(source) = volume.get_set(name) else { continue };
+        let Some(source) = volume.get_set(name) else {
+            continue;
+        };
         if found {
-            out.push(FieldError::forbidden(at.child(name), "may not specify more than 1 volume type"));
+            out.push(FieldError::forbidden(
+                at.child(name),
+                "may not specify more than 1 volume type",
+            ));
             continue;
         }
         found = true;
         // The path of this source lacks its first letters in Kubernetes.
-        let here = at.child(if name == "gcePersistentDisk" { "persistentDisk" } else { name });
+        let here = at.child(if name == "gcePersistentDisk" {
+            "persistentDisk"
+        } else {
+            name
+        });
         for field in required.iter().filter(|f| source.is_empty_at(f)) {
             out.push(FieldError::required(here.child(field), ""));
         }
@@ -129,17 +159,33 @@ fn check_made_name(pod: &str, volume: &str, at: &Path<'_>, out: &mut Vec<FieldEr
     }
     let name = format!("{pod}-{volume}");
     for why in names::dns_subdomain(&name) {
-        out.push(FieldError::invalid(at.child("name"), volume, &format!("PVC name {name:?}: {why}")));
+        out.push(FieldError::invalid(
+            at.child("name"),
+            volume,
+            &format!("PVC name {name:?}: {why}"),
+        ));
     }
 }
 
 fn check_empty_dir(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if Quantity::of(source.part("sizeLimit")).is_some_and(|l| l < Quantity::ZERO) {
-        out.push(FieldError::forbidden(at.child("sizeLimit"), "SizeLimit field must be a valid resource quantity"));
+        out.push(FieldError::forbidden(
+            at.child("sizeLimit"),
+            "SizeLimit field must be a valid resource quantity",
+        ));
     }
 }
 
-const HOST_PATH_TYPES: [&str; 8] = ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+const HOST_PATH_TYPES: [&str; 8] = [
+    "",
+    "BlockDevice",
+    "CharDevice",
+    "Directory",
+    "DirectoryOrCreate",
+    "File",
+    "FileOrCreate",
+    "Socket",
+];
 
 fn check_host_path(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let path = source.text("path");
@@ -148,20 +194,33 @@ fn check_host_path(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         return;
     }
     check_no_backsteps(path, &at.child("path"), out);
-    checks::one_of(&at.child("type"), source.text("type"), &HOST_PATH_TYPES, out);
+    checks::one_of(
+        &at.child("type"),
+        source.text("type"),
+        &HOST_PATH_TYPES,
+        out,
+    );
 }
 
 fn check_partition(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let partition = source.number("partition");
     if !(0..=255).contains(&partition) {
-        out.push(FieldError::invalid(at.child("partition"), partition, "must be between 1 and 255, inclusive"));
+        out.push(FieldError::invalid(
+            at.child("partition"),
+            partition,
+            "must be between 1 and 255, inclusive",
+        ));
     }
 }
 
 /// Access bits of a file, when given.
 pub(super) fn check_mode(source: &Value, field: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if let Some(mode) = source.int(field).filter(|m| !(0..=0o777).contains(m)) {
-        out.push(FieldError::invalid(at.child(field), mode, "must be a number between 0 and 0777 (octal), both inclusive"));
+        out.push(FieldError::invalid(
+            at.child(field),
+            mode,
+            "must be a number between 0 and 0777 (octal), both inclusive",
+        ));
     }
 }
 
@@ -183,7 +242,11 @@ pub(super) fn check_item(item: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
 
 fn check_nfs(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if !source.text("path").starts_with('/') {
-        out.push(FieldError::invalid(at.child("path"), source.text("path"), "must be an absolute path"));
+        out.push(FieldError::invalid(
+            at.child("path"),
+            source.text("path"),
+            "must be an absolute path",
+        ));
     }
 }
 
@@ -199,9 +262,15 @@ fn check_iscsi(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     }
     let lun = source.number("lun");
     if !(0..=255).contains(&lun) {
-        out.push(FieldError::invalid(at.child("lun"), lun, "must be between 0 and 255, inclusive"));
+        out.push(FieldError::invalid(
+            at.child("lun"),
+            lun,
+            "must be between 0 and 255, inclusive",
+        ));
     }
-    if (source.is_true("chapAuthDiscovery") || source.is_true("chapAuthSession")) && !source.has("secretRef") {
+    if (source.is_true("chapAuthDiscovery") || source.is_true("chapAuthSession"))
+        && !source.has("secretRef")
+    {
         out.push(FieldError::required(at.child("secretRef"), ""));
     }
     if let Some(name) = source.part("initiatorName").as_str() {
@@ -211,7 +280,11 @@ fn check_iscsi(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
 
 fn check_initiator(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if !["iqn", "eui", "naa"].iter().any(|p| name.starts_with(p)) {
-        out.push(FieldError::invalid(at, name, "must be valid format starting with iqn, eui, or naa"));
+        out.push(FieldError::invalid(
+            at,
+            name,
+            "must be valid format starting with iqn, eui, or naa",
+        ));
     } else if !ISCSI_NAME.is_match(name) {
         out.push(FieldError::invalid(at, name, "must be valid format"));
     }
@@ -219,7 +292,11 @@ fn check_initiator(name: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
 
 fn check_secret_ref(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if let Some(reference) = source.get_set("secretRef") {
-        checks::required(&at.child("secretRef").child("name"), reference.text("name"), out);
+        checks::required(
+            &at.child("secretRef").child("name"),
+            reference.text("name"),
+            out,
+        );
     }
 }
 
@@ -229,7 +306,10 @@ fn check_quobyte(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if registry.is_empty() {
         out.push(FieldError::required(at.child("registry"), PAIRS));
     } else if source.text("tenant").len() >= 65 {
-        out.push(FieldError::required(at.child("tenant"), "must be a UUID and may not exceed a length of 64 characters"));
+        out.push(FieldError::required(
+            at.child("tenant"),
+            "must be a UUID and may not exceed a length of 64 characters",
+        ));
     } else {
         for _ in registry.split(',').filter(|pair| !pair.contains(':')) {
             out.push(FieldError::invalid(at.child("registry"), registry, PAIRS));
@@ -249,17 +329,31 @@ fn check_fibre_channel(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
     let (targets, ids) = (source.list("targetWWNs"), source.list("wwids"));
     let targets_at = at.child("targetWWNs");
     if targets.is_empty() && ids.is_empty() {
-        out.push(FieldError::required(targets_at, "must specify either targetWWNs or wwids, but not both"));
+        out.push(FieldError::required(
+            targets_at,
+            "must specify either targetWWNs or wwids, but not both",
+        ));
     }
     if !targets.is_empty() && !ids.is_empty() {
         let detail = "targetWWNs and wwids can not be specified simultaneously";
-        out.push(FieldError::invalid(targets_at, source.part("targetWWNs"), detail));
+        out.push(FieldError::invalid(
+            targets_at,
+            source.part("targetWWNs"),
+            detail,
+        ));
     }
     if !targets.is_empty() {
         match source.int("lun") {
-            None => out.push(FieldError::required(at.child("lun"), "lun is required if targetWWNs is specified")),
+            None => out.push(FieldError::required(
+                at.child("lun"),
+                "lun is required if targetWWNs is specified",
+            )),
             Some(lun) if !(0..=255).contains(&lun) => {
-                out.push(FieldError::invalid(at.child("lun"), lun, "must be between 0 and 255, inclusive"));
+                out.push(FieldError::invalid(
+                    at.child("lun"),
+                    lun,
+                    "must be between 0 and 255, inclusive",
+                ));
             }
             Some(_) => {}
         }
@@ -269,9 +363,17 @@ fn check_fibre_channel(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
 fn check_flex(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let options = at.child("options");
     for (key, _) in source.entries("options") {
-        let domain = format!(".{}", key.split('/').next().unwrap_or_default().to_lowercase());
-        if key.contains('/') && (domain.ends_with(".kubernetes.io") || domain.ends_with(".k8s.io")) {
-            out.push(FieldError::invalid(options.key(key), key, "kubernetes.io and k8s.io namespaces are reserved"));
+        let domain = format!(
+            ".{}",
+            key.split('/').next().unwrap_or_default().to_lowercase()
+        );
+        if key.contains('/') && (domain.ends_with(".kubernetes.io") || domain.ends_with(".k8s.io"))
+        {
+            out.push(FieldError::invalid(
+                options.key(key),
+                key,
+                "kubernetes.io and k8s.io namespaces are reserved",
+            ));
         }
     }
 }
@@ -279,25 +381,52 @@ fn check_flex(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
 fn check_flocker(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let (name, uuid) = (source.text("datasetName"), source.text("datasetUUID"));
     match (name.is_empty(), uuid.is_empty()) {
-        (true, true) => out.push(FieldError::required(at, "one of datasetName and datasetUUID is required")),
+        (true, true) => out.push(FieldError::required(
+            at,
+            "one of datasetName and datasetUUID is required",
+        )),
         (false, false) => {
-            out.push(FieldError::invalid(at, "resource", "datasetName and datasetUUID can not be specified simultaneously"));
+            out.push(FieldError::invalid(
+                at,
+                "resource",
+                "datasetName and datasetUUID can not be specified simultaneously",
+            ));
         }
         _ => {}
     }
     if name.contains('/') {
-        out.push(FieldError::invalid(at.child("datasetName"), name, "must not contain '/'"));
+        out.push(FieldError::invalid(
+            at.child("datasetName"),
+            name,
+            "must not contain '/'",
+        ));
     }
 }
 
 fn check_azure_disk(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let (kind, uri) = (source.text("kind"), source.text("diskURI"));
-    checks::one_of(&at.child("cachingMode"), source.text("cachingMode"), &["None", "ReadOnly", "ReadWrite"], out);
-    checks::one_of(&at.child("kind"), kind, &["Dedicated", "Managed", "Shared"], out);
+    checks::one_of(
+        &at.child("cachingMode"),
+        source.text("cachingMode"),
+        &["None", "ReadOnly", "ReadWrite"],
+        out,
+    );
+    checks::one_of(
+        &at.child("kind"),
+        kind,
+        &["Dedicated", "Managed", "Shared"],
+        out,
+    );
     let (start, form) = if kind == "Managed" {
-        ("/subscriptions/", "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}")
+        (
+            "/subscriptions/",
+            "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}",
+        )
     } else {
-        ("https://", "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd")
+        (
+            "https://",
+            "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd",
+        )
     };
     if !uri.starts_with(start) {
         out.push(FieldError::not_supported(at.child("diskURI"), uri, &[form]));
@@ -312,7 +441,12 @@ fn check_storage_os(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         checks::named(&at.child("volumeName"), name, names::dns_label(name), out);
     }
     if !namespace.is_empty() {
-        checks::named(&at.child("volumeNamespace"), namespace, names::dns_label(namespace), out);
+        checks::named(
+            &at.child("volumeNamespace"),
+            namespace,
+            names::dns_label(namespace),
+            out,
+        );
     }
     check_secret_ref(source, at, out);
 }
@@ -331,11 +465,19 @@ fn check_csi(source: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         if driver.len() > 63 {
             out.push(FieldError::too_long(driver_at, 63));
         }
-        checks::named(&driver_at, driver, names::dns_subdomain(&driver.to_lowercase()), out);
+        checks::named(
+            &driver_at,
+            driver,
+            names::dns_subdomain(&driver.to_lowercase()),
+            out,
+        );
     }
     if let Some(secret) = source.get_set("nodePublishSecretRef") {
         match secret.text("name") {
-            "" => out.push(FieldError::required(at.child("nodePublishSecretRef").child("name"), "")),
+            "" => out.push(FieldError::required(
+                at.child("nodePublishSecretRef").child("name"),
+                "",
+            )),
             name => checks::named(&at.child("name"), name, names::dns_subdomain(name), out),
         }
     }

@@ -32,7 +32,10 @@ const TEXTS: [(&str, &str, &str); 8] = [
 
 /// Completes a volume; one without a source is an empty directory.
 pub(super) fn default_volume(volume: &mut Json) {
-    if volume.iter().all(|(field, value)| field == "name" || value.is_null()) {
+    if volume
+        .iter()
+        .all(|(field, value)| field == "name" || value.is_null())
+    {
         volume.map_at("emptyDir");
     }
     for (source, field, value) in TEXTS {
@@ -67,7 +70,10 @@ pub(super) fn default_volume(volume: &mut Json) {
     if let Some(p) = volume.map_mut("projected") {
         p.maps_mut("sources").for_each(default_projection)
     }
-    if let Some(claim) = volume.map_mut("ephemeral").and_then(|e| e.map_mut("volumeClaimTemplate")) {
+    if let Some(claim) = volume
+        .map_mut("ephemeral")
+        .and_then(|e| e.map_mut("volumeClaimTemplate"))
+    {
         claim.map_at("metadata");
         default_claim_spec(claim.map_at("spec"));
     }
@@ -98,10 +104,22 @@ mod tests {
     fn sources_get_the_defaults_of_their_type() {
         let cases = [
             (json!({}), json!({"emptyDir": {}})),
-            (json!({"emptyDir": {"sizeLimit": "1024Mi"}}), json!({"emptyDir": {"sizeLimit": "1Gi"}})),
-            (json!({"configMap": {"name": "s"}}), json!({"configMap": {"name": "s", "defaultMode": 420}})),
-            (json!({"secret": {"secretName": "s", "defaultMode": 256}}), json!({"secret": {"secretName": "s", "defaultMode": 256}})),
-            (json!({"hostPath": {"path": "/x"}}), json!({"hostPath": {"path": "/x", "type": ""}})),
+            (
+                json!({"emptyDir": {"sizeLimit": "1024Mi"}}),
+                json!({"emptyDir": {"sizeLimit": "1Gi"}}),
+            ),
+            (
+                json!({"configMap": {"name": "s"}}),
+                json!({"configMap": {"name": "s", "defaultMode": 420}}),
+            ),
+            (
+                json!({"secret": {"secretName": "s", "defaultMode": 256}}),
+                json!({"secret": {"secretName": "s", "defaultMode": 256}}),
+            ),
+            (
+                json!({"hostPath": {"path": "/x"}}),
+                json!({"hostPath": {"path": "/x", "type": ""}}),
+            ),
             (
                 json!({"downwardAPI": {"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]}}),
                 json!({"downwardAPI": {"items": [{"path": "l", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels"}}],
@@ -117,8 +135,14 @@ mod tests {
                 json!({"ephemeral": {"volumeClaimTemplate": {"metadata": {}, "spec": {"volumeMode": "Filesystem",
                     "resources": {"requests": {"storage": "1Gi"}}}}}}),
             ),
-            (json!({"iscsi": {"lun": 0}}), json!({"iscsi": {"lun": 0, "iscsiInterface": "default"}})),
-            (json!({"persistentVolumeClaim": {"claimName": "d"}}), json!({"persistentVolumeClaim": {"claimName": "d"}})),
+            (
+                json!({"iscsi": {"lun": 0}}),
+                json!({"iscsi": {"lun": 0, "iscsiInterface": "default"}}),
+            ),
+            (
+                json!({"persistentVolumeClaim": {"claimName": "d"}}),
+                json!({"persistentVolumeClaim": {"claimName": "d"}}),
+            ),
         ];
         for (given, stored) in cases {
             let mut volume = given.as_object().cloned().expect("an object");

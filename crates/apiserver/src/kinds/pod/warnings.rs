@@ -16,27 +16,84 @@ use crate::{field::Path, names, object::Object};
 const OLD_NODE_LABELS: [(&str, &str, &str); 5] = [
     ("beta.kubernetes.io/arch", "v1.14", "kubernetes.io/arch"),
     ("beta.kubernetes.io/os", "v1.14", "kubernetes.io/os"),
-    ("failure-domain.beta.kubernetes.io/region", "v1.17", "topology.kubernetes.io/region"),
-    ("failure-domain.beta.kubernetes.io/zone", "v1.17", "topology.kubernetes.io/zone"),
-    ("beta.kubernetes.io/instance-type", "v1.17", "node.kubernetes.io/instance-type"),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "v1.17",
+        "topology.kubernetes.io/region",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/zone",
+        "v1.17",
+        "topology.kubernetes.io/zone",
+    ),
+    (
+        "beta.kubernetes.io/instance-type",
+        "v1.17",
+        "node.kubernetes.io/instance-type",
+    ),
 ];
 /// Annotations that became fields.
 const OLD_ANNOTATIONS: [(&str, &str); 3] = [
-    ("scheduler.alpha.kubernetes.io/critical-pod", "non-functional in v1.16+; use the \"priorityClassName\" field instead"),
-    ("security.alpha.kubernetes.io/sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
-    ("security.alpha.kubernetes.io/unsafe-sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
+    (
+        "scheduler.alpha.kubernetes.io/critical-pod",
+        "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/unsafe-sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
 ];
 /// Sources of volumes that nothing mounts any more, with the name Kubernetes warns under.
 const OLD_SOURCES: [(&str, &str, &str); 9] = [
-    ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
-    ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
-    ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
-    ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
-    ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
-    ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
-    ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
-    ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
-    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+    (
+        "photonPersistentDisk",
+        "photonPersistentDisk",
+        "deprecated in v1.11, non-functional in v1.16+",
+    ),
+    (
+        "gitRepo",
+        "gitRepo",
+        "deprecated in v1.11, and disabled by default in v1.33+",
+    ),
+    (
+        "scaleIO",
+        "scaleIO",
+        "deprecated in v1.16, non-functional in v1.22+",
+    ),
+    (
+        "flocker",
+        "flocker",
+        "deprecated in v1.22, non-functional in v1.25+",
+    ),
+    (
+        "storageos",
+        "storageOS",
+        "deprecated in v1.22, non-functional in v1.25+",
+    ),
+    (
+        "quobyte",
+        "quobyte",
+        "deprecated in v1.22, non-functional in v1.25+",
+    ),
+    (
+        "glusterfs",
+        "glusterfs",
+        "deprecated in v1.25, non-functional in v1.26+",
+    ),
+    (
+        "cephfs",
+        "cephfs",
+        "deprecated in v1.28, non-functional in v1.31+",
+    ),
+    (
+        "rbd",
+        "rbd",
+        "deprecated in v1.28, non-functional in v1.31+",
+    ),
 ];
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -69,7 +126,11 @@ pub(crate) fn of_name(object: &Object, out: &mut Vec<String>) {
 
 /// What is odd about a template.
 pub(crate) fn of_template(template: &Value, at: &Path<'_>, out: &mut Vec<String>) {
-    let annotations = template.part("metadata").entries("annotations").map(|(k, _)| k.as_str()).collect();
+    let annotations = template
+        .part("metadata")
+        .entries("annotations")
+        .map(|(k, _)| k.as_str())
+        .collect();
     of_spec(template.part("spec"), &annotations, at, out);
 }
 
@@ -78,28 +139,45 @@ fn of_spec(spec: &Value, annotations: &BTreeSet<&str>, root: &Path<'_>, out: &mu
     of_node_labels(spec, &at, out);
     of_spread(spec, &at, out);
     let annotations_at = root.child("metadata.annotations");
-    for (key, why) in OLD_ANNOTATIONS.iter().filter(|(key, _)| annotations.contains(key)) {
+    for (key, why) in OLD_ANNOTATIONS
+        .iter()
+        .filter(|(key, _)| annotations.contains(key))
+    {
         out.push(format!("{}: {why}", annotations_at.key(key)));
     }
     of_volumes(spec, &at, out);
     of_repeats(spec, "hostAliases", "ip", &at, out);
     of_repeats(spec, "imagePullSecrets", "name", &at, out);
     let secrets_at = at.child("imagePullSecrets");
-    for (i, _) in spec.list("imagePullSecrets").iter().enumerate().filter(|(_, s)| s.text("name").is_empty()) {
-        out.push(format!("{}: invalid empty name \"\"", secrets_at.index(i).child("name")));
+    for (i, _) in spec
+        .list("imagePullSecrets")
+        .iter()
+        .enumerate()
+        .filter(|(_, s)| s.text("name").is_empty())
+    {
+        out.push(format!(
+            "{}: invalid empty name \"\"",
+            secrets_at.index(i).child("name")
+        ));
     }
     of_fractions(spec.part("overhead"), &at.child("overhead"), out);
     visit(spec, &at, |container, at| {
         let resources_at = at.child("resources");
         for list in ["limits", "requests"] {
-            of_fractions(container.part("resources").part(list), &resources_at.child(list), out);
+            of_fractions(
+                container.part("resources").part(list),
+                &resources_at.child(list),
+                out,
+            );
         }
         of_variables(container, &at.child("env"), out);
     });
     of_ports(spec, &at, out);
     if spec.number("terminationGracePeriodSeconds") < 0 {
         let seconds_at = at.child("terminationGracePeriodSeconds");
-        out.push(format!("{seconds_at}: must be >= 0; negative values are invalid and will be treated as 1"));
+        out.push(format!(
+            "{seconds_at}: must be >= 0; negative values are invalid and will be treated as 1"
+        ));
     }
     of_neighbours(spec.part("affinity"), &at.child("affinity"), out);
 }
@@ -118,7 +196,12 @@ fn of_node_labels(spec: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     let affinity_at = at.child("affinity.nodeAffinity");
     let required_at = affinity_at.child(REQUIRED);
     let terms_at = required_at.child("nodeSelectorTerms");
-    for (i, term) in affinity.part(REQUIRED).list("nodeSelectorTerms").iter().enumerate() {
+    for (i, term) in affinity
+        .part(REQUIRED)
+        .list("nodeSelectorTerms")
+        .iter()
+        .enumerate()
+    {
         of_term(term, &terms_at.index(i), out);
     }
     let preferred_at = affinity_at.child(PREFERRED);
@@ -132,7 +215,10 @@ fn of_term(term: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     let expressions_at = at.child("matchExpressions");
     for (i, expression) in term.list("matchExpressions").iter().enumerate() {
         let key = expression.text("key");
-        out.extend(old_label(key).map(|why| format!("{}: {key} is {why}", expressions_at.index(i).child("key"))));
+        out.extend(
+            old_label(key)
+                .map(|why| format!("{}: {key} is {why}", expressions_at.index(i).child("key"))),
+        );
     }
 }
 
@@ -142,7 +228,9 @@ fn of_spread(spec: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     let list_at = at.child("topologySpreadConstraints");
     for (i, constraint) in spec.list("topologySpreadConstraints").iter().enumerate() {
         let (at, key) = (list_at.index(i), constraint.text("topologyKey"));
-        out.extend(old_label(key).map(|why| format!("{}: {key} is {why}", at.child("topologyKey"))));
+        out.extend(
+            old_label(key).map(|why| format!("{}: {key} is {why}", at.child("topologyKey"))),
+        );
         if !constraint.has("labelSelector") {
             out.push(format!("{}: {NO_SELECTOR}", at.child("labelSelector")));
         }
@@ -153,13 +241,30 @@ fn of_neighbours(affinity: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     for kind in ["podAffinity", "podAntiAffinity"] {
         let (affinity, at) = (affinity.part(kind), at.child(kind));
         let required_at = at.child(REQUIRED);
-        for (i, _) in affinity.list(REQUIRED).iter().enumerate().filter(|(_, t)| !t.has("labelSelector")) {
-            out.push(format!("{}: {NO_SELECTOR}", required_at.index(i).child("labelSelector")));
+        for (i, _) in affinity
+            .list(REQUIRED)
+            .iter()
+            .enumerate()
+            .filter(|(_, t)| !t.has("labelSelector"))
+        {
+            out.push(format!(
+                "{}: {NO_SELECTOR}",
+                required_at.index(i).child("labelSelector")
+            ));
         }
         let preferred_at = at.child(PREFERRED);
-        let unselective = |(_, t): &(usize, &Value)| !t.part("podAffinityTerm").has("labelSelector");
-        for (i, _) in affinity.list(PREFERRED).iter().enumerate().filter(unselective) {
-            out.push(format!("{}: {NO_SELECTOR}", preferred_at.index(i).child("podAffinityTerm.labelSelector")));
+        let unselective =
+            |(_, t): &(usize, &Value)| !t.part("podAffinityTerm").has("labelSelector");
+        for (i, _) in affinity
+            .list(PREFERRED)
+            .iter()
+            .enumerate()
+            .filter(unselective)
+        {
+            out.push(format!(
+                "{}: {NO_SELECTOR}",
+                preferred_at.index(i).child("podAffinityTerm.labelSelector")
+            ));
         }
     }
 }
@@ -179,7 +284,10 @@ fn of_repeats(spec: &Value, list: &str, field: &str, at: &Path<'_>, out: &mut Ve
     for (i, item) in spec.list(list).iter().enumerate() {
         let value = item.text(field);
         if !seen.insert(value) {
-            out.push(format!("{}: duplicate {field} {value:?}", list_at.index(i).child(field)));
+            out.push(format!(
+                "{}: duplicate {field} {value:?}",
+                list_at.index(i).child(field)
+            ));
         }
     }
 }
@@ -188,7 +296,10 @@ fn of_repeats(spec: &Value, list: &str, field: &str, at: &Path<'_>, out: &mut Ve
 fn of_fractions(amounts: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
         if let Some(amount) = Quantity::of(amounts.part(name)).filter(|a| !a.is_whole()) {
-            out.push(format!("{}: fractional byte value \"{amount}\" is invalid, must be an integer", at.key(name)));
+            out.push(format!(
+                "{}: fractional byte value \"{amount}\" is invalid, must be an integer",
+                at.key(name)
+            ));
         }
     }
 }
@@ -199,9 +310,13 @@ fn of_variables(container: &Value, at: &Path<'_>, out: &mut Vec<String>) {
     for (i, variable) in container.list("env").iter().enumerate() {
         let (name, value) = (variable.text("name"), variable.text("value"));
         let reference = format!("$({name})");
-        let builds_on = !variable.has("valueFrom") && value != reference && value.contains(&reference);
+        let builds_on =
+            !variable.has("valueFrom") && value != reference && value.contains(&reference);
         if !seen.insert(name) && !builds_on {
-            out.push(format!("{}: hides previous definition of {name:?}, which may be dropped when using apply", at.index(i)));
+            out.push(format!(
+                "{}: hides previous definition of {name:?}, which may be dropped when using apply",
+                at.index(i)
+            ));
         }
     }
 }
@@ -218,7 +333,12 @@ fn of_ports(spec: &Value, at: &Path<'_>, out: &mut Vec<String>) {
         for (i, port) in container.list("ports").iter().enumerate() {
             let here = ports_at.index(i).to_string();
             let (ip, host) = (port.text("hostIP").to_owned(), port.number("hostPort"));
-            let others = by_number.entry((port.number("containerPort"), port.text("protocol").to_owned())).or_default();
+            let others = by_number
+                .entry((
+                    port.number("containerPort"),
+                    port.text("protocol").to_owned(),
+                ))
+                .or_default();
             for (other, other_ip, other_host) in others.iter() {
                 let what = if ip == *other_ip && host == *other_host {
                     "duplicate"

@@ -43,7 +43,10 @@ pub(super) enum Refused {
 impl Addresses {
     /// Nothing taken.
     pub(crate) fn new() -> Self {
-        Self { ips: Pool::new(ADDRESSES, ADDRESSES_DYNAMIC), ports: Pool::new(PORTS, PORTS_DYNAMIC) }
+        Self {
+            ips: Pool::new(ADDRESSES, ADDRESSES_DYNAMIC),
+            ports: Pool::new(PORTS, PORTS_DYNAMIC),
+        }
     }
 
     /// Marks what a stored service holds, when the server starts on existing storage.
@@ -80,7 +83,11 @@ impl Addresses {
     }
 
     /// Takes this address.
-    pub(super) fn take_this_ip(&mut self, ip: Ipv4Addr, reservation: &mut Reservation) -> Result<(), Refused> {
+    pub(super) fn take_this_ip(
+        &mut self,
+        ip: Ipv4Addr,
+        reservation: &mut Reservation,
+    ) -> Result<(), Refused> {
         self.ips.take(ip.into())?;
         reservation.taken_ips.push(ip.into());
         Ok(())
@@ -94,7 +101,11 @@ impl Addresses {
     }
 
     /// Takes this node port.
-    pub(super) fn take_this_port(&mut self, port: i64, reservation: &mut Reservation) -> Result<(), Refused> {
+    pub(super) fn take_this_port(
+        &mut self,
+        port: i64,
+        reservation: &mut Reservation,
+    ) -> Result<(), Refused> {
         let port = u32::try_from(port).map_err(|_| Refused::OutOfRange)?;
         self.ports.take(port)?;
         reservation.taken_ports.push(port);
@@ -128,17 +139,32 @@ impl Reservation {
 
 /// What a stored service holds.
 fn held(spec: &Value) -> (Vec<u32>, Vec<u32>) {
-    let ips = if needs_address(spec) { numbers(spec.list("clusterIPs")) } else { Vec::new() };
+    let ips = if needs_address(spec) {
+        numbers(spec.list("clusterIPs"))
+    } else {
+        Vec::new()
+    };
     let mut ports = node_ports(spec);
     if needs_health_check(spec) {
         ports.extend(spec.int("healthCheckNodePort"));
     }
-    (ips, ports.into_iter().filter_map(|port| u32::try_from(port).ok()).collect())
+    (
+        ips,
+        ports
+            .into_iter()
+            .filter_map(|port| u32::try_from(port).ok())
+            .collect(),
+    )
 }
 
 /// The IPv4 addresses of a list; `None` and IPv6 are no part of the pool.
 fn numbers(ips: &[Value]) -> Vec<u32> {
-    ips.iter().filter_map(Value::as_str).filter(|ip| *ip != HEADLESS).filter_map(|ip| ip.parse::<Ipv4Addr>().ok()).map(u32::from).collect()
+    ips.iter()
+        .filter_map(Value::as_str)
+        .filter(|ip| *ip != HEADLESS)
+        .filter_map(|ip| ip.parse::<Ipv4Addr>().ok())
+        .map(u32::from)
+        .collect()
 }
 
 /// Numbers of one range.
@@ -155,14 +181,23 @@ struct Pool {
 
 impl Pool {
     fn new(range: RangeInclusive<u32>, dynamic: u32) -> Self {
-        Self { range, dynamic, cursor: dynamic, taken: BTreeSet::new() }
+        Self {
+            range,
+            dynamic,
+            cursor: dynamic,
+            taken: BTreeSet::new(),
+        }
     }
 
     fn take(&mut self, number: u32) -> Result<(), Refused> {
         if !self.range.contains(&number) {
             return Err(Refused::OutOfRange);
         }
-        if self.taken.insert(number) { Ok(()) } else { Err(Refused::Taken) }
+        if self.taken.insert(number) {
+            Ok(())
+        } else {
+            Err(Refused::Taken)
+        }
     }
 
     /// The next free number: onward from the last one given, then around, then the low ones.
@@ -170,9 +205,16 @@ impl Pool {
         let onward = self.cursor..=*self.range.end();
         let around = self.dynamic..=self.cursor;
         let low = *self.range.start()..=self.dynamic;
-        let free = onward.chain(around).chain(low).find(|n| !self.taken.contains(n))?;
+        let free = onward
+            .chain(around)
+            .chain(low)
+            .find(|n| !self.taken.contains(n))?;
         self.taken.insert(free);
-        self.cursor = if self.range.contains(&(free + 1)) { free + 1 } else { self.dynamic };
+        self.cursor = if self.range.contains(&(free + 1)) {
+            free + 1
+        } else {
+            self.dynamic
+        };
         Some(free)
     }
 
@@ -193,8 +235,20 @@ mod tests {
     #[test]
     fn number_is_given_once_until_released() {
         let mut pool = Pool::new(1..=4, 3);
-        assert_eq!([pool.next(), pool.next(), pool.next(), pool.next(), pool.next()], [Some(3), Some(4), Some(1), Some(2), None]);
-        assert_eq!((pool.take(2), pool.take(9)), (Err(Refused::Taken), Err(Refused::OutOfRange)));
+        assert_eq!(
+            [
+                pool.next(),
+                pool.next(),
+                pool.next(),
+                pool.next(),
+                pool.next()
+            ],
+            [Some(3), Some(4), Some(1), Some(2), None]
+        );
+        assert_eq!(
+            (pool.take(2), pool.take(9)),
+            (Err(Refused::Taken), Err(Refused::OutOfRange))
+        );
         pool.free(&[4]);
         assert_eq!((pool.next(), pool.next()), (Some(4), None));
     }
@@ -206,15 +260,23 @@ mod tests {
             json!({"spec": {"type": "LoadBalancer", "clusterIPs": ["10.0.0.9"], "ports": [{"nodePort": 30001}, {"nodePort": 30001}], "externalTrafficPolicy": "Local", "healthCheckNodePort": 30002}}),
         );
         addresses.adopt(&service);
-        assert_eq!((addresses.addresses_taken(), addresses.ports_taken()), (1, 2));
+        assert_eq!(
+            (addresses.addresses_taken(), addresses.ports_taken()),
+            (1, 2)
+        );
         addresses.release(&service);
-        assert_eq!((addresses.addresses_taken(), addresses.ports_taken()), (0, 0));
+        assert_eq!(
+            (addresses.addresses_taken(), addresses.ports_taken()),
+            (0, 0)
+        );
     }
 
     #[test]
     fn headless_service_holds_nothing() {
         let mut addresses = Addresses::new();
-        addresses.adopt(&object(json!({"spec": {"type": "ClusterIP", "clusterIPs": ["None"]}})));
+        addresses.adopt(&object(
+            json!({"spec": {"type": "ClusterIP", "clusterIPs": ["None"]}}),
+        ));
         assert_eq!(addresses.addresses_taken(), 0);
     }
 }

@@ -7,7 +7,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Addresses, HEADLESS, Reservation, addresses::Refused, has_node_ports, needs_address, needs_health_check, node_ports, validate,
+    Addresses, HEADLESS, Reservation, addresses::Refused, has_node_ports, needs_address,
+    needs_health_check, node_ports, validate,
 };
 use crate::{
     error::{ApiError, GroupKind},
@@ -36,7 +37,11 @@ impl From<FieldError> for Fault {
 impl Fault {
     fn of(self, service: &Object) -> ApiError {
         match self {
-            Self::Fields(errors) => ApiError::Invalid { kind: GroupKind::new("", "Service"), name: service.meta.name.clone(), errors },
+            Self::Fields(errors) => ApiError::Invalid {
+                kind: GroupKind::new("", "Service"),
+                name: service.meta.name.clone(),
+                errors,
+            },
             Self::Other(error) => error,
         }
     }
@@ -68,7 +73,11 @@ impl Addresses {
     ///
     /// # Errors
     /// As for [`begin_create`](Self::begin_create).
-    pub(crate) fn begin_update(&mut self, new: &mut Object, old: &Object) -> Result<Reservation, ApiError> {
+    pub(crate) fn begin_update(
+        &mut self,
+        new: &mut Object,
+        old: &Object,
+    ) -> Result<Reservation, ApiError> {
         let mut reservation = Reservation::default();
         let name = new.meta.name.clone();
         let before = old.body.part("spec");
@@ -84,7 +93,12 @@ impl Addresses {
         self.settle(done, reservation, new)
     }
 
-    fn settle(&mut self, done: Result<(), Fault>, reservation: Reservation, service: &Object) -> Result<Reservation, ApiError> {
+    fn settle(
+        &mut self,
+        done: Result<(), Fault>,
+        reservation: Reservation,
+        service: &Object,
+    ) -> Result<Reservation, ApiError> {
         match done {
             Ok(()) => Ok(reservation),
             Err(fault) => {
@@ -94,14 +108,30 @@ impl Addresses {
         }
     }
 
-    fn give_address(&mut self, name: &str, spec: &mut Spec, reservation: &mut Reservation) -> Result<(), Fault> {
-        let asked = spec.list("clusterIPs").first().and_then(Value::as_str).unwrap_or_default().to_owned();
+    fn give_address(
+        &mut self,
+        name: &str,
+        spec: &mut Spec,
+        reservation: &mut Reservation,
+    ) -> Result<(), Fault> {
+        let asked = spec
+            .list("clusterIPs")
+            .first()
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
         if !needs_address(spec) || asked == HEADLESS {
             return Ok(());
         }
         let ip = if asked.is_empty() {
-            let full = || ApiError::Internal(format!("failed to allocate a serviceIP for Service {name:?}: range is full"));
-            self.take_ip(reservation).ok_or_else(|| Fault::Other(full()))?.to_string()
+            let full = || {
+                ApiError::Internal(format!(
+                    "failed to allocate a serviceIP for Service {name:?}: range is full"
+                ))
+            };
+            self.take_ip(reservation)
+                .ok_or_else(|| Fault::Other(full()))?
+                .to_string()
         } else {
             self.take_asked(&asked, spec, reservation)?;
             asked
@@ -111,7 +141,12 @@ impl Addresses {
         Ok(())
     }
 
-    fn take_asked(&mut self, asked: &str, spec: &Spec, reservation: &mut Reservation) -> Result<(), Fault> {
+    fn take_asked(
+        &mut self,
+        asked: &str,
+        spec: &Spec,
+        reservation: &mut Reservation,
+    ) -> Result<(), Fault> {
         let refused = match checks::parse_ip(asked) {
             Some(IpAddr::V4(ip)) if ip.octets()[..2] == [10, 0] => self.take_this_ip(ip, reservation).err().map(|why| match why {
                 Refused::Taken => "provided IP is already allocated".to_owned(),
@@ -123,14 +158,22 @@ impl Addresses {
         };
         match refused {
             None => Ok(()),
-            Some(why) => {
-                Err(FieldError::invalid("spec.clusterIPs", spec.part("clusterIPs"), &format!("failed to allocate IP {asked}: {why}"))
-                    .into())
-            }
+            Some(why) => Err(FieldError::invalid(
+                "spec.clusterIPs",
+                spec.part("clusterIPs"),
+                &format!("failed to allocate IP {asked}: {why}"),
+            )
+            .into()),
         }
     }
 
-    fn change_address(&mut self, name: &str, spec: &mut Spec, before: &Value, reservation: &mut Reservation) -> Result<(), Fault> {
+    fn change_address(
+        &mut self,
+        name: &str,
+        spec: &mut Spec,
+        before: &Value,
+        reservation: &mut Reservation,
+    ) -> Result<(), Fault> {
         match (needs_address(before), needs_address(spec)) {
             (false, true) => self.give_address(name, spec, reservation),
             (true, false) => {
@@ -142,22 +185,36 @@ impl Addresses {
     }
 
     /// Ports with the same number share a node port, whatever their protocol.
-    fn give_node_ports(&mut self, spec: &mut Spec, reservation: &mut Reservation) -> Result<(), Fault> {
+    fn give_node_ports(
+        &mut self,
+        spec: &mut Spec,
+        reservation: &mut Reservation,
+    ) -> Result<(), Fault> {
         if !has_node_ports(spec) {
             return Ok(());
         }
         let on_its_own = wants_node_ports(spec);
-        let asked: Vec<(i64, i64)> = spec.list("ports").iter().map(|p| (p.number("port"), p.number("nodePort"))).collect();
+        let asked: Vec<(i64, i64)> = spec
+            .list("ports")
+            .iter()
+            .map(|p| (p.number("port"), p.number("nodePort")))
+            .collect();
         let mut given: Vec<(i64, i64)> = Vec::new();
         for (i, port) in spec.maps_mut("ports").enumerate() {
             let (number, node_port) = asked[i];
             if node_port == 0 && !on_its_own {
                 continue;
             }
-            let shared = given.iter().find(|(n, _)| *n == number).map(|(_, node_port)| *node_port);
+            let shared = given
+                .iter()
+                .find(|(n, _)| *n == number)
+                .map(|(_, node_port)| *node_port);
             let chosen = match shared {
                 None => {
-                    let wanted = asked.iter().find(|(n, wanted)| *n == number && *wanted != 0).map(|(_, wanted)| *wanted);
+                    let wanted = asked
+                        .iter()
+                        .find(|(n, wanted)| *n == number && *wanted != 0)
+                        .map(|(_, wanted)| *wanted);
                     let chosen = match wanted {
                         Some(wanted) => self.take_port_for(i, wanted, reservation)?,
                         None => self.take_port(reservation).ok_or_else(no_port)?,
@@ -173,7 +230,12 @@ impl Addresses {
         Ok(())
     }
 
-    fn change_node_ports(&mut self, spec: &mut Spec, before: &Value, reservation: &mut Reservation) -> Result<(), Fault> {
+    fn change_node_ports(
+        &mut self,
+        spec: &mut Spec,
+        before: &Value,
+        reservation: &mut Reservation,
+    ) -> Result<(), Fault> {
         let held = node_ports(before);
         if !has_node_ports(spec) {
             if has_node_ports(before) {
@@ -196,16 +258,26 @@ impl Addresses {
             }
             let key = (port.text("protocol").to_owned(), node_port);
             if seen.contains(&key) {
-                return Err(Fault::Other(ApiError::Unnamed(format!("duplicate nodePort: {{{} {}}}", key.0, key.1))));
+                return Err(Fault::Other(ApiError::Unnamed(format!(
+                    "duplicate nodePort: {{{} {}}}",
+                    key.0, key.1
+                ))));
             }
             seen.push(key);
         }
         let kept = node_ports(spec);
-        held.iter().filter(|port| !kept.contains(port)).for_each(|port| reservation.give_up_port(*port));
+        held.iter()
+            .filter(|port| !kept.contains(port))
+            .for_each(|port| reservation.give_up_port(*port));
         Ok(())
     }
 
-    fn take_port_for(&mut self, index: usize, port: i64, reservation: &mut Reservation) -> Result<i64, Fault> {
+    fn take_port_for(
+        &mut self,
+        index: usize,
+        port: i64,
+        reservation: &mut Reservation,
+    ) -> Result<i64, Fault> {
         self.take_this_port(port, reservation).map_err(|why| {
             let all = Path::field("spec.ports");
             FieldError::invalid(all.index(index).child("nodePort"), port, port_refused(why))
@@ -213,7 +285,11 @@ impl Addresses {
         Ok(port)
     }
 
-    fn give_health_check(&mut self, spec: &mut Spec, reservation: &mut Reservation) -> Result<(), Fault> {
+    fn give_health_check(
+        &mut self,
+        spec: &mut Spec,
+        reservation: &mut Reservation,
+    ) -> Result<(), Fault> {
         if !needs_health_check(spec) {
             return Ok(());
         }
@@ -225,11 +301,18 @@ impl Addresses {
         }
         self.take_this_port(asked, reservation).map_err(|why| {
             let why = port_refused(why);
-            Fault::Other(ApiError::Internal(format!("failed to allocate requested HealthCheck NodePort {asked}: {why}")))
+            Fault::Other(ApiError::Internal(format!(
+                "failed to allocate requested HealthCheck NodePort {asked}: {why}"
+            )))
         })
     }
 
-    fn change_health_check(&mut self, spec: &mut Spec, before: &Value, reservation: &mut Reservation) -> Result<(), Fault> {
+    fn change_health_check(
+        &mut self,
+        spec: &mut Spec,
+        before: &Value,
+        reservation: &mut Reservation,
+    ) -> Result<(), Fault> {
         match (needs_health_check(before), needs_health_check(spec)) {
             (false, true) => self.give_health_check(spec, reservation),
             (true, false) => {
@@ -242,13 +325,17 @@ impl Addresses {
 }
 
 fn no_port() -> Fault {
-    Fault::Other(ApiError::Internal("failed to allocate a nodePort: range is full".into()))
+    Fault::Other(ApiError::Internal(
+        "failed to allocate a nodePort: range is full".into(),
+    ))
 }
 
 fn port_refused(why: Refused) -> &'static str {
     match why {
         Refused::Taken => "provided port is already allocated",
-        Refused::OutOfRange => "provided port is not in the valid range. The range of valid ports is 30000-32767",
+        Refused::OutOfRange => {
+            "provided port is not in the valid range. The range of valid ports is 30000-32767"
+        }
     }
 }
 
@@ -269,8 +356,12 @@ fn carry_over(new: &mut Spec, old: &Value) {
     if keeps_node_ports(old) && keeps_node_ports(new) {
         carry_node_ports(new, old);
     }
-    if needs_health_check(old) && needs_health_check(new) && new.number("healthCheckNodePort") == 0 {
-        new.insert("healthCheckNodePort".into(), old.part("healthCheckNodePort").clone());
+    if needs_health_check(old) && needs_health_check(new) && new.number("healthCheckNodePort") == 0
+    {
+        new.insert(
+            "healthCheckNodePort".into(),
+            old.part("healthCheckNodePort").clone(),
+        );
     }
 }
 
@@ -283,9 +374,19 @@ fn keeps_node_ports(spec: &impl Look) -> bool {
 /// A port keeps its node port by name, unless another port of the new list already has it.
 fn carry_node_ports(new: &mut Spec, old: &Value) {
     let given = node_ports(new);
-    let used: Vec<i64> = node_ports(old).into_iter().filter(|port| given.contains(port)).collect();
-    for port in new.maps_mut("ports").filter(|port| port.number("nodePort") == 0) {
-        let before = old.list("ports").iter().rfind(|p| p.text("name") == port.text("name")).map_or(0, |p| p.number("nodePort"));
+    let used: Vec<i64> = node_ports(old)
+        .into_iter()
+        .filter(|port| given.contains(port))
+        .collect();
+    for port in new
+        .maps_mut("ports")
+        .filter(|port| port.number("nodePort") == 0)
+    {
+        let before = old
+            .list("ports")
+            .iter()
+            .rfind(|p| p.text("name") == port.text("name"))
+            .map_or(0, |p| p.number("nodePort"));
         if before != 0 && !used.contains(&before) {
             port.insert("nodePort".into(), before.into());
         }
@@ -314,8 +415,15 @@ fn families(spec: &mut Spec, old: Option<&Value>) -> Result<(), Fault> {
     let selectorless = spec.text("clusterIP") == HEADLESS && spec.is_empty_at("selector");
     if spec.get_set("ipFamilyPolicy").is_none() {
         let before = old.and_then(|old| old.get_set("ipFamilyPolicy")).cloned();
-        let fresh = if selectorless { "RequireDualStack" } else { "SingleStack" };
-        spec.insert("ipFamilyPolicy".into(), before.unwrap_or_else(|| fresh.into()));
+        let fresh = if selectorless {
+            "RequireDualStack"
+        } else {
+            "SingleStack"
+        };
+        spec.insert(
+            "ipFamilyPolicy".into(),
+            before.unwrap_or_else(|| fresh.into()),
+        );
     }
     let mut wrong = Vec::new();
     validate::cluster_ips(spec, &mut wrong);
@@ -328,7 +436,11 @@ fn families(spec: &mut Spec, old: Option<&Value>) -> Result<(), Fault> {
             families.push("IPv4".into());
         }
         if families.len() == 1 && spec.text("ipFamilyPolicy") != "SingleStack" {
-            families.push(if families[0] == "IPv4" { "IPv6".into() } else { "IPv4".into() });
+            families.push(if families[0] == "IPv4" {
+                "IPv6".into()
+            } else {
+                "IPv4".into()
+            });
         }
         spec.insert("ipFamilies".into(), families.into());
         return Ok(());
@@ -342,8 +454,17 @@ fn families(spec: &mut Spec, old: Option<&Value>) -> Result<(), Fault> {
         ));
     }
     let all = Path::field("spec.ipFamilies");
-    for (i, family) in spec.list("ipFamilies").iter().enumerate().filter(|(_, family)| *family != "IPv4") {
-        wrong.push(FieldError::invalid(all.index(i), family, "not configured on this cluster"));
+    for (i, family) in spec
+        .list("ipFamilies")
+        .iter()
+        .enumerate()
+        .filter(|(_, family)| *family != "IPv4")
+    {
+        wrong.push(FieldError::invalid(
+            all.index(i),
+            family,
+            "not configured on this cluster",
+        ));
     }
     fail_on(wrong)?;
     if spec.is_empty_at("ipFamilies") {
@@ -358,24 +479,41 @@ fn stacks(spec: &Spec) -> Vec<FieldError> {
     if spec.text("ipFamilyPolicy") == "SingleStack" {
         for (field, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
             if spec.list(field).len() == 2 {
-                let why = format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
-                wrong.push(FieldError::invalid("spec.ipFamilyPolicy", "SingleStack", &why));
+                let why = format!(
+                    "must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
+                );
+                wrong.push(FieldError::invalid(
+                    "spec.ipFamilyPolicy",
+                    "SingleStack",
+                    &why,
+                ));
             }
         }
     }
     let all = Path::field("spec.clusterIPs");
     let known = spec.list("ipFamilies").len();
     for (i, ip) in spec.list("clusterIPs").iter().enumerate().skip(known) {
-        let is_v6 = ip.as_str().and_then(checks::parse_ip).is_some_and(|ip| ip.is_ipv6());
+        let is_v6 = ip
+            .as_str()
+            .and_then(checks::parse_ip)
+            .is_some_and(|ip| ip.is_ipv6());
         if is_v6 {
-            wrong.push(FieldError::invalid(all.index(i), spec.part("clusterIPs"), "IPv6 is not configured on this cluster"));
+            wrong.push(FieldError::invalid(
+                all.index(i),
+                spec.part("clusterIPs"),
+                "IPv6 is not configured on this cluster",
+            ));
         }
     }
     wrong
 }
 
 fn fail_on(errors: Vec<FieldError>) -> Result<(), Fault> {
-    if errors.is_empty() { Ok(()) } else { Err(Fault::Fields(errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Fault::Fields(errors))
+    }
 }
 
 #[cfg(test)]
@@ -391,7 +529,11 @@ mod tests {
                 addresses.commit(reservation);
                 Ok(service.body["spec"].clone())
             }
-            Err(ApiError::Invalid { errors, .. }) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+            Err(ApiError::Invalid { errors, .. }) => Err(errors
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; ")),
             Err(other) => Err(format!("{other:?}")),
         }
     }
@@ -436,7 +578,11 @@ mod tests {
             ),
         ] {
             assert_eq!(ask(&mut addresses, spec).expect_err("refused"), why);
-            assert_eq!((addresses.addresses_taken(), addresses.ports_taken()), (1, 1), "{why}");
+            assert_eq!(
+                (addresses.addresses_taken(), addresses.ports_taken()),
+                (1, 1),
+                "{why}"
+            );
         }
     }
 
@@ -452,23 +598,43 @@ mod tests {
     #[test]
     fn headless_services_get_families_but_no_address() {
         let mut addresses = Addresses::new();
-        let with_selector = ask(&mut addresses, json!({"clusterIP": "None", "selector": {"app": "db"}})).expect("nothing needed");
-        assert_eq!((with_selector.text("ipFamilyPolicy"), with_selector.part("ipFamilies")), ("SingleStack", &json!(["IPv4"])));
+        let with_selector = ask(
+            &mut addresses,
+            json!({"clusterIP": "None", "selector": {"app": "db"}}),
+        )
+        .expect("nothing needed");
+        assert_eq!(
+            (
+                with_selector.text("ipFamilyPolicy"),
+                with_selector.part("ipFamilies")
+            ),
+            ("SingleStack", &json!(["IPv4"]))
+        );
         let without = ask(&mut addresses, json!({"clusterIP": "None"})).expect("nothing needed");
-        assert_eq!((without.text("ipFamilyPolicy"), without.part("ipFamilies")), ("RequireDualStack", &json!(["IPv4", "IPv6"])));
+        assert_eq!(
+            (without.text("ipFamilyPolicy"), without.part("ipFamilies")),
+            ("RequireDualStack", &json!(["IPv4", "IPv6"]))
+        );
         assert_eq!(addresses.addresses_taken(), 0);
     }
 
     #[test]
     fn update_keeps_what_the_client_left_out() {
         let mut addresses = Addresses::new();
-        let old = ask(&mut addresses, json!({"type": "NodePort", "ports": [{"port": 80}]})).expect("all free");
+        let old = ask(
+            &mut addresses,
+            json!({"type": "NodePort", "ports": [{"port": 80}]}),
+        )
+        .expect("all free");
         let old = object(json!({"spec": old}));
         let mut new = object(json!({"spec": {"type": "NodePort", "ports": [{"port": 80}]}}));
         (SERVICE.default)(&mut new);
         let reservation = addresses.begin_update(&mut new, &old).expect("nothing new");
         addresses.commit(reservation);
         assert_eq!(new.body["spec"], old.body["spec"]);
-        assert_eq!((addresses.addresses_taken(), addresses.ports_taken()), (1, 1));
+        assert_eq!(
+            (addresses.addresses_taken(), addresses.ports_taken()),
+            (1, 1)
+        );
     }
 }

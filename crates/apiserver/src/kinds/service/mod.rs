@@ -19,7 +19,9 @@ use crate::{names, object::Object};
 pub(crate) const SERVICE: Strategy = Strategy {
     default,
     prepare_create: |service| {
-        service.body.insert("status".into(), json!({"loadBalancer": {}}));
+        service
+            .body
+            .insert("status".into(), json!({"loadBalancer": {}}));
         hide_internal_policy(service.section("spec"));
     },
     prepare_update,
@@ -46,15 +48,26 @@ fn default(service: &mut Object) {
         "None" => {
             spec.remove("sessionAffinityConfig");
         }
-        "ClientIP" if spec.part("sessionAffinityConfig").part("clientIP").int("timeoutSeconds").is_none() => {
-            spec.insert("sessionAffinityConfig".into(), json!({"clientIP": {"timeoutSeconds": STICKY_SECONDS}}));
+        "ClientIP"
+            if spec
+                .part("sessionAffinityConfig")
+                .part("clientIP")
+                .int("timeoutSeconds")
+                .is_none() =>
+        {
+            spec.insert(
+                "sessionAffinityConfig".into(),
+                json!({"clientIP": {"timeoutSeconds": STICKY_SECONDS}}),
+            );
         }
         _ => {}
     }
     spec.default_text("type", "ClusterIP");
     for port in spec.maps_mut("ports") {
         port.default_text("protocol", "TCP");
-        let unset = matches!(port.part("targetPort"), Value::Null) || port.int("targetPort") == Some(0) || port.part("targetPort") == "";
+        let unset = matches!(port.part("targetPort"), Value::Null)
+            || port.int("targetPort") == Some(0)
+            || port.part("targetPort") == "";
         if unset {
             let own = port.int("port").unwrap_or_default();
             port.insert("targetPort".into(), own.into());
@@ -69,13 +82,19 @@ fn default(service: &mut Object) {
     if spec.text("type") == "LoadBalancer" {
         spec.default_to("allocateLoadBalancerNodePorts", true);
         let status = service.section("status");
-        for ingress in status.map_mut("loadBalancer").into_iter().flat_map(|lb| lb.maps_mut("ingress")) {
+        for ingress in status
+            .map_mut("loadBalancer")
+            .into_iter()
+            .flat_map(|lb| lb.maps_mut("ingress"))
+        {
             if !ingress.text("ip").is_empty() {
                 ingress.default_to("ipMode", "VIP");
             }
         }
     }
-    service.section("status").default_to("loadBalancer", Map::new());
+    service
+        .section("status")
+        .default_to("loadBalancer", Map::new());
 }
 
 fn prepare_update(new: &mut Object, old: &Object) {
@@ -83,13 +102,16 @@ fn prepare_update(new: &mut Object, old: &Object) {
     drop_what_the_type_had(new.section("spec"), old.body.part("spec"));
     hide_internal_policy(new.section("spec"));
     if new.str_at("spec.type") != "LoadBalancer" {
-        new.body.insert("status".into(), json!({"loadBalancer": {}}));
+        new.body
+            .insert("status".into(), json!({"loadBalancer": {}}));
     }
 }
 
 /// A name outside the cluster is never shown with a policy, though whoever set one still owns it. A wrong policy stays, to be refused.
 fn hide_internal_policy(spec: &mut Map<String, Value>) {
-    if spec.text("type") == "ExternalName" && matches!(spec.text("internalTrafficPolicy"), "Cluster" | "Local") {
+    if spec.text("type") == "ExternalName"
+        && matches!(spec.text("internalTrafficPolicy"), "Cluster" | "Local")
+    {
         spec.remove("internalTrafficPolicy");
     }
 }
@@ -108,7 +130,12 @@ fn drop_what_the_type_had(new: &mut Map<String, Value>, old: &Value) {
             }
         }
     }
-    if has_node_ports(old) && !has_node_ports(new) && node_ports(new).iter().all(|port| node_ports(old).contains(port)) {
+    if has_node_ports(old)
+        && !has_node_ports(new)
+        && node_ports(new)
+            .iter()
+            .all(|port| node_ports(old).contains(port))
+    {
         new.maps_mut("ports").for_each(|port| {
             port.remove("nodePort");
         });
@@ -156,7 +183,11 @@ fn is_headless(spec: &impl Look) -> bool {
 
 /// The node ports that are set.
 fn node_ports(spec: &impl Look) -> Vec<i64> {
-    spec.list("ports").iter().filter_map(|port| port.int("nodePort")).filter(|port| *port != 0).collect()
+    spec.list("ports")
+        .iter()
+        .filter_map(|port| port.int("nodePort"))
+        .filter(|port| *port != 0)
+        .collect()
 }
 
 fn warnings(new: &Object, _: Option<&Object>) -> Vec<String> {
@@ -218,27 +249,45 @@ mod tests {
         let (mut service, mut addresses) = stored(json!({"ports": [{"port": 80}]}));
         let steps = [
             (json!({"type": "NodePort"}), true, false),
-            (json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"}), true, true),
+            (
+                json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"}),
+                true,
+                true,
+            ),
             (json!({"type": "ClusterIP"}), false, false),
         ];
         for (patch, has_port, has_check) in steps {
             let mut next = service.to_value();
-            patch.as_object().expect("a map").iter().for_each(|(k, v)| next["spec"][k] = v.clone());
+            patch
+                .as_object()
+                .expect("a map")
+                .iter()
+                .for_each(|(k, v)| next["spec"][k] = v.clone());
             let mut next = object(next);
             default(&mut next);
-            let reservation = addresses.begin_update(&mut next, &service).expect("there is room");
+            let reservation = addresses
+                .begin_update(&mut next, &service)
+                .expect("there is room");
             addresses.commit(reservation);
             let (next, wrong) = update(&SERVICE, &service, next.to_value());
             assert_eq!(wrong, [""; 0], "{patch}");
             assert_eq!(
-                (node_ports(next.body.part("spec")).len() == 1, next.at("spec.healthCheckNodePort").is_some()),
+                (
+                    node_ports(next.body.part("spec")).len() == 1,
+                    next.at("spec.healthCheckNodePort").is_some()
+                ),
                 (has_port, has_check),
                 "{patch}"
             );
             service = next;
         }
         assert_eq!(addresses.ports_taken(), 0);
-        assert_eq!(service.at("spec.externalTrafficPolicy").or(service.at("spec.allocateLoadBalancerNodePorts")), None);
+        assert_eq!(
+            service
+                .at("spec.externalTrafficPolicy")
+                .or(service.at("spec.allocateLoadBalancerNodePorts")),
+            None
+        );
     }
 
     #[test]
@@ -248,7 +297,9 @@ mod tests {
         next["spec"]["type"] = json!("ExternalName");
         next["spec"]["externalName"] = json!("x.example.com");
         let mut next = object(next);
-        let reservation = addresses.begin_update(&mut next, &service).expect("nothing is needed");
+        let reservation = addresses
+            .begin_update(&mut next, &service)
+            .expect("nothing is needed");
         addresses.commit(reservation);
         let (next, wrong) = update(&SERVICE, &service, next.to_value());
         assert_eq!(wrong, [""; 0]);

@@ -26,29 +26,58 @@ pub(super) fn service(service: &Object, out: &mut Vec<FieldError>) {
     affinity(spec, out);
     cluster_ips(spec, out);
     external_ips(spec, out);
-    checks::one_of(&SPEC.child("type"), spec.text("type"), &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], out);
+    checks::one_of(
+        &SPEC.child("type"),
+        spec.text("type"),
+        &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"],
+        out,
+    );
     port_numbers(spec, out);
     source_ranges(service, spec, out);
-    if spec.get_set("allocateLoadBalancerNodePorts").is_some() && spec.text("type") != "LoadBalancer" {
-        out.push(FieldError::forbidden(SPEC.child("allocateLoadBalancerNodePorts"), "may only be used when `type` is 'LoadBalancer'"));
+    if spec.get_set("allocateLoadBalancerNodePorts").is_some()
+        && spec.text("type") != "LoadBalancer"
+    {
+        out.push(FieldError::forbidden(
+            SPEC.child("allocateLoadBalancerNodePorts"),
+            "may only be used when `type` is 'LoadBalancer'",
+        ));
     }
     if let Some(class) = spec.part("loadBalancerClass").as_str() {
         match spec.text("type") {
-            "LoadBalancer" => checks::named(&SPEC.child("loadBalancerClass"), class, names::qualified_name(class), out),
-            _ => out.push(FieldError::forbidden(SPEC.child("loadBalancerClass"), "may only be used when `type` is 'LoadBalancer'")),
+            "LoadBalancer" => checks::named(
+                &SPEC.child("loadBalancerClass"),
+                class,
+                names::qualified_name(class),
+                out,
+            ),
+            _ => out.push(FieldError::forbidden(
+                SPEC.child("loadBalancerClass"),
+                "may only be used when `type` is 'LoadBalancer'",
+            )),
         }
     }
     traffic(spec, out);
 }
 
 fn topology(service: &Object, out: &mut Vec<FieldError>) {
-    let annotation = |name: &str| service.meta.annotations.get(&format!("service.kubernetes.io/{name}"));
-    if let (Some(mode), Some(hints)) = (annotation("topology-mode"), annotation("topology-aware-hints"))
-        && mode != hints
+    let annotation = |name: &str| {
+        service
+            .meta
+            .annotations
+            .get(&format!("service.kubernetes.io/{name}"))
+    };
+    if let (Some(mode), Some(hints)) = (
+        annotation("topology-mode"),
+        annotation("topology-aware-hints"),
+    ) && mode != hints
     {
         let at = Path::field("metadata.annotations");
         let why = "must match annotations[service.kubernetes.io/topology-aware-hints] when both are specified";
-        out.push(FieldError::invalid(at.key("service.kubernetes.io/topology-mode"), mode, why));
+        out.push(FieldError::invalid(
+            at.key("service.kubernetes.io/topology-mode"),
+            mode,
+            why,
+        ));
     }
 }
 
@@ -61,18 +90,30 @@ fn by_type(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
     match kind {
         "LoadBalancer" | "NodePort" if headless => {
             let at = SPEC.child("clusterIPs");
-            out.push(FieldError::invalid(at.index(0), HEADLESS, &format!("may not be set to 'None' for {kind} services")));
+            out.push(FieldError::invalid(
+                at.index(0),
+                HEADLESS,
+                &format!("may not be set to 'None' for {kind} services"),
+            ));
         }
         "ExternalName" => {
             for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
                 if !spec.is_empty_at(field) {
-                    out.push(FieldError::forbidden(SPEC.child(field), "may not be set for ExternalName services"));
+                    out.push(FieldError::forbidden(
+                        SPEC.child(field),
+                        "may not be set for ExternalName services",
+                    ));
                 }
             }
             let name = spec.text("externalName");
             match name.strip_suffix('.').unwrap_or(name) {
                 "" => out.push(FieldError::required(SPEC.child("externalName"), "")),
-                name => checks::named(&SPEC.child("externalName"), name, names::dns_subdomain(name), out),
+                name => checks::named(
+                    &SPEC.child("externalName"),
+                    name,
+                    names::dns_subdomain(name),
+                    out,
+                ),
             }
         }
         _ => {}
@@ -96,21 +137,44 @@ fn ports(ports: &[Value], out: &mut Vec<FieldError>) {
             }
         }
         checks::port_number(&at.child("port"), port.int("port").unwrap_or_default(), out);
-        checks::one_of(&at.child("protocol"), port.text("protocol"), checks::PROTOCOLS, out);
+        checks::one_of(
+            &at.child("protocol"),
+            port.text("protocol"),
+            checks::PROTOCOLS,
+            out,
+        );
         checks::port_or_name(&at.child("targetPort"), port.part("targetPort"), out);
         if let Some(protocol) = port.part("appProtocol").as_str() {
-            checks::named(&at.child("appProtocol"), protocol, names::qualified_name(protocol), out);
+            checks::named(
+                &at.child("appProtocol"),
+                protocol,
+                names::qualified_name(protocol),
+                out,
+            );
         }
     }
 }
 
 fn affinity(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
-    checks::one_of(&SPEC.child("sessionAffinity"), spec.text("sessionAffinity"), &["ClientIP", "None"], out);
+    checks::one_of(
+        &SPEC.child("sessionAffinity"),
+        spec.text("sessionAffinity"),
+        &["ClientIP", "None"],
+        out,
+    );
     if spec.text("sessionAffinity") == "ClientIP" {
-        let seconds = spec.part("sessionAffinityConfig").part("clientIP").int("timeoutSeconds").unwrap_or_default();
+        let seconds = spec
+            .part("sessionAffinityConfig")
+            .part("clientIP")
+            .int("timeoutSeconds")
+            .unwrap_or_default();
         if !(1..=STICKY_MAX_SECONDS).contains(&seconds) {
             let why = format!("must be greater than 0 and less than {STICKY_MAX_SECONDS}");
-            out.push(FieldError::invalid("spec.sessionAffinityConfig.clientIP.timeoutSeconds", seconds, &why));
+            out.push(FieldError::invalid(
+                "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+                seconds,
+                &why,
+            ));
         }
     }
 }
@@ -120,12 +184,24 @@ pub(super) fn cluster_ips(spec: &Map<String, Value>, out: &mut Vec<FieldError>) 
     if spec.text("type") == "ExternalName" {
         return;
     }
-    let (at, shown, ips) = (SPEC.child("clusterIPs"), spec.part("clusterIPs"), spec.list("clusterIPs"));
+    let (at, shown, ips) = (
+        SPEC.child("clusterIPs"),
+        spec.part("clusterIPs"),
+        spec.list("clusterIPs"),
+    );
     match (spec.text("clusterIP"), ips.first().and_then(Value::as_str)) {
         ("", None) => {}
-        ("", Some(_)) => out.push(FieldError::invalid(at, shown, "must be empty when `clusterIP` is not specified")),
+        ("", Some(_)) => out.push(FieldError::invalid(
+            at,
+            shown,
+            "must be empty when `clusterIP` is not specified",
+        )),
         (_, None) => out.push(FieldError::required(at, "")),
-        (one, Some(first)) if one != first => out.push(FieldError::invalid(at, shown, "first value must match `clusterIP`")),
+        (one, Some(first)) if one != first => out.push(FieldError::invalid(
+            at,
+            shown,
+            "first value must match `clusterIP`",
+        )),
         _ => {}
     }
     family_fields(spec, out);
@@ -133,14 +209,22 @@ pub(super) fn cluster_ips(spec: &Map<String, Value>, out: &mut Vec<FieldError>) 
     for (i, ip) in ips.iter().enumerate() {
         let ip = ip.as_str().unwrap_or_default();
         match (i, ip) {
-            (0, HEADLESS) if ips.len() > 1 => out.push(FieldError::invalid(at, shown, "'None' must be the first and only value")),
+            (0, HEADLESS) if ips.len() > 1 => out.push(FieldError::invalid(
+                at,
+                shown,
+                "'None' must be the first and only value",
+            )),
             (0, HEADLESS) => {}
             _ => checks::ip(&at.index(i), ip, out),
         }
     }
     let any_wrong = out.len() > before;
     if ips.len() > 2 {
-        out.push(FieldError::invalid(at, shown, "may only hold up to 2 values"));
+        out.push(FieldError::invalid(
+            at,
+            shown,
+            "may only hold up to 2 values",
+        ));
     }
     if !any_wrong {
         address_families(spec, out);
@@ -150,23 +234,41 @@ pub(super) fn cluster_ips(spec: &Map<String, Value>, out: &mut Vec<FieldError>) 
 fn family_fields(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
     let all = SPEC.child("ipFamilies");
     let mut seen = BTreeSet::new();
-    for (i, family) in spec.list("ipFamilies").iter().filter_map(Value::as_str).enumerate() {
+    for (i, family) in spec
+        .list("ipFamilies")
+        .iter()
+        .filter_map(Value::as_str)
+        .enumerate()
+    {
         checks::one_of(&all.index(i), family, &["IPv4", "IPv6"], out);
         if !seen.insert(family) {
             out.push(FieldError::duplicate(all.index(i), family));
         }
     }
     if let Some(policy) = spec.part("ipFamilyPolicy").as_str() {
-        checks::one_of(&SPEC.child("ipFamilyPolicy"), policy, &["PreferDualStack", "RequireDualStack", "SingleStack"], out);
+        checks::one_of(
+            &SPEC.child("ipFamilyPolicy"),
+            policy,
+            &["PreferDualStack", "RequireDualStack", "SingleStack"],
+            out,
+        );
     }
 }
 
 fn address_families(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
     let (at, shown) = (SPEC.child("clusterIPs"), spec.part("clusterIPs"));
-    let ips: Vec<&str> = spec.list("clusterIPs").iter().filter_map(Value::as_str).collect();
+    let ips: Vec<&str> = spec
+        .list("clusterIPs")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
     let is_v6 = |ip: &str| checks::parse_ip(ip).is_some_and(|ip| ip.is_ipv6());
     if ips.len() > 1 && !(ips.len() == 2 && is_v6(ips[0]) != is_v6(ips[1])) {
-        out.push(FieldError::invalid(at, shown, "may specify no more than one IP for each IP family"));
+        out.push(FieldError::invalid(
+            at,
+            shown,
+            "may specify no more than one IP for each IP family",
+        ));
     }
     if is_headless(spec) {
         return;
@@ -175,14 +277,23 @@ fn address_families(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
         let wanted_v6 = family == "IPv6";
         if wanted_v6 != is_v6(ip) {
             let name = if wanted_v6 { "IPv6" } else { "IPv4" };
-            out.push(FieldError::invalid(at.index(i), *ip, &format!("expected an {name} value as indicated by `ipFamilies[{i}]`")));
+            out.push(FieldError::invalid(
+                at.index(i),
+                *ip,
+                &format!("expected an {name} value as indicated by `ipFamilies[{i}]`"),
+            ));
         }
     }
 }
 
 fn external_ips(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
     let all = SPEC.child("externalIPs");
-    for (i, ip) in spec.list("externalIPs").iter().filter_map(Value::as_str).enumerate() {
+    for (i, ip) in spec
+        .list("externalIPs")
+        .iter()
+        .filter_map(Value::as_str)
+        .enumerate()
+    {
         let before = out.len();
         checks::ip(&all.index(i), ip, out);
         if out.len() == before {
@@ -196,14 +307,28 @@ fn port_numbers(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
     let ports = spec.list("ports");
     let node_port = |port: &Value| port.int("nodePort").unwrap_or_default();
     if spec.text("type") == "ClusterIP" {
-        for (i, _) in ports.iter().enumerate().filter(|(_, port)| node_port(port) != 0) {
-            out.push(FieldError::forbidden(all.index(i).child("nodePort"), "may not be used when `type` is 'ClusterIP'"));
+        for (i, _) in ports
+            .iter()
+            .enumerate()
+            .filter(|(_, port)| node_port(port) != 0)
+        {
+            out.push(FieldError::forbidden(
+                all.index(i).child("nodePort"),
+                "may not be used when `type` is 'ClusterIP'",
+            ));
         }
     }
     let mut seen = BTreeSet::new();
-    for (i, port) in ports.iter().enumerate().filter(|(_, port)| node_port(port) != 0) {
+    for (i, port) in ports
+        .iter()
+        .enumerate()
+        .filter(|(_, port)| node_port(port) != 0)
+    {
         if !seen.insert((port.text("protocol"), node_port(port))) {
-            out.push(FieldError::duplicate(all.index(i).child("nodePort"), node_port(port)));
+            out.push(FieldError::duplicate(
+                all.index(i).child("nodePort"),
+                node_port(port),
+            ));
         }
     }
     let mut seen = BTreeSet::new();
@@ -211,7 +336,10 @@ fn port_numbers(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
         let (protocol, number) = (port.text("protocol"), port.int("port").unwrap_or_default());
         if !seen.insert((protocol, number)) {
             let told = json!({"protocol": protocol, "port": number});
-            out.push(FieldError::duplicate(all.index(i), Internal::one("core.ServicePort", &told)));
+            out.push(FieldError::duplicate(
+                all.index(i),
+                Internal::one("core.ServicePort", &told),
+            ));
         }
     }
 }
@@ -226,7 +354,12 @@ fn source_ranges(service: &Object, spec: &Map<String, Value>, out: &mut Vec<Fiel
         if !balanced {
             out.push(FieldError::forbidden(all, ONLY_BALANCED));
         }
-        for (i, range) in spec.list("loadBalancerSourceRanges").iter().filter_map(Value::as_str).enumerate() {
+        for (i, range) in spec
+            .list("loadBalancerSourceRanges")
+            .iter()
+            .filter_map(Value::as_str)
+            .enumerate()
+        {
             checks::cidr(&all.index(i), range.trim(), out);
         }
     } else if let Some(ranges) = service.meta.annotations.get(ANNOTATION) {
@@ -236,7 +369,9 @@ fn source_ranges(service: &Object, spec: &Map<String, Value>, out: &mut Vec<Fiel
             out.push(FieldError::forbidden(at, ONLY_BALANCED));
         }
         if !ranges.trim().is_empty() {
-            ranges.split(',').for_each(|range| checks::cidr(&at, range.trim(), out));
+            ranges
+                .split(',')
+                .for_each(|range| checks::cidr(&at, range.trim(), out));
         }
     }
 }
@@ -245,10 +380,17 @@ fn traffic(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
     let at = SPEC.child("externalTrafficPolicy");
     match (is_external(spec), spec.text("externalTrafficPolicy")) {
         (false, "") => {}
-        (false, policy) => out.push(FieldError::invalid(at, policy, "may only be set for externally-accessible services")),
+        (false, policy) => out.push(FieldError::invalid(
+            at,
+            policy,
+            "may only be set for externally-accessible services",
+        )),
         (true, policy) => checks::one_of(&at, policy, &["Cluster", "Local"], out),
     }
-    let (at, port) = (SPEC.child("healthCheckNodePort"), spec.int("healthCheckNodePort").unwrap_or_default());
+    let (at, port) = (
+        SPEC.child("healthCheckNodePort"),
+        spec.int("healthCheckNodePort").unwrap_or_default(),
+    );
     match (needs_health_check(spec), port) {
         (false, 0) => {}
         (false, port) => {
@@ -258,7 +400,12 @@ fn traffic(spec: &Map<String, Value>, out: &mut Vec<FieldError>) {
         (true, port) => checks::port_number(&at, port, out),
     }
     if let Some(policy) = spec.part("internalTrafficPolicy").as_str() {
-        checks::one_of(&SPEC.child("internalTrafficPolicy"), policy, &["Cluster", "Local"], out);
+        checks::one_of(
+            &SPEC.child("internalTrafficPolicy"),
+            policy,
+            &["Cluster", "Local"],
+            out,
+        );
     }
     if let Some(distribution) = spec.part("trafficDistribution").as_str() {
         let known = &["PreferClose", "PreferSameZone", "PreferSameNode"];
@@ -274,12 +421,22 @@ pub(super) fn change(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         kept_families(spec, before, out);
     }
     let balanced = |spec: &Value| spec.text("type") == "LoadBalancer";
-    if balanced(spec) && balanced(before) && spec.part("loadBalancerClass") != before.part("loadBalancerClass") {
-        out.push(FieldError::invalid("spec.loadBalancerClass", spec.part("loadBalancerClass"), "may not change once set"));
+    if balanced(spec)
+        && balanced(before)
+        && spec.part("loadBalancerClass") != before.part("loadBalancerClass")
+    {
+        out.push(FieldError::invalid(
+            "spec.loadBalancerClass",
+            spec.part("loadBalancerClass"),
+            "may not change once set",
+        ));
     }
     let checked = needs_health_check(spec) && needs_health_check(before);
     if checked && spec.part("healthCheckNodePort") != before.part("healthCheckNodePort") {
-        out.push(FieldError::forbidden("spec.healthCheckNodePort", checks::IMMUTABLE));
+        out.push(FieldError::forbidden(
+            "spec.healthCheckNodePort",
+            checks::IMMUTABLE,
+        ));
     }
 }
 
@@ -288,14 +445,30 @@ fn kept_addresses(spec: &Value, before: &Value, out: &mut Vec<FieldError>) {
         return;
     }
     let all = SPEC.child("clusterIPs");
-    let (ips, held, shown) = (spec.list("clusterIPs"), before.list("clusterIPs"), spec.part("clusterIPs"));
+    let (ips, held, shown) = (
+        spec.list("clusterIPs"),
+        before.list("clusterIPs"),
+        spec.part("clusterIPs"),
+    );
     if ips.is_empty() && !held.is_empty() {
-        out.push(FieldError::invalid(all.index(0), shown, "primary clusterIP can not be unset"));
+        out.push(FieldError::invalid(
+            all.index(0),
+            shown,
+            "primary clusterIP can not be unset",
+        ));
     }
-    let compared = if ips.len() == held.len() { held.len() } else { 1 };
+    let compared = if ips.len() == held.len() {
+        held.len()
+    } else {
+        1
+    };
     for (i, (ip, was)) in ips.iter().zip(held).enumerate().take(compared) {
         if ip != was {
-            out.push(FieldError::invalid(all.index(i), shown, "may not change once set"));
+            out.push(FieldError::invalid(
+                all.index(i),
+                shown,
+                "may not change once set",
+            ));
         }
     }
 }
@@ -305,9 +478,17 @@ fn kept_families(spec: &Value, before: &Value, out: &mut Vec<FieldError>) {
         return;
     }
     let all = SPEC.child("ipFamilies");
-    for (family, was) in spec.list("ipFamilies").iter().zip(before.list("ipFamilies")) {
+    for (family, was) in spec
+        .list("ipFamilies")
+        .iter()
+        .zip(before.list("ipFamilies"))
+    {
         if family != was {
-            out.push(FieldError::invalid(all.index(0), spec.part("ipFamilies"), "may not change once set"));
+            out.push(FieldError::invalid(
+                all.index(0),
+                spec.part("ipFamilies"),
+                "may not change once set",
+            ));
         }
     }
 }
@@ -316,7 +497,10 @@ pub(super) fn status(new: &Object, _: &Object, out: &mut Vec<FieldError>) {
     let at = Path::field("status.loadBalancer.ingress");
     let ingress = new.body.part("status").part("loadBalancer").list("ingress");
     if new.str_at("spec.type") != "LoadBalancer" && !ingress.is_empty() {
-        out.push(FieldError::forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'"));
+        out.push(FieldError::forbidden(
+            at,
+            "may only be used when `spec.type` is 'LoadBalancer'",
+        ));
         return;
     }
     for (i, point) in ingress.iter().enumerate() {
@@ -330,15 +514,30 @@ fn entry_point(at: &Path, point: &Value, out: &mut Vec<FieldError>) {
         checks::ip(&at.child("ip"), ip, out);
     }
     match point.part("ipMode").as_str() {
-        None if !ip.is_empty() => out.push(FieldError::required(at.child("ipMode"), "must be specified when `ip` is set")),
-        Some(_) if ip.is_empty() => out.push(FieldError::forbidden(at.child("ipMode"), "may not be specified when `ip` is not set")),
+        None if !ip.is_empty() => out.push(FieldError::required(
+            at.child("ipMode"),
+            "must be specified when `ip` is set",
+        )),
+        Some(_) if ip.is_empty() => out.push(FieldError::forbidden(
+            at.child("ipMode"),
+            "may not be specified when `ip` is not set",
+        )),
         Some(mode) => checks::one_of(&at.child("ipMode"), mode, &["Proxy", "VIP"], out),
         None => {}
     }
     if !hostname.is_empty() {
-        checks::named(&at.child("hostname"), hostname, names::dns_subdomain(hostname), out);
+        checks::named(
+            &at.child("hostname"),
+            hostname,
+            names::dns_subdomain(hostname),
+            out,
+        );
         if checks::parse_ip(hostname).is_some() {
-            out.push(FieldError::invalid(at.child("hostname"), hostname, "must be a DNS name, not an IP address"));
+            out.push(FieldError::invalid(
+                at.child("hostname"),
+                hostname,
+                "must be a DNS name, not an IP address",
+            ));
         }
     }
 }
@@ -354,7 +553,11 @@ mod tests {
 
     #[test]
     fn ports_are_required_unique_and_in_range() {
-        refused(&SERVICE, json!({"spec": {}}), &["spec.ports: Required value"]);
+        refused(
+            &SERVICE,
+            json!({"spec": {}}),
+            &["spec.ports: Required value"],
+        );
         refused(
             &SERVICE,
             json!({"spec": {"ports": [{"name": "a", "port": 80}, {"name": "a", "port": 80}]}}),
@@ -401,9 +604,15 @@ mod tests {
         refused(
             &SERVICE,
             json!({"spec": {"type": "NodePort", "clusterIP": "None", "clusterIPs": ["None"], "ports": [{"port": 80}]}}),
-            &[r#"spec.clusterIPs[0]: Invalid value: "None": may not be set to 'None' for NodePort services"#],
+            &[
+                r#"spec.clusterIPs[0]: Invalid value: "None": may not be set to 'None' for NodePort services"#,
+            ],
         );
-        refused(&SERVICE, json!({"spec": {"type": "ExternalName", "ports": [{"port": 80}]}}), &["spec.externalName: Required value"]);
+        refused(
+            &SERVICE,
+            json!({"spec": {"type": "ExternalName", "ports": [{"port": 80}]}}),
+            &["spec.externalName: Required value"],
+        );
     }
 
     #[test]
@@ -412,15 +621,24 @@ mod tests {
         let (old, _) = create(&SERVICE, spec("10.0.0.9"));
         for ip in ["10.0.0.99", "None"] {
             let (_, wrong) = update(&SERVICE, &old, spec(ip));
-            assert_eq!(wrong, [format!("spec.clusterIPs[0]: Invalid value: [\"{ip}\"]: may not change once set")]);
+            assert_eq!(
+                wrong,
+                [format!(
+                    "spec.clusterIPs[0]: Invalid value: [\"{ip}\"]: may not change once set"
+                )]
+            );
         }
     }
 
     #[test]
     fn balancer_status_is_checked() {
-        let (old, _) = create(&SERVICE, json!({"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}));
+        let (old, _) = create(
+            &SERVICE,
+            json!({"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}),
+        );
         let mut next = old.to_value();
-        next["status"] = json!({"loadBalancer": {"ingress": [{"ip": "x", "hostname": "192.0.2.1"}]}});
+        next["status"] =
+            json!({"loadBalancer": {"ingress": [{"ip": "x", "hostname": "192.0.2.1"}]}});
         let (_, wrong) = update_status(&SERVICE, &old, next);
         assert_eq!(
             wrong,

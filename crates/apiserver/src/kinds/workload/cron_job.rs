@@ -28,7 +28,11 @@ pub(crate) const CRON_JOB: Strategy = Strategy {
     validate,
     validate_create: |object, out| {
         if object.meta.name.len() > NAME_MAX {
-            out.push(FieldError::invalid("metadata.name", &object.meta.name, "must be no more than 52 characters"));
+            out.push(FieldError::invalid(
+                "metadata.name",
+                &object.meta.name,
+                "must be no more than 52 characters",
+            ));
         }
     },
     warnings: warnings_of,
@@ -52,14 +56,22 @@ fn default(object: &mut Object) {
 fn validate(object: &Object, out: &mut Vec<FieldError>) {
     let (spec, at) = (object.body.part("spec"), Path::field("spec"));
     check_schedule(spec.text("schedule"), &at.child("schedule"), out);
-    checks::not_negative(&at.child("startingDeadlineSeconds"), spec.number("startingDeadlineSeconds"), out);
+    checks::not_negative(
+        &at.child("startingDeadlineSeconds"),
+        spec.number("startingDeadlineSeconds"),
+        out,
+    );
     check_time_zone(spec, out);
     let policy_at = at.child("concurrencyPolicy");
     match spec.text("concurrencyPolicy") {
         "" => out.push(FieldError::required(policy_at, "")),
         policy => checks::one_of(&policy_at, policy, &["Allow", "Forbid", "Replace"], out),
     }
-    check_template(spec.part("jobTemplate").part("spec"), &at.child("jobTemplate.spec"), out);
+    check_template(
+        spec.part("jobTemplate").part("spec"),
+        &at.child("jobTemplate.spec"),
+        out,
+    );
     for field in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
         checks::not_negative(&at.child(field), spec.number(field), out);
     }
@@ -70,24 +82,44 @@ fn check_schedule(schedule: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
         out.push(FieldError::required(at, ""));
         return;
     }
-    out.extend(cron::check(schedule).err().map(|why| FieldError::invalid(at, schedule, &why)));
+    out.extend(
+        cron::check(schedule)
+            .err()
+            .map(|why| FieldError::invalid(at, schedule, &why)),
+    );
     if schedule.contains("TZ") {
-        out.push(FieldError::invalid(at, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"));
+        out.push(FieldError::invalid(
+            at,
+            schedule,
+            "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+        ));
     }
 }
 
 fn check_template(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     job::check_template_spec(spec, at, out);
     if spec.has("selector") {
-        out.push(selector::invalid(spec.get_set("selector"), at.child("selector"), "`selector` will be auto-generated"));
+        out.push(selector::invalid(
+            spec.get_set("selector"),
+            at.child("selector"),
+            "`selector` will be auto-generated",
+        ));
     }
     if spec.is_true("manualSelector") {
-        out.push(FieldError::not_supported(at.child("manualSelector"), true, &["nil", "false"]));
+        out.push(FieldError::not_supported(
+            at.child("manualSelector"),
+            true,
+            &["nil", "false"],
+        ));
     }
 }
 
-static TIME_ZONES: LazyLock<BTreeSet<String>> =
-    LazyLock::new(|| TimeZoneDatabase::bundled().available().map(|name| name.to_string()).collect());
+static TIME_ZONES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
+    TimeZoneDatabase::bundled()
+        .available()
+        .map(|name| name.to_string())
+        .collect()
+});
 
 /// Whether the IANA database knows the zone.
 pub(super) fn is_time_zone(name: &str) -> bool {
@@ -95,11 +127,14 @@ pub(super) fn is_time_zone(name: &str) -> bool {
 }
 
 fn check_time_zone(spec: &Value, out: &mut Vec<FieldError>) {
-    let Some(zone) = spec.part("timeZone").as_str() else { return };
+    let Some(zone) = spec.part("timeZone").as_str() else {
+        return;
+    };
     let detail = if zone.is_empty() {
         "timeZone must be nil or non-empty string".to_owned()
     } else if zone.eq_ignore_ascii_case("Local") {
-        "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones".to_owned()
+        "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+            .to_owned()
     } else if !is_time_zone(zone) {
         format!("unknown time zone {zone}")
     } else {
@@ -115,7 +150,10 @@ fn warnings_of(new: &Object, old: Option<&Object>) -> Vec<String> {
     }
     let spec = new.body.part("spec");
     if old.is_none_or(|old| old.body.part("spec") != spec) {
-        out.extend(job::warnings_of_spec(spec.part("jobTemplate").part("spec"), &Path::field("spec.jobTemplate.spec")));
+        out.extend(job::warnings_of_spec(
+            spec.part("jobTemplate").part("spec"),
+            &Path::field("spec.jobTemplate.spec"),
+        ));
     }
     if old.is_some() && spec.text("schedule").contains("TZ") {
         out.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".into());

@@ -31,7 +31,9 @@ pub(crate) const DAEMON_SET: Strategy = Strategy {
     prepare_update,
     validate,
     validate_update: template::check_same_selector,
-    validate_status: |new, old, out| COUNTS.check(new.body.part("status"), old.body.part("status"), out),
+    validate_status: |new, old, out| {
+        COUNTS.check(new.body.part("status"), old.body.part("status"), out)
+    },
     warnings: template::template_warnings,
     field_annotations: &[TEMPLATE_GENERATION],
     ..Strategy::WITH_STATUS
@@ -57,11 +59,19 @@ const COUNTS: Counts = Counts {
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 fn template_generation(object: &Object) -> i64 {
-    object.meta.annotations.get(TEMPLATE_GENERATION).and_then(|v| v.parse().ok()).unwrap_or_default()
+    object
+        .meta
+        .annotations
+        .get(TEMPLATE_GENERATION)
+        .and_then(|v| v.parse().ok())
+        .unwrap_or_default()
 }
 
 fn set_template_generation(object: &mut Object, generation: i64) {
-    object.meta.annotations.insert(TEMPLATE_GENERATION.into(), generation.to_string());
+    object
+        .meta
+        .annotations
+        .insert(TEMPLATE_GENERATION.into(), generation.to_string());
 }
 
 fn prepare_update(new: &mut Object, old: &Object) {
@@ -95,22 +105,47 @@ fn validate(object: &Object, out: &mut Vec<FieldError>) {
     if let Some(selector) = Selector::read(spec.get_set("selector")) {
         template::check_fits(&selector, pods, &template_at, out);
     }
-    if !selector.is_null() && selector.is_empty_at("matchLabels") && selector.is_empty_at("matchExpressions") {
-        out.push(selector::invalid(Some(selector), selector_at, "empty selector is invalid for daemonset"));
+    if !selector.is_null()
+        && selector.is_empty_at("matchLabels")
+        && selector.is_empty_at("matchExpressions")
+    {
+        out.push(selector::invalid(
+            Some(selector),
+            selector_at,
+            "empty selector is invalid for daemonset",
+        ));
     }
     template::check_lasting(pods, "DaemonSet", &template_at, out);
-    checks::not_negative(&at.child("minReadySeconds"), spec.number("minReadySeconds"), out);
-    check_strategy(spec.part("updateStrategy"), &at.child("updateStrategy"), out);
-    checks::not_negative(&at.child("revisionHistoryLimit"), spec.number("revisionHistoryLimit"), out);
+    checks::not_negative(
+        &at.child("minReadySeconds"),
+        spec.number("minReadySeconds"),
+        out,
+    );
+    check_strategy(
+        spec.part("updateStrategy"),
+        &at.child("updateStrategy"),
+        out,
+    );
+    checks::not_negative(
+        &at.child("revisionHistoryLimit"),
+        spec.number("revisionHistoryLimit"),
+        out,
+    );
 }
 
 fn check_strategy(strategy: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     match strategy.text("type") {
         "OnDelete" => {}
-        "RollingUpdate" => check_rolling(strategy.part("rollingUpdate"), &at.child("rollingUpdate"), out),
-        _ => {
-            out.push(FieldError::not_supported(at, Internal::one("apps.DaemonSetUpdateStrategy", strategy), &["RollingUpdate", "OnDelete"]))
-        }
+        "RollingUpdate" => check_rolling(
+            strategy.part("rollingUpdate"),
+            &at.child("rollingUpdate"),
+            out,
+        ),
+        _ => out.push(FieldError::not_supported(
+            at,
+            Internal::one("apps.DaemonSetUpdateStrategy", strategy),
+            &["RollingUpdate", "OnDelete"],
+        )),
     }
 }
 
@@ -122,8 +157,15 @@ fn check_rolling(rolling: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     rollout::check_part(unavailable, &unavailable_at, out);
     rollout::check_part(surge, &surge_at, out);
     match (rollout::is_zero(unavailable), rollout::is_zero(surge)) {
-        (false, false) => out.push(FieldError::invalid(surge_at, surge, "may not be set when maxUnavailable is non-zero")),
-        (true, true) => out.push(FieldError::required(unavailable_at, "cannot be 0 when maxSurge is 0")),
+        (false, false) => out.push(FieldError::invalid(
+            surge_at,
+            surge,
+            "may not be set when maxUnavailable is non-zero",
+        )),
+        (true, true) => out.push(FieldError::required(
+            unavailable_at,
+            "cannot be 0 when maxSurge is 0",
+        )),
         _ => {}
     }
 }

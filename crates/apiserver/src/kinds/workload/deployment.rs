@@ -27,7 +27,9 @@ pub(crate) const DEPLOYMENT: Strategy = Strategy {
     prepare_status: status_keeping_labels,
     validate,
     validate_update: template::check_same_selector,
-    validate_status: |new, old, out| COUNTS.check(new.body.part("status"), old.body.part("status"), out),
+    validate_status: |new, old, out| {
+        COUNTS.check(new.body.part("status"), old.body.part("status"), out)
+    },
     warnings: template::warnings_of,
     generation: Generation::SpecAndAnnotations,
     ..Strategy::WITH_STATUS
@@ -68,13 +70,25 @@ fn validate(object: &Object, out: &mut Vec<FieldError>) {
     checks::not_negative(&at.child("replicas"), spec.number("replicas"), out);
     check_pods(spec, &at, out);
     check_strategy(spec.part("strategy"), &at.child("strategy"), out);
-    checks::not_negative(&at.child("minReadySeconds"), spec.number("minReadySeconds"), out);
-    checks::not_negative(&at.child("revisionHistoryLimit"), spec.number("revisionHistoryLimit"), out);
+    checks::not_negative(
+        &at.child("minReadySeconds"),
+        spec.number("minReadySeconds"),
+        out,
+    );
+    checks::not_negative(
+        &at.child("revisionHistoryLimit"),
+        spec.number("revisionHistoryLimit"),
+        out,
+    );
     if let Some(seconds) = spec.int("progressDeadlineSeconds") {
         let at = at.child("progressDeadlineSeconds");
         checks::not_negative(&at, seconds, out);
         if seconds <= spec.number("minReadySeconds") {
-            out.push(FieldError::invalid(at, seconds, "must be greater than minReadySeconds"));
+            out.push(FieldError::invalid(
+                at,
+                seconds,
+                "must be greater than minReadySeconds",
+            ));
         }
     }
 }
@@ -84,7 +98,11 @@ pub(super) fn check_pods(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
     template::check_selector(spec, "deployment", at, out);
     let (pods, template_at) = (spec.part("template"), at.child("template"));
     match Selector::read(spec.get_set("selector")) {
-        None => out.push(selector::invalid(spec.get_set("selector"), at.child("selector"), "invalid label selector")),
+        None => out.push(selector::invalid(
+            spec.get_set("selector"),
+            at.child("selector"),
+            "invalid label selector",
+        )),
         Some(selector) => {
             template::check_fits(&selector, pods, &template_at, out);
             template::check_lasting(pods, "ReplicaSet", &template_at, out);
@@ -97,7 +115,10 @@ fn check_strategy(strategy: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     match strategy.text("type") {
         "Recreate" => {
             if strategy.has("rollingUpdate") {
-                out.push(FieldError::forbidden(rolling_at, "may not be specified when strategy `type` is 'Recreate'"));
+                out.push(FieldError::forbidden(
+                    rolling_at,
+                    "may not be specified when strategy `type` is 'Recreate'",
+                ));
             }
         }
         "RollingUpdate" => {
@@ -107,10 +128,18 @@ fn check_strategy(strategy: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
             rollout::check_count(unavailable, &unavailable_at, out);
             rollout::check_count(surge, &rolling_at.child("maxSurge"), out);
             if rollout::is_zero(unavailable) && rollout::is_zero(surge) {
-                out.push(FieldError::invalid(unavailable_at, unavailable, "may not be 0 when `maxSurge` is 0"));
+                out.push(FieldError::invalid(
+                    unavailable_at,
+                    unavailable,
+                    "may not be 0 when `maxSurge` is 0",
+                ));
             }
             rollout::check_part(unavailable, &unavailable_at, out);
         }
-        _ => out.push(FieldError::not_supported(at, Internal::one("apps.DeploymentStrategy", strategy), &["Recreate", "RollingUpdate"])),
+        _ => out.push(FieldError::not_supported(
+            at,
+            Internal::one("apps.DeploymentStrategy", strategy),
+            &["Recreate", "RollingUpdate"],
+        )),
     }
 }

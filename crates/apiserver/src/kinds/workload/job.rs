@@ -30,7 +30,13 @@ pub(crate) const JOB: Strategy = Strategy {
     validate_status: job_status::check,
     // The real server lets a job without labels share those of its pods before it generates more for them.
     booked: |job| {
-        let shares = job.meta.labels.is_empty() && !job.body.part("spec").part("template").part("metadata").is_empty_at("labels");
+        let shares = job.meta.labels.is_empty()
+            && !job
+                .body
+                .part("spec")
+                .part("template")
+                .part("metadata")
+                .is_empty_at("labels");
         shares.then(|| {
             let mut job = job.clone();
             inherit_labels(&mut job);
@@ -43,7 +49,10 @@ pub(crate) const JOB: Strategy = Strategy {
             warnings::of_name(new, &mut out);
         }
         if old.is_none_or(|old| old.body.part("spec") != new.body.part("spec")) {
-            out.extend(warnings_of_spec(new.body.part("spec"), &Path::field("spec")));
+            out.extend(warnings_of_spec(
+                new.body.part("spec"),
+                &Path::field("spec"),
+            ));
         }
         out
     },
@@ -64,11 +73,19 @@ fn default(object: &mut Object) {
         spec.insert("completions".into(), 1.into());
     }
     spec.default_to("parallelism", 1);
-    let limit = if spec.has("backoffLimitPerIndex") { i64::from(i32::MAX) } else { 6 };
+    let limit = if spec.has("backoffLimitPerIndex") {
+        i64::from(i32::MAX)
+    } else {
+        6
+    };
     spec.default_to("backoffLimit", limit);
     spec.default_to("completionMode", "NonIndexed");
     spec.default_to("suspend", false);
-    let policy = if spec.has("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+    let policy = if spec.has("podFailurePolicy") {
+        "Failed"
+    } else {
+        "TerminatingOrFailed"
+    };
     spec.default_to("podReplacementPolicy", policy);
     spec.default_to("manualSelector", false);
     let labels = spec.part("template").part("metadata").part("labels");
@@ -82,7 +99,8 @@ pub(super) fn default_spec(spec: &mut Map<String, Value>) {
     default_template(spec.map_at("template"));
     if let Some(policy) = spec.map_mut("podFailurePolicy") {
         for rule in policy.maps_mut("rules") {
-            rule.maps_mut("onPodConditions").for_each(|pattern| pattern.default_text("status", "True"));
+            rule.maps_mut("onPodConditions")
+                .for_each(|pattern| pattern.default_text("status", "True"));
         }
     }
 }
@@ -92,7 +110,12 @@ fn inherit_labels(job: &mut Object) {
     if job.meta.labels.is_empty() {
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
         let spec = job.body.part("spec");
-        job.meta.labels = spec.part("template").part("metadata").entries("labels").map(|(k, v)| (k.clone(), text(v))).collect();
+        job.meta.labels = spec
+            .part("template")
+            .part("metadata")
+            .entries("labels")
+            .map(|(k, v)| (k.clone(), text(v)))
+            .collect();
     }
 }
 
@@ -109,10 +132,18 @@ fn generate_selector(job: &mut Object) {
     let (uid, name) = (job.meta.uid.clone(), job.meta.name.clone());
     let spec = job.section("spec");
     let labels = spec.map_at("template").map_at("metadata").map_at("labels");
-    for (label, value) in [(OLD_NAME_LABEL, &name), (NAME_LABEL, &name), (OLD_UID_LABEL, &uid), (UID_LABEL, &uid)] {
+    for (label, value) in [
+        (OLD_NAME_LABEL, &name),
+        (NAME_LABEL, &name),
+        (OLD_UID_LABEL, &uid),
+        (UID_LABEL, &uid),
+    ] {
         labels.entry(label).or_insert_with(|| value.clone().into());
     }
-    spec.map_at("selector").map_at("matchLabels").entry(UID_LABEL).or_insert_with(|| uid.into());
+    spec.map_at("selector")
+        .map_at("matchLabels")
+        .entry(UID_LABEL)
+        .or_insert_with(|| uid.into());
 }
 
 /// A selector that nobody wrote by hand must be the generated one.
@@ -136,13 +167,22 @@ fn check_generated(job: &Object, out: &mut Vec<FieldError>) {
         let detail = format!("must be '{value}'");
         match labels.part(label).as_str() {
             None => out.push(FieldError::required(at.key(label), &detail)),
-            Some(found) if found != value => out.push(FieldError::invalid(at.key(label), labels, &detail)),
+            Some(found) if found != value => {
+                out.push(FieldError::invalid(at.key(label), labels, &detail))
+            }
             Some(_) => {}
         }
     }
-    let expected: Map<String, Value> = wanted.iter().map(|(k, v)| ((*k).to_owned(), Value::from(*v))).collect();
+    let expected: Map<String, Value> = wanted
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), Value::from(*v)))
+        .collect();
     if Selector::read(spec.get_set("selector")).is_some_and(|s| !s.matches(Some(&expected))) {
-        out.push(selector::invalid(spec.get_set("selector"), Path::field("spec.selector"), "`selector` not auto-generated"));
+        out.push(selector::invalid(
+            spec.get_set("selector"),
+            Path::field("spec.selector"),
+            "`selector` not auto-generated",
+        ));
     }
 }
 
@@ -160,14 +200,23 @@ pub(super) fn check_spec(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>)
 
 /// What is wrong with the spec of a job but for its selector, which the jobs of a CronJob get later.
 pub(super) fn check_template_spec(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    for field in ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "backoffLimitPerIndex"]
-    {
+    for field in [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+    ] {
         checks::not_negative(&at.child(field), spec.number(field), out);
     }
     if let Some(count) = spec.int("maxFailedIndexes") {
         checks::not_negative(&at.child("maxFailedIndexes"), count, out);
         if !spec.has("backoffLimitPerIndex") {
-            out.push(FieldError::required(at.child("backoffLimitPerIndex"), "when maxFailedIndexes is specified"));
+            out.push(FieldError::required(
+                at.child("backoffLimitPerIndex"),
+                "when maxFailedIndexes is specified",
+            ));
         }
     }
     if let Some(manager) = spec.part("managedBy").as_str() {
@@ -187,11 +236,22 @@ fn check_manager(manager: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
         _ if manager.is_empty() => out.push(FieldError::required(at, "")),
         Some((host, path)) if !host.is_empty() && !path.is_empty() => {
             checks::named(at, host, names::dns_subdomain(host), out);
-            if !path.chars().all(|c| c.is_ascii_alphanumeric() || "/-._~%!$&'()*+,;=:".contains(c)) {
-                out.push(FieldError::invalid(at, path, &format!("Invalid path (regex used for validation is '{PATH}')")));
+            if !path
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "/-._~%!$&'()*+,;=:".contains(c))
+            {
+                out.push(FieldError::invalid(
+                    at,
+                    path,
+                    &format!("Invalid path (regex used for validation is '{PATH}')"),
+                ));
             }
         }
-        _ => out.push(FieldError::invalid(at, manager, "must be a domain-prefixed path (such as \"acme.io/foo\")")),
+        _ => out.push(FieldError::invalid(
+            at,
+            manager,
+            "must be a domain-prefixed path (such as \"acme.io/foo\")",
+        )),
     }
     if manager.len() > MANAGER_MAX {
         out.push(FieldError::too_long(at, MANAGER_MAX));
@@ -208,14 +268,23 @@ const MANY_FAILED_INDEXES_MAX: i64 = 10_000;
 fn check_mode(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let mode = spec.part("completionMode").as_str();
     if let Some(mode) = mode {
-        checks::one_of(&at.child("completionMode"), mode, &["NonIndexed", "Indexed"], out);
+        checks::one_of(
+            &at.child("completionMode"),
+            mode,
+            &["NonIndexed", "Indexed"],
+            out,
+        );
     }
     match mode {
         Some("Indexed") => check_indexed(spec, at, out),
         None | Some("NonIndexed") => {
             for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
                 if let Some(value) = spec.int(field) {
-                    out.push(FieldError::invalid(at.child(field), value, "requires indexed completion mode"));
+                    out.push(FieldError::invalid(
+                        at.child(field),
+                        value,
+                        "requires indexed completion mode",
+                    ));
                 }
             }
         }
@@ -224,43 +293,96 @@ fn check_mode(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
 }
 
 fn check_indexed(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (completions, parallelism, failed) = (spec.int("completions"), spec.int("parallelism"), spec.int("maxFailedIndexes"));
+    let (completions, parallelism, failed) = (
+        spec.int("completions"),
+        spec.int("parallelism"),
+        spec.int("maxFailedIndexes"),
+    );
     if completions.is_none() {
-        out.push(FieldError::required(at.child("completions"), "when completion mode is Indexed"));
+        out.push(FieldError::required(
+            at.child("completions"),
+            "when completion mode is Indexed",
+        ));
     }
-    check_max(&at.child("parallelism"), parallelism, (INDEXED_PARALLELISM_MAX, " when completion mode is Indexed"), out);
+    check_max(
+        &at.child("parallelism"),
+        parallelism,
+        (INDEXED_PARALLELISM_MAX, " when completion mode is Indexed"),
+        out,
+    );
     if let (Some(completions), Some(failed)) = (completions, failed)
         && failed > completions
     {
-        out.push(FieldError::invalid(at.child("maxFailedIndexes"), failed, "must be less than or equal to completions"));
+        out.push(FieldError::invalid(
+            at.child("maxFailedIndexes"),
+            failed,
+            "must be less than or equal to completions",
+        ));
     }
-    check_max(&at.child("maxFailedIndexes"), failed, (FAILED_INDEXES_MAX, ""), out);
+    check_max(
+        &at.child("maxFailedIndexes"),
+        failed,
+        (FAILED_INDEXES_MAX, ""),
+        out,
+    );
     if completions.is_some_and(|c| c > MANY_COMPLETIONS) && spec.has("backoffLimitPerIndex") {
-        let rest = format!(" when completions are above {MANY_COMPLETIONS} and used with backoff limit per index");
+        let rest = format!(
+            " when completions are above {MANY_COMPLETIONS} and used with backoff limit per index"
+        );
         if failed.is_none() {
             let detail = format!("must be specified when completions is above {MANY_COMPLETIONS}");
             out.push(FieldError::required(at.child("maxFailedIndexes"), &detail));
         }
-        check_max(&at.child("parallelism"), parallelism, (MANY_PARALLELISM_MAX, &rest), out);
-        check_max(&at.child("maxFailedIndexes"), failed, (MANY_FAILED_INDEXES_MAX, &rest), out);
+        check_max(
+            &at.child("parallelism"),
+            parallelism,
+            (MANY_PARALLELISM_MAX, &rest),
+            out,
+        );
+        check_max(
+            &at.child("maxFailedIndexes"),
+            failed,
+            (MANY_FAILED_INDEXES_MAX, &rest),
+            out,
+        );
     }
 }
 
-fn check_max(at: &Path<'_>, value: Option<i64>, (max, rest): (i64, &str), out: &mut Vec<FieldError>) {
+fn check_max(
+    at: &Path<'_>,
+    value: Option<i64>,
+    (max, rest): (i64, &str),
+    out: &mut Vec<FieldError>,
+) {
     if let Some(value) = value.filter(|v| *v > max) {
-        out.push(FieldError::invalid(at, value, &format!("must be less than or equal to {max}{rest}")));
+        out.push(FieldError::invalid(
+            at,
+            value,
+            &format!("must be less than or equal to {max}{rest}"),
+        ));
     }
 }
 
 fn check_restart_policy(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     match spec.part("template").part("spec").text("restartPolicy") {
-        "" | "Always" => out.push(FieldError::required(at, "valid values: \"OnFailure\", \"Never\"")),
+        "" | "Always" => out.push(FieldError::required(
+            at,
+            "valid values: \"OnFailure\", \"Never\"",
+        )),
         "Never" => {}
         "OnFailure" if !spec.has("podFailurePolicy") => {}
         policy @ "OnFailure" => {
-            out.push(FieldError::invalid(at, policy, "only \"Never\" is supported when podFailurePolicy is specified"));
+            out.push(FieldError::invalid(
+                at,
+                policy,
+                "only \"Never\" is supported when podFailurePolicy is specified",
+            ));
         }
-        other => out.push(FieldError::not_supported(at, other, &["OnFailure", "Never"])),
+        other => out.push(FieldError::not_supported(
+            at,
+            other,
+            &["OnFailure", "Never"],
+        )),
     }
 }
 
@@ -273,14 +395,19 @@ fn check_host_name(job: &Object, out: &mut Vec<FieldError>) {
     let last = format!("{}-{}", job.meta.name, spec.number("completions") - 1);
     if !names::dns_label(&last).is_empty() {
         let detail = format!("will not able to create pod with invalid DNS label: {last}");
-        out.push(FieldError::invalid("metadata.name", &job.meta.name, &detail));
+        out.push(FieldError::invalid(
+            "metadata.name",
+            &job.meta.name,
+            &detail,
+        ));
     }
 }
 
 /// What is odd about the spec of a job.
 pub(super) fn warnings_of_spec(spec: &Value, at: &Path<'_>) -> Vec<String> {
     let mut out = Vec::new();
-    let many = spec.number("completions") > MANY_COMPLETIONS && spec.number("parallelism") > MANY_PARALLELISM_MAX;
+    let many = spec.number("completions") > MANY_COMPLETIONS
+        && spec.number("parallelism") > MANY_PARALLELISM_MAX;
     if spec.text("completionMode") == "Indexed" && many {
         out.push(format!("{at}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"));
     }

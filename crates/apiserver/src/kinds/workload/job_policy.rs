@@ -27,11 +27,19 @@ pub(super) fn check(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         if spec.text("completionMode") == "Indexed" {
             check_success(policy, spec.number("completions"), &at, out);
         } else {
-            out.push(FieldError::invalid(at, Internal::one("batch.SuccessPolicy", policy), "requires indexed completion mode"));
+            out.push(FieldError::invalid(
+                at,
+                Internal::one("batch.SuccessPolicy", policy),
+                "requires indexed completion mode",
+            ));
         }
     }
     if let Some(policy) = spec.part("podReplacementPolicy").as_str() {
-        let supported: &[&str] = if spec.has("podFailurePolicy") { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
+        let supported: &[&str] = if spec.has("podFailurePolicy") {
+            &["Failed"]
+        } else {
+            &["Failed", "TerminatingOrFailed"]
+        };
         checks::one_of(&at.child("podReplacementPolicy"), policy, supported, out);
     }
 }
@@ -48,19 +56,38 @@ fn check_failures(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         out.push(FieldError::too_many(rules_at, rules.len(), RULES_MAX));
     }
     let pods = spec.part("template").part("spec");
-    let containers: BTreeSet<&str> = ["containers", "initContainers"].iter().flat_map(|l| pods.list(l)).map(|c| c.text("name")).collect();
+    let containers: BTreeSet<&str> = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|l| pods.list(l))
+        .map(|c| c.text("name"))
+        .collect();
     for (i, rule) in rules.iter().enumerate() {
         check_rule(rule, spec, &containers, &rules_at.index(i), out);
     }
 }
 
-fn check_rule(rule: &Value, spec: &Value, containers: &BTreeSet<&str>, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn check_rule(
+    rule: &Value,
+    spec: &Value,
+    containers: &BTreeSet<&str>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let action_at = at.child("action");
     match rule.text("action") {
         "FailIndex" if !spec.has("backoffLimitPerIndex") => {
-            out.push(FieldError::invalid(action_at, "FailIndex", "requires the backoffLimitPerIndex to be set"));
+            out.push(FieldError::invalid(
+                action_at,
+                "FailIndex",
+                "requires the backoffLimitPerIndex to be set",
+            ));
         }
-        action => check_word(action, &["Count", "FailIndex", "FailJob", "Ignore"], &action_at, out),
+        action => check_word(
+            action,
+            &["Count", "FailIndex", "FailJob", "Ignore"],
+            &action_at,
+            out,
+        ),
     }
     let (codes, patterns) = (rule.get_set("onExitCodes"), rule.list("onPodConditions"));
     if let Some(codes) = codes {
@@ -68,8 +95,14 @@ fn check_rule(rule: &Value, spec: &Value, containers: &BTreeSet<&str>, at: &Path
     }
     check_patterns(patterns, &at.child("onPodConditions"), out);
     match (codes, patterns.is_empty()) {
-        (Some(_), false) => out.push(invalid_unshown(at, "specifying both OnExitCodes and OnPodConditions is not supported")),
-        (None, true) => out.push(invalid_unshown(at, "specifying one of OnExitCodes and OnPodConditions is required")),
+        (Some(_), false) => out.push(invalid_unshown(
+            at,
+            "specifying both OnExitCodes and OnPodConditions is not supported",
+        )),
+        (None, true) => out.push(invalid_unshown(
+            at,
+            "specifying one of OnExitCodes and OnPodConditions is required",
+        )),
         _ => {}
     }
 }
@@ -78,36 +111,72 @@ fn check_rule(rule: &Value, spec: &Value, containers: &BTreeSet<&str>, at: &Path
 fn check_word(word: &str, supported: &[&str], at: &Path<'_>, out: &mut Vec<FieldError>) {
     if word.is_empty() {
         let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
-        out.push(FieldError::required(at, &format!("valid values: [{}]", list.join(" "))));
+        out.push(FieldError::required(
+            at,
+            &format!("valid values: [{}]", list.join(" ")),
+        ));
     } else {
         checks::one_of(at, word, supported, out);
     }
 }
 
-fn check_codes(codes: &Value, containers: &BTreeSet<&str>, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    check_word(codes.text("operator"), &["In", "NotIn"], &at.child("operator"), out);
-    if let Some(name) = codes.part("containerName").as_str().filter(|n| !containers.contains(n)) {
+fn check_codes(
+    codes: &Value,
+    containers: &BTreeSet<&str>,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
+    check_word(
+        codes.text("operator"),
+        &["In", "NotIn"],
+        &at.child("operator"),
+        out,
+    );
+    if let Some(name) = codes
+        .part("containerName")
+        .as_str()
+        .filter(|n| !containers.contains(n))
+    {
         let detail = "must be one of the container or initContainer names in the pod template";
         out.push(FieldError::invalid(at.child("containerName"), name, detail));
     }
     let (values, values_at) = (codes.list("values"), at.child("values"));
     if values.is_empty() {
-        out.push(FieldError::invalid(values_at, codes.part("values"), "at least one value is required"));
+        out.push(FieldError::invalid(
+            values_at,
+            codes.part("values"),
+            "at least one value is required",
+        ));
     } else if values.len() > EXIT_CODES_MAX {
-        out.push(FieldError::too_many(values_at, values.len(), EXIT_CODES_MAX));
+        out.push(FieldError::too_many(
+            values_at,
+            values.len(),
+            EXIT_CODES_MAX,
+        ));
     }
     let mut seen = BTreeSet::new();
-    let numbers: Vec<i64> = values.iter().map(|v| v.as_i64().unwrap_or_default()).collect();
+    let numbers: Vec<i64> = values
+        .iter()
+        .map(|v| v.as_i64().unwrap_or_default())
+        .collect();
     for (i, code) in numbers.iter().enumerate() {
         if codes.text("operator") == "In" && *code == 0 {
-            out.push(FieldError::invalid(values_at.index(i), *code, "must not be 0 for the In operator"));
+            out.push(FieldError::invalid(
+                values_at.index(i),
+                *code,
+                "must not be 0 for the In operator",
+            ));
         }
         if !seen.insert(*code) {
             out.push(FieldError::duplicate(values_at.index(i), *code));
         }
     }
     if !numbers.is_sorted() {
-        out.push(FieldError::invalid(values_at, codes.part("values"), "must be ordered"));
+        out.push(FieldError::invalid(
+            values_at,
+            codes.part("values"),
+            "must be ordered",
+        ));
     }
 }
 
@@ -117,15 +186,28 @@ fn check_patterns(patterns: &[Value], at: &Path<'_>, out: &mut Vec<FieldError>) 
     }
     for (i, pattern) in patterns.iter().enumerate() {
         let at = at.index(i);
-        checks::named(&at.child("type"), pattern.text("type"), names::qualified_name(pattern.text("type")), out);
-        check_word(pattern.text("status"), &["False", "True", "Unknown"], &at.child("status"), out);
+        checks::named(
+            &at.child("type"),
+            pattern.text("type"),
+            names::qualified_name(pattern.text("type")),
+            out,
+        );
+        check_word(
+            pattern.text("status"),
+            &["False", "True", "Unknown"],
+            &at.child("status"),
+            out,
+        );
     }
 }
 
 fn check_success(policy: &Value, completions: i64, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let (rules, rules_at) = (policy.list("rules"), at.child("rules"));
     if rules.is_empty() {
-        out.push(FieldError::required(rules_at, "at least one rules must be specified when the successPolicy is specified"));
+        out.push(FieldError::required(
+            rules_at,
+            "at least one rules must be specified when the successPolicy is specified",
+        ));
     }
     if rules.len() > RULES_MAX {
         out.push(FieldError::too_many(rules_at, rules.len(), RULES_MAX));
@@ -136,9 +218,15 @@ fn check_success(policy: &Value, completions: i64, at: &Path<'_>, out: &mut Vec<
 }
 
 fn check_success_rule(rule: &Value, completions: i64, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (count, list) = (rule.int("succeededCount"), rule.part("succeededIndexes").as_str());
+    let (count, list) = (
+        rule.int("succeededCount"),
+        rule.part("succeededIndexes").as_str(),
+    );
     if count.is_none() && list.is_none() {
-        out.push(FieldError::required(at, "at least one of succeededCount or succeededIndexes must be specified"));
+        out.push(FieldError::required(
+            at,
+            "at least one of succeededCount or succeededIndexes must be specified",
+        ));
     }
     let mut total = 0;
     if let Some(list) = list {
@@ -148,18 +236,26 @@ fn check_success_rule(rule: &Value, completions: i64, at: &Path<'_>, out: &mut V
         }
         match intervals(list, completions) {
             Ok(found) => total = found.iter().map(|(first, last)| last - first + 1).sum(),
-            Err(why) => out.push(FieldError::invalid(at, list, &format!("error parsing succeededIndexes: {why}"))),
+            Err(why) => out.push(FieldError::invalid(
+                at,
+                list,
+                &format!("error parsing succeededIndexes: {why}"),
+            )),
         }
     }
     let Some(count) = count else { return };
     let at = at.child("succeededCount");
     checks::not_negative(&at, count, out);
     if count > completions {
-        let detail = format!("must be less than or equal to {completions} (the number of specified completions)");
+        let detail = format!(
+            "must be less than or equal to {completions} (the number of specified completions)"
+        );
         out.push(FieldError::invalid(at, count, &detail));
     }
     if list.is_some() && count > total {
-        let detail = format!("must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)");
+        let detail = format!(
+            "must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"
+        );
         out.push(FieldError::invalid(at, count, &detail));
     }
 }
@@ -173,7 +269,9 @@ pub(super) fn intervals(list: &str, completions: i64) -> Result<Vec<(i64, i64)>,
     for part in list.split(',').filter(|_| !list.is_empty()) {
         let (first, last) = interval(part, completions)?;
         if let Some((_, previous)) = found.last().filter(|(_, previous)| *previous >= first) {
-            return Err(format!("non-increasing order, previous: {previous}, current: {first}"));
+            return Err(format!(
+                "non-increasing order, previous: {previous}, current: {first}"
+            ));
         }
         found.push((first, last));
     }
@@ -187,15 +285,26 @@ fn interval(part: &str, completions: i64) -> Result<(i64, i64), String> {
             "the fragment {part:?} violates the requirement that an index interval can have at most two parts separated by '-'"
         ));
     }
-    let number = |text: &str| text.parse::<i64>().map_err(|_| format!("cannot convert string to integer for index: {text:?}"));
+    let number = |text: &str| {
+        text.parse::<i64>()
+            .map_err(|_| format!("cannot convert string to integer for index: {text:?}"))
+    };
     let below = |index: i64, text: &str| {
-        if index >= completions { Err(format!("too large index: {text:?}")) } else { Ok(index) }
+        if index >= completions {
+            Err(format!("too large index: {text:?}"))
+        } else {
+            Ok(index)
+        }
     };
     let first = below(number(ends[0])?, ends[0])?;
-    let Some(text) = ends.get(1) else { return Ok((first, first)) };
+    let Some(text) = ends.get(1) else {
+        return Ok((first, first));
+    };
     let last = below(number(text)?, text)?;
     if first >= last {
-        return Err(format!("non-increasing order, previous: {first}, current: {last}"));
+        return Err(format!(
+            "non-increasing order, previous: {first}, current: {last}"
+        ));
     }
     Ok((first, last))
 }
@@ -208,9 +317,18 @@ mod tests {
     fn index_lists_grow_and_stay_below_completions() {
         assert_eq!(intervals("", 5), Ok(vec![]));
         assert_eq!(intervals("0,2-4", 5), Ok(vec![(0, 0), (2, 4)]));
-        assert_eq!(intervals("3,1", 5), Err("non-increasing order, previous: 3, current: 1".into()));
-        assert_eq!(intervals("1-2-3", 5).map_err(|e| e.contains("at most two parts")), Err(true));
+        assert_eq!(
+            intervals("3,1", 5),
+            Err("non-increasing order, previous: 3, current: 1".into())
+        );
+        assert_eq!(
+            intervals("1-2-3", 5).map_err(|e| e.contains("at most two parts")),
+            Err(true)
+        );
         assert_eq!(intervals("7", 5), Err("too large index: \"7\"".into()));
-        assert_eq!(intervals("x", 5), Err("cannot convert string to integer for index: \"x\"".into()));
+        assert_eq!(
+            intervals("x", 5),
+            Err("cannot convert string to integer for index: \"x\"".into())
+        );
     }
 }

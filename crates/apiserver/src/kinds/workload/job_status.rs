@@ -19,7 +19,10 @@ use crate::{
 
 /// Whether a condition holds.
 pub(super) fn has_condition(status: &Value, kind: &str) -> bool {
-    status.list("conditions").iter().any(|c| c.text("type") == kind && c.text("status") == "True")
+    status
+        .list("conditions")
+        .iter()
+        .any(|c| c.text("type") == kind && c.text("status") == "True")
 }
 
 /// What a status says, taken together.
@@ -34,7 +37,12 @@ struct Said {
 impl Said {
     fn by(status: &Value) -> Self {
         let has = |kind| has_condition(status, kind);
-        Self { complete: has("Complete"), failed: has("Failed"), failing: has("FailureTarget"), succeeding: has("SuccessCriteriaMet") }
+        Self {
+            complete: has("Complete"),
+            failed: has("Failed"),
+            failing: has("FailureTarget"),
+            succeeding: has("SuccessCriteriaMet"),
+        }
     }
 
     fn finished(self) -> bool {
@@ -44,7 +52,11 @@ impl Said {
 
 /// What is wrong with the new status.
 pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    let (spec, status, before) = (new.body.part("spec"), new.body.part("status"), old.body.part("status"));
+    let (spec, status, before) = (
+        new.body.part("spec"),
+        new.body.part("status"),
+        old.body.part("status"),
+    );
     let at = Path::field("status");
     for field in ["active", "succeeded", "failed", "ready", "terminating"] {
         checks::not_negative(&at.child(field), status.number(field), out);
@@ -57,8 +69,15 @@ pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
         check_finished(status, &at, out);
     }
     check_indexes(spec, status, before, &at, out);
-    if status.int("ready").is_some_and(|ready| ready > status.number("active")) {
-        out.push(FieldError::invalid(at.child("ready"), status.number("ready"), "cannot set more ready pods than active"));
+    if status
+        .int("ready")
+        .is_some_and(|ready| ready > status.number("active"))
+    {
+        out.push(FieldError::invalid(
+            at.child("ready"),
+            status.number("ready"),
+            "cannot set more ready pods than active",
+        ));
     }
     check_steps(spec, status, before, &at, out);
     check_kept(now, was, &at.child("conditions"), out);
@@ -68,9 +87,17 @@ fn check_uncounted(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     for list in ["succeeded", "failed"] {
         let list_at = at.child(list);
-        for (i, uid) in status.part("uncountedTerminatedPods").texts(list).enumerate() {
+        for (i, uid) in status
+            .part("uncountedTerminatedPods")
+            .texts(list)
+            .enumerate()
+        {
             if uid.is_empty() {
-                out.push(FieldError::invalid(list_at.index(i), uid, "must not be empty"));
+                out.push(FieldError::invalid(
+                    list_at.index(i),
+                    uid,
+                    "must not be empty",
+                ));
             } else if !seen.insert(uid) {
                 out.push(FieldError::duplicate(list_at.index(i), uid));
             }
@@ -81,64 +108,143 @@ fn check_uncounted(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
 /// Conditions that cannot hold together, and those that need another.
 fn check_conditions(now: Said, at: &Path<'_>, out: &mut Vec<FieldError>) {
     let rules = [
-        (now.complete && now.failed, "cannot set Complete=True and Failed=true conditions"),
-        (now.complete && now.failing, "cannot set Complete=True and FailureTarget=true conditions"),
-        (now.failed && !now.failing, "cannot set Failed=True condition without the FailureTarget=true condition"),
-        (now.complete && !now.succeeding, "cannot set Complete=True condition without the SuccessCriteriaMet=true condition"),
-        (now.succeeding && now.failed, "cannot set SuccessCriteriaMet=True and Failed=true conditions"),
-        (now.succeeding && now.failing, "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"),
+        (
+            now.complete && now.failed,
+            "cannot set Complete=True and Failed=true conditions",
+        ),
+        (
+            now.complete && now.failing,
+            "cannot set Complete=True and FailureTarget=true conditions",
+        ),
+        (
+            now.failed && !now.failing,
+            "cannot set Failed=True condition without the FailureTarget=true condition",
+        ),
+        (
+            now.complete && !now.succeeding,
+            "cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
+        ),
+        (
+            now.succeeding && now.failed,
+            "cannot set SuccessCriteriaMet=True and Failed=true conditions",
+        ),
+        (
+            now.succeeding && now.failing,
+            "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions",
+        ),
     ];
-    out.extend(rules.iter().filter(|(broken, _)| *broken).map(|(_, detail)| invalid_unshown(at, detail)));
+    out.extend(
+        rules
+            .iter()
+            .filter(|(broken, _)| *broken)
+            .map(|(_, detail)| invalid_unshown(at, detail)),
+    );
 }
 
-fn check_times(spec: &Value, status: &Value, before: &Value, (now, was): (Said, Said), at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn check_times(
+    spec: &Value,
+    status: &Value,
+    before: &Value,
+    (now, was): (Said, Said),
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let (start, end) = (status.part("startTime"), status.part("completionTime"));
     let (start_at, end_at) = (at.child("startTime"), at.child("completionTime"));
     if !end.is_null() && !now.complete {
-        out.push(FieldError::invalid(end_at, end, "cannot set completionTime when there is no Complete=True condition"));
+        out.push(FieldError::invalid(
+            end_at,
+            end,
+            "cannot set completionTime when there is no Complete=True condition",
+        ));
     }
     if end.is_null() && now.complete && !was.complete {
-        out.push(FieldError::required(end_at, "completionTime is required for Complete jobs"));
+        out.push(FieldError::required(
+            end_at,
+            "completionTime is required for Complete jobs",
+        ));
     }
     let moment = |time: &Value| Time::parse(time.as_str().unwrap_or_default()).ok();
     if let (Some(start), Some(ended)) = (moment(start), moment(end))
         && ended < start
     {
-        out.push(FieldError::invalid(end_at, end, "must be equal to or after `startTime`"));
+        out.push(FieldError::invalid(
+            end_at,
+            end,
+            "must be equal to or after `startTime`",
+        ));
     }
     let unstarted = spec.is_true("suspend") && spec.int("completions") == Some(0);
     if start.is_null() && now.finished() && !was.finished() && !unstarted {
-        out.push(FieldError::required(start_at, "startTime is required for finished job"));
+        out.push(FieldError::required(
+            start_at,
+            "startTime is required for finished job",
+        ));
     }
     if !end.is_null() && before.has("completionTime") && !same(end, before.part("completionTime")) {
         out.push(FieldError::invalid(end_at, end, "field is immutable"));
     }
-    let suspended =
-        |status: &Value, value: &str| status.list("conditions").iter().any(|c| c.text("type") == "Suspended" && c.text("status") == value);
+    let suspended = |status: &Value, value: &str| {
+        status
+            .list("conditions")
+            .iter()
+            .any(|c| c.text("type") == "Suspended" && c.text("status") == value)
+    };
     let resuming = suspended(before, "True") && suspended(status, "False");
-    if before.has("startTime") && !same(before.part("startTime"), start) && !resuming && !spec.is_true("suspend") {
-        out.push(FieldError::invalid(start_at, start, "field is immutable for unsuspended job once set"));
+    if before.has("startTime")
+        && !same(before.part("startTime"), start)
+        && !resuming
+        && !spec.is_true("suspend")
+    {
+        out.push(FieldError::invalid(
+            start_at,
+            start,
+            "field is immutable for unsuspended job once set",
+        ));
     }
 }
 
 fn check_finished(status: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    for (field, detail) in
-        [("active", "active>0 is invalid for finished job"), ("terminating", "terminating>0 is invalid for finished job")]
-    {
+    for (field, detail) in [
+        ("active", "active>0 is invalid for finished job"),
+        ("terminating", "terminating>0 is invalid for finished job"),
+    ] {
         if status.number(field) > 0 {
-            out.push(FieldError::invalid(at.child(field), status.number(field), detail));
+            out.push(FieldError::invalid(
+                at.child(field),
+                status.number(field),
+                detail,
+            ));
         }
     }
     let uncounted = status.part("uncountedTerminatedPods");
-    if ["succeeded", "failed"].iter().any(|l| !uncounted.list(l).is_empty()) {
-        out.push(FieldError::invalid(at.child("uncountedTerminatedPods"), uncounted, "must be empty for finished job"));
+    if ["succeeded", "failed"]
+        .iter()
+        .any(|l| !uncounted.list(l).is_empty())
+    {
+        out.push(FieldError::invalid(
+            at.child("uncountedTerminatedPods"),
+            uncounted,
+            "must be empty for finished job",
+        ));
     }
 }
 
-fn check_indexes(spec: &Value, status: &Value, before: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let (completed, failed) = (status.text("completedIndexes"), status.part("failedIndexes").as_str());
+fn check_indexes(
+    spec: &Value,
+    status: &Value,
+    before: &Value,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
+    let (completed, failed) = (
+        status.text("completedIndexes"),
+        status.part("failedIndexes").as_str(),
+    );
     let (completed_at, failed_at) = (at.child("completedIndexes"), at.child("failedIndexes"));
-    if completed == before.text("completedIndexes") && failed == before.part("failedIndexes").as_str() {
+    if completed == before.text("completedIndexes")
+        && failed == before.part("failedIndexes").as_str()
+    {
         return;
     }
     let completions = spec.int("completions");
@@ -146,7 +252,11 @@ fn check_indexes(spec: &Value, status: &Value, before: &Value, at: &Path<'_>, ou
     if completions.is_some()
         && let Err(why) = read(completed)
     {
-        out.push(FieldError::invalid(completed_at, completed, &format!("error parsing completedIndexes: {why}")));
+        out.push(FieldError::invalid(
+            completed_at,
+            completed,
+            &format!("error parsing completedIndexes: {why}"),
+        ));
     }
     if !completed.is_empty() && spec.text("completionMode") != "Indexed" {
         let detail = "cannot set non-empty completedIndexes when non-indexed completion mode";
@@ -157,10 +267,19 @@ fn check_indexes(spec: &Value, status: &Value, before: &Value, at: &Path<'_>, ou
         let detail = "cannot set non-null failedIndexes when backoffLimitPerIndex is null";
         out.push(FieldError::invalid(failed_at, failed, detail));
     } else if let Err(why) = read(failed) {
-        out.push(FieldError::invalid(failed_at, failed, &format!("error parsing failedIndexes: {why}")));
+        out.push(FieldError::invalid(
+            failed_at,
+            failed,
+            &format!("error parsing failedIndexes: {why}"),
+        ));
     }
     if let (Ok(completed), Ok(failures)) = (read(completed), read(failed)) {
-        let overlap = |(a, b): &(i64, i64)| failures.iter().find(|(c, d)| a <= d && c <= b).map(|(c, _)| *a.max(c));
+        let overlap = |(a, b): &(i64, i64)| {
+            failures
+                .iter()
+                .find(|(c, d)| a <= d && c <= b)
+                .map(|(c, _)| *a.max(c))
+        };
         if let Some(index) = completed.iter().find_map(overlap) {
             let detail = format!("failedIndexes and completedIndexes overlap at index: {index}");
             out.push(FieldError::invalid(failed_at, failed, &detail));
@@ -169,26 +288,45 @@ fn check_indexes(spec: &Value, status: &Value, before: &Value, at: &Path<'_>, ou
 }
 
 /// Counters of ended pods do not go down.
-fn check_steps(spec: &Value, status: &Value, before: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    let elastic = spec.text("completionMode") == "Indexed" && spec.int("completions") == spec.int("parallelism");
+fn check_steps(
+    spec: &Value,
+    status: &Value,
+    before: &Value,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
+    let elastic = spec.text("completionMode") == "Indexed"
+        && spec.int("completions") == spec.int("parallelism");
     for field in ["failed", "succeeded"] {
         if status.number(field) < before.number(field) && (field == "failed" || !elastic) {
             let detail = format!("cannot decrease the {field} counter");
-            out.push(FieldError::invalid(at.child(field), status.number(field), &detail));
+            out.push(FieldError::invalid(
+                at.child(field),
+                status.number(field),
+                &detail,
+            ));
         }
     }
 }
 
 /// What a job has come to is not taken back.
 fn check_kept(now: Said, was: Said, at: &Path<'_>, out: &mut Vec<FieldError>) {
-    for (name, was, now) in
-        [("Failed", was.failed, now.failed), ("Complete", was.complete, now.complete), ("FailureTarget", was.failing, now.failing)]
-    {
+    for (name, was, now) in [
+        ("Failed", was.failed, now.failed),
+        ("Complete", was.complete, now.complete),
+        ("FailureTarget", was.failing, now.failing),
+    ] {
         if was && !now {
-            out.push(invalid_unshown(at, &format!("cannot disable the terminal {name}=True condition")));
+            out.push(invalid_unshown(
+                at,
+                &format!("cannot disable the terminal {name}=True condition"),
+            ));
         }
     }
     if was.succeeding && !now.succeeding {
-        out.push(invalid_unshown(at, "cannot disable the SuccessCriteriaMet=True condition"));
+        out.push(invalid_unshown(
+            at,
+            "cannot disable the SuccessCriteriaMet=True condition",
+        ));
     }
 }

@@ -18,11 +18,19 @@ use crate::{
 
 /// What is wrong with the change of a job. Kubernetes looks at the spec twice on an update, and so blames it twice.
 pub(super) fn check(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    let (spec, before, at) = (new.body.part("spec"), old.body.part("spec"), Path::field("spec"));
+    let (spec, before, at) = (
+        new.body.part("spec"),
+        old.body.part("spec"),
+        Path::field("spec"),
+    );
     job::check_spec(spec, &at, out);
     check_completions(spec, before, &at.child("completions"), out);
     if !same(spec.part("selector"), before.part("selector")) {
-        out.push(selector::invalid(spec.get_set("selector"), at.child("selector"), checks::IMMUTABLE));
+        out.push(selector::invalid(
+            spec.get_set("selector"),
+            at.child("selector"),
+            checks::IMMUTABLE,
+        ));
     }
     check_template(spec, before, old, &at.child("template"), out);
     for (field, name) in [
@@ -56,31 +64,60 @@ fn check_completions(new: &Value, old: &Value, at: &Path<'_>, out: &mut Vec<Fiel
         && old.int("completions") != Some(completions)
         && new.int("parallelism") != Some(completions)
     {
-        out.push(FieldError::invalid(at, completions, "can only be modified in tandem with spec.parallelism"));
+        out.push(FieldError::invalid(
+            at,
+            completions,
+            "can only be modified in tandem with spec.parallelism",
+        ));
     }
 }
 
 /// The template is fixed, but a job that waits may still be steered: where its pods run, and what they get.
-fn check_template(new: &Value, old: &Value, stored: &Object, at: &Path<'_>, out: &mut Vec<FieldError>) {
+fn check_template(
+    new: &Value,
+    old: &Value,
+    stored: &Object,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let template = new.part("template");
-    let Some(mut before) = old.part("template").as_object().cloned() else { return };
+    let Some(mut before) = old.part("template").as_object().cloned() else {
+        return;
+    };
     let status = stored.body.part("status");
     let waits = !status.has("startTime") || job_status::has_condition(status, "Suspended");
     if !old.is_true("suspend") || !waits || status.number("active") != 0 {
-        checks::immutable_struct(at, "core.PodTemplateSpec", template, &Value::Object(before), out);
+        checks::immutable_struct(
+            at,
+            "core.PodTemplateSpec",
+            template,
+            &Value::Object(before),
+            out,
+        );
         return;
     }
     steer(&mut before, template);
     let spec = template.part("spec");
     for list in ["containers", "initContainers"] {
         let alike = before.part("spec").list(list).len() == spec.list(list).len();
-        for (container, new) in before.map_at("spec").maps_mut(list).zip(spec.list(list)).filter(|_| alike) {
+        for (container, new) in before
+            .map_at("spec")
+            .maps_mut(list)
+            .zip(spec.list(list))
+            .filter(|_| alike)
+        {
             if container.text("name") == new.text("name") {
                 container.take_over("resources", new);
             }
         }
     }
-    checks::immutable_struct(&at.child("spec"), "core.PodSpec", spec, before.part("spec"), out);
+    checks::immutable_struct(
+        &at.child("spec"),
+        "core.PodSpec",
+        spec,
+        before.part("spec"),
+        out,
+    );
 }
 
 /// Lets the old template have what may be steered from the new one.
@@ -96,6 +133,7 @@ fn steer(old: &mut Map<String, Value>, new: &Value) {
         own.remove("affinity");
     }
     for field in ["annotations", "labels"] {
-        old.map_at("metadata").take_over(field, new.part("metadata"));
+        old.map_at("metadata")
+            .take_over(field, new.part("metadata"));
     }
 }

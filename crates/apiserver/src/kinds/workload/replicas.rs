@@ -31,11 +31,17 @@ pub(crate) const REPLICA_SET: Strategy = Strategy {
     validate: |object, out| {
         let (spec, at) = (object.body.part("spec"), Path::field("spec"));
         checks::not_negative(&at.child("replicas"), spec.number("replicas"), out);
-        checks::not_negative(&at.child("minReadySeconds"), spec.number("minReadySeconds"), out);
+        checks::not_negative(
+            &at.child("minReadySeconds"),
+            spec.number("minReadySeconds"),
+            out,
+        );
         deployment::check_pods(spec, &at, out);
     },
     validate_update: template::check_same_selector,
-    validate_status: |new, old, out| COUNTS.check(new.body.part("status"), old.body.part("status"), out),
+    validate_status: |new, old, out| {
+        COUNTS.check(new.body.part("status"), old.body.part("status"), out)
+    },
     warnings: template::warnings_of,
     ..Strategy::WITH_STATUS
 };
@@ -52,7 +58,14 @@ pub(crate) const REPLICATION_CONTROLLER: Strategy = Strategy {
 };
 
 const COUNTS: Counts = Counts {
-    all: &["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration", "terminatingReplicas"],
+    all: &[
+        "replicas",
+        "fullyLabeledReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "terminatingReplicas",
+    ],
     parts: &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
     ready: "readyReplicas",
 };
@@ -61,9 +74,18 @@ const COUNTS: Counts = Counts {
 fn default_controller(object: &mut Object) {
     let spec = object.section("spec");
     spec.default_to("replicas", 1);
-    let Some(template) = spec.map_mut("template") else { return };
+    let Some(template) = spec.map_mut("template") else {
+        return;
+    };
     default_template(template);
-    let Some(labels) = template.part("metadata").part("labels").as_object().cloned() else { return };
+    let Some(labels) = template
+        .part("metadata")
+        .part("labels")
+        .as_object()
+        .cloned()
+    else {
+        return;
+    };
     if spec.is_empty_at("selector") {
         spec.insert("selector".into(), Value::Object(labels.clone()));
     }
@@ -75,7 +97,11 @@ fn default_controller(object: &mut Object) {
 
 fn validate_controller(object: &Object, out: &mut Vec<FieldError>) {
     let (spec, at) = (object.body.part("spec"), Path::field("spec"));
-    checks::not_negative(&at.child("minReadySeconds"), spec.number("minReadySeconds"), out);
+    checks::not_negative(
+        &at.child("minReadySeconds"),
+        spec.number("minReadySeconds"),
+        out,
+    );
     let selector = Selector::of_labels(spec.part("selector").as_object());
     if selector.is_empty() {
         out.push(FieldError::required(at.child("selector"), ""));

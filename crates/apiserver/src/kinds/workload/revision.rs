@@ -8,10 +8,19 @@ use crate::{field::FieldError, field::Path};
 
 /// A ControllerRevision.
 pub(crate) const CONTROLLER_REVISION: Strategy = Strategy {
-    validate: |object, out| checks::not_negative(&Path::field("revision"), object.body.number("revision"), out),
+    validate: |object, out| {
+        checks::not_negative(
+            &Path::field("revision"),
+            object.body.number("revision"),
+            out,
+        )
+    },
     validate_create: |object, out| match object.body.get_set("data") {
         None => out.push(FieldError::required("data", "data is mandatory")),
-        Some(data) if !data.is_object() => out.push(FieldError::required("data", "data must be a valid JSON object")),
+        Some(data) if !data.is_object() => out.push(FieldError::required(
+            "data",
+            "data must be a valid JSON object",
+        )),
         Some(_) => {}
     },
     validate_update: |new, old, out| {

@@ -21,7 +21,11 @@ pub(super) fn check_count(value: &Value, at: &Path<'_>, out: &mut Vec<FieldError
 /// A percentage may not exceed the whole.
 pub(super) fn check_part(value: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     if percent(value).is_some_and(|p| p > 100) {
-        out.push(FieldError::invalid(at, value, "must not be greater than 100%"));
+        out.push(FieldError::invalid(
+            at,
+            value,
+            "must not be greater than 100%",
+        ));
     }
 }
 
@@ -33,7 +37,11 @@ fn percent(value: &Value) -> Option<i64> {
 
 /// Whether a count or percentage comes to nothing.
 pub(super) fn is_zero(value: &Value) -> bool {
-    percent(value).or_else(|| value.as_str().and_then(|s| s.parse().ok())).or_else(|| value.as_i64()).unwrap_or_default() == 0
+    percent(value)
+        .or_else(|| value.as_str().and_then(|s| s.parse().ok()))
+        .or_else(|| value.as_i64())
+        .unwrap_or_default()
+        == 0
 }
 
 /// Counts in the status of a workload.
@@ -53,16 +61,34 @@ impl Counts {
         for field in self.all {
             checks::not_negative(&at.child(field), status.number(field), out);
         }
-        for field in self.parts.iter().filter(|f| status.number(f) > status.number("replicas")) {
-            out.push(FieldError::invalid(at.child(field), status.number(field), "cannot be greater than status.replicas"));
+        for field in self
+            .parts
+            .iter()
+            .filter(|f| status.number(f) > status.number("replicas"))
+        {
+            out.push(FieldError::invalid(
+                at.child(field),
+                status.number(field),
+                "cannot be greater than status.replicas",
+            ));
         }
         let available = status.number("availableReplicas");
         if !self.ready.is_empty() && available > status.number("readyReplicas") {
-            out.push(FieldError::invalid(at.child("availableReplicas"), available, &format!("cannot be greater than {}", self.ready)));
+            out.push(FieldError::invalid(
+                at.child("availableReplicas"),
+                available,
+                &format!("cannot be greater than {}", self.ready),
+            ));
         }
         let (count, before) = (status.int("collisionCount"), old.int("collisionCount"));
-        if self.all.contains(&"collisionCount") && before.is_some_and(|b| count.is_none_or(|c| c < b)) {
-            out.push(FieldError::invalid(at.child("collisionCount"), count.unwrap_or_default(), "cannot be decremented"));
+        if self.all.contains(&"collisionCount")
+            && before.is_some_and(|b| count.is_none_or(|c| c < b))
+        {
+            out.push(FieldError::invalid(
+                at.child("collisionCount"),
+                count.unwrap_or_default(),
+                "cannot be decremented",
+            ));
         }
     }
 }

@@ -25,7 +25,10 @@ pub(crate) const STATEFUL_SET: Strategy = Strategy {
     default,
     prepare_create: |object| {
         drop_max_unavailable(object);
-        object.body.insert("status".into(), json!({"replicas": 0, "availableReplicas": 0}));
+        object.body.insert(
+            "status".into(),
+            json!({"replicas": 0, "availableReplicas": 0}),
+        );
     },
     prepare_update: |new, old| {
         if !rolling_of(old).has("maxUnavailable") {
@@ -35,15 +38,30 @@ pub(crate) const STATEFUL_SET: Strategy = Strategy {
     },
     validate,
     validate_update,
-    validate_status: |new, old, out| COUNTS.check(new.body.part("status"), old.body.part("status"), out),
+    validate_status: |new, old, out| {
+        COUNTS.check(new.body.part("status"), old.body.part("status"), out)
+    },
     warnings,
     name: names::dns_label,
     ..Strategy::WITH_STATUS
 };
 
 const COUNTS: Counts = Counts {
-    all: &["replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas", "observedGeneration", "collisionCount"],
-    parts: &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
+    all: &[
+        "replicas",
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "collisionCount",
+    ],
+    parts: &[
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+    ],
     ready: "status.readyReplicas",
 };
 
@@ -76,12 +94,20 @@ fn default(object: &mut Object) {
 }
 
 fn rolling_of(object: &Object) -> &Value {
-    object.body.part("spec").part("updateStrategy").part("rollingUpdate")
+    object
+        .body
+        .part("spec")
+        .part("updateStrategy")
+        .part("rollingUpdate")
 }
 
 /// Replacing several pods at a time is not served yet.
 fn drop_max_unavailable(object: &mut Object) {
-    if let Some(rolling) = object.section("spec").map_mut("updateStrategy").and_then(|s| s.map_mut("rollingUpdate")) {
+    if let Some(rolling) = object
+        .section("spec")
+        .map_mut("updateStrategy")
+        .and_then(|s| s.map_mut("rollingUpdate"))
+    {
         rolling.remove("maxUnavailable");
     }
 }
@@ -91,8 +117,15 @@ fn validate(object: &Object, out: &mut Vec<FieldError>) {
     check_strategies(spec, &at, out);
     let retention_at = at.child("persistentVolumeClaimRetentionPolicy");
     for field in ["whenDeleted", "whenScaled"] {
-        let policy = spec.part("persistentVolumeClaimRetentionPolicy").text(field);
-        checks::one_of(&retention_at.child(field), policy, &["Retain", "Delete"], out);
+        let policy = spec
+            .part("persistentVolumeClaimRetentionPolicy")
+            .text(field);
+        checks::one_of(
+            &retention_at.child(field),
+            policy,
+            &["Retain", "Delete"],
+            out,
+        );
     }
     let claims_at = at.child("volumeClaimTemplates");
     for (i, template) in spec.list("volumeClaimTemplates").iter().enumerate() {
@@ -102,15 +135,28 @@ fn validate(object: &Object, out: &mut Vec<FieldError>) {
     for field in ["replicas", "minReadySeconds"] {
         checks::not_negative(&at.child(field), spec.number(field), out);
     }
-    checks::not_negative(&at.child("ordinals.start"), spec.part("ordinals").number("start"), out);
+    checks::not_negative(
+        &at.child("ordinals.start"),
+        spec.part("ordinals").number("start"),
+        out,
+    );
     let service = spec.text("serviceName");
     if !service.is_empty() {
-        checks::named(&at.child("serviceName"), service, names::dns_label(service), out);
+        checks::named(
+            &at.child("serviceName"),
+            service,
+            names::dns_label(service),
+            out,
+        );
     }
     template::check_selector(spec, "statefulset", &at, out);
     let template_at = at.child("template");
     match Selector::read(spec.get_set("selector")) {
-        None => out.push(selector::invalid(spec.get_set("selector"), at.child("selector"), "")),
+        None => out.push(selector::invalid(
+            spec.get_set("selector"),
+            at.child("selector"),
+            "",
+        )),
         Some(selector) => {
             let pods = with_claims(spec);
             template::check_fits(&selector, &pods, &template_at, out);
@@ -123,7 +169,11 @@ fn validate(object: &Object, out: &mut Vec<FieldError>) {
 fn check_strategies(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
     match spec.text("podManagementPolicy") {
         "OrderedReady" | "Parallel" => {}
-        other => out.push(FieldError::invalid(at.child("podManagementPolicy"), other, "must be 'OrderedReady' or 'Parallel'")),
+        other => out.push(FieldError::invalid(
+            at.child("podManagementPolicy"),
+            other,
+            "must be 'OrderedReady' or 'Parallel'",
+        )),
     }
     let (strategy, at) = (spec.part("updateStrategy"), at.child("updateStrategy"));
     let (rolling, rolling_at) = (strategy.part("rollingUpdate"), at.child("rollingUpdate"));
@@ -131,10 +181,18 @@ fn check_strategies(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         "OnDelete" if rolling.is_null() => {}
         "OnDelete" => {
             let shown = Internal::one("apps.RollingUpdateStatefulSetStrategy", rolling);
-            out.push(FieldError::invalid(rolling_at, shown, "only allowed for updateStrategy 'RollingUpdate'"));
+            out.push(FieldError::invalid(
+                rolling_at,
+                shown,
+                "only allowed for updateStrategy 'RollingUpdate'",
+            ));
         }
         "RollingUpdate" => {
-            checks::not_negative(&rolling_at.child("partition"), rolling.number("partition"), out);
+            checks::not_negative(
+                &rolling_at.child("partition"),
+                rolling.number("partition"),
+                out,
+            );
             if let Some(unavailable) = rolling.get_set("maxUnavailable") {
                 let at = rolling_at.child("maxUnavailable");
                 rollout::check_count(unavailable, &at, out);
@@ -146,22 +204,42 @@ fn check_strategies(spec: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
         }
         _ => {
             let shown = Internal::one("apps.StatefulSetUpdateStrategy", strategy);
-            out.push(FieldError::invalid(at, shown, "must be 'RollingUpdate' or 'OnDelete'"));
+            out.push(FieldError::invalid(
+                at,
+                shown,
+                "must be 'RollingUpdate' or 'OnDelete'",
+            ));
         }
     }
 }
 
 /// The template as its pods will look: with the volumes of the claims, and without the names that each pod gets of its own.
 fn with_claims(spec: &Value) -> Value {
-    let mut template = spec.part("template").as_object().cloned().unwrap_or_default();
+    let mut template = spec
+        .part("template")
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
     let pods = template.map_at("spec");
     pods.remove("hostname");
     pods.remove("subdomain");
-    let names: Vec<&str> = spec.list("volumeClaimTemplates").iter().map(|c| c.part("metadata").text("name")).collect();
+    let names: Vec<&str> = spec
+        .list("volumeClaimTemplates")
+        .iter()
+        .map(|c| c.part("metadata").text("name"))
+        .collect();
     if !names.is_empty() {
-        let claim = |name: &&str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+        let claim =
+            |name: &&str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
         let mut volumes: Vec<Value> = names.iter().map(claim).collect();
-        volumes.extend(pods.part("volumes").as_array().into_iter().flatten().filter(|v| !names.contains(&v.text("name"))).cloned());
+        volumes.extend(
+            pods.part("volumes")
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter(|v| !names.contains(&v.text("name")))
+                .cloned(),
+        );
         pods.insert("volumes".into(), volumes.into());
     }
     Value::Object(template)
@@ -181,7 +259,11 @@ const MUTABLE: [&str; 7] = [
 fn validate_update(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
     let fixed = |object: &Object| {
         let spec = object.body.part("spec").as_object().into_iter().flatten();
-        Value::Object(spec.filter(|(k, _)| !MUTABLE.contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect::<Map<_, _>>())
+        Value::Object(
+            spec.filter(|(k, _)| !MUTABLE.contains(&k.as_str()))
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect::<Map<_, _>>(),
+        )
     };
     if !same(&fixed(new), &fixed(old)) {
         out.push(FieldError::forbidden(

@@ -25,7 +25,11 @@ pub(crate) const POD_TEMPLATE: Strategy = Strategy {
     validate: |object, out| check(object.body.part("template"), &Path::field("template"), out),
     warnings: |object, _| {
         let mut out = Vec::new();
-        warnings::of_template(object.body.part("template"), &Path::field("template"), &mut out);
+        warnings::of_template(
+            object.body.part("template"),
+            &Path::field("template"),
+            &mut out,
+        );
         out
     },
     generation: Generation::Body,
@@ -44,32 +48,62 @@ pub(super) fn check(template: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) 
     let (spec, spec_at) = (template.part("spec"), at.child("spec"));
     spec::check(spec, Holder::Template, &spec_at, out);
     if !spec.list("ephemeralContainers").is_empty() {
-        out.push(FieldError::forbidden(spec_at.child("ephemeralContainers"), "ephemeral containers not allowed in pod template"));
+        out.push(FieldError::forbidden(
+            spec_at.child("ephemeralContainers"),
+            "ephemeral containers not allowed in pod template",
+        ));
     }
 }
 
 /// A template whose pods are always restarted, in a kind of this name.
-pub(super) fn check_lasting(template: &Value, kind: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn check_lasting(
+    template: &Value,
+    kind: &str,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     check(template, at, out);
     check_lasting_spec(template, kind, at, out);
 }
 
 /// Pods that a workload keeps running neither end nor have a deadline.
-pub(super) fn check_lasting_spec(template: &Value, kind: &str, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn check_lasting_spec(
+    template: &Value,
+    kind: &str,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let (spec, at) = (template.part("spec"), at.child("spec"));
-    checks::one_of(&at.child("restartPolicy"), spec.text("restartPolicy"), &["Always"], out);
+    checks::one_of(
+        &at.child("restartPolicy"),
+        spec.text("restartPolicy"),
+        &["Always"],
+        out,
+    );
     if spec.has("activeDeadlineSeconds") {
         let detail = format!("activeDeadlineSeconds in {kind} is not Supported");
-        out.push(FieldError::forbidden(at.child("activeDeadlineSeconds"), &detail));
+        out.push(FieldError::forbidden(
+            at.child("activeDeadlineSeconds"),
+            &detail,
+        ));
     }
 }
 
 /// The labels of a template must fit the selector that looks for its pods.
-pub(super) fn check_fits(selector: &Selector<'_>, template: &Value, at: &Path<'_>, out: &mut Vec<FieldError>) {
+pub(super) fn check_fits(
+    selector: &Selector<'_>,
+    template: &Value,
+    at: &Path<'_>,
+    out: &mut Vec<FieldError>,
+) {
     let labels = template.part("metadata").part("labels");
     if !selector.matches(labels.as_object()) {
         let detail = "`selector` does not match template `labels`";
-        out.push(FieldError::invalid(at.child("metadata.labels"), labels, detail));
+        out.push(FieldError::invalid(
+            at.child("metadata.labels"),
+            labels,
+            detail,
+        ));
     }
 }
 
@@ -82,15 +116,26 @@ pub(super) fn check_selector(spec: &Value, kind: &str, at: &Path<'_>, out: &mut 
     };
     checks::label_selector(&at, selector, out);
     if selector.is_empty_at("matchLabels") && selector.is_empty_at("matchExpressions") {
-        out.push(selector::invalid(Some(selector), at, &format!("empty selector is invalid for {kind}")));
+        out.push(selector::invalid(
+            Some(selector),
+            at,
+            &format!("empty selector is invalid for {kind}"),
+        ));
     }
 }
 
 /// The selector of a workload may not change.
 pub(super) fn check_same_selector(new: &Object, old: &Object, out: &mut Vec<FieldError>) {
-    let (new, old) = (new.body.part("spec").part("selector"), old.body.part("spec").part("selector"));
+    let (new, old) = (
+        new.body.part("spec").part("selector"),
+        old.body.part("spec").part("selector"),
+    );
     if !super::super::look::same(new, old) {
-        out.push(selector::invalid(Some(new), Path::field("spec.selector"), checks::IMMUTABLE));
+        out.push(selector::invalid(
+            Some(new),
+            Path::field("spec.selector"),
+            checks::IMMUTABLE,
+        ));
     }
 }
 
@@ -108,7 +153,11 @@ pub(super) fn warnings_of(new: &Object, old: Option<&Object>) -> Vec<String> {
 pub(super) fn template_warnings(new: &Object, old: Option<&Object>) -> Vec<String> {
     let mut out = Vec::new();
     if old.is_none_or(|old| old.body.part("spec") != new.body.part("spec")) {
-        warnings::of_template(new.body.part("spec").part("template"), &Path::field("spec.template"), &mut out);
+        warnings::of_template(
+            new.body.part("spec").part("template"),
+            &Path::field("spec.template"),
+            &mut out,
+        );
     }
     out
 }

@@ -24,7 +24,9 @@ fn template(labels: Value, own: Value) -> Value {
 }
 
 fn merge(into: &mut Value, own: Value) {
-    into.as_object_mut().expect("an object").extend(own.as_object().cloned().expect("an object"));
+    into.as_object_mut()
+        .expect("an object")
+        .extend(own.as_object().cloned().expect("an object"));
 }
 
 /// A spec with a fitting selector and template next to these fields.
@@ -64,16 +66,24 @@ fn stored(strategy: &Strategy, object: &Object) -> Value {
 #[test]
 fn workloads_are_stored_with_their_defaults() {
     assert_eq!(
-        stored(&DEPLOYMENT, &web(json!({"strategy": {"rollingUpdate": {"maxSurge": 0}}}))),
+        stored(
+            &DEPLOYMENT,
+            &web(json!({"strategy": {"rollingUpdate": {"maxSurge": 0}}}))
+        ),
         json!({"replicas": 1, "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": 0}},
             "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600})
     );
-    assert_eq!(stored(&DEPLOYMENT, &web(json!({"strategy": {"type": "Recreate"}})))["strategy"], json!({"type": "Recreate"}));
+    assert_eq!(
+        stored(&DEPLOYMENT, &web(json!({"strategy": {"type": "Recreate"}})))["strategy"],
+        json!({"type": "Recreate"})
+    );
     assert_eq!(
         stored(
             &STATEFUL_SET,
-            &web(json!({"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}, "volumeClaimTemplates": [
-            {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}]}))
+            &web(
+                json!({"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}, "volumeClaimTemplates": [
+            {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}]})
+            )
         ),
         json!({"replicas": 1, "serviceName": "", "podManagementPolicy": "OrderedReady", "revisionHistoryLimit": 10,
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
@@ -83,7 +93,10 @@ fn workloads_are_stored_with_their_defaults() {
                 "status": {"phase": "Pending"}}]})
     );
     let daemons = created(&DAEMON_SET, &web(json!({})));
-    assert_eq!(daemons.meta.annotations["deprecated.daemonset.template.generation"], "1");
+    assert_eq!(
+        daemons.meta.annotations["deprecated.daemonset.template.generation"],
+        "1"
+    );
     assert_eq!(
         daemons.body["spec"]["updateStrategy"],
         json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}})
@@ -100,9 +113,14 @@ fn workloads_are_stored_with_their_defaults() {
 
 #[test]
 fn controller_takes_selector_and_labels_from_its_template() {
-    let controller =
-        created(&REPLICATION_CONTROLLER, &workload(json!({"template": template(json!({"app": "web", "tier": "front"}), json!({}))})));
-    assert_eq!(controller.body["spec"]["selector"], json!({"app": "web", "tier": "front"}));
+    let controller = created(
+        &REPLICATION_CONTROLLER,
+        &workload(json!({"template": template(json!({"app": "web", "tier": "front"}), json!({}))})),
+    );
+    assert_eq!(
+        controller.body["spec"]["selector"],
+        json!({"app": "web", "tier": "front"})
+    );
     assert_eq!(controller.meta.labels["tier"], "front");
     assert_eq!(controller.body["status"], json!({"replicas": 0}));
 }
@@ -111,35 +129,62 @@ fn controller_takes_selector_and_labels_from_its_template() {
 fn job_gets_selector_labels_and_defaults() {
     let marks = json!({"batch.kubernetes.io/controller-uid": "u-1", "batch.kubernetes.io/job-name": "web", "controller-uid": "u-1", "job-name": "web"});
     let once = created(&JOB, &job(json!({})));
-    assert_eq!(once.body["spec"]["selector"], json!({"matchLabels": {"batch.kubernetes.io/controller-uid": "u-1"}}));
+    assert_eq!(
+        once.body["spec"]["selector"],
+        json!({"matchLabels": {"batch.kubernetes.io/controller-uid": "u-1"}})
+    );
     assert_eq!(once.body["spec"]["template"]["metadata"]["labels"], marks);
-    assert_eq!(serde_json::to_value(&once.meta.labels).expect("strings"), marks);
+    assert_eq!(
+        serde_json::to_value(&once.meta.labels).expect("strings"),
+        marks
+    );
     assert_eq!(
         stored(&JOB, &job(json!({}))),
         json!({"parallelism": 1, "completions": 1, "backoffLimit": 6, "manualSelector": false, "completionMode": "NonIndexed", "suspend": false,
             "podReplacementPolicy": "TerminatingOrFailed"})
     );
-    assert_eq!(stored(&JOB, &job(json!({"parallelism": 3}))).get("completions"), None);
+    assert_eq!(
+        stored(&JOB, &job(json!({"parallelism": 3}))).get("completions"),
+        None
+    );
     let indexed = stored(
         &JOB,
-        &job(json!({"completionMode": "Indexed", "completions": 4, "backoffLimitPerIndex": 1, "podFailurePolicy": {"rules": [
-            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}})),
+        &job(
+            json!({"completionMode": "Indexed", "completions": 4, "backoffLimitPerIndex": 1, "podFailurePolicy": {"rules": [
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}}),
+        ),
     );
-    assert_eq!((&indexed["backoffLimit"], &indexed["podReplacementPolicy"]), (&json!(2_147_483_647), &json!("Failed")));
-    assert_eq!(indexed["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["status"], "True");
+    assert_eq!(
+        (&indexed["backoffLimit"], &indexed["podReplacementPolicy"]),
+        (&json!(2_147_483_647), &json!("Failed"))
+    );
+    assert_eq!(
+        indexed["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["status"],
+        "True"
+    );
 }
 
 #[test]
 fn selectors_must_be_there_and_fit_the_template() {
     let other = template(json!({"app": "other"}), json!({}));
     const UNFIT: &str = "spec.template.metadata.labels: Invalid value: {\"app\":\"other\"}: `selector` does not match template `labels`";
-    check(&DEPLOYMENT, &workload(json!({ "template": other })), &["spec.selector: Required value", UNFIT]);
-    check(&DEPLOYMENT, &web(json!({ "template": other })), &[UNFIT]);
-    check(&REPLICA_SET, &web(json!({ "template": other })), &[UNFIT]);
-    check(&DEPLOYMENT, &web(json!({"selector": {}})), &["spec.selector: Invalid value: {}: empty selector is invalid for deployment"]);
     check(
         &DEPLOYMENT,
-        &web(json!({"selector": {"matchExpressions": [{"key": "app", "operator": "Is", "values": ["web"]}]}})),
+        &workload(json!({ "template": other })),
+        &["spec.selector: Required value", UNFIT],
+    );
+    check(&DEPLOYMENT, &web(json!({ "template": other })), &[UNFIT]);
+    check(&REPLICA_SET, &web(json!({ "template": other })), &[UNFIT]);
+    check(
+        &DEPLOYMENT,
+        &web(json!({"selector": {}})),
+        &["spec.selector: Invalid value: {}: empty selector is invalid for deployment"],
+    );
+    check(
+        &DEPLOYMENT,
+        &web(
+            json!({"selector": {"matchExpressions": [{"key": "app", "operator": "Is", "values": ["web"]}]}}),
+        ),
         &[
             "spec.selector.matchExpressions[0].operator: Invalid value: \"Is\": not a valid selector operator",
             "spec.selector: Invalid value: {\"matchExpressions\":[{\"key\":\"app\",\"operator\":\"Is\",\"values\":[\"web\"]}]}: invalid label selector",
@@ -148,12 +193,21 @@ fn selectors_must_be_there_and_fit_the_template() {
     check(
         &REPLICATION_CONTROLLER,
         &workload(json!({"replicas": -1, "selector": {"app": "a"}, "template": other})),
-        &["spec.replicas: Invalid value: -1: must be greater than or equal to 0", UNFIT],
+        &[
+            "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+            UNFIT,
+        ],
     );
-    check(&REPLICATION_CONTROLLER, &workload(json!({"selector": {"app": "a"}})), &["spec.template: Required value"]);
+    check(
+        &REPLICATION_CONTROLLER,
+        &workload(json!({"selector": {"app": "a"}})),
+        &["spec.template: Required value"],
+    );
     check(
         &JOB,
-        &job(json!({"selector": {"matchLabels": {"a": "b"}}, "template": template(json!({"a": "b"}), json!({"restartPolicy": "Never"}))})),
+        &job(
+            json!({"selector": {"matchLabels": {"a": "b"}}, "template": template(json!({"a": "b"}), json!({"restartPolicy": "Never"}))}),
+        ),
         &[
             "spec.selector: Invalid value: {\"matchLabels\":{\"a\":\"b\",\"batch.kubernetes.io/controller-uid\":\"u-1\"}}: `selector` not auto-generated",
         ],
@@ -164,20 +218,27 @@ fn selectors_must_be_there_and_fit_the_template() {
 fn numbers_and_strategies_are_refused_as_recorded() {
     check(
         &DEPLOYMENT,
-        &web(json!({"replicas": -1, "minReadySeconds": -1, "revisionHistoryLimit": -1, "progressDeadlineSeconds": 0})),
+        &web(
+            json!({"replicas": -1, "minReadySeconds": -1, "revisionHistoryLimit": -1, "progressDeadlineSeconds": 0}),
+        ),
         &[
             "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
             "spec.minReadySeconds: Invalid value: -1: must be greater than or equal to 0",
             "spec.revisionHistoryLimit: Invalid value: -1: must be greater than or equal to 0",
         ],
     );
-    let rolling =
-        |surge: Value, unavailable: Value| web(json!({"strategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}}));
+    let rolling = |surge: Value, unavailable: Value| {
+        web(
+            json!({"strategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}}),
+        )
+    };
     const AT: &str = "spec.strategy.rollingUpdate";
     check(
         &DEPLOYMENT,
         &rolling(json!(0), json!(0)),
-        &[&format!("{AT}.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0")],
+        &[&format!(
+            "{AT}.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0"
+        )],
     );
     check(
         &DEPLOYMENT,
@@ -197,7 +258,9 @@ fn numbers_and_strategies_are_refused_as_recorded() {
     check(
         &DEPLOYMENT,
         &web(json!({"strategy": {"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}})),
-        &["spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'"],
+        &[
+            "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'",
+        ],
     );
     check(
         &DEPLOYMENT,
@@ -216,8 +279,10 @@ fn numbers_and_strategies_are_refused_as_recorded() {
     );
     check(
         &STATEFUL_SET,
-        &web(json!({"replicas": -2, "updateStrategy": {"rollingUpdate": {"partition": -1}}, "ordinals": {"start": -1},
-            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Keep", "whenScaled": "Delete"}, "template": template(json!({"app": "x"}), json!({}))})),
+        &web(
+            json!({"replicas": -2, "updateStrategy": {"rollingUpdate": {"partition": -1}}, "ordinals": {"start": -1},
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Keep", "whenScaled": "Delete"}, "template": template(json!({"app": "x"}), json!({}))}),
+        ),
         &[
             "spec.updateStrategy.rollingUpdate.partition: Invalid value: -1: must be greater than or equal to 0",
             "spec.persistentVolumeClaimRetentionPolicy.whenDeleted: Unsupported value: \"Keep\": supported values: \"Retain\", \"Delete\"",
@@ -227,32 +292,52 @@ fn numbers_and_strategies_are_refused_as_recorded() {
         ],
     );
     let daemons = |unavailable: i64, surge: i64| {
-        web(json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}}}))
+        web(
+            json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}}}),
+        )
     };
     check(
         &DAEMON_SET,
         &daemons(0, 0),
-        &["spec.updateStrategy.rollingUpdate.maxUnavailable: Required value: cannot be 0 when maxSurge is 0"],
+        &[
+            "spec.updateStrategy.rollingUpdate.maxUnavailable: Required value: cannot be 0 when maxSurge is 0",
+        ],
     );
     check(
         &DAEMON_SET,
         &daemons(1, 1),
-        &["spec.updateStrategy.rollingUpdate.maxSurge: Invalid value: 1: may not be set when maxUnavailable is non-zero"],
+        &[
+            "spec.updateStrategy.rollingUpdate.maxSurge: Invalid value: 1: may not be set when maxUnavailable is non-zero",
+        ],
     );
 }
 
 #[test]
 fn templates_are_checked_where_they_stand() {
-    let ending = |policy: &str| web(json!({"template": template(json!({"app": "web"}), json!({ "restartPolicy": policy }))}));
-    check(&DEPLOYMENT, &ending("Never"), &["spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\""]);
+    let ending = |policy: &str| {
+        web(
+            json!({"template": template(json!({"app": "web"}), json!({ "restartPolicy": policy }))}),
+        )
+    };
+    check(
+        &DEPLOYMENT,
+        &ending("Never"),
+        &[
+            "spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"",
+        ],
+    );
     check(
         &DAEMON_SET,
         &ending("OnFailure"),
-        &["spec.template.spec.restartPolicy: Unsupported value: \"OnFailure\": supported values: \"Always\""],
+        &[
+            "spec.template.spec.restartPolicy: Unsupported value: \"OnFailure\": supported values: \"Always\"",
+        ],
     );
     check(
         &REPLICA_SET,
-        &web(json!({"template": template(json!({"app": "web"}), json!({"restartPolicy": "Never", "activeDeadlineSeconds": 5}))})),
+        &web(
+            json!({"template": template(json!({"app": "web"}), json!({"restartPolicy": "Never", "activeDeadlineSeconds": 5}))}),
+        ),
         &[
             "spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"",
             "spec.template.spec.activeDeadlineSeconds: Forbidden: activeDeadlineSeconds in ReplicaSet is not Supported",
@@ -260,8 +345,10 @@ fn templates_are_checked_where_they_stand() {
     );
     check(
         &DEPLOYMENT,
-        &web(json!({"template": template(json!({"app": "web"}), json!({"containers": [{"name": "a", "image": "a",
-            "volumeMounts": [{"name": "cfg", "mountPath": "/c"}], "ports": [{"containerPort": 99999}]}, {"name": "a"}]}))})),
+        &web(
+            json!({"template": template(json!({"app": "web"}), json!({"containers": [{"name": "a", "image": "a",
+            "volumeMounts": [{"name": "cfg", "mountPath": "/c"}], "ports": [{"containerPort": 99999}]}, {"name": "a"}]}))}),
+        ),
         &[
             "spec.template.spec.containers[0].ports[0].containerPort: Invalid value: 99999: must be between 1 and 65535, inclusive",
             "spec.template.spec.containers[0].volumeMounts[0].name: Not found: \"cfg\"",
@@ -271,17 +358,26 @@ fn templates_are_checked_where_they_stand() {
     );
     check(
         &CRON_JOB,
-        &cron(json!({"jobTemplate": {"spec": {"template": {"spec": {"restartPolicy": "Always", "containers": []}}}}})),
+        &cron(
+            json!({"jobTemplate": {"spec": {"template": {"spec": {"restartPolicy": "Always", "containers": []}}}}}),
+        ),
         &[
             "spec.jobTemplate.spec.template.spec.containers: Required value",
             "spec.jobTemplate.spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\"",
         ],
     );
-    check(&POD_TEMPLATE, &object(json!({"template": {"spec": {"containers": []}}})), &["template.spec.containers: Required value"]);
+    check(
+        &POD_TEMPLATE,
+        &object(json!({"template": {"spec": {"containers": []}}})),
+        &["template.spec.containers: Required value"],
+    );
     check(
         &CONTROLLER_REVISION,
         &object(json!({"revision": -1})),
-        &["revision: Invalid value: -1: must be greater than or equal to 0", "data: Required value: data is mandatory"],
+        &[
+            "revision: Invalid value: -1: must be greater than or equal to 0",
+            "data: Required value: data is mandatory",
+        ],
     );
 }
 
@@ -289,7 +385,9 @@ fn templates_are_checked_where_they_stand() {
 fn jobs_are_refused_as_recorded() {
     check(
         &JOB,
-        &job(json!({"parallelism": -1, "completions": -1, "backoffLimit": -1, "activeDeadlineSeconds": -1, "ttlSecondsAfterFinished": -1})),
+        &job(
+            json!({"parallelism": -1, "completions": -1, "backoffLimit": -1, "activeDeadlineSeconds": -1, "ttlSecondsAfterFinished": -1}),
+        ),
         &[
             "spec.parallelism: Invalid value: -1: must be greater than or equal to 0",
             "spec.completions: Invalid value: -1: must be greater than or equal to 0",
@@ -306,7 +404,9 @@ fn jobs_are_refused_as_recorded() {
     check(
         &JOB,
         &job(json!({"completionMode": "Ordered", "backoffLimitPerIndex": 1})),
-        &["spec.completionMode: Unsupported value: \"Ordered\": supported values: \"NonIndexed\", \"Indexed\""],
+        &[
+            "spec.completionMode: Unsupported value: \"Ordered\": supported values: \"NonIndexed\", \"Indexed\"",
+        ],
     );
     check(
         &JOB,
@@ -326,7 +426,11 @@ fn jobs_are_refused_as_recorded() {
 
 #[test]
 fn cron_jobs_are_refused_as_recorded() {
-    check(&CRON_JOB, &cron(json!({"schedule": ""})), &["spec.schedule: Required value"]);
+    check(
+        &CRON_JOB,
+        &cron(json!({"schedule": ""})),
+        &["spec.schedule: Required value"],
+    );
     check(
         &CRON_JOB,
         &cron(json!({"schedule": "* * * *", "concurrencyPolicy": "Queue"})),
@@ -346,17 +450,28 @@ fn cron_jobs_are_refused_as_recorded() {
     check(
         &CRON_JOB,
         &cron(json!({"schedule": "TZ=UTC 0 0 * * *"})),
-        &["spec.schedule: Invalid value: \"TZ=UTC 0 0 * * *\": cannot use TZ or CRON_TZ in schedule, use timeZone field instead"],
+        &[
+            "spec.schedule: Invalid value: \"TZ=UTC 0 0 * * *\": cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+        ],
     );
     check(&CRON_JOB, &cron(json!({"timeZone": "Europe/Berlin"})), &[]);
     let mut long = cron(json!({}));
     long.meta.name = "x".repeat(53);
-    check(&CRON_JOB, &long, &[&format!("metadata.name: Invalid value: \"{}\": must be no more than 52 characters", long.meta.name)]);
+    check(
+        &CRON_JOB,
+        &long,
+        &[&format!(
+            "metadata.name: Invalid value: \"{}\": must be no more than 52 characters",
+            long.meta.name
+        )],
+    );
 }
 
 /// What an update with this merged into the spec is refused with.
 fn change(strategy: &Strategy, old: &Object, own: Value) -> Vec<String> {
-    update_refusals(strategy, old, |new| merge(new.body.get_mut("spec").expect("a spec"), own))
+    update_refusals(strategy, old, |new| {
+        merge(new.body.get_mut("spec").expect("a spec"), own)
+    })
 }
 
 #[test]
@@ -365,14 +480,41 @@ fn what_workloads_rely_on_cannot_change() {
     let old = web(json!({"template": template(json!({"app": "web", "tier": "front"}), json!({}))}));
     const FIXED: &str = "spec.selector: Invalid value: {\"matchLabels\":{\"app\":\"web\",\"tier\":\"front\"}}: field is immutable";
     for strategy in [&DEPLOYMENT, &REPLICA_SET, &DAEMON_SET] {
-        assert_eq!(change(strategy, &created(strategy, &old), json!({ "selector": both })), [FIXED]);
-        assert_eq!(change(strategy, &created(strategy, &old), json!({"minReadySeconds": 3})), [""; 0]);
+        assert_eq!(
+            change(
+                strategy,
+                &created(strategy, &old),
+                json!({ "selector": both })
+            ),
+            [FIXED]
+        );
+        assert_eq!(
+            change(
+                strategy,
+                &created(strategy, &old),
+                json!({"minReadySeconds": 3})
+            ),
+            [""; 0]
+        );
     }
     const SET: &str = "spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
     let set = created(&STATEFUL_SET, &web(json!({"serviceName": "db"})));
-    assert_eq!(change(&STATEFUL_SET, &set, json!({"serviceName": "other"})), [SET]);
-    assert_eq!(change(&STATEFUL_SET, &set, json!({"replicas": 4, "minReadySeconds": 2, "ordinals": {"start": 1}})), [""; 0]);
-    let revision = created(&CONTROLLER_REVISION, &object(json!({"revision": 1, "data": {"a": 1}})));
+    assert_eq!(
+        change(&STATEFUL_SET, &set, json!({"serviceName": "other"})),
+        [SET]
+    );
+    assert_eq!(
+        change(
+            &STATEFUL_SET,
+            &set,
+            json!({"replicas": 4, "minReadySeconds": 2, "ordinals": {"start": 1}})
+        ),
+        [""; 0]
+    );
+    let revision = created(
+        &CONTROLLER_REVISION,
+        &object(json!({"revision": 1, "data": {"a": 1}})),
+    );
     assert_eq!(
         update_refusals(&CONTROLLER_REVISION, &revision, |new| {
             new.body.insert("data".into(), json!({"a": 2}));
@@ -388,21 +530,38 @@ fn changed_template_counts_in_a_daemon_set() {
     new.body["spec"]["template"]["spec"]["containers"][0]["image"] = json!("a:2");
     new.meta.annotations.clear();
     (DAEMON_SET.prepare_update)(&mut new, &old);
-    assert_eq!(new.meta.annotations["deprecated.daemonset.template.generation"], "2");
+    assert_eq!(
+        new.meta.annotations["deprecated.daemonset.template.generation"],
+        "2"
+    );
 }
 
 #[test]
 fn job_changes_only_where_it_may() {
     let old = created(&JOB, &job(json!({"completions": 2})));
-    assert_eq!(change(&JOB, &old, json!({"completions": 3})), ["spec.completions: Invalid value: 3: field is immutable"]);
     assert_eq!(
-        change(&JOB, &old, json!({"completionMode": "Indexed", "backoffLimitPerIndex": 1})),
+        change(&JOB, &old, json!({"completions": 3})),
+        ["spec.completions: Invalid value: 3: field is immutable"]
+    );
+    assert_eq!(
+        change(
+            &JOB,
+            &old,
+            json!({"completionMode": "Indexed", "backoffLimitPerIndex": 1})
+        ),
         [
             "spec.completionMode: Invalid value: \"Indexed\": field is immutable",
             "spec.backoffLimitPerIndex: Invalid value: 1: field is immutable"
         ]
     );
-    assert_eq!(change(&JOB, &old, json!({"parallelism": 2, "suspend": true, "backoffLimit": 3, "activeDeadlineSeconds": 60})), [""; 0]);
+    assert_eq!(
+        change(
+            &JOB,
+            &old,
+            json!({"parallelism": 2, "suspend": true, "backoffLimit": 3, "activeDeadlineSeconds": 60})
+        ),
+        [""; 0]
+    );
     let steer = |old: &Object, image: &str| {
         update_refusals(&JOB, old, |new| {
             let template = &mut new.body["spec"]["template"];
@@ -434,11 +593,21 @@ fn status_of_a_workload_must_add_up() {
         out.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(
-        refused(&DEPLOYMENT, web(json!({})), json!({}), json!({"replicas": 1, "readyReplicas": 3})),
+        refused(
+            &DEPLOYMENT,
+            web(json!({})),
+            json!({}),
+            json!({"replicas": 1, "readyReplicas": 3})
+        ),
         ["status.readyReplicas: Invalid value: 3: cannot be greater than status.replicas"]
     );
     assert_eq!(
-        refused(&DAEMON_SET, web(json!({})), json!({"collisionCount": 2}), json!({"numberReady": -1, "collisionCount": 1})),
+        refused(
+            &DAEMON_SET,
+            web(json!({})),
+            json!({"collisionCount": 2}),
+            json!({"numberReady": -1, "collisionCount": 1})
+        ),
         [
             "status.numberReady: Invalid value: -1: must be greater than or equal to 0",
             "status.collisionCount: Invalid value: 1: cannot be decremented",
@@ -446,9 +615,22 @@ fn status_of_a_workload_must_add_up() {
     );
     let done = json!({"startTime": "2024-05-01T10:00:00Z", "completionTime": "2024-05-01T10:00:01Z", "succeeded": 1,
         "conditions": [{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}]});
-    assert_eq!(refused(&JOB, job(json!({})), json!({"startTime": "2024-05-01T10:00:00Z"}), done.clone()), [""; 0]);
     assert_eq!(
-        refused(&JOB, job(json!({})), json!({}), json!({"conditions": [{"type": "Failed", "status": "True"}], "active": 1})),
+        refused(
+            &JOB,
+            job(json!({})),
+            json!({"startTime": "2024-05-01T10:00:00Z"}),
+            done.clone()
+        ),
+        [""; 0]
+    );
+    assert_eq!(
+        refused(
+            &JOB,
+            job(json!({})),
+            json!({}),
+            json!({"conditions": [{"type": "Failed", "status": "True"}], "active": 1})
+        ),
         [
             "status.conditions: Invalid value: cannot set Failed=True condition without the FailureTarget=true condition",
             "status.startTime: Required value: startTime is required for finished job",
@@ -456,7 +638,12 @@ fn status_of_a_workload_must_add_up() {
         ]
     );
     assert_eq!(
-        refused(&JOB, job(json!({})), done, json!({"startTime": "2024-05-01T10:00:00Z", "succeeded": 1})),
+        refused(
+            &JOB,
+            job(json!({})),
+            done,
+            json!({"startTime": "2024-05-01T10:00:00Z", "succeeded": 1})
+        ),
         [
             "status.conditions: Invalid value: cannot disable the terminal Complete=True condition",
             "status.conditions: Invalid value: cannot disable the SuccessCriteriaMet=True condition",

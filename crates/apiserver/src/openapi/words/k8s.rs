@@ -42,15 +42,24 @@ pub(super) struct Words {
 pub(super) static WORDS: LazyLock<HashMap<String, Words>> = LazyLock::new(|| {
     let mut generator = SchemaGenerator::default();
     visit(&mut generator);
-    generator.take_definitions(false).into_iter().map(|(name, schema)| (name, Words::of(&schema))).collect()
+    generator
+        .take_definitions(false)
+        .into_iter()
+        .map(|(name, schema)| (name, Words::of(&schema)))
+        .collect()
 });
 
 impl Words {
     fn of(schema: &Value) -> Self {
         let about = |schema: &Value| schema["description"].as_str().map(Box::from);
         let properties = schema["properties"].as_object().into_iter().flatten();
-        let fields = properties.filter_map(|(name, schema)| Some((Box::from(name.as_str()), about(schema)?))).collect();
-        Self { about: about(schema), fields }
+        let fields = properties
+            .filter_map(|(name, schema)| Some((Box::from(name.as_str()), about(schema)?)))
+            .collect();
+        Self {
+            about: about(schema),
+            fields,
+        }
     }
 }
 

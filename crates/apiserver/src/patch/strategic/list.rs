@@ -14,11 +14,21 @@ use super::{
 use crate::error::ApiError;
 
 /// Merges every list for which the patch gives an order, and takes list and order out of the patch.
-pub(super) fn merge_ordered(object: &mut Map<String, Value>, patch: &mut Map<String, Value>, schema: Schema) -> Result<(), ApiError> {
-    let ordered: Vec<String> = patch.keys().filter(|key| key.starts_with(ELEMENT_ORDER)).cloned().collect();
+pub(super) fn merge_ordered(
+    object: &mut Map<String, Value>,
+    patch: &mut Map<String, Value>,
+    schema: Schema,
+) -> Result<(), ApiError> {
+    let ordered: Vec<String> = patch
+        .keys()
+        .filter(|key| key.starts_with(ELEMENT_ORDER))
+        .cloned()
+        .collect();
     for directive in ordered {
         let order = items(patch.remove(&directive).unwrap_or_default())?;
-        let name = directive[ELEMENT_ORDER.len()..].strip_prefix('/').ok_or(bad_format("setElementOrder list"))?;
+        let name = directive[ELEMENT_ORDER.len()..]
+            .strip_prefix('/')
+            .ok_or(bad_format("setElementOrder list"))?;
         let before = object.get(name).cloned().map(items).transpose()?;
         let mut change = patch.get(name).cloned().map(items).transpose()?;
         let found = schema.list(name)?;
@@ -26,7 +36,11 @@ pub(super) fn merge_ordered(object: &mut Map<String, Value>, patch: &mut Map<Str
         let merged = match (before.clone(), &mut change) {
             (None, None) => continue,
             (Some(current), None) => current,
-            (None, Some(change)) => change.iter().cloned().filter_map(without_directives).collect(),
+            (None, Some(change)) => change
+                .iter()
+                .cloned()
+                .filter_map(without_directives)
+                .collect(),
             (Some(mut current), Some(change)) if found.strategy == Strategy::Merge => {
                 merge(&mut current, change, &found)?;
                 current
@@ -50,32 +64,57 @@ fn items(value: Value) -> Result<Vec<Value>, ApiError> {
 }
 
 fn wrong_type(expected: &str, found: &Value) -> ApiError {
-    failed(format!("expected a {expected}, but received a {}", go_type(found)))
+    failed(format!(
+        "expected a {expected}, but received a {}",
+        go_type(found)
+    ))
 }
 
 /// Merges a patch list into the list of an object.
-pub(super) fn merge(current: &mut Vec<Value>, patch: &mut [Value], field: &Found) -> Result<(), ApiError> {
+pub(super) fn merge(
+    current: &mut Vec<Value>,
+    patch: &mut [Value],
+    field: &Found,
+) -> Result<(), ApiError> {
     if current.is_empty() && patch.is_empty() {
         return Ok(());
     }
     if element_type(current, patch)? != "map[string]interface {}" {
         let before = std::mem::take(current);
         let mut seen = HashSet::new();
-        let merged = before.iter().chain(patch.iter()).filter(|value| seen.insert(value.to_string())).cloned().collect();
+        let merged = before
+            .iter()
+            .chain(patch.iter())
+            .filter(|value| seen.insert(value.to_string()))
+            .cloned()
+            .collect();
         *current = in_order(merged, patch, &before, field.key)?;
         return Ok(());
     }
     if field.key.is_empty() {
-        return Err(failed(format!("cannot merge lists without merge key for {}", field.schema.kind())));
+        return Err(failed(format!(
+            "cannot merge lists without merge key for {}",
+            field.schema.kind()
+        )));
     }
-    let Some(named) = follow_directives(current, patch, field.key)? else { return Ok(()) };
+    let Some(named) = follow_directives(current, patch, field.key)? else {
+        return Ok(());
+    };
     let before = current.clone();
     let mut places = Places::of(current, field.key);
     let mut order = Vec::with_capacity(named.len());
     for at in named {
-        let item = patch[at].as_object_mut().expect("items were found to be maps");
-        let key = item.get(field.key).ok_or_else(|| no_key(item, field.key))?.clone();
-        order.push(Value::Object(Map::from_iter([(field.key.to_owned(), key.clone())])));
+        let item = patch[at]
+            .as_object_mut()
+            .expect("items were found to be maps");
+        let key = item
+            .get(field.key)
+            .ok_or_else(|| no_key(item, field.key))?
+            .clone();
+        order.push(Value::Object(Map::from_iter([(
+            field.key.to_owned(),
+            key.clone(),
+        )])));
         match places.find(&key).and_then(|i| current[i].as_object_mut()) {
             Some(there) => merge_map(there, item, field.schema)?,
             None => {
@@ -90,7 +129,11 @@ pub(super) fn merge(current: &mut Vec<Value>, patch: &mut [Value], field: &Found
 
 /// Deletes or replaces what directives among the items say, and gives the places of the items that are none. `None` when the list was
 /// replaced, and is done.
-fn follow_directives(current: &mut Vec<Value>, patch: &[Value], key: &str) -> Result<Option<Vec<usize>>, ApiError> {
+fn follow_directives(
+    current: &mut Vec<Value>,
+    patch: &[Value],
+    key: &str,
+) -> Result<Option<Vec<usize>>, ApiError> {
     let mut plain = Vec::with_capacity(patch.len());
     let mut deleted = HashSet::new();
     let mut replaces = false;
@@ -105,12 +148,20 @@ fn follow_directives(current: &mut Vec<Value>, patch: &[Value], key: &str) -> Re
                 deleted.insert(item.get(key).ok_or_else(|| no_key(item, key))?.to_string());
             }
             Some("replace") => replaces = true,
-            Some("merge") => return Err(failed("merging lists cannot yet be specified in the patch".into())),
+            Some("merge") => {
+                return Err(failed(
+                    "merging lists cannot yet be specified in the patch".into(),
+                ));
+            }
             _ => return Err(unknown_directive(directive, item)),
         }
     }
     if !deleted.is_empty() {
-        current.retain(|there| there.get(key).is_none_or(|value| !deleted.contains(&value.to_string())));
+        current.retain(|there| {
+            there
+                .get(key)
+                .is_none_or(|value| !deleted.contains(&value.to_string()))
+        });
     }
     if replaces {
         *current = plain.into_iter().map(|at| patch[at].clone()).collect();
@@ -121,18 +172,29 @@ fn follow_directives(current: &mut Vec<Value>, patch: &[Value], key: &str) -> Re
 }
 
 fn no_key(item: &Map<String, Value>, key: &str) -> ApiError {
-    failed(format!("map: {} does not contain declared merge key: {key}", GoMap(item)))
+    failed(format!(
+        "map: {} does not contain declared merge key: {key}",
+        GoMap(item)
+    ))
 }
 
 /// The type that all items have.
 fn element_type(left: &[Value], right: &[Value]) -> Result<&'static str, ApiError> {
     let mut types = left.iter().chain(right).map(go_type);
-    let Some(first) = types.next() else { return Err(failed("no elements in any of the given slices".into())) };
+    let Some(first) = types.next() else {
+        return Err(failed("no elements in any of the given slices".into()));
+    };
     if first == "[]interface {}" {
-        return Err(ApiError::Unprocessable("lists of lists are not supported".into()));
+        return Err(ApiError::Unprocessable(
+            "lists of lists are not supported".into(),
+        ));
     }
     if types.any(|ty| ty != first) {
-        return Err(failed(format!("list element types are not identical: [{} {}]", GoList(left), GoList(right))));
+        return Err(failed(format!(
+            "list element types are not identical: [{} {}]",
+            GoList(left),
+            GoList(right)
+        )));
     }
     Ok(first)
 }
@@ -174,7 +236,9 @@ fn identity<'v>(item: &'v Value, key: &str) -> Result<&'v Value, ApiError> {
     if key.is_empty() {
         return Ok(item);
     }
-    let map = item.as_object().ok_or_else(|| wrong_type("map[string]interface {}", item))?;
+    let map = item
+        .as_object()
+        .ok_or_else(|| wrong_type("map[string]interface {}", item))?;
     map.get(key).ok_or_else(|| no_key(map, key))
 }
 
@@ -185,7 +249,11 @@ impl Places {
     fn of(list: &[Value], key: &str) -> Self {
         let mut places = Self(HashMap::with_capacity(list.len()));
         for (at, item) in list.iter().enumerate() {
-            if let Some(identity) = if key.is_empty() { Some(item) } else { item.get(key) } {
+            if let Some(identity) = if key.is_empty() {
+                Some(item)
+            } else {
+                item.get(key)
+            } {
                 places.add(identity, at);
             }
         }
@@ -203,7 +271,12 @@ impl Places {
 
 /// Puts the items that `order` names into its order, weaves the others in between by the order they had, and puts in front of them what
 /// was not there before.
-fn in_order(merged: Vec<Value>, order: &[Value], before: &[Value], key: &str) -> Result<Vec<Value>, ApiError> {
+fn in_order(
+    merged: Vec<Value>,
+    order: &[Value],
+    before: &[Value],
+    key: &str,
+) -> Result<Vec<Value>, ApiError> {
     for item in order.iter().chain(before) {
         identity(item, key)?;
     }
@@ -222,7 +295,9 @@ fn in_order(merged: Vec<Value>, order: &[Value], before: &[Value], key: &str) ->
     let mut sorted = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
     for (_, was, item) in named {
-        while let Some((_, other)) = others.next_if(|(other, _)| matches!((other, was), (Some(other), Some(was)) if *other < was)) {
+        while let Some((_, other)) = others
+            .next_if(|(other, _)| matches!((other, was), (Some(other), Some(was)) if *other < was))
+        {
             sorted.push(other);
         }
         sorted.push(item);

@@ -28,11 +28,19 @@ const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 ///
 /// # Errors
 /// A patch of the wrong form, in the words of the real server: 400 for some, 422 or a nameless 500 for the rest.
-pub(crate) fn strategic_merge(object: &mut Map<String, Value>, patch: &mut Map<String, Value>, ty: &'static Type) -> Result<(), ApiError> {
+pub(crate) fn strategic_merge(
+    object: &mut Map<String, Value>,
+    patch: &mut Map<String, Value>,
+    ty: &'static Type,
+) -> Result<(), ApiError> {
     merge_map(object, patch, Schema::Struct(ty))
 }
 
-fn merge_map(object: &mut Map<String, Value>, patch: &mut Map<String, Value>, schema: Schema) -> Result<(), ApiError> {
+fn merge_map(
+    object: &mut Map<String, Value>,
+    patch: &mut Map<String, Value>,
+    schema: Schema,
+) -> Result<(), ApiError> {
     if let Some(directive) = patch.get(DIRECTIVE) {
         return follow_directive(object, directive.clone(), patch);
     }
@@ -51,7 +59,11 @@ fn merge_map(object: &mut Map<String, Value>, patch: &mut Map<String, Value>, sc
 }
 
 /// A directive in a map says what becomes of the whole map.
-fn follow_directive(object: &mut Map<String, Value>, directive: Value, patch: &mut Map<String, Value>) -> Result<(), ApiError> {
+fn follow_directive(
+    object: &mut Map<String, Value>,
+    directive: Value,
+    patch: &mut Map<String, Value>,
+) -> Result<(), ApiError> {
     match directive.as_str() {
         Some("replace") => {
             patch.remove(DIRECTIVE);
@@ -67,23 +79,42 @@ fn follow_directive(object: &mut Map<String, Value>, directive: Value, patch: &m
 }
 
 fn unknown_directive(directive: &Value, patch: &Map<String, Value>) -> ApiError {
-    failed(format!("unknown patch type: {} in map: {}", GoValue(directive), print::GoMap(patch)))
+    failed(format!(
+        "unknown patch type: {} in map: {}",
+        GoValue(directive),
+        print::GoMap(patch)
+    ))
 }
 
 /// Clears what `$retainKeys` does not name. Whatever else the patch sets must be named there.
-fn retain_keys(object: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> Result<(), ApiError> {
-    let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
-    let Value::Array(keys) = directive else { return Err(bad_format("retainKeys")) };
+fn retain_keys(
+    object: &mut Map<String, Value>,
+    patch: &mut Map<String, Value>,
+) -> Result<(), ApiError> {
+    let Some(directive) = patch.remove(RETAIN_KEYS) else {
+        return Ok(());
+    };
+    let Value::Array(keys) = directive else {
+        return Err(bad_format("retainKeys"));
+    };
     let retained = |key: &str| keys.iter().any(|k| k == key);
     let is_parallel = |key: &str| key.starts_with(DELETE_FROM) || key.starts_with(ELEMENT_ORDER);
-    if patch.iter().any(|(key, change)| !change.is_null() && !is_parallel(key) && !retained(key)) {
+    if patch
+        .iter()
+        .any(|(key, change)| !change.is_null() && !is_parallel(key) && !retained(key))
+    {
         return Err(bad_format("retainKeys"));
     }
     object.retain(|key, _| retained(key));
     Ok(())
 }
 
-fn merge_field(object: &mut Map<String, Value>, key: &str, change: &mut Value, schema: Schema) -> Result<(), ApiError> {
+fn merge_field(
+    object: &mut Map<String, Value>,
+    key: &str,
+    change: &mut Value,
+    schema: Schema,
+) -> Result<(), ApiError> {
     if change.is_null() {
         object.remove(key);
         return Ok(());
@@ -99,7 +130,11 @@ fn merge_field(object: &mut Map<String, Value>, key: &str, change: &mut Value, s
         }
         (Some(Value::Array(current)), Value::Array(patch)) => {
             let field = schema.list(key)?;
-            if field.strategy == Strategy::Merge { list::merge(current, patch, &field) } else { replace(current, patch) }
+            if field.strategy == Strategy::Merge {
+                list::merge(current, patch, &field)
+            } else {
+                replace(current, patch)
+            }
         }
         _ => {
             discard_nulls(change);
@@ -117,7 +152,12 @@ fn replace(current: &mut Vec<Value>, patch: &[Value]) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn delete_values(object: &mut Map<String, Value>, name: &str, change: &Value, schema: Schema) -> Result<(), ApiError> {
+fn delete_values(
+    object: &mut Map<String, Value>,
+    name: &str,
+    change: &Value,
+    schema: Schema,
+) -> Result<(), ApiError> {
     match (object.get_mut(name), change) {
         (_, Value::Null) => {
             object.remove(name);
@@ -148,8 +188,14 @@ fn discard_nulls(value: &mut Value) {
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(map) if map.contains_key(DIRECTIVE) => None,
-        Value::Object(map) => Some(Value::Object(map.into_iter().filter_map(|(k, v)| Some((k, without_directives(v)?))).collect())),
-        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(without_directives).collect())),
+        Value::Object(map) => Some(Value::Object(
+            map.into_iter()
+                .filter_map(|(k, v)| Some((k, without_directives(v)?)))
+                .collect(),
+        )),
+        Value::Array(items) => Some(Value::Array(
+            items.into_iter().filter_map(without_directives).collect(),
+        )),
         scalar => Some(scalar),
     }
 }

@@ -57,7 +57,9 @@ impl Schema {
         let field = self.find(name)?;
         match field.shape {
             Shape::List(item) => Ok(Found::new(of_item(item, field.item_go), field)),
-            _ => Err(failed("expected slice or array type, but got: struct".into())),
+            _ => Err(failed(
+                "expected slice or array type, but got: struct".into(),
+            )),
         }
     }
 
@@ -70,11 +72,17 @@ impl Schema {
     }
 
     fn find(self, name: &str) -> Result<&'static Field, ApiError> {
-        let unknown = |ty: &str| failed(format!("unable to find api field in struct {ty} for the json field {name:?}"));
+        let unknown = |ty: &str| {
+            failed(format!(
+                "unable to find api field in struct {ty} for the json field {name:?}"
+            ))
+        };
         match self {
             Self::Struct(ty) => ty.field(name).ok_or_else(|| unknown(ty.name())),
             Self::Opaque(ty) => Err(unknown(ty)),
-            Self::Other(kind) => Err(failed(format!("merging an object in json but data type is not struct, instead is: {kind}"))),
+            Self::Other(kind) => Err(failed(format!(
+                "merging an object in json but data type is not struct, instead is: {kind}"
+            ))),
         }
     }
 }
@@ -87,7 +95,10 @@ fn of_item(item: Item, go: &'static str) -> Schema {
         Item::Int64 => Schema::Other("int64"),
         Item::Double => Schema::Other("float64"),
         Item::Bytes => Schema::Other("slice"),
-        item => item.object().map_or_else(|| Schema::Opaque(go.split_once('.').map_or(go, |(_, name)| name)), Schema::Struct),
+        item => item.object().map_or_else(
+            || Schema::Opaque(go.split_once('.').map_or(go, |(_, name)| name)),
+            Schema::Struct,
+        ),
     }
 }
 
@@ -98,6 +109,10 @@ impl Found {
             Some((Patch::Merge | Patch::MergeRetainingKeys, key)) => (Strategy::Merge, key),
             Some((Patch::Replace, key)) => (Strategy::Replace, key),
         };
-        Self { schema, strategy, key }
+        Self {
+            schema,
+            strategy,
+            key,
+        }
     }
 }

@@ -8,7 +8,9 @@ use crate::types;
 fn check(kind: &str, object: Value, patch: Value) -> Result<Value, String> {
     let (group, kind) = kind.split_once('/').expect("group and kind");
     let ty = types::find(group, "v1", kind).expect("a kind of the table");
-    let (Value::Object(mut object), Value::Object(mut patch)) = (object, patch) else { panic!("maps") };
+    let (Value::Object(mut object), Value::Object(mut patch)) = (object, patch) else {
+        panic!("maps")
+    };
     match strategic_merge(&mut object, &mut patch, ty) {
         Ok(()) => Ok(Value::Object(object)),
         Err(ApiError::BadRequest(why)) => Err(format!("400 {why}")),
@@ -69,25 +71,49 @@ fn lists_merge_by_the_keys_of_patches() {
         ),
     ];
     for (what, spec, patch, expected) in cases {
-        assert_eq!(check("/Pod", pod(spec), pod(patch)), Ok(pod(expected)), "{what}");
+        assert_eq!(
+            check("/Pod", pod(spec), pod(patch)),
+            Ok(pod(expected)),
+            "{what}"
+        );
     }
 }
 
 #[test]
 fn maps_merge_unless_a_directive_says_otherwise() {
     let cases = [
-        (json!({"nodeSelector": {"a": "1"}}), json!({"nodeSelector": {"b": "2", "a": null}}), json!({"nodeSelector": {"b": "2"}})),
+        (
+            json!({"nodeSelector": {"a": "1"}}),
+            json!({"nodeSelector": {"b": "2", "a": null}}),
+            json!({"nodeSelector": {"b": "2"}}),
+        ),
         (
             json!({"nodeSelector": {"a": "1"}}),
             json!({"nodeSelector": {"$patch": "replace", "b": "2"}}),
             json!({"nodeSelector": {"b": "2"}}),
         ),
-        (json!({"securityContext": {"runAsUser": 1}}), json!({"securityContext": {"$patch": "delete"}}), json!({"securityContext": {}})),
-        (json!({}), json!({"nodeSelector": {"$patch": "replace", "b": "2"}}), json!({})),
-        (json!({}), json!({"securityContext": {"runAsUser": null, "fsGroup": 2}}), json!({"securityContext": {"fsGroup": 2}})),
+        (
+            json!({"securityContext": {"runAsUser": 1}}),
+            json!({"securityContext": {"$patch": "delete"}}),
+            json!({"securityContext": {}}),
+        ),
+        (
+            json!({}),
+            json!({"nodeSelector": {"$patch": "replace", "b": "2"}}),
+            json!({}),
+        ),
+        (
+            json!({}),
+            json!({"securityContext": {"runAsUser": null, "fsGroup": 2}}),
+            json!({"securityContext": {"fsGroup": 2}}),
+        ),
     ];
     for (spec, patch, expected) in cases {
-        assert_eq!(check("/Pod", pod(spec), pod(patch.clone())), Ok(pod(expected)), "{patch}");
+        assert_eq!(
+            check("/Pod", pod(spec), pod(patch.clone())),
+            Ok(pod(expected)),
+            "{patch}"
+        );
     }
 }
 
@@ -96,11 +122,21 @@ fn values_of_primitive_lists_merge_and_go() {
     let object = |finalizers: Value| json!({"metadata": {"finalizers": finalizers}});
     let cases = [
         (json!({"finalizers": ["c", "a"]}), json!(["c", "a", "b"])),
-        (json!({"$deleteFromPrimitiveList/finalizers": ["a", "z"]}), json!(["b"])),
-        (json!({"$setElementOrder/finalizers": ["b", "a"]}), json!(["b", "a"])),
+        (
+            json!({"$deleteFromPrimitiveList/finalizers": ["a", "z"]}),
+            json!(["b"]),
+        ),
+        (
+            json!({"$setElementOrder/finalizers": ["b", "a"]}),
+            json!(["b", "a"]),
+        ),
     ];
     for (patch, expected) in cases {
-        let patched = check("/ConfigMap", object(json!(["a", "b"])), json!({"metadata": patch.clone()}));
+        let patched = check(
+            "/ConfigMap",
+            object(json!(["a", "b"])),
+            json!({"metadata": patch.clone()}),
+        );
         assert_eq!(patched, Ok(object(expected)), "{patch}");
     }
 }
@@ -108,19 +144,42 @@ fn values_of_primitive_lists_merge_and_go() {
 #[test]
 fn patches_of_the_wrong_form_are_refused_in_the_words_of_the_server() {
     let cases = [
-        (json!({"containers": [{"image": "x"}]}), "500 map: map[image:x] does not contain declared merge key: name"),
-        (json!({"containers": [{"name": "web", "$patch": "merge"}]}), "500 merging lists cannot yet be specified in the patch"),
-        (json!({"nodeSelector": {"$patch": "squash", "b": "2"}}), "500 unknown patch type: squash in map: map[$patch:squash b:2]"),
-        (json!({"$retainKeys": ["containers"], "hostNetwork": true}), "400 invalid patch format of retainKeys"),
-        (json!({"$deleteFromPrimitiveList": ["a"]}), "400 invalid patch format of primitive list"),
+        (
+            json!({"containers": [{"image": "x"}]}),
+            "500 map: map[image:x] does not contain declared merge key: name",
+        ),
+        (
+            json!({"containers": [{"name": "web", "$patch": "merge"}]}),
+            "500 merging lists cannot yet be specified in the patch",
+        ),
+        (
+            json!({"nodeSelector": {"$patch": "squash", "b": "2"}}),
+            "500 unknown patch type: squash in map: map[$patch:squash b:2]",
+        ),
+        (
+            json!({"$retainKeys": ["containers"], "hostNetwork": true}),
+            "400 invalid patch format of retainKeys",
+        ),
+        (
+            json!({"$deleteFromPrimitiveList": ["a"]}),
+            "400 invalid patch format of primitive list",
+        ),
         (
             json!({"$setElementOrder/containers": [{"name": "side"}], "containers": [{"name": "web", "image": "x"}]}),
             "500 The order in patch list:\n[map[image:x name:web]]\n doesn't match $setElementOrder list:\n[map[name:side]]\n",
         ),
-        (json!({"$setElementOrder/none": []}), "500 unable to find api field in struct PodSpec for the json field \"none\""),
+        (
+            json!({"$setElementOrder/none": []}),
+            "500 unable to find api field in struct PodSpec for the json field \"none\"",
+        ),
     ];
     for (patch, why) in cases {
-        let object = pod(json!({"containers": [{"name": "web", "image": "a"}], "nodeSelector": {"a": "1"}}));
-        assert_eq!(check("/Pod", object, pod(patch.clone())), Err(why.to_owned()), "{patch}");
+        let object =
+            pod(json!({"containers": [{"name": "web", "image": "a"}], "nodeSelector": {"a": "1"}}));
+        assert_eq!(
+            check("/Pod", object, pod(patch.clone())),
+            Err(why.to_owned()),
+            "{patch}"
+        );
     }
 }

@@ -44,7 +44,9 @@ pub(crate) fn changes(name: &'static str, old: &Value, new: &Value) -> String {
 fn lines(name: &'static str, value: &Value) -> String {
     let mut text = Vec::new();
     let mut serializer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b" "));
-    View::of(Holds::Maybe, name, value).serialize(&mut serializer).expect("a view has nothing that JSON has not");
+    View::of(Holds::Maybe, name, value)
+        .serialize(&mut serializer)
+        .expect("a view has nothing that JSON has not");
     escape(&String::from_utf8(text).expect("JSON is text"))
 }
 
@@ -57,9 +59,21 @@ mod tests {
     #[test]
     fn struct_shows_every_member_under_its_go_name() {
         let cases = [
-            ("rbac.RoleRef", json!({"kind": "Role", "name": "a<b"}), r#"{"APIGroup":"","Kind":"Role","Name":"a\u003cb"}"#),
-            ("core.NodeSelectorTerm", json!({}), r#"{"MatchExpressions":null,"MatchFields":null}"#),
-            ("core.ResourceRequirements", json!({"limits": {"cpu": "1"}}), r#"{"Limits":{"cpu":"1"},"Requests":null,"Claims":null}"#),
+            (
+                "rbac.RoleRef",
+                json!({"kind": "Role", "name": "a<b"}),
+                r#"{"APIGroup":"","Kind":"Role","Name":"a\u003cb"}"#,
+            ),
+            (
+                "core.NodeSelectorTerm",
+                json!({}),
+                r#"{"MatchExpressions":null,"MatchFields":null}"#,
+            ),
+            (
+                "core.ResourceRequirements",
+                json!({"limits": {"cpu": "1"}}),
+                r#"{"Limits":{"cpu":"1"},"Requests":null,"Claims":null}"#,
+            ),
             ("batch.SuccessPolicy", Value::Null, "null"),
             (
                 "policy.PodDisruptionBudgetSpec",
@@ -81,15 +95,20 @@ mod tests {
     fn metadata_stands_among_the_members_and_host_settings_in_the_security_context() {
         let template = json!({"metadata": {"labels": {"a": "b"}, "name": "n"}, "spec": {"hostNetwork": true, "hostUsers": false}});
         let shown = Internal::one("core.PodTemplateSpec", &template).shown();
-        assert!(shown.starts_with(r#"{"name":"n","labels":{"a":"b"},"Spec":{"Volumes":null,"#), "{shown}");
-        let context =
-            r#""SecurityContext":{"HostNetwork":true,"HostPID":false,"HostIPC":false,"ShareProcessNamespace":null,"HostUsers":false,"#;
+        assert!(
+            shown.starts_with(r#"{"name":"n","labels":{"a":"b"},"Spec":{"Volumes":null,"#),
+            "{shown}"
+        );
+        let context = r#""SecurityContext":{"HostNetwork":true,"HostPID":false,"HostIPC":false,"ShareProcessNamespace":null,"HostUsers":false,"#;
         assert!(shown.contains(context), "{shown}");
     }
 
     #[test]
     fn change_is_shown_with_three_lines_around_it() {
-        let (old, new) = (json!({"name": "a", "weight": 1}), json!({"kind": "User", "name": "b"}));
+        let (old, new) = (
+            json!({"name": "a", "weight": 1}),
+            json!({"kind": "User", "name": "b"}),
+        );
         let expected = "@@ -1,5 +1,5 @@\n {\n  \"APIGroup\": \"\",\n- \"Kind\": \"\",\n- \"Name\": \"a\"\n+ \"Kind\": \"User\",\n+ \"Name\": \"b\"\n }\n";
         assert_eq!(changes("rbac.RoleRef", &old, &new), expected);
         assert_eq!(changes("rbac.RoleRef", &old, &old), "");

@@ -54,10 +54,18 @@ pub(super) const fn s(name: &'static str, members: &'static [Member]) -> Struct 
 
 /// A member of a row.
 pub(super) const fn m(go: &'static str, json: &'static str, holds: Holds) -> Member {
-    Member { go, json, above: false, holds }
+    Member {
+        go,
+        json,
+        above: false,
+        holds,
+    }
 }
 
 /// A member of a row whose field objects have one level up.
 pub(super) const fn above(go: &'static str, json: &'static str, holds: Holds) -> Member {
-    Member { above: true, ..m(go, json, holds) }
+    Member {
+        above: true,
+        ..m(go, json, holds)
+    }
 }

@@ -24,28 +24,50 @@ pub(super) struct View<'a> {
 impl<'a> View<'a> {
     /// A struct of the table, or several.
     pub(super) fn of(holds: fn(Item) -> Holds, name: &'static str, value: &'a Value) -> Self {
-        Self { holds: holds(Item::Internal(name)), value, around: &Value::Null }
+        Self {
+            holds: holds(Item::Internal(name)),
+            value,
+            around: &Value::Null,
+        }
     }
 
     fn part(self, holds: Holds, value: &'a Value) -> Self {
-        Self { holds, value, around: self.value }
+        Self {
+            holds,
+            value,
+            around: self.value,
+        }
     }
 
     /// One of the items or entries of this value.
     fn item(self, item: Item, value: &'a Value) -> Self {
-        Self { holds: Holds::One(item), value, ..self }
+        Self {
+            holds: Holds::One(item),
+            value,
+            ..self
+        }
     }
 
     fn member(self, member: &Member) -> Self {
-        let holder = if member.above { self.around } else { self.value };
-        self.part(member.holds, holder.get(member.json).unwrap_or(&Value::Null))
+        let holder = if member.above {
+            self.around
+        } else {
+            self.value
+        };
+        self.part(
+            member.holds,
+            holder.get(member.json).unwrap_or(&Value::Null),
+        )
     }
 
     fn write_one<S: Serializer>(self, item: Item, to: S) -> Result<S::Ok, S::Error> {
         match item {
             Item::Internal(name) => self.write_struct(find(name), to),
             Item::Published(name) => {
-                let ty = TYPES.iter().find(|ty| ty.go == name).expect("the table of types has every published struct");
+                let ty = TYPES
+                    .iter()
+                    .find(|ty| ty.go == name)
+                    .expect("the table of types has every published struct");
                 let mut map = to.serialize_map(None)?;
                 self.write_fields(ty, &mut map)?;
                 map.end()
@@ -72,9 +94,20 @@ impl<'a> View<'a> {
 
     /// The fields that are there, in the order of their struct.
     fn write_fields<M: SerializeMap>(self, ty: &'static Type, map: &mut M) -> Result<(), M::Error> {
-        for (field, value) in ty.written_order().filter_map(|field| Some((field, self.value.get(field.name)?))) {
-            let item = field.shape.item().object().map_or(Item::Plain, |ty| Item::Published(ty.go));
-            let holds = if value.is_array() { Holds::List(item) } else { Holds::One(item) };
+        for (field, value) in ty
+            .written_order()
+            .filter_map(|field| Some((field, self.value.get(field.name)?)))
+        {
+            let item = field
+                .shape
+                .item()
+                .object()
+                .map_or(Item::Plain, |ty| Item::Published(ty.go));
+            let holds = if value.is_array() {
+                Holds::List(item)
+            } else {
+                Holds::One(item)
+            };
             map.serialize_entry(field.name, &self.part(holds, value))?;
         }
         Ok(())
@@ -88,12 +121,16 @@ impl Serialize for View<'_> {
             (Holds::Maybe(item), value) if !value.is_null() => self.write_one(item, to),
             (Holds::List(item), Value::Array(items)) => {
                 let mut list = to.serialize_seq(Some(items.len()))?;
-                items.iter().try_for_each(|value| list.serialize_element(&self.item(item, value)))?;
+                items
+                    .iter()
+                    .try_for_each(|value| list.serialize_element(&self.item(item, value)))?;
                 list.end()
             }
             (Holds::Map(item), Value::Object(entries)) => {
                 let mut map = to.serialize_map(Some(entries.len()))?;
-                entries.iter().try_for_each(|(key, value)| map.serialize_entry(key, &self.item(item, value)))?;
+                entries.iter().try_for_each(|(key, value)| {
+                    map.serialize_entry(key, &self.item(item, value))
+                })?;
                 map.end()
             }
             _ => to.serialize_unit(),
@@ -102,6 +139,8 @@ impl Serialize for View<'_> {
 }
 
 fn find(name: &str) -> &'static Struct {
-    let at = STRUCTS.binary_search_by(|row| row.name.cmp(name)).expect("the table has every struct that is asked for");
+    let at = STRUCTS
+        .binary_search_by(|row| row.name.cmp(name))
+        .expect("the table has every struct that is asked for");
     &STRUCTS[at]
 }

@@ -23,7 +23,9 @@ use crate::{
 pub(super) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let (binding, dry_run) = read(call)?;
     if binding.meta.name != call.target.name {
-        return Err(ApiError::BadRequest("name in URL does not match name in Binding object".into()));
+        return Err(ApiError::BadRequest(
+            "name in URL does not match name in Binding object".into(),
+        ));
     }
     bind(api, &call.target.resource, binding, dry_run).await
 }
@@ -34,7 +36,11 @@ pub(super) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
 /// A body that cannot be read, and a pod that cannot be bound.
 pub(in crate::verbs) async fn create_by_body(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let (binding, dry_run) = read(call)?;
-    let pods: Arc<Resource> = api.registry.catalog().find("", "v1", "pods").expect("pods are built in");
+    let pods: Arc<Resource> = api
+        .registry
+        .catalog()
+        .find("", "v1", "pods")
+        .expect("pods are built in");
     bind(api, &pods, binding, dry_run).await
 }
 
@@ -46,22 +52,39 @@ fn read(call: &Call) -> Result<(Object, bool), ApiError> {
     Ok((binding, options.dry_run))
 }
 
-async fn bind(api: &Api, pods: &Resource, mut binding: Object, dry_run: bool) -> Result<Reply, ApiError> {
+async fn bind(
+    api: &Api,
+    pods: &Resource,
+    mut binding: Object,
+    dry_run: bool,
+) -> Result<Reply, ApiError> {
     let target = binding.body.part("target");
-    let node = if target.text("kind") == "Node" { api.get(Source::Node, "", target.text("name")) } else { None };
-    binding.meta.labels.extend(node.map(|node| binding::topology_labels(&node.meta.labels)).unwrap_or_default());
+    let node = if target.text("kind") == "Node" {
+        api.get(Source::Node, "", target.text("name"))
+    } else {
+        None
+    };
+    binding.meta.labels.extend(
+        node.map(|node| binding::topology_labels(&node.meta.labels))
+            .unwrap_or_default(),
+    );
     binding::check(&binding)?;
     let key = crate::store::ObjectKey::new(&binding.meta.namespace, &binding.meta.name);
     let now = api.clock.now();
     api.update(pods, &key, Change::part_of_server(), dry_run, None, |pod| {
-        let mut pod = pod.cloned().ok_or_else(|| ApiError::NotFound { resource: pods.group_resource(), name: key.name().into() })?;
+        let mut pod = pod.cloned().ok_or_else(|| ApiError::NotFound {
+            resource: pods.group_resource(),
+            name: key.name().into(),
+        })?;
         binding::bind(&mut pod, &binding, now)?;
         // Whoever binds may say which pod, and which version of it, they mean.
         if !binding.meta.uid.is_empty() && binding.meta.uid != pod.meta.uid {
             return Err(uid_conflict(pods, &binding.meta, &pod.meta.uid));
         }
         if !binding.meta.resource_version.is_empty() {
-            pod.meta.resource_version.clone_from(&binding.meta.resource_version);
+            pod.meta
+                .resource_version
+                .clone_from(&binding.meta.resource_version);
         }
         Ok(pod)
     })

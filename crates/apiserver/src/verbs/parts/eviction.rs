@@ -25,12 +25,15 @@ const ATTEMPTS_MAX: usize = 20;
 /// A body that cannot be read, a budget that allows no disruption, a precondition that does not hold.
 pub(super) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let create_options = WriteOptions::read(&call.query, "CreateOptions", false)?;
-    let mut expected = Expected::of("policy", "v1", "Eviction").expect("the table of types has evictions");
+    let mut expected =
+        Expected::of("policy", "v1", "Eviction").expect("the table of types has evictions");
     expected.also = &["v1beta1"];
     let mut eviction = read_as(call, &expected, &create_options)?;
     settle_namespace(call, &mut eviction)?;
     if eviction.meta.name != call.target.name {
-        return Err(ApiError::BadRequest("name in URL does not match name in Eviction object".into()));
+        return Err(ApiError::BadRequest(
+            "name in URL does not match name in Eviction object".into(),
+        ));
     }
     let mut options = delete_options(&eviction)?;
     options.dry_run |= create_options.dry_run;
@@ -39,24 +42,48 @@ pub(super) async fn create(api: &Api, call: &Call) -> Result<Reply, ApiError> {
 }
 
 fn delete_options(eviction: &Object) -> Result<DeleteOptions, ApiError> {
-    let options = eviction.body.part("deleteOptions").as_object().cloned().unwrap_or_default();
+    let options = eviction
+        .body
+        .part("deleteOptions")
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
     if options.is_true("ignoreStoreReadErrorWithClusterBreakingPotential") {
         let at = "deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential";
-        let wrong = FieldError::invalid(at, true, "can not be set for pod eviction, try after removing the option");
+        let wrong = FieldError::invalid(
+            at,
+            true,
+            "can not be set for pod eviction, try after removing the option",
+        );
         let kind = GroupKind::new("policy", "Eviction");
-        return Err(ApiError::Invalid { kind, name: eviction.meta.name.clone(), errors: vec![wrong] });
+        return Err(ApiError::Invalid {
+            kind,
+            name: eviction.meta.name.clone(),
+            errors: vec![wrong],
+        });
     }
     DeleteOptions::from_map(&options)
 }
 
 async fn evict(api: &Api, call: &Call, options: &DeleteOptions) -> Result<(), ApiError> {
     let pods = &call.target.resource;
-    let budgets = api.registry.catalog().find("policy", "v1", "poddisruptionbudgets").expect("budgets are built in");
+    let budgets = api
+        .registry
+        .catalog()
+        .find("policy", "v1", "poddisruptionbudgets")
+        .expect("budgets are built in");
     let mut last = ApiError::modified(pods.group_resource(), call.target.name.as_str());
     for _ in 0..ATTEMPTS_MAX {
-        let stored = api.store.get(&pods.shelf, &call.target.key()).ok_or_else(|| call.target.not_found())?;
+        let stored = api
+            .store
+            .get(&pods.shelf, &call.target.key())
+            .ok_or_else(|| call.target.not_found())?;
         let pod = pods.read(&stored);
-        let (budget, unchanged) = match kinds::evict(&pod, &budgets_of(api, &budgets, &pod.meta.namespace), api.clock.now()) {
+        let (budget, unchanged) = match kinds::evict(
+            &pod,
+            &budgets_of(api, &budgets, &pod.meta.namespace),
+            api.clock.now(),
+        ) {
             Verdict::Refused(error) => return Err(error),
             Verdict::Allowed { budget, unchanged } => (budget, unchanged),
         };
@@ -85,18 +112,33 @@ async fn evict(api: &Api, call: &Call, options: &DeleteOptions) -> Result<(), Ap
 
 fn budgets_of(api: &Api, budgets: &Resource, namespace: &str) -> Vec<Object> {
     let range = Range::all_of(Scope::Namespace(namespace.to_owned()));
-    let listing = api.store.list(&budgets.shelf, &range, None).expect("the newest state is always kept");
-    listing.objects.iter().map(|stored| budgets.read(stored)).collect()
+    let listing = api
+        .store
+        .list(&budgets.shelf, &range, None)
+        .expect("the newest state is always kept");
+    listing
+        .objects
+        .iter()
+        .map(|stored| budgets.read(stored))
+        .collect()
 }
 
 /// Stores the budget with one disruption less, unless somebody else changed it.
 async fn take_disruption(api: &Api, budgets: &Resource, budget: Object) -> Result<(), ApiError> {
     let key = crate::store::ObjectKey::new(&budget.meta.namespace, &budget.meta.name);
-    api.update(budgets, &key, Change::status(), false, None, |_| Ok(budget.clone())).await.map(drop)
+    api.update(budgets, &key, Change::status(), false, None, |_| {
+        Ok(budget.clone())
+    })
+    .await
+    .map(drop)
 }
 
 /// Tells in the pod's status why it goes, then deletes it.
-async fn mark_and_delete(api: &Api, call: &Call, mut options: DeleteOptions) -> Result<(), ApiError> {
+async fn mark_and_delete(
+    api: &Api,
+    call: &Call,
+    mut options: DeleteOptions,
+) -> Result<(), ApiError> {
     let (pods, key, now) = (&call.target.resource, call.target.key(), api.clock.now());
     if !options.dry_run {
         let wanted = options.preconditions.clone();
@@ -108,7 +150,9 @@ async fn mark_and_delete(api: &Api, call: &Call, mut options: DeleteOptions) -> 
                 Ok(pod)
             })
             .await?;
-        if let (Some(version), Written::Stored(stored)) = (&mut options.preconditions.resource_version, &marked.written) {
+        if let (Some(version), Written::Stored(stored)) =
+            (&mut options.preconditions.resource_version, &marked.written)
+        {
             *version = stored.revision.to_string();
         }
     }
@@ -124,10 +168,27 @@ mod tests {
 
     #[test]
     fn options_of_an_eviction_are_those_of_a_delete() {
-        let read = |options: Value| delete_options(&object(json!({"metadata": {"name": "p"}, "deleteOptions": options})));
-        let options = read(json!({"gracePeriodSeconds": 3, "dryRun": ["All"], "preconditions": {"uid": "u"}})).expect("good options");
-        assert_eq!((options.grace_period_seconds, options.dry_run, options.preconditions.uid.as_deref()), (Some(3), true, Some("u")));
+        let read = |options: Value| {
+            delete_options(&object(
+                json!({"metadata": {"name": "p"}, "deleteOptions": options}),
+            ))
+        };
+        let options = read(
+            json!({"gracePeriodSeconds": 3, "dryRun": ["All"], "preconditions": {"uid": "u"}}),
+        )
+        .expect("good options");
+        assert_eq!(
+            (
+                options.grace_period_seconds,
+                options.dry_run,
+                options.preconditions.uid.as_deref()
+            ),
+            (Some(3), true, Some("u"))
+        );
         assert!(read(json!(null)).is_ok_and(|o| !o.dry_run));
-        assert!(matches!(read(json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true})), Err(ApiError::Invalid { .. })));
+        assert!(matches!(
+            read(json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true})),
+            Err(ApiError::Invalid { .. })
+        ));
     }
 }

@@ -61,7 +61,10 @@ pub(super) async fn dispatch(
 
 /// What a write to a part that is the whole object may change.
 fn change_of(part: &str) -> Option<Change> {
-    let counted = Change { counts: true, ..Change::status() };
+    let counted = Change {
+        counts: true,
+        ..Change::status()
+    };
     match part {
         "status" => Some(Change::status()),
         "ephemeralcontainers" => Some(Change {

@@ -22,7 +22,9 @@ use crate::{
     write::{Change, Written},
 };
 
-static SCALE: LazyLock<Expected> = LazyLock::new(|| Expected::of("autoscaling", "v1", "Scale").expect("the table of types has scales"));
+static SCALE: LazyLock<Expected> = LazyLock::new(|| {
+    Expected::of("autoscaling", "v1", "Scale").expect("the table of types has scales")
+});
 
 /// Stands in a Scale for a number of replicas that the object does not have.
 const NO_REPLICAS: i64 = i32::MIN as i64;
@@ -35,7 +37,10 @@ pub(super) async fn get(api: &Api, call: &Call) -> Result<Reply, ApiError> {
     let (resource, stored) = (&call.target.resource, get::stored(api, call).await?);
     let (object, places) = (resource.read(&stored), Places::of(resource));
     if places.custom && places.replicas(&object).is_none() {
-        return Err(ApiError::Internal(format!("the spec replicas field {:?} does not exist", places.shown_spec())));
+        return Err(ApiError::Internal(format!(
+            "the spec replicas field {:?} does not exist",
+            places.shown_spec()
+        )));
     }
     Ok(Reply::ok(Content::Object(Box::new(places.read(&object)))))
 }
@@ -65,10 +70,18 @@ pub(super) async fn patch(api: &Api, call: &Call) -> Result<Reply, ApiError> {
         let mut patched = patch.patched(scale, |value| {
             let decoded = types::decode(SCALE.ty(), value)?;
             let object = Object::from_map(decoded.object).map_err(|e| e.to_string())?;
-            Ok(Decoded { object, strict: decoded.strict })
+            Ok(Decoded {
+                object,
+                strict: decoded.strict,
+            })
         })?;
         change::settle_name(call, &mut patched.object)?;
-        patch.judge(call, scale, [duplicates.as_slice(), &patched.unknown].concat(), &options)?;
+        patch.judge(
+            call,
+            scale,
+            [duplicates.as_slice(), &patched.unknown].concat(),
+            &options,
+        )?;
         Ok(patched.object)
     })
     .await
@@ -84,11 +97,18 @@ async fn apply(api: &Api, call: &Call) -> Result<Reply, ApiError> {
         if (found("apiVersion"), found("kind")) != (&scale.api_version, &scale.kind) {
             let (api_version, kind) = (found("apiVersion"), found("kind"));
             let slash = if api_version.contains('/') { "" } else { "/" };
-            return Err(ApiError::BadRequest(format!("invalid object type: {slash}{api_version}, Kind={kind}")));
+            return Err(ApiError::BadRequest(format!(
+                "invalid object type: {slash}{api_version}, Kind={kind}"
+            )));
         }
         let mut value = scale.to_value();
         merge(&mut value, Value::Object(map.clone()));
-        let refused = |why| ApiError::Unnamed(format!("failed to convert new object ({}) to proper version: {why}", call.target.name));
+        let refused = |why| {
+            ApiError::Unnamed(format!(
+                "failed to convert new object ({}) to proper version: {why}",
+                call.target.name
+            ))
+        };
         let decoded = types::decode(SCALE.ty(), value).map_err(refused)?;
         let mut wanted = Object::from_map(decoded.object).map_err(|e| refused(e.to_string()))?;
         change::settle_name(call, &mut wanted)?;
@@ -113,20 +133,33 @@ async fn write(
 ) -> Result<Reply, ApiError> {
     let resource = &call.target.resource;
     let places = Places::of(resource);
-    let change = Change { may_create: false, ..Change::whole(resource) };
+    let change = Change {
+        may_create: false,
+        ..Change::whole(resource)
+    };
     let tracker = call.tracker(api, options);
-    let owners = ScaleOwners { tracker: &tracker, path: places.spec.iter().map(String::as_str).collect() };
+    let owners = ScaleOwners {
+        tracker: &tracker,
+        path: places.spec.iter().map(String::as_str).collect(),
+    };
     let updated = api
-        .update(resource, &call.target.key(), change, options.dry_run, None, |old| {
-            let old = old.ok_or_else(|| call.target.not_found())?;
-            let wanted = edit(&places.read(old))?;
-            let mut new = places.apply(resource, old, &wanted)?;
-            match owning {
-                Owning::Update => owners.update(old, &mut new),
-                Owning::Apply => owners.apply(old, &mut new, options.force)?,
-            }
-            Ok(new)
-        })
+        .update(
+            resource,
+            &call.target.key(),
+            change,
+            options.dry_run,
+            None,
+            |old| {
+                let old = old.ok_or_else(|| call.target.not_found())?;
+                let wanted = edit(&places.read(old))?;
+                let mut new = places.apply(resource, old, &wanted)?;
+                match owning {
+                    Owning::Update => owners.update(old, &mut new),
+                    Owning::Apply => owners.apply(old, &mut new, options.force)?,
+                }
+                Ok(new)
+            },
+        )
         .await?;
     let object = match updated.written {
         Written::Stored(stored) => resource.read(&stored),
@@ -150,7 +183,12 @@ struct Places {
 
 impl Places {
     fn of(resource: &Resource) -> Self {
-        let path = |text: &str| text.trim_start_matches('.').split('.').map(str::to_owned).collect::<Vec<_>>();
+        let path = |text: &str| {
+            text.trim_start_matches('.')
+                .split('.')
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
         match resource.custom().and_then(|custom| custom.scale.as_ref()) {
             Some(scale) => Self {
                 spec: path(&scale.spec_replicas_path),
@@ -158,7 +196,12 @@ impl Places {
                 selector: scale.label_selector_path.as_deref().map(path),
                 custom: true,
             },
-            None => Self { spec: path("spec.replicas"), status: path("status.replicas"), selector: None, custom: false },
+            None => Self {
+                spec: path("spec.replicas"),
+                status: path("status.replicas"),
+                selector: None,
+                custom: false,
+            },
         }
     }
 
@@ -179,53 +222,106 @@ impl Places {
             replicas => spec.default_to("replicas", replicas),
         }
         let mut status = Map::new();
-        status.default_to("replicas", at(object, &self.status).and_then(Value::as_i64).unwrap_or_default());
+        status.default_to(
+            "replicas",
+            at(object, &self.status)
+                .and_then(Value::as_i64)
+                .unwrap_or_default(),
+        );
         match self.selector_text(object) {
             text if text.is_empty() => {}
             text => status.default_to("selector", text),
         }
-        let ObjectMeta { name, namespace, uid, resource_version, creation_timestamp, .. } = object.meta.clone();
+        let ObjectMeta {
+            name,
+            namespace,
+            uid,
+            resource_version,
+            creation_timestamp,
+            ..
+        } = object.meta.clone();
         Object {
             api_version: "autoscaling/v1".into(),
             kind: "Scale".into(),
-            meta: ObjectMeta { name, namespace, uid, resource_version, creation_timestamp, ..ObjectMeta::default() },
-            body: Map::from_iter([("spec".to_owned(), spec.into()), ("status".to_owned(), status.into())]),
+            meta: ObjectMeta {
+                name,
+                namespace,
+                uid,
+                resource_version,
+                creation_timestamp,
+                ..ObjectMeta::default()
+            },
+            body: Map::from_iter([
+                ("spec".to_owned(), spec.into()),
+                ("status".to_owned(), status.into()),
+            ]),
         }
     }
 
     fn selector_text(&self, object: &Object) -> String {
         if self.custom {
-            let text = self.selector.as_ref().and_then(|path| at(object, path)).and_then(Value::as_str);
+            let text = self
+                .selector
+                .as_ref()
+                .and_then(|path| at(object, path))
+                .and_then(Value::as_str);
             return text.unwrap_or_default().to_owned();
         }
         let selector = object.at("spec.selector");
-        let is_plain = selector.and_then(Value::as_object).is_some_and(|s| s.values().all(Value::is_string));
+        let is_plain = selector
+            .and_then(Value::as_object)
+            .is_some_and(|s| s.values().all(Value::is_string));
         if is_plain {
             return Selector::of_labels(selector.and_then(Value::as_object)).to_string();
         }
-        Selector::read(selector).map(|s| s.to_string()).unwrap_or_default()
+        Selector::read(selector)
+            .map(|s| s.to_string())
+            .unwrap_or_default()
     }
 
     /// The object with the replicas that a Scale wants.
     fn apply(&self, resource: &Resource, old: &Object, scale: &Object) -> Result<Object, ApiError> {
         let replicas = scale.body.part("spec").number("replicas");
         if self.custom && replicas == NO_REPLICAS {
-            return Err(ApiError::BadRequest(format!("the spec replicas field {:?} cannot be empty", self.shown_spec())));
+            return Err(ApiError::BadRequest(format!(
+                "the spec replicas field {:?} cannot be empty",
+                self.shown_spec()
+            )));
         }
         if !self.custom && replicas < 0 {
-            let wrong = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
+            let wrong = FieldError::invalid(
+                "spec.replicas",
+                replicas,
+                "must be greater than or equal to 0",
+            );
             let kind = GroupKind::new("autoscaling", "Scale");
-            return Err(ApiError::Invalid { kind, name: old.meta.name.clone(), errors: vec![wrong] });
+            return Err(ApiError::Invalid {
+                kind,
+                name: old.meta.name.clone(),
+                errors: vec![wrong],
+            });
         }
         if !scale.meta.uid.is_empty() && scale.meta.uid != old.meta.uid {
             let part = if self.custom { "" } else { "/scale" };
-            let what = GroupResource::new(resource.group.as_str(), format!("{}{part}", resource.plural));
-            let why = format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", scale.meta.uid, old.meta.uid);
-            return Err(ApiError::Conflict { what, name: old.meta.name.clone(), why });
+            let what = GroupResource::new(
+                resource.group.as_str(),
+                format!("{}{part}", resource.plural),
+            );
+            let why = format!(
+                "Precondition failed: UID in precondition: {}, UID in object meta: {}",
+                scale.meta.uid, old.meta.uid
+            );
+            return Err(ApiError::Conflict {
+                what,
+                name: old.meta.name.clone(),
+                why,
+            });
         }
         let mut new = old.clone();
         if !scale.meta.resource_version.is_empty() {
-            new.meta.resource_version.clone_from(&scale.meta.resource_version);
+            new.meta
+                .resource_version
+                .clone_from(&scale.meta.resource_version);
         }
         set(&mut new.body, &self.spec, replicas.into());
         Ok(new)
@@ -234,7 +330,8 @@ impl Places {
 
 fn at<'a>(object: &'a Object, path: &[String]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
-    rest.iter().try_fold(object.body.get(first)?, |value, step| value.get(step))
+    rest.iter()
+        .try_fold(object.body.get(first)?, |value, step| value.get(step))
 }
 
 fn set(map: &mut Map<String, Value>, path: &[String], value: Value) {
@@ -280,21 +377,32 @@ mod tests {
             ),
         ];
         for (stored, shown) in cases {
-            assert_eq!(Value::Object(built_in().read(&object(stored.clone())).body), shown, "{stored}");
+            assert_eq!(
+                Value::Object(built_in().read(&object(stored.clone())).body),
+                shown,
+                "{stored}"
+            );
         }
     }
 
     #[test]
     fn custom_scale_follows_its_paths() {
         let path = |text: &str| text.split('.').map(str::to_owned).collect::<Vec<_>>();
-        let places =
-            Places { spec: path("spec.size.wanted"), status: path("status.size"), selector: Some(path("status.picks")), custom: true };
+        let places = Places {
+            spec: path("spec.size.wanted"),
+            status: path("status.size"),
+            selector: Some(path("status.picks")),
+            custom: true,
+        };
         let mut farm = object(json!({"status": {"size": 2, "picks": "a=b"}}));
         assert_eq!(
             Value::Object(places.read(&farm).body),
             json!({"spec": {"replicas": NO_REPLICAS}, "status": {"replicas": 2, "selector": "a=b"}})
         );
         set(&mut farm.body, &places.spec, json!(4));
-        assert_eq!((places.replicas(&farm), farm.at("spec.size.wanted")), (Some(4), Some(&json!(4))));
+        assert_eq!(
+            (places.replicas(&farm), farm.at("spec.size.wanted")),
+            (Some(4), Some(&json!(4)))
+        );
     }
 }

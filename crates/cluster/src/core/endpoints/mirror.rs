@@ -21,15 +21,26 @@ const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 
 /// Annotations that are about the mirrored object itself.
-const OWN_ANNOTATIONS: [&str; 2] = ["endpoints.kubernetes.io/last-change-trigger-time", "kubectl.kubernetes.io/last-applied-configuration"];
+const OWN_ANNOTATIONS: [&str; 2] = [
+    "endpoints.kubernetes.io/last-change-trigger-time",
+    "kubectl.kubernetes.io/last-applied-configuration",
+];
 
 /// How many addresses of a subset are mirrored, as upstream.
 const ADDRESSES_MAX: usize = 1000;
 
 /// The loop, under its upstream name.
 pub(super) fn controller(ctx: &Context) -> Loop {
-    let (endpoints, services, slices) = (ctx.informer::<Endpoints>(), ctx.informer::<Service>(), slices_of(ctx, MIRROR));
-    let (client, known, own) = (ctx.client(Component::ControllerManager), services.lister(), slices.lister());
+    let (endpoints, services, slices) = (
+        ctx.informer::<Endpoints>(),
+        ctx.informer::<Service>(),
+        slices_of(ctx, MIRROR),
+    );
+    let (client, known, own) = (
+        ctx.client(Component::ControllerManager),
+        services.lister(),
+        slices.lister(),
+    );
     Controller::of(&endpoints)
         .watches(&services, |service| vec![ObjectKey::of(service)])
         .watches(&slices, |slice| service_of(slice).into_iter().collect())
@@ -39,23 +50,45 @@ pub(super) fn controller(ctx: &Context) -> Loop {
             async move {
                 let existing = own.by_index(BY_SERVICE, &request.key.to_string())?;
                 let service = known.get(&request.key);
-                let mirrored = request.object.as_ref().filter(|endpoints| is_mirrored(endpoints, service.as_deref()));
+                let mirrored = request
+                    .object
+                    .as_ref()
+                    .filter(|endpoints| is_mirrored(endpoints, service.as_deref()));
                 let Some(endpoints) = mirrored else {
                     for slice in existing {
-                        let api = kube::Api::namespaced(client.clone(), request.key.namespace().unwrap_or_default());
+                        let api = kube::Api::namespaced(
+                            client.clone(),
+                            request.key.namespace().unwrap_or_default(),
+                        );
                         request.writes().delete(&api, &*slice).await?;
                     }
                     return Ok(Outcome::Done);
                 };
-                write(&client, &request.key, plan(&form(endpoints), wanted(endpoints), &existing), request.writes()).await
+                write(
+                    &client,
+                    &request.key,
+                    plan(&form(endpoints), wanted(endpoints), &existing),
+                    request.writes(),
+                )
+                .await
             }
         })
         .into()
 }
 
 fn is_mirrored(endpoints: &Endpoints, service: Option<&Service>) -> bool {
-    let selected = |service: &Service| service.spec.as_ref().and_then(|spec| spec.selector.as_ref()).is_some_and(|s| !s.is_empty());
-    let skipped = endpoints.labels().get(SKIP).is_some_and(|value| value == "true") || endpoints.annotations().contains_key(LEADER);
+    let selected = |service: &Service| {
+        service
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.selector.as_ref())
+            .is_some_and(|s| !s.is_empty())
+    };
+    let skipped = endpoints
+        .labels()
+        .get(SKIP)
+        .is_some_and(|value| value == "true")
+        || endpoints.annotations().contains_key(LEADER);
     !skipped && service.is_some_and(|service| !selected(service))
 }
 
@@ -64,7 +97,10 @@ fn form(endpoints: &Endpoints) -> Form {
     let mut annotations = endpoints.annotations().clone();
     annotations.retain(|key, _| !OWN_ANNOTATIONS.contains(&key.as_str()));
     meta.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
-    Form { meta, families: Vec::new() }
+    Form {
+        meta,
+        families: Vec::new(),
+    }
 }
 
 fn wanted(endpoints: &Endpoints) -> Vec<(Common, Endpoint)> {
@@ -81,11 +117,25 @@ fn wanted(endpoints: &Endpoints) -> Vec<(Common, Endpoint)> {
                 protocol: port.protocol.clone(),
             })
             .collect();
-        let ready = subset.addresses.iter().flatten().map(|address| (address, true));
-        let not_ready = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
+        let ready = subset
+            .addresses
+            .iter()
+            .flatten()
+            .map(|address| (address, true));
+        let not_ready = subset
+            .not_ready_addresses
+            .iter()
+            .flatten()
+            .map(|address| (address, false));
         for (address, ready) in ready.chain(not_ready).take(ADDRESSES_MAX) {
             if let Ok(ip) = address.ip.parse() {
-                wanted.push((Common { family: Family::of_address(ip), ports: ports.clone() }, endpoint(address, ip, ready)));
+                wanted.push((
+                    Common {
+                        family: Family::of_address(ip),
+                        ports: ports.clone(),
+                    },
+                    endpoint(address, ip, ready),
+                ));
             }
         }
     }
@@ -95,7 +145,10 @@ fn wanted(endpoints: &Endpoints) -> Vec<(Common, Endpoint)> {
 fn endpoint(address: &EndpointAddress, ip: IpAddr, ready: bool) -> Endpoint {
     Endpoint {
         addresses: vec![ip.to_string()],
-        conditions: Some(EndpointConditions { ready: Some(ready), ..EndpointConditions::default() }),
+        conditions: Some(EndpointConditions {
+            ready: Some(ready),
+            ..EndpointConditions::default()
+        }),
         hostname: address.hostname.clone().filter(|name| !name.is_empty()),
         node_name: address.node_name.clone(),
         target_ref: address.target_ref.clone(),

@@ -11,7 +11,10 @@ mod subsets; // endpoints in the older form
 
 use std::sync::Arc;
 
-use bellerophon::{Controller, InformerOptions, Lister, ObjectKey, Outcome, Predicate, ReconcileResult, Request, SharedInformer, Writes};
+use bellerophon::{
+    Controller, InformerOptions, Lister, ObjectKey, Outcome, Predicate, ReconcileResult, Request,
+    SharedInformer, Writes,
+};
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -57,38 +60,62 @@ struct Sources {
 impl Sources {
     fn new(ctx: &Context) -> Self {
         let client = ctx.client(Component::ControllerManager);
-        let sources = Self { client, services: ctx.informer(), pods: ctx.pods(), nodes: ctx.informer() };
+        let sources = Self {
+            client,
+            services: ctx.informer(),
+            pods: ctx.pods(),
+            nodes: ctx.informer(),
+        };
         index::by_node(&sources.pods);
         sources
     }
 
     /// The pods of a service.
     fn pods_of(&self, service: &Service) -> Vec<Arc<Pod>> {
-        let Some(selector) = select::selector(service) else { return Vec::new() };
-        let mut pods = self.pods.lister().in_namespace(service.metadata.namespace.as_deref().unwrap_or_default());
+        let Some(selector) = select::selector(service) else {
+            return Vec::new();
+        };
+        let mut pods = self
+            .pods
+            .lister()
+            .in_namespace(service.metadata.namespace.as_deref().unwrap_or_default());
         pods.retain(|pod| select::selects(selector, pod));
         pods
     }
 
     fn zone_of(&self, nodes: &Lister<Node>, pod: &Pod) -> Option<String> {
-        nodes.get(&ObjectKey::cluster(pods::node_name(pod)?)).and_then(|node| select::zone(&node))
+        nodes
+            .get(&ObjectKey::cluster(pods::node_name(pod)?))
+            .and_then(|node| select::zone(&node))
     }
 }
 
 fn slicer(ctx: &Context) -> Loop {
     let sources = Sources::new(ctx);
     let slices = slices_of(ctx, SLICER);
-    let (services, services_too, pods, own) =
-        (sources.services.lister(), sources.services.lister(), sources.pods.lister(), slices.lister());
+    let (services, services_too, pods, own) = (
+        sources.services.lister(),
+        sources.services.lister(),
+        sources.pods.lister(),
+        slices.lister(),
+    );
     Controller::of(&sources.services)
-        .watches_if(&sources.pods, select::of_pods(), move |pod| select::services_of(&services, pod))
-        .watches_if(&sources.nodes, select::of_nodes(), move |node| select::services_on(&services_too, &pods, node))
+        .watches_if(&sources.pods, select::of_pods(), move |pod| {
+            select::services_of(&services, pod)
+        })
+        .watches_if(&sources.nodes, select::of_nodes(), move |node| {
+            select::services_on(&services_too, &pods, node)
+        })
         .watches(&slices, |slice| service_of(slice).into_iter().collect())
         .with_options(ctx.options("endpointslice-controller", WORKERS))
         .reconcile_with(move |request: Request<Service>| {
             let (sources, own) = (sources.clone(), own.clone());
             async move {
-                let Some(service) = request.object.as_ref().filter(|service| select::selector(service).is_some()) else {
+                let Some(service) = request
+                    .object
+                    .as_ref()
+                    .filter(|service| select::selector(service).is_some())
+                else {
                     return Ok(Outcome::Done);
                 };
                 let existing = own.by_index(BY_SERVICE, &request.key.to_string())?;
@@ -100,14 +127,25 @@ fn slicer(ctx: &Context) -> Loop {
 }
 
 /// The endpoints of a service, each with what it has in common with others.
-fn wanted(sources: &Sources, service: &Service) -> Vec<(Common, k8s_openapi::api::discovery::v1::Endpoint)> {
+fn wanted(
+    sources: &Sources,
+    service: &Service,
+) -> Vec<(Common, k8s_openapi::api::discovery::v1::Endpoint)> {
     let (nodes, families) = (sources.nodes.lister(), Family::of(service));
     let mut wanted = Vec::new();
     for pod in sources.pods_of(service) {
         let ports = pods::ports(service, &pod);
         for family in &families {
-            if let Some(endpoint) = pods::endpoint(service, &pod, sources.zone_of(&nodes, &pod), *family) {
-                wanted.push((Common { family: *family, ports: ports.clone() }, endpoint));
+            if let Some(endpoint) =
+                pods::endpoint(service, &pod, sources.zone_of(&nodes, &pod), *family)
+            {
+                wanted.push((
+                    Common {
+                        family: *family,
+                        ports: ports.clone(),
+                    },
+                    endpoint,
+                ));
             }
         }
     }
@@ -122,7 +160,10 @@ fn form(service: &Service) -> Form {
             labels.insert(HEADLESS.into(), String::new());
         }
     }
-    Form { meta, families: Family::of(service) }
+    Form {
+        meta,
+        families: Family::of(service),
+    }
 }
 
 /// Metadata of a new slice of an object: named after it, owned by it, labelled like it.
@@ -149,8 +190,13 @@ fn new_slice<K: Resource<DynamicType = ()>>(owner: &K, manager: &str) -> ObjectM
 
 /// The slices that a loop manages, to be found by service.
 fn slices_of(ctx: &Context, manager: &str) -> SharedInformer<EndpointSlice> {
-    let slices = ctx.informer_with(InformerOptions { labels: Some(format!("{MANAGED_BY}={manager}")), ..InformerOptions::default() });
-    index::add(&slices, BY_SERVICE, |slice| service_of(slice).iter().map(ObjectKey::to_string).collect());
+    let slices = ctx.informer_with(InformerOptions {
+        labels: Some(format!("{MANAGED_BY}={manager}")),
+        ..InformerOptions::default()
+    });
+    index::add(&slices, BY_SERVICE, |slice| {
+        service_of(slice).iter().map(ObjectKey::to_string).collect()
+    });
     slices
 }
 
@@ -159,8 +205,14 @@ fn service_of(slice: &EndpointSlice) -> Option<ObjectKey> {
 }
 
 /// Makes the changes: new slices first, so that no endpoint is missing in between.
-async fn write(client: &Client, service: &ObjectKey, changes: Changes, writes: &Writes) -> ReconcileResult {
-    let api = Api::<EndpointSlice>::namespaced(client.clone(), service.namespace().unwrap_or_default());
+async fn write(
+    client: &Client,
+    service: &ObjectKey,
+    changes: Changes,
+    writes: &Writes,
+) -> ReconcileResult {
+    let api =
+        Api::<EndpointSlice>::namespaced(client.clone(), service.namespace().unwrap_or_default());
     for slice in &changes.create {
         match api.create(&PostParams::default(), slice).await {
             Ok(answer) => writes.wrote(&answer),
@@ -169,7 +221,10 @@ async fn write(client: &Client, service: &ObjectKey, changes: Changes, writes: &
         }
     }
     for slice in &changes.update {
-        match api.replace(&slice.name_any(), &PostParams::default(), slice).await {
+        match api
+            .replace(&slice.name_any(), &PostParams::default(), slice)
+            .await
+        {
             Ok(answer) => writes.wrote(&answer),
             Err(error) if is_not_found(&error) => {}
             Err(error) => return Err(error.into()),
@@ -186,21 +241,33 @@ fn older(ctx: &Context) -> Loop {
     let endpoints = ctx.informer::<Endpoints>();
     let (services, known) = (sources.services.lister(), endpoints.lister());
     Controller::of(&sources.services)
-        .watches_if(&sources.pods, select::of_pods(), move |pod| select::services_of(&services, pod))
+        .watches_if(&sources.pods, select::of_pods(), move |pod| {
+            select::services_of(&services, pod)
+        })
         // What people change in an object of ours is not undone at once, as upstream; what they delete comes back.
-        .watches_if(&endpoints, Predicate::concerns(|_| false), |endpoints| vec![ObjectKey::of(endpoints)])
+        .watches_if(&endpoints, Predicate::concerns(|_| false), |endpoints| {
+            vec![ObjectKey::of(endpoints)]
+        })
         .with_options(ctx.options(OLDER, WORKERS))
         .reconcile_with(move |request: Request<Service>| {
             let (sources, known) = (sources.clone(), known.clone());
             async move {
-                let api = Api::<Endpoints>::namespaced(sources.client.clone(), request.key.namespace().unwrap_or_default());
+                let api = Api::<Endpoints>::namespaced(
+                    sources.client.clone(),
+                    request.key.namespace().unwrap_or_default(),
+                );
                 let existing = known.get(&request.key);
                 match (&request.object, existing) {
                     (None, Some(existing)) => forget(&api, &existing).await,
                     (Some(service), existing) if select::selector(service).is_some() => {
                         let pods = sources.pods_of(service);
                         let made = subsets::of(service, pods.iter().map(|pod| &**pod));
-                        keep(&api, planned(service, existing.as_deref(), made), request.writes()).await
+                        keep(
+                            &api,
+                            planned(service, existing.as_deref(), made),
+                            request.writes(),
+                        )
+                        .await
                     }
                     _ => Ok(Outcome::Done),
                 }
@@ -211,8 +278,17 @@ fn older(ctx: &Context) -> Loop {
 
 /// Deletes the endpoints of a service that is gone.
 async fn forget(api: &Api<Endpoints>, endpoints: &Endpoints) -> ReconcileResult {
-    let preconditions = Preconditions { uid: endpoints.uid(), resource_version: None };
-    match api.delete(&endpoints.name_any(), &DeleteParams::default().preconditions(preconditions)).await {
+    let preconditions = Preconditions {
+        uid: endpoints.uid(),
+        resource_version: None,
+    };
+    match api
+        .delete(
+            &endpoints.name_any(),
+            &DeleteParams::default().preconditions(preconditions),
+        )
+        .await
+    {
         Ok(_) => Ok(Outcome::Done),
         Err(error) if is_not_found(&error) => Ok(Outcome::Done),
         Err(error) => Err(error.into()),
@@ -220,10 +296,17 @@ async fn forget(api: &Api<Endpoints>, endpoints: &Endpoints) -> ReconcileResult 
 }
 
 /// The endpoints of a service as they should be; `None` if they are.
-fn planned(service: &Service, existing: Option<&Endpoints>, made: subsets::Subsets) -> Option<Endpoints> {
+fn planned(
+    service: &Service,
+    existing: Option<&Endpoints>,
+    made: subsets::Subsets,
+) -> Option<Endpoints> {
     let mut endpoints = existing.cloned().unwrap_or_default();
     endpoints.metadata.name.clone_from(&service.metadata.name);
-    endpoints.metadata.namespace.clone_from(&service.metadata.namespace);
+    endpoints
+        .metadata
+        .namespace
+        .clone_from(&service.metadata.namespace);
     let mut labels = service.labels().clone();
     labels.remove(HEADLESS);
     if pods::is_headless(service) {
@@ -233,18 +316,29 @@ fn planned(service: &Service, existing: Option<&Endpoints>, made: subsets::Subse
     endpoints.metadata.labels = Some(labels);
     endpoints.subsets = Some(made.subsets).filter(|subsets| !subsets.is_empty());
     if made.truncated {
-        endpoints.annotations_mut().insert(subsets::OVER_CAPACITY.into(), "truncated".into());
+        endpoints
+            .annotations_mut()
+            .insert(subsets::OVER_CAPACITY.into(), "truncated".into());
     } else if let Some(annotations) = &mut endpoints.metadata.annotations {
         annotations.remove(subsets::OVER_CAPACITY);
     }
     (existing != Some(&endpoints)).then_some(endpoints)
 }
 
-async fn keep(api: &Api<Endpoints>, planned: Option<Endpoints>, writes: &Writes) -> ReconcileResult {
-    let Some(endpoints) = planned else { return Ok(Outcome::Done) };
+async fn keep(
+    api: &Api<Endpoints>,
+    planned: Option<Endpoints>,
+    writes: &Writes,
+) -> ReconcileResult {
+    let Some(endpoints) = planned else {
+        return Ok(Outcome::Done);
+    };
     let written = match endpoints.resource_version() {
         None => api.create(&PostParams::default(), &endpoints).await,
-        Some(_) => api.replace(&endpoints.name_any(), &PostParams::default(), &endpoints).await,
+        Some(_) => {
+            api.replace(&endpoints.name_any(), &PostParams::default(), &endpoints)
+                .await
+        }
     };
     match written {
         Ok(answer) => writes.wrote(&answer),

@@ -31,8 +31,15 @@ impl Common {
     }
 
     fn of(slice: &EndpointSlice) -> Self {
-        let family = if slice.address_type == "IPv6" { Family::V6 } else { Family::V4 };
-        Self { family, ports: slice.ports.clone().unwrap_or_default() }
+        let family = if slice.address_type == "IPv6" {
+            Family::V6
+        } else {
+            Family::V4
+        };
+        Self {
+            family,
+            ports: slice.ports.clone().unwrap_or_default(),
+        }
     }
 }
 
@@ -57,29 +64,54 @@ pub(super) struct Form {
 
 /// Which endpoint it is, whatever becomes of it.
 fn identity(endpoint: &Endpoint) -> String {
-    let uid = endpoint.target_ref.as_ref().and_then(|target| target.uid.as_deref()).unwrap_or_default();
+    let uid = endpoint
+        .target_ref
+        .as_ref()
+        .and_then(|target| target.uid.as_deref())
+        .unwrap_or_default();
     format!("{uid} {}", endpoint.addresses.join(" "))
 }
 
 /// The changes that lead from the slices there are to the endpoints there should be.
-pub(super) fn plan(form: &Form, wanted: Vec<(Common, Endpoint)>, existing: &[Arc<EndpointSlice>]) -> Changes {
+pub(super) fn plan(
+    form: &Form,
+    wanted: Vec<(Common, Endpoint)>,
+    existing: &[Arc<EndpointSlice>],
+) -> Changes {
     let mut groups: BTreeMap<Key, Group> = BTreeMap::new();
     for (common, endpoint) in wanted {
-        let group = groups.entry(common.key()).or_insert_with(|| Group::new(common));
+        let group = groups
+            .entry(common.key())
+            .or_insert_with(|| Group::new(common));
         group.wanted.insert(identity(&endpoint), endpoint);
     }
     for slice in existing {
         let common = Common::of(slice);
-        groups.entry(common.key()).or_insert_with(|| Group::new(common)).slices.push(slice.clone());
+        groups
+            .entry(common.key())
+            .or_insert_with(|| Group::new(common))
+            .slices
+            .push(slice.clone());
     }
     for family in &form.families {
-        let empty = Common { family: *family, ports: Vec::new() };
-        if !groups.values().any(|group| group.common.family == *family && !group.wanted.is_empty()) {
-            groups.entry(empty.key()).or_insert_with(|| Group::new(empty)).placeholder = true;
+        let empty = Common {
+            family: *family,
+            ports: Vec::new(),
+        };
+        if !groups
+            .values()
+            .any(|group| group.common.family == *family && !group.wanted.is_empty())
+        {
+            groups
+                .entry(empty.key())
+                .or_insert_with(|| Group::new(empty))
+                .placeholder = true;
         }
     }
     let mut changes = Changes::default();
-    groups.into_values().for_each(|group| group.plan(form, &mut changes));
+    groups
+        .into_values()
+        .for_each(|group| group.plan(form, &mut changes));
     changes
 }
 
@@ -102,14 +134,27 @@ struct Filled {
 
 impl Group {
     fn new(common: Common) -> Self {
-        Self { common, wanted: BTreeMap::new(), slices: Vec::new(), placeholder: false }
+        Self {
+            common,
+            wanted: BTreeMap::new(),
+            slices: Vec::new(),
+            placeholder: false,
+        }
     }
 
     fn plan(mut self, form: &Form, changes: &mut Changes) {
-        let mut filled: Vec<_> = std::mem::take(&mut self.slices).into_iter().map(|slice| self.keep(form, &slice)).collect();
+        let mut filled: Vec<_> = std::mem::take(&mut self.slices)
+            .into_iter()
+            .map(|slice| self.keep(form, &slice))
+            .collect();
         self.spread(&mut filled);
         let mut kept = 0;
-        for Filled { mut slice, endpoints, changed } in filled {
+        for Filled {
+            mut slice,
+            endpoints,
+            changed,
+        } in filled
+        {
             let is_empty = endpoints.is_empty();
             slice.endpoints = Some(endpoints);
             if is_empty && !(self.placeholder && kept == 0) {
@@ -123,7 +168,9 @@ impl Group {
         }
         let left: Vec<_> = self.wanted.into_values().collect();
         for endpoints in left.chunks(ENDPOINTS_MAX) {
-            changes.create.push(fresh(form, &self.common, endpoints.to_vec()));
+            changes
+                .create
+                .push(fresh(form, &self.common, endpoints.to_vec()));
             kept += 1;
         }
         if self.placeholder && kept == 0 {
@@ -134,11 +181,18 @@ impl Group {
     /// The slice with those of its endpoints that are wanted, as they are now; they are no longer looked for elsewhere.
     fn keep(&mut self, form: &Form, slice: &EndpointSlice) -> Filled {
         let old = slice.endpoints.as_deref().unwrap_or_default();
-        let endpoints: Vec<_> = old.iter().filter_map(|endpoint| self.wanted.remove(&identity(endpoint))).collect();
+        let endpoints: Vec<_> = old
+            .iter()
+            .filter_map(|endpoint| self.wanted.remove(&identity(endpoint)))
+            .collect();
         let changed = endpoints != old || slice.metadata.labels != form.meta.labels;
         let mut slice = slice.clone();
         slice.metadata.labels.clone_from(&form.meta.labels);
-        Filled { slice, endpoints, changed }
+        Filled {
+            slice,
+            endpoints,
+            changed,
+        }
     }
 
     /// Puts what is left into slices that are written anyway, then into the one that it fills best.
@@ -151,7 +205,10 @@ impl Group {
             return;
         }
         let rest = self.wanted.len() % ENDPOINTS_MAX;
-        let best = filled.iter_mut().filter(|slice| rest > 0 && room(slice) >= rest).min_by_key(|slice| room(slice));
+        let best = filled
+            .iter_mut()
+            .filter(|slice| rest > 0 && room(slice) >= rest)
+            .min_by_key(|slice| room(slice));
         if let Some(slice) = best {
             self.pour(slice, rest);
         }
@@ -159,7 +216,9 @@ impl Group {
 
     fn pour(&mut self, into: &mut Filled, count: usize) {
         for _ in 0..count {
-            let Some((_, endpoint)) = self.wanted.pop_first() else { return };
+            let Some((_, endpoint)) = self.wanted.pop_first() else {
+                return;
+            };
             into.endpoints.push(endpoint);
             into.changed = true;
         }

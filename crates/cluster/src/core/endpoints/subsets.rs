@@ -41,17 +41,35 @@ pub(super) fn of<'a>(service: &Service, pods: impl Iterator<Item = &'a Pod>) -> 
         places.sort_by(|a, b| order(&a.address).cmp(&order(&b.address)));
     }
     let mut subsets: BTreeMap<String, EndpointSubset> = BTreeMap::new();
-    for Place { address, ready, ports } in places {
+    for Place {
+        address,
+        ready,
+        ports,
+    } in places
+    {
         let subset = subsets.entry(format!("{ports:?}")).or_default();
         subset.ports = Some(ports).filter(|ports| !ports.is_empty());
-        let side = if ready { &mut subset.addresses } else { &mut subset.not_ready_addresses };
+        let side = if ready {
+            &mut subset.addresses
+        } else {
+            &mut subset.not_ready_addresses
+        };
         side.get_or_insert_default().push(address);
     }
-    Subsets { subsets: subsets.into_values().collect(), truncated }
+    Subsets {
+        subsets: subsets.into_values().collect(),
+        truncated,
+    }
 }
 
 fn order(address: &EndpointAddress) -> (&str, Option<&str>) {
-    (&address.ip, address.target_ref.as_ref().and_then(|target| target.uid.as_deref()))
+    (
+        &address.ip,
+        address
+            .target_ref
+            .as_ref()
+            .and_then(|target| target.uid.as_deref()),
+    )
 }
 
 fn place(service: &Service, pod: &Pod) -> Option<Place> {
@@ -64,12 +82,26 @@ fn place(service: &Service, pod: &Pod) -> Option<Place> {
     let ip = pods::addresses(pod).find(|ip| Family::of_address(*ip) == family)?;
     let ready = publishes || pods::is_ready(pod);
     // One that will never run again is not waited for.
-    let restarts = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()) != Some("Never");
-    if !ready && !restarts && pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Succeeded") {
+    let restarts = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.restart_policy.as_deref())
+        != Some("Never");
+    if !ready
+        && !restarts
+        && pod
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref())
+            == Some("Succeeded")
+    {
         return None;
     }
     let mut ports: Vec<_> = pods::ports(service, pod).into_iter().map(older).collect();
-    let wants_ports = service.spec.as_ref().is_some_and(|spec| spec.ports.as_ref().is_some_and(|ports| !ports.is_empty()));
+    let wants_ports = service
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.ports.as_ref().is_some_and(|ports| !ports.is_empty()));
     if ports.is_empty() && (wants_ports || !pods::is_headless(service)) {
         return None;
     }
@@ -80,7 +112,11 @@ fn place(service: &Service, pod: &Pod) -> Option<Place> {
         node_name: pods::node_name(pod),
         target_ref: Some(pods::reference(pod)),
     };
-    Some(Place { address, ready, ports })
+    Some(Place {
+        address,
+        ready,
+        ports,
+    })
 }
 
 fn older(port: k8s_openapi::api::discovery::v1::EndpointPort) -> EndpointPort {
@@ -100,7 +136,8 @@ mod tests {
 
     fn service() -> Service {
         let spec = json!({"clusterIP": "10.0.0.9", "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}]});
-        serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "a"}, "spec": spec})).unwrap()
+        serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "a"}, "spec": spec}))
+            .unwrap()
     }
 
     fn pod(number: usize, ready: bool, port: u16) -> Pod {
@@ -118,8 +155,17 @@ mod tests {
     fn told(made: &Subsets) -> Vec<String> {
         let count = |side: &Option<Vec<EndpointAddress>>| side.as_ref().map_or(0, Vec::len);
         let told = |subset: &EndpointSubset| {
-            let ports: Vec<_> = subset.ports.iter().flatten().map(|port| port.port).collect();
-            format!("{ports:?}: {}/{}", count(&subset.addresses), count(&subset.not_ready_addresses))
+            let ports: Vec<_> = subset
+                .ports
+                .iter()
+                .flatten()
+                .map(|port| port.port)
+                .collect();
+            format!(
+                "{ports:?}: {}/{}",
+                count(&subset.addresses),
+                count(&subset.not_ready_addresses)
+            )
         };
         made.subsets.iter().map(told).collect()
     }
@@ -127,9 +173,16 @@ mod tests {
     #[test]
     fn addresses_are_grouped_by_their_ports() {
         let pods = [pod(1, true, 8080), pod(2, false, 8080), pod(3, true, 9090)];
-        assert_eq!(told(&of(&service(), pods.iter())), ["[8080]: 1/1", "[9090]: 1/0"]);
+        assert_eq!(
+            told(&of(&service(), pods.iter())),
+            ["[8080]: 1/1", "[9090]: 1/0"]
+        );
         let again = [pod(3, true, 9090), pod(2, false, 8080), pod(1, true, 8080)];
-        assert_eq!(of(&service(), pods.iter()), of(&service(), again.iter()), "in whichever order they come");
+        assert_eq!(
+            of(&service(), pods.iter()),
+            of(&service(), again.iter()),
+            "in whichever order they come"
+        );
         let mut headless = service();
         let spec = headless.spec.as_mut().unwrap();
         (spec.cluster_ip, spec.ports) = (Some("None".into()), None);
@@ -138,8 +191,13 @@ mod tests {
 
     #[test]
     fn ready_addresses_are_kept_when_there_are_too_many() {
-        let pods: Vec<_> = (0..1200).map(|number| pod(number, number % 2 == 0, 8080)).collect();
+        let pods: Vec<_> = (0..1200)
+            .map(|number| pod(number, number % 2 == 0, 8080))
+            .collect();
         let made = of(&service(), pods.iter());
-        assert_eq!((told(&made), made.truncated), (vec!["[8080]: 600/400".to_owned()], true));
+        assert_eq!(
+            (told(&made), made.truncated),
+            (vec!["[8080]: 600/400".to_owned()], true)
+        );
     }
 }

@@ -44,11 +44,19 @@ mod tests {
 
     #[test]
     fn oldest_absent_owner_is_forgotten_first() {
-        let owner = |i: usize| Absent { uid: i.to_string(), api_version: "v1".into(), kind: "Pod".into(), key: ObjectKey::cluster("a") };
+        let owner = |i: usize| Absent {
+            uid: i.to_string(),
+            api_version: "v1".into(),
+            kind: "Pod".into(),
+            key: ObjectKey::cluster("a"),
+        };
         let mut absent = AbsentOwners::default();
         (0..REMEMBERED_MAX + 2).for_each(|i| absent.insert(owner(i)));
         absent.insert(owner(REMEMBERED_MAX + 1));
-        let known: Vec<bool> = [0, 1, 2, REMEMBERED_MAX + 1].into_iter().map(|i| absent.contains(&owner(i))).collect();
+        let known: Vec<bool> = [0, 1, 2, REMEMBERED_MAX + 1]
+            .into_iter()
+            .map(|i| absent.contains(&owner(i)))
+            .collect();
         assert_eq!(known, [false, false, true, true]);
     }
 }

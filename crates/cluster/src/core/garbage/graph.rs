@@ -38,7 +38,12 @@ pub(super) enum Deletion {
 
 impl Deletion {
     pub(super) fn of(meta: &ObjectMeta) -> Self {
-        let has = |name: &str| meta.finalizers.iter().flatten().any(|finalizer| finalizer == name);
+        let has = |name: &str| {
+            meta.finalizers
+                .iter()
+                .flatten()
+                .any(|finalizer| finalizer == name)
+        };
         match meta.deletion_timestamp {
             None => Self::None,
             Some(_) if has(ORPHAN) => Self::Orphaning,
@@ -63,7 +68,10 @@ impl Observed {
         let same_place = self.key.namespace().is_none() || self.key.namespace() == namespace;
         let named = reference.name == self.key.name() && reference.kind == self.kind.resource.kind;
         // A reference may name any version of the kind.
-        let group = reference.api_version.split_once('/').map_or("", |(group, _)| group);
+        let group = reference
+            .api_version
+            .split_once('/')
+            .map_or("", |(group, _)| group);
         same_place && named && group == self.kind.resource.group
     }
 
@@ -81,7 +89,10 @@ pub(super) enum Next {
     /// Set free what the object owns.
     Orphan(Uid),
     /// Tell people that an object names an owner of another namespace.
-    Report { dependent: Uid, reference: OwnerReference },
+    Report {
+        dependent: Uid,
+        reference: OwnerReference,
+    },
     /// Remember that the object is gone, for those that name it.
     Absent(Absent),
 }
@@ -98,8 +109,19 @@ pub(super) struct Absent {
 impl Absent {
     /// The owner that a reference names, in a namespace or in none.
     pub(super) fn named(reference: &OwnerReference, namespace: Option<&str>) -> Self {
-        let OwnerReference { uid, api_version, kind, name, .. } = reference.clone();
-        Self { uid, api_version, kind, key: ObjectKey::new(namespace, &name) }
+        let OwnerReference {
+            uid,
+            api_version,
+            kind,
+            name,
+            ..
+        } = reference.clone();
+        Self {
+            uid,
+            api_version,
+            kind,
+            key: ObjectKey::new(namespace, &name),
+        }
     }
 }
 
@@ -107,9 +129,16 @@ impl Absent {
 #[derive(Clone, Debug)]
 pub(super) enum Case {
     /// It waits for dependents; these block it.
-    Waiting { object: Observed, blocking: Vec<Uid> },
+    Waiting {
+        object: Observed,
+        blocking: Vec<Uid>,
+    },
     /// Some owner is not known to be there and to stay.
-    Doubtful { object: Observed, has_dependents: bool, dependent_waits: bool },
+    Doubtful {
+        object: Observed,
+        has_dependents: bool,
+        dependent_waits: bool,
+    },
 }
 
 /// Owners and dependents of a whole cluster.
@@ -123,10 +152,20 @@ pub(super) struct Graph {
 impl Graph {
     /// An object was added or changed.
     pub(super) fn applied(&mut self, kind: &Arc<Kind>, meta: &ObjectMeta) -> Vec<Next> {
-        let Some(uid) = meta.uid.as_deref().map(Uid::from) else { return Vec::new() };
-        let key = ObjectKey::new(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
+        let Some(uid) = meta.uid.as_deref().map(Uid::from) else {
+            return Vec::new();
+        };
+        let key = ObjectKey::new(
+            meta.namespace.as_deref(),
+            meta.name.as_deref().unwrap_or_default(),
+        );
         let owners = meta.owner_references.clone().unwrap_or_default();
-        let now = Observed { kind: kind.clone(), key, owners, deletion: Deletion::of(meta) };
+        let now = Observed {
+            kind: kind.clone(),
+            key,
+            owners,
+            deletion: Deletion::of(meta),
+        };
         let was = self.objects.insert(uid.clone(), now.clone());
         let mut next = Vec::new();
         if was.is_none() {
@@ -143,7 +182,9 @@ impl Graph {
     /// An object is gone.
     pub(super) fn deleted(&mut self, uid: &str) -> Vec<Next> {
         let uid = Uid::from(uid);
-        let Some(gone) = self.objects.remove(&uid) else { return Vec::new() };
+        let Some(gone) = self.objects.remove(&uid) else {
+            return Vec::new();
+        };
         let mut next = Vec::new();
         for reference in &gone.owners {
             self.unlink(&uid, &reference.uid);
@@ -152,7 +193,12 @@ impl Graph {
         if let Some(dependents) = self.dependents.get(&uid) {
             let api_version = gone.kind.resource.api_version.clone();
             let kind = gone.kind.resource.kind.clone();
-            next.push(Next::Absent(Absent { uid: uid.to_string(), api_version, kind, key: gone.key }));
+            next.push(Next::Absent(Absent {
+                uid: uid.to_string(),
+                api_version,
+                kind,
+                key: gone.key,
+            }));
             next.extend(dependents.iter().cloned().map(Next::Examine));
         }
         next
@@ -160,10 +206,20 @@ impl Graph {
 
     /// A kind is no longer served, so nothing more will be heard of its objects.
     pub(super) fn forget_kind(&mut self, kind: &Kind) -> Vec<Next> {
-        let gone: Vec<_> = self.objects.iter().filter(|(_, object)| *object.kind == *kind).map(|(uid, _)| uid.clone()).collect();
-        let next = gone.iter().flat_map(|uid| self.deleted(uid)).collect::<Vec<_>>();
+        let gone: Vec<_> = self
+            .objects
+            .iter()
+            .filter(|(_, object)| *object.kind == *kind)
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        let next = gone
+            .iter()
+            .flat_map(|uid| self.deleted(uid))
+            .collect::<Vec<_>>();
         // That nobody tells of them is not the same as that they are gone: whoever names them is asked about live.
-        next.into_iter().filter(|next| !matches!(next, Next::Absent(_))).collect()
+        next.into_iter()
+            .filter(|next| !matches!(next, Next::Absent(_)))
+            .collect()
     }
 
     /// What there is to find out about an object; `None` if nothing.
@@ -172,14 +228,29 @@ impl Graph {
         match object.deletion {
             Deletion::Underway | Deletion::Orphaning => None,
             Deletion::Foreground => {
-                let blocking = self.dependents_of(uid).filter(|(_, dependent)| dependent.blocks(uid)).map(|(uid, _)| uid.clone());
-                Some(Case::Waiting { object: object.clone(), blocking: blocking.collect() })
+                let blocking = self
+                    .dependents_of(uid)
+                    .filter(|(_, dependent)| dependent.blocks(uid))
+                    .map(|(uid, _)| uid.clone());
+                Some(Case::Waiting {
+                    object: object.clone(),
+                    blocking: blocking.collect(),
+                })
             }
-            Deletion::None if object.owners.iter().all(|owner| self.is_solid(object, owner)) => None,
+            Deletion::None
+                if object
+                    .owners
+                    .iter()
+                    .all(|owner| self.is_solid(object, owner)) =>
+            {
+                None
+            }
             Deletion::None => Some(Case::Doubtful {
                 object: object.clone(),
                 has_dependents: self.dependents_of(uid).next().is_some(),
-                dependent_waits: self.dependents_of(uid).any(|(_, dependent)| dependent.deletion == Deletion::Foreground),
+                dependent_waits: self
+                    .dependents_of(uid)
+                    .any(|(_, dependent)| dependent.deletion == Deletion::Foreground),
             }),
         }
     }
@@ -191,22 +262,35 @@ impl Graph {
 
     /// What names this object as an owner.
     pub(super) fn dependents_of(&self, uid: &str) -> impl Iterator<Item = (&Uid, &Observed)> {
-        self.dependents.get(uid).into_iter().flatten().filter_map(|uid| self.objects.get_key_value(uid))
+        self.dependents
+            .get(uid)
+            .into_iter()
+            .flatten()
+            .filter_map(|uid| self.objects.get_key_value(uid))
     }
 
     /// Whether the owner was seen, is the one that is meant, and does not wait for its dependents to go.
     fn is_solid(&self, object: &Observed, reference: &OwnerReference) -> bool {
-        self.get(&reference.uid)
-            .is_some_and(|owner| owner.is_meant_by(reference, object.key.namespace()) && owner.deletion != Deletion::Foreground)
+        self.get(&reference.uid).is_some_and(|owner| {
+            owner.is_meant_by(reference, object.key.namespace())
+                && owner.deletion != Deletion::Foreground
+        })
     }
 
     /// An owner is seen for the first time: whoever named it otherwise than it is has to be looked at.
     fn greet(&self, uid: &Uid, owner: &Observed, next: &mut Vec<Next>) {
         for (dependent, object) in self.dependents_of(uid) {
             let namespace = object.key.namespace();
-            for reference in object.owners.iter().filter(|reference| *reference.uid == **uid) {
+            for reference in object
+                .owners
+                .iter()
+                .filter(|reference| *reference.uid == **uid)
+            {
                 if owner.is_elsewhere(namespace) {
-                    next.push(Next::Report { dependent: dependent.clone(), reference: reference.clone() });
+                    next.push(Next::Report {
+                        dependent: dependent.clone(),
+                        reference: reference.clone(),
+                    });
                 }
                 if !owner.is_meant_by(reference, namespace) {
                     next.push(Next::Examine(dependent.clone()));
@@ -226,12 +310,24 @@ impl Graph {
             }
         }
         let mut doubtful = false;
-        for reference in now.owners.iter().filter(|reference| !old.contains(reference)) {
-            self.dependents.entry(reference.uid.as_str().into()).or_default().insert(uid.clone());
+        for reference in now
+            .owners
+            .iter()
+            .filter(|reference| !old.contains(reference))
+        {
+            self.dependents
+                .entry(reference.uid.as_str().into())
+                .or_default()
+                .insert(uid.clone());
             doubtful |= !self.is_solid(now, reference);
-            let elsewhere = self.get(&reference.uid).is_some_and(|owner| owner.is_elsewhere(now.key.namespace()));
+            let elsewhere = self
+                .get(&reference.uid)
+                .is_some_and(|owner| owner.is_elsewhere(now.key.namespace()));
             if elsewhere && !old.iter().any(|old| old.uid == reference.uid) {
-                next.push(Next::Report { dependent: uid.clone(), reference: reference.clone() });
+                next.push(Next::Report {
+                    dependent: uid.clone(),
+                    reference: reference.clone(),
+                });
             }
         }
         if doubtful {
@@ -244,7 +340,10 @@ impl Graph {
             Deletion::None | Deletion::Underway => {}
             Deletion::Orphaning => next.push(Next::Orphan(uid.clone())),
             Deletion::Foreground => {
-                next.extend(self.dependents_of(uid).map(|(dependent, _)| Next::Examine(dependent.clone())));
+                next.extend(
+                    self.dependents_of(uid)
+                        .map(|(dependent, _)| Next::Examine(dependent.clone())),
+                );
                 next.push(Next::Examine(uid.clone()));
             }
         }
@@ -269,18 +368,31 @@ impl Graph {
 
     #[cfg(test)]
     fn is_consistent(&self) -> bool {
-        let linked = |uid: &Uid, owner: &str| self.dependents.get(owner).is_some_and(|dependents| dependents.contains(uid));
-        let references =
-            |uid: &Uid, owner: &Uid| self.objects.get(uid).is_some_and(|object| object.owners.iter().any(|o| *o.uid == **owner));
-        self.objects.iter().all(|(uid, object)| object.owners.iter().all(|owner| linked(uid, &owner.uid)))
-            && self.dependents.iter().all(|(owner, uids)| !uids.is_empty() && uids.iter().all(|uid| references(uid, owner)))
+        let linked = |uid: &Uid, owner: &str| {
+            self.dependents
+                .get(owner)
+                .is_some_and(|dependents| dependents.contains(uid))
+        };
+        let references = |uid: &Uid, owner: &Uid| {
+            self.objects
+                .get(uid)
+                .is_some_and(|object| object.owners.iter().any(|o| *o.uid == **owner))
+        };
+        self.objects
+            .iter()
+            .all(|(uid, object)| object.owners.iter().all(|owner| linked(uid, &owner.uid)))
+            && self.dependents.iter().all(|(owner, uids)| {
+                !uids.is_empty() && uids.iter().all(|uid| references(uid, owner))
+            })
     }
 }
 
 impl Observed {
     /// Whether its owner of this uid must not go before it.
     fn blocks(&self, owner: &str) -> bool {
-        self.owners.iter().any(|reference| reference.uid == owner && is_blocking(reference))
+        self.owners
+            .iter()
+            .any(|reference| reference.uid == owner && is_blocking(reference))
     }
 }
 

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use bellerophon::{
-    Backoff, EventRecorder, EventType, FactoryOptions, HandlerOptions, Note, QueueOptions, RateLimit, SharedInformerFactory, TraceBus,
-    WorkQueue,
+    Backoff, EventRecorder, EventType, FactoryOptions, HandlerOptions, Note, QueueOptions,
+    RateLimit, SharedInformerFactory, TraceBus, WorkQueue,
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -68,14 +68,22 @@ struct Collector {
 pub(crate) fn collector(ctx: &Context) -> Loop {
     // Definitions come and go, and with them what there is to watch.
     let changed = Arc::new(Notify::new());
-    ctx.informer::<PartialObjectMeta<CustomResourceDefinition>>().add_handler(Wake(changed.clone()), HandlerOptions::default());
-    let rate_limit = RateLimit { backoff: Some(Backoff::default()), bucket: None };
+    ctx.informer::<PartialObjectMeta<CustomResourceDefinition>>()
+        .add_handler(Wake(changed.clone()), HandlerOptions::default());
+    let rate_limit = RateLimit {
+        backoff: Some(Backoff::default()),
+        bucket: None,
+    };
     let queue = WorkQueue::new(QueueOptions {
         rate_limit,
         entropy: ctx.entropy.clone(),
-        observer: Some(ctx.metrics.queue_observer("garbage_collector_attempt_to_delete")),
+        observer: Some(
+            ctx.metrics
+                .queue_observer("garbage_collector_attempt_to_delete"),
+        ),
     });
-    ctx.metrics.watch_queue("garbage_collector_attempt_to_delete", &queue);
+    ctx.metrics
+        .watch_queue("garbage_collector_attempt_to_delete", &queue);
     let client = ctx.client(Component::ControllerManager);
     let collector = Arc::new(Collector {
         client: client.clone(),
@@ -87,8 +95,16 @@ pub(crate) fn collector(ctx: &Context) -> Loop {
         trace: ctx.trace.clone(),
     });
     let ready = ctx.awaited(NAME);
-    let factory = SharedInformerFactory::new(client, FactoryOptions { entropy: ctx.entropy.clone(), ..FactoryOptions::default() });
-    Loop::background(NAME, move |stop| collector.run(factory, changed, ready, stop))
+    let factory = SharedInformerFactory::new(
+        client,
+        FactoryOptions {
+            entropy: ctx.entropy.clone(),
+            ..FactoryOptions::default()
+        },
+    );
+    Loop::background(NAME, move |stop| {
+        collector.run(factory, changed, ready, stop)
+    })
 }
 
 impl Collector {
@@ -124,7 +140,11 @@ impl Collector {
                 Ok(kinds) => {
                     let kinds = Arc::new(kinds);
                     *self.kinds.write().unwrap_or_else(PoisonError::into_inner) = kinds.clone();
-                    if stop.run_until_cancelled(monitors.follow(&kinds, &self)).await.is_none() {
+                    if stop
+                        .run_until_cancelled(monitors.follow(&kinds, &self))
+                        .await
+                        .is_none()
+                    {
                         break;
                     }
                 }
@@ -180,16 +200,27 @@ impl Collector {
                 Next::Examine(uid) => self.queue.add(Task::Examine(uid)),
                 Next::Orphan(uid) => self.queue.add(Task::Orphan(uid)),
                 Next::Absent(owner) => self.absent().insert(owner),
-                Next::Report { dependent, reference } => self.report(&dependent, &reference),
+                Next::Report {
+                    dependent,
+                    reference,
+                } => self.report(&dependent, &reference),
             }
         }
     }
 
     /// Tells people that an object names an owner of another namespace, where owners cannot be.
     fn report(&self, dependent: &Uid, reference: &OwnerReference) {
-        let Some(Observed { kind, key, .. }) = self.graph().get(dependent).cloned() else { return };
+        let Some(Observed { kind, key, .. }) = self.graph().get(dependent).cloned() else {
+            return;
+        };
         let namespace = key.namespace().unwrap_or_default();
-        let OwnerReference { api_version, kind: owner, name, uid, .. } = reference;
+        let OwnerReference {
+            api_version,
+            kind: owner,
+            name,
+            uid,
+            ..
+        } = reference;
         let note = format!(
             "ownerRef [{api_version}/{owner}, namespace: {namespace}, name: {name}, uid: {uid}] does not exist in namespace {namespace:?}"
         );
@@ -202,11 +233,22 @@ impl Collector {
             ..ObjectReference::default()
         };
         let reason = "OwnerRefInvalidNamespace".to_owned();
-        self.recorder.event_about(about, Note { type_: EventType::Warning, reason, action: "GarbageCollect".into(), note });
+        self.recorder.event_about(
+            about,
+            Note {
+                type_: EventType::Warning,
+                reason,
+                action: "GarbageCollect".into(),
+                note,
+            },
+        );
     }
 
     fn kinds(&self) -> Arc<Kinds> {
-        self.kinds.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.kinds
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn graph(&self) -> MutexGuard<'_, Graph> {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellerophon::{
-    CacheForm, EventHandler, HandlerHandle, HandlerOptions, InformerLease, InformerOptions, SharedInformerFactory, Tombstone, Transform,
+    CacheForm, EventHandler, HandlerHandle, HandlerOptions, InformerLease, InformerOptions,
+    SharedInformerFactory, Tombstone, Transform,
 };
 use kube::ResourceExt;
 use kube::core::{DynamicObject, PartialObjectMeta};
@@ -40,18 +41,29 @@ pub(super) struct Monitors {
 impl Monitors {
     /// None yet. Somebody runs the factory.
     pub(super) fn new(factory: SharedInformerFactory) -> Self {
-        Self { factory, running: HashMap::new() }
+        Self {
+            factory,
+            running: HashMap::new(),
+        }
     }
 
     /// Watches these kinds and no others, and waits until new ones are known.
     pub(super) async fn follow(&mut self, kinds: &Kinds, collector: &Arc<Collector>) {
         let wanted = |kind: &Arc<Kind>| kinds.deletable.contains(kind);
-        let unserved: Vec<_> = self.running.keys().filter(|kind| !wanted(kind)).cloned().collect();
+        let unserved: Vec<_> = self
+            .running
+            .keys()
+            .filter(|kind| !wanted(kind))
+            .cloned()
+            .collect();
         for kind in unserved {
             if let Some(monitor) = self.running.remove(&kind) {
                 monitor.handle.remove();
             }
-            tracing::debug!(kind = kind.group_resource(), "no longer served, no longer watched");
+            tracing::debug!(
+                kind = kind.group_resource(),
+                "no longer served, no longer watched"
+            );
             collector.forget_kind(&kind);
         }
         let mut new = Vec::new();
@@ -66,7 +78,10 @@ impl Monitors {
             match timeout(SYNC_MAX, handle.wait_for_sync()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::warn!(%error, "garbage of this kind is not collected"),
-                Err(_) => tracing::warn!(kind = kind.group_resource(), "not listed in time, garbage is collected without it"),
+                Err(_) => tracing::warn!(
+                    kind = kind.group_resource(),
+                    "not listed in time, garbage is collected without it"
+                ),
             }
         }
     }
@@ -77,11 +92,23 @@ impl Monitors {
             object.labels_mut().clear();
             object.annotations_mut().clear();
         });
-        let options = InformerOptions { transform, cache: CacheForm::Decoded, ..InformerOptions::default() };
-        let lease = self.factory.cluster_informer::<Metadata>(kind.resource.clone(), options);
-        let teller = Teller { kind: kind.clone(), collector: collector.clone() };
+        let options = InformerOptions {
+            transform,
+            cache: CacheForm::Decoded,
+            ..InformerOptions::default()
+        };
+        let lease = self
+            .factory
+            .cluster_informer::<Metadata>(kind.resource.clone(), options);
+        let teller = Teller {
+            kind: kind.clone(),
+            collector: collector.clone(),
+        };
         let handle = lease.add_handler(teller, HandlerOptions::default());
-        Monitor { _lease: lease, handle }
+        Monitor {
+            _lease: lease,
+            handle,
+        }
     }
 }
 

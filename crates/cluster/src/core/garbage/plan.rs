@@ -27,7 +27,10 @@ pub(super) enum Action {
     /// It stays with these owners only.
     KeepWith(Vec<OwnerReference>),
     /// It goes. In a circle of waiting objects its references first stop blocking, or none could ever go.
-    Delete { propagation: PropagationPolicy, unblocked: Option<Vec<OwnerReference>> },
+    Delete {
+        propagation: PropagationPolicy,
+        unblocked: Option<Vec<OwnerReference>>,
+    },
 }
 
 /// What depends on the object itself.
@@ -48,24 +51,44 @@ pub(super) fn plan(object: &ObjectMeta, verdicts: &[Verdict], below: Below) -> A
     }
     if is(Verdict::Solid) {
         // Those who wait must be named no longer, or they would wait for an object that stays.
-        let solid = owners.iter().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Solid);
+        let solid = owners
+            .iter()
+            .zip(verdicts)
+            .filter(|(_, verdict)| **verdict == Verdict::Solid);
         return Action::KeepWith(solid.map(|(owner, _)| owner.clone()).collect());
     }
     if is(Verdict::Waiting) && below.has_dependents {
-        let unblocked = below.dependent_waits.then(|| owners.iter().cloned().map(unblock).collect());
-        return Action::Delete { propagation: PropagationPolicy::Foreground, unblocked };
+        let unblocked = below
+            .dependent_waits
+            .then(|| owners.iter().cloned().map(unblock).collect());
+        return Action::Delete {
+            propagation: PropagationPolicy::Foreground,
+            unblocked,
+        };
     }
-    let has = |name: &str| object.finalizers.iter().flatten().any(|finalizer| finalizer == name);
+    let has = |name: &str| {
+        object
+            .finalizers
+            .iter()
+            .flatten()
+            .any(|finalizer| finalizer == name)
+    };
     let propagation = match () {
         () if has(ORPHAN) => PropagationPolicy::Orphan,
         () if has(FOREGROUND) => PropagationPolicy::Foreground,
         () => PropagationPolicy::Background,
     };
-    Action::Delete { propagation, unblocked: None }
+    Action::Delete {
+        propagation,
+        unblocked: None,
+    }
 }
 
 fn unblock(owner: OwnerReference) -> OwnerReference {
-    OwnerReference { block_owner_deletion: owner.block_owner_deletion.map(|_| false), ..owner }
+    OwnerReference {
+        block_owner_deletion: owner.block_owner_deletion.map(|_| false),
+        ..owner
+    }
 }
 
 #[cfg(test)]
@@ -74,7 +97,11 @@ mod tests {
 
     /// An object with an owner per verdict: `s`olid, `d`angling, `w`aiting.
     fn planned(verdicts: &str, finalizers: &[&str], below: Below) -> String {
-        let owner = |uid: char| OwnerReference { uid: uid.into(), block_owner_deletion: Some(true), ..OwnerReference::default() };
+        let owner = |uid: char| OwnerReference {
+            uid: uid.into(),
+            block_owner_deletion: Some(true),
+            ..OwnerReference::default()
+        };
         let object = ObjectMeta {
             owner_references: Some(verdicts.chars().map(owner).collect()),
             finalizers: Some(finalizers.iter().map(ToString::to_string).collect()),
@@ -85,13 +112,32 @@ mod tests {
             'd' => Verdict::Dangling,
             _ => Verdict::Waiting,
         };
-        let uids = |owners: &[OwnerReference]| owners.iter().map(|owner| owner.uid.as_str()).collect::<String>();
-        match plan(&object, &verdicts.chars().map(verdict).collect::<Vec<_>>(), below) {
+        let uids = |owners: &[OwnerReference]| {
+            owners
+                .iter()
+                .map(|owner| owner.uid.as_str())
+                .collect::<String>()
+        };
+        match plan(
+            &object,
+            &verdicts.chars().map(verdict).collect::<Vec<_>>(),
+            below,
+        ) {
             Action::Keep => "keep".into(),
             Action::KeepWith(owners) => format!("keep with {}", uids(&owners)),
-            Action::Delete { propagation, unblocked: None } => format!("delete {propagation:?}"),
-            Action::Delete { propagation, unblocked: Some(owners) } => {
-                assert!(owners.iter().all(|owner| owner.block_owner_deletion == Some(false)));
+            Action::Delete {
+                propagation,
+                unblocked: None,
+            } => format!("delete {propagation:?}"),
+            Action::Delete {
+                propagation,
+                unblocked: Some(owners),
+            } => {
+                assert!(
+                    owners
+                        .iter()
+                        .all(|owner| owner.block_owner_deletion == Some(false))
+                );
                 format!("unblock {}, delete {propagation:?}", uids(&owners))
             }
         }
@@ -99,8 +145,17 @@ mod tests {
 
     #[test]
     fn object_goes_with_its_last_owner() {
-        let (none, some) = (Below::default(), Below { has_dependents: true, dependent_waits: false });
-        let circle = Below { has_dependents: true, dependent_waits: true };
+        let (none, some) = (
+            Below::default(),
+            Below {
+                has_dependents: true,
+                dependent_waits: false,
+            },
+        );
+        let circle = Below {
+            has_dependents: true,
+            dependent_waits: true,
+        };
         let cases: &[(&str, &[&str], Below, &str)] = &[
             ("", &[], none, "keep"),
             ("s", &[], none, "keep"),
@@ -119,7 +174,11 @@ mod tests {
             ("d", &[], circle, "delete Background"),
         ];
         for (verdicts, finalizers, below, wanted) in cases {
-            assert_eq!(planned(verdicts, finalizers, *below), *wanted, "{verdicts} {finalizers:?} {below:?}");
+            assert_eq!(
+                planned(verdicts, finalizers, *below),
+                *wanted,
+                "{verdicts} {finalizers:?} {below:?}"
+            );
         }
     }
 }

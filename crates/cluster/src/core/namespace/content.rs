@@ -32,7 +32,11 @@ impl Content<'_> {
                 return findings;
             }
         };
-        let (pods, others): (Vec<_>, Vec<_>) = kinds.deletable.into_iter().filter(|kind| kind.namespaced).partition(|kind| is_pods(kind));
+        let (pods, others): (Vec<_>, Vec<_>) = kinds
+            .deletable
+            .into_iter()
+            .filter(|kind| kind.namespaced)
+            .partition(|kind| is_pods(kind));
         for kind in &pods {
             self.empty_kind(kind, &mut findings).await;
         }
@@ -56,13 +60,22 @@ impl Content<'_> {
     }
 
     /// Deletes all objects of a kind, and returns those that are still there.
-    async fn delete_all(&self, kind: &Kind) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
+    async fn delete_all(
+        &self,
+        kind: &Kind,
+    ) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
         let api = kind.api(self.client, Some(self.namespace));
         let there = list(&api).await?;
-        if there.iter().all(|object| object.metadata.deletion_timestamp.is_some()) {
+        if there
+            .iter()
+            .all(|object| object.metadata.deletion_timestamp.is_some())
+        {
             return Ok(there);
         }
-        match api.delete_collection(&DeleteParams::background(), &ListParams::default()).await {
+        match api
+            .delete_collection(&DeleteParams::background(), &ListParams::default())
+            .await
+        {
             Ok(_) => {}
             Err(Error::Api(status)) if status.code == 405 => self.delete_each(&api, &there).await?,
             Err(error) => return Err(error),
@@ -70,9 +83,16 @@ impl Content<'_> {
         list(&api).await
     }
 
-    async fn delete_each(&self, api: &Api<DynamicObject>, there: &[PartialObjectMeta<DynamicObject>]) -> Result<(), Error> {
+    async fn delete_each(
+        &self,
+        api: &Api<DynamicObject>,
+        there: &[PartialObjectMeta<DynamicObject>],
+    ) -> Result<(), Error> {
         for object in there {
-            match api.delete(&object.name_any(), &DeleteParams::background()).await {
+            match api
+                .delete(&object.name_any(), &DeleteParams::background())
+                .await
+            {
                 Ok(_) => {}
                 Err(error) if is_not_found(&error) => {}
                 Err(error) => return Err(error),
@@ -83,7 +103,10 @@ impl Content<'_> {
 
     /// How long pods that have not ended may take.
     async fn find_grace(&self, findings: &mut Findings) {
-        match Api::<Pod>::namespaced(self.client.clone(), self.namespace).list(&ListParams::default()).await {
+        match Api::<Pod>::namespaced(self.client.clone(), self.namespace)
+            .list(&ListParams::default())
+            .await
+        {
             Ok(pods) => findings.grace_seconds = grace(&pods),
             Err(error) => findings.failures.push(error.to_string()),
         }
@@ -100,18 +123,32 @@ fn is_pods(kind: &Kind) -> bool {
 
 fn grace(pods: &ObjectList<Pod>) -> i64 {
     let ended = |pod: &Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let phase = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
         matches!(phase, Some("Succeeded" | "Failed"))
     };
-    let grace = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
-    pods.iter().filter(|pod| !ended(pod)).filter_map(grace).max().unwrap_or_default()
+    let grace = |pod: &Pod| {
+        pod.spec
+            .as_ref()
+            .and_then(|spec| spec.termination_grace_period_seconds)
+    };
+    pods.iter()
+        .filter(|pod| !ended(pod))
+        .filter_map(grace)
+        .max()
+        .unwrap_or_default()
 }
 
 fn note(kind: &Kind, left: &[PartialObjectMeta<DynamicObject>], findings: &mut Findings) {
     if left.is_empty() {
         return;
     }
-    findings.left.insert(format!("{}.{}", kind.resource.plural, kind.resource.group), left.len());
+    findings.left.insert(
+        format!("{}.{}", kind.resource.plural, kind.resource.group),
+        left.len(),
+    );
     for finalizer in left.iter().flat_map(|object| object.finalizers()) {
         *findings.finalizers.entry(finalizer.clone()).or_default() += 1;
     }

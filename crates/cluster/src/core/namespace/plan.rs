@@ -48,17 +48,31 @@ impl Findings {
         if self.left.is_empty() {
             return Step::Finalize;
         }
-        let finalizers = if self.finalizers.is_empty() { 0 } else { FINALIZER_SECONDS };
+        let finalizers = if self.finalizers.is_empty() {
+            0
+        } else {
+            FINALIZER_SECONDS
+        };
         let estimate = u64::try_from(self.grace_seconds.max(finalizers)).unwrap_or_default();
         // Most content goes at once, and what has been stuck for long will not go soon.
-        Step::LookAgain(going_for.clamp(Duration::from_secs(1), Duration::from_secs(estimate / 2 + 1)))
+        Step::LookAgain(going_for.clamp(
+            Duration::from_secs(1),
+            Duration::from_secs(estimate / 2 + 1),
+        ))
     }
 
     /// The conditions after this, in the order in which they have always been; `None` if nothing changed.
-    pub(super) fn conditions(&self, old: &[NamespaceCondition], now: Timestamp) -> Option<Vec<NamespaceCondition>> {
+    pub(super) fn conditions(
+        &self,
+        old: &[NamespaceCondition],
+        now: Timestamp,
+    ) -> Option<Vec<NamespaceCondition>> {
         let mut new = old.to_vec();
         for (type_, wrong, right) in self.judged() {
-            let (status, (reason, message)) = wrong.map_or_else(|| ("False", (right.0, right.1.to_owned())), |wrong| ("True", wrong));
+            let (status, (reason, message)) = wrong.map_or_else(
+                || ("False", (right.0, right.1.to_owned())),
+                |wrong| ("True", wrong),
+            );
             let wanted = NamespaceCondition {
                 type_: type_.into(),
                 status: status.into(),
@@ -69,7 +83,10 @@ impl Findings {
             match new.iter_mut().find(|condition| condition.type_ == type_) {
                 None => new.push(wanted),
                 Some(known) if known.status == status => {
-                    *known = NamespaceCondition { last_transition_time: known.last_transition_time.clone(), ..wanted };
+                    *known = NamespaceCondition {
+                        last_transition_time: known.last_transition_time.clone(),
+                        ..wanted
+                    };
                 }
                 Some(known) => *known = wanted,
             }
@@ -84,50 +101,111 @@ impl Findings {
             said.sort();
             said.join(", ")
         };
-        let undiscovered = self.undiscovered.clone().map(|why| ("DiscoveryFailed", why));
+        let undiscovered = self
+            .undiscovered
+            .clone()
+            .map(|why| ("DiscoveryFailed", why));
         let failed = (!self.failures.is_empty()).then(|| {
             let mut failures = self.failures.clone();
             failures.sort();
-            let message = format!("Failed to delete all resource types, {} remaining: {}", failures.len(), failures.join(", "));
+            let message = format!(
+                "Failed to delete all resource types, {} remaining: {}",
+                failures.len(),
+                failures.join(", ")
+            );
             ("ContentDeletionFailed", message)
         });
         let left = (!self.left.is_empty()).then(|| {
-            let left = all(&self.left, |(resource, count)| format!("{resource} has {count} resource instances"));
-            ("SomeResourcesRemain", format!("Some resources are remaining: {left}"))
+            let left = all(&self.left, |(resource, count)| {
+                format!("{resource} has {count} resource instances")
+            });
+            (
+                "SomeResourcesRemain",
+                format!("Some resources are remaining: {left}"),
+            )
         });
         let finalizers = (!self.finalizers.is_empty()).then(|| {
-            let held = all(&self.finalizers, |(finalizer, count)| format!("{finalizer} in {count} resource instances"));
-            ("SomeFinalizersRemain", format!("Some content in the namespace has finalizers remaining: {held}"))
+            let held = all(&self.finalizers, |(finalizer, count)| {
+                format!("{finalizer} in {count} resource instances")
+            });
+            (
+                "SomeFinalizersRemain",
+                format!("Some content in the namespace has finalizers remaining: {held}"),
+            )
         });
         [
-            ("NamespaceDeletionDiscoveryFailure", undiscovered, ("ResourcesDiscovered", "All resources successfully discovered")),
-            ("NamespaceDeletionGroupVersionParsingFailure", None, ("ParsedGroupVersions", "All legacy kube types successfully parsed")),
+            (
+                "NamespaceDeletionDiscoveryFailure",
+                undiscovered,
+                (
+                    "ResourcesDiscovered",
+                    "All resources successfully discovered",
+                ),
+            ),
+            (
+                "NamespaceDeletionGroupVersionParsingFailure",
+                None,
+                (
+                    "ParsedGroupVersions",
+                    "All legacy kube types successfully parsed",
+                ),
+            ),
             (
                 "NamespaceDeletionContentFailure",
                 failed,
-                ("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+                (
+                    "ContentDeleted",
+                    "All content successfully deleted, may be waiting on finalization",
+                ),
             ),
-            ("NamespaceContentRemaining", left, ("ContentRemoved", "All content successfully removed")),
-            ("NamespaceFinalizersRemaining", finalizers, ("ContentHasNoFinalizers", "All content-preserving finalizers finished")),
+            (
+                "NamespaceContentRemaining",
+                left,
+                ("ContentRemoved", "All content successfully removed"),
+            ),
+            (
+                "NamespaceFinalizersRemaining",
+                finalizers,
+                (
+                    "ContentHasNoFinalizers",
+                    "All content-preserving finalizers finished",
+                ),
+            ),
         ]
     }
 }
 
-type Judged = (&'static str, Option<(&'static str, String)>, (&'static str, &'static str));
+type Judged = (
+    &'static str,
+    Option<(&'static str, String)>,
+    (&'static str, &'static str),
+);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn counts(counts: &[(&str, usize)]) -> BTreeMap<String, usize> {
-        counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+        counts
+            .iter()
+            .map(|(name, count)| ((*name).to_owned(), *count))
+            .collect()
     }
 
     #[test]
     fn next_step_follows_from_what_is_left() {
-        let stuck = Findings { left: counts(&[("pods.", 2)]), ..Findings::default() };
-        let held = Findings { finalizers: counts(&[("example.com/hold", 1)]), ..stuck.clone() };
-        let graceful = Findings { grace_seconds: 30, ..stuck.clone() };
+        let stuck = Findings {
+            left: counts(&[("pods.", 2)]),
+            ..Findings::default()
+        };
+        let held = Findings {
+            finalizers: counts(&[("example.com/hold", 1)]),
+            ..stuck.clone()
+        };
+        let graceful = Findings {
+            grace_seconds: 30,
+            ..stuck.clone()
+        };
         let seconds = Duration::from_secs;
         for (findings, going_for, wanted) in [
             (Findings::default(), 0, Step::Finalize),
@@ -136,26 +214,72 @@ mod tests {
             (held.clone(), 3, Step::LookAgain(seconds(3))),
             (held, 3600, Step::LookAgain(seconds(8))),
             (graceful, 3600, Step::LookAgain(seconds(16))),
-            (Findings { failures: vec!["no".into()], ..stuck }, 0, Step::Retry),
-            (Findings { undiscovered: Some("no".into()), ..Findings::default() }, 0, Step::Retry),
+            (
+                Findings {
+                    failures: vec!["no".into()],
+                    ..stuck
+                },
+                0,
+                Step::Retry,
+            ),
+            (
+                Findings {
+                    undiscovered: Some("no".into()),
+                    ..Findings::default()
+                },
+                0,
+                Step::Retry,
+            ),
         ] {
-            assert_eq!(findings.step(seconds(going_for)), wanted, "{findings:?} after {going_for}");
+            assert_eq!(
+                findings.step(seconds(going_for)),
+                wanted,
+                "{findings:?} after {going_for}"
+            );
         }
     }
 
     #[test]
     fn conditions_say_what_is_stuck_and_since_when() {
-        let (first, later): (Timestamp, Timestamp) = ("2026-01-01T00:00:00Z".parse().unwrap(), "2026-01-01T01:00:00Z".parse().unwrap());
+        let (first, later): (Timestamp, Timestamp) = (
+            "2026-01-01T00:00:00Z".parse().unwrap(),
+            "2026-01-01T01:00:00Z".parse().unwrap(),
+        );
         let left = counts(&[("pods.", 2), ("heroes.example.com", 1)]);
-        let findings = Findings { left, finalizers: counts(&[("example.com/hold", 3)]), ..Findings::default() };
+        let findings = Findings {
+            left,
+            finalizers: counts(&[("example.com/hold", 3)]),
+            ..Findings::default()
+        };
         let stuck = findings.conditions(&[], first).unwrap();
-        let said: Vec<_> = stuck.iter().map(|c| (&*c.status, c.reason.as_deref().unwrap(), c.message.as_deref().unwrap())).collect();
+        let said: Vec<_> = stuck
+            .iter()
+            .map(|c| {
+                (
+                    &*c.status,
+                    c.reason.as_deref().unwrap(),
+                    c.message.as_deref().unwrap(),
+                )
+            })
+            .collect();
         assert_eq!(
             said,
             [
-                ("False", "ResourcesDiscovered", "All resources successfully discovered"),
-                ("False", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
-                ("False", "ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+                (
+                    "False",
+                    "ResourcesDiscovered",
+                    "All resources successfully discovered"
+                ),
+                (
+                    "False",
+                    "ParsedGroupVersions",
+                    "All legacy kube types successfully parsed"
+                ),
+                (
+                    "False",
+                    "ContentDeleted",
+                    "All content successfully deleted, may be waiting on finalization"
+                ),
                 (
                     "True",
                     "SomeResourcesRemain",
@@ -169,11 +293,29 @@ mod tests {
             ]
         );
         assert_eq!(findings.conditions(&stuck, later), None, "nothing new");
-        let fewer = Findings { left: counts(&[("pods.", 1)]), ..findings };
+        let fewer = Findings {
+            left: counts(&[("pods.", 1)]),
+            ..findings
+        };
         let again = fewer.conditions(&stuck, later).unwrap();
-        assert_eq!(again[3].last_transition_time, Some(Time(first)), "still the same status");
-        let failed = Findings { failures: vec!["b".into(), "a".into()], ..Findings::default() }.conditions(&again, later).unwrap();
-        assert_eq!(failed[2].message.as_deref(), Some("Failed to delete all resource types, 2 remaining: a, b"));
-        assert_eq!((&*failed[3].status, &failed[3].last_transition_time), ("False", &Some(Time(later))));
+        assert_eq!(
+            again[3].last_transition_time,
+            Some(Time(first)),
+            "still the same status"
+        );
+        let failed = Findings {
+            failures: vec!["b".into(), "a".into()],
+            ..Findings::default()
+        }
+        .conditions(&again, later)
+        .unwrap();
+        assert_eq!(
+            failed[2].message.as_deref(),
+            Some("Failed to delete all resource types, 2 remaining: a, b")
+        );
+        assert_eq!(
+            (&*failed[3].status, &failed[3].last_transition_time),
+            ("False", &Some(Time(later)))
+        );
     }
 }

@@ -34,8 +34,14 @@ impl Backoff {
 
     /// How long a container waits that ended at `ended`.
     pub(crate) fn delay(&self, ended: Timestamp) -> Duration {
-        let forgotten = self.raised.is_none_or(|raised| ended.duration_since(raised) > FORGOTTEN_AFTER);
-        if forgotten { Duration::ZERO } else { self.delay }
+        let forgotten = self
+            .raised
+            .is_none_or(|raised| ended.duration_since(raised) > FORGOTTEN_AFTER);
+        if forgotten {
+            Duration::ZERO
+        } else {
+            self.delay
+        }
     }
 
     /// When a container may start that ended at `ended`.
@@ -52,7 +58,11 @@ impl Backoff {
     }
 
     fn raise(&mut self, now: Timestamp) {
-        self.delay = if self.delay.is_zero() { FIRST } else { (self.delay * 2).min(MAX) };
+        self.delay = if self.delay.is_zero() {
+            FIRST
+        } else {
+            (self.delay * 2).min(MAX)
+        };
         self.raised = Some(now);
     }
 }
@@ -74,7 +84,15 @@ mod tests {
         }
         assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
         let long_run = after(now, Duration::from_secs(601));
-        assert_eq!(backoff.due(long_run), long_run, "a long run starts it afresh");
-        assert_eq!(Backoff::after_restarts(2, now).delay(now), Duration::from_secs(20), "as if it had been there");
+        assert_eq!(
+            backoff.due(long_run),
+            long_run,
+            "a long run starts it afresh"
+        );
+        assert_eq!(
+            Backoff::after_restarts(2, now).delay(now),
+            Duration::from_secs(20),
+            "as if it had been there"
+        );
     }
 }

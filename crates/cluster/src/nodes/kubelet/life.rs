@@ -58,25 +58,48 @@ impl Advance {
 impl<Run: Send + 'static> Life<Run> {
     /// A pod that comes to its node, or that an earlier kubelet looked after. Of its containers those are alive that began
     /// after the node booted.
-    pub(crate) fn recover<R: Runtime<Run = Run>>(runtime: &R, pod: &Pod, booted: Timestamp, now: Timestamp) -> Self {
+    pub(crate) fn recover<R: Runtime<Run = Run>>(
+        runtime: &R,
+        pod: &Pod,
+        booted: Timestamp,
+        now: Timestamp,
+    ) -> Self {
         let status = pod.status.as_ref();
         let known = |role: Role, name: &str| {
             let list = status.and_then(|status| match role {
                 Role::Main => status.container_statuses.as_ref(),
                 Role::Init | Role::Sidecar => status.init_container_statuses.as_ref(),
             });
-            list.into_iter().flatten().find(|status| status.name == name)
+            list.into_iter()
+                .flatten()
+                .find(|status| status.name == name)
         };
-        let slots = containers(pod).map(|(role, index, container)| match known(role, &container.name) {
-            Some(status) => Slot::new(role, index).recovered(runtime, pod, status, booted, now),
-            None => Slot::new(role, index),
-        });
-        let started = status.and_then(|status| status.start_time.as_ref()).map_or(now, |time| time.0);
-        Self { started, slots: slots.collect(), ending: None }
+        let slots =
+            containers(pod).map(
+                |(role, index, container)| match known(role, &container.name) {
+                    Some(status) => {
+                        Slot::new(role, index).recovered(runtime, pod, status, booted, now)
+                    }
+                    None => Slot::new(role, index),
+                },
+            );
+        let started = status
+            .and_then(|status| status.start_time.as_ref())
+            .map_or(now, |time| time.0);
+        Self {
+            started,
+            slots: slots.collect(),
+            ending: None,
+        }
     }
 
     /// Brings the pod to where it should be now.
-    pub(crate) fn advance<R: Runtime<Run = Run>>(&mut self, runtime: &R, pod: &Pod, now: Timestamp) -> Advance {
+    pub(crate) fn advance<R: Runtime<Run = Run>>(
+        &mut self,
+        runtime: &R,
+        pod: &Pod,
+        now: Timestamp,
+    ) -> Advance {
         let mut advance = Advance::default();
         loop {
             advance.again = None;
@@ -124,15 +147,30 @@ impl<Run: Send + 'static> Life<Run> {
     /// Decides whether the pod is to end.
     fn decide(&mut self, pod: &Pod, now: Timestamp, advance: &mut Advance) {
         if let Some(deadline) = &pod.metadata.deletion_timestamp {
-            self.ending = Some(Ending { why: Why::Deleted, deadline: deadline.0 });
+            self.ending = Some(Ending {
+                why: Why::Deleted,
+                deadline: deadline.0,
+            });
             return;
         }
         if self.ending.is_some() {
             return;
         }
-        let end = |why| Some(Ending { why, deadline: after(now, grace(pod)) });
-        if let Some(seconds) = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds) {
-            let until = after(self.started, Duration::from_secs(u64::try_from(seconds).unwrap_or_default()));
+        let end = |why| {
+            Some(Ending {
+                why,
+                deadline: after(now, grace(pod)),
+            })
+        };
+        if let Some(seconds) = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.active_deadline_seconds)
+        {
+            let until = after(
+                self.started,
+                Duration::from_secs(u64::try_from(seconds).unwrap_or_default()),
+            );
             if until <= now {
                 advance.told.push(notes::deadline_exceeded());
                 self.ending = end(Why::DeadlineExceeded);
@@ -140,14 +178,22 @@ impl<Run: Send + 'static> Life<Run> {
             }
             advance.look_at(until);
         }
-        let broken = |slot: &Slot<Run>| slot.role == Role::Init && slot.is_over_for(pod) && !slot.succeeded();
+        let broken = |slot: &Slot<Run>| {
+            slot.role == Role::Init && slot.is_over_for(pod) && !slot.succeeded()
+        };
         if self.mains().all(|slot| slot.is_over_for(pod)) || self.slots.iter().any(broken) {
             self.ending = end(Why::Completed);
         }
     }
 
     /// Starts what is to be started, in order.
-    fn run<R: Runtime<Run = Run>>(&mut self, runtime: &R, pod: &Pod, now: Timestamp, advance: &mut Advance) -> bool {
+    fn run<R: Runtime<Run = Run>>(
+        &mut self,
+        runtime: &R,
+        pod: &Pod,
+        now: Timestamp,
+        advance: &mut Advance,
+    ) -> bool {
         let mains_begun = self.mains_begun();
         let mut moved = false;
         for slot in &mut self.slots {
@@ -163,14 +209,35 @@ impl<Run: Send + 'static> Life<Run> {
     }
 
     /// Stops what runs: first what the pod is for, then its sidecars, the last one first.
-    fn stop<R: Runtime<Run = Run>>(&mut self, runtime: &R, pod: &Pod, ending: Ending, now: Timestamp, advance: &mut Advance) -> bool {
-        let left = Duration::try_from(ending.deadline.duration_since(now).max(SignedDuration::ZERO)).unwrap_or_default();
+    fn stop<R: Runtime<Run = Run>>(
+        &mut self,
+        runtime: &R,
+        pod: &Pod,
+        ending: Ending,
+        now: Timestamp,
+        advance: &mut Advance,
+    ) -> bool {
+        let left = Duration::try_from(
+            ending
+                .deadline
+                .duration_since(now)
+                .max(SignedDuration::ZERO),
+        )
+        .unwrap_or_default();
         let (mut running, mut moved) = (false, false);
-        for slot in self.slots.iter_mut().filter(|slot| slot.role != Role::Sidecar) {
+        for slot in self
+            .slots
+            .iter_mut()
+            .filter(|slot| slot.role != Role::Sidecar)
+        {
             moved |= slot.stop(runtime, pod, now, left, advance);
             running |= slot.is_running();
         }
-        if let Some(sidecar) = self.slots.iter_mut().rev().find(|slot| slot.role == Role::Sidecar && slot.is_running())
+        if let Some(sidecar) = self
+            .slots
+            .iter_mut()
+            .rev()
+            .find(|slot| slot.role == Role::Sidecar && slot.is_running())
             && !running
         {
             moved |= sidecar.stop(runtime, pod, now, left, advance);

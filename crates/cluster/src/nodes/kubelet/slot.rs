@@ -42,27 +42,55 @@ pub(crate) enum Phase<Run> {
     /// Never started, or to be started as if it never was.
     Waiting,
     /// There is a run; `seen` is what was seen of it last.
-    Run { run: Run, seen: State, stopping: bool },
+    Run {
+        run: Run,
+        seen: State,
+        stopping: bool,
+    },
     /// It cannot be started, and is tried again.
-    Refused { since: Timestamp, reason: &'static str, message: String },
+    Refused {
+        since: Timestamp,
+        reason: &'static str,
+        message: String,
+    },
     /// Its run is over. It stays so, or is restarted.
     Ended(Exit),
 }
 
 /// The containers of a pod in the order of its slots, with their place in the spec.
 pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = (Role, usize, &Container)> {
-    let inits = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten()).enumerate();
+    let inits = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten())
+        .enumerate();
     let inits = inits.map(|(index, container)| {
-        let role = if container.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init };
+        let role = if container.restart_policy.as_deref() == Some("Always") {
+            Role::Sidecar
+        } else {
+            Role::Init
+        };
         (role, index, container)
     });
-    let mains = pod.spec.iter().flat_map(|spec| &spec.containers).enumerate();
+    let mains = pod
+        .spec
+        .iter()
+        .flat_map(|spec| &spec.containers)
+        .enumerate();
     inits.chain(mains.map(|(index, container)| (Role::Main, index, container)))
 }
 
 impl<Run: Send + 'static> Slot<Run> {
     pub(super) fn new(role: Role, index: usize) -> Self {
-        Self { role, index, phase: Phase::Waiting, last: None, restarts: 0, failures: 0, backoff: Backoff::default() }
+        Self {
+            role,
+            index,
+            phase: Phase::Waiting,
+            last: None,
+            restarts: 0,
+            failures: 0,
+            backoff: Backoff::default(),
+        }
     }
 
     /// The container as its status tells. What ran before the node booted is lost.
@@ -75,15 +103,34 @@ impl<Run: Send + 'static> Slot<Run> {
         now: Timestamp,
     ) -> Self {
         let state = status.state.as_ref();
-        let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+        let last = status
+            .last_state
+            .as_ref()
+            .and_then(|state| state.terminated.as_ref());
         self.restarts = status.restart_count;
         self.failures = status.restart_count;
         self.last = last.map(|last| exit_of(last, now));
         if let Some(running) = state.and_then(|state| state.running.as_ref()) {
             let since = running.started_at.as_ref().map_or(now, |time| time.0);
-            self.phase = match runtime.find(&self.task(pod), since).filter(|_| since >= booted) {
-                Some(run) => Phase::Run { run, seen: State::Running { since, started: false, ready: false }, stopping: false },
-                None => Phase::Ended(Exit { started: Some(since), finished: now, code: LOST.0, reason: LOST.1.into() }),
+            self.phase = match runtime
+                .find(&self.task(pod), since)
+                .filter(|_| since >= booted)
+            {
+                Some(run) => Phase::Run {
+                    run,
+                    seen: State::Running {
+                        since,
+                        started: false,
+                        ready: false,
+                    },
+                    stopping: false,
+                },
+                None => Phase::Ended(Exit {
+                    started: Some(since),
+                    finished: now,
+                    code: LOST.0,
+                    reason: LOST.1.into(),
+                }),
             };
         } else if let Some(terminated) = state.and_then(|state| state.terminated.as_ref()) {
             self.phase = Phase::Ended(exit_of(terminated, now));
@@ -97,7 +144,9 @@ impl<Run: Send + 'static> Slot<Run> {
 
     /// A booted node makes the sandboxes of its pods anew: what ran there starts afresh, and so does what prepares it.
     fn reset_if_lost(&mut self, pod: &Pod, booted: Timestamp) {
-        let Phase::Ended(exit) = &self.phase else { return };
+        let Phase::Ended(exit) = &self.phase else {
+            return;
+        };
         let lost = exit.code == LOST.0 && exit.reason == LOST.1;
         let again = match self.role {
             Role::Init => lost || exit.finished < booted,
@@ -111,10 +160,16 @@ impl<Run: Send + 'static> Slot<Run> {
 
     /// Its container in the spec.
     pub(crate) fn container<'a>(&self, pod: &'a Pod) -> &'a Container {
-        let spec = pod.spec.as_ref().expect("a pod that is looked after has a spec");
+        let spec = pod
+            .spec
+            .as_ref()
+            .expect("a pod that is looked after has a spec");
         match self.role {
             Role::Main => &spec.containers[self.index],
-            Role::Init | Role::Sidecar => &spec.init_containers.as_ref().expect("its role comes from this list")[self.index],
+            Role::Init | Role::Sidecar => &spec
+                .init_containers
+                .as_ref()
+                .expect("its role comes from this list")[self.index],
         }
     }
 
@@ -149,24 +204,38 @@ impl<Run: Send + 'static> Slot<Run> {
     pub(crate) fn lets_others_begin(&self) -> bool {
         match self.role {
             Role::Init => self.succeeded(),
-            Role::Sidecar => matches!(self.phase, Phase::Run { seen: State::Running { started: true, .. }, .. }),
+            Role::Sidecar => matches!(
+                self.phase,
+                Phase::Run {
+                    seen: State::Running { started: true, .. },
+                    ..
+                }
+            ),
             Role::Main => true,
         }
     }
 
     /// Whether its run is over and no other follows, by the policy.
     pub(crate) fn is_over_for(&self, pod: &Pod) -> bool {
-        self.ended().is_some_and(|exit| !self.restarts_after(exit, pod))
+        self.ended()
+            .is_some_and(|exit| !self.restarts_after(exit, pod))
     }
 
     /// When it is started again, if it is, and how long it waits for that in all.
     pub(crate) fn restart(&self, pod: &Pod) -> Option<(Timestamp, Duration)> {
         let exit = self.ended().filter(|exit| self.restarts_after(exit, pod))?;
-        Some((self.backoff.due(exit.finished), self.backoff.delay(exit.finished)))
+        Some((
+            self.backoff.due(exit.finished),
+            self.backoff.delay(exit.finished),
+        ))
     }
 
     fn restarts_after(&self, exit: &Exit, pod: &Pod) -> bool {
-        let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
+        let policy = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.restart_policy.as_deref())
+            .unwrap_or("Always");
         match (self.role, policy) {
             (Role::Sidecar, _) => true,
             // An init container is through when it succeeded, whatever the policy.
@@ -178,14 +247,37 @@ impl<Run: Send + 'static> Slot<Run> {
 
     fn task<'a>(&self, pod: &'a Pod) -> Task<'a> {
         // A run keeps its number from the order to start it to its end.
-        let attempt = if self.last.is_some() { self.restarts.max(1) } else { 0 };
-        Task { pod, container: self.container(pod), role: self.role, attempt, failures: self.failures }
+        let attempt = if self.last.is_some() {
+            self.restarts.max(1)
+        } else {
+            0
+        };
+        Task {
+            pod,
+            container: self.container(pod),
+            role: self.role,
+            attempt,
+            failures: self.failures,
+        }
     }
 
     /// Looks at its run; says whether it is doing otherwise than before.
-    pub(super) fn observe<R: Runtime<Run = Run>>(&mut self, runtime: &R, pod: &Pod, now: Timestamp, advance: &mut Advance) -> bool {
+    pub(super) fn observe<R: Runtime<Run = Run>>(
+        &mut self,
+        runtime: &R,
+        pod: &Pod,
+        now: Timestamp,
+        advance: &mut Advance,
+    ) -> bool {
         let (task, container) = (self.task(pod), self.container(pod));
-        let Phase::Run { run, seen, stopping } = &mut self.phase else { return false };
+        let Phase::Run {
+            run,
+            seen,
+            stopping,
+        } = &mut self.phase
+        else {
+            return false;
+        };
         let look = runtime.look(&task, run, now);
         if let Some(again) = look.again {
             advance.look_at(again);
@@ -194,17 +286,30 @@ impl<Run: Send + 'static> Slot<Run> {
             State::Exited(exit) => {
                 let by_itself = !*stopping;
                 self.failures += i32::from(exit.code != 0 && by_itself);
-                if by_itself && self.restarts_after(&exit, pod) && !self.backoff.delay(exit.finished).is_zero() {
+                if by_itself
+                    && self.restarts_after(&exit, pod)
+                    && !self.backoff.delay(exit.finished).is_zero()
+                {
                     advance.told.push(notes::back_off(container, pod));
                 }
                 self.phase = Phase::Ended(exit);
                 true
             }
-            State::Refused { at, reason, message } => {
+            State::Refused {
+                at,
+                reason,
+                message,
+            } => {
                 self.failures += 1;
-                advance.told.extend(notes::refused(container, reason, &message));
+                advance
+                    .told
+                    .extend(notes::refused(container, reason, &message));
                 self.backoff.next(at, at);
-                self.phase = Phase::Refused { since: at, reason, message };
+                self.phase = Phase::Refused {
+                    since: at,
+                    reason,
+                    message,
+                };
                 true
             }
             State::Unhealthy { .. } if !*stopping => {
@@ -216,7 +321,11 @@ impl<Run: Send + 'static> Slot<Run> {
             state => {
                 let moved = *seen != state;
                 if *seen == State::Creating && moved {
-                    advance.told.extend([notes::pulled(container), notes::created(), notes::started()]);
+                    advance.told.extend([
+                        notes::pulled(container),
+                        notes::created(),
+                        notes::started(),
+                    ]);
                     self.restarts += i32::from(self.last.is_some());
                 }
                 *seen = state;
@@ -226,7 +335,13 @@ impl<Run: Send + 'static> Slot<Run> {
     }
 
     /// Sees to it that it runs, now or when its back-off is over; says whether it was started.
-    pub(super) fn want<R: Runtime<Run = Run>>(&mut self, runtime: &R, pod: &Pod, now: Timestamp, advance: &mut Advance) -> bool {
+    pub(super) fn want<R: Runtime<Run = Run>>(
+        &mut self,
+        runtime: &R,
+        pod: &Pod,
+        now: Timestamp,
+        advance: &mut Advance,
+    ) -> bool {
         let due = match &self.phase {
             Phase::Run { .. } => return false,
             Phase::Waiting => now,
@@ -249,7 +364,11 @@ impl<Run: Send + 'static> Slot<Run> {
             self.last = Some(exit.clone());
         }
         let run = runtime.start(&self.task(pod), now);
-        self.phase = Phase::Run { run, seen: State::Creating, stopping: false };
+        self.phase = Phase::Run {
+            run,
+            seen: State::Creating,
+            stopping: false,
+        };
         true
     }
 
@@ -263,7 +382,9 @@ impl<Run: Send + 'static> Slot<Run> {
         advance: &mut Advance,
     ) -> bool {
         let container = self.container(pod);
-        let Phase::Run { run, stopping, .. } = &mut self.phase else { return false };
+        let Phase::Run { run, stopping, .. } = &mut self.phase else {
+            return false;
+        };
         runtime.stop(run, now, grace);
         let first = !std::mem::replace(stopping, true);
         if first {
@@ -275,8 +396,13 @@ impl<Run: Send + 'static> Slot<Run> {
 
 /// How long the pod's containers may take to end.
 pub(super) fn grace(pod: &Pod) -> Duration {
-    let seconds = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
-    seconds.map_or(GRACE_DEFAULT, |seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
+    let seconds = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.termination_grace_period_seconds);
+    seconds.map_or(GRACE_DEFAULT, |seconds| {
+        Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+    })
 }
 
 fn exit_of(terminated: &ContainerStateTerminated, now: Timestamp) -> Exit {

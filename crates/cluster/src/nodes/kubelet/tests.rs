@@ -17,13 +17,18 @@ fn at(second: i64) -> Timestamp {
 
 /// A pod with these annotations; `spec` is merged over one container `app` with a policy of `Always`.
 fn pod(annotations: &[(&str, &str)], spec: &Value) -> Pod {
-    let annotations: serde_json::Map<_, _> =
-        annotations.iter().map(|(key, value)| (format!("sim.bellerophon.io/{key}"), json!(value))).collect();
+    let annotations: serde_json::Map<_, _> = annotations
+        .iter()
+        .map(|(key, value)| (format!("sim.bellerophon.io/{key}"), json!(value)))
+        .collect();
     let mut pod = json!({
         "metadata": {"name": "web", "namespace": "default", "uid": "u-1", "generation": 1, "annotations": annotations},
         "spec": {"nodeName": "node-1", "restartPolicy": "Always", "containers": [{"name": "app", "image": "nginx"}]},
     });
-    spec.as_object().into_iter().flatten().for_each(|(key, value)| pod["spec"][key] = value.clone());
+    spec.as_object()
+        .into_iter()
+        .flatten()
+        .for_each(|(key, value)| pod["spec"][key] = value.clone());
     serde_json::from_value(pod).unwrap()
 }
 
@@ -33,10 +38,18 @@ fn shown(container: &ContainerStatus) -> String {
         (Some(waiting), _, _) => waiting.reason.unwrap_or_default(),
         (_, Some(_), _) if container.ready => "ready".into(),
         (_, Some(_), _) => "running".into(),
-        (_, _, Some(terminated)) => format!("{}({})", terminated.reason.unwrap_or_default(), terminated.exit_code),
+        (_, _, Some(terminated)) => format!(
+            "{}({})",
+            terminated.reason.unwrap_or_default(),
+            terminated.exit_code
+        ),
         _ => "?".into(),
     };
-    let restarts = if container.restart_count > 0 { format!("*{}", container.restart_count) } else { String::new() };
+    let restarts = if container.restart_count > 0 {
+        format!("*{}", container.restart_count)
+    } else {
+        String::new()
+    };
     format!("{}={what}{restarts}", container.name)
 }
 
@@ -51,7 +64,12 @@ struct Story {
 impl Story {
     fn begin(pod: Pod) -> Self {
         let life = Life::recover(&Simulated, &pod, Timestamp::MIN, at(0));
-        Self { pod, life, booted: Timestamp::MIN, told: Vec::new() }
+        Self {
+            pod,
+            life,
+            booted: Timestamp::MIN,
+            told: Vec::new(),
+        }
     }
 
     /// Looks after the pod up to and including that second.
@@ -60,14 +78,28 @@ impl Story {
         loop {
             let advance = self.life.advance(&Simulated, &self.pod, now);
             let pod_ip = self.life.has_sandbox().then(|| "10.0.0.2".to_owned());
-            let facts = Facts { host_ip: "172.16.0.1".into(), pod_ip, now };
+            let facts = Facts {
+                host_ip: "172.16.0.1".into(),
+                pod_ip,
+                now,
+            };
             let wanted = status::status(&self.pod, &self.life, &facts);
             if status::difference(&self.pod, wanted.clone()).is_some() {
-                let statuses = wanted.init_container_statuses.iter().flatten().chain(wanted.container_statuses.iter().flatten());
+                let statuses = wanted
+                    .init_container_statuses
+                    .iter()
+                    .flatten()
+                    .chain(wanted.container_statuses.iter().flatten());
                 let containers: Vec<_> = statuses.map(shown).collect();
-                self.told.push(format!("{} {} {}", now.as_second(), wanted.phase.as_deref().unwrap_or("?"), containers.join(" ")));
+                self.told.push(format!(
+                    "{} {} {}",
+                    now.as_second(),
+                    wanted.phase.as_deref().unwrap_or("?"),
+                    containers.join(" ")
+                ));
                 // As the server stores it: times in whole seconds.
-                self.pod.status = serde_json::from_value(serde_json::to_value(wanted).unwrap()).unwrap();
+                self.pod.status =
+                    serde_json::from_value(serde_json::to_value(wanted).unwrap()).unwrap();
             }
             if self.life.is_over() {
                 self.told.push("over".into());
@@ -84,7 +116,8 @@ impl Story {
     }
 
     fn delete(&mut self, second: i64, grace: u64) {
-        self.pod.metadata.deletion_timestamp = Some(Time(after(at(second), Duration::from_secs(grace))));
+        self.pod.metadata.deletion_timestamp =
+            Some(Time(after(at(second), Duration::from_secs(grace))));
     }
 
     fn reboot(&mut self, second: i64) {
@@ -97,13 +130,23 @@ impl Story {
 fn pods_live_by_their_script() {
     let init = || json!({"initContainers": [{"name": "prepare"}, {"name": "proxy", "restartPolicy": "Always"}]});
     let cases: [(&str, &[(&str, &str)], Value, i64, &[&str]); 13] = [
-        ("a server", &[], json!({}), 60, &["0 Pending app=ContainerCreating", "1 Running app=ready"]),
+        (
+            "a server",
+            &[],
+            json!({}),
+            60,
+            &["0 Pending app=ContainerCreating", "1 Running app=ready"],
+        ),
         (
             "slow to be ready",
             &[("ready-delay", "5s")],
             json!({}),
             60,
-            &["0 Pending app=ContainerCreating", "1 Running app=running", "6 Running app=ready"],
+            &[
+                "0 Pending app=ContainerCreating",
+                "1 Running app=running",
+                "6 Running app=ready",
+            ],
         ),
         (
             "init container, sidecar, main",
@@ -169,14 +212,24 @@ fn pods_live_by_their_script() {
             &[("run-for", "3s")],
             json!({"restartPolicy": "Never"}),
             60,
-            &["0 Pending app=ContainerCreating", "1 Running app=ready", "4 Succeeded app=Completed(0)", "over"],
+            &[
+                "0 Pending app=ContainerCreating",
+                "1 Running app=ready",
+                "4 Succeeded app=Completed(0)",
+                "over",
+            ],
         ),
         (
             "a run that fails once",
             &[("run-for", "3s"), ("exit-code", "9")],
             json!({"restartPolicy": "Never"}),
             60,
-            &["0 Pending app=ContainerCreating", "1 Running app=ready", "4 Failed app=Error(9)", "over"],
+            &[
+                "0 Pending app=ContainerCreating",
+                "1 Running app=ready",
+                "4 Failed app=Error(9)",
+                "over",
+            ],
         ),
         (
             "tried until it succeeds",
@@ -184,7 +237,11 @@ fn pods_live_by_their_script() {
             json!({"restartPolicy": "OnFailure"}),
             60,
             // A run that no longer fails lasts.
-            &["0 Pending app=ContainerCreating", "1 Running app=ready", "4 Running app=ready*1"],
+            &[
+                "0 Pending app=ContainerCreating",
+                "1 Running app=ready",
+                "4 Running app=ready*1",
+            ],
         ),
         (
             "init container that fails for good",
@@ -200,7 +257,11 @@ fn pods_live_by_their_script() {
         ),
         (
             "sidecar ends with what it serves",
-            &[("run-for.app", "3s"), ("stop-delay.proxy", "2s"), ("start-delay", "0s")],
+            &[
+                ("run-for.app", "3s"),
+                ("stop-delay.proxy", "2s"),
+                ("start-delay", "0s"),
+            ],
             json!({"restartPolicy": "Never", "initContainers": [{"name": "proxy", "restartPolicy": "Always"}]}),
             60,
             &[
@@ -215,14 +276,23 @@ fn pods_live_by_their_script() {
             &[("stop-delay", "2s")],
             json!({"activeDeadlineSeconds": 10}),
             60,
-            &["0 Pending app=ContainerCreating", "1 Running app=ready", "12 Failed app=Completed(0)", "over"],
+            &[
+                "0 Pending app=ContainerCreating",
+                "1 Running app=ready",
+                "12 Failed app=Completed(0)",
+                "over",
+            ],
         ),
         (
             "killed by its liveness probe",
             &[("live-for", "8s"), ("fail-times", "1")],
             json!({"containers": [{"name": "app", "livenessProbe": {}}]}),
             12,
-            &["0 Pending app=ContainerCreating", "1 Running app=ready", "9 Running app=ready*1"],
+            &[
+                "0 Pending app=ContainerCreating",
+                "1 Running app=ready",
+                "9 Running app=ready*1",
+            ],
         ),
     ];
     for (why, annotations, spec, to, wanted) in cases {
@@ -235,11 +305,31 @@ fn pods_live_by_their_script() {
 #[test]
 fn deletion_stops_a_pod_within_its_grace() {
     for (why, annotations, wanted) in [
-        ("obeys", &[][..], &["5 Succeeded app=Completed(0)", "over"][..]),
-        ("takes its time", &[("stop-delay", "7s")], &["12 Succeeded app=Completed(0)", "over"]),
-        ("is killed", &[("stop-delay", "7m")], &["35 Failed app=Error(137)", "over"]),
-        ("never ran", &[("start-delay", "1h")], &["5 Failed app=ContainerStatusUnknown(137)", "over"]),
-        ("waits after a crash", &[("run-for", "1s"), ("exit-code", "1")], &["5 Failed app=Error(1)*1", "over"]),
+        (
+            "obeys",
+            &[][..],
+            &["5 Succeeded app=Completed(0)", "over"][..],
+        ),
+        (
+            "takes its time",
+            &[("stop-delay", "7s")],
+            &["12 Succeeded app=Completed(0)", "over"],
+        ),
+        (
+            "is killed",
+            &[("stop-delay", "7m")],
+            &["35 Failed app=Error(137)", "over"],
+        ),
+        (
+            "never ran",
+            &[("start-delay", "1h")],
+            &["5 Failed app=ContainerStatusUnknown(137)", "over"],
+        ),
+        (
+            "waits after a crash",
+            &[("run-for", "1s"), ("exit-code", "1")],
+            &["5 Failed app=Error(1)*1", "over"],
+        ),
     ] {
         let mut story = Story::begin(pod(annotations, &json!({})));
         story.until(0, 4);
@@ -269,15 +359,36 @@ fn reboot_restarts_what_ran() {
     story.told.clear();
     story.reboot(100);
     story.until(100, 200);
-    assert_eq!(story.told, ["100 Pending prepare=running*1 app=PodInitializing", "101 Running prepare=Completed(0)*1 app=ready*1"]);
-    let last = story.pod.status.unwrap().container_statuses.unwrap()[0].last_state.clone().unwrap().terminated.unwrap();
-    assert_eq!((last.exit_code, last.reason.as_deref()), (255, Some("Unknown")));
+    assert_eq!(
+        story.told,
+        [
+            "100 Pending prepare=running*1 app=PodInitializing",
+            "101 Running prepare=Completed(0)*1 app=ready*1"
+        ]
+    );
+    let last = story.pod.status.unwrap().container_statuses.unwrap()[0]
+        .last_state
+        .clone()
+        .unwrap()
+        .terminated
+        .unwrap();
+    assert_eq!(
+        (last.exit_code, last.reason.as_deref()),
+        (255, Some("Unknown"))
+    );
 }
 
 #[test]
 fn another_kubelet_finds_everything_as_it_was() {
-    for (annotations, to) in [(&[][..], 60), (&[("run-for", "1s"), ("exit-code", "1")], 20), (&[("ready-delay", "5s")], 3)] {
-        let (mut one, mut other) = (Story::begin(pod(annotations, &json!({}))), Story::begin(pod(annotations, &json!({}))));
+    for (annotations, to) in [
+        (&[][..], 60),
+        (&[("run-for", "1s"), ("exit-code", "1")], 20),
+        (&[("ready-delay", "5s")], 3),
+    ] {
+        let (mut one, mut other) = (
+            Story::begin(pod(annotations, &json!({}))),
+            Story::begin(pod(annotations, &json!({}))),
+        );
         one.until(0, 120);
         other.until(0, to);
         other.life = Life::recover(&Simulated, &other.pod, Timestamp::MIN, at(to));
@@ -292,9 +403,19 @@ fn status_tells_why_a_pod_is_not_ready() {
         let mut story = Story::begin(pod(annotations, spec));
         story.until(0, to);
         let conditions = story.pod.status.unwrap().conditions.unwrap();
-        let told = conditions.iter().filter(|condition| condition.status != "True" || condition.reason.is_some());
-        told.map(|c| format!("{}={} {} {}", c.type_, c.status, c.reason.as_deref().unwrap_or("-"), c.message.as_deref().unwrap_or("-")))
-            .collect()
+        let told = conditions
+            .iter()
+            .filter(|condition| condition.status != "True" || condition.reason.is_some());
+        told.map(|c| {
+            format!(
+                "{}={} {} {}",
+                c.type_,
+                c.status,
+                c.reason.as_deref().unwrap_or("-"),
+                c.message.as_deref().unwrap_or("-")
+            )
+        })
+        .collect()
     };
     let none: Vec<String> = Vec::new();
     assert_eq!(conditions(&[], &json!({}), 10), none);
@@ -307,8 +428,14 @@ fn status_tells_why_a_pod_is_not_ready() {
         ]
     );
     assert_eq!(
-        conditions(&[], &json!({"readinessGates": [{"conditionType": "example.com/ok"}]}), 10),
-        ["Ready=False ReadinessGatesNotReady corresponding condition of pod readiness gate \"example.com/ok\" does not exist."]
+        conditions(
+            &[],
+            &json!({"readinessGates": [{"conditionType": "example.com/ok"}]}),
+            10
+        ),
+        [
+            "Ready=False ReadinessGatesNotReady corresponding condition of pod readiness gate \"example.com/ok\" does not exist."
+        ]
     );
     assert_eq!(
         conditions(&[], &json!({"initContainers": [{"name": "prepare"}]}), 1)[0],

@@ -8,7 +8,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bellerophon::{Controller, EventRecorder, EventType, Lister, Note, ObjectKey, Outcome, Predicate, ReconcileResult, Request, WallClock};
+use bellerophon::{
+    Controller, EventRecorder, EventType, Lister, Note, ObjectKey, Outcome, Predicate,
+    ReconcileResult, Request, WallClock,
+};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
@@ -36,10 +39,16 @@ pub(crate) enum Verdict {
 
 /// When a pod leaves a node with these taints, of which it knows since then.
 pub(crate) fn verdict(pod: &Pod, taints: &[&Taint], since: Timestamp) -> Verdict {
-    let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
+    let tolerations = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.tolerations.as_deref())
+        .unwrap_or_default();
     let mut shortest: Option<Duration> = None;
     for taint in taints {
-        let Some(toleration) = tolerating(tolerations, taint) else { return Verdict::Leaves(since) };
+        let Some(toleration) = tolerating(tolerations, taint) else {
+            return Verdict::Leaves(since);
+        };
         if let Some(seconds) = toleration.toleration_seconds {
             let borne = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
             shortest = Some(shortest.map_or(borne, |known| known.min(borne)));
@@ -70,39 +79,81 @@ pub(crate) fn controller(ctx: &Context) -> Controller {
     });
     let lister = nodes.lister();
     let under_taints = Predicate::concerns(move |pod: &Pod| {
-        node_of(pod).and_then(|node| lister.get(&ObjectKey::cluster(node))).is_some_and(|node| !no_execute(&node).is_empty())
+        node_of(pod)
+            .and_then(|node| lister.get(&ObjectKey::cluster(node)))
+            .is_some_and(|node| !no_execute(&node).is_empty())
     });
     Controller::of(&nodes)
         .with_options(ctx.options("taint-eviction-controller", WORKERS))
-        .with_predicate(Predicate::concerns(|node: &Node| !no_execute(node).is_empty()))
-        .watches_if(&pods, under_taints, |pod| node_of(pod).map(ObjectKey::cluster).into_iter().collect())
+        .with_predicate(Predicate::concerns(|node: &Node| {
+            !no_execute(node).is_empty()
+        }))
+        .watches_if(&pods, under_taints, |pod| {
+            node_of(pod).map(ObjectKey::cluster).into_iter().collect()
+        })
         .reconcile_with(move |request| evictions.clone().reconcile(request))
 }
 
 impl Evictions {
     async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
-        let taints = request.object.as_deref().map(no_execute).unwrap_or_default();
+        let taints = request
+            .object
+            .as_deref()
+            .map(no_execute)
+            .unwrap_or_default();
         if taints.is_empty() {
-            self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(request.key.name());
+            self.since
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(request.key.name());
             return Ok(Outcome::Done);
         }
         let now = self.clock.now();
-        let pods: Vec<_> = self.pods.by_index(index::BY_NODE, request.key.name())?.into_iter().filter(|pod| is_there(pod)).collect();
+        let pods: Vec<_> = self
+            .pods
+            .by_index(index::BY_NODE, request.key.name())?
+            .into_iter()
+            .filter(|pod| is_there(pod))
+            .collect();
         let since = self.under_since(request.key.name(), &pods, &taints, now);
-        let verdicts: Vec<_> = pods.into_iter().zip(since).map(|(pod, since)| (verdict(&pod, &taints, since), pod)).collect();
+        let verdicts: Vec<_> = pods
+            .into_iter()
+            .zip(since)
+            .map(|(pod, since)| (verdict(&pod, &taints, since), pod))
+            .collect();
         let is_due = |verdict: &Verdict| matches!(verdict, Verdict::Leaves(at) if *at <= now);
-        let due: Vec<_> = verdicts.iter().filter(|(verdict, _)| is_due(verdict)).map(|(_, pod)| pod.clone()).collect();
-        stream::iter(due).map(|pod| self.evict(pod)).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        let due: Vec<_> = verdicts
+            .iter()
+            .filter(|(verdict, _)| is_due(verdict))
+            .map(|(_, pod)| pod.clone())
+            .collect();
+        stream::iter(due)
+            .map(|pod| self.evict(pod))
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<()>()
+            .await?;
         let next = verdicts.iter().filter_map(|(verdict, _)| match verdict {
             Verdict::Leaves(at) if *at > now => Some(*at),
             _ => None,
         });
-        Ok(next.min().map_or(Outcome::Done, |at| Outcome::RequeueAfter(left(now, at))))
+        Ok(next
+            .min()
+            .map_or(Outcome::Done, |at| Outcome::RequeueAfter(left(now, at))))
     }
 
     /// Since when each pod is under the node's taints. Taints put there by hand do not say so themselves.
-    fn under_since(&self, node: &str, pods: &[Arc<Pod>], taints: &[&Taint], now: Timestamp) -> Vec<Timestamp> {
-        let tainted = taints.iter().map(|taint| taint.time_added.as_ref().map(|time| time.0)).max().flatten();
+    fn under_since(
+        &self,
+        node: &str,
+        pods: &[Arc<Pod>],
+        taints: &[&Taint],
+        now: Timestamp,
+    ) -> Vec<Timestamp> {
+        let tainted = taints
+            .iter()
+            .map(|taint| taint.time_added.as_ref().map(|time| time.0))
+            .max()
+            .flatten();
         let mut all = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.entry(node.to_owned()).or_default();
         let fresh: HashMap<_, _> = pods
@@ -117,20 +168,47 @@ impl Evictions {
             })
             .collect();
         *known = fresh;
-        pods.iter().map(|pod| known.get(pod.metadata.uid.as_deref().unwrap_or_default()).copied().unwrap_or(now)).collect()
+        pods.iter()
+            .map(|pod| {
+                known
+                    .get(pod.metadata.uid.as_deref().unwrap_or_default())
+                    .copied()
+                    .unwrap_or(now)
+            })
+            .collect()
     }
 
     async fn evict(&self, pod: Arc<Pod>) -> Result<(), kube::Error> {
         let note = format!("Marking for deletion Pod {}", ObjectKey::of(&*pod));
         let reason = "TaintManagerEviction".to_owned();
-        self.recorder.event(&*pod, Note { type_: EventType::Normal, action: reason.clone(), reason, note });
-        let because = Some(("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint".to_owned()));
-        Eviction { because, ..Eviction::default() }.apply(&self.client, self.clock, &pod).await
+        self.recorder.event(
+            &*pod,
+            Note {
+                type_: EventType::Normal,
+                action: reason.clone(),
+                reason,
+                note,
+            },
+        );
+        let because = Some((
+            "DeletionByTaintManager",
+            "Taint manager: deleting due to NoExecute taint".to_owned(),
+        ));
+        Eviction {
+            because,
+            ..Eviction::default()
+        }
+        .apply(&self.client, self.clock, &pod)
+        .await
     }
 }
 
 fn no_execute(node: &Node) -> Vec<&Taint> {
-    node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).filter(|taint| taint.effect == NO_EXECUTE).collect()
+    node.spec
+        .iter()
+        .flat_map(|spec| spec.taints.iter().flatten())
+        .filter(|taint| taint.effect == NO_EXECUTE)
+        .collect()
 }
 
 /// Whether a pod is neither on its way out nor over.
@@ -140,7 +218,12 @@ fn is_there(pod: &Pod) -> bool {
 
 fn bound_at(pod: &Pod) -> Option<Timestamp> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    conditions.iter().find(|condition| condition.type_ == "PodScheduled")?.last_transition_time.as_ref().map(|time| time.0)
+    conditions
+        .iter()
+        .find(|condition| condition.type_ == "PodScheduled")?
+        .last_transition_time
+        .as_ref()
+        .map(|time| time.0)
 }
 
 #[cfg(test)]
@@ -151,24 +234,51 @@ mod tests {
 
     #[test]
     fn pods_leave_when_they_bear_it_no_longer() {
-        let taint = |key: &str| Taint { key: key.into(), effect: NO_EXECUTE.into(), ..Taint::default() };
+        let taint = |key: &str| Taint {
+            key: key.into(),
+            effect: NO_EXECUTE.into(),
+            ..Taint::default()
+        };
         let (a, b) = (taint("a"), taint("b"));
         let since = Timestamp::from_second(100).unwrap();
         let leaves = |second| Verdict::Leaves(Timestamp::from_second(second).unwrap());
         for (why, tolerations, taints, wanted) in [
             ("bears nothing", json!([]), vec![&a], leaves(100)),
-            ("bears it for ever", json!([{"key": "a", "operator": "Exists"}]), vec![&a], Verdict::Stays),
-            ("bears one of two", json!([{"key": "a", "operator": "Exists"}]), vec![&a, &b], leaves(100)),
-            ("for a time", json!([{"key": "a", "operator": "Exists", "tolerationSeconds": 300}]), vec![&a], leaves(400)),
+            (
+                "bears it for ever",
+                json!([{"key": "a", "operator": "Exists"}]),
+                vec![&a],
+                Verdict::Stays,
+            ),
+            (
+                "bears one of two",
+                json!([{"key": "a", "operator": "Exists"}]),
+                vec![&a, &b],
+                leaves(100),
+            ),
+            (
+                "for a time",
+                json!([{"key": "a", "operator": "Exists", "tolerationSeconds": 300}]),
+                vec![&a],
+                leaves(400),
+            ),
             (
                 "the shorter time counts",
                 json!([{"key": "a", "operator": "Exists", "tolerationSeconds": 300}, {"key": "b", "operator": "Exists", "tolerationSeconds": 30}]),
                 vec![&a, &b],
                 leaves(130),
             ),
-            ("not at all", json!([{"key": "a", "operator": "Exists", "tolerationSeconds": 0}]), vec![&a], leaves(100)),
+            (
+                "not at all",
+                json!([{"key": "a", "operator": "Exists", "tolerationSeconds": 0}]),
+                vec![&a],
+                leaves(100),
+            ),
         ] {
-            let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [], "tolerations": tolerations}})).unwrap();
+            let pod: Pod = serde_json::from_value(
+                json!({"spec": {"containers": [], "tolerations": tolerations}}),
+            )
+            .unwrap();
             assert_eq!(verdict(&pod, &taints, since), wanted, "{why}");
         }
     }

@@ -17,9 +17,17 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const TAINTS: [(&str, &str, &str); 6] = [
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", UNREACHABLE),
-    ("MemoryPressure", "True", "node.kubernetes.io/memory-pressure"),
+    (
+        "MemoryPressure",
+        "True",
+        "node.kubernetes.io/memory-pressure",
+    ),
     ("DiskPressure", "True", "node.kubernetes.io/disk-pressure"),
-    ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
+    (
+        "NetworkUnavailable",
+        "True",
+        "node.kubernetes.io/network-unavailable",
+    ),
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
 ];
 
@@ -39,17 +47,26 @@ pub(crate) enum DriveOut {
 
 /// The status of the node's condition `Ready`; empty if it has none.
 pub(crate) fn readiness(node: &Node) -> &str {
-    node.status.as_ref().and_then(|status| condition(status, "Ready")).map_or("", |ready| &ready.status)
+    node.status
+        .as_ref()
+        .and_then(|status| condition(status, "Ready"))
+        .map_or("", |ready| &ready.status)
 }
 
 /// Whether the node drives its pods out already.
 pub(crate) fn drives_out(node: &Node) -> bool {
-    taints_of(node).any(|taint| taint.effect == NO_EXECUTE && (taint.key == NOT_READY || taint.key == UNREACHABLE))
+    taints_of(node).any(|taint| {
+        taint.effect == NO_EXECUTE && (taint.key == NOT_READY || taint.key == UNREACHABLE)
+    })
 }
 
 /// The conditions of a silent node that still claim to know something.
 pub(crate) fn unknown_conditions(node: &Node, now: Timestamp) -> Vec<NodeCondition> {
-    let known = |type_: &str| node.status.as_ref().and_then(|status| condition(status, type_));
+    let known = |type_: &str| {
+        node.status
+            .as_ref()
+            .and_then(|status| condition(status, type_))
+    };
     let unknown = UNKNOWN.into_iter().filter_map(|type_| match known(type_) {
         Some(known) if known.status == "Unknown" => None,
         Some(known) => Some(NodeCondition {
@@ -73,7 +90,12 @@ pub(crate) fn unknown_conditions(node: &Node, now: Timestamp) -> Vec<NodeConditi
 
 /// The taints the node should have, if they are others than it has.
 pub(crate) fn taints(node: &Node, drive_out: DriveOut, now: Timestamp) -> Option<Vec<Taint>> {
-    let status = |type_: &str| node.status.as_ref().and_then(|status| condition(status, type_)).map(|condition| condition.status.as_str());
+    let status = |type_: &str| {
+        node.status
+            .as_ref()
+            .and_then(|status| condition(status, type_))
+            .map(|condition| condition.status.as_str())
+    };
     let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
     let mut wanted: Vec<(&str, &str)> = Vec::new();
     for (type_, when, key) in TAINTS {
@@ -92,11 +114,25 @@ pub(crate) fn taints(node: &Node, drive_out: DriveOut, now: Timestamp) -> Option
     if unschedulable {
         wanted.push((UNSCHEDULABLE, NO_SCHEDULE));
     }
-    let is_wanted = |taint: &Taint| wanted.iter().any(|(key, effect)| taint.key == *key && taint.effect == *effect);
-    let mut taints: Vec<_> = taints_of(node).filter(|taint| !is_ours(taint) || is_wanted(taint)).cloned().collect();
-    let missing = wanted.iter().filter(|(key, effect)| !taints_of(node).any(|taint| taint.key == *key && taint.effect == *effect));
+    let is_wanted = |taint: &Taint| {
+        wanted
+            .iter()
+            .any(|(key, effect)| taint.key == *key && taint.effect == *effect)
+    };
+    let mut taints: Vec<_> = taints_of(node)
+        .filter(|taint| !is_ours(taint) || is_wanted(taint))
+        .cloned()
+        .collect();
+    let missing = wanted.iter().filter(|(key, effect)| {
+        !taints_of(node).any(|taint| taint.key == *key && taint.effect == *effect)
+    });
     let missing: Vec<_> = missing
-        .map(|(key, effect)| Taint { key: (*key).into(), effect: (*effect).into(), value: None, time_added: Some(Time(now)) })
+        .map(|(key, effect)| Taint {
+            key: (*key).into(),
+            effect: (*effect).into(),
+            value: None,
+            time_added: Some(Time(now)),
+        })
         .collect();
     let unchanged = missing.is_empty() && taints.len() == taints_of(node).count();
     taints.extend(missing);
@@ -114,7 +150,9 @@ fn is_ours(taint: &Taint) -> bool {
 }
 
 fn taints_of(node: &Node) -> impl Iterator<Item = &Taint> {
-    node.spec.iter().flat_map(|spec| spec.taints.iter().flatten())
+    node.spec
+        .iter()
+        .flat_map(|spec| spec.taints.iter().flatten())
 }
 
 #[cfg(test)]
@@ -125,16 +163,26 @@ mod tests {
 
     /// A node with conditions as `Type=Status` and taints as `key:Effect`.
     fn node(conditions: &str, taints: &str, unschedulable: bool) -> Node {
-        let conditions: Vec<_> =
-            conditions.split_whitespace().map(|c| c.split_once('=').unwrap()).map(|(t, s)| json!({"type": t, "status": s})).collect();
-        let taints: Vec<_> =
-            taints.split_whitespace().map(|t| t.split_once(':').unwrap()).map(|(k, e)| json!({"key": full(k), "effect": e})).collect();
+        let conditions: Vec<_> = conditions
+            .split_whitespace()
+            .map(|c| c.split_once('=').unwrap())
+            .map(|(t, s)| json!({"type": t, "status": s}))
+            .collect();
+        let taints: Vec<_> = taints
+            .split_whitespace()
+            .map(|t| t.split_once(':').unwrap())
+            .map(|(k, e)| json!({"key": full(k), "effect": e}))
+            .collect();
         let node = json!({"spec": {"taints": taints, "unschedulable": unschedulable}, "status": {"conditions": conditions}});
         serde_json::from_value(node).unwrap()
     }
 
     fn full(key: &str) -> String {
-        if key.contains('/') { key.into() } else { format!("node.kubernetes.io/{key}") }
+        if key.contains('/') {
+            key.into()
+        } else {
+            format!("node.kubernetes.io/{key}")
+        }
     }
 
     #[test]
@@ -143,9 +191,27 @@ mod tests {
         let cases = [
             ("Ready=True", "", false, Yes, None),
             ("Ready=True", "not-ready:NoSchedule", false, Yes, Some("")),
-            ("Ready=True", "unreachable:NoSchedule unreachable:NoExecute me.io/x:NoExecute", false, Yes, Some("me.io/x:NoExecute")),
-            ("Ready=False", "", false, Yes, Some("not-ready:NoSchedule not-ready:NoExecute")),
-            ("Ready=False", "", false, NotNow, Some("not-ready:NoSchedule")),
+            (
+                "Ready=True",
+                "unreachable:NoSchedule unreachable:NoExecute me.io/x:NoExecute",
+                false,
+                Yes,
+                Some("me.io/x:NoExecute"),
+            ),
+            (
+                "Ready=False",
+                "",
+                false,
+                Yes,
+                Some("not-ready:NoSchedule not-ready:NoExecute"),
+            ),
+            (
+                "Ready=False",
+                "",
+                false,
+                NotNow,
+                Some("not-ready:NoSchedule"),
+            ),
             (
                 "Ready=Unknown",
                 "not-ready:NoSchedule not-ready:NoExecute",
@@ -153,19 +219,57 @@ mod tests {
                 NotNow,
                 Some("unreachable:NoSchedule unreachable:NoExecute"),
             ),
-            ("Ready=Unknown", "unreachable:NoSchedule unreachable:NoExecute", false, NotNow, None),
-            ("Ready=Unknown", "unreachable:NoSchedule unreachable:NoExecute", false, Nobody, Some("unreachable:NoSchedule")),
-            ("Ready=True DiskPressure=True", "", true, Yes, Some("disk-pressure:NoSchedule unschedulable:NoSchedule")),
+            (
+                "Ready=Unknown",
+                "unreachable:NoSchedule unreachable:NoExecute",
+                false,
+                NotNow,
+                None,
+            ),
+            (
+                "Ready=Unknown",
+                "unreachable:NoSchedule unreachable:NoExecute",
+                false,
+                Nobody,
+                Some("unreachable:NoSchedule"),
+            ),
+            (
+                "Ready=True DiskPressure=True",
+                "",
+                true,
+                Yes,
+                Some("disk-pressure:NoSchedule unschedulable:NoSchedule"),
+            ),
             ("Ready=True", "unschedulable:NoSchedule", true, Yes, None),
-            ("Ready=True", "unschedulable:NoSchedule", false, Yes, Some("")),
+            (
+                "Ready=True",
+                "unschedulable:NoSchedule",
+                false,
+                Yes,
+                Some(""),
+            ),
         ];
         for (conditions, has, unschedulable, drive_out, wanted) in cases {
-            let got = taints(&node(conditions, has, unschedulable), drive_out, Timestamp::UNIX_EPOCH);
+            let got = taints(
+                &node(conditions, has, unschedulable),
+                drive_out,
+                Timestamp::UNIX_EPOCH,
+            );
             let got = got.map(|taints| {
-                let shown = taints.iter().map(|taint| format!("{}:{}", taint.key.trim_start_matches("node.kubernetes.io/"), taint.effect));
+                let shown = taints.iter().map(|taint| {
+                    format!(
+                        "{}:{}",
+                        taint.key.trim_start_matches("node.kubernetes.io/"),
+                        taint.effect
+                    )
+                });
                 shown.collect::<Vec<_>>().join(" ")
             });
-            assert_eq!(got.as_deref(), wanted, "{conditions} with {has} {drive_out:?}");
+            assert_eq!(
+                got.as_deref(),
+                wanted,
+                "{conditions} with {has} {drive_out:?}"
+            );
         }
     }
 
@@ -173,11 +277,25 @@ mod tests {
     fn silent_node_is_unknown_in_what_kubelets_say() {
         let told = |conditions: &str| -> Vec<String> {
             let unknown = unknown_conditions(&node(conditions, "", false), Timestamp::UNIX_EPOCH);
-            unknown.into_iter().map(|c| format!("{} {}", c.type_, c.reason.unwrap())).collect()
+            unknown
+                .into_iter()
+                .map(|c| format!("{} {}", c.type_, c.reason.unwrap()))
+                .collect()
         };
-        let stopped = ["Ready NodeStatusUnknown", "MemoryPressure NodeStatusUnknown"];
-        assert_eq!(told("Ready=True MemoryPressure=False DiskPressure=Unknown PIDPressure=Unknown NetworkUnavailable=False"), stopped);
+        let stopped = [
+            "Ready NodeStatusUnknown",
+            "MemoryPressure NodeStatusUnknown",
+        ];
+        assert_eq!(
+            told(
+                "Ready=True MemoryPressure=False DiskPressure=Unknown PIDPressure=Unknown NetworkUnavailable=False"
+            ),
+            stopped
+        );
         assert_eq!(told("")[0], "Ready NodeStatusNeverUpdated");
-        assert!(told("Ready=Unknown MemoryPressure=Unknown DiskPressure=Unknown PIDPressure=Unknown").is_empty());
+        assert!(
+            told("Ready=Unknown MemoryPressure=Unknown DiskPressure=Unknown PIDPressure=Unknown")
+                .is_empty()
+        );
     }
 }

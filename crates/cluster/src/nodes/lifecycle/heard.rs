@@ -30,16 +30,25 @@ pub(crate) struct Heard {
 
 impl Heard {
     pub(crate) fn new(clock: WallClock) -> Self {
-        Self { clock, entries: Arc::default() }
+        Self {
+            clock,
+            entries: Arc::default(),
+        }
     }
 
     /// When the node was last heard of, its status as it is now included.
     pub(crate) fn of(&self, node: &Node) -> Timestamp {
         let now = self.clock.now();
-        let ready = node.status.as_ref().and_then(|status| condition(status, "Ready"));
+        let ready = node
+            .status
+            .as_ref()
+            .and_then(|status| condition(status, "Ready"));
         let heartbeat = ready.and_then(|ready| ready.last_heartbeat_time.clone());
         let mut entries = self.lock();
-        let entry = entries.entry(node.name_any()).or_insert_with(|| Entry { heartbeat: heartbeat.clone(), at: now });
+        let entry = entries.entry(node.name_any()).or_insert_with(|| Entry {
+            heartbeat: heartbeat.clone(),
+            at: now,
+        });
         if entry.heartbeat != heartbeat {
             *entry = Entry { heartbeat, at: now };
         }
@@ -53,7 +62,13 @@ impl Heard {
 
     fn renewed(&self, node: String) {
         let at = self.clock.now();
-        self.lock().entry(node).and_modify(|entry| entry.at = at).or_insert(Entry { heartbeat: None, at });
+        self.lock()
+            .entry(node)
+            .and_modify(|entry| entry.at = at)
+            .or_insert(Entry {
+                heartbeat: None,
+                at,
+            });
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
@@ -69,7 +84,8 @@ impl EventHandler<Lease> for Heard {
     }
 
     fn on_update(&self, old: &Arc<Lease>, new: &Arc<Lease>) {
-        let renew_time = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
+        let renew_time =
+            |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
         if renew_time(old) != renew_time(new) {
             self.on_add(new, false);
         }

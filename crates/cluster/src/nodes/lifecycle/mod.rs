@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bellerophon::{
-    Controller, EventRecorder, EventType, HandlerOptions, Lister, Note, Outcome, ReconcileResult, Request, WallClock, Writes,
+    Controller, EventRecorder, EventType, HandlerOptions, Lister, Note, Outcome, ReconcileResult,
+    Request, WallClock, Writes,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
@@ -84,9 +85,17 @@ impl Lifecycle {
             return Ok(Outcome::Done);
         };
         let now = self.clock.now();
-        let grace = if readiness(node).is_empty() { STARTUP_GRACE } else { GRACE };
+        let grace = if readiness(node).is_empty() {
+            STARTUP_GRACE
+        } else {
+            GRACE
+        };
         let deadline = after(self.heard.of(node), grace);
-        let conditions = if deadline <= now { unknown_conditions(node, now) } else { Vec::new() };
+        let conditions = if deadline <= now {
+            unknown_conditions(node, now)
+        } else {
+            Vec::new()
+        };
         if !conditions.is_empty() {
             self.give_up(request.writes(), node, &conditions).await?;
             return Ok(Outcome::Done);
@@ -101,7 +110,9 @@ impl Lifecycle {
             // Silent or not, it waits for its zone's turn, and for the day that no longer all are lost.
             return Ok(Outcome::RequeueAfter(MONITOR_EVERY));
         }
-        Ok(Outcome::RequeueAfter(left(now, deadline).max(Duration::from_secs(1))))
+        Ok(Outcome::RequeueAfter(
+            left(now, deadline).max(Duration::from_secs(1)),
+        ))
     }
 
     /// Whether the node's pods may be driven out; nobody is asked about a node that is well.
@@ -110,7 +121,10 @@ impl Lifecycle {
             return DriveOut::Nobody;
         }
         let mut zones = self.zones.lock().unwrap_or_else(PoisonError::into_inner);
-        if zones.counted.is_none_or(|counted| after(counted, MONITOR_EVERY) <= now) {
+        if zones
+            .counted
+            .is_none_or(|counted| after(counted, MONITOR_EVERY) <= now)
+        {
             zones.count(self.nodes.list().iter().map(|node| &**node), now);
         }
         match drives_out(node) {
@@ -128,52 +142,114 @@ impl Lifecycle {
     ) -> Result<(), kube::Error> {
         let body = json!({ "metadata": { "uid": node.metadata.uid }, "status": { "conditions": conditions } });
         let nodes = Api::<Node>::all(self.client.clone());
-        match nodes.patch_status(&node.name_any(), &PatchParams::default(), &Patch::Strategic(&body)).await {
+        match nodes
+            .patch_status(
+                &node.name_any(),
+                &PatchParams::default(),
+                &Patch::Strategic(&body),
+            )
+            .await
+        {
             Ok(written) => writes.wrote(&written),
             Err(error) if is_another(&error) => return Ok(()),
             Err(error) => return Err(error),
         }
         if readiness(node) == "True" {
             let note = format!("Node {} status is now: NodeNotReady", node.name_any());
-            self.recorder
-                .event(node, Note { type_: EventType::Normal, reason: "NodeNotReady".into(), action: "NodeNotReady".into(), note });
+            self.recorder.event(
+                node,
+                Note {
+                    type_: EventType::Normal,
+                    reason: "NodeNotReady".into(),
+                    action: "NodeNotReady".into(),
+                    note,
+                },
+            );
         }
         Ok(())
     }
 
-    async fn taint(&self, writes: &Writes, node: &Node, taints: &[Taint]) -> Result<(), kube::Error> {
+    async fn taint(
+        &self,
+        writes: &Writes,
+        node: &Node,
+        taints: &[Taint],
+    ) -> Result<(), kube::Error> {
         // The list is replaced as a whole, so nobody may have changed it since it was read.
         let body = json!({ "metadata": { "resourceVersion": node.metadata.resource_version }, "spec": { "taints": taints } });
         let nodes = Api::<Node>::all(self.client.clone());
-        match nodes.patch(&node.name_any(), &PatchParams::default(), &Patch::Merge(&body)).await {
+        match nodes
+            .patch(
+                &node.name_any(),
+                &PatchParams::default(),
+                &Patch::Merge(&body),
+            )
+            .await
+        {
             Ok(written) => writes.wrote(&written),
-            Err(error) if is_another(&error) => tracing::debug!(node = node.name_any(), "changed meanwhile, looked at again"),
+            Err(error) if is_another(&error) => {
+                tracing::debug!(node = node.name_any(), "changed meanwhile, looked at again")
+            }
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
     async fn mark_pods_not_ready(&self, node: &Node, now: Timestamp) -> Result<(), kube::Error> {
-        let pods = self.pods.by_index(index::BY_NODE, &node.name_any()).unwrap_or_default();
+        let pods = self
+            .pods
+            .by_index(index::BY_NODE, &node.name_any())
+            .unwrap_or_default();
         let ready = pods.into_iter().filter_map(|pod| {
             let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-            let ready = conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status == "True")?;
-            let ready = PodCondition { status: "False".into(), last_transition_time: Some(Time(now)), ..ready.clone() };
+            let ready = conditions
+                .iter()
+                .find(|condition| condition.type_ == "Ready" && condition.status == "True")?;
+            let ready = PodCondition {
+                status: "False".into(),
+                last_transition_time: Some(Time(now)),
+                ..ready.clone()
+            };
             Some((pod, ready))
         });
         let marks = stream::iter(ready).map(|(pod, condition)| self.mark_not_ready(pod, condition));
-        marks.buffer_unordered(PODS_AT_ONCE).try_collect::<()>().await
+        marks
+            .buffer_unordered(PODS_AT_ONCE)
+            .try_collect::<()>()
+            .await
     }
 
-    async fn mark_not_ready(&self, pod: Arc<Pod>, condition: PodCondition) -> Result<(), kube::Error> {
+    async fn mark_not_ready(
+        &self,
+        pod: Arc<Pod>,
+        condition: PodCondition,
+    ) -> Result<(), kube::Error> {
         let body = json!({ "metadata": { "uid": pod.metadata.uid }, "status": { "conditions": [condition] } });
-        let pods = Api::<Pod>::namespaced(self.client.clone(), pod.metadata.namespace.as_deref().unwrap_or("default"));
-        match pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(&body)).await {
+        let pods = Api::<Pod>::namespaced(
+            self.client.clone(),
+            pod.metadata.namespace.as_deref().unwrap_or("default"),
+        );
+        match pods
+            .patch_status(
+                &pod.name_any(),
+                &PatchParams::default(),
+                &Patch::Strategic(&body),
+            )
+            .await
+        {
             Err(error) if !is_another(&error) => return Err(error),
             _ => {}
         }
         let (reason, note) = ("NodeNotReady".to_owned(), "Node is not ready".to_owned());
-        self.recorder.event(&*pod, Note { type_: EventType::Warning, action: reason.clone(), reason, note });
+        self.recorder.event(
+            &*pod,
+            Note {
+                type_: EventType::Warning,
+                action: reason.clone(),
+                reason,
+                note,
+            },
+        );
         Ok(())
     }
 }

@@ -59,28 +59,44 @@ pub(crate) fn plan<'a>(
     if too_many > 0 {
         terminated.sort_by_key(|pod| (!is_evicted(pod), pod.creation_timestamp(), pod.name_any()));
     }
-    let mut plan: Vec<_> = terminated.into_iter().take(too_many).map(|pod| (Why::Terminated, pod)).collect();
+    let mut plan: Vec<_> = terminated
+        .into_iter()
+        .take(too_many)
+        .map(|pod| (Why::Terminated, pod))
+        .collect();
     plan.extend(pods.iter().filter_map(|pod| {
         let going = pod.metadata.deletion_timestamp.is_some();
         match node_of(pod) {
             None => going.then_some((Why::Unscheduled, pod)),
             Some(node) if gone.contains(node) => Some((Why::Orphaned, pod)),
-            Some(node) => (going && nodes.get(node).is_some_and(|node| is_out_of_service(node))).then_some((Why::OutOfService, pod)),
+            Some(node) => (going && nodes.get(node).is_some_and(|node| is_out_of_service(node)))
+                .then_some((Why::OutOfService, pod)),
         }
     }));
     plan
 }
 
 fn is_over(pod: &Pod) -> bool {
-    matches!(pod.status.as_ref().and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"))
+    matches!(
+        pod.status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref()),
+        Some("Succeeded" | "Failed")
+    )
 }
 
 fn is_evicted(pod: &Pod) -> bool {
-    pod.status.as_ref().and_then(|status| status.reason.as_deref()) == Some("Evicted")
+    pod.status
+        .as_ref()
+        .and_then(|status| status.reason.as_deref())
+        == Some("Evicted")
 }
 
 fn is_out_of_service(node: &Node) -> bool {
-    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let taints = node
+        .spec
+        .iter()
+        .flat_map(|spec| spec.taints.iter().flatten());
     readiness(node) != "True" && taints.into_iter().any(|taint| taint.key == OUT_OF_SERVICE)
 }
 
@@ -94,12 +110,18 @@ pub(crate) fn work(ctx: &Context) -> Loop {
         let mut quarantine = Quarantine::default();
         while stop.run_until_cancelled(tick.tick()).await.is_some() {
             let pods = pods.list();
-            let nodes: BTreeMap<_, _> = nodes.list().into_iter().map(|node| (node.name_any(), node)).collect();
+            let nodes: BTreeMap<_, _> = nodes
+                .list()
+                .into_iter()
+                .map(|node| (node.name_any(), node))
+                .collect();
             let suspects = quarantine.pass(&pods, &nodes, clock.now());
             let collect = async {
                 let gone = confirmed(&client, suspects).await;
                 let plan = plan(&pods, &nodes, &gone, TERMINATED_MAX);
-                stream::iter(plan).for_each_concurrent(AT_ONCE, |(why, pod)| take_away(&client, clock, why, pod)).await;
+                stream::iter(plan)
+                    .for_each_concurrent(AT_ONCE, |(why, pod)| take_away(&client, clock, why, pod))
+                    .await;
             };
             if stop.run_until_cancelled(collect).await.is_none() {
                 break;
@@ -115,13 +137,26 @@ struct Quarantine(BTreeMap<String, Timestamp>);
 
 impl Quarantine {
     /// Notes who is missing now; returns those who are for long enough.
-    fn pass(&mut self, pods: &[Arc<Pod>], nodes: &BTreeMap<String, Arc<Node>>, now: Timestamp) -> Vec<String> {
-        let missing: BTreeSet<_> = pods.iter().filter_map(|pod| node_of(pod)).filter(|node| !nodes.contains_key(*node)).collect();
+    fn pass(
+        &mut self,
+        pods: &[Arc<Pod>],
+        nodes: &BTreeMap<String, Arc<Node>>,
+        now: Timestamp,
+    ) -> Vec<String> {
+        let missing: BTreeSet<_> = pods
+            .iter()
+            .filter_map(|pod| node_of(pod))
+            .filter(|node| !nodes.contains_key(*node))
+            .collect();
         self.0.retain(|node, _| missing.contains(node.as_str()));
         for node in missing {
             self.0.entry(node.to_owned()).or_insert(now);
         }
-        self.0.iter().filter(|(_, since)| after(**since, QUARANTINE) <= now).map(|(node, _)| node.clone()).collect()
+        self.0
+            .iter()
+            .filter(|(_, since)| after(**since, QUARANTINE) <= now)
+            .map(|(node, _)| node.clone())
+            .collect()
     }
 }
 
@@ -133,15 +168,22 @@ async fn confirmed(client: &Client, suspects: Vec<String>) -> BTreeSet<String> {
         match nodes.get_metadata_opt(&suspect).await {
             Ok(None) => _ = gone.insert(suspect),
             Ok(Some(_)) => {}
-            Err(error) => tracing::warn!(node = suspect, %error, "cannot tell whether a node is gone, asked again soon"),
+            Err(error) => {
+                tracing::warn!(node = suspect, %error, "cannot tell whether a node is gone, asked again soon")
+            }
         }
     }
     gone
 }
 
 async fn take_away(client: &Client, clock: WallClock, why: Why, pod: &Arc<Pod>) {
-    let because = (why == Why::Orphaned).then(|| ("DeletionByPodGC", "PodGC: node no longer exists".to_owned()));
-    let eviction = Eviction { because, fails: true, at_once: true };
+    let because = (why == Why::Orphaned)
+        .then(|| ("DeletionByPodGC", "PodGC: node no longer exists".to_owned()));
+    let eviction = Eviction {
+        because,
+        fails: true,
+        at_once: true,
+    };
     if let Err(error) = eviction.apply(client, clock, pod).await {
         tracing::warn!(pod = pod.name_any(), namespace = pod.namespace(), ?why, %error, "cannot take a pod away, tried again soon");
     }
@@ -164,7 +206,10 @@ mod tests {
         };
         let node = |name: &str, taint: &str| -> (String, Arc<Node>) {
             let node = json!({"spec": {"taints": [{"key": taint, "effect": "NoExecute"}]}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
-            (name.to_owned(), Arc::new(serde_json::from_value(node).unwrap()))
+            (
+                name.to_owned(),
+                Arc::new(serde_json::from_value(node).unwrap()),
+            )
         };
         let pods = [
             pod("runs", "here", "Running", false),
@@ -178,21 +223,45 @@ mod tests {
         ];
         let nodes = [node("here", "x"), node("broken", OUT_OF_SERVICE)].into();
         let gone = ["lost".to_owned()].into();
-        let got: Vec<_> = plan(&pods, &nodes, &gone, 1).into_iter().map(|(why, pod)| (why, pod.name_any())).collect();
-        let wanted =
-            [(Why::Terminated, "done-1"), (Why::Unscheduled, "never-bound"), (Why::Orphaned, "orphan"), (Why::OutOfService, "broken-node")];
+        let got: Vec<_> = plan(&pods, &nodes, &gone, 1)
+            .into_iter()
+            .map(|(why, pod)| (why, pod.name_any()))
+            .collect();
+        let wanted = [
+            (Why::Terminated, "done-1"),
+            (Why::Unscheduled, "never-bound"),
+            (Why::Orphaned, "orphan"),
+            (Why::OutOfService, "broken-node"),
+        ];
         assert_eq!(got, wanted.map(|(why, name)| (why, name.to_owned())));
     }
 
     #[test]
     fn node_is_missed_for_a_while_first() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let pod: Arc<Pod> = Arc::new(serde_json::from_value(json!({"spec": {"containers": [], "nodeName": "lost"}})).unwrap());
+        let pod: Arc<Pod> = Arc::new(
+            serde_json::from_value(json!({"spec": {"containers": [], "nodeName": "lost"}}))
+                .unwrap(),
+        );
         let pods = [pod];
         let mut quarantine = Quarantine::default();
-        for (second, known, gone) in [(0, false, false), (20, false, false), (30, true, false), (40, false, false), (80, false, true)] {
-            let nodes = if known { [("lost".to_owned(), Arc::new(Node::default()))].into() } else { BTreeMap::new() };
-            assert_eq!(!quarantine.pass(&pods, &nodes, at(second)).is_empty(), gone, "second {second}");
+        for (second, known, gone) in [
+            (0, false, false),
+            (20, false, false),
+            (30, true, false),
+            (40, false, false),
+            (80, false, true),
+        ] {
+            let nodes = if known {
+                [("lost".to_owned(), Arc::new(Node::default()))].into()
+            } else {
+                BTreeMap::new()
+            };
+            assert_eq!(
+                !quarantine.pass(&pods, &nodes, at(second)).is_empty(),
+                gone,
+                "second {second}"
+            );
         }
     }
 }

@@ -33,7 +33,9 @@ struct Zone {
 impl Zone {
     /// How long to wait between two nodes; `None` for ever.
     fn pace(self) -> Option<Duration> {
-        let disrupted = self.well > 0 && self.lost > LOST_MIN && self.lost * 100 >= (self.lost + self.well) * DISRUPTED_PERCENT;
+        let disrupted = self.well > 0
+            && self.lost > LOST_MIN
+            && self.lost * 100 >= (self.lost + self.well) * DISRUPTED_PERCENT;
         match disrupted {
             false => Some(EVERY),
             true if self.lost + self.well > SMALL_MAX => Some(EVERY_SLOWLY),
@@ -58,7 +60,11 @@ impl Zones {
         self.zones.clear();
         for node in nodes {
             let zone = self.zones.entry(zone_of(node)).or_default();
-            if readiness(node) == "True" { zone.well += 1 } else { zone.lost += 1 }
+            if readiness(node) == "True" {
+                zone.well += 1
+            } else {
+                zone.lost += 1
+            }
         }
         self.given.retain(|zone, _| self.zones.contains_key(zone));
         self.counted = Some(now);
@@ -88,8 +94,18 @@ impl Zones {
 }
 
 fn zone_of(node: &Node) -> String {
-    let label = |name: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(name)).map_or("", String::as_str);
-    format!("{}/{}", label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
+    let label = |name: &str| {
+        node.metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(name))
+            .map_or("", String::as_str)
+    };
+    format!(
+        "{}/{}",
+        label("topology.kubernetes.io/region"),
+        label("topology.kubernetes.io/zone")
+    )
 }
 
 #[cfg(test)]
@@ -106,7 +122,10 @@ mod tests {
             });
             serde_json::from_value::<Node>(node).unwrap()
         };
-        (0..lost).map(|_| node("Unknown")).chain((0..well).map(|_| node("True"))).collect()
+        (0..lost)
+            .map(|_| node("Unknown"))
+            .chain((0..well).map(|_| node("True")))
+            .collect()
     }
 
     #[test]
@@ -126,8 +145,10 @@ mod tests {
             let (here, there) = (nodes("a", well, lost), nodes("b", others_well, others_lost));
             let mut zones = Zones::default();
             zones.count(here.iter().chain(&there), at(0));
-            let turns: Vec<_> =
-                [0, 5, 10, 50, 100].into_iter().filter(|second| zones.ask(&here[0], at(*second)) == DriveOut::Yes).collect();
+            let turns: Vec<_> = [0, 5, 10, 50, 100]
+                .into_iter()
+                .filter(|second| zones.ask(&here[0], at(*second)) == DriveOut::Yes)
+                .collect();
             assert_eq!(turns, wanted, "{why}");
         }
     }

@@ -8,7 +8,10 @@ mod schedule; // when
 
 use std::sync::Arc;
 
-use bellerophon::{Controller, EventRecorder, Failure, Lister, Outcome, ReconcileResult, Request, WallClock, controller_of};
+use bellerophon::{
+    Controller, EventRecorder, Failure, Lister, Outcome, ReconcileResult, Request, WallClock,
+    controller_of,
+};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::api::DeleteParams;
 use kube::{Api, Client, ResourceExt};
@@ -52,9 +55,16 @@ struct CronJobs {
 
 impl CronJobs {
     async fn reconcile(self: Arc<Self>, request: Request<CronJob>) -> ReconcileResult {
-        let Some(cron) = request.object.as_deref() else { return Ok(Outcome::Done) };
-        let hand = Hand { client: &self.client, writes: request.writes() };
-        let jobs = self.jobs.by_index(BY_CONTROLLER, &cron.uid().unwrap_or_default())?;
+        let Some(cron) = request.object.as_deref() else {
+            return Ok(Outcome::Done);
+        };
+        let hand = Hand {
+            client: &self.client,
+            writes: request.writes(),
+        };
+        let jobs = self
+            .jobs
+            .by_index(BY_CONTROLLER, &cron.uid().unwrap_or_default())?;
         let plan = plan(cron, &jobs, self.clock.now());
         self.apply(&hand, cron, &plan).await?;
         Ok(plan.next.map_or(Outcome::Done, Outcome::RequeueAfter))
@@ -75,39 +85,73 @@ impl CronJobs {
                 None => return Ok(()),
             }
         }
-        hand.status(cron, &cron.status.clone().unwrap_or_default(), &status).await?;
+        hand.status(cron, &cron.status.clone().unwrap_or_default(), &status)
+            .await?;
         Ok(())
     }
 
     async fn delete(&self, hand: &Hand<'_>, cron: &CronJob, job: &Job) -> Result<(), Failure> {
         match hand.delete(job, DeleteParams::background()).await {
             Ok(_) => {
-                self.recorder.event(cron, normal("SuccessfulDelete", format!("Deleted job {}", job.name_any())));
+                self.recorder.event(
+                    cron,
+                    normal(
+                        "SuccessfulDelete",
+                        format!("Deleted job {}", job.name_any()),
+                    ),
+                );
                 Ok(())
             }
             Err(error) => {
-                self.recorder.event(cron, warning("FailedDelete", format!("Deleted job: {}", reason(&error))));
+                self.recorder.event(
+                    cron,
+                    warning("FailedDelete", format!("Deleted job: {}", reason(&error))),
+                );
                 Err(error.into())
             }
         }
     }
 
     /// Starts a Job, or finds the one that an earlier pass started for this time.
-    async fn start(&self, hand: &Hand<'_>, cron: &CronJob, job: &Job) -> Result<Option<Job>, Failure> {
+    async fn start(
+        &self,
+        hand: &Hand<'_>,
+        cron: &CronJob,
+        job: &Job,
+    ) -> Result<Option<Job>, Failure> {
         match hand.create(job).await {
             Ok(created) => {
-                self.recorder.event(cron, normal("SuccessfulCreate", format!("Created job {}", created.name_any())));
-                Ok(Some(Job { metadata: created.metadata, ..Job::default() }))
+                self.recorder.event(
+                    cron,
+                    normal(
+                        "SuccessfulCreate",
+                        format!("Created job {}", created.name_any()),
+                    ),
+                );
+                Ok(Some(Job {
+                    metadata: created.metadata,
+                    ..Job::default()
+                }))
             }
             Err(error) if is_code(&error, 409) && !is_namespace_terminating(&error) => {
-                let jobs = Api::<Job>::namespaced(hand.client.clone(), &job.namespace().unwrap_or_default());
+                let jobs = Api::<Job>::namespaced(
+                    hand.client.clone(),
+                    &job.namespace().unwrap_or_default(),
+                );
                 let there = jobs.get(&job.name_any()).await?;
-                let ours = controller_of(&there).is_some_and(|owner| Some(&owner.uid) == cron.metadata.uid.as_ref());
+                let ours = controller_of(&there)
+                    .is_some_and(|owner| Some(&owner.uid) == cron.metadata.uid.as_ref());
                 Ok(ours.then_some(there))
             }
             Err(error) => {
                 if !is_namespace_terminating(&error) {
-                    self.recorder.event(cron, warning("FailedCreate", format!("Error creating job: {}", reason(&error))));
+                    self.recorder.event(
+                        cron,
+                        warning(
+                            "FailedCreate",
+                            format!("Error creating job: {}", reason(&error)),
+                        ),
+                    );
                 }
                 Err(error.into())
             }

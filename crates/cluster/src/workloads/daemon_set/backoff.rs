@@ -26,9 +26,15 @@ pub(super) struct Backoff {
 impl Backoff {
     /// How long to wait with a spot; `None` notes that its pod is replaced now.
     pub(super) fn hold_back(&mut self, spot: Spot, now: Instant) -> Option<Duration> {
-        let known = self.spots.get(&spot).copied().filter(|(_, since)| now.duration_since(*since) <= 2 * LONGEST);
+        let known = self
+            .spots
+            .get(&spot)
+            .copied()
+            .filter(|(_, since)| now.duration_since(*since) <= 2 * LONGEST);
         if let Some((delay, since)) = known
-            && let Some(left) = delay.checked_sub(now.duration_since(since)).filter(|left| !left.is_zero())
+            && let Some(left) = delay
+                .checked_sub(now.duration_since(since))
+                .filter(|left| !left.is_zero())
         {
             return Some(left);
         }
@@ -41,9 +47,14 @@ impl Backoff {
     }
 
     fn forget_one(&mut self, now: Instant) {
-        self.spots.retain(|_, (_, since)| now.duration_since(*since) <= 2 * LONGEST);
+        self.spots
+            .retain(|_, (_, since)| now.duration_since(*since) <= 2 * LONGEST);
         if self.spots.len() >= NODES_MAX
-            && let Some(oldest) = self.spots.iter().min_by_key(|(_, (_, since))| *since).map(|(spot, _)| spot.clone())
+            && let Some(oldest) = self
+                .spots
+                .iter()
+                .min_by_key(|(_, (_, since))| *since)
+                .map(|(spot, _)| spot.clone())
         {
             self.spots.remove(&oldest);
         }
@@ -57,8 +68,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn delays_double_and_start_afresh() {
         let (mut backoff, start) = (Backoff::default(), Instant::now());
-        let mut ask =
-            |second: u64| backoff.hold_back(("u".into(), 1, "n".into()), start + Duration::from_secs(second)).map(|wait| wait.as_secs());
+        let mut ask = |second: u64| {
+            backoff
+                .hold_back(
+                    ("u".into(), 1, "n".into()),
+                    start + Duration::from_secs(second),
+                )
+                .map(|wait| wait.as_secs())
+        };
         assert_eq!(ask(0), None);
         assert_eq!(ask(0), Some(1));
         assert_eq!(ask(1), None);

@@ -15,7 +15,9 @@ use kube::ResourceExt;
 
 use super::place::{Place, is_updated};
 use crate::workloads::note::{normal, warning};
-use crate::workloads::pods::{Phase, is_available, is_deleting, is_ready, next_available, node_name, phase, seconds};
+use crate::workloads::pods::{
+    Phase, is_available, is_deleting, is_ready, next_available, node_name, phase, seconds,
+};
 use crate::workloads::share::{Round, share};
 use bellerophon::Note;
 
@@ -62,16 +64,30 @@ pub(super) fn plan(facts: &Facts<'_>, mut hold_back: impl FnMut(&str) -> Option<
         match place {
             Place::Run if pods.is_empty() => plan.create.push(node.clone()),
             Place::Run | Place::Stay => facts.tend(node, *place, pods, &mut plan, &mut hold_back),
-            Place::No => plan.delete.extend(pods.iter().filter(|pod| !is_deleting(pod)).cloned()),
+            Place::No => plan
+                .delete
+                .extend(pods.iter().filter(|pod| !is_deleting(pod)).cloned()),
         }
     }
     // Nobody else deletes pods that wait for a node that is gone.
-    let homeless = facts.pods.iter().filter(|(node, _)| !facts.places.contains_key(*node)).flat_map(|(_, pods)| pods);
-    plan.delete.extend(homeless.filter(|pod| node_name(pod).is_empty() && !is_deleting(pod)).cloned());
+    let homeless = facts
+        .pods
+        .iter()
+        .filter(|(node, _)| !facts.places.contains_key(*node))
+        .flat_map(|(_, pods)| pods);
+    plan.delete.extend(
+        homeless
+            .filter(|pod| node_name(pod).is_empty() && !is_deleting(pod))
+            .cloned(),
+    );
     if plan.is_empty() && facts.is_rolling() {
         facts.roll(&mut plan);
     }
-    if let Some(wait) = next_available(facts.pods.values().flatten().map(|pod| &**pod), facts.min_ready(), facts.now) {
+    if let Some(wait) = next_available(
+        facts.pods.values().flatten().map(|pod| &**pod),
+        facts.min_ready(),
+        facts.now,
+    ) {
         plan.look_again(wait);
     }
     plan
@@ -85,23 +101,41 @@ struct Pair<'a> {
 
 impl Facts<'_> {
     fn min_ready(&self) -> Duration {
-        seconds(self.set.spec.as_ref().and_then(|spec| spec.min_ready_seconds))
+        seconds(
+            self.set
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.min_ready_seconds),
+        )
     }
 
     fn is_rolling(&self) -> bool {
-        let strategy = self.set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref());
+        let strategy = self
+            .set
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.update_strategy.as_ref());
         strategy.and_then(|strategy| strategy.type_.as_deref()) != Some("OnDelete")
     }
 
     /// How many pods more and fewer there may be than `desired`; percentages count up.
     fn leeway(&self, desired: usize) -> (usize, usize) {
-        let strategy = self.set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref()).filter(|_| self.is_rolling());
+        let strategy = self
+            .set
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.update_strategy.as_ref())
+            .filter(|_| self.is_rolling());
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
         let total = i32::try_from(desired).unwrap_or(i32::MAX);
         let count = |of| usize::try_from(share(of, total, Round::Up)).unwrap_or(0);
         let surge = count(rolling.and_then(|rolling| rolling.max_surge.as_ref()));
         let unavailable = count(rolling.and_then(|rolling| rolling.max_unavailable.as_ref()));
-        if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
+        if surge == 0 && unavailable == 0 {
+            (0, 1)
+        } else {
+            (surge, unavailable)
+        }
     }
 
     fn surges(&self) -> bool {
@@ -117,21 +151,40 @@ impl Facts<'_> {
     }
 
     /// Sets the pods of one node right: none that ended, one that runs, two while one takes over from the other.
-    fn tend(&self, node: &str, place: Place, pods: &[Arc<Pod>], plan: &mut Plan, hold_back: &mut impl FnMut(&str) -> Option<Duration>) {
+    fn tend(
+        &self,
+        node: &str,
+        place: Place,
+        pods: &[Arc<Pod>],
+        plan: &mut Plan,
+        hold_back: &mut impl FnMut(&str) -> Option<Duration>,
+    ) {
         let mut running = Vec::new();
         for pod in pods.iter().filter(|pod| !is_deleting(pod)) {
-            let which = || format!("daemon pod {}/{} on node {node}", pod.namespace().unwrap_or_default(), pod.name_any());
+            let which = || {
+                format!(
+                    "daemon pod {}/{} on node {node}",
+                    pod.namespace().unwrap_or_default(),
+                    pod.name_any()
+                )
+            };
             match phase(pod) {
                 // The kubelet may refuse the next one as well: replacing it again and again would be a fight.
                 Phase::Failed => match hold_back(node) {
                     Some(wait) => plan.look_again(wait),
                     None => {
-                        plan.notes.push(warning("FailedDaemonPod", format!("Found failed {}, will try to kill it", which())));
+                        plan.notes.push(warning(
+                            "FailedDaemonPod",
+                            format!("Found failed {}, will try to kill it", which()),
+                        ));
                         plan.delete.push(pod.clone());
                     }
                 },
                 Phase::Succeeded => {
-                    plan.notes.push(normal("SucceededDaemonPod", format!("Found succeeded {}, will try to delete it", which())));
+                    plan.notes.push(normal(
+                        "SucceededDaemonPod",
+                        format!("Found succeeded {}, will try to delete it", which()),
+                    ));
                     plan.delete.push(pod.clone());
                 }
                 _ => running.push(pod.clone()),
@@ -141,7 +194,8 @@ impl Facts<'_> {
         if !self.surges() {
             plan.delete.extend(running.into_iter().skip(1));
         } else if running.is_empty() {
-            plan.create.extend((place == Place::Run).then(|| node.to_owned()));
+            plan.create
+                .extend((place == Place::Run).then(|| node.to_owned()));
         } else {
             self.hand_over(running, plan);
         }
@@ -149,18 +203,24 @@ impl Facts<'_> {
 
     /// Keeps the oldest pod of the present template, and the oldest other one as long as it is needed.
     fn hand_over(&self, running: Vec<Arc<Pod>>, plan: &mut Plan) {
-        let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|pod| self.is_updated(pod));
+        let (new, old): (Vec<_>, Vec<_>) =
+            running.into_iter().partition(|pod| self.is_updated(pod));
         if let (Some(new), Some(old)) = (new.first(), old.first())
             && (!is_ready(old) || self.is_available(new))
         {
             plan.delete.push(old.clone());
         }
-        plan.delete.extend(new.into_iter().skip(1).chain(old.into_iter().skip(1)));
+        plan.delete
+            .extend(new.into_iter().skip(1).chain(old.into_iter().skip(1)));
     }
 
     /// One step of an update.
     fn roll(&self, plan: &mut Plan) {
-        let desired = self.places.values().filter(|place| **place == Place::Run).count();
+        let desired = self
+            .places
+            .values()
+            .filter(|place| **place == Place::Run)
+            .count();
         match self.leeway(desired) {
             (0, max_unavailable) => self.roll_by_replacing(plan, max_unavailable),
             (max_surge, _) => self.roll_by_surging(plan, max_surge, desired),
@@ -169,15 +229,29 @@ impl Facts<'_> {
 
     /// The pods of a node, of the present template and of another; `None` if there are more than one of either.
     fn pair(&self, node: &str) -> Option<Pair<'_>> {
-        let pods = self.pods.get(node).into_iter().flatten().filter(|pod| !is_deleting(pod));
+        let pods = self
+            .pods
+            .get(node)
+            .into_iter()
+            .flatten()
+            .filter(|pod| !is_deleting(pod));
         let (new, old): (Vec<_>, Vec<_>) = pods.partition(|pod| self.is_updated(pod));
-        (new.len() <= 1 && old.len() <= 1).then(|| Pair { new: new.first().copied(), old: old.first().copied() })
+        (new.len() <= 1 && old.len() <= 1).then(|| Pair {
+            new: new.first().copied(),
+            old: old.first().copied(),
+        })
     }
 
     /// Every node that has pods or is to have one.
     fn nodes(&self) -> impl Iterator<Item = &str> {
-        let wanted = self.places.iter().filter(|(node, place)| **place == Place::Run && !self.pods.contains_key(*node));
-        self.pods.keys().map(String::as_str).chain(wanted.map(|(node, _)| node.as_str()))
+        let wanted = self
+            .places
+            .iter()
+            .filter(|(node, place)| **place == Place::Run && !self.pods.contains_key(*node));
+        self.pods
+            .keys()
+            .map(String::as_str)
+            .chain(wanted.map(|(node, _)| node.as_str()))
     }
 
     /// Takes old pods away, those that are not available at once, others as far as the limit allows.
@@ -185,16 +259,29 @@ impl Facts<'_> {
         let (mut unavailable, mut candidates) = (0, Vec::new());
         for node in self.nodes() {
             match self.pair(node) {
-                Some(Pair { new: Some(new), old: None }) => unavailable += usize::from(!self.is_available(new)),
-                Some(Pair { new: None, old: Some(old) }) if self.is_available(old) => candidates.push(old.clone()),
-                Some(Pair { new: None, old: Some(old) }) => {
+                Some(Pair {
+                    new: Some(new),
+                    old: None,
+                }) => unavailable += usize::from(!self.is_available(new)),
+                Some(Pair {
+                    new: None,
+                    old: Some(old),
+                }) if self.is_available(old) => candidates.push(old.clone()),
+                Some(Pair {
+                    new: None,
+                    old: Some(old),
+                }) => {
                     plan.delete.push(old.clone());
                     unavailable += 1;
                 }
                 _ => unavailable += 1,
             }
         }
-        plan.delete.extend(candidates.into_iter().take(max_unavailable.saturating_sub(unavailable)));
+        plan.delete.extend(
+            candidates
+                .into_iter()
+                .take(max_unavailable.saturating_sub(unavailable)),
+        );
     }
 
     /// Brings new pods beside old ones, which go when the new ones are available.
@@ -211,7 +298,9 @@ impl Facts<'_> {
             match (new, old) {
                 (Some(new), Some(old)) if self.is_available(new) => plan.delete.push(old.clone()),
                 (Some(_), Some(_)) => surging += 1,
-                (None, Some(old)) if !self.is_available(old) && runs => plan.create.push(node.to_owned()),
+                (None, Some(old)) if !self.is_available(old) && runs => {
+                    plan.create.push(node.to_owned())
+                }
                 (None, Some(old)) if !self.is_available(old) => plan.delete.push(old.clone()),
                 (None, Some(_)) if runs => candidates.push(node.to_owned()),
                 (None, Some(old)) => misplaced.push(old.clone()),
@@ -219,8 +308,16 @@ impl Facts<'_> {
             }
         }
         // Whoever surges wants all to be available: a pod where none should be goes when another one serves in its place.
-        plan.delete.extend(misplaced.into_iter().take(available.saturating_sub(desired)));
-        plan.create.extend(candidates.into_iter().take(max_surge.saturating_sub(surging)));
+        plan.delete.extend(
+            misplaced
+                .into_iter()
+                .take(available.saturating_sub(desired)),
+        );
+        plan.create.extend(
+            candidates
+                .into_iter()
+                .take(max_surge.saturating_sub(surging)),
+        );
     }
 
     /// The status that follows.
@@ -234,7 +331,10 @@ impl Facts<'_> {
         };
         let (mut updated, mut available) = (0, 0);
         for (node, place) in self.places {
-            let pod = self.pods.get(node).and_then(|pods| pods.iter().min_by_key(|pod| seniority(pod)));
+            let pod = self
+                .pods
+                .get(node)
+                .and_then(|pods| pods.iter().min_by_key(|pod| seniority(pod)));
             match (place, pod) {
                 (Place::Run, pod) => {
                     status.desired_number_scheduled += 1;
@@ -259,7 +359,11 @@ impl Facts<'_> {
 
 /// Bound pods come before those that wait, older ones before younger.
 fn seniority(pod: &Pod) -> impl Ord + use<> {
-    (node_name(pod).is_empty(), pod.metadata.creation_timestamp.as_ref().map(|time| time.0), pod.metadata.name.clone())
+    (
+        node_name(pod).is_empty(),
+        pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        pod.metadata.name.clone(),
+    )
 }
 
 #[cfg(test)]

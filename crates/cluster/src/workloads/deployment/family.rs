@@ -50,42 +50,74 @@ pub(super) struct Member {
 
 impl Member {
     fn known(set: &Arc<ReplicaSet>) -> Self {
-        Self { read: Some(set.clone()), wanted: ReplicaSet::clone(set) }
+        Self {
+            read: Some(set.clone()),
+            wanted: ReplicaSet::clone(set),
+        }
     }
 
     /// How many pods it is to have.
     pub(super) fn replicas(&self) -> i32 {
-        self.wanted.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
+        self.wanted
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.replicas)
+            .unwrap_or(1)
     }
 
     /// How many pods it was to have when it was read.
     pub(super) fn replicas_before(&self) -> i32 {
-        self.read.as_ref().map_or(0, |set| set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1))
+        self.read.as_ref().map_or(0, |set| {
+            set.spec
+                .as_ref()
+                .and_then(|spec| spec.replicas)
+                .unwrap_or(1)
+        })
     }
 
     /// How many pods it has, by its status.
     pub(super) fn actual(&self) -> i32 {
-        self.wanted.status.as_ref().map_or(0, |status| status.replicas)
+        self.wanted
+            .status
+            .as_ref()
+            .map_or(0, |status| status.replicas)
     }
 
     /// How many of them are available.
     pub(super) fn available(&self) -> i32 {
-        self.wanted.status.as_ref().and_then(|status| status.available_replicas).unwrap_or(0)
+        self.wanted
+            .status
+            .as_ref()
+            .and_then(|status| status.available_replicas)
+            .unwrap_or(0)
     }
 
     /// How many of them are ready.
     pub(super) fn ready(&self) -> i32 {
-        self.wanted.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0)
+        self.wanted
+            .status
+            .as_ref()
+            .and_then(|status| status.ready_replicas)
+            .unwrap_or(0)
     }
 
     /// A number that was noted on it.
     pub(super) fn noted(&self, annotation: &str) -> Option<i32> {
-        self.wanted.annotations().get(annotation)?.parse().ok().filter(|number| *number >= 0)
+        self.wanted
+            .annotations()
+            .get(annotation)?
+            .parse()
+            .ok()
+            .filter(|number| *number >= 0)
     }
 
     /// Its revision; 0 if it has none.
     pub(super) fn revision(&self) -> i64 {
-        self.wanted.annotations().get(REVISION).and_then(|revision| revision.parse().ok()).unwrap_or(0)
+        self.wanted
+            .annotations()
+            .get(REVISION)
+            .and_then(|revision| revision.parse().ok())
+            .unwrap_or(0)
     }
 
     /// Whether it is to have pods.
@@ -109,7 +141,14 @@ impl Member {
 
     /// Older sets come first.
     pub(super) fn age(&self) -> impl Ord + use<> {
-        (self.wanted.metadata.creation_timestamp.as_ref().map(|time| time.0), self.wanted.name_any())
+        (
+            self.wanted
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map(|time| time.0),
+            self.wanted.name_any(),
+        )
     }
 }
 
@@ -125,12 +164,26 @@ impl Size {
     pub(super) fn of(spec: &DeploymentSpec) -> Self {
         let desired = spec.replicas.unwrap_or(1);
         if is_recreate(spec) {
-            return Self { desired, max_surge: 0, max_unavailable: 0 };
+            return Self {
+                desired,
+                max_surge: 0,
+                max_unavailable: 0,
+            };
         }
-        let rolling = spec.strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
-        let (surge, unavailable) = (rolling.and_then(|it| it.max_surge.as_ref()), rolling.and_then(|it| it.max_unavailable.as_ref()));
+        let rolling = spec
+            .strategy
+            .as_ref()
+            .and_then(|strategy| strategy.rolling_update.as_ref());
+        let (surge, unavailable) = (
+            rolling.and_then(|it| it.max_surge.as_ref()),
+            rolling.and_then(|it| it.max_unavailable.as_ref()),
+        );
         let (max_surge, max_unavailable) = fenceposts(surge, unavailable, desired);
-        Self { desired, max_surge, max_unavailable: max_unavailable.min(desired) }
+        Self {
+            desired,
+            max_surge,
+            max_unavailable: max_unavailable.min(desired),
+        }
     }
 
     /// The most pods there may be.
@@ -146,7 +199,10 @@ impl Size {
 
 /// Whether all old pods go before new ones come.
 pub(super) fn is_recreate(spec: &DeploymentSpec) -> bool {
-    spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate")
+    spec.strategy
+        .as_ref()
+        .and_then(|strategy| strategy.type_.as_deref())
+        == Some("Recreate")
 }
 
 /// All sets of one Deployment.
@@ -162,12 +218,27 @@ impl Family {
         let mut members: Vec<_> = sets.iter().map(Member::known).collect();
         members.sort_by_key(Member::age);
         let template = deployment.spec.as_ref().map(|spec| &spec.template);
-        let fits = |member: &Member| same_template(member.wanted.spec.as_ref().and_then(|spec| spec.template.as_ref()), template);
-        let new = members.iter().position(fits).map(|index| members.remove(index));
+        let fits = |member: &Member| {
+            same_template(
+                member
+                    .wanted
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.template.as_ref()),
+                template,
+            )
+        };
+        let new = members
+            .iter()
+            .position(fits)
+            .map(|index| members.remove(index));
         let mut family = Self { new, old: members };
         let revision = family.next_revision();
         if let Some(new) = &mut family.new {
-            new.wanted.spec.get_or_insert_default().min_ready_seconds = deployment.spec.as_ref().and_then(|spec| spec.min_ready_seconds);
+            new.wanted.spec.get_or_insert_default().min_ready_seconds = deployment
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.min_ready_seconds);
             annotate(&mut new.wanted, deployment, revision);
         }
         family
@@ -188,12 +259,20 @@ impl Family {
     }
 
     /// The new set, made if there is none. `replicas` says how many pods it begins with.
-    pub(super) fn make_new(&mut self, deployment: &Deployment, size: Size, replicas: impl FnOnce(&Self) -> i32) -> &mut Member {
+    pub(super) fn make_new(
+        &mut self,
+        deployment: &Deployment,
+        size: Size,
+        replicas: impl FnOnce(&Self) -> i32,
+    ) -> &mut Member {
         if self.new.is_none() {
             let mut set = new_set(deployment);
             set.spec.get_or_insert_default().replicas = Some(replicas(self));
             annotate(&mut set, deployment, self.next_revision());
-            let mut member = Member { read: None, wanted: set };
+            let mut member = Member {
+                read: None,
+                wanted: set,
+            };
             member.note_size(size);
             self.new = Some(member);
         }
@@ -204,13 +283,26 @@ impl Family {
 /// The set of the Deployment's present template, without pods.
 fn new_set(deployment: &Deployment) -> ReplicaSet {
     let spec = deployment.spec.clone().unwrap_or_default();
-    let hash = hash(&spec.template, deployment.status.as_ref().and_then(|status| status.collision_count));
+    let hash = hash(
+        &spec.template,
+        deployment
+            .status
+            .as_ref()
+            .and_then(|status| status.collision_count),
+    );
     let mut template: PodTemplateSpec = spec.template;
-    let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
+    let labels = template
+        .metadata
+        .get_or_insert_default()
+        .labels
+        .get_or_insert_default();
     labels.insert(TEMPLATE_HASH.into(), hash.clone());
     let labels = labels.clone();
     let mut selector = spec.selector;
-    selector.match_labels.get_or_insert_default().insert(TEMPLATE_HASH.into(), hash.clone());
+    selector
+        .match_labels
+        .get_or_insert_default()
+        .insert(TEMPLATE_HASH.into(), hash.clone());
     ReplicaSet {
         metadata: ObjectMeta {
             name: Some(set_name(&deployment.name_any(), &hash)),
@@ -219,7 +311,12 @@ fn new_set(deployment: &Deployment) -> ReplicaSet {
             owner_references: Some(vec![controller_reference(deployment)]),
             ..ObjectMeta::default()
         },
-        spec: Some(ReplicaSetSpec { replicas: Some(0), min_ready_seconds: spec.min_ready_seconds, selector, template: Some(template) }),
+        spec: Some(ReplicaSetSpec {
+            replicas: Some(0),
+            min_ready_seconds: spec.min_ready_seconds,
+            selector,
+            template: Some(template),
+        }),
         status: None,
     }
 }
@@ -227,17 +324,25 @@ fn new_set(deployment: &Deployment) -> ReplicaSet {
 /// The Deployment's name and the hash; a long name is cut, the hash never.
 fn set_name(deployment: &str, hash: &str) -> String {
     let room = NAME_MAX.saturating_sub(hash.len() + 1);
-    let end = (0..=room.min(deployment.len())).rev().find(|end| deployment.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=room.min(deployment.len()))
+        .rev()
+        .find(|end| deployment.is_char_boundary(*end))
+        .unwrap_or(0);
     format!("{}-{hash}", &deployment[..end])
 }
 
 /// Gives the new set the Deployment's annotations, and its revision unless it has a later one.
 fn annotate(set: &mut ReplicaSet, deployment: &Deployment, revision: i64) {
     let annotations = set.annotations_mut();
-    let taken_over = deployment.annotations().iter().filter(|(key, _)| !OWN_ANNOTATIONS.contains(&key.as_str()));
+    let taken_over = deployment
+        .annotations()
+        .iter()
+        .filter(|(key, _)| !OWN_ANNOTATIONS.contains(&key.as_str()));
     annotations.extend(taken_over.map(|(key, value)| (key.clone(), value.clone())));
     let before = annotations.get(REVISION).cloned();
-    let number = before.as_ref().map_or(Some(0), |before| before.parse::<i64>().ok());
+    let number = before
+        .as_ref()
+        .map_or(Some(0), |before| before.parse::<i64>().ok());
     // What cannot be read is left alone.
     if number.is_none_or(|number| number >= revision) {
         return;
@@ -250,11 +355,25 @@ fn annotate(set: &mut ReplicaSet, deployment: &Deployment, revision: i64) {
 
 /// Keeps a former revision; of too many the oldest are forgotten.
 fn remember(annotations: &mut BTreeMap<String, String>, revision: String) {
-    let history = annotations.get(REVISION_HISTORY).cloned().unwrap_or_default();
-    let mut revisions: Vec<&str> = history.split(',').filter(|revision| !revision.is_empty()).collect();
+    let history = annotations
+        .get(REVISION_HISTORY)
+        .cloned()
+        .unwrap_or_default();
+    let mut revisions: Vec<&str> = history
+        .split(',')
+        .filter(|revision| !revision.is_empty())
+        .collect();
     revisions.push(&revision);
-    let length = |revisions: &[&str]| revisions.iter().map(|revision| revision.len() + 1).sum::<usize>().saturating_sub(1);
-    let forgotten = (0..revisions.len()).find(|from| length(&revisions[*from..]) <= HISTORY_MAX).unwrap_or(0);
+    let length = |revisions: &[&str]| {
+        revisions
+            .iter()
+            .map(|revision| revision.len() + 1)
+            .sum::<usize>()
+            .saturating_sub(1)
+    };
+    let forgotten = (0..revisions.len())
+        .find(|from| length(&revisions[*from..]) <= HISTORY_MAX)
+        .unwrap_or(0);
     annotations.insert(REVISION_HISTORY.into(), revisions[forgotten..].join(","));
 }
 
@@ -277,6 +396,10 @@ mod tests {
             remember(&mut annotations, revision.to_string());
         }
         let history = &annotations[REVISION_HISTORY];
-        assert!(history.ends_with(",999,1000") && history.len() <= HISTORY_MAX, "{}", history.len());
+        assert!(
+            history.ends_with(",999,1000") && history.len() <= HISTORY_MAX,
+            "{}",
+            history.len()
+        );
     }
 }

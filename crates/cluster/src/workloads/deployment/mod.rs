@@ -12,7 +12,10 @@ mod status; // what is told
 
 use std::sync::Arc;
 
-use bellerophon::{Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request, WallClock, controller_of};
+use bellerophon::{
+    Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request,
+    WallClock, controller_of,
+};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Selector;
@@ -39,7 +42,11 @@ const WORKERS: usize = 5;
 
 /// The loop of Deployments.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (deployments, sets, pods) = (ctx.informer::<Deployment>(), ctx.informer::<ReplicaSet>(), ctx.pods());
+    let (deployments, sets, pods) = (
+        ctx.informer::<Deployment>(),
+        ctx.informer::<ReplicaSet>(),
+        ctx.pods(),
+    );
     by_controller(&sets);
     by_orphanage(&sets);
     by_controller(&pods);
@@ -50,10 +57,13 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
         recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
         clock: ctx.clock,
     });
-    let (of_sets, of_pods, set_lister) = (deployments.lister(), deployments.lister(), sets.lister());
+    let (of_sets, of_pods, set_lister) =
+        (deployments.lister(), deployments.lister(), sets.lister());
     Controller::of(&deployments)
         .watches(&sets, move |set| owners(&of_sets, set, selector))
-        .watches_if(&pods, deletions(), move |pod| awaiting(&of_pods, &set_lister, pod))
+        .watches_if(&pods, deletions(), move |pod| {
+            awaiting(&of_pods, &set_lister, pod)
+        })
         .with_options(ctx.options(CONTROLLER, WORKERS))
         .reconcile_with(move |request| loop_.clone().reconcile(request))
         .into()
@@ -64,12 +74,19 @@ fn selector(deployment: &Deployment) -> Option<Selector> {
 }
 
 /// The Deployment that waits for a pod to be gone before it makes new ones.
-fn awaiting(deployments: &Lister<Deployment>, sets: &Lister<ReplicaSet>, pod: &Pod) -> Vec<ObjectKey> {
+fn awaiting(
+    deployments: &Lister<Deployment>,
+    sets: &Lister<ReplicaSet>,
+    pod: &Pod,
+) -> Vec<ObjectKey> {
     let owner = |controller: &str| ObjectKey::beside(pod, controller);
     let set = controller_of(pod).and_then(|set| sets.get(&owner(&set.name)));
     let deployment = set.and_then(|set| deployments.get(&owner(&controller_of(&*set)?.name)));
     let waits = deployment.filter(|deployment| deployment.spec.as_ref().is_some_and(is_recreate));
-    waits.map(|deployment| ObjectKey::of(&*deployment)).into_iter().collect()
+    waits
+        .map(|deployment| ObjectKey::of(&*deployment))
+        .into_iter()
+        .collect()
 }
 
 struct Deployments {
@@ -82,24 +99,49 @@ struct Deployments {
 
 impl Deployments {
     async fn reconcile(self: Arc<Self>, request: Request<Deployment>) -> ReconcileResult {
-        let Some(deployment) = request.object.as_deref() else { return Ok(Outcome::Done) };
+        let Some(deployment) = request.object.as_deref() else {
+            return Ok(Outcome::Done);
+        };
         // The server refuses selectors that are invalid or select everything.
-        let Some(selector) = selector(deployment) else { return Ok(Outcome::Done) };
-        let hand = Hand { client: &self.client, writes: request.writes() };
-        let mut sets = self.sets.by_index(BY_CONTROLLER, &deployment.uid().unwrap_or_default())?;
-        sets.extend(self.sets.by_index(ORPHANS, &deployment.namespace().unwrap_or_default())?);
+        let Some(selector) = selector(deployment) else {
+            return Ok(Outcome::Done);
+        };
+        let hand = Hand {
+            client: &self.client,
+            writes: request.writes(),
+        };
+        let mut sets = self
+            .sets
+            .by_index(BY_CONTROLLER, &deployment.uid().unwrap_or_default())?;
+        sets.extend(
+            self.sets
+                .by_index(ORPHANS, &deployment.namespace().unwrap_or_default())?,
+        );
         let sets = claim_all(&hand, deployment, sets, |set| matches(&selector, set)).await?;
-        let plan = plan(deployment, &sets, |set| self.has_pods(set), self.clock.now());
+        let plan = plan(
+            deployment,
+            &sets,
+            |set| self.has_pods(set),
+            self.clock.now(),
+        );
         self.apply(&hand, deployment, &plan).await?;
         Ok(plan.next_look.map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
     fn has_pods(&self, set: &ReplicaSet) -> bool {
-        let pods = self.pods.by_index(BY_CONTROLLER, &set.uid().unwrap_or_default()).unwrap_or_default();
+        let pods = self
+            .pods
+            .by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())
+            .unwrap_or_default();
         pods.iter().any(|pod| !is_finished(pod))
     }
 
-    async fn apply(&self, hand: &Hand<'_>, deployment: &Deployment, plan: &Plan) -> Result<(), Failure> {
+    async fn apply(
+        &self,
+        hand: &Hand<'_>,
+        deployment: &Deployment,
+        plan: &Plan,
+    ) -> Result<(), Failure> {
         for member in plan.family.all() {
             match &member.read {
                 Some(read) => self.change(hand, deployment, member, read).await?,
@@ -109,19 +151,34 @@ impl Deployments {
         for set in &plan.forgotten {
             hand.delete(&**set, Default::default()).await?;
         }
-        let annotations = plan.new_revision(deployment).map_or(json!({}), |revision| json!({ REVISION: revision }));
-        hand.status_and(deployment, &before(deployment), &plan.status, annotations).await?;
+        let annotations = plan
+            .new_revision(deployment)
+            .map_or(json!({}), |revision| json!({ REVISION: revision }));
+        hand.status_and(deployment, &before(deployment), &plan.status, annotations)
+            .await?;
         Ok(())
     }
 
-    async fn change(&self, hand: &Hand<'_>, deployment: &Deployment, member: &Member, read: &ReplicaSet) -> Result<(), kube::Error> {
+    async fn change(
+        &self,
+        hand: &Hand<'_>,
+        deployment: &Deployment,
+        member: &Member,
+        read: &ReplicaSet,
+    ) -> Result<(), kube::Error> {
         if hand.change(read, &member.wanted).await? {
             self.tell_scaling(deployment, member);
         }
         Ok(())
     }
 
-    async fn create(&self, hand: &Hand<'_>, deployment: &Deployment, member: &Member, plan: &Plan) -> Result<(), Failure> {
+    async fn create(
+        &self,
+        hand: &Hand<'_>,
+        deployment: &Deployment,
+        member: &Member,
+        plan: &Plan,
+    ) -> Result<(), Failure> {
         let set = &member.wanted;
         let Err(error) = hand.create(set).await else {
             self.tell_scaling(deployment, member);
@@ -131,12 +188,31 @@ impl Deployments {
             return self.resolve_collision(hand, deployment, set).await;
         }
         if !is_namespace_terminating(&error) {
-            let message = format!("Failed to create new replica set \"{}\": {}", set.name_any(), reason(&error));
-            self.recorder.event(deployment, warning("ReplicaSetCreateError", message.clone()));
+            let message = format!(
+                "Failed to create new replica set \"{}\": {}",
+                set.name_any(),
+                reason(&error)
+            );
+            self.recorder.event(
+                deployment,
+                warning("ReplicaSetCreateError", message.clone()),
+            );
             if status::deadline(deployment).is_some() {
-                let mut told = DeploymentStatus { conditions: plan.status.conditions.clone(), ..before(deployment) };
+                let mut told = DeploymentStatus {
+                    conditions: plan.status.conditions.clone(),
+                    ..before(deployment)
+                };
                 let now = self.clock.now();
-                status::set(&mut told, status::condition(status::PROGRESSING, "False", "ReplicaSetCreateError", message, now));
+                status::set(
+                    &mut told,
+                    status::condition(
+                        status::PROGRESSING,
+                        "False",
+                        "ReplicaSetCreateError",
+                        message,
+                        now,
+                    ),
+                );
                 hand.status(deployment, &before(deployment), &told).await?;
             }
         }
@@ -144,12 +220,20 @@ impl Deployments {
     }
 
     /// The name is taken: by what an earlier pass made, which is fine, or by something else, which asks for another name.
-    async fn resolve_collision(&self, hand: &Hand<'_>, deployment: &Deployment, set: &ReplicaSet) -> Result<(), Failure> {
+    async fn resolve_collision(
+        &self,
+        hand: &Hand<'_>,
+        deployment: &Deployment,
+        set: &ReplicaSet,
+    ) -> Result<(), Failure> {
         let key = ObjectKey::of(set);
         let Some(taken) = self.sets.get(&key) else {
-            return Err(Failure::retry(format!("ReplicaSet {key} is there, but not yet in the cache")));
+            return Err(Failure::retry(format!(
+                "ReplicaSet {key} is there, but not yet in the cache"
+            )));
         };
-        let ours = controller_of(&*taken).is_some_and(|owner| Some(&owner.uid) == deployment.metadata.uid.as_ref());
+        let ours = controller_of(&*taken)
+            .is_some_and(|owner| Some(&owner.uid) == deployment.metadata.uid.as_ref());
         let template = |set: &ReplicaSet| set.spec.as_ref().and_then(|spec| spec.template.clone());
         if ours && same_template(template(&taken).as_ref(), template(set).as_ref()) {
             return Ok(());
@@ -157,15 +241,21 @@ impl Deployments {
         let mut told = before(deployment);
         told.collision_count = Some(told.collision_count.unwrap_or(0) + 1);
         hand.status(deployment, &before(deployment), &told).await?;
-        Err(Failure::retry(format!("ReplicaSet {key} is there with another template; trying another name")))
+        Err(Failure::retry(format!(
+            "ReplicaSet {key} is there with another template; trying another name"
+        )))
     }
 
     fn tell_scaling(&self, deployment: &Deployment, member: &Member) {
         let (from, to) = (member.replicas_before(), member.replicas());
         if from != to {
             let direction = if from < to { "up" } else { "down" };
-            let note = format!("Scaled {direction} replica set {} from {from} to {to}", member.wanted.name_any());
-            self.recorder.event(deployment, normal("ScalingReplicaSet", note));
+            let note = format!(
+                "Scaled {direction} replica set {} from {from} to {to}",
+                member.wanted.name_any()
+            );
+            self.recorder
+                .event(deployment, normal("ScalingReplicaSet", note));
         }
     }
 }

@@ -29,13 +29,24 @@ pub(super) struct Plan {
 impl Plan {
     /// The revision of the new set, if the Deployment does not show it yet.
     pub(super) fn new_revision(&self, deployment: &Deployment) -> Option<String> {
-        let revision = self.family.new.as_ref()?.wanted.annotations().get(REVISION)?;
+        let revision = self
+            .family
+            .new
+            .as_ref()?
+            .wanted
+            .annotations()
+            .get(REVISION)?;
         (deployment.annotations().get(REVISION) != Some(revision)).then(|| revision.clone())
     }
 }
 
 /// Makes the plan. `has_pods` tells whether pods of a set have not ended yet, whatever its status says.
-pub(super) fn plan(deployment: &Deployment, sets: &[Arc<ReplicaSet>], has_pods: impl Fn(&ReplicaSet) -> bool, now: Timestamp) -> Plan {
+pub(super) fn plan(
+    deployment: &Deployment,
+    sets: &[Arc<ReplicaSet>],
+    has_pods: impl Fn(&ReplicaSet) -> bool,
+    now: Timestamp,
+) -> Plan {
     let spec = deployment.spec.clone().unwrap_or_default();
     let mut draft = Draft {
         deployment,
@@ -74,7 +85,11 @@ impl Draft<'_> {
             }
             return false;
         }
-        let settled = if is_recreate(spec) { self.recreate(has_pods) } else { self.roll() };
+        let settled = if is_recreate(spec) {
+            self.recreate(has_pods)
+        } else {
+            self.roll()
+        };
         if settled && is_complete(self.deployment, &self.before) {
             self.forget(spec);
         }
@@ -84,7 +99,8 @@ impl Draft<'_> {
     /// Says whether nothing had to move.
     fn roll(&mut self) -> bool {
         let size = self.size;
-        self.family.make_new(self.deployment, size, |family| room_for_new(family, size));
+        self.family
+            .make_new(self.deployment, size, |family| room_for_new(family, size));
         !grow_new(&mut self.family, size) && !shrink_old(&mut self.family, size)
     }
 
@@ -95,25 +111,58 @@ impl Draft<'_> {
             return false;
         }
         let size = self.size;
-        let new = self.family.make_new(self.deployment, size, |_| size.desired);
+        let new = self
+            .family
+            .make_new(self.deployment, size, |_| size.desired);
         new.replicas() == size.desired || !new.scale(size.desired, size)
     }
 
     /// Marks old sets without pods beyond the history limit, the earliest revisions first.
     fn forget(&mut self, spec: &DeploymentSpec) {
-        let Some(limit) = spec.revision_history_limit.filter(|limit| *limit != i32::MAX) else { return };
-        let mut kept: Vec<&Member> = self.family.old.iter().filter(|old| old.wanted.metadata.deletion_timestamp.is_none()).collect();
-        kept.sort_by_key(|old| (old.revision(), old.age()));
-        let surplus = kept.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
-        let is_idle = |old: &&&Member| {
-            let observed = old.wanted.status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
-            old.actual() == 0 && old.replicas() == 0 && old.wanted.metadata.generation.unwrap_or(0) <= observed
+        let Some(limit) = spec
+            .revision_history_limit
+            .filter(|limit| *limit != i32::MAX)
+        else {
+            return;
         };
-        self.forgotten = kept.iter().take(surplus).filter(is_idle).filter_map(|old| old.read.clone()).collect();
+        let mut kept: Vec<&Member> = self
+            .family
+            .old
+            .iter()
+            .filter(|old| old.wanted.metadata.deletion_timestamp.is_none())
+            .collect();
+        kept.sort_by_key(|old| (old.revision(), old.age()));
+        let surplus = kept
+            .len()
+            .saturating_sub(usize::try_from(limit).unwrap_or(0));
+        let is_idle = |old: &&&Member| {
+            let observed = old
+                .wanted
+                .status
+                .as_ref()
+                .and_then(|status| status.observed_generation)
+                .unwrap_or(0);
+            old.actual() == 0
+                && old.replicas() == 0
+                && old.wanted.metadata.generation.unwrap_or(0) <= observed
+        };
+        self.forgotten = kept
+            .iter()
+            .take(surplus)
+            .filter(is_idle)
+            .filter_map(|old| old.read.clone())
+            .collect();
     }
 
     fn finish(self, rolls_out: bool) -> Plan {
-        let Self { deployment, size, family, forgotten, mut before, now } = self;
+        let Self {
+            deployment,
+            size,
+            family,
+            forgotten,
+            mut before,
+            now,
+        } = self;
         if let Some(new) = &family.new {
             note_new_set(&mut before, deployment, new, now);
         }
@@ -121,8 +170,17 @@ impl Draft<'_> {
         if rolls_out {
             judge_progress(&mut status, &before, deployment, &family, now);
         }
-        let next_look = if rolls_out { next_look(deployment, &status, now) } else { None };
-        Plan { family, forgotten, status, next_look }
+        let next_look = if rolls_out {
+            next_look(deployment, &status, now)
+        } else {
+            None
+        };
+        Plan {
+            family,
+            forgotten,
+            status,
+            next_look,
+        }
     }
 }
 

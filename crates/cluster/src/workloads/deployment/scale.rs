@@ -10,21 +10,38 @@ use super::family::{DESIRED_REPLICAS, Family, MAX_REPLICAS, Member, Size};
 
 /// Whether the Deployment was resized since its sets were last scaled.
 pub(super) fn was_resized(family: &Family, size: Size) -> bool {
-    family.all().filter(|member| member.is_active()).any(|member| member.noted(DESIRED_REPLICAS).is_some_and(|noted| noted != size.desired))
+    family
+        .all()
+        .filter(|member| member.is_active())
+        .any(|member| {
+            member
+                .noted(DESIRED_REPLICAS)
+                .is_some_and(|noted| noted != size.desired)
+        })
 }
 
 /// How many pods a new set may have now, given what the others have.
 pub(super) fn room_for_new(family: &Family, size: Size) -> i32 {
     let own = family.new.as_ref().map_or(0, Member::replicas);
     let total = family.sum(Member::replicas);
-    if total >= size.max() { own } else { own + (size.max() - total).min(size.desired - own) }
+    if total >= size.max() {
+        own
+    } else {
+        own + (size.max() - total).min(size.desired - own)
+    }
 }
 
 /// One step of the new set towards its size. Says whether it moved.
 pub(super) fn grow_new(family: &mut Family, size: Size) -> bool {
     let room = room_for_new(family, size);
-    let Some(new) = &mut family.new else { return false };
-    let target = if new.replicas() > size.desired { size.desired } else { room };
+    let Some(new) = &mut family.new else {
+        return false;
+    };
+    let target = if new.replicas() > size.desired {
+        size.desired
+    } else {
+        room
+    };
     target != new.replicas() && new.scale(target, size)
 }
 
@@ -45,11 +62,18 @@ pub(super) fn shrink_old(family: &mut Family, size: Size) -> bool {
 
 /// Gives up pods that are not available anyway: they would only block the rollout.
 fn shrink_unhealthy(old: &mut [Member], most: i32, size: Size) -> bool {
-    shrink(old, most, size, |member| (member.replicas() - member.available()).max(0))
+    shrink(old, most, size, |member| {
+        (member.replicas() - member.available()).max(0)
+    })
 }
 
 /// Takes up to `most` pods from the sets in turn, from each as many as `takeable` says.
-fn shrink(sets: &mut [Member], mut most: i32, size: Size, takeable: impl Fn(&Member) -> i32) -> bool {
+fn shrink(
+    sets: &mut [Member],
+    mut most: i32,
+    size: Size,
+    takeable: impl Fn(&Member) -> i32,
+) -> bool {
     let mut moved = false;
     for set in sets.iter_mut().filter(|set| set.is_active()) {
         let taken = takeable(set).min(most);
@@ -76,7 +100,11 @@ pub(super) fn resize(family: &mut Family, size: Size, rolling: bool) {
         }
         return;
     }
-    if family.new.as_ref().is_some_and(|new| is_saturated(new, size)) {
+    if family
+        .new
+        .as_ref()
+        .is_some_and(|new| is_saturated(new, size))
+    {
         empty_old(family, size);
     } else if rolling {
         resize_in_proportion(family, size);
@@ -89,18 +117,29 @@ fn only_or_latest(family: &mut Family) -> Option<&mut Member> {
     match active {
         0 if family.new.is_some() => family.new.as_mut(),
         0 => family.old.last_mut(),
-        1 => family.old.iter_mut().chain(&mut family.new).find(|member| member.is_active()),
+        1 => family
+            .old
+            .iter_mut()
+            .chain(&mut family.new)
+            .find(|member| member.is_active()),
         _ => None,
     }
 }
 
 fn is_saturated(new: &Member, size: Size) -> bool {
-    new.replicas() == size.desired && new.noted(DESIRED_REPLICAS) == Some(size.desired) && new.available() == size.desired
+    new.replicas() == size.desired
+        && new.noted(DESIRED_REPLICAS) == Some(size.desired)
+        && new.available() == size.desired
 }
 
 fn resize_in_proportion(family: &mut Family, size: Size) {
     let before: i32 = family.sum(Member::actual);
-    let mut members: Vec<&mut Member> = family.old.iter_mut().chain(&mut family.new).filter(|member| member.is_active()).collect();
+    let mut members: Vec<&mut Member> = family
+        .old
+        .iter_mut()
+        .chain(&mut family.new)
+        .filter(|member| member.is_active())
+        .collect();
     let allowed = if size.desired > 0 { size.max() } else { 0 };
     let to_add = allowed - members.iter().map(|member| member.replicas()).sum::<i32>();
     // Larger sets first; among equals the newer grow first and the older shrink first.
@@ -135,12 +174,20 @@ fn proportion(member: &Member, size: Size, before: i32, to_add: i32, added: i32)
         -own
     } else {
         // Without the note, how many pods there are is the next best base.
-        match member.noted(MAX_REPLICAS).filter(|max| *max > 0).unwrap_or(before) {
+        match member
+            .noted(MAX_REPLICAS)
+            .filter(|max| *max > 0)
+            .unwrap_or(before)
+        {
             0 => 0,
             base => rounded(f64::from(own) * f64::from(size.max()) / f64::from(base)) - own,
         }
     };
-    if to_add > 0 { fraction.min(left) } else { fraction.max(left) }
+    if to_add > 0 {
+        fraction.min(left)
+    } else {
+        fraction.max(left)
+    }
 }
 
 #[expect(
@@ -162,25 +209,36 @@ mod tests {
 
     /// Sets as `replicas/available/noted max`, old ones first, the new one last, `-` for none.
     fn family(sets: &[&str], desired: i32) -> Family {
-        let template = |image: &str| json!({ "spec": { "containers": [{ "name": "x", "image": image }] } });
-        let deployment: Deployment =
-            serde_json::from_value(json!({ "spec": { "replicas": desired, "selector": {}, "template": template("new") } })).unwrap();
+        let template =
+            |image: &str| json!({ "spec": { "containers": [{ "name": "x", "image": image }] } });
+        let deployment: Deployment = serde_json::from_value(
+            json!({ "spec": { "replicas": desired, "selector": {}, "template": template("new") } }),
+        )
+        .unwrap();
         let last = sets.len() - 1;
-        let sets = sets.iter().enumerate().filter(|(_, form)| **form != "-").map(|(index, form)| {
-            let parts: Vec<i32> = form.split('/').map(|part| part.parse().unwrap()).collect();
-            let image = if index == last { "new".into() } else { format!("old-{index}") };
-            let set: ReplicaSet = serde_json::from_value(json!({
-                "metadata": {
-                    "name": format!("s{index}"),
-                    "creationTimestamp": format!("2026-01-01T00:00:0{index}Z"),
-                    "annotations": { MAX_REPLICAS: parts[2].to_string() },
-                },
-                "spec": { "replicas": parts[0], "selector": {}, "template": template(&image) },
-                "status": { "replicas": parts[0], "availableReplicas": parts[1] },
-            }))
-            .unwrap();
-            Arc::new(set)
-        });
+        let sets = sets
+            .iter()
+            .enumerate()
+            .filter(|(_, form)| **form != "-")
+            .map(|(index, form)| {
+                let parts: Vec<i32> = form.split('/').map(|part| part.parse().unwrap()).collect();
+                let image = if index == last {
+                    "new".into()
+                } else {
+                    format!("old-{index}")
+                };
+                let set: ReplicaSet = serde_json::from_value(json!({
+                    "metadata": {
+                        "name": format!("s{index}"),
+                        "creationTimestamp": format!("2026-01-01T00:00:0{index}Z"),
+                        "annotations": { MAX_REPLICAS: parts[2].to_string() },
+                    },
+                    "spec": { "replicas": parts[0], "selector": {}, "template": template(&image) },
+                    "status": { "replicas": parts[0], "availableReplicas": parts[1] },
+                }))
+                .unwrap();
+                Arc::new(set)
+            });
         Family::of(&deployment, &sets.collect::<Vec<_>>())
     }
 
@@ -189,7 +247,11 @@ mod tests {
     }
 
     fn size(desired: i32, max_surge: i32, max_unavailable: i32) -> Size {
-        Size { desired, max_surge, max_unavailable }
+        Size {
+            desired,
+            max_surge,
+            max_unavailable,
+        }
     }
 
     #[test]
@@ -204,22 +266,72 @@ mod tests {
             let mut family = family(sets, size.desired);
             let moved = grow_new(&mut family, size);
             assert_eq!(numbers(&family), grown, "{sets:?} {size:?}");
-            assert_eq!(moved, family.new.as_ref().unwrap().replicas() != family.new.as_ref().unwrap().replicas_before(), "{sets:?}");
+            assert_eq!(
+                moved,
+                family.new.as_ref().unwrap().replicas()
+                    != family.new.as_ref().unwrap().replicas_before(),
+                "{sets:?}"
+            );
         }
     }
 
     #[test]
     fn old_sets_shrink_as_far_as_availability_allows() {
         for (what, sets, size, shrunk) in [
-            ("two may be missing", &["10/10/13", "3/0/13"][..], size(10, 3, 2), vec![8, 3]),
-            ("the new ones are available", &["8/8/13", "5/5/13"], size(10, 3, 2), vec![3, 5]),
-            ("the new ones crash", &["8/8/13", "5/0/13"], size(10, 3, 2), vec![8, 5]),
-            ("an old one is lost while the new ones crash", &["8/7/13", "5/0/13"], size(10, 3, 2), vec![8, 5]),
-            ("rolled back: crashing ones go", &["5/0/13", "8/7/13"], size(10, 3, 2), vec![1, 8]),
-            ("rolled over: unhealthy ones go first", &["8/8/13", "5/0/13", "0/0/13"], size(10, 3, 2), vec![8, 0, 0]),
-            ("nothing is left", &["0/0/13", "10/10/13"], size(10, 3, 2), vec![0, 10]),
-            ("no one may be missing", &["10/10/11", "1/0/11"], size(10, 1, 0), vec![10, 1]),
-            ("one is replaced", &["10/10/11", "1/1/11"], size(10, 1, 0), vec![9, 1]),
+            (
+                "two may be missing",
+                &["10/10/13", "3/0/13"][..],
+                size(10, 3, 2),
+                vec![8, 3],
+            ),
+            (
+                "the new ones are available",
+                &["8/8/13", "5/5/13"],
+                size(10, 3, 2),
+                vec![3, 5],
+            ),
+            (
+                "the new ones crash",
+                &["8/8/13", "5/0/13"],
+                size(10, 3, 2),
+                vec![8, 5],
+            ),
+            (
+                "an old one is lost while the new ones crash",
+                &["8/7/13", "5/0/13"],
+                size(10, 3, 2),
+                vec![8, 5],
+            ),
+            (
+                "rolled back: crashing ones go",
+                &["5/0/13", "8/7/13"],
+                size(10, 3, 2),
+                vec![1, 8],
+            ),
+            (
+                "rolled over: unhealthy ones go first",
+                &["8/8/13", "5/0/13", "0/0/13"],
+                size(10, 3, 2),
+                vec![8, 0, 0],
+            ),
+            (
+                "nothing is left",
+                &["0/0/13", "10/10/13"],
+                size(10, 3, 2),
+                vec![0, 10],
+            ),
+            (
+                "no one may be missing",
+                &["10/10/11", "1/0/11"],
+                size(10, 1, 0),
+                vec![10, 1],
+            ),
+            (
+                "one is replaced",
+                &["10/10/11", "1/1/11"],
+                size(10, 1, 0),
+                vec![9, 1],
+            ),
         ] {
             let mut family = family(sets, size.desired);
             shrink_old(&mut family, size);
@@ -230,15 +342,60 @@ mod tests {
     #[test]
     fn resize_in_a_rollout_is_shared_in_proportion() {
         for (what, sets, size, resized) in [
-            ("one set takes it all", &["5/5/5", "0/0/5"][..], size(10, 0, 1), vec![10, 0]),
-            ("none has pods: the new one", &["0/0/5", "0/0/5"], size(10, 0, 1), vec![0, 10]),
-            ("none has pods and none is new: the latest", &["0/0/5", "0/0/5", "-"], size(10, 0, 1), vec![0, 10]),
-            ("doubled", &["8/8/13", "5/0/13"], size(20, 6, 2), vec![16, 10]),
-            ("halved", &["16/16/26", "10/0/26"], size(10, 3, 2), vec![8, 5]),
-            ("the largest takes the rest", &["6/6/10", "4/0/10"], size(5, 0, 1), vec![3, 2]),
-            ("to nothing", &["8/8/13", "5/0/13"], size(0, 0, 0), vec![0, 0]),
-            ("the newer of equals grows first", &["5/5/10", "5/0/10"], size(11, 0, 1), vec![5, 6]),
-            ("the note was lost", &["8/8/0", "5/0/0"], size(20, 6, 2), vec![16, 10]),
+            (
+                "one set takes it all",
+                &["5/5/5", "0/0/5"][..],
+                size(10, 0, 1),
+                vec![10, 0],
+            ),
+            (
+                "none has pods: the new one",
+                &["0/0/5", "0/0/5"],
+                size(10, 0, 1),
+                vec![0, 10],
+            ),
+            (
+                "none has pods and none is new: the latest",
+                &["0/0/5", "0/0/5", "-"],
+                size(10, 0, 1),
+                vec![0, 10],
+            ),
+            (
+                "doubled",
+                &["8/8/13", "5/0/13"],
+                size(20, 6, 2),
+                vec![16, 10],
+            ),
+            (
+                "halved",
+                &["16/16/26", "10/0/26"],
+                size(10, 3, 2),
+                vec![8, 5],
+            ),
+            (
+                "the largest takes the rest",
+                &["6/6/10", "4/0/10"],
+                size(5, 0, 1),
+                vec![3, 2],
+            ),
+            (
+                "to nothing",
+                &["8/8/13", "5/0/13"],
+                size(0, 0, 0),
+                vec![0, 0],
+            ),
+            (
+                "the newer of equals grows first",
+                &["5/5/10", "5/0/10"],
+                size(11, 0, 1),
+                vec![5, 6],
+            ),
+            (
+                "the note was lost",
+                &["8/8/0", "5/0/0"],
+                size(20, 6, 2),
+                vec![16, 10],
+            ),
         ] {
             let mut family = family(sets, size.desired);
             resize(&mut family, size, true);

@@ -22,7 +22,13 @@ const NEW_SET_AVAILABLE: &str = "NewReplicaSetAvailable";
 const PAUSED: &str = "DeploymentPaused";
 
 /// A condition to be set now.
-pub(super) fn condition(type_: &str, status: &str, reason: &str, message: String, now: Timestamp) -> DeploymentCondition {
+pub(super) fn condition(
+    type_: &str,
+    status: &str,
+    reason: &str,
+    message: String,
+    now: Timestamp,
+) -> DeploymentCondition {
     DeploymentCondition {
         type_: type_.into(),
         status: status.into(),
@@ -34,13 +40,22 @@ pub(super) fn condition(type_: &str, status: &str, reason: &str, message: String
 }
 
 /// One of the conditions.
-pub(super) fn find<'a>(status: &'a DeploymentStatus, type_: &str) -> Option<&'a DeploymentCondition> {
-    status.conditions.iter().flatten().find(|condition| condition.type_ == type_)
+pub(super) fn find<'a>(
+    status: &'a DeploymentStatus,
+    type_: &str,
+) -> Option<&'a DeploymentCondition> {
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == type_)
 }
 
 /// Sets a condition unless it is there with the same status and reason.
 pub(super) fn set(status: &mut DeploymentStatus, mut condition: DeploymentCondition) {
-    if let Some(known) = find(status, &condition.type_).filter(|known| known.status == condition.status) {
+    if let Some(known) =
+        find(status, &condition.type_).filter(|known| known.status == condition.status)
+    {
         if known.reason == condition.reason {
             return;
         }
@@ -61,7 +76,11 @@ fn remove(status: &mut DeploymentStatus, type_: &str) {
 
 /// How long a rollout may go without progress; `None` if for ever.
 pub(super) fn deadline(deployment: &Deployment) -> Option<Duration> {
-    let seconds = deployment.spec.as_ref()?.progress_deadline_seconds.filter(|seconds| *seconds != i32::MAX)?;
+    let seconds = deployment
+        .spec
+        .as_ref()?
+        .progress_deadline_seconds
+        .filter(|seconds| *seconds != i32::MAX)?;
     Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
@@ -73,27 +92,74 @@ pub(super) fn note_pause(status: &mut DeploymentStatus, deployment: &Deployment,
     }
     let paused = deployment.spec.as_ref().and_then(|spec| spec.paused) == Some(true);
     match (paused, reason.as_deref() == Some(PAUSED)) {
-        (true, false) => set(status, condition(PROGRESSING, "Unknown", PAUSED, "Deployment is paused".into(), now)),
-        (false, true) => set(status, condition(PROGRESSING, "Unknown", "DeploymentResumed", "Deployment is resumed".into(), now)),
+        (true, false) => set(
+            status,
+            condition(
+                PROGRESSING,
+                "Unknown",
+                PAUSED,
+                "Deployment is paused".into(),
+                now,
+            ),
+        ),
+        (false, true) => set(
+            status,
+            condition(
+                PROGRESSING,
+                "Unknown",
+                "DeploymentResumed",
+                "Deployment is resumed".into(),
+                now,
+            ),
+        ),
         _ => {}
     }
 }
 
 /// Tells of the new set, if nothing was told about progress before.
-pub(super) fn note_new_set(status: &mut DeploymentStatus, deployment: &Deployment, new: &Member, now: Timestamp) {
+pub(super) fn note_new_set(
+    status: &mut DeploymentStatus,
+    deployment: &Deployment,
+    new: &Member,
+    now: Timestamp,
+) {
     if deadline(deployment).is_none() {
         return;
     }
     let name = new.wanted.name_any();
     if new.read.is_none() {
-        set(status, condition(PROGRESSING, "True", "NewReplicaSetCreated", format!("Created new replica set \"{name}\""), now));
+        set(
+            status,
+            condition(
+                PROGRESSING,
+                "True",
+                "NewReplicaSetCreated",
+                format!("Created new replica set \"{name}\""),
+                now,
+            ),
+        );
     } else if find(status, PROGRESSING).is_none() {
-        set(status, condition(PROGRESSING, "True", "FoundNewReplicaSet", format!("Found new replica set \"{name}\""), now));
+        set(
+            status,
+            condition(
+                PROGRESSING,
+                "True",
+                "FoundNewReplicaSet",
+                format!("Found new replica set \"{name}\""),
+                now,
+            ),
+        );
     }
 }
 
 /// The counts, and whether enough pods are available. Other conditions are those of `status`.
-pub(super) fn counted(status: &DeploymentStatus, deployment: &Deployment, family: &Family, size: Size, now: Timestamp) -> DeploymentStatus {
+pub(super) fn counted(
+    status: &DeploymentStatus,
+    deployment: &Deployment,
+    family: &Family,
+    size: Size,
+    now: Timestamp,
+) -> DeploymentStatus {
     let some = |number: i32| (number != 0).then_some(number);
     let available = family.sum(Member::available);
     let mut counted = DeploymentStatus {
@@ -108,9 +174,21 @@ pub(super) fn counted(status: &DeploymentStatus, deployment: &Deployment, family
         conditions: status.conditions.clone(),
     };
     let enough = if available >= size.min_available() {
-        condition(AVAILABLE, "True", "MinimumReplicasAvailable", "Deployment has minimum availability.".into(), now)
+        condition(
+            AVAILABLE,
+            "True",
+            "MinimumReplicasAvailable",
+            "Deployment has minimum availability.".into(),
+            now,
+        )
     } else {
-        condition(AVAILABLE, "False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.".into(), now)
+        condition(
+            AVAILABLE,
+            "False",
+            "MinimumReplicasUnavailable",
+            "Deployment does not have minimum availability.".into(),
+            now,
+        )
     };
     set(&mut counted, enough);
     counted
@@ -118,10 +196,13 @@ pub(super) fn counted(status: &DeploymentStatus, deployment: &Deployment, family
 
 /// `None` while a set that was looked at does not tell.
 fn terminating(family: &Family) -> Option<i32> {
-    family.all().filter_map(|member| member.wanted.status.as_ref()).try_fold(0, |sum, status| match status.terminating_replicas {
-        None if status.observed_generation.unwrap_or(0) == 0 => Some(sum),
-        number => number.map(|number| sum + number),
-    })
+    family
+        .all()
+        .filter_map(|member| member.wanted.status.as_ref())
+        .try_fold(0, |sum, status| match status.terminating_replicas {
+            None if status.observed_generation.unwrap_or(0) == 0 => Some(sum),
+            number => number.map(|number| sum + number),
+        })
 }
 
 /// Judges progress: from the status before to the one counted now.
@@ -136,7 +217,9 @@ pub(super) fn judge_progress(
         None => remove(status, PROGRESSING),
         Some(deadline) => {
             let known = find(before, PROGRESSING).cloned();
-            let was_complete = known.as_ref().is_some_and(|known| known.reason.as_deref() == Some(NEW_SET_AVAILABLE));
+            let was_complete = known
+                .as_ref()
+                .is_some_and(|known| known.reason.as_deref() == Some(NEW_SET_AVAILABLE));
             // Without a rollout there is no progress to judge.
             if !(was_complete && status.replicas == status.updated_replicas) {
                 judge(status, before, deployment, family, deadline, now);
@@ -159,9 +242,24 @@ fn judge(
         None => format!("Deployment \"{}\"", deployment.name_any()),
     };
     if is_complete(deployment, status) {
-        set(status, condition(PROGRESSING, "True", NEW_SET_AVAILABLE, format!("{who} has successfully progressed."), now));
+        set(
+            status,
+            condition(
+                PROGRESSING,
+                "True",
+                NEW_SET_AVAILABLE,
+                format!("{who} has successfully progressed."),
+                now,
+            ),
+        );
     } else if made_progress(before, status) {
-        let mut progressing = condition(PROGRESSING, "True", "ReplicaSetUpdated", format!("{who} is progressing."), now);
+        let mut progressing = condition(
+            PROGRESSING,
+            "True",
+            "ReplicaSetUpdated",
+            format!("{who} is progressing."),
+            now,
+        );
         if let Some(known) = find(before, PROGRESSING).filter(|known| known.status == "True") {
             progressing.last_transition_time = known.last_transition_time.clone();
         }
@@ -169,20 +267,39 @@ fn judge(
         remove(status, PROGRESSING);
         set(status, progressing);
     } else if has_timed_out(status, deadline, now) {
-        set(status, condition(PROGRESSING, "False", TIMED_OUT, format!("{who} has timed out progressing."), now));
+        set(
+            status,
+            condition(
+                PROGRESSING,
+                "False",
+                TIMED_OUT,
+                format!("{who} has timed out progressing."),
+                now,
+            ),
+        );
     }
 }
 
 /// Whether all pods are new and available, and no old one is left.
 pub(super) fn is_complete(deployment: &Deployment, status: &DeploymentStatus) -> bool {
-    let desired = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-    let all = [status.updated_replicas, status.replicas, status.available_replicas];
+    let desired = deployment
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1);
+    let all = [
+        status.updated_replicas,
+        status.replicas,
+        status.available_replicas,
+    ];
     all.into_iter().all(|count| count.unwrap_or(0) == desired)
         && status.observed_generation.unwrap_or(0) >= deployment.metadata.generation.unwrap_or(0)
 }
 
 fn made_progress(before: &DeploymentStatus, now: &DeploymentStatus) -> bool {
-    let old = |status: &DeploymentStatus| status.replicas.unwrap_or(0) - status.updated_replicas.unwrap_or(0);
+    let old = |status: &DeploymentStatus| {
+        status.replicas.unwrap_or(0) - status.updated_replicas.unwrap_or(0)
+    };
     now.updated_replicas.unwrap_or(0) > before.updated_replicas.unwrap_or(0)
         || old(now) < old(before)
         || now.ready_replicas.unwrap_or(0) > before.ready_replicas.unwrap_or(0)
@@ -190,11 +307,16 @@ fn made_progress(before: &DeploymentStatus, now: &DeploymentStatus) -> bool {
 }
 
 fn has_timed_out(status: &DeploymentStatus, deadline: Duration, now: Timestamp) -> bool {
-    let Some(known) = find(status, PROGRESSING) else { return false };
+    let Some(known) = find(status, PROGRESSING) else {
+        return false;
+    };
     match known.reason.as_deref() {
         Some(NEW_SET_AVAILABLE) => false,
         Some(TIMED_OUT) => true,
-        _ => known.last_update_time.as_ref().is_some_and(|since| later(since.0, deadline) < now),
+        _ => known
+            .last_update_time
+            .as_ref()
+            .is_some_and(|since| later(since.0, deadline) < now),
     }
 }
 
@@ -202,7 +324,9 @@ fn has_timed_out(status: &DeploymentStatus, deadline: Duration, now: Timestamp) 
 fn promote_failure(status: &mut DeploymentStatus, family: &Family) {
     let failure = family.new.iter().chain(&family.old).find_map(|member| {
         let conditions = member.wanted.status.as_ref()?.conditions.as_ref()?;
-        conditions.iter().find(|condition| condition.type_ == REPLICA_FAILURE)
+        conditions
+            .iter()
+            .find(|condition| condition.type_ == REPLICA_FAILURE)
     });
     match failure {
         None => remove(status, REPLICA_FAILURE),
@@ -221,14 +345,27 @@ fn promote_failure(status: &mut DeploymentStatus, family: &Family) {
 }
 
 /// When the deadline must be looked at; `None` if no rollout is under way or it was missed already.
-pub(super) fn next_look(deployment: &Deployment, status: &DeploymentStatus, now: Timestamp) -> Option<Duration> {
+pub(super) fn next_look(
+    deployment: &Deployment,
+    status: &DeploymentStatus,
+    now: Timestamp,
+) -> Option<Duration> {
     let known = find(status, PROGRESSING)?;
-    if is_complete(deployment, status) || matches!(known.reason.as_deref(), Some(TIMED_OUT | NEW_SET_AVAILABLE | PAUSED)) {
+    if is_complete(deployment, status)
+        || matches!(
+            known.reason.as_deref(),
+            Some(TIMED_OUT | NEW_SET_AVAILABLE | PAUSED)
+        )
+    {
         return None;
     }
     let since = known.last_update_time.as_ref()?.0;
     // Objects tell whole seconds: a second more is on the safe side.
-    until(later(since, deadline(deployment)? + Duration::from_secs(1)), now).or(Some(Duration::from_secs(1)))
+    until(
+        later(since, deadline(deployment)? + Duration::from_secs(1)),
+        now,
+    )
+    .or(Some(Duration::from_secs(1)))
 }
 
 #[cfg(test)]

@@ -8,7 +8,10 @@ mod scale; // how many pods there should be
 
 use std::sync::Arc;
 
-use bellerophon::{Controller, EventRecorder, Lister, ObjectKey, Outcome, Predicate, ReconcileResult, Request, WallClock};
+use bellerophon::{
+    Controller, EventRecorder, Lister, ObjectKey, Outcome, Predicate, ReconcileResult, Request,
+    WallClock,
+};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
@@ -42,10 +45,18 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
         replication_controllers: ctx.informer::<ReplicationController>().lister(),
     };
     let recorder = ctx.recorder(Component::ControllerManager, SOURCE);
-    let loop_ = Arc::new(Budgets { client, pods: pods.lister(), owners, recorder, clock: ctx.clock });
+    let loop_ = Arc::new(Budgets {
+        client,
+        pods: pods.lister(),
+        owners,
+        recorder,
+        clock: ctx.clock,
+    });
     let lister = budgets.lister();
     Controller::of(&budgets)
-        .watches_if(&pods, Predicate::changed(health_changed), move |pod| concerned(&lister, pod))
+        .watches_if(&pods, Predicate::changed(health_changed), move |pod| {
+            concerned(&lister, pod)
+        })
         .with_options(ctx.options(CONTROLLER, 1))
         .reconcile_with(move |request| loop_.clone().reconcile(request))
         .into()
@@ -61,8 +72,14 @@ fn health_changed(old: &Pod, new: &Pod) -> bool {
 /// The budgets that a pod counts for.
 fn concerned(budgets: &Lister<PodDisruptionBudget>, pod: &Pod) -> Vec<ObjectKey> {
     let budgets = budgets.in_namespace(&pod.namespace().unwrap_or_default());
-    let counts = |budget: &PodDisruptionBudget| selector(budget.spec.as_ref()).is_some_and(|selector| matches(&selector, pod));
-    budgets.iter().filter(|budget| counts(budget)).map(|budget| ObjectKey::of(&**budget)).collect()
+    let counts = |budget: &PodDisruptionBudget| {
+        selector(budget.spec.as_ref()).is_some_and(|selector| matches(&selector, pod))
+    };
+    budgets
+        .iter()
+        .filter(|budget| counts(budget))
+        .map(|budget| ObjectKey::of(&**budget))
+        .collect()
 }
 
 /// An empty selector means every pod of the namespace, none means no pod.
@@ -80,28 +97,46 @@ struct Budgets {
 
 impl Budgets {
     async fn reconcile(self: Arc<Self>, request: Request<PodDisruptionBudget>) -> ReconcileResult {
-        let Some(budget) = request.object.as_deref() else { return Ok(Outcome::Done) };
-        let Some(spec) = &budget.spec else { return Ok(Outcome::Done) };
-        let hand = Hand { client: &self.client, writes: request.writes() };
+        let Some(budget) = request.object.as_deref() else {
+            return Ok(Outcome::Done);
+        };
+        let Some(spec) = &budget.spec else {
+            return Ok(Outcome::Done);
+        };
+        let hand = Hand {
+            client: &self.client,
+            writes: request.writes(),
+        };
         let was = budget.status.clone().unwrap_or_default();
         let pods = self.read(budget, spec);
-        let wanted = if needs_scale(spec) { self.owners.wanted(&pods).await } else { Ok(Wanted::default()) };
+        let wanted = if needs_scale(spec) {
+            self.owners.wanted(&pods).await
+        } else {
+            Ok(Wanted::default())
+        };
         let wanted = match wanted {
             Ok(wanted) => wanted,
             Err(why) => {
                 let note = format!("Failed to calculate the number of expected pods: {why}");
-                self.recorder.event(budget, warning("CalculateExpectedPodCountFailed", note));
-                hand.status_at(budget, &was, &fail_safe(budget, &why, self.clock.now())).await?;
+                self.recorder
+                    .event(budget, warning("CalculateExpectedPodCountFailed", note));
+                hand.status_at(budget, &was, &fail_safe(budget, &why, self.clock.now()))
+                    .await?;
                 return Ok(Outcome::Done);
             }
         };
         if !wanted.unmanaged.is_empty() {
             let note = "Pods selected by this PodDisruptionBudget were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.";
-            self.recorder.event(budget, warning("UnmanagedPods", note.into()));
+            self.recorder
+                .event(budget, warning("UnmanagedPods", note.into()));
         }
         let plan = plan(budget, spec, &pods, wanted.replicas, self.clock.now());
         hand.status_at(budget, &was, &plan.status).await?;
-        let which = format!("{}/{}", budget.namespace().unwrap_or_default(), budget.name_any());
+        let which = format!(
+            "{}/{}",
+            budget.namespace().unwrap_or_default(),
+            budget.name_any()
+        );
         for pod in &plan.spared {
             let note = format!("Pod was expected by PDB {which} to be deleted but it wasn't");
             self.recorder.event(&**pod, warning("NotDeleted", note));
@@ -110,11 +145,16 @@ impl Budgets {
     }
 
     fn read(&self, budget: &PodDisruptionBudget, spec: &PodDisruptionBudgetSpec) -> Vec<Arc<Pod>> {
-        let Some(selector) = selector(Some(spec)) else { return Vec::new() };
-        let mut pods = self.pods.in_namespace(&budget.namespace().unwrap_or_default());
+        let Some(selector) = selector(Some(spec)) else {
+            return Vec::new();
+        };
+        let mut pods = self
+            .pods
+            .in_namespace(&budget.namespace().unwrap_or_default());
         pods.retain(|pod| matches(&selector, &**pod));
         if pods.is_empty() {
-            self.recorder.event(budget, normal("NoPods", "No matching pods found".into()));
+            self.recorder
+                .event(budget, normal("NoPods", "No matching pods found".into()));
         }
         pods
     }

@@ -55,7 +55,8 @@ impl Owners {
                 Some(replicas) => Some(replicas),
                 None => self.ask(&top, &namespace).await?,
             };
-            let replicas = replicas.ok_or_else(|| format!("found no controllers for pod {:?}", pod.name_any()))?;
+            let replicas = replicas
+                .ok_or_else(|| format!("found no controllers for pod {:?}", pod.name_any()))?;
             by_owner.insert(top.uid, replicas);
         }
         wanted.replicas = by_owner.values().sum();
@@ -68,26 +69,49 @@ impl Owners {
         match owner.kind.as_str() {
             "ReplicaSet" => {
                 let set = same(self.replica_sets.get(&key(owner)), owner);
-                let deployment = set.as_ref().and_then(|set| controller_of(&**set)).filter(|owner| owner.kind == "Deployment");
+                let deployment = set
+                    .as_ref()
+                    .and_then(|set| controller_of(&**set))
+                    .filter(|owner| owner.kind == "Deployment");
                 if let Some(deployment) = deployment {
                     let found = same(self.deployments.get(&key(deployment)), deployment);
-                    return (deployment.clone(), found.and_then(|it| it.spec.as_ref()?.replicas));
+                    return (
+                        deployment.clone(),
+                        found.and_then(|it| it.spec.as_ref()?.replicas),
+                    );
                 }
-                (owner.clone(), set.and_then(|set| set.spec.as_ref()?.replicas))
+                (
+                    owner.clone(),
+                    set.and_then(|set| set.spec.as_ref()?.replicas),
+                )
             }
-            "StatefulSet" => (owner.clone(), same(self.stateful_sets.get(&key(owner)), owner).and_then(|it| it.spec.as_ref()?.replicas)),
-            "ReplicationController" => {
-                (owner.clone(), same(self.replication_controllers.get(&key(owner)), owner).and_then(|it| it.spec.as_ref()?.replicas))
-            }
+            "StatefulSet" => (
+                owner.clone(),
+                same(self.stateful_sets.get(&key(owner)), owner)
+                    .and_then(|it| it.spec.as_ref()?.replicas),
+            ),
+            "ReplicationController" => (
+                owner.clone(),
+                same(self.replication_controllers.get(&key(owner)), owner)
+                    .and_then(|it| it.spec.as_ref()?.replicas),
+            ),
             _ => (owner.clone(), None),
         }
     }
 
     /// Asks the server how many pods an owner of any kind wants; `None` if it is gone or has no scale.
     async fn ask(&self, owner: &OwnerReference, namespace: &str) -> Result<Option<i32>, String> {
-        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        let (group, version) = owner
+            .api_version
+            .split_once('/')
+            .unwrap_or(("", &owner.api_version));
         let kind = GroupVersionKind::gvk(group, version, &owner.kind);
-        let failed = |error: kube::Error| format!("cannot ask for the scale of {} {}: {error}", owner.kind, owner.name);
+        let failed = |error: kube::Error| {
+            format!(
+                "cannot ask for the scale of {} {}: {error}",
+                owner.kind, owner.name
+            )
+        };
         let resource = match kube::discovery::pinned_kind(&self.client, &kind).await {
             Ok((resource, _)) => resource,
             Err(kube::Error::Discovery(_)) => return Ok(None),

@@ -49,17 +49,26 @@ impl Indexes {
     }
 
     pub(super) fn contains(&self, index: i32) -> bool {
-        self.ranges.range(..=index).next_back().is_some_and(|(_, last)| *last >= index)
+        self.ranges
+            .range(..=index)
+            .next_back()
+            .is_some_and(|(_, last)| *last >= index)
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> i32 {
-        self.ranges.iter().map(|(first, last)| last - first + 1).sum()
+        self.ranges
+            .iter()
+            .map(|(first, last)| last - first + 1)
+            .sum()
     }
 
     /// Adds all indexes of another set.
     pub(super) fn insert_all(&mut self, other: &Self) {
-        other.ranges.iter().for_each(|(first, last)| self.insert_range(*first, *last));
+        other
+            .ranges
+            .iter()
+            .for_each(|(first, last)| self.insert_range(*first, *last));
     }
 
     /// How many are in both.
@@ -67,7 +76,11 @@ impl Indexes {
         let overlap = |(first, last): (&i32, &i32)| -> i32 {
             let before = other.ranges.range(..*first).next_back();
             let within = before.into_iter().chain(other.ranges.range(*first..=*last));
-            within.map(|(other_first, other_last)| (last.min(other_last) - first.max(other_first) + 1).max(0)).sum()
+            within
+                .map(|(other_first, other_last)| {
+                    (last.min(other_last) - first.max(other_first) + 1).max(0)
+                })
+                .sum()
         };
         self.ranges.iter().map(overlap).sum()
     }
@@ -120,7 +133,11 @@ mod tests {
             ("4,0-3,9", 10, "0-4,9", 6),
         ] {
             let indexes = Indexes::parse(text, completions);
-            assert_eq!((indexes.to_string().as_str(), indexes.len()), (written, count), "{text:?}");
+            assert_eq!(
+                (indexes.to_string().as_str(), indexes.len()),
+                (written, count),
+                "{text:?}"
+            );
         }
     }
 
@@ -147,9 +164,23 @@ mod tests {
     #[test]
     fn common_ones_are_counted() {
         let indexes = Indexes::parse("0-4,8,10-20", 100);
-        for (other, count) in [("0-100", 17), ("3-9", 3), ("5-7", 0), ("20", 1), ("4,8,10,15-16", 5)] {
-            assert_eq!(indexes.common(&Indexes::parse(other, 100)), count, "{other}");
-            assert_eq!(Indexes::parse(other, 100).common(&indexes), count, "{other}");
+        for (other, count) in [
+            ("0-100", 17),
+            ("3-9", 3),
+            ("5-7", 0),
+            ("20", 1),
+            ("4,8,10,15-16", 5),
+        ] {
+            assert_eq!(
+                indexes.common(&Indexes::parse(other, 100)),
+                count,
+                "{other}"
+            );
+            assert_eq!(
+                Indexes::parse(other, 100).common(&indexes),
+                count,
+                "{other}"
+            );
         }
     }
 }

@@ -12,7 +12,10 @@ mod tally; // what ran and what runs
 
 use std::sync::Arc;
 
-use bellerophon::{Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request, WallClock, controller_of};
+use bellerophon::{
+    Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request,
+    WallClock, controller_of,
+};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Selector;
@@ -47,7 +50,12 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
     let (jobs, pods) = (ctx.informer::<Job>(), ctx.pods());
     by_controller(&pods);
     by_orphanage(&pods);
-    index::add(&pods, TRACKED, |pod| tracked_by(pod).map(|key| key.to_string()).into_iter().collect());
+    index::add(&pods, TRACKED, |pod| {
+        tracked_by(pod)
+            .map(|key| key.to_string())
+            .into_iter()
+            .collect()
+    });
     let loop_ = Arc::new(Jobs {
         client: ctx.client(Component::ControllerManager),
         pods: pods.lister(),
@@ -84,17 +92,33 @@ struct Jobs {
 
 impl Jobs {
     async fn reconcile(self: Arc<Self>, request: Request<Job>) -> ReconcileResult {
-        let hand = Hand { client: &self.client, writes: request.writes() };
+        let hand = Hand {
+            client: &self.client,
+            writes: request.writes(),
+        };
         let job = request.object.as_deref();
-        if job.and_then(|job| job.spec.as_ref()?.managed_by.as_deref()).is_some_and(|manager| manager != MANAGER) {
+        if job
+            .and_then(|job| job.spec.as_ref()?.managed_by.as_deref())
+            .is_some_and(|manager| manager != MANAGER)
+        {
             return Ok(Outcome::Done);
         }
         self.release_strays(&hand, &request.key, job).await?;
-        let Some(job) = job.filter(|job| !is_finished(job)) else { return Ok(Outcome::Done) };
-        let (Some(spec), Some(selector)) = (&job.spec, selector(job)) else { return Ok(Outcome::Done) };
-        let mut pods = self.pods.by_index(BY_CONTROLLER, &job.uid().unwrap_or_default())?;
-        pods.extend(self.pods.by_index(ORPHANS, &job.namespace().unwrap_or_default())?);
-        let mut pods = claim_tracked(&hand, job, pods, |pod| matches(&selector, pod), &[TRACKING]).await?;
+        let Some(job) = job.filter(|job| !is_finished(job)) else {
+            return Ok(Outcome::Done);
+        };
+        let (Some(spec), Some(selector)) = (&job.spec, selector(job)) else {
+            return Ok(Outcome::Done);
+        };
+        let mut pods = self
+            .pods
+            .by_index(BY_CONTROLLER, &job.uid().unwrap_or_default())?;
+        pods.extend(
+            self.pods
+                .by_index(ORPHANS, &job.namespace().unwrap_or_default())?,
+        );
+        let mut pods =
+            claim_tracked(&hand, job, pods, |pod| matches(&selector, pod), &[TRACKING]).await?;
         pods.sort_by_cached_key(|pod| (member::index(pod), pod.name_any()));
         let plan = plan(job, spec, &pods, self.clock.now());
         self.apply(&hand, job, &plan).await?;
@@ -102,8 +126,15 @@ impl Jobs {
     }
 
     /// Releases pods of another Job of this name, or of one that is over.
-    async fn release_strays(&self, hand: &Hand<'_>, key: &ObjectKey, job: Option<&Job>) -> Result<(), Failure> {
-        let alive = job.filter(|job| !is_finished(job)).and_then(|job| job.metadata.uid.as_ref());
+    async fn release_strays(
+        &self,
+        hand: &Hand<'_>,
+        key: &ObjectKey,
+        job: Option<&Job>,
+    ) -> Result<(), Failure> {
+        let alive = job
+            .filter(|job| !is_finished(job))
+            .and_then(|job| job.metadata.uid.as_ref());
         let mut strays = self.pods.by_index(TRACKED, &key.to_string())?;
         strays.retain(|pod| controller_of(&**pod).is_none_or(|owner| Some(&owner.uid) != alive));
         let (_, failure) = at_once(strays.iter().map(|pod| release(hand, pod)).collect()).await;
@@ -111,10 +142,20 @@ impl Jobs {
     }
 
     async fn apply(&self, hand: &Hand<'_>, job: &Job, plan: &Plan) -> Result<(), Failure> {
-        let control = PodControl { hand: *hand, owner: job, recorder: &self.recorder };
+        let control = PodControl {
+            hand: *hand,
+            owner: job,
+            recorder: &self.recorder,
+        };
         let (created, refused) = self.create(control, job, plan).await?;
         let (ended, kept) = at_once(plan.end.iter().map(|pod| control.delete(pod)).collect()).await;
-        let (discarded, stayed) = at_once(plan.discard.iter().map(|pod| discard(control, pod)).collect()).await;
+        let (discarded, stayed) = at_once(
+            plan.discard
+                .iter()
+                .map(|pod| discard(control, pod))
+                .collect(),
+        )
+        .await;
         let failure = refused.or(kept).or(stayed);
         // What is told is what came about, not what was planned.
         let short = tally::number(created_by(plan) - created);
@@ -126,13 +167,19 @@ impl Jobs {
         self.tell(job, plan);
         // A Job is not over before all its pods are ended: they would not be counted.
         if failure.is_none() || plan.end.is_empty() {
-            let (_, held) = at_once(plan.release.iter().map(|pod| release(hand, pod)).collect()).await;
+            let (_, held) =
+                at_once(plan.release.iter().map(|pod| release(hand, pod)).collect()).await;
             held.map_or(Ok(()), Err)?;
         }
         failure.map_or(Ok(()), |failure| Err(failure.into()))
     }
 
-    async fn create(&self, control: PodControl<'_, Job>, job: &Job, plan: &Plan) -> Result<(usize, Option<kube::Error>), Failure> {
+    async fn create(
+        &self,
+        control: PodControl<'_, Job>,
+        job: &Job,
+        plan: &Plan,
+    ) -> Result<(usize, Option<kube::Error>), Failure> {
         let mother = &Mother::of(job);
         Ok(match &plan.create {
             Create::Plain(0) => (0, None),
@@ -143,7 +190,9 @@ impl Jobs {
             Create::Indexed(indexes) => {
                 let create = |position: usize| async move {
                     let (index, failures) = indexes[position];
-                    control.create(&Mould::of(&mother.pod_of(index, failures))?).await
+                    control
+                        .create(&Mould::of(&mother.pod_of(index, failures))?)
+                        .await
                 };
                 slow_start(indexes.len(), create).await
             }

@@ -63,16 +63,29 @@ enum Verdict {
 
 /// Whether a Job is over.
 pub(super) fn is_finished(job: &Job) -> bool {
-    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|condition| matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True")
+    let conditions = job
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default();
+    conditions.iter().any(|condition| {
+        matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
+    })
 }
 
 /// Makes the plan.
 pub(super) fn plan(job: &Job, spec: &JobSpec, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
     let status = settle(job, pods);
     let tally = Tally::of(spec, &status, pods, now);
-    let plan =
-        Plan { create: Create::Plain(0), end: Vec::new(), discard: Vec::new(), status, release: Vec::new(), notes: Vec::new(), next: None };
+    let plan = Plan {
+        create: Create::Plain(0),
+        end: Vec::new(),
+        discard: Vec::new(),
+        status,
+        release: Vec::new(),
+        notes: Vec::new(),
+        next: None,
+    };
     let mut draft = Draft { job, tally, plan };
     draft.make();
     draft.plan
@@ -90,7 +103,10 @@ impl Draft<'_> {
         if self.plan.status.start_time.is_none() && !self.tally.is_suspended() {
             self.plan.status.start_time = Some(now);
         }
-        let mut verdict = self.told_verdict().or_else(|| self.failure()).or_else(|| self.met_policy());
+        let mut verdict = self
+            .told_verdict()
+            .or_else(|| self.failure())
+            .or_else(|| self.met_policy());
         let mut active = number(self.tally.active.len());
         if verdict.is_some() {
             self.plan.end = self.tally.active.clone();
@@ -114,57 +130,128 @@ impl Draft<'_> {
 
     /// What an earlier pass decided.
     fn told_verdict(&self) -> Option<Verdict> {
-        let find = |type_: &str| self.conditions().iter().find(|known| known.type_ == type_ && known.status == "True").cloned();
-        let words = |known: JobCondition| (known.reason.unwrap_or_default(), known.message.unwrap_or_default());
-        let met = find("SuccessCriteriaMet").map(words).map(|(reason, message)| Verdict::Succeeded { reason, message });
-        met.or_else(|| find("FailureTarget").map(words).map(|(reason, message)| Verdict::Failed { reason, message }))
+        let find = |type_: &str| {
+            self.conditions()
+                .iter()
+                .find(|known| known.type_ == type_ && known.status == "True")
+                .cloned()
+        };
+        let words = |known: JobCondition| {
+            (
+                known.reason.unwrap_or_default(),
+                known.message.unwrap_or_default(),
+            )
+        };
+        let met = find("SuccessCriteriaMet")
+            .map(words)
+            .map(|(reason, message)| Verdict::Succeeded { reason, message });
+        met.or_else(|| {
+            find("FailureTarget")
+                .map(words)
+                .map(|(reason, message)| Verdict::Failed { reason, message })
+        })
     }
 
     fn failure(&mut self) -> Option<Verdict> {
-        let failed = |reason: &str, message: &str| Some(Verdict::Failed { reason: reason.into(), message: message.into() });
+        let failed = |reason: &str, message: &str| {
+            Some(Verdict::Failed {
+                reason: reason.into(),
+                message: message.into(),
+            })
+        };
         let (tally, spec) = (&self.tally, self.tally.spec);
-        let judged = tally.pods.iter().filter(|pod| has_failed(pod, spec)).find_map(|pod| match tally.meaning(pod) {
-            Meaning::FailJob(message) => Some(message),
-            _ => None,
-        });
+        let judged = tally
+            .pods
+            .iter()
+            .filter(|pod| has_failed(pod, spec))
+            .find_map(|pod| match tally.meaning(pod) {
+                Meaning::FailJob(message) => Some(message),
+                _ => None,
+            });
         if let Some(message) = judged {
             return failed("PodFailurePolicy", &message);
         }
         if tally.failed > spec.backoff_limit.unwrap_or(6) || self.is_restarted_too_often() {
-            return failed("BackoffLimitExceeded", "Job has reached the specified backoff limit");
+            return failed(
+                "BackoffLimitExceeded",
+                "Job has reached the specified backoff limit",
+            );
         }
         match self.until_deadline() {
-            Some(None) => return failed("DeadlineExceeded", "Job was active longer than specified deadline"),
+            Some(None) => {
+                return failed(
+                    "DeadlineExceeded",
+                    "Job was active longer than specified deadline",
+                );
+            }
             Some(Some(left)) => self.plan.next = Some(left),
             None => {}
         }
         let indexes = self.tally.failed_indexes.as_ref()?.len();
         if spec.max_failed_indexes.is_some_and(|max| indexes > max) {
-            return failed("MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes");
+            return failed(
+                "MaxFailedIndexesExceeded",
+                "Job has exceeded the specified maximal number of failed indexes",
+            );
         }
-        let over = indexes > 0 && indexes + self.tally.succeeded_indexes.len() >= self.tally.completions();
-        if over { failed("FailedIndexes", "Job has failed indexes") } else { None }
+        let over =
+            indexes > 0 && indexes + self.tally.succeeded_indexes.len() >= self.tally.completions();
+        if over {
+            failed("FailedIndexes", "Job has failed indexes")
+        } else {
+            None
+        }
     }
 
     fn is_restarted_too_often(&self) -> bool {
         let spec = self.tally.spec;
-        let in_place = spec.template.spec.as_ref().and_then(|pod| pod.restart_policy.as_deref()) == Some("OnFailure");
+        let in_place = spec
+            .template
+            .spec
+            .as_ref()
+            .and_then(|pod| pod.restart_policy.as_deref())
+            == Some("OnFailure");
         let (limit, restarts) = (spec.backoff_limit.unwrap_or(6), self.tally.restarts());
-        in_place && if limit == 0 { restarts > 0 } else { restarts >= limit }
+        in_place
+            && if limit == 0 {
+                restarts > 0
+            } else {
+                restarts >= limit
+            }
     }
 
     /// `None` without a deadline; else how long is left, if anything.
     fn until_deadline(&self) -> Option<Option<Duration>> {
-        let seconds = self.tally.spec.active_deadline_seconds.filter(|_| !self.tally.is_suspended())?;
+        let seconds = self
+            .tally
+            .spec
+            .active_deadline_seconds
+            .filter(|_| !self.tally.is_suspended())?;
         let started = self.plan.status.start_time.as_ref()?.0;
-        Some(until(later(started, Duration::from_secs(u64::try_from(seconds).unwrap_or(0))), self.tally.now))
+        Some(until(
+            later(
+                started,
+                Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+            ),
+            self.tally.now,
+        ))
     }
 
     fn met_policy(&self) -> Option<Verdict> {
         let tally = &self.tally;
-        let message =
-            success(tally.spec.success_policy.as_ref().filter(|_| tally.is_indexed()), &tally.succeeded_indexes, tally.completions())?;
-        Some(Verdict::Succeeded { reason: "SuccessPolicy".into(), message })
+        let message = success(
+            tally
+                .spec
+                .success_policy
+                .as_ref()
+                .filter(|_| tally.is_indexed()),
+            &tally.succeeded_indexes,
+            tally.completions(),
+        )?;
+        Some(Verdict::Succeeded {
+            reason: "SuccessPolicy".into(),
+            message,
+        })
     }
 
     fn completion(&self, active: i32) -> Option<Verdict> {
@@ -174,21 +261,34 @@ impl Draft<'_> {
             Some(completions) => self.tally.succeeded >= completions,
         };
         let message = "Reached expected number of succeeded pods".to_owned();
-        (enough && active == 0).then(|| Verdict::Succeeded { reason: "CompletionsReached".into(), message })
+        (enough && active == 0).then(|| Verdict::Succeeded {
+            reason: "CompletionsReached".into(),
+            message,
+        })
     }
 
     /// Brings the number of active pods to what is wanted.
     fn manage(&mut self) {
         let tally = &self.tally;
         let active = number(tally.active.len());
-        let wanted = if tally.is_suspended() { 0 } else { self.wanted_active(active) };
+        let wanted = if tally.is_suspended() {
+            0
+        } else {
+            self.wanted_active(active)
+        };
         let surplus = usize::try_from(active - wanted).unwrap_or(0);
         self.plan.discard = self.too_many(surplus);
         if !self.plan.discard.is_empty() || tally.is_suspended() {
             return;
         }
-        let waiting = if replaces_failed_only(tally.spec) { tally.terminating() } else { 0 };
-        let missing = usize::try_from(wanted - waiting - active).unwrap_or(0).min(BURST);
+        let waiting = if replaces_failed_only(tally.spec) {
+            tally.terminating()
+        } else {
+            0
+        };
+        let missing = usize::try_from(wanted - waiting - active)
+            .unwrap_or(0)
+            .min(BURST);
         if missing == 0 {
             return;
         }
@@ -219,17 +319,29 @@ impl Draft<'_> {
         if self.tally.is_indexed() {
             let mut by_index: BTreeMap<Option<i32>, Vec<Arc<Pod>>> = BTreeMap::new();
             for pod in left.drain(..) {
-                by_index.entry(index(&pod).filter(|_| self.tally.is_valid(&pod))).or_default().push(pod);
+                by_index
+                    .entry(index(&pod).filter(|_| self.tally.is_valid(&pod)))
+                    .or_default()
+                    .push(pod);
             }
             for (index, mut pods) in by_index {
-                let spare = if index.is_some() { pods.len() - 1 } else { pods.len() };
+                let spare = if index.is_some() {
+                    pods.len() - 1
+                } else {
+                    pods.len()
+                };
                 let gone = first_to_go(pods.clone(), &[], spare, self.tally.now);
                 pods.retain(|pod| gone.iter().all(|gone| gone.uid() != pod.uid()));
                 left.extend(pods);
                 discard.extend(gone);
             }
         }
-        discard.extend(first_to_go(left, &[], surplus.saturating_sub(discard.len()), self.tally.now));
+        discard.extend(first_to_go(
+            left,
+            &[],
+            surplus.saturating_sub(discard.len()),
+            self.tally.now,
+        ));
         discard.truncate(BURST);
         discard
     }
@@ -237,15 +349,28 @@ impl Draft<'_> {
     fn create_indexes(&mut self, missing: usize) {
         let tally = &self.tally;
         let mut taken = tally.succeeded_indexes.clone();
-        let waited_for = tally.pods.iter().filter(|pod| replaces_failed_only(tally.spec) && is_terminating(pod));
-        tally.active.iter().chain(waited_for).filter_map(|pod| index(pod)).for_each(|index| taken.insert(index));
+        let waited_for = tally
+            .pods
+            .iter()
+            .filter(|pod| replaces_failed_only(tally.spec) && is_terminating(pod));
+        tally
+            .active
+            .iter()
+            .chain(waited_for)
+            .filter_map(|pod| index(pod))
+            .for_each(|index| taken.insert(index));
         if let Some(failed) = &tally.failed_indexes {
             taken.insert_all(failed);
         }
         let free = taken.missing(tally.completions(), missing);
-        let (now, later): (Vec<i32>, Vec<i32>) = free.into_iter().partition(|index| tally.wait_of(*index).is_none());
+        let (now, later): (Vec<i32>, Vec<i32>) = free
+            .into_iter()
+            .partition(|index| tally.wait_of(*index).is_none());
         let wait = later.iter().filter_map(|index| tally.wait_of(*index)).min();
-        let create = now.into_iter().map(|index| (index, tally.failures_of(index))).collect::<Vec<_>>();
+        let create = now
+            .into_iter()
+            .map(|index| (index, tally.failures_of(index)))
+            .collect::<Vec<_>>();
         self.plan.create = Create::Indexed(create);
         if let Some(wait) = wait {
             self.look_again(wait);
@@ -273,7 +398,8 @@ impl Draft<'_> {
         plan.status.terminating = Some(tally.terminating() + number(gone.len()));
         if tally.is_indexed() {
             plan.status.succeeded = some(tally.succeeded_indexes.len());
-            plan.status.completed_indexes = Some(tally.succeeded_indexes.to_string()).filter(|text| !text.is_empty());
+            plan.status.completed_indexes =
+                Some(tally.succeeded_indexes.to_string()).filter(|text| !text.is_empty());
             plan.status.failed_indexes = tally.failed_indexes.as_ref().map(ToString::to_string);
         }
     }
@@ -281,17 +407,33 @@ impl Draft<'_> {
     /// Notes pods that ended, and releases those that are noted or need not be.
     fn track(&mut self, verdict: Option<&Verdict>) {
         let (tally, plan) = (&self.tally, &mut self.plan);
-        let noted = plan.status.uncounted_terminated_pods.get_or_insert_default();
-        let (mut succeeded, mut failed) = (noted.succeeded.take().unwrap_or_default(), noted.failed.take().unwrap_or_default());
+        let noted = plan
+            .status
+            .uncounted_terminated_pods
+            .get_or_insert_default();
+        let (mut succeeded, mut failed) = (
+            noted.succeeded.take().unwrap_or_default(),
+            noted.failed.take().unwrap_or_default(),
+        );
         let going = self.job.metadata.deletion_timestamp.is_some();
-        let discarded = |pod: &Pod| plan.discard.iter().any(|gone| gone.metadata.uid == pod.metadata.uid);
+        let discarded = |pod: &Pod| {
+            plan.discard
+                .iter()
+                .any(|gone| gone.metadata.uid == pod.metadata.uid)
+        };
         let mut indexes = 0;
-        for pod in tally.pods.iter().filter(|pod| is_tracked(pod) && !discarded(pod)) {
+        for pod in tally
+            .pods
+            .iter()
+            .filter(|pod| is_tracked(pod) && !discarded(pod))
+        {
             if succeeded.len() + failed.len() + indexes >= NOTED_MAX {
                 break;
             }
             let fails = has_failed(pod, tally.spec);
-            let is_replaced = index(pod).and_then(|index| tally.replaced_next.get(&index)).is_some_and(|next| next.uid() == pod.uid());
+            let is_replaced = index(pod)
+                .and_then(|index| tally.replaced_next.get(&index))
+                .is_some_and(|next| next.uid() == pod.uid());
             let ends = phase(pod) == Phase::Succeeded || (fails && !is_replaced);
             if !(going || verdict.is_some() || ends) {
                 continue;
@@ -318,15 +460,26 @@ impl Draft<'_> {
     fn tell_suspension(&mut self) {
         let now = self.tally.now;
         let suspended = self.tally.is_suspended();
-        let known = self.conditions().iter().find(|known| known.type_ == "Suspended").map(|known| known.status == "True");
+        let known = self
+            .conditions()
+            .iter()
+            .find(|known| known.type_ == "Suspended")
+            .map(|known| known.status == "True");
         if suspended && known != Some(true) {
             self.set(condition("Suspended", "JobSuspended", "Job suspended", now));
-            self.plan.notes.push(normal("Suspended", "Job suspended".into()));
+            self.plan
+                .notes
+                .push(normal("Suspended", "Job suspended".into()));
             // It starts anew when it is resumed, and may be changed until then.
             self.plan.status.start_time = None;
         } else if !suspended && known == Some(true) {
-            self.set(JobCondition { status: "False".into(), ..condition("Suspended", "JobResumed", "Job resumed", now) });
-            self.plan.notes.push(normal("Resumed", "Job resumed".into()));
+            self.set(JobCondition {
+                status: "False".into(),
+                ..condition("Suspended", "JobResumed", "Job resumed", now)
+            });
+            self.plan
+                .notes
+                .push(normal("Resumed", "Job resumed".into()));
             // The deadline counts from when it runs again.
             self.plan.status.start_time = Some(Time(now));
         }
@@ -337,13 +490,27 @@ impl Draft<'_> {
         let now = self.tally.now;
         let (interim, last, reason, message) = match verdict {
             Verdict::Failed { reason, message } => ("FailureTarget", "Failed", reason, message),
-            Verdict::Succeeded { reason, message } => ("SuccessCriteriaMet", "Complete", reason, message),
+            Verdict::Succeeded { reason, message } => {
+                ("SuccessCriteriaMet", "Complete", reason, message)
+            }
         };
-        if !self.conditions().iter().any(|known| known.type_ == interim && known.status == "True") {
+        if !self
+            .conditions()
+            .iter()
+            .any(|known| known.type_ == interim && known.status == "True")
+        {
             self.set(condition(interim, reason, message, now));
         }
-        let noted = self.plan.status.uncounted_terminated_pods.clone().unwrap_or_default();
-        let is_settled = noted.succeeded.is_none() && noted.failed.is_none() && self.plan.release.is_empty() && self.plan.end.is_empty();
+        let noted = self
+            .plan
+            .status
+            .uncounted_terminated_pods
+            .clone()
+            .unwrap_or_default();
+        let is_settled = noted.succeeded.is_none()
+            && noted.failed.is_none()
+            && self.plan.release.is_empty()
+            && self.plan.end.is_empty();
         if !is_settled || self.plan.status.terminating != Some(0) {
             return;
         }
@@ -353,11 +520,18 @@ impl Draft<'_> {
             return self.plan.notes.push(warning(reason, message.clone()));
         }
         self.plan.status.completion_time = Some(Time(now));
-        if self.tally.spec.completions.is_some_and(|completions| self.plan.status.succeeded.unwrap_or(0) > completions) {
+        if self
+            .tally
+            .spec
+            .completions
+            .is_some_and(|completions| self.plan.status.succeeded.unwrap_or(0) > completions)
+        {
             let note = "Too many succeeded pods running after completion count reached".to_owned();
             self.plan.notes.push(warning("TooManySucceededPods", note));
         }
-        self.plan.notes.push(normal("Completed", "Job completed".into()));
+        self.plan
+            .notes
+            .push(normal("Completed", "Job completed".into()));
     }
 
     fn conditions(&self) -> &[JobCondition] {
@@ -366,7 +540,10 @@ impl Draft<'_> {
 
     fn set(&mut self, condition: JobCondition) {
         let conditions = self.plan.status.conditions.get_or_insert_default();
-        match conditions.iter_mut().find(|known| known.type_ == condition.type_) {
+        match conditions
+            .iter_mut()
+            .find(|known| known.type_ == condition.type_)
+        {
             Some(known) => *known = condition,
             None => conditions.push(condition),
         }

@@ -3,7 +3,9 @@
 //! In: rules, a failed pod or succeeded indexes. Out: what follows.
 //! Holds: the first rule that matches decides; without one a failure counts.
 
-use k8s_openapi::api::batch::v1::{PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, SuccessPolicy};
+use k8s_openapi::api::batch::v1::{
+    PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, SuccessPolicy,
+};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 
@@ -59,30 +61,57 @@ pub(super) fn meaning(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Meaning {
 }
 
 /// The first container that ended with an error the rule names, main containers first.
-fn exited<'a>(pod: &'a Pod, rule: &PodFailurePolicyOnExitCodesRequirement) -> Option<(&'a str, i32)> {
+fn exited<'a>(
+    pod: &'a Pod,
+    rule: &PodFailurePolicyOnExitCodesRequirement,
+) -> Option<(&'a str, i32)> {
     let status = pod.status.as_ref()?;
-    let containers = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
-    let matches = |container: &&ContainerStatus| rule.container_name.as_ref().is_none_or(|name| *name == container.name);
-    let code = |container: &'a ContainerStatus| Some((container.name.as_str(), container.state.as_ref()?.terminated.as_ref()?.exit_code));
+    let containers = status
+        .container_statuses
+        .iter()
+        .chain(&status.init_container_statuses)
+        .flatten();
+    let matches = |container: &&ContainerStatus| {
+        rule.container_name
+            .as_ref()
+            .is_none_or(|name| *name == container.name)
+    };
+    let code = |container: &'a ContainerStatus| {
+        Some((
+            container.name.as_str(),
+            container.state.as_ref()?.terminated.as_ref()?.exit_code,
+        ))
+    };
     let listed = |code: i32| match rule.operator.as_str() {
         "In" => rule.values.contains(&code),
         "NotIn" => !rule.values.contains(&code),
         _ => false,
     };
-    containers.filter(matches).filter_map(code).find(|(_, code)| *code != 0 && listed(*code))
+    containers
+        .filter(matches)
+        .filter_map(code)
+        .find(|(_, code)| *code != 0 && listed(*code))
 }
 
 /// Which rule says that enough has succeeded.
-pub(super) fn success(policy: Option<&SuccessPolicy>, succeeded: &Indexes, completions: i32) -> Option<String> {
+pub(super) fn success(
+    policy: Option<&SuccessPolicy>,
+    succeeded: &Indexes,
+    completions: i32,
+) -> Option<String> {
     let rules = policy?.rules.iter().enumerate();
-    let met = rules.into_iter().find(|(_, rule)| match (&rule.succeeded_indexes, rule.succeeded_count) {
-        (Some(indexes), count) => {
-            let required = Indexes::parse(indexes, completions);
-            required.len() > 0 && required.common(succeeded) >= count.unwrap_or(required.len())
-        }
-        (None, Some(count)) => succeeded.len() >= count && succeeded.len() > 0,
-        (None, None) => false,
-    });
+    let met =
+        rules.into_iter().find(
+            |(_, rule)| match (&rule.succeeded_indexes, rule.succeeded_count) {
+                (Some(indexes), count) => {
+                    let required = Indexes::parse(indexes, completions);
+                    required.len() > 0
+                        && required.common(succeeded) >= count.unwrap_or(required.len())
+                }
+                (None, Some(count)) => succeeded.len() >= count && succeeded.len() > 0,
+                (None, None) => false,
+            },
+        );
     met.map(|(index, _)| format!("Matched rules at index {index}"))
 }
 
@@ -95,13 +124,18 @@ mod tests {
 
     fn failed(code: i32) -> Pod {
         let status = json!({ "name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": { "terminated": { "exitCode": code } } });
-        pod("p").phase("Failed").condition("DisruptionTarget", "True", 0).container(serde_json::from_value(status).unwrap()).build()
+        pod("p")
+            .phase("Failed")
+            .condition("DisruptionTarget", "True", 0)
+            .container(serde_json::from_value(status).unwrap())
+            .build()
     }
 
     #[test]
     fn first_matching_rule_decides() {
         let codes = |action: &str, operator: &str, values: &[i32]| json!({ "action": action, "onExitCodes": { "operator": operator, "values": values } });
-        let disrupted = json!({ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget" }] });
+        let disrupted =
+            json!({ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget" }] });
         let fail = Meaning::FailJob("Container main for pod default/p failed with exit code 42 matching FailJob rule at index 0".into());
         for (rules, expected) in [
             (json!([]), Meaning::Count),
@@ -109,14 +143,21 @@ mod tests {
             (json!([codes("FailJob", "In", &[1])]), Meaning::Count),
             (json!([codes("Ignore", "NotIn", &[1])]), Meaning::Ignore),
             (json!([codes("FailIndex", "In", &[42])]), Meaning::FailIndex),
-            (json!([disrupted, codes("FailJob", "In", &[42])]), Meaning::Ignore),
-            (json!([codes("Count", "In", &[42]), disrupted]), Meaning::Count),
+            (
+                json!([disrupted, codes("FailJob", "In", &[42])]),
+                Meaning::Ignore,
+            ),
+            (
+                json!([codes("Count", "In", &[42]), disrupted]),
+                Meaning::Count,
+            ),
             (
                 json!([{ "action": "FailJob", "onExitCodes": { "containerName": "other", "operator": "In", "values": [42] } }]),
                 Meaning::Count,
             ),
         ] {
-            let policy: PodFailurePolicy = serde_json::from_value(json!({ "rules": rules })).unwrap();
+            let policy: PodFailurePolicy =
+                serde_json::from_value(json!({ "rules": rules })).unwrap();
             assert_eq!(meaning(Some(&policy), &failed(42)), expected, "{rules}");
         }
     }
@@ -128,12 +169,20 @@ mod tests {
             (json!([{ "succeededCount": 2 }]), "5", false),
             (json!([{ "succeededIndexes": "0" }]), "0,3", true),
             (json!([{ "succeededIndexes": "0-2" }]), "0,2", false),
-            (json!([{ "succeededIndexes": "0-2", "succeededCount": 2 }]), "0,2", true),
+            (
+                json!([{ "succeededIndexes": "0-2", "succeededCount": 2 }]),
+                "0,2",
+                true,
+            ),
             (json!([{ "succeededIndexes": "99" }]), "0-9", false),
         ] as [(Value, &str, bool); 6]
         {
             let policy: SuccessPolicy = serde_json::from_value(json!({ "rules": rules })).unwrap();
-            assert_eq!(success(Some(&policy), &Indexes::parse(succeeded, 10), 10).is_some(), met, "{rules} {succeeded}");
+            assert_eq!(
+                success(Some(&policy), &Indexes::parse(succeeded, 10), 10).is_some(),
+                met,
+                "{rules} {succeeded}"
+            );
         }
     }
 }

@@ -38,7 +38,12 @@ pub(super) struct Tally<'a> {
 
 impl<'a> Tally<'a> {
     /// Counts. `status` is the Job's, with everything in the books that can be.
-    pub(super) fn of(spec: &'a JobSpec, status: &JobStatus, pods: &'a [Arc<Pod>], now: Timestamp) -> Self {
+    pub(super) fn of(
+        spec: &'a JobSpec,
+        status: &JobStatus,
+        pods: &'a [Arc<Pod>],
+        now: Timestamp,
+    ) -> Self {
         let active: Vec<_> = pods.iter().filter(|pod| is_active(pod)).cloned().collect();
         let mut tally = Self {
             spec,
@@ -52,10 +57,21 @@ impl<'a> Tally<'a> {
             replaced_next: BTreeMap::new(),
         };
         let noted = status.uncounted_terminated_pods.clone().unwrap_or_default();
-        let (noted_succeeded, noted_failed) = (noted.succeeded.unwrap_or_default(), noted.failed.unwrap_or_default());
-        let new_succeeded = tally.unnoted(&noted_succeeded, |pod| phase(pod) == Phase::Succeeded).count();
-        let new_failed = tally.unnoted(&noted_failed, |pod| has_failed(pod, spec) && tally.counts(pod)).count();
-        let sum = |counted: Option<i32>, noted: &[String], new: usize| counted.unwrap_or(0) + number(noted.len() + new);
+        let (noted_succeeded, noted_failed) = (
+            noted.succeeded.unwrap_or_default(),
+            noted.failed.unwrap_or_default(),
+        );
+        let new_succeeded = tally
+            .unnoted(&noted_succeeded, |pod| phase(pod) == Phase::Succeeded)
+            .count();
+        let new_failed = tally
+            .unnoted(&noted_failed, |pod| {
+                has_failed(pod, spec) && tally.counts(pod)
+            })
+            .count();
+        let sum = |counted: Option<i32>, noted: &[String], new: usize| {
+            counted.unwrap_or(0) + number(noted.len() + new)
+        };
         tally.failed = sum(status.failed, &noted_failed, new_failed);
         tally.succeeded = sum(status.succeeded, &noted_succeeded, new_succeeded);
         if tally.is_indexed() {
@@ -65,23 +81,47 @@ impl<'a> Tally<'a> {
     }
 
     /// Tracked pods that are not noted yet and for which this holds.
-    fn unnoted<'b>(&'b self, noted: &'b [String], holds: impl Fn(&Pod) -> bool + 'b) -> impl Iterator<Item = &'b Arc<Pod>> {
-        let is_noted = move |pod: &Pod| pod.metadata.uid.as_ref().is_some_and(|uid| noted.contains(uid));
-        self.pods.iter().filter(move |pod| is_tracked(pod) && !is_noted(pod) && self.is_valid(pod) && holds(pod))
+    fn unnoted<'b>(
+        &'b self,
+        noted: &'b [String],
+        holds: impl Fn(&Pod) -> bool + 'b,
+    ) -> impl Iterator<Item = &'b Arc<Pod>> {
+        let is_noted = move |pod: &Pod| {
+            pod.metadata
+                .uid
+                .as_ref()
+                .is_some_and(|uid| noted.contains(uid))
+        };
+        self.pods.iter().filter(move |pod| {
+            is_tracked(pod) && !is_noted(pod) && self.is_valid(pod) && holds(pod)
+        })
     }
 
     fn count_indexes(&mut self, status: &JobStatus) {
         let completions = self.completions();
         let known = |text: Option<&str>| Indexes::parse(text.unwrap_or_default(), completions);
         self.succeeded_indexes = known(status.completed_indexes.as_deref());
-        for pod in self.pods.iter().filter(|pod| is_tracked(pod) && phase(pod) == Phase::Succeeded) {
-            index(pod).filter(|index| *index < completions).into_iter().for_each(|index| self.succeeded_indexes.insert(index));
+        for pod in self
+            .pods
+            .iter()
+            .filter(|pod| is_tracked(pod) && phase(pod) == Phase::Succeeded)
+        {
+            index(pod)
+                .filter(|index| *index < completions)
+                .into_iter()
+                .for_each(|index| self.succeeded_indexes.insert(index));
         }
         self.succeeded = self.succeeded_indexes.len();
         if let Some(limit) = self.spec.backoff_limit_per_index {
             let mut failed = known(status.failed_indexes.as_deref());
-            for pod in self.pods.iter().filter(|pod| is_tracked(pod) && self.is_valid(pod) && self.fails_index(pod, limit)) {
-                index(pod).into_iter().for_each(|index| failed.insert(index));
+            for pod in self
+                .pods
+                .iter()
+                .filter(|pod| is_tracked(pod) && self.is_valid(pod) && self.fails_index(pod, limit))
+            {
+                index(pod)
+                    .into_iter()
+                    .for_each(|index| failed.insert(index));
             }
             self.replaced_next = self.find_replaced_next(&failed);
             self.failed_indexes = Some(failed);
@@ -100,12 +140,24 @@ impl<'a> Tally<'a> {
     fn find_replaced_next(&self, failed: &Indexes) -> BTreeMap<i32, Arc<Pod>> {
         let running: BTreeSet<i32> = self.active.iter().filter_map(|pod| index(pod)).collect();
         let mut last: BTreeMap<i32, Arc<Pod>> = BTreeMap::new();
-        for pod in self.pods.iter().filter(|pod| is_tracked(pod) && self.is_valid(pod) && has_failed(pod, self.spec)) {
+        for pod in self
+            .pods
+            .iter()
+            .filter(|pod| is_tracked(pod) && self.is_valid(pod) && has_failed(pod, self.spec))
+        {
             let Some(index) = index(pod) else { continue };
-            if self.succeeded_indexes.contains(index) || failed.contains(index) || running.contains(&index) {
+            if self.succeeded_indexes.contains(index)
+                || failed.contains(index)
+                || running.contains(&index)
+            {
                 continue;
             }
-            let age = |pod: &Pod| (failures_before(pod).0 + failures_before(pod).1, finished_at(pod));
+            let age = |pod: &Pod| {
+                (
+                    failures_before(pod).0 + failures_before(pod).1,
+                    finished_at(pod),
+                )
+            };
             if last.get(&index).is_none_or(|known| age(known) <= age(pod)) {
                 last.insert(index, pod.clone());
             }
@@ -150,12 +202,24 @@ impl<'a> Tally<'a> {
     /// How long new pods must wait because the last ones failed in a row.
     pub(super) fn wait(&self) -> Option<Duration> {
         let ended = |holds: &dyn Fn(&Pod) -> bool| -> Vec<Timestamp> {
-            self.pods.iter().filter(|pod| holds(pod)).filter_map(|pod| finished_at(pod)).collect()
+            self.pods
+                .iter()
+                .filter(|pod| holds(pod))
+                .filter_map(|pod| finished_at(pod))
+                .collect()
         };
-        let success = ended(&|pod| phase(pod) == Phase::Succeeded).into_iter().max();
-        let failures: Vec<_> =
-            ended(&|pod| has_failed(pod, self.spec)).into_iter().filter(|at| success.is_none_or(|success| *at > success)).collect();
-        wait_after(number(failures.len()), failures.iter().max().copied(), self.now)
+        let success = ended(&|pod| phase(pod) == Phase::Succeeded)
+            .into_iter()
+            .max();
+        let failures: Vec<_> = ended(&|pod| has_failed(pod, self.spec))
+            .into_iter()
+            .filter(|at| success.is_none_or(|success| *at > success))
+            .collect();
+        wait_after(
+            number(failures.len()),
+            failures.iter().max().copied(),
+            self.now,
+        )
     }
 
     /// How long the replacement of an index must wait.
@@ -167,26 +231,47 @@ impl<'a> Tally<'a> {
 
     /// How many failures, counted and ignored, the next pod of an index carries on.
     pub(super) fn failures_of(&self, index: i32) -> (i32, i32) {
-        let Some(last) = self.replaced_next.get(&index) else { return (0, 0) };
+        let Some(last) = self.replaced_next.get(&index) else {
+            return (0, 0);
+        };
         let (counted, ignored) = failures_before(last);
-        if self.counts(last) { (counted + 1, ignored) } else { (counted, ignored + 1) }
+        if self.counts(last) {
+            (counted + 1, ignored)
+        } else {
+            (counted, ignored + 1)
+        }
     }
 
     /// Restarts of containers that are not replaced but restarted in place.
     pub(super) fn restarts(&self) -> i32 {
-        let alive = self.pods.iter().filter(|pod| matches!(phase(pod), Phase::Running | Phase::Pending));
-        alive.flat_map(|pod| crate::workloads::pods::container_statuses(pod)).map(|container| container.restart_count).sum()
+        let alive = self
+            .pods
+            .iter()
+            .filter(|pod| matches!(phase(pod), Phase::Running | Phase::Pending));
+        alive
+            .flat_map(|pod| crate::workloads::pods::container_statuses(pod))
+            .map(|container| container.restart_count)
+            .sum()
     }
 }
 
 /// Takes into the books what was noted and has lost its finalizer since.
 pub(super) fn settle(job: &Job, pods: &[Arc<Pod>]) -> JobStatus {
     let mut status = job.status.clone().unwrap_or_default();
-    let tracked: BTreeSet<String> = pods.iter().filter(|pod| is_tracked(pod)).filter_map(|pod| pod.uid()).collect();
+    let tracked: BTreeSet<String> = pods
+        .iter()
+        .filter(|pod| is_tracked(pod))
+        .filter_map(|pod| pod.uid())
+        .collect();
     let noted = status.uncounted_terminated_pods.get_or_insert_default();
     let settled = |list: &mut Option<Vec<String>>| {
         let before = list.as_ref().map_or(0, Vec::len);
-        let left: Vec<_> = list.take().unwrap_or_default().into_iter().filter(|uid| tracked.contains(uid)).collect();
+        let left: Vec<_> = list
+            .take()
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|uid| tracked.contains(uid))
+            .collect();
         let settled = number(before - left.len());
         *list = Some(left).filter(|left| !left.is_empty());
         settled

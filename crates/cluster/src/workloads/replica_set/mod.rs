@@ -12,7 +12,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::{Controller, EventRecorder, Failure, Lister, Outcome, ReconcileResult, Request, WallClock, controller_of};
+use bellerophon::{
+    Controller, EventRecorder, Failure, Lister, Outcome, ReconcileResult, Request, WallClock,
+    controller_of,
+};
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ReplicationController};
 use kube::Client;
@@ -38,7 +41,9 @@ use plan::{Facts, Step, status, step};
 const WORKERS: usize = 5;
 
 /// What the two kinds of sets have in common. Their statuses have one form, but for the pods on their way out.
-pub(crate) trait Replicated: Kind + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
+pub(crate) trait Replicated:
+    Kind + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
     /// The name of the controller in events and metrics.
     const CONTROLLER: &'static str;
     /// Whether the status tells how many pods are on their way out.
@@ -76,7 +81,9 @@ fn controller<S: Replicated>(ctx: &Context) -> Loop {
     });
     let lister = sets.lister();
     Controller::of(&sets)
-        .watches_if(&pods, pod_changes(), move |pod| owners(&lister, pod, S::selector))
+        .watches_if(&pods, pod_changes(), move |pod| {
+            owners(&lister, pod, S::selector)
+        })
         .with_options(ctx.options(S::CONTROLLER, WORKERS))
         .reconcile_with(move |request| replicas.clone().reconcile(request))
         .into()
@@ -98,12 +105,21 @@ impl<S: Replicated> Replicas<S> {
             return Ok(Outcome::Done);
         };
         let is_told = set.status().observed_generation == set.meta().generation;
-        if let Some(wait) = self.pace.wait(&request.key, Instant::now()).filter(|_| is_told) {
+        if let Some(wait) = self
+            .pace
+            .wait(&request.key, Instant::now())
+            .filter(|_| is_told)
+        {
             return Ok(Outcome::RequeueAfter(wait));
         }
         // The server refuses invalid selectors; one that slipped in selects nothing.
-        let Some(selector) = set.selector() else { return Ok(Outcome::Done) };
-        let hand = Hand { client: &self.client, writes: request.writes() };
+        let Some(selector) = set.selector() else {
+            return Ok(Outcome::Done);
+        };
+        let hand = Hand {
+            client: &self.client,
+            writes: request.writes(),
+        };
         let (active, terminating) = self.read(set, &selector)?;
         let active = claim_all(&hand, set, active, |pod| matches(&selector, pod)).await?;
         let now = self.clock.now();
@@ -111,11 +127,18 @@ impl<S: Replicated> Replicas<S> {
             Some(_) => None,
             None => {
                 let step = step(set.wanted(), &active, || self.related(set), now);
-                self.pace.looked(&request.key, step == Step::Nothing, active.len(), Instant::now());
+                self.pace.looked(
+                    &request.key,
+                    step == Step::Nothing,
+                    active.len(),
+                    Instant::now(),
+                );
                 self.apply(&hand, set, step).await.err()
             }
         };
-        let next = self.tell(&hand, set, &active, terminating, failure.as_ref()).await?;
+        let next = self
+            .tell(&hand, set, &active, terminating, failure.as_ref())
+            .await?;
         match (failure, next) {
             (Some(failure), _) => Err(failure.into()),
             (None, Some(wait)) => Ok(Outcome::RequeueAfter(wait)),
@@ -125,30 +148,59 @@ impl<S: Replicated> Replicas<S> {
 
     /// The pods that are or may become this set's, and how many of its own are on their way out.
     fn read(&self, set: &S, selector: &Selector) -> Result<(Vec<Arc<Pod>>, usize), Failure> {
-        let mut pods = self.pods.by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())?;
-        let terminating = pods.iter().filter(|pod| is_terminating(pod) && matches(selector, &***pod)).count();
-        pods.extend(self.pods.by_index(ORPHANS, &set.namespace().unwrap_or_default())?);
+        let mut pods = self
+            .pods
+            .by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())?;
+        let terminating = pods
+            .iter()
+            .filter(|pod| is_terminating(pod) && matches(selector, &***pod))
+            .count();
+        pods.extend(
+            self.pods
+                .by_index(ORPHANS, &set.namespace().unwrap_or_default())?,
+        );
         pods.retain(|pod| is_active(pod));
         Ok((pods, terminating))
     }
 
     /// The pods of all sets that one owner has: those of the old and new sets of a Deployment crowd the same nodes.
     fn related(&self, set: &S) -> Vec<Arc<Pod>> {
-        let Some(owner) = controller_of(set) else { return Vec::new() };
-        let sets = self.sets.by_index(BY_CONTROLLER, &owner.uid).unwrap_or_default();
-        sets.iter().flat_map(|set| self.pods.by_index(BY_CONTROLLER, &set.uid().unwrap_or_default()).unwrap_or_default()).collect()
+        let Some(owner) = controller_of(set) else {
+            return Vec::new();
+        };
+        let sets = self
+            .sets
+            .by_index(BY_CONTROLLER, &owner.uid)
+            .unwrap_or_default();
+        sets.iter()
+            .flat_map(|set| {
+                self.pods
+                    .by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())
+                    .unwrap_or_default()
+            })
+            .collect()
     }
 
     async fn apply(&self, hand: &Hand<'_>, set: &S, step: Step) -> Result<(), kube::Error> {
-        let control = PodControl { hand: *hand, owner: set, recorder: &self.recorder };
+        let control = PodControl {
+            hand: *hand,
+            owner: set,
+            recorder: &self.recorder,
+        };
         let failure = match step {
             Step::Nothing => None,
             Step::Create(count) => {
-                let Some(template) = set.template() else { return Ok(()) };
+                let Some(template) = set.template() else {
+                    return Ok(());
+                };
                 let mould = &Mould::of(&pod_from(template, set))?;
                 slow_start(count, |_| control.create(mould)).await.1
             }
-            Step::Delete(pods) => at_once(pods.iter().map(|pod| control.delete(pod)).collect()).await.1,
+            Step::Delete(pods) => {
+                at_once(pods.iter().map(|pod| control.delete(pod)).collect())
+                    .await
+                    .1
+            }
         };
         failure.map_or(Ok(()), Err)
     }
@@ -162,7 +214,10 @@ impl<S: Replicated> Replicas<S> {
         terminating: usize,
         failure: Option<&kube::Error>,
     ) -> Result<Option<Duration>, kube::Error> {
-        let labels = set.template().and_then(|template| template.metadata.as_ref()?.labels.clone()).unwrap_or_default();
+        let labels = set
+            .template()
+            .and_then(|template| template.metadata.as_ref()?.labels.clone())
+            .unwrap_or_default();
         let (was, failure, now) = (set.status(), failure.map(reason), self.clock.now());
         let facts = Facts {
             was: &was,
@@ -176,7 +231,11 @@ impl<S: Replicated> Replicas<S> {
             now,
         };
         hand.status(set, &was, &status(&facts)).await?;
-        Ok(next_available(active.iter().map(|pod| &**pod), set.min_ready(), now))
+        Ok(next_available(
+            active.iter().map(|pod| &**pod),
+            set.min_ready(),
+            now,
+        ))
     }
 }
 
@@ -185,7 +244,10 @@ impl Replicated for ReplicaSet {
     const TELLS_TERMINATING: bool = true;
 
     fn wanted(&self) -> usize {
-        self.spec.as_ref().and_then(|spec| spec.replicas).map_or(1, |replicas| usize::try_from(replicas).unwrap_or(0))
+        self.spec
+            .as_ref()
+            .and_then(|spec| spec.replicas)
+            .map_or(1, |replicas| usize::try_from(replicas).unwrap_or(0))
     }
 
     fn min_ready(&self) -> Duration {
@@ -210,7 +272,10 @@ impl Replicated for ReplicationController {
     const TELLS_TERMINATING: bool = false;
 
     fn wanted(&self) -> usize {
-        self.spec.as_ref().and_then(|spec| spec.replicas).map_or(1, |replicas| usize::try_from(replicas).unwrap_or(0))
+        self.spec
+            .as_ref()
+            .and_then(|spec| spec.replicas)
+            .map_or(1, |replicas| usize::try_from(replicas).unwrap_or(0))
     }
 
     fn min_ready(&self) -> Duration {
@@ -218,7 +283,12 @@ impl Replicated for ReplicationController {
     }
 
     fn selector(&self) -> Option<Selector> {
-        let labels = self.spec.as_ref()?.selector.clone().filter(|labels| !labels.is_empty())?;
+        let labels = self
+            .spec
+            .as_ref()?
+            .selector
+            .clone()
+            .filter(|labels| !labels.is_empty())?;
         Some(labels.into_iter().collect())
     }
 
@@ -227,14 +297,18 @@ impl Replicated for ReplicationController {
     }
 
     fn status(&self) -> ReplicaSetStatus {
-        let Some(status) = &self.status else { return ReplicaSetStatus::default() };
+        let Some(status) = &self.status else {
+            return ReplicaSetStatus::default();
+        };
         let conditions = status.conditions.as_ref().map(|conditions| {
-            let conditions = conditions.iter().cloned().map(|condition| k8s_openapi::api::apps::v1::ReplicaSetCondition {
-                type_: condition.type_,
-                status: condition.status,
-                reason: condition.reason,
-                message: condition.message,
-                last_transition_time: condition.last_transition_time,
+            let conditions = conditions.iter().cloned().map(|condition| {
+                k8s_openapi::api::apps::v1::ReplicaSetCondition {
+                    type_: condition.type_,
+                    status: condition.status,
+                    reason: condition.reason,
+                    message: condition.message,
+                    last_transition_time: condition.last_transition_time,
+                }
             });
             conditions.collect()
         });

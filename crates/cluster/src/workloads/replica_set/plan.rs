@@ -30,7 +30,12 @@ pub(super) enum Step {
 }
 
 /// Decides what to do with `active` pods of which `wanted` are to stay. `related` is only asked for when a choice is to be made.
-pub(super) fn step(wanted: usize, active: &[Arc<Pod>], related: impl FnOnce() -> Vec<Arc<Pod>>, now: Timestamp) -> Step {
+pub(super) fn step(
+    wanted: usize,
+    active: &[Arc<Pod>],
+    related: impl FnOnce() -> Vec<Arc<Pod>>,
+    now: Timestamp,
+) -> Step {
     let there = active.len();
     if there < wanted {
         return Step::Create((wanted - there).min(BURST));
@@ -62,7 +67,8 @@ pub(super) struct Facts<'a> {
 
 /// The status that follows from the facts.
 pub(super) fn status(facts: &Facts<'_>) -> ReplicaSetStatus {
-    let count = |holds: &dyn Fn(&Pod) -> bool| number(facts.active.iter().filter(|pod| holds(pod)).count());
+    let count =
+        |holds: &dyn Fn(&Pod) -> bool| number(facts.active.iter().filter(|pod| holds(pod)).count());
     ReplicaSetStatus {
         replicas: number(facts.active.len()),
         fully_labeled_replicas: some(count(&|pod| has_all(pod, facts.labels))),
@@ -75,12 +81,16 @@ pub(super) fn status(facts: &Facts<'_>) -> ReplicaSetStatus {
 }
 
 fn has_all(pod: &Pod, labels: &BTreeMap<String, String>) -> bool {
-    labels.iter().all(|(key, value)| label(pod, key) == Some(value))
+    labels
+        .iter()
+        .all(|(key, value)| label(pod, key) == Some(value))
 }
 
 fn conditions(facts: &Facts<'_>) -> Option<Vec<ReplicaSetCondition>> {
     let mut conditions = facts.was.conditions.clone().unwrap_or_default();
-    let known = conditions.iter().any(|condition| condition.type_ == REPLICA_FAILURE);
+    let known = conditions
+        .iter()
+        .any(|condition| condition.type_ == REPLICA_FAILURE);
     match facts.failure {
         None => conditions.retain(|condition| condition.type_ != REPLICA_FAILURE),
         // The first failure stays until pods can be made again: later ones would only change the message on every try.
@@ -88,7 +98,14 @@ fn conditions(facts: &Facts<'_>) -> Option<Vec<ReplicaSetCondition>> {
         Some(message) => conditions.push(ReplicaSetCondition {
             type_: REPLICA_FAILURE.into(),
             status: "True".into(),
-            reason: Some(if facts.active.len() < facts.wanted { "FailedCreate" } else { "FailedDelete" }.into()),
+            reason: Some(
+                if facts.active.len() < facts.wanted {
+                    "FailedCreate"
+                } else {
+                    "FailedDelete"
+                }
+                .into(),
+            ),
             message: Some(message.into()),
             last_transition_time: Some(Time(facts.now)),
         }),
@@ -112,25 +129,48 @@ mod tests {
     use crate::workloads::samples::{at, pod};
 
     fn pods(count: usize) -> Vec<Arc<Pod>> {
-        (0..count).map(|i| pod(&format!("p{i:04}")).on("n").running().ready().label("app", "web").cached()).collect()
+        (0..count)
+            .map(|i| {
+                pod(&format!("p{i:04}"))
+                    .on("n")
+                    .running()
+                    .ready()
+                    .label("app", "web")
+                    .cached()
+            })
+            .collect()
     }
 
     #[test]
     fn pass_moves_towards_the_wanted_number_by_a_burst() {
         let now = Timestamp::from_second(100).unwrap();
-        for (wanted, there, created, deleted) in
-            [(0, 0, 0, 0), (3, 0, 3, 0), (3, 3, 0, 0), (3, 5, 0, 2), (0, 4, 0, 4), (2000, 100, BURST, 0), (0, 600, 0, BURST)]
-        {
+        for (wanted, there, created, deleted) in [
+            (0, 0, 0, 0),
+            (3, 0, 3, 0),
+            (3, 3, 0, 0),
+            (3, 5, 0, 2),
+            (0, 4, 0, 4),
+            (2000, 100, BURST, 0),
+            (0, 600, 0, BURST),
+        ] {
             let (got_created, got_deleted) = match step(wanted, &pods(there), Vec::new, now) {
                 Step::Nothing => (0, 0),
                 Step::Create(count) => (count, 0),
                 Step::Delete(pods) => (0, pods.len()),
             };
-            assert_eq!((got_created, got_deleted), (created, deleted), "{wanted} wanted, {there} there");
+            assert_eq!(
+                (got_created, got_deleted),
+                (created, deleted),
+                "{wanted} wanted, {there} there"
+            );
         }
     }
 
-    fn told(was: &ReplicaSetStatus, active: &[Arc<Pod>], failure: Option<&str>) -> ReplicaSetStatus {
+    fn told(
+        was: &ReplicaSetStatus,
+        active: &[Arc<Pod>],
+        failure: Option<&str>,
+    ) -> ReplicaSetStatus {
         let labels = &[("app".to_string(), "web".to_string())].into();
         status(&Facts {
             was,
@@ -148,8 +188,16 @@ mod tests {
     #[test]
     fn status_counts_what_is_there() {
         let active = [
-            pod("old").running().ready_since(0).label("app", "web").cached(),
-            pod("young").running().ready_since(95).label("app", "web").cached(),
+            pod("old")
+                .running()
+                .ready_since(0)
+                .label("app", "web")
+                .cached(),
+            pod("young")
+                .running()
+                .ready_since(95)
+                .label("app", "web")
+                .cached(),
             pod("stranger").running().cached(),
         ];
         let counted = told(&ReplicaSetStatus::default(), &active, None);
@@ -171,13 +219,22 @@ mod tests {
     fn failure_is_told_until_it_is_over() {
         let failed = told(&ReplicaSetStatus::default(), &[], Some("exceeded quota"));
         let condition = failed.conditions.as_ref().unwrap()[0].clone();
-        assert_eq!((condition.reason.as_deref(), condition.message.as_deref()), (Some("FailedCreate"), Some("exceeded quota")));
+        assert_eq!(
+            (condition.reason.as_deref(), condition.message.as_deref()),
+            (Some("FailedCreate"), Some("exceeded quota"))
+        );
         assert_eq!(condition.last_transition_time, Some(at(100)));
         let again = told(&failed, &[], Some("another message"));
-        assert_eq!(again.conditions, failed.conditions, "the first message stays");
+        assert_eq!(
+            again.conditions, failed.conditions,
+            "the first message stays"
+        );
         assert_eq!(told(&failed, &[], None).conditions, None);
         let too_many = pods(4);
         let stuck = told(&ReplicaSetStatus::default(), &too_many, Some("no"));
-        assert_eq!(stuck.conditions.unwrap()[0].reason.as_deref(), Some("FailedDelete"));
+        assert_eq!(
+            stuck.conditions.unwrap()[0].reason.as_deref(),
+            Some("FailedDelete")
+        );
     }
 }

@@ -16,16 +16,29 @@ use crate::workloads::claim::controller_reference;
 
 /// The claims of a member as they are to be created.
 pub(super) fn wanted(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeClaim> {
-    let Some(spec) = &set.spec else { return Vec::new() };
+    let Some(spec) = &set.spec else {
+        return Vec::new();
+    };
     let templates = spec.volume_claim_templates.as_deref().unwrap_or_default();
     let labels = spec.selector.match_labels.clone().unwrap_or_default();
-    let owners = if deletes(set, When::Deleted) && ordinals(set).contains(&ordinal) { Some(vec![controller_reference(set)]) } else { None };
+    let owners = if deletes(set, When::Deleted) && ordinals(set).contains(&ordinal) {
+        Some(vec![controller_reference(set)])
+    } else {
+        None
+    };
     let claim = |template: &PersistentVolumeClaim| PersistentVolumeClaim {
         metadata: ObjectMeta {
             name: Some(claim_name(set, &template.name_any(), ordinal)),
             namespace: set.namespace(),
-            labels: Some(template.labels().clone().into_iter().chain(labels.clone()).collect())
-                .filter(|labels: &std::collections::BTreeMap<_, _>| !labels.is_empty()),
+            labels: Some(
+                template
+                    .labels()
+                    .clone()
+                    .into_iter()
+                    .chain(labels.clone())
+                    .collect(),
+            )
+            .filter(|labels: &std::collections::BTreeMap<_, _>| !labels.is_empty()),
             annotations: template.metadata.annotations.clone(),
             finalizers: template.metadata.finalizers.clone(),
             owner_references: owners.clone(),
@@ -44,7 +57,10 @@ enum When {
 }
 
 fn deletes(set: &StatefulSet, when: When) -> bool {
-    let policy = set.spec.as_ref().and_then(|spec| spec.persistent_volume_claim_retention_policy.as_ref());
+    let policy = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.persistent_volume_claim_retention_policy.as_ref());
     let word = policy.and_then(|policy| match when {
         When::Deleted => policy.when_deleted.as_deref(),
         When::Scaled => policy.when_scaled.as_deref(),
@@ -55,20 +71,38 @@ fn deletes(set: &StatefulSet, when: When) -> bool {
 /// Whether a claim belongs to an earlier pod of this member, and goes with it: a new pod must wait for a new claim.
 pub(super) fn is_stale(set: &StatefulSet, claim: &PersistentVolumeClaim, ordinal: i32) -> bool {
     let name = pod_name(set, ordinal);
-    deletes(set, When::Scaled) && claim.owner_references().iter().any(|owner| owner.kind == "Pod" && owner.name == name)
+    deletes(set, When::Scaled)
+        && claim
+            .owner_references()
+            .iter()
+            .any(|owner| owner.kind == "Pod" && owner.name == name)
 }
 
 /// The claim with the owners it should have; `None` if it has them, or is not ours to change.
-pub(super) fn owned(set: &StatefulSet, pod: &Pod, ordinal: i32, claim: &PersistentVolumeClaim) -> Option<PersistentVolumeClaim> {
-    let refers = |owner: &OwnerReference, kind: &str, meta: &ObjectMeta| owner.kind == kind && Some(&owner.name) == meta.name.as_ref();
-    let ours = |owner: &OwnerReference| refers(owner, "StatefulSet", set.meta()) || refers(owner, "Pod", pod.meta());
+pub(super) fn owned(
+    set: &StatefulSet,
+    pod: &Pod,
+    ordinal: i32,
+    claim: &PersistentVolumeClaim,
+) -> Option<PersistentVolumeClaim> {
+    let refers = |owner: &OwnerReference, kind: &str, meta: &ObjectMeta| {
+        owner.kind == kind && Some(&owner.name) == meta.name.as_ref()
+    };
+    let ours = |owner: &OwnerReference| {
+        refers(owner, "StatefulSet", set.meta()) || refers(owner, "Pod", pod.meta())
+    };
     let is = |owner: &OwnerReference, meta: &ObjectMeta| Some(&owner.uid) == meta.uid.as_ref();
     let owners = claim.owner_references();
-    let earlier = |owner: &OwnerReference| ours(owner) && !is(owner, set.meta()) && !is(owner, pod.meta());
+    let earlier =
+        |owner: &OwnerReference| ours(owner) && !is(owner, set.meta()) && !is(owner, pod.meta());
     if owners.iter().any(earlier) {
         return None;
     }
-    let mut kept: Vec<OwnerReference> = owners.iter().filter(|owner| !ours(owner)).cloned().collect();
+    let mut kept: Vec<OwnerReference> = owners
+        .iter()
+        .filter(|owner| !ours(owner))
+        .cloned()
+        .collect();
     let managed_by_another = kept.iter().any(|owner| owner.controller == Some(true));
     let retains = !deletes(set, When::Deleted) && !deletes(set, When::Scaled);
     if retains || !managed_by_another {
@@ -80,7 +114,10 @@ pub(super) fn owned(set: &StatefulSet, pod: &Pod, ordinal: i32, claim: &Persiste
         }
     }
     let key = |owners: &[OwnerReference]| {
-        owners.iter().map(|owner| (owner.uid.clone(), owner.controller)).collect::<std::collections::BTreeSet<_>>()
+        owners
+            .iter()
+            .map(|owner| (owner.uid.clone(), owner.controller))
+            .collect::<std::collections::BTreeSet<_>>()
     };
     (key(&kept) != key(owners)).then(|| {
         let mut changed = claim.clone();
@@ -91,9 +128,15 @@ pub(super) fn owned(set: &StatefulSet, pod: &Pod, ordinal: i32, claim: &Persiste
 
 /// Whether another controller manages a claim that the policy would have us delete.
 pub(super) fn is_contested(set: &StatefulSet, pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
-    let ours = |owner: &OwnerReference| Some(&owner.uid) == set.metadata.uid.as_ref() || Some(&owner.uid) == pod.metadata.uid.as_ref();
+    let ours = |owner: &OwnerReference| {
+        Some(&owner.uid) == set.metadata.uid.as_ref()
+            || Some(&owner.uid) == pod.metadata.uid.as_ref()
+    };
     (deletes(set, When::Deleted) || deletes(set, When::Scaled))
-        && claim.owner_references().iter().any(|owner| owner.controller == Some(true) && !ours(owner))
+        && claim
+            .owner_references()
+            .iter()
+            .any(|owner| owner.controller == Some(true) && !ours(owner))
 }
 
 #[cfg(test)]
@@ -116,7 +159,11 @@ mod tests {
     }
 
     fn owners(claim: &PersistentVolumeClaim) -> Vec<&str> {
-        claim.owner_references().iter().map(|owner| owner.uid.as_str()).collect()
+        claim
+            .owner_references()
+            .iter()
+            .map(|owner| owner.uid.as_str())
+            .collect()
     }
 
     #[test]
@@ -136,8 +183,15 @@ mod tests {
             for before in ["Retain", "Delete"] {
                 let claim = wanted(&super::tests::set(before, "Retain"), ordinal).remove(0);
                 let after = owned(&set, &pod, ordinal, &claim).unwrap_or(claim);
-                assert_eq!(owners(&after), expected, "{deleted} {scaled} {ordinal}, was {before}");
-                assert!(owned(&set, &pod, ordinal, &after).is_none(), "it is settled");
+                assert_eq!(
+                    owners(&after),
+                    expected,
+                    "{deleted} {scaled} {ordinal}, was {before}"
+                );
+                assert!(
+                    owned(&set, &pod, ordinal, &after).is_none(),
+                    "it is settled"
+                );
             }
         }
     }

@@ -18,7 +18,9 @@ const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 /// The ordinals a set is to have.
 pub(super) fn ordinals(set: &StatefulSet) -> std::ops::Range<i32> {
     let spec = set.spec.as_ref();
-    let start = spec.and_then(|spec| spec.ordinals.as_ref()?.start).unwrap_or(0);
+    let start = spec
+        .and_then(|spec| spec.ordinals.as_ref()?.start)
+        .unwrap_or(0);
     start..start.saturating_add(spec.and_then(|spec| spec.replicas).unwrap_or(1).max(0))
 }
 
@@ -26,7 +28,9 @@ pub(super) fn ordinals(set: &StatefulSet) -> std::ops::Range<i32> {
 pub(super) fn ordinal(set: &StatefulSet, pod: &Pod) -> Option<i32> {
     let (parent, ordinal) = pod.metadata.name.as_deref()?.rsplit_once('-')?;
     let digits = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
-    (digits && Some(parent) == set.metadata.name.as_deref()).then(|| ordinal.parse().ok()).flatten()
+    (digits && Some(parent) == set.metadata.name.as_deref())
+        .then(|| ordinal.parse().ok())
+        .flatten()
 }
 
 /// The name of a member.
@@ -41,11 +45,20 @@ pub(super) fn claim_name(set: &StatefulSet, template: &str, ordinal: i32) -> Str
 
 /// The revision of a pod, by name.
 pub(super) fn revision(pod: &Pod) -> &str {
-    pod.metadata.labels.as_ref().and_then(|labels| labels.get(HASH)).map_or("", String::as_str)
+    pod.metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(HASH))
+        .map_or("", String::as_str)
 }
 
 /// The pod of a member.
-pub(super) fn member(set: &StatefulSet, template: &PodTemplateSpec, revision: &str, ordinal: i32) -> Pod {
+pub(super) fn member(
+    set: &StatefulSet,
+    template: &PodTemplateSpec,
+    revision: &str,
+    ordinal: i32,
+) -> Pod {
     let mut pod = pod_from(template, set);
     identify(set, &mut pod, ordinal);
     pod.labels_mut().insert(HASH.into(), revision.into());
@@ -53,7 +66,11 @@ pub(super) fn member(set: &StatefulSet, template: &PodTemplateSpec, revision: &s
     let spec = pod.spec.get_or_insert_default();
     // Immutable, so only at birth.
     spec.hostname = name;
-    spec.subdomain = set.spec.as_ref().and_then(|spec| spec.service_name.clone()).filter(|name| !name.is_empty());
+    spec.subdomain = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.service_name.clone())
+        .filter(|name| !name.is_empty());
     pod
 }
 
@@ -62,29 +79,61 @@ pub(super) fn identify(set: &StatefulSet, pod: &mut Pod, ordinal: i32) {
     let name = pod_name(set, ordinal);
     pod.metadata.name = Some(name.clone());
     pod.labels_mut().insert(POD_NAME.into(), name);
-    pod.labels_mut().insert(POD_INDEX.into(), ordinal.to_string());
-    let templates = set.spec.as_ref().and_then(|spec| spec.volume_claim_templates.as_deref()).unwrap_or_default();
-    let claims: Vec<Volume> = templates.iter().map(|template| volume(set, &template.name_any(), ordinal)).collect();
+    pod.labels_mut()
+        .insert(POD_INDEX.into(), ordinal.to_string());
+    let templates = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.volume_claim_templates.as_deref())
+        .unwrap_or_default();
+    let claims: Vec<Volume> = templates
+        .iter()
+        .map(|template| volume(set, &template.name_any(), ordinal))
+        .collect();
     if claims.is_empty() {
         return;
     }
-    let volumes = pod.spec.get_or_insert_default().volumes.get_or_insert_default();
+    let volumes = pod
+        .spec
+        .get_or_insert_default()
+        .volumes
+        .get_or_insert_default();
     // A claim takes the place of a volume of its name.
     volumes.retain(|volume| claims.iter().all(|claim| claim.name != volume.name));
     volumes.splice(0..0, claims);
 }
 
 fn volume(set: &StatefulSet, template: &str, ordinal: i32) -> Volume {
-    let source = PersistentVolumeClaimVolumeSource { claim_name: claim_name(set, template, ordinal), read_only: None };
-    Volume { name: template.to_owned(), persistent_volume_claim: Some(source), ..Volume::default() }
+    let source = PersistentVolumeClaimVolumeSource {
+        claim_name: claim_name(set, template, ordinal),
+        read_only: None,
+    };
+    Volume {
+        name: template.to_owned(),
+        persistent_volume_claim: Some(source),
+        ..Volume::default()
+    }
 }
 
 /// Whether a pod has the labels and volumes of its member.
 pub(super) fn is_identified(set: &StatefulSet, pod: &Pod, ordinal: i32) -> bool {
     let labelled = pod.labels().get(POD_NAME) == Some(&pod_name(set, ordinal));
-    let templates = set.spec.as_ref().and_then(|spec| spec.volume_claim_templates.as_deref()).unwrap_or_default();
-    let claimed = |volume: &Volume| volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
-    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    let templates = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.volume_claim_templates.as_deref())
+        .unwrap_or_default();
+    let claimed = |volume: &Volume| {
+        volume
+            .persistent_volume_claim
+            .as_ref()
+            .map(|claim| claim.claim_name.clone())
+    };
+    let volumes = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.volumes.as_deref())
+        .unwrap_or_default();
     let has = |template: &str| {
         let volume = volumes.iter().find(|volume| volume.name == template);
         volume.and_then(claimed) == Some(claim_name(set, template, ordinal))
@@ -115,9 +164,15 @@ mod tests {
     fn members_are_known_by_their_names() {
         let set = set();
         assert_eq!(ordinals(&set), 5..8);
-        for (name, expected) in
-            [("db-0", Some(0)), ("db-12", Some(12)), ("db", None), ("db-x", None), ("other-1", None), ("db-1-1", None), ("db-", None)]
-        {
+        for (name, expected) in [
+            ("db-0", Some(0)),
+            ("db-12", Some(12)),
+            ("db", None),
+            ("db-x", None),
+            ("other-1", None),
+            ("db-1-1", None),
+            ("db-", None),
+        ] {
             assert_eq!(ordinal(&set, &pod(name).build()), expected, "{name}");
         }
     }
@@ -129,18 +184,32 @@ mod tests {
         let pod = member(&set, &template, "db-abc", 6);
         assert!(is_identified(&set, &pod, 6));
         assert!(!is_identified(&set, &pod, 7));
-        assert_eq!((pod.name_any().as_str(), revision(&pod)), ("db-6", "db-abc"));
+        assert_eq!(
+            (pod.name_any().as_str(), revision(&pod)),
+            ("db-6", "db-abc")
+        );
         let spec = pod.spec.unwrap();
-        assert_eq!((spec.hostname.as_deref(), spec.subdomain.as_deref()), (Some("db-6"), Some("db")));
+        assert_eq!(
+            (spec.hostname.as_deref(), spec.subdomain.as_deref()),
+            (Some("db-6"), Some("db"))
+        );
         let volumes: Vec<_> = spec
             .volumes
             .unwrap()
             .into_iter()
-            .map(|volume| (volume.name, volume.persistent_volume_claim.map(|claim| claim.claim_name)))
+            .map(|volume| {
+                (
+                    volume.name,
+                    volume.persistent_volume_claim.map(|claim| claim.claim_name),
+                )
+            })
             .collect();
         assert_eq!(
             volumes,
-            [("data".into(), Some("data-db-6".into())), ("tmp".into(), None)],
+            [
+                ("data".into(), Some("data-db-6".into())),
+                ("tmp".into(), None)
+            ],
             "the claim takes the place of the template's own volume"
         );
     }

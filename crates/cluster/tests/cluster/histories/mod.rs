@@ -31,7 +31,10 @@ const TO_SETTLE: Duration = Duration::from_secs(18 * 60);
 const AT_REST: Duration = Duration::from_secs(6 * 60);
 
 fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")))
+    std::env::var(name).ok().map(|text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is a number, not {text}"))
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -42,7 +45,11 @@ async fn any_history_ends_as_the_specs_describe() {
         let steps: Vec<Step> = (0..STEPS).map(|_| Step::draw(&entropy, NODES)).collect();
         if let Some(problems) = play(&steps).await {
             let told: Vec<String> = steps.iter().map(|step| format!("{step:?}")).collect();
-            panic!("history {seed} ends otherwise:\n  {}\nafter\n  {}", problems.join("\n  "), told.join("\n  "));
+            panic!(
+                "history {seed} ends otherwise:\n  {}\nafter\n  {}",
+                problems.join("\n  "),
+                told.join("\n  ")
+            );
         }
     }
 }
@@ -59,7 +66,12 @@ async fn play(steps: &[Step]) -> Option<Vec<String>> {
     world.pass(AT_REST).await;
     let seen = Seen::of(&world).await;
     let mut problems = check(&wanted, &seen);
-    problems.extend(settled.changes(&seen).into_iter().map(|change| format!("somebody still writes: {change}")));
+    problems.extend(
+        settled
+            .changes(&seen)
+            .into_iter()
+            .map(|change| format!("somebody still writes: {change}")),
+    );
     world.stop().await;
     (!problems.is_empty()).then_some(problems)
 }

@@ -39,7 +39,11 @@ const KINDS: [(&str, &str, &str); 20] = [
 
 /// How a kind of [`KINDS`] is reached.
 pub(super) fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
-    let plural = if kind == "Endpoints" { "endpoints".to_owned() } else { format!("{}s", kind.to_lowercase()) };
+    let plural = if kind == "Endpoints" {
+        "endpoints".to_owned()
+    } else {
+        format!("{}s", kind.to_lowercase())
+    };
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), &plural)
 }
 
@@ -51,8 +55,12 @@ impl Seen {
     pub(super) async fn of(world: &World) -> Self {
         let mut seen = Vec::new();
         for (group, version, kind) in KINDS {
-            let api: Api<DynamicObject> = Api::all_with(world.client.clone(), &resource(group, version, kind));
-            let listed = api.list(&Default::default()).await.unwrap_or_else(|error| panic!("cannot list {kind}: {error}"));
+            let api: Api<DynamicObject> =
+                Api::all_with(world.client.clone(), &resource(group, version, kind));
+            let listed = api
+                .list(&Default::default())
+                .await
+                .unwrap_or_else(|error| panic!("cannot list {kind}: {error}"));
             seen.extend(listed.items.into_iter().map(|object| (kind, object)));
         }
         Self(seen)
@@ -60,24 +68,51 @@ impl Seen {
 
     /// Every object that may belong to a history: with its kind, in its namespaces or in none.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, &DynamicObject)> {
-        let ours = |object: &DynamicObject| object.namespace().is_none_or(|namespace| NAMESPACES.contains(&&*namespace));
-        self.0.iter().map(|(kind, object)| (*kind, object)).filter(move |(_, object)| ours(object))
+        let ours = |object: &DynamicObject| {
+            object
+                .namespace()
+                .is_none_or(|namespace| NAMESPACES.contains(&&*namespace))
+        };
+        self.0
+            .iter()
+            .map(|(kind, object)| (*kind, object))
+            .filter(move |(_, object)| ours(object))
     }
 
     /// The objects of a kind in a namespace; in none if it is empty.
-    pub(super) fn within(&self, kind: &'static str, namespace: &str) -> impl Iterator<Item = &DynamicObject> {
-        self.all().filter(move |(k, object)| *k == kind && object.namespace().unwrap_or_default() == namespace).map(|(_, object)| object)
+    pub(super) fn within(
+        &self,
+        kind: &'static str,
+        namespace: &str,
+    ) -> impl Iterator<Item = &DynamicObject> {
+        self.all()
+            .filter(move |(k, object)| {
+                *k == kind && object.namespace().unwrap_or_default() == namespace
+            })
+            .map(|(_, object)| object)
     }
 
     /// One object.
-    pub(super) fn get(&self, kind: &'static str, namespace: &str, name: &str) -> Option<&DynamicObject> {
-        self.within(kind, namespace).find(|object| object.name_any() == name)
+    pub(super) fn get(
+        &self,
+        kind: &'static str,
+        namespace: &str,
+        name: &str,
+    ) -> Option<&DynamicObject> {
+        self.within(kind, namespace)
+            .find(|object| object.name_any() == name)
     }
 
     /// The objects of a kind that another one controls.
-    pub(super) fn controlled_by(&self, kind: &'static str, owner: &DynamicObject) -> Vec<&DynamicObject> {
+    pub(super) fn controlled_by(
+        &self,
+        kind: &'static str,
+        owner: &DynamicObject,
+    ) -> Vec<&DynamicObject> {
         let (namespace, uid) = (owner.namespace().unwrap_or_default(), owner.uid());
-        let ours = |object: &&DynamicObject| controller(object).is_some_and(|owner| Some(&owner.uid) == uid.as_ref());
+        let ours = |object: &&DynamicObject| {
+            controller(object).is_some_and(|owner| Some(&owner.uid) == uid.as_ref())
+        };
         self.within(kind, &namespace).filter(ours).collect()
     }
 
@@ -85,17 +120,26 @@ impl Seen {
     pub(super) fn changes(&self, later: &Self) -> Vec<String> {
         let versions = |seen: &Self| -> BTreeMap<String, Option<String>> {
             let still = seen.all().filter(|(kind, _)| *kind != "Node");
-            still.map(|(kind, object)| (title(kind, object), object.resource_version())).collect()
+            still
+                .map(|(kind, object)| (title(kind, object), object.resource_version()))
+                .collect()
         };
         let (before, after) = (versions(self), versions(later));
         let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-        keys.into_iter().filter(|key| before.get(*key) != after.get(*key)).cloned().collect()
+        keys.into_iter()
+            .filter(|key| before.get(*key) != after.get(*key))
+            .cloned()
+            .collect()
     }
 }
 
 /// How an object is named in a report.
 pub(super) fn title(kind: &str, object: &DynamicObject) -> String {
-    format!("{kind} {}/{}", object.namespace().unwrap_or_default(), object.name_any())
+    format!(
+        "{kind} {}/{}",
+        object.namespace().unwrap_or_default(),
+        object.name_any()
+    )
 }
 
 /// The owner that controls an object.
@@ -115,6 +159,11 @@ pub(super) fn number(object: &DynamicObject, pointer: &str) -> u64 {
 
 /// Whether a condition of an object holds.
 pub(super) fn holds(object: &DynamicObject, type_: &str) -> bool {
-    let conditions = at(object, "/status/conditions").as_array().into_iter().flatten();
-    conditions.into_iter().any(|condition| condition["type"] == type_ && condition["status"] == "True")
+    let conditions = at(object, "/status/conditions")
+        .as_array()
+        .into_iter()
+        .flatten();
+    conditions
+        .into_iter()
+        .any(|condition| condition["type"] == type_ && condition["status"] == "True")
 }

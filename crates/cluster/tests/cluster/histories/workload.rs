@@ -85,7 +85,12 @@ impl Workload {
 
     /// The image of its pods.
     pub(super) fn image(self, wanted: Wanted) -> String {
-        format!("{}:{}{}", self.name, wanted.version, if wanted.broken { "-broken" } else { "" })
+        format!(
+            "{}:{}{}",
+            self.name,
+            wanted.version,
+            if wanted.broken { "-broken" } else { "" }
+        )
     }
 
     /// The object that asks for it.
@@ -99,16 +104,26 @@ impl Workload {
     }
 
     fn spec(self, wanted: Wanted) -> Value {
-        let (name, count, selector) = (self.name, wanted.count, json!({ "matchLabels": { "app": self.name } }));
+        let (name, count, selector) = (
+            self.name,
+            wanted.count,
+            json!({ "matchLabels": { "app": self.name } }),
+        );
         let template = self.template(wanted);
         match self.kind {
             Kind::Deployment => json!({
                 "replicas": count, "selector": selector, "template": template, "revisionHistoryLimit": REVISIONS_KEPT,
                 "strategy": if name == "api" { json!({ "type": "Recreate" }) } else { json!({ "type": "RollingUpdate" }) },
             }),
-            Kind::ReplicaSet => json!({ "replicas": count, "selector": selector, "template": template }),
+            Kind::ReplicaSet => {
+                json!({ "replicas": count, "selector": selector, "template": template })
+            }
             Kind::StatefulSet => {
-                let (management, retention) = if self.gives_up_storage() { ("Parallel", "Delete") } else { ("OrderedReady", "Retain") };
+                let (management, retention) = if self.gives_up_storage() {
+                    ("Parallel", "Delete")
+                } else {
+                    ("OrderedReady", "Retain")
+                };
                 json!({
                     "replicas": count, "selector": selector, "template": template, "serviceName": name, "podManagementPolicy": management,
                     "revisionHistoryLimit": REVISIONS_KEPT,
@@ -117,7 +132,9 @@ impl Workload {
                         "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }],
                 })
             }
-            Kind::DaemonSet => json!({ "selector": selector, "template": template, "revisionHistoryLimit": REVISIONS_KEPT }),
+            Kind::DaemonSet => {
+                json!({ "selector": selector, "template": template, "revisionHistoryLimit": REVISIONS_KEPT })
+            }
             Kind::Job => job(name, count, template),
             Kind::CronJob => {
                 let policy = ["Allow", "Forbid", "Replace"][wanted.version as usize % 3];
@@ -132,17 +149,27 @@ impl Workload {
     fn template(self, wanted: Wanted) -> Value {
         let mut spec = json!({ "containers": [{ "name": "main", "image": self.image(wanted) }] });
         match self.kind {
-            Kind::DaemonSet if wanted.count.is_multiple_of(2) => spec["nodeSelector"] = json!({ "topology.kubernetes.io/zone": "zone-a" }),
+            Kind::DaemonSet if wanted.count.is_multiple_of(2) => {
+                spec["nodeSelector"] = json!({ "topology.kubernetes.io/zone": "zone-a" })
+            }
             Kind::Job | Kind::CronJob => spec["restartPolicy"] = json!("Never"),
             _ => {}
         }
-        let annotations = if wanted.broken { json!({ "sim.bellerophon.io/fail": "pull" }) } else { json!({}) };
+        let annotations = if wanted.broken {
+            json!({ "sim.bellerophon.io/fail": "pull" })
+        } else {
+            json!({})
+        };
         json!({ "metadata": { "labels": { "app": self.name }, "annotations": annotations }, "spec": spec })
     }
 }
 
 /// Two pods at a time; losing some is no reason to give up.
 fn job(name: &str, count: u64, template: Value) -> Value {
-    let mode = if name == "index" { "Indexed" } else { "NonIndexed" };
+    let mode = if name == "index" {
+        "Indexed"
+    } else {
+        "NonIndexed"
+    };
     json!({ "completions": count, "parallelism": 2, "completionMode": mode, "backoffLimit": 1000, "template": template })
 }

@@ -7,7 +7,10 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{controller, finish, image, is_active, is_ready, make_all_ready, make_ready, patch, pods, template, world};
+use super::{
+    controller, finish, image, is_active, is_ready, make_all_ready, make_ready, patch, pods,
+    template, world,
+};
 use bellerophon_testkit::{World, until};
 
 fn set(image: &str) -> Value {
@@ -20,14 +23,38 @@ fn set(image: &str) -> Value {
 async fn add_node(world: &World, name: &str) {
     world.apply(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": { "disk": "ssd" } } })).await;
     // A new node is tainted until it is ready; the test says that it is.
-    patch(&world.all::<Node>(), name, json!({ "spec": { "taints": null } })).await;
+    patch(
+        &world.all::<Node>(),
+        name,
+        json!({ "spec": { "taints": null } }),
+    )
+    .await;
 }
 
 /// The node a pod is meant for.
 fn node(pod: &Pod) -> String {
-    let affinity = pod.spec.as_ref().unwrap().affinity.as_ref().unwrap().node_affinity.as_ref().unwrap();
-    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref().unwrap();
-    required.node_selector_terms[0].match_fields.as_ref().unwrap()[0].values.as_ref().unwrap()[0].clone()
+    let affinity = pod
+        .spec
+        .as_ref()
+        .unwrap()
+        .affinity
+        .as_ref()
+        .unwrap()
+        .node_affinity
+        .as_ref()
+        .unwrap();
+    let required = affinity
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()
+        .unwrap();
+    required.node_selector_terms[0]
+        .match_fields
+        .as_ref()
+        .unwrap()[0]
+        .values
+        .as_ref()
+        .unwrap()[0]
+        .clone()
 }
 
 fn nodes(pods: &[Pod]) -> Vec<String> {
@@ -45,16 +72,30 @@ async fn every_node_gets_one_pod() {
     world.apply(set("agent:1")).await;
     let two = pods(&world, 2).await;
     assert_eq!(nodes(&two), ["n1", "n2"]);
-    assert!(two.iter().all(|pod| controller(pod) == Some("agent") && pod.labels().contains_key("controller-revision-hash")));
+    assert!(two.iter().all(|pod| controller(pod) == Some("agent")
+        && pod.labels().contains_key("controller-revision-hash")));
     add_node(&world, "n3").await;
     pods(&world, 3).await;
     make_all_ready(&world).await;
-    let told = until(&world.within::<DaemonSet>("default"), "three ready", |sets| {
-        sets[0].status.as_ref().is_some_and(|status| status.number_ready == 3 && status.number_available == Some(3))
-    })
+    let told = until(
+        &world.within::<DaemonSet>("default"),
+        "three ready",
+        |sets| {
+            sets[0].status.as_ref().is_some_and(|status| {
+                status.number_ready == 3 && status.number_available == Some(3)
+            })
+        },
+    )
     .await;
     let status = told[0].status.clone().unwrap();
-    assert_eq!((status.desired_number_scheduled, status.current_number_scheduled, status.updated_number_scheduled), (3, 3, Some(3)));
+    assert_eq!(
+        (
+            status.desired_number_scheduled,
+            status.current_number_scheduled,
+            status.updated_number_scheduled
+        ),
+        (3, 3, Some(3))
+    );
 
     // Tainted so that nothing may stay there.
     patch(&world.all::<Node>(), "n3", json!({ "spec": { "taints": [{ "key": "dedicated", "value": "db", "effect": "NoExecute" }] } }))
@@ -64,7 +105,12 @@ async fn every_node_gets_one_pod() {
     only_hdd["spec"]["template"]["spec"]["nodeSelector"] = json!({ "disk": "hdd" });
     world.apply(only_hdd).await;
     pods(&world, 0).await;
-    patch(&world.all::<Node>(), "n2", json!({ "metadata": { "labels": { "disk": "hdd" } } })).await;
+    patch(
+        &world.all::<Node>(),
+        "n2",
+        json!({ "metadata": { "labels": { "disk": "hdd" } } }),
+    )
+    .await;
     assert_eq!(nodes(&pods(&world, 1).await), ["n2"]);
     world.stop().await;
 }
@@ -80,23 +126,42 @@ async fn update_replaces_one_pod_after_another() {
     make_all_ready(&world).await;
     world.apply(set("agent:2")).await;
     for updated in 1..=3 {
-        let all = until(&world.within::<Pod>("default"), "one more of the new template", |pods| {
-            pods.iter().filter(|pod| is_active(pod) && image(pod) == "agent:2").count() == updated
-        })
+        let all = until(
+            &world.within::<Pod>("default"),
+            "one more of the new template",
+            |pods| {
+                pods.iter()
+                    .filter(|pod| is_active(pod) && image(pod) == "agent:2")
+                    .count()
+                    == updated
+            },
+        )
         .await;
-        assert_eq!(all.iter().filter(|pod| is_active(pod) && !is_ready(pod)).count(), 1, "one at a time");
+        assert_eq!(
+            all.iter()
+                .filter(|pod| is_active(pod) && !is_ready(pod))
+                .count(),
+            1,
+            "one at a time"
+        );
         world.pass(Duration::from_secs(5)).await;
         make_all_ready(&world).await;
     }
-    let revisions = world.within::<ControllerRevision>("default").list(&Default::default()).await.unwrap();
+    let revisions = world
+        .within::<ControllerRevision>("default")
+        .list(&Default::default())
+        .await
+        .unwrap();
     let mut numbers: Vec<_> = revisions.iter().map(|revision| revision.revision).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, [1, 2]);
     // Going back renumbers the first revision instead of making a third.
     world.apply(set("agent:1")).await;
-    until(&world.within::<ControllerRevision>("default"), "the first revision is the latest", |all| {
-        all.len() == 2 && all.iter().map(|revision| revision.revision).max() == Some(3)
-    })
+    until(
+        &world.within::<ControllerRevision>("default"),
+        "the first revision is the latest",
+        |all| all.len() == 2 && all.iter().map(|revision| revision.revision).max() == Some(3),
+    )
     .await;
     world.stop().await;
 }

@@ -31,23 +31,38 @@ pub(crate) fn template(app: &str, image: &str) -> Value {
 
 /// Whether a pod neither ended nor is being deleted.
 pub(crate) fn is_active(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
     pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 pub(crate) fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 pub(crate) fn image(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|spec| spec.containers[0].image.as_deref()).unwrap_or_default()
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.containers[0].image.as_deref())
+        .unwrap_or_default()
 }
 
 /// Waits for exactly so many active pods in `default`.
 pub(crate) async fn pods(world: &World, count: usize) -> Vec<Pod> {
     let wanted = format!("{count} active pods");
-    let all = until(&world.within("default"), &wanted, |pods: &[Pod]| pods.iter().filter(|pod| is_active(pod)).count() == count).await;
+    let all = until(&world.within("default"), &wanted, |pods: &[Pod]| {
+        pods.iter().filter(|pod| is_active(pod)).count() == count
+    })
+    .await;
     all.into_iter().filter(is_active).collect()
 }
 
@@ -55,20 +70,38 @@ pub(crate) async fn pods(world: &World, count: usize) -> Vec<Pod> {
 pub(crate) async fn make_ready(world: &World, pod: &Pod) {
     let since = now(world);
     let conditions = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": since }]);
-    set_status(world, pod, json!({ "phase": "Running", "conditions": conditions })).await;
+    set_status(
+        world,
+        pod,
+        json!({ "phase": "Running", "conditions": conditions }),
+    )
+    .await;
 }
 
 /// Ends a pod.
 pub(crate) async fn finish(world: &World, pod: &Pod, phase: &str) {
     let finished = json!({ "terminated": { "exitCode": if phase == "Failed" { 1 } else { 0 }, "finishedAt": now(world) } });
     let containers = json!([{ "name": "main", "image": "x", "imageID": "", "ready": false, "restartCount": 0, "state": finished }]);
-    let conditions = json!([{ "type": "Ready", "status": "False", "lastTransitionTime": now(world) }]);
-    set_status(world, pod, json!({ "phase": phase, "containerStatuses": containers, "conditions": conditions })).await;
+    let conditions =
+        json!([{ "type": "Ready", "status": "False", "lastTransitionTime": now(world) }]);
+    set_status(
+        world,
+        pod,
+        json!({ "phase": phase, "containerStatuses": containers, "conditions": conditions }),
+    )
+    .await;
 }
 
 pub(crate) async fn set_status(world: &World, pod: &Pod, status: Value) {
     let pods: Api<Pod> = world.within(&pod.namespace().unwrap_or_default());
-    match pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await {
+    match pods
+        .patch_status(
+            &pod.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(json!({ "status": status })),
+        )
+        .await
+    {
         Ok(_) => {}
         // Gone meanwhile, and so is its kubelet's business.
         Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -78,7 +111,12 @@ pub(crate) async fn set_status(world: &World, pod: &Pod, status: Value) {
 
 /// Makes every active pod that is not ready yet so.
 pub(crate) async fn make_all_ready(world: &World) {
-    for pod in world.within::<Pod>("default").list(&Default::default()).await.expect("pods") {
+    for pod in world
+        .within::<Pod>("default")
+        .list(&Default::default())
+        .await
+        .expect("pods")
+    {
         if is_active(&pod) && !is_ready(&pod) {
             make_ready(world, &pod).await;
         }
@@ -92,7 +130,13 @@ pub(crate) fn now(world: &World) -> Timestamp {
 
 /// The name of an object's controller.
 pub(crate) fn controller<K: Resource>(object: &K) -> Option<&str> {
-    object.meta().owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).map(|owner| owner.name.as_str())
+    object
+        .meta()
+        .owner_references
+        .iter()
+        .flatten()
+        .find(|owner| owner.controller == Some(true))
+        .map(|owner| owner.name.as_str())
 }
 
 /// Changes an object by a merge patch.
@@ -100,5 +144,7 @@ pub(crate) async fn patch<K>(api: &Api<K>, name: &str, patch: Value) -> K
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("a patch")
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .expect("a patch")
 }

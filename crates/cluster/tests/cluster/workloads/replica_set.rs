@@ -20,13 +20,22 @@ fn set(name: &str, replicas: i32) -> Value {
 }
 
 /// Waits for a status with these numbers: replicas, ready, available.
-async fn counts(world: &World, name: &str, replicas: i32, ready: i32, available: i32) -> ReplicaSet {
+async fn counts(
+    world: &World,
+    name: &str,
+    replicas: i32,
+    ready: i32,
+    available: i32,
+) -> ReplicaSet {
     let wanted = format!("{name} at {replicas}/{ready}/{available}");
     let sets = until(&world.within::<ReplicaSet>("default"), &wanted, |sets| {
         sets.iter().filter(|set| set.name_any() == name).any(|set| {
             set.status.as_ref().is_some_and(|status| {
-                (status.replicas, status.ready_replicas.unwrap_or(0), status.available_replicas.unwrap_or(0))
-                    == (replicas, ready, available)
+                (
+                    status.replicas,
+                    status.ready_replicas.unwrap_or(0),
+                    status.available_replicas.unwrap_or(0),
+                ) == (replicas, ready, available)
                     && status.observed_generation == set.metadata.generation
             })
         })
@@ -40,27 +49,58 @@ async fn set_keeps_its_number_of_pods() {
     let world = world().await;
     world.apply(set("web", 3)).await;
     let first = pods(&world, 3).await;
-    assert!(first.iter().all(|pod| controller(pod) == Some("web") && pod.name_any().starts_with("web-")));
+    assert!(
+        first
+            .iter()
+            .all(|pod| controller(pod) == Some("web") && pod.name_any().starts_with("web-"))
+    );
     counts(&world, "web", 3, 0, 0).await;
     make_all_ready(&world).await;
     let told = counts(&world, "web", 3, 3, 3).await;
     assert_eq!(told.status.unwrap().fully_labeled_replicas, Some(3));
 
-    world.within::<Pod>("default").delete(&first[0].name_any(), &DeleteParams::default()).await.unwrap();
+    world
+        .within::<Pod>("default")
+        .delete(&first[0].name_any(), &DeleteParams::default())
+        .await
+        .unwrap();
     finish(&world, &first[1], "Failed").await;
     let second = pods(&world, 3).await;
-    assert!(second.iter().all(|pod| pod.uid() != first[0].uid() && pod.uid() != first[1].uid()));
+    assert!(
+        second
+            .iter()
+            .all(|pod| pod.uid() != first[0].uid() && pod.uid() != first[1].uid())
+    );
     counts(&world, "web", 3, 1, 1).await;
 
-    patch(&world.within::<ReplicaSet>("default"), "web", json!({ "spec": { "replicas": 1 } })).await;
+    patch(
+        &world.within::<ReplicaSet>("default"),
+        "web",
+        json!({ "spec": { "replicas": 1 } }),
+    )
+    .await;
     let left = pods(&world, 1).await;
-    assert_eq!(left[0].uid(), first[2].uid(), "those that are not ready go first");
+    assert_eq!(
+        left[0].uid(),
+        first[2].uid(),
+        "those that are not ready go first"
+    );
     counts(&world, "web", 1, 1, 1).await;
-    let events = world.within::<Event>("default").list(&Default::default()).await.unwrap();
-    for (reason, begins) in [("SuccessfulCreate", "Created pod: web-"), ("SuccessfulDelete", "Deleted pod: web-")] {
+    let events = world
+        .within::<Event>("default")
+        .list(&Default::default())
+        .await
+        .unwrap();
+    for (reason, begins) in [
+        ("SuccessfulCreate", "Created pod: web-"),
+        ("SuccessfulDelete", "Deleted pod: web-"),
+    ] {
         let told = events.iter().any(|event| {
             event.reason.as_deref() == Some(reason)
-                && event.note.as_ref().is_some_and(|note| note.starts_with(begins))
+                && event
+                    .note
+                    .as_ref()
+                    .is_some_and(|note| note.starts_with(begins))
                 && event.reporting_controller.as_deref() == Some("replicaset-controller")
         });
         assert!(told, "{reason}");
@@ -75,17 +115,36 @@ async fn pods_are_adopted_and_released_by_their_labels() {
     world.apply(orphan).await;
     world.apply(set("web", 2)).await;
     let two = pods(&world, 2).await;
-    let adopted = until(&world.within::<Pod>("default"), "the orphan is adopted", |pods| {
-        pods.iter().any(|pod| pod.name_any() == "orphan" && controller(pod) == Some("web"))
-    })
+    let adopted = until(
+        &world.within::<Pod>("default"),
+        "the orphan is adopted",
+        |pods| {
+            pods.iter()
+                .any(|pod| pod.name_any() == "orphan" && controller(pod) == Some("web"))
+        },
+    )
     .await;
     assert_eq!(adopted.len(), 2);
     let other = two.iter().find(|pod| pod.name_any() != "orphan").unwrap();
-    patch(&world.within::<Pod>("default"), &other.name_any(), json!({ "metadata": { "labels": { "app": "debug" } } })).await;
+    patch(
+        &world.within::<Pod>("default"),
+        &other.name_any(),
+        json!({ "metadata": { "labels": { "app": "debug" } } }),
+    )
+    .await;
     let three = pods(&world, 3).await;
-    let released = three.iter().find(|pod| pod.name_any() == other.name_any()).unwrap();
+    let released = three
+        .iter()
+        .find(|pod| pod.name_any() == other.name_any())
+        .unwrap();
     assert_eq!(controller(released), None, "it is on its own now");
-    assert_eq!(three.iter().filter(|pod| controller(*pod) == Some("web")).count(), 2);
+    assert_eq!(
+        three
+            .iter()
+            .filter(|pod| controller(*pod) == Some("web"))
+            .count(),
+        2
+    );
     world.stop().await;
 }
 
@@ -110,7 +169,10 @@ async fn restart_between_writes_leaves_no_pod_too_many() {
     let mut world = world().await;
     world.apply(set("web", 40)).await;
     for _ in 0..5 {
-        until(&world.within::<Pod>("default"), "a first pod", |pods| !pods.is_empty()).await;
+        until(&world.within::<Pod>("default"), "a first pod", |pods| {
+            !pods.is_empty()
+        })
+        .await;
         world.restart().await;
     }
     pods(&world, 40).await;
@@ -127,10 +189,21 @@ async fn refusal_is_told_in_the_status_and_ends() {
     let mut web = set("web", 3);
     web["spec"]["template"]["spec"]["serviceAccountName"] = json!("missing");
     world.apply(web).await;
-    until(&world.within::<ReplicaSet>("default"), "a failure", |sets| {
-        let conditions = sets[0].status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-        conditions.iter().any(|condition| condition.type_ == "ReplicaFailure" && condition.reason.as_deref() == Some("FailedCreate"))
-    })
+    until(
+        &world.within::<ReplicaSet>("default"),
+        "a failure",
+        |sets| {
+            let conditions = sets[0]
+                .status
+                .as_ref()
+                .and_then(|status| status.conditions.clone())
+                .unwrap_or_default();
+            conditions.iter().any(|condition| {
+                condition.type_ == "ReplicaFailure"
+                    && condition.reason.as_deref() == Some("FailedCreate")
+            })
+        },
+    )
     .await;
     world.apply(json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "missing" } })).await;
     pods(&world, 3).await;
@@ -149,11 +222,23 @@ async fn replication_controller_does_the_same() {
     world.apply(web).await;
     pods(&world, 2).await;
     make_all_ready(&world).await;
-    until(&world.within::<ReplicationController>("default"), "two ready", |all| {
-        all[0].status.as_ref().is_some_and(|status| status.ready_replicas == Some(2) && status.replicas == 2)
-    })
+    until(
+        &world.within::<ReplicationController>("default"),
+        "two ready",
+        |all| {
+            all[0]
+                .status
+                .as_ref()
+                .is_some_and(|status| status.ready_replicas == Some(2) && status.replicas == 2)
+        },
+    )
     .await;
-    patch(&world.within::<ReplicationController>("default"), "web", json!({ "spec": { "replicas": 0 } })).await;
+    patch(
+        &world.within::<ReplicationController>("default"),
+        "web",
+        json!({ "spec": { "replicas": 0 } }),
+    )
+    .await;
     pods(&world, 0).await;
     world.stop().await;
 }

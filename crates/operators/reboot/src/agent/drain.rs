@@ -34,13 +34,22 @@ pub(crate) struct Left {
 ///
 /// # Errors
 /// Pods cannot be listed or evicted, other than for a budget's sake.
-pub(crate) async fn pass(client: &Client, node: &str, drain: &Drain, figures: &Figures) -> Result<Left, kube::Error> {
-    let mut params = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(PAGE);
+pub(crate) async fn pass(
+    client: &Client,
+    node: &str,
+    drain: &Drain,
+    figures: &Figures,
+) -> Result<Left, kube::Error> {
+    let mut params = ListParams::default()
+        .fields(&format!("spec.nodeName={node}"))
+        .limit(PAGE);
     let (all, mut left) = (Api::<Pod>::all(client.clone()), Left::default());
     loop {
         let page = all.list(&params).await?;
         let going = page.items.into_iter().filter(|pod| goes(pod, drain));
-        let fates = stream::iter(going).map(|pod| async move { evict(client, &pod, drain, figures).await }).buffer_unordered(FAN_OUT);
+        let fates = stream::iter(going)
+            .map(|pod| async move { evict(client, &pod, drain, figures).await })
+            .buffer_unordered(FAN_OUT);
         left = fates
             .try_fold(left, |mut left, fate| async move {
                 left.pods += usize::from(fate != Fate::Gone);
@@ -59,9 +68,14 @@ pub(crate) async fn pass(client: &Client, node: &str, drain: &Drain, figures: &F
 
 /// Whether a pod has to go before its node reboots.
 fn goes(pod: &Pod, drain: &Drain) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
     let is_finished = matches!(phase, Some("Succeeded" | "Failed"));
-    let is_mirror = pod.annotations().contains_key("kubernetes.io/config.mirror");
+    let is_mirror = pod
+        .annotations()
+        .contains_key("kubernetes.io/config.mirror");
     let stays = match controller_of(pod) {
         Some(owner) => owner.kind == "DaemonSet",
         None => drain.unmanaged_pods == UnmanagedPods::Leave,
@@ -76,17 +90,30 @@ enum Fate {
     Blocked(String),
 }
 
-async fn evict(client: &Client, pod: &Pod, drain: &Drain, figures: &Figures) -> Result<Fate, kube::Error> {
+async fn evict(
+    client: &Client,
+    pod: &Pod,
+    drain: &Drain,
+    figures: &Figures,
+) -> Result<Fate, kube::Error> {
     if pod.metadata.deletion_timestamp.is_some() {
         return Ok(Fate::Going);
     }
     let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     let delete_options = DeleteParams {
-        grace_period_seconds: drain.grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
-        preconditions: Some(Preconditions { uid: pod.uid(), resource_version: None }),
+        grace_period_seconds: drain
+            .grace_period_seconds
+            .and_then(|seconds| u32::try_from(seconds).ok()),
+        preconditions: Some(Preconditions {
+            uid: pod.uid(),
+            resource_version: None,
+        }),
         ..DeleteParams::default()
     };
-    let params = EvictParams { delete_options: Some(delete_options), ..EvictParams::default() };
+    let params = EvictParams {
+        delete_options: Some(delete_options),
+        ..EvictParams::default()
+    };
     let (fate, result) = match pods.evict(&pod.name_any(), &params).await {
         Ok(_) => (Fate::Going, "evicted"),
         Err(kube::Error::Api(status)) => match status.code {
@@ -107,14 +134,21 @@ async fn evict(client: &Client, pod: &Pod, drain: &Drain, figures: &Figures) -> 
 /// What the server says of the budget, which has its name in it.
 fn why(status: &kube::core::Status, pod: &Pod) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    let cause = causes.into_iter().find(|cause| cause.reason == "DisruptionBudget").map_or(&status.message, |cause| &cause.message);
+    let cause = causes
+        .into_iter()
+        .find(|cause| cause.reason == "DisruptionBudget")
+        .map_or(&status.message, |cause| &cause.message);
     let pod = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
     format!("pod {pod}: {}", crate::notes::reason(cause))
 }
 
 /// The namespace is going, and the pod with it.
 fn is_ending(status: &kube::core::Status) -> bool {
-    status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
+    status
+        .details
+        .iter()
+        .flat_map(|details| &details.causes)
+        .any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 #[cfg(test)]
@@ -132,16 +166,66 @@ mod tests {
             )
             .expect("a pod")
         };
-        let (leave, evict) = (Drain::default(), Drain { unmanaged_pods: UnmanagedPods::Evict, ..Drain::default() });
+        let (leave, evict) = (
+            Drain::default(),
+            Drain {
+                unmanaged_pods: UnmanagedPods::Evict,
+                ..Drain::default()
+            },
+        );
         for (what, pod, drain, wanted) in [
-            ("of a ReplicaSet", pod(owner("ReplicaSet"), json!({}), "Running"), &leave, true),
-            ("not started", pod(owner("ReplicaSet"), json!({}), "Pending"), &leave, true),
-            ("of a DaemonSet", pod(owner("DaemonSet"), json!({}), "Running"), &evict, false),
-            ("finished", pod(owner("Job"), json!({}), "Succeeded"), &evict, false),
-            ("failed", pod(owner("Job"), json!({}), "Failed"), &evict, false),
-            ("of the kubelet", pod(owner("Node"), json!({"kubernetes.io/config.mirror": "x"}), "Running"), &evict, false),
-            ("of nobody", pod(json!([]), json!({}), "Running"), &leave, false),
-            ("of nobody, by policy", pod(json!([]), json!({}), "Running"), &evict, true),
+            (
+                "of a ReplicaSet",
+                pod(owner("ReplicaSet"), json!({}), "Running"),
+                &leave,
+                true,
+            ),
+            (
+                "not started",
+                pod(owner("ReplicaSet"), json!({}), "Pending"),
+                &leave,
+                true,
+            ),
+            (
+                "of a DaemonSet",
+                pod(owner("DaemonSet"), json!({}), "Running"),
+                &evict,
+                false,
+            ),
+            (
+                "finished",
+                pod(owner("Job"), json!({}), "Succeeded"),
+                &evict,
+                false,
+            ),
+            (
+                "failed",
+                pod(owner("Job"), json!({}), "Failed"),
+                &evict,
+                false,
+            ),
+            (
+                "of the kubelet",
+                pod(
+                    owner("Node"),
+                    json!({"kubernetes.io/config.mirror": "x"}),
+                    "Running",
+                ),
+                &evict,
+                false,
+            ),
+            (
+                "of nobody",
+                pod(json!([]), json!({}), "Running"),
+                &leave,
+                false,
+            ),
+            (
+                "of nobody, by policy",
+                pod(json!([]), json!({}), "Running"),
+                &evict,
+                true,
+            ),
         ] {
             assert_eq!(goes(&pod, drain), wanted, "{what}");
         }

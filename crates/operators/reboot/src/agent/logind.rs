@@ -19,7 +19,9 @@ pub struct Logind {
 impl Logind {
     /// Through the bus at this address.
     pub fn at(address: impl Into<String>) -> Self {
-        Self { address: address.into() }
+        Self {
+            address: address.into(),
+        }
     }
 
     async fn connect(&self) -> zbus::Result<Connection> {
@@ -41,7 +43,9 @@ impl Machine for Logind {
 
     fn reboot(&self) -> BoxFuture<'_, Result<(), MachineError>> {
         Box::pin(async move {
-            let bus = self.connect().await.map_err(|error| MachineError::Refused(format!("cannot reach {}: {error}", self.address)))?;
+            let bus = self.connect().await.map_err(|error| {
+                MachineError::Refused(format!("cannot reach {}: {error}", self.address))
+            })?;
             order(&bus).await
         })
     }
@@ -50,12 +54,23 @@ impl Machine for Logind {
 /// Orders a reboot; nobody is there to be asked for a password.
 async fn order(bus: &Connection) -> Result<(), MachineError> {
     let called = bus
-        .call_method(Some("org.freedesktop.login1"), "/org/freedesktop/login1", Some("org.freedesktop.login1.Manager"), "Reboot", &(false,))
+        .call_method(
+            Some("org.freedesktop.login1"),
+            "/org/freedesktop/login1",
+            Some("org.freedesktop.login1.Manager"),
+            "Reboot",
+            &(false,),
+        )
         .await;
     match called {
         Ok(_) => Ok(()),
-        Err(zbus::Error::MethodError(name, text, _)) if name.as_str() != "org.freedesktop.DBus.Error.NoReply" => {
-            Err(MachineError::Refused(format!("{name}: {}", text.unwrap_or_default())))
+        Err(zbus::Error::MethodError(name, text, _))
+            if name.as_str() != "org.freedesktop.DBus.Error.NoReply" =>
+        {
+            Err(MachineError::Refused(format!(
+                "{name}: {}",
+                text.unwrap_or_default()
+            )))
         }
         Err(error) => Err(MachineError::Unclear(error.to_string())),
     }
@@ -80,7 +95,13 @@ mod tests {
     impl Login1 {
         fn reboot(&self, interactive: bool) -> fdo::Result<()> {
             self.told.lock().expect("nobody panicked").push(interactive);
-            if self.may { Ok(()) } else { Err(fdo::Error::AccessDenied("Interactive authentication required.".into())) }
+            if self.may {
+                Ok(())
+            } else {
+                Err(fdo::Error::AccessDenied(
+                    "Interactive authentication required.".into(),
+                ))
+            }
         }
     }
 
@@ -88,9 +109,15 @@ mod tests {
     async fn bus(may: bool) -> (Connection, Connection, Arc<Mutex<Vec<bool>>>) {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         let told = Arc::new(Mutex::new(Vec::new()));
-        let login = Login1 { told: told.clone(), may };
-        let serve =
-            Builder::unix_stream(theirs).server(zbus::Guid::generate()).expect("a server").p2p().serve_at("/org/freedesktop/login1", login);
+        let login = Login1 {
+            told: told.clone(),
+            may,
+        };
+        let serve = Builder::unix_stream(theirs)
+            .server(zbus::Guid::generate())
+            .expect("a server")
+            .p2p()
+            .serve_at("/org/freedesktop/login1", login);
         let serve = serve.expect("an object").build();
         let (served, client) = tokio::join!(serve, Builder::unix_stream(ours).p2p().build());
         (served.expect("a server"), client.expect("a client"), told)
@@ -106,8 +133,13 @@ mod tests {
     #[tokio::test]
     async fn refusal_of_the_login_manager_is_certain() {
         let (_server, bus, _) = bus(false).await;
-        let Err(MachineError::Refused(why)) = order(&bus).await else { panic!("it is refused") };
-        assert_eq!(why, "org.freedesktop.DBus.Error.AccessDenied: Interactive authentication required.");
+        let Err(MachineError::Refused(why)) = order(&bus).await else {
+            panic!("it is refused")
+        };
+        assert_eq!(
+            why,
+            "org.freedesktop.DBus.Error.AccessDenied: Interactive authentication required."
+        );
     }
 
     #[tokio::test]
@@ -120,6 +152,9 @@ mod tests {
     #[tokio::test]
     async fn bus_that_is_not_there_is_a_refusal() {
         let refused = Logind::at("unix:path=/nowhere/bus").reboot().await;
-        assert!(matches!(refused, Err(MachineError::Refused(_))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(MachineError::Refused(_))),
+            "{refused:?}"
+        );
     }
 }

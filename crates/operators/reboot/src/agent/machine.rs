@@ -42,8 +42,11 @@ pub trait Machine: Send + Sync + 'static {
 /// # Errors
 /// It cannot be read.
 pub(crate) fn kernel_boot_id() -> Result<Option<String>, MachineError> {
-    let text = std::fs::read_to_string(BOOT_ID).map_err(|error| MachineError::Refused(format!("cannot read {BOOT_ID}: {error}")))?;
-    crate::notes::boot_id(&text).map(Some).ok_or_else(|| MachineError::Refused(format!("{BOOT_ID} does not hold a boot id")))
+    let text = std::fs::read_to_string(BOOT_ID)
+        .map_err(|error| MachineError::Refused(format!("cannot read {BOOT_ID}: {error}")))?;
+    crate::notes::boot_id(&text)
+        .map(Some)
+        .ok_or_else(|| MachineError::Refused(format!("{BOOT_ID} does not hold a boot id")))
 }
 
 /// Reboots by a command, such as `systemctl reboot`. It fails only if no reboot will come of it.
@@ -65,15 +68,21 @@ impl Machine for Command {
 
     fn reboot(&self) -> BoxFuture<'_, Result<(), MachineError>> {
         Box::pin(async move {
-            let [program, arguments @ ..] = &*self.0 else { return Err(MachineError::Refused("there is no command".into())) };
+            let [program, arguments @ ..] = &*self.0 else {
+                return Err(MachineError::Refused("there is no command".into()));
+            };
             let mut process = Process::new(program);
             let running = process.args(arguments).kill_on_drop(true).spawn();
-            let mut running = running.map_err(|error| MachineError::Refused(format!("cannot start {program}: {error}")))?;
+            let mut running = running.map_err(|error| {
+                MachineError::Refused(format!("cannot start {program}: {error}"))
+            })?;
             match timeout(COMMAND_TIME, running.wait()).await {
                 Ok(Ok(status)) if status.success() => Ok(()),
                 Ok(Ok(status)) => Err(MachineError::Refused(format!("{program}: {status}"))),
                 Ok(Err(error)) => Err(MachineError::Unclear(format!("{program}: {error}"))),
-                Err(_) => Err(MachineError::Unclear(format!("{program} takes more than {COMMAND_TIME:?}"))),
+                Err(_) => Err(MachineError::Unclear(format!(
+                    "{program} takes more than {COMMAND_TIME:?}"
+                ))),
             }
         })
     }
@@ -88,7 +97,10 @@ mod tests {
         let run = async |line: &str| Command::read(line).expect("a command").reboot().await;
         assert_eq!(run("true").await, Ok(()));
         assert!(matches!(run("false").await, Err(MachineError::Refused(_))));
-        assert!(matches!(run("/nowhere/reboot now").await, Err(MachineError::Refused(_))));
+        assert!(matches!(
+            run("/nowhere/reboot now").await,
+            Err(MachineError::Refused(_))
+        ));
         assert!(Command::read("  ").is_none());
     }
 }

@@ -27,25 +27,54 @@ const SECONDS: [f64; 9] = [1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600
 
 impl Figures {
     pub(crate) fn new() -> Self {
-        Self { evictions: Family::default(), ended: Family::default(), drained: Histogram::new(SECONDS), rebooted: Histogram::new(SECONDS) }
+        Self {
+            evictions: Family::default(),
+            ended: Family::default(),
+            drained: Histogram::new(SECONDS),
+            rebooted: Histogram::new(SECONDS),
+        }
     }
 
     /// Shows them in a page.
     pub(crate) fn register(&self, metrics: &Metrics) {
         metrics.register(|registry| {
-            registry.register("reboot_evictions", "Evictions asked for, by result", self.evictions.clone());
-            registry.register("reboot_ended", "Grants that ended on this node, by result", self.ended.clone());
-            registry.register("reboot_drain_seconds", "From taking an order to telling the machine", self.drained.clone());
-            registry.register("reboot_seconds", "From taking an order to being back", self.rebooted.clone());
+            registry.register(
+                "reboot_evictions",
+                "Evictions asked for, by result",
+                self.evictions.clone(),
+            );
+            registry.register(
+                "reboot_ended",
+                "Grants that ended on this node, by result",
+                self.ended.clone(),
+            );
+            registry.register(
+                "reboot_drain_seconds",
+                "From taking an order to telling the machine",
+                self.drained.clone(),
+            );
+            registry.register(
+                "reboot_seconds",
+                "From taking an order to being back",
+                self.rebooted.clone(),
+            );
         });
     }
 
     pub(crate) fn evicted(&self, result: &str) {
-        self.evictions.get_or_create(&ResultLabel { result: result.into() }).inc();
+        self.evictions
+            .get_or_create(&ResultLabel {
+                result: result.into(),
+            })
+            .inc();
     }
 
     pub(crate) fn ended(&self, fate: Fate, seconds: Option<f64>) {
-        self.ended.get_or_create(&ResultLabel { result: fate.as_str().into() }).inc();
+        self.ended
+            .get_or_create(&ResultLabel {
+                result: fate.as_str().into(),
+            })
+            .inc();
         if let Some(seconds) = seconds.filter(|_| fate == Fate::Done) {
             self.rebooted.observe(seconds);
         }

@@ -26,11 +26,18 @@ pub(crate) enum Step {
     /// Take the order.
     Claim(GrantId),
     /// Empty the node, once over.
-    Drain { progress: Progress, grant: Box<Grant> },
+    Drain {
+        progress: Progress,
+        grant: Box<Grant>,
+    },
     /// Tell the machine.
     Reboot(Progress),
     /// The grant is over; what was asked for is asked again if it came to nothing.
-    End { id: GrantId, fate: Fate, request: String },
+    End {
+        id: GrantId,
+        fate: Fate,
+        request: String,
+    },
 }
 
 /// Whether the next step depends on the ledger.
@@ -39,15 +46,26 @@ pub(crate) fn needs_ledger(node: &NodeState) -> bool {
 }
 
 /// The next step on a machine that has this boot id. The ledger was read after the Node; `None` if there is none.
-pub(crate) fn step(node: &NodeState, boot: &str, ledger: Option<&RebootLedger>, now: Timestamp) -> Step {
+pub(crate) fn step(
+    node: &NodeState,
+    boot: &str,
+    ledger: Option<&RebootLedger>,
+    now: Timestamp,
+) -> Step {
     let told = node.boot_id.as_deref() == Some(boot);
     let grant_of = |id: &GrantId| {
         let grant = ledger?.grant(id)?;
         (grant.node == node.name && grant.node_uid == node.uid).then_some(grant)
     };
     let end = |id: &GrantId, fate: Fate| {
-        let request = grant_of(id).map(|grant| grant.reason.clone()).unwrap_or_default();
-        Step::End { id: id.clone(), fate, request }
+        let request = grant_of(id)
+            .map(|grant| grant.reason.clone())
+            .unwrap_or_default();
+        Step::End {
+            id: id.clone(),
+            fate,
+            request,
+        }
     };
     if node.going {
         return Step::Rest;
@@ -61,7 +79,10 @@ pub(crate) fn step(node: &NodeState, boot: &str, ledger: Option<&RebootLedger>, 
             None => end(&progress.id, Fate::Revoked),
             Some(_) if progress.stage == Stage::Rebooting => Step::Reboot(progress.clone()),
             Some(grant) if now >= grant.expires_at.0 => end(&progress.id, Fate::Expired),
-            Some(grant) => Step::Drain { progress: progress.clone(), grant: Box::new(grant.clone()) },
+            Some(grant) => Step::Drain {
+                progress: progress.clone(),
+                grant: Box::new(grant.clone()),
+            },
         };
     }
     if node.is_busy() {
@@ -73,11 +94,17 @@ pub(crate) fn step(node: &NodeState, boot: &str, ledger: Option<&RebootLedger>, 
             None => Step::Discard,
             Some((grant, _)) if grant.boot_id != boot && !told => Step::AwaitKubelet,
             Some((grant, order)) if grant.boot_id != boot => end(&order.id, Fate::Done),
-            Some((grant, order)) if now >= grant.expires_at.0 || now >= order.expires => end(&order.id, Fate::Expired),
+            Some((grant, order)) if now >= grant.expires_at.0 || now >= order.expires => {
+                end(&order.id, Fate::Expired)
+            }
             Some((_, order)) => Step::Claim(order.id.clone()),
         };
     }
-    if node.is_cordoned_by_us() { Step::Tidy } else { Step::Rest }
+    if node.is_cordoned_by_us() {
+        Step::Tidy
+    } else {
+        Step::Rest
+    }
 }
 
 /// What follows a pass of the drain.
@@ -92,8 +119,14 @@ pub(crate) enum AfterDrain {
 }
 
 /// Judges a drain that has left so many pods.
-pub(crate) fn after_drain(progress: &Progress, grant: &Grant, left: usize, now: Timestamp) -> AfterDrain {
-    let late = now.duration_since(progress.since) >= SignedDuration::from_secs(grant.drain.timeout_seconds);
+pub(crate) fn after_drain(
+    progress: &Progress,
+    grant: &Grant,
+    left: usize,
+    now: Timestamp,
+) -> AfterDrain {
+    let late = now.duration_since(progress.since)
+        >= SignedDuration::from_secs(grant.drain.timeout_seconds);
     match (grant.drain.mode, grant.drain.on_timeout) {
         (DrainMode::None, _) => AfterDrain::Commit,
         _ if left == 0 => AfterDrain::Commit,

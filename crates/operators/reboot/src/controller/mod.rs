@@ -32,7 +32,10 @@ use crate::{
 /// The controller, which lets its own node reboot last. Every change leads to one key, so that the whole cluster is looked at in one
 /// place, one pass at a time.
 pub fn controller(setup: &Setup, prefix: Prefix, own_node: Option<String>) -> Controller {
-    let (ledgers, policies) = (setup.cluster_informer::<RebootLedger>(), setup.cluster_informer::<RebootPolicy>());
+    let (ledgers, policies) = (
+        setup.cluster_informer::<RebootLedger>(),
+        setup.cluster_informer::<RebootPolicy>(),
+    );
     let nodes = setup.cluster_informer::<Node>();
     let options = setup.options(crate::OPERATOR.name);
     let watchman = Arc::new(Watchman {
@@ -47,10 +50,13 @@ pub fn controller(setup: &Setup, prefix: Prefix, own_node: Option<String>) -> Co
         memory: Mutex::default(),
     });
     // A kubelet tells every few minutes that nothing changed.
-    let matters = Predicate::changed(move |old: &Node, new: &Node| NodeState::changed(old, new, &prefix));
+    let matters =
+        Predicate::changed(move |old: &Node, new: &Node| NodeState::changed(old, new, &prefix));
     Controller::of(&ledgers)
         .watches_if(&nodes, matters, |_| vec![ObjectKey::cluster(LEDGER)])
-        .watches_if(&policies, Predicate::generation_changed(), |_| vec![ObjectKey::cluster(LEDGER)])
+        .watches_if(&policies, Predicate::generation_changed(), |_| {
+            vec![ObjectKey::cluster(LEDGER)]
+        })
         .with_options(options)
         .reconcile_with(move |request| watchman.clone().reconcile(request))
 }

@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use bellerophon::{EventRecorder, EventType, Failure, Lister, Note, ObjectKey, Outcome, ReconcileResult, Request, WallClock, Writes};
+use bellerophon::{
+    EventRecorder, EventType, Failure, Lister, Note, ObjectKey, Outcome, ReconcileResult, Request,
+    WallClock, Writes,
+};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use kube::{
@@ -76,7 +79,10 @@ pub(crate) struct Memory {
 }
 
 impl Watchman {
-    pub(crate) async fn reconcile(self: Arc<Self>, request: Request<RebootLedger>) -> ReconcileResult {
+    pub(crate) async fn reconcile(
+        self: Arc<Self>,
+        request: Request<RebootLedger>,
+    ) -> ReconcileResult {
         if request.key.name() != LEDGER {
             return Ok(Outcome::Done);
         }
@@ -85,7 +91,9 @@ impl Watchman {
             sleep_until(last + APART).await;
         }
         self.memory().last = Some(Instant::now());
-        let Some(ledger) = request.object.clone() else { return self.open(request.writes()).await };
+        let Some(ledger) = request.object.clone() else {
+            return self.open(request.writes()).await;
+        };
         self.take_requests(request.writes()).await?;
         let plan = self.look(&ledger).await?;
         self.apply(request.writes(), plan).await
@@ -93,7 +101,14 @@ impl Watchman {
 
     /// Makes the ledger, once in the life of a cluster.
     async fn open(&self, writes: &Writes) -> ReconcileResult {
-        match self.ledgers().create(&PostParams::default(), &RebootLedger::new(LEDGER, RebootLedgerSpec::default())).await {
+        match self
+            .ledgers()
+            .create(
+                &PostParams::default(),
+                &RebootLedger::new(LEDGER, RebootLedgerSpec::default()),
+            )
+            .await
+        {
             Ok(made) => writes.wrote(&made),
             Err(error) if is_conflict(&error) => {}
             Err(error) => return Err(error.into()),
@@ -105,7 +120,8 @@ impl Watchman {
     async fn take_requests(&self, writes: &Writes) -> Result<(), Failure> {
         let rules = Rules::of_all(self.policies.list().iter().map(|policy| &**policy));
         let asked = self.memory().asked;
-        if !rules.iter().any(Rules::asks) || asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
+        if !rules.iter().any(Rules::asks) || asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY)
+        {
             return Ok(());
         }
         self.memory().asked = Some(Instant::now());
@@ -131,7 +147,12 @@ impl Watchman {
         };
         let maybe_free = free(&view);
         let fresh: Vec<(String, Option<Node>)> = stream::iter(maybe_free)
-            .map(|grant| async move { self.all_nodes().get_opt(&grant.node).await.map(|node| (grant.node, node)) })
+            .map(|grant| async move {
+                self.all_nodes()
+                    .get_opt(&grant.node)
+                    .await
+                    .map(|node| (grant.node, node))
+            })
             .buffer_unordered(FAN_OUT)
             .try_collect()
             .await?;
@@ -143,8 +164,16 @@ impl Watchman {
         }
         // Who lowers a limit or pauses a pool is not to see one more grant because a cache was late.
         let wanted = nodes.values().any(|node| node.needed().is_some());
-        let rules = if wanted { Rules::of_all(&self.policies_now().await?) } else { cached };
-        let held = if wanted { held::ask(&self.client, &rules, &nodes).await? } else { held };
+        let rules = if wanted {
+            Rules::of_all(&self.policies_now().await?)
+        } else {
+            cached
+        };
+        let held = if wanted {
+            held::ask(&self.client, &rules, &nodes).await?
+        } else {
+            held
+        };
         let view = View {
             now: self.clock.now(),
             nodes: &nodes,
@@ -160,10 +189,18 @@ impl Watchman {
 
     async fn apply(&self, writes: &Writes, (nodes, plan): (Nodes, Plan)) -> ReconcileResult {
         let is_pending = plan.is_pending();
-        let asks = self.policies.list().iter().any(|policy| policy.spec.requests.alerts.is_some());
+        let asks = self
+            .policies
+            .list()
+            .iter()
+            .any(|policy| policy.spec.requests.alerts.is_some());
         let mut all_done = self.do_all(writes, &nodes, plan.deeds).await?;
         if let Some(wanted) = &plan.ledger {
-            match self.ledgers().replace(LEDGER, &PostParams::default(), wanted).await {
+            match self
+                .ledgers()
+                .replace(LEDGER, &PostParams::default(), wanted)
+                .await
+            {
                 Ok(written) => writes.wrote(&written),
                 // Another controller was faster: nothing of this plan may be announced.
                 Err(error) if is_conflict(&error) => return Ok(Outcome::RequeueAfter(SOON)),
@@ -173,7 +210,14 @@ impl Watchman {
         all_done &= self.do_all(writes, &nodes, plan.announcements).await?;
         self.memory().back = plan.back;
         self.figures.show(&plan.reports);
-        report::write(&self.client, writes, &self.policies, &plan.reports, self.clock.now()).await?;
+        report::write(
+            &self.client,
+            writes,
+            &self.policies,
+            &plan.reports,
+            self.clock.now(),
+        )
+        .await?;
         Ok(match (all_done, is_pending) {
             (false, _) => Outcome::RequeueAfter(SOON),
             (true, true) => Outcome::RequeueAfter(LOOK_EVERY),
@@ -183,10 +227,24 @@ impl Watchman {
     }
 
     /// Changes nodes; whether none of them had changed meanwhile.
-    async fn do_all(&self, writes: &Writes, nodes: &Nodes, deeds: Vec<Deed>) -> Result<bool, Failure> {
+    async fn do_all(
+        &self,
+        writes: &Writes,
+        nodes: &Nodes,
+        deeds: Vec<Deed>,
+    ) -> Result<bool, Failure> {
         let done = stream::iter(deeds).map(|deed| async move {
-            let Some(node) = nodes.get(&deed.node) else { return Ok(true) };
-            let patched = self.all_nodes().patch(&node.name, &PatchParams::default(), &Patch::Merge(deed.edit.patch(node))).await;
+            let Some(node) = nodes.get(&deed.node) else {
+                return Ok(true);
+            };
+            let patched = self
+                .all_nodes()
+                .patch(
+                    &node.name,
+                    &PatchParams::default(),
+                    &Patch::Merge(deed.edit.patch(node)),
+                )
+                .await;
             match patched {
                 Ok(patched) => {
                     writes.wrote(&patched);
@@ -197,7 +255,9 @@ impl Watchman {
                 Err(error) => Err(Failure::from(error)),
             }
         });
-        done.buffer_unordered(FAN_OUT).try_fold(true, |all, one| async move { Ok(all && one) }).await
+        done.buffer_unordered(FAN_OUT)
+            .try_fold(true, |all, one| async move { Ok(all && one) })
+            .await
     }
 
     fn tell(&self, node: &NodeState, told: Option<Told>) {
@@ -209,17 +269,29 @@ impl Watchman {
                     EventType::Normal,
                     "RebootGranted",
                     "Grant",
-                    format!("Node {} may reboot: {}", node.name, node.needed().unwrap_or_default()),
+                    format!(
+                        "Node {} may reboot: {}",
+                        node.name,
+                        node.needed().unwrap_or_default()
+                    ),
                 )
             }
             Some(Told::Ended { fate }) => {
                 self.figures.ended(fate);
-                (EventType::Warning, fate.as_str(), "TakeBack", format!("Node {} did not reboot, and its slot is free", node.name))
+                (
+                    EventType::Warning,
+                    fate.as_str(),
+                    "TakeBack",
+                    format!("Node {} did not reboot, and its slot is free", node.name),
+                )
             }
             Some(Told::Asked { why }) => (EventType::Normal, "RebootRequired", "Request", why),
-            Some(Told::Waits { reason }) => {
-                (EventType::Normal, "RebootWaiting", "Wait", format!("{}: {}", reason.as_str(), reason.words()))
-            }
+            Some(Told::Waits { reason }) => (
+                EventType::Normal,
+                "RebootWaiting",
+                "Wait",
+                format!("{}: {}", reason.as_str(), reason.words()),
+            ),
         };
         let regarding = ObjectReference {
             api_version: Some("v1".into()),
@@ -228,7 +300,15 @@ impl Watchman {
             uid: Some(node.uid.clone()),
             ..ObjectReference::default()
         };
-        self.events.event_about(regarding, Note { type_, reason: reason.into(), action: action.into(), note });
+        self.events.event_about(
+            regarding,
+            Note {
+                type_,
+                reason: reason.into(),
+                action: action.into(),
+                note,
+            },
+        );
     }
 
     /// All nodes, those that did not change as they were read before.
@@ -236,16 +316,34 @@ impl Watchman {
         let before = std::mem::take(&mut self.memory().nodes);
         let read = |key: ObjectKey| {
             let version = self.nodes.resource_version_of(&key)?;
-            let known = before.get(key.name()).filter(|known| known.version == version).cloned();
-            Some((key.name().to_owned(), known.or_else(|| self.nodes.get(&key).map(|node| Arc::new(NodeState::of(&node, &self.prefix))))?))
+            let known = before
+                .get(key.name())
+                .filter(|known| known.version == version)
+                .cloned();
+            Some((
+                key.name().to_owned(),
+                known.or_else(|| {
+                    self.nodes
+                        .get(&key)
+                        .map(|node| Arc::new(NodeState::of(&node, &self.prefix)))
+                })?,
+            ))
         };
-        let nodes: Nodes = self.nodes.keys().into_iter().filter_map(read).collect::<BTreeMap<_, _>>();
+        let nodes: Nodes = self
+            .nodes
+            .keys()
+            .into_iter()
+            .filter_map(read)
+            .collect::<BTreeMap<_, _>>();
         self.memory().nodes.clone_from(&nodes);
         nodes
     }
 
     async fn policies_now(&self) -> Result<Vec<RebootPolicy>, kube::Error> {
-        Ok(Api::all(self.client.clone()).list(&ListParams::default()).await?.items)
+        Ok(Api::all(self.client.clone())
+            .list(&ListParams::default())
+            .await?
+            .items)
     }
 
     fn all_nodes(&self) -> Api<Node> {

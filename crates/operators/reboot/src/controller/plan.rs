@@ -106,7 +106,9 @@ pub(crate) struct Plan {
 impl Plan {
     /// Whether anything is under way or waits, so that time alone may change the plan.
     pub(crate) fn is_pending(&self) -> bool {
-        self.reports.iter().any(|report| !report.holders.is_empty() || !report.waiting.is_empty())
+        self.reports
+            .iter()
+            .any(|report| !report.holders.is_empty() || !report.waiting.is_empty())
     }
 }
 
@@ -114,7 +116,10 @@ impl Plan {
 pub(crate) fn free(view: &View<'_>) -> Vec<Grant> {
     let pools = Pools::of(view);
     let grants = view.ledger.spec.grants.iter();
-    grants.filter(|grant| pools.standing(view, grant) == Standing::Free).cloned().collect()
+    grants
+        .filter(|grant| pools.standing(view, grant) == Standing::Free)
+        .cloned()
+        .collect()
 }
 
 /// Decides. The nodes of grants that are [`free`] must have been read after the ledger was.
@@ -135,31 +140,64 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
     let mut control_plane = ControlPlaneNodes::of(view, &ledger);
     for pool in &pools.all {
         let report = pools.report(view, pool, &ledger);
-        let mut turn = Turn { view, pools: &pools, pool, ledger: &mut ledger, control_plane: &mut control_plane, report };
+        let mut turn = Turn {
+            view,
+            pools: &pools,
+            pool,
+            ledger: &mut ledger,
+            control_plane: &mut control_plane,
+            report,
+        };
         let (granted, waiting) = turn.run();
         announcements.extend(granted.iter().filter_map(announce));
         deeds.extend(waiting);
         reports.push(turn.report);
     }
-    ledger.keep_pools(|policy| policy.is_empty() || view.rules.iter().any(|rules| rules.policy == policy));
+    ledger.keep_pools(|policy| {
+        policy.is_empty() || view.rules.iter().any(|rules| rules.policy == policy)
+    });
     deeds.extend(withdrawn(view));
-    Plan { ledger: (ledger != *view.ledger).then_some(ledger), deeds, announcements, back, reports }
+    Plan {
+        ledger: (ledger != *view.ledger).then_some(ledger),
+        deeds,
+        announcements,
+        back,
+        reports,
+    }
 }
 
 fn announce(grant: &Grant) -> Option<Deed> {
-    Some(Deed { node: grant.node.clone(), edit: Edit::announce(grant)?, told: Some(Told::Granted { id: grant.id.clone() }) })
+    Some(Deed {
+        node: grant.node.clone(),
+        edit: Edit::announce(grant)?,
+        told: Some(Told::Granted {
+            id: grant.id.clone(),
+        }),
+    })
 }
 
 fn end(view: &View<'_>, grant: &Grant, fate: notes::Fate) -> Option<Deed> {
     let node = view.nodes.get(&grant.node)?;
     let edit = Edit::end(node, &grant.id()?, fate, &grant.reason, view.now);
-    Some(Deed { node: grant.node.clone(), edit, told: Some(Told::Ended { fate }) })
+    Some(Deed {
+        node: grant.node.clone(),
+        edit,
+        told: Some(Told::Ended { fate }),
+    })
 }
 
 /// Nodes that say they wait and want nothing any more.
 fn withdrawn(view: &View<'_>) -> Vec<Deed> {
-    let idle = view.nodes.values().filter(|node| node.has_waiting() && node.needed().is_none() && !node.is_busy());
-    idle.map(|node| Deed { node: node.name.clone(), edit: Edit::stop_waiting(), told: None }).collect()
+    let idle = view
+        .nodes
+        .values()
+        .filter(|node| node.has_waiting() && node.needed().is_none() && !node.is_busy());
+    idle.map(|node| Deed {
+        node: node.name.clone(),
+        edit: Edit::stop_waiting(),
+        told: None,
+    })
+    .collect()
 }
 
 /// The nodes of one policy.
@@ -178,12 +216,26 @@ struct Pools<'a> {
 impl<'a> Pools<'a> {
     fn of(view: &View<'a>) -> Self {
         static DEFAULT: std::sync::LazyLock<Rules> = std::sync::LazyLock::new(Rules::default_ones);
-        let mut all: Vec<Pool<'a>> = view.rules.iter().map(|rules| Pool { rules, nodes: Vec::new() }).collect();
-        all.push(Pool { rules: &DEFAULT, nodes: Vec::new() });
+        let mut all: Vec<Pool<'a>> = view
+            .rules
+            .iter()
+            .map(|rules| Pool {
+                rules,
+                nodes: Vec::new(),
+            })
+            .collect();
+        all.push(Pool {
+            rules: &DEFAULT,
+            nodes: Vec::new(),
+        });
         let last = all.len() - 1;
         let mut policy = BTreeMap::new();
         for node in view.nodes.values() {
-            let place = view.rules.iter().position(|rules| rules.selects(node)).unwrap_or(last);
+            let place = view
+                .rules
+                .iter()
+                .position(|rules| rules.selects(node))
+                .unwrap_or(last);
             policy.insert(node.name.as_str(), all[place].rules.policy.as_str());
             all[place].nodes.push(node);
         }
@@ -191,27 +243,67 @@ impl<'a> Pools<'a> {
     }
 
     fn standing(&self, view: &View<'_>, grant: &Grant) -> Standing {
-        let of_policy = self.all.iter().find(|pool| pool.rules.policy == grant.policy);
+        let of_policy = self
+            .all
+            .iter()
+            .find(|pool| pool.rules.policy == grant.policy);
         let settle = of_policy.map_or(30, |pool| pool.rules.spec.settle_seconds);
         let back = view.back.get(&grant.id).copied();
         let node = view.nodes.get(&grant.node).map(|node| &**node);
-        standing(grant, node, back, SignedDuration::from_secs(settle), view.now)
+        standing(
+            grant,
+            node,
+            back,
+            SignedDuration::from_secs(settle),
+            view.now,
+        )
     }
 
     /// The grants that count for a pool: their nodes are there, or are nowhere and were there when it was granted.
-    fn grants<'g>(&self, pool: &Pool<'_>, ledger: &'g RebootLedger) -> impl Iterator<Item = &'g Grant> {
-        let policy = |grant: &Grant| self.policy.get(grant.node.as_str()).map_or(&*grant.policy, |policy| *policy) == pool.rules.policy;
+    fn grants<'g>(
+        &self,
+        pool: &Pool<'_>,
+        ledger: &'g RebootLedger,
+    ) -> impl Iterator<Item = &'g Grant> {
+        let policy = |grant: &Grant| {
+            self.policy
+                .get(grant.node.as_str())
+                .map_or(&*grant.policy, |policy| *policy)
+                == pool.rules.policy
+        };
         ledger.spec.grants.iter().filter(move |grant| policy(grant))
     }
 
     fn report(&self, view: &View<'_>, pool: &Pool<'_>, ledger: &RebootLedger) -> Report {
-        let Rules { policy, generation, invalid, spec, .. } = pool.rules;
+        let Rules {
+            policy,
+            generation,
+            invalid,
+            spec,
+            ..
+        } = pool.rules;
         let (nodes, limit) = (pool.nodes.len(), pool.rules.limit(pool.nodes.len()));
-        let lost = self.grants(pool, ledger).filter(|grant| view.now >= grant.back_by.0).count();
+        let lost = self
+            .grants(pool, ledger)
+            .filter(|grant| view.now >= grant.back_by.0)
+            .count();
         let breaker_open = lost >= usize::try_from(spec.failure_threshold.max(1)).unwrap_or(1);
-        let holders = self.grants(pool, ledger).map(|grant| grant.node.clone()).collect();
+        let holders = self
+            .grants(pool, ledger)
+            .map(|grant| grant.node.clone())
+            .collect();
         let (policy, generation, invalid) = (policy.clone(), *generation, invalid.clone());
-        Report { policy, generation, invalid, nodes, limit, lost, breaker_open, holders, ..Report::default() }
+        Report {
+            policy,
+            generation,
+            invalid,
+            nodes,
+            limit,
+            lost,
+            breaker_open,
+            holders,
+            ..Report::default()
+        }
     }
 }
 
@@ -220,9 +312,15 @@ struct ControlPlaneNodes(BTreeSet<String>);
 
 impl ControlPlaneNodes {
     fn of(view: &View<'_>, ledger: &RebootLedger) -> Self {
-        let granted: BTreeSet<&str> = ledger.spec.grants.iter().map(|grant| grant.node.as_str()).collect();
+        let granted: BTreeSet<&str> = ledger
+            .spec
+            .grants
+            .iter()
+            .map(|grant| grant.node.as_str())
+            .collect();
         let nodes = view.nodes.values().filter(|node| node.is_control_plane());
-        let away = nodes.filter(|node| !node.ready || node.is_busy() || granted.contains(node.name.as_str()));
+        let away = nodes
+            .filter(|node| !node.ready || node.is_busy() || granted.contains(node.name.as_str()));
         Self(away.map(|node| node.name.clone()).collect())
     }
 }
@@ -240,10 +338,21 @@ struct Turn<'a, 'b> {
 impl Turn<'_, '_> {
     /// Grants what may be granted; everyone else is told why not.
     fn run(&mut self) -> (Vec<Grant>, Vec<Deed>) {
-        let granted: BTreeSet<String> = self.ledger.spec.grants.iter().map(|grant| grant.node.clone()).collect();
+        let granted: BTreeSet<String> = self
+            .ledger
+            .spec
+            .grants
+            .iter()
+            .map(|grant| grant.node.clone())
+            .collect();
         let mut unavailable = self.unavailable(&granted);
-        let mut candidates: Vec<&NodeState> =
-            self.pool.nodes.iter().copied().filter(|node| wants(node) && !granted.contains(&node.name)).collect();
+        let mut candidates: Vec<&NodeState> = self
+            .pool
+            .nodes
+            .iter()
+            .copied()
+            .filter(|node| wants(node) && !granted.contains(&node.name))
+            .collect();
         candidates.sort_by_cached_key(|node| self.rank(node));
         let (mut grants, mut deeds) = (Vec::new(), Vec::new());
         // In a dry run slots are counted as if they had been spent, and nothing is.
@@ -274,9 +383,24 @@ impl Turn<'_, '_> {
     /// Granted, not Ready, cordoned by others, or at a reboot that no ledger knows of.
     fn unavailable(&self, granted: &BTreeSet<String>) -> BTreeSet<String> {
         let cordoned = |node: &NodeState| self.pool.rules.spec.count_cordoned && node.unschedulable;
-        let away = |node: &&NodeState| !node.ready || node.is_busy() || node.has_order() || cordoned(node) || granted.contains(&node.name);
-        let here = self.pool.nodes.iter().copied().filter(away).map(|node| node.name.clone());
-        let nowhere = self.pools.grants(self.pool, self.ledger).map(|grant| grant.node.clone());
+        let away = |node: &&NodeState| {
+            !node.ready
+                || node.is_busy()
+                || node.has_order()
+                || cordoned(node)
+                || granted.contains(&node.name)
+        };
+        let here = self
+            .pool
+            .nodes
+            .iter()
+            .copied()
+            .filter(away)
+            .map(|node| node.name.clone());
+        let nowhere = self
+            .pools
+            .grants(self.pool, self.ledger)
+            .map(|grant| grant.node.clone());
         here.chain(nowhere).collect()
     }
 
@@ -289,10 +413,17 @@ impl Turn<'_, '_> {
             ControlPlane::Last => u8::from(node.is_control_plane()),
         };
         let since = match spec.order {
-            Order::LongestWaiting => node.waiting().map_or(self.view.now, |waiting| waiting.since),
+            Order::LongestWaiting => node
+                .waiting()
+                .map_or(self.view.now, |waiting| waiting.since),
             Order::Name => Timestamp::MIN,
         };
-        (self.view.own_node == Some(&node.name), turn, since, node.name.clone())
+        (
+            self.view.own_node == Some(&node.name),
+            turn,
+            since,
+            node.name.clone(),
+        )
     }
 
     /// Why a node may not reboot now.
@@ -300,7 +431,8 @@ impl Turn<'_, '_> {
         let (rules, now) = (self.pool.rules, self.view.now);
         let held = self.view.held;
         let changed = self.ledger.changed(&rules.policy);
-        let reached = unavailable.len() + usize::from(!unavailable.contains(&node.name)) > self.report.limit;
+        let reached =
+            unavailable.len() + usize::from(!unavailable.contains(&node.name)) > self.report.limit;
         let checks = [
             (rules.invalid.is_some(), Reason::PolicyInvalid),
             (rules.spec.paused || node.is_paused(), Reason::Paused),
@@ -310,13 +442,34 @@ impl Turn<'_, '_> {
             (backs_off(node, now), Reason::BackingOff),
             (self.report.breaker_open, Reason::BreakerOpen),
             (rules.open(now) == Open::Closed, Reason::OutsideWindow),
-            (held.by_alerts.contains(&rules.policy), Reason::BlockedByAlerts),
-            (held.by_pods.get(&rules.policy).is_some_and(|nodes| nodes.contains(&node.name)), Reason::BlockedByPods),
-            (changed.is_some_and(|changed| now < rules.gap_after(changed)), Reason::MinimumGap),
-            (node.is_control_plane() && self.control_plane.0.iter().any(|other| *other != node.name), Reason::ControlPlaneBusy),
-            (reached || self.ledger.spec.grants.len() >= GRANTS_MAX, Reason::NoSlot),
+            (
+                held.by_alerts.contains(&rules.policy),
+                Reason::BlockedByAlerts,
+            ),
+            (
+                held.by_pods
+                    .get(&rules.policy)
+                    .is_some_and(|nodes| nodes.contains(&node.name)),
+                Reason::BlockedByPods,
+            ),
+            (
+                changed.is_some_and(|changed| now < rules.gap_after(changed)),
+                Reason::MinimumGap,
+            ),
+            (
+                node.is_control_plane()
+                    && self.control_plane.0.iter().any(|other| *other != node.name),
+                Reason::ControlPlaneBusy,
+            ),
+            (
+                reached || self.ledger.spec.grants.len() >= GRANTS_MAX,
+                Reason::NoSlot,
+            ),
         ];
-        checks.into_iter().find(|(holds, _)| *holds).map(|(_, reason)| reason)
+        checks
+            .into_iter()
+            .find(|(holds, _)| *holds)
+            .map(|(_, reason)| reason)
     }
 
     /// Writes a grant into the ledger; `None` if the ledger has no identity yet.
@@ -338,7 +491,9 @@ impl Turn<'_, '_> {
             reason: notes::reason(node.needed().unwrap_or_default()),
             granted_at: Time(now),
             expires_at: Time(expires),
-            back_by: Time(after(drained + SignedDuration::from_secs(spec.boot_timeout_seconds))),
+            back_by: Time(after(
+                drained + SignedDuration::from_secs(spec.boot_timeout_seconds),
+            )),
             drain: spec.drain.clone(),
         };
         if node.is_control_plane() {
@@ -350,12 +505,19 @@ impl Turn<'_, '_> {
 
     fn wait(&self, node: &NodeState, reason: Reason) -> Option<Deed> {
         let known = node.waiting();
-        if known.as_ref().is_some_and(|waiting| waiting.reason == reason) {
+        if known
+            .as_ref()
+            .is_some_and(|waiting| waiting.reason == reason)
+        {
             return None;
         }
         let since = known.map_or(notes::whole_seconds(self.view.now), |waiting| waiting.since);
         let edit = Edit::wait(&Waiting { reason, since });
-        Some(Deed { node: node.name.clone(), edit, told: Some(Told::Waits { reason }) })
+        Some(Deed {
+            node: node.name.clone(),
+            edit,
+            told: Some(Told::Waits { reason }),
+        })
     }
 }
 
@@ -364,7 +526,11 @@ fn wants(node: &NodeState) -> bool {
 }
 
 fn backs_off(node: &NodeState, now: Timestamp) -> bool {
-    let Some(last) = node.last().filter(|last| last.failures > 0) else { return false };
-    let doubled = BACK_OFF.saturating_mul(1 << last.failures.saturating_sub(1).min(20)).min(BACK_OFF_MAX);
+    let Some(last) = node.last().filter(|last| last.failures > 0) else {
+        return false;
+    };
+    let doubled = BACK_OFF
+        .saturating_mul(1 << last.failures.saturating_sub(1).min(20))
+        .min(BACK_OFF_MAX);
     now.duration_since(last.at) < doubled
 }

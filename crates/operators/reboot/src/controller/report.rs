@@ -1,7 +1,9 @@
 //! Report: what policies say of their pools.
 //! Holds: a status is written only when it says something new.
 
-use bellerophon::{ConditionStatus, Failure, Lister, ObjectKey, SetCondition, Writes, set_condition};
+use bellerophon::{
+    ConditionStatus, Failure, Lister, ObjectKey, SetCondition, Writes, set_condition,
+};
 use jiff::Timestamp;
 use kube::{Api, Client};
 
@@ -21,13 +23,24 @@ pub(crate) async fn write(
 ) -> Result<(), Failure> {
     let api = Api::<RebootPolicy>::all(client.clone());
     for report in reports {
-        let Some(policy) = policies.get(&ObjectKey::cluster(&report.policy)) else { continue };
+        let Some(policy) = policies.get(&ObjectKey::cluster(&report.policy)) else {
+            continue;
+        };
         let before = policy.status.clone().unwrap_or_default();
         let status = status(report, &before, now);
         if status == before {
             continue;
         }
-        match writes.apply_status(&api, &RebootPolicy { status: Some(status), ..(*policy).clone() }).await {
+        match writes
+            .apply_status(
+                &api,
+                &RebootPolicy {
+                    status: Some(status),
+                    ..(*policy).clone()
+                },
+            )
+            .await
+        {
             Ok(_) => {}
             Err(error) if is_gone(&error.source) => {}
             Err(error) => return Err(error.into()),
@@ -42,11 +55,43 @@ fn status(report: &Report, before: &RebootPolicyStatus, now: Timestamp) -> Reboo
     let lost = format!("{} nodes did not come back", report.lost);
     let invalid = report.invalid.clone().unwrap_or_default();
     for (type_, holds, reason, message) in [
-        ("BreakerOpen", report.breaker_open, if report.breaker_open { "NodesLost" } else { "NodesComeBack" }, lost.as_str()),
-        ("Valid", report.invalid.is_none(), if report.invalid.is_none() { "Read" } else { "Unreadable" }, &invalid),
+        (
+            "BreakerOpen",
+            report.breaker_open,
+            if report.breaker_open {
+                "NodesLost"
+            } else {
+                "NodesComeBack"
+            },
+            lost.as_str(),
+        ),
+        (
+            "Valid",
+            report.invalid.is_none(),
+            if report.invalid.is_none() {
+                "Read"
+            } else {
+                "Unreadable"
+            },
+            &invalid,
+        ),
     ] {
-        let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
-        set_condition(&mut conditions, &SetCondition { type_, status, reason, message, observed_generation: report.generation }, now);
+        let status = if holds {
+            ConditionStatus::True
+        } else {
+            ConditionStatus::False
+        };
+        set_condition(
+            &mut conditions,
+            &SetCondition {
+                type_,
+                status,
+                reason,
+                message,
+                observed_generation: report.generation,
+            },
+            now,
+        );
     }
     RebootPolicyStatus {
         observed_generation: report.generation,

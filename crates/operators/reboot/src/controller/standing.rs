@@ -43,9 +43,13 @@ pub(crate) fn standing(
     now: Timestamp,
 ) -> Standing {
     // Another Node of its name was made by a kubelet that knows nothing of the grant.
-    let Some(node) = node.filter(|node| node.uid == grant.node_uid) else { return Standing::Free };
+    let Some(node) = node.filter(|node| node.uid == grant.node_uid) else {
+        return Standing::Free;
+    };
     // An id that cannot be read was not written by us; nobody could act on it.
-    let Some(id) = grant.id() else { return Standing::Free };
+    let Some(id) = grant.id() else {
+        return Standing::Free;
+    };
     if let Some(last) = node.last().filter(|last| last.id == id) {
         return ended(grant, node, last.result, back.unwrap_or(now), settle, now);
     }
@@ -54,12 +58,18 @@ pub(crate) fn standing(
     }
     let is_late = now >= grant.expires_at.0 || now.duration_since(grant.granted_at.0) >= CLAIM_TIME;
     if is_told(node, &id) {
-        return if is_late { Standing::End(Fate::NotClaimed) } else { Standing::Told };
+        return if is_late {
+            Standing::End(Fate::NotClaimed)
+        } else {
+            Standing::Told
+        };
     }
     match node.needed() {
         // The boot it was given for is over, or the request is: nobody was told, nothing happened.
         None => Standing::End(Fate::Withdrawn),
-        Some(_) if node.boot_id.as_ref() != Some(&grant.boot_id) || node.going => Standing::End(Fate::Withdrawn),
+        Some(_) if node.boot_id.as_ref() != Some(&grant.boot_id) || node.going => {
+            Standing::End(Fate::Withdrawn)
+        }
         Some(_) if is_late => Standing::End(Fate::Withdrawn),
         Some(_) => Standing::Announce,
     }
@@ -69,7 +79,14 @@ fn is_told(node: &NodeState, id: &GrantId) -> bool {
     node.now().is_some_and(|order| order.id == *id)
 }
 
-fn ended(grant: &Grant, node: &NodeState, fate: Fate, since: Timestamp, settle: SignedDuration, now: Timestamp) -> Standing {
+fn ended(
+    grant: &Grant,
+    node: &NodeState,
+    fate: Fate,
+    since: Timestamp,
+    settle: SignedDuration,
+    now: Timestamp,
+) -> Standing {
     // The end leaves neither; somebody put them there.
     if node.is_busy() || node.is_cordoned_by_us() {
         return Standing::Unwell;
@@ -77,9 +94,16 @@ fn ended(grant: &Grant, node: &NodeState, fate: Fate, since: Timestamp, settle: 
     if fate != Fate::Done {
         return Standing::Free;
     }
-    let has_booted = node.boot_id.as_ref().is_some_and(|boot| *boot != grant.boot_id);
+    let has_booted = node
+        .boot_id
+        .as_ref()
+        .is_some_and(|boot| *boot != grant.boot_id);
     if !has_booted || !node.ready {
         return Standing::Unwell;
     }
-    if now.duration_since(since) >= settle { Standing::Free } else { Standing::Settling { since } }
+    if now.duration_since(since) >= settle {
+        Standing::Free
+    } else {
+        Standing::Settling { since }
+    }
 }

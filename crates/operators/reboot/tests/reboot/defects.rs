@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use bellerophon_operator::manager_of;
-use bellerophon_reboot::{IN_PROGRESS, LAST, NEEDED, Prefix, RebootLedger, agents, people::People, simulated};
+use bellerophon_reboot::{
+    IN_PROGRESS, LAST, NEEDED, Prefix, RebootLedger, agents, people::People, simulated,
+};
 use bellerophon_testkit::{Subject, until};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -30,16 +32,26 @@ async fn agent_that_starts_while_the_server_is_away_still_ends_its_reboot() {
     let first = Subject::start(run_agents, &rig.agents);
     request(&rig.world, Some("node-1")).await;
     let nodes = rig.world.all::<Node>();
-    until(&nodes, "it reboots", |nodes| note(&nodes[0], IN_PROGRESS).contains("Rebooting")).await;
+    until(&nodes, "it reboots", |nodes| {
+        note(&nodes[0], IN_PROGRESS).contains("Rebooting")
+    })
+    .await;
     first.kill().await;
     rig.agents.lose_server(Duration::from_secs(30 * 60));
     let second = Subject::start(run_agents, &rig.agents);
     rig.world.pass(Duration::from_secs(29 * 60)).await;
     let waiting = nodes.get("node-1").await.expect("a node");
-    assert!(is_cordoned(&waiting) && note(&waiting, IN_PROGRESS).contains("Rebooting"), "nobody else ends it");
+    assert!(
+        is_cordoned(&waiting) && note(&waiting, IN_PROGRESS).contains("Rebooting"),
+        "nobody else ends it"
+    );
     rig.until_idle().await;
     let node = nodes.get("node-1").await.expect("a node");
-    assert!(!is_cordoned(&node) && note(&node, LAST).contains("Done"), "{:?}", node.annotations());
+    assert!(
+        !is_cordoned(&node) && note(&node, LAST).contains("Done"),
+        "{:?}",
+        node.annotations()
+    );
     controller.stop().await;
     second.stop().await;
     rig.world.stop().await;
@@ -55,20 +67,42 @@ async fn pod_that_moved_is_not_chased() {
         "spec": {"serviceName": "db", "replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}},
     }))
     .await;
-    rig.world.apply(budget("db", json!({"maxUnavailable": 0}))).await;
+    rig.world
+        .apply(budget("db", json!({"maxUnavailable": 0})))
+        .await;
     let pods = rig.world.within::<Pod>("default");
-    let place = |pods: &[Pod]| pods.iter().find_map(|pod| pod.spec.as_ref()?.node_name.clone());
-    let here = place(&until(&pods, "it is placed", |pods| place(pods).is_some()).await).expect("a place");
-    let (controller, agents) = (Subject::start(run, &rig.controller), Subject::start(run_agents, &rig.agents));
+    let place = |pods: &[Pod]| {
+        pods.iter()
+            .find_map(|pod| pod.spec.as_ref()?.node_name.clone())
+    };
+    let here =
+        place(&until(&pods, "it is placed", |pods| place(pods).is_some()).await).expect("a place");
+    let (controller, agents) = (
+        Subject::start(run, &rig.controller),
+        Subject::start(run_agents, &rig.agents),
+    );
     request(&rig.world, Some(&here)).await;
     let nodes = rig.world.all::<Node>();
-    let drains = |nodes: &[Node]| nodes.iter().any(|node| note(node, IN_PROGRESS).contains("Draining"));
+    let drains = |nodes: &[Node]| {
+        nodes
+            .iter()
+            .any(|node| note(node, IN_PROGRESS).contains("Draining"))
+    };
     until(&nodes, "the budget keeps it from going", drains).await;
-    rig.world.delete(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "db-0"}})).await;
-    let moved = until(&pods, "it comes up elsewhere", |pods| place(pods).is_some_and(|there| there != here)).await;
+    rig.world
+        .delete(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "db-0"}}))
+        .await;
+    let moved = until(&pods, "it comes up elsewhere", |pods| {
+        place(pods).is_some_and(|there| there != here)
+    })
+    .await;
     rig.until_idle().await;
     let now = pods.get("db-0").await.expect("a pod");
-    assert_eq!((now.uid(), now.metadata.deletion_timestamp), (moved[0].uid(), None), "it is left alone there");
+    assert_eq!(
+        (now.uid(), now.metadata.deletion_timestamp),
+        (moved[0].uid(), None),
+        "it is left alone there"
+    );
     controller.stop().await;
     agents.stop().await;
     rig.world.stop().await;
@@ -79,7 +113,10 @@ async fn pod_that_moved_is_not_chased() {
 async fn only_node_of_a_cluster_reboots() {
     let rig = Rig::new(1).await;
     let witness = Witness::watch(&rig.world, 1);
-    let (controller, agents) = (Subject::start(run, &rig.controller), Subject::start(run_agents, &rig.agents));
+    let (controller, agents) = (
+        Subject::start(run, &rig.controller),
+        Subject::start(run_agents, &rig.agents),
+    );
     request(&rig.world, None).await;
     rig.until_idle().await;
     assert_eq!(witness.end().reboots, 1);
@@ -89,14 +126,24 @@ async fn only_node_of_a_cluster_reboots() {
 }
 
 /// Agents on machines that will not reboot.
-fn run_on_stubborn_machines(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
+fn run_on_stubborn_machines(
+    client: Client,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), String>> {
     let nodes = rig::simulated_nodes();
     async move {
         let ask = nodes.clone();
         let boot_id = move |node: &str| ask.boot_id(node).map_err(|error| error.to_string());
-        let each = simulated(nodes.names(), boot_id, |_| Err("inhibited by an upgrade".to_owned()));
-        let made = manager_of(client, rig::options(), |setup| Ok(agents(setup, &Prefix::default(), each)));
-        made.map_err(|error| error.to_string())?.run(stop).await.map_err(|error| error.to_string())
+        let each = simulated(nodes.names(), boot_id, |_| {
+            Err("inhibited by an upgrade".to_owned())
+        });
+        let made = manager_of(client, rig::options(), |setup| {
+            Ok(agents(setup, &Prefix::default(), each))
+        });
+        made.map_err(|error| error.to_string())?
+            .run(stop)
+            .await
+            .map_err(|error| error.to_string())
     }
     .boxed()
 }
@@ -105,15 +152,39 @@ fn run_on_stubborn_machines(client: Client, stop: CancellationToken) -> BoxFutur
 #[tokio::test(start_paused = true)]
 async fn machine_that_will_not_reboot_is_reported_and_asks_again() {
     let rig = Rig::new(2).await;
-    let (controller, agents) = (Subject::start(run, &rig.controller), Subject::start(run_on_stubborn_machines, &rig.agents));
+    let (controller, agents) = (
+        Subject::start(run, &rig.controller),
+        Subject::start(run_on_stubborn_machines, &rig.agents),
+    );
     request(&rig.world, Some("node-1")).await;
-    let nodes = until(&rig.world.all::<Node>(), "it gives up", |nodes| note(&nodes[0], LAST).contains("result=Refused")).await;
-    assert!(!is_cordoned(&nodes[0]) && note(&nodes[0], NEEDED) == "kernel", "{:?}", nodes[0].annotations());
+    let nodes = until(&rig.world.all::<Node>(), "it gives up", |nodes| {
+        note(&nodes[0], LAST).contains("result=Refused")
+    })
+    .await;
+    assert!(
+        !is_cordoned(&nodes[0]) && note(&nodes[0], NEEDED) == "kernel",
+        "{:?}",
+        nodes[0].annotations()
+    );
     let ledgers = rig.world.all::<RebootLedger>();
-    until(&ledgers, "its slot is free", |ledgers| ledgers.iter().all(|ledger| ledger.spec.grants.is_empty())).await;
+    until(&ledgers, "its slot is free", |ledgers| {
+        ledgers.iter().all(|ledger| ledger.spec.grants.is_empty())
+    })
+    .await;
     rig.world.pass(Duration::from_secs(60)).await;
-    let events = rig.world.all::<Event>().list(&Default::default()).await.expect("events").items;
-    assert!(events.iter().any(|event| event.reason.as_deref() == Some("RebootGivenUp")), "{events:?}");
+    let events = rig
+        .world
+        .all::<Event>()
+        .list(&Default::default())
+        .await
+        .expect("events")
+        .items;
+    assert!(
+        events
+            .iter()
+            .any(|event| event.reason.as_deref() == Some("RebootGivenUp")),
+        "{events:?}"
+    );
     controller.stop().await;
     agents.stop().await;
     rig.world.stop().await;
@@ -124,20 +195,54 @@ async fn machine_that_will_not_reboot_is_reported_and_asks_again() {
 async fn person_sees_who_holds_a_slot_and_can_free_it() {
     let rig = Rig::new(2).await;
     rig.world.apply(policy(json!({"maxUnavailable": 1}))).await;
-    let (controller, agents) = (Subject::start(run, &rig.controller), Subject::start(run_agents, &rig.agents));
+    let (controller, agents) = (
+        Subject::start(run, &rig.controller),
+        Subject::start(run_agents, &rig.agents),
+    );
     let people = People::new(rig.world.client.clone(), Prefix::default());
-    people.request("node-1", "kernel").await.expect("it is asked");
-    until(&rig.world.all::<Node>(), "it reboots", |nodes| note(&nodes[0], IN_PROGRESS).contains("Rebooting")).await;
+    people
+        .request("node-1", "kernel")
+        .await
+        .expect("it is asked");
+    until(&rig.world.all::<Node>(), "it reboots", |nodes| {
+        note(&nodes[0], IN_PROGRESS).contains("Rebooting")
+    })
+    .await;
     rig.nodes().power_off("node-1").expect("a node");
     rig.world.pass(Duration::from_secs(3600)).await;
     let rows = people.status().await.expect("a table");
-    let shown: Vec<_> = rows.iter().map(|row| (row.node.as_str(), row.state, row.holds_slot)).collect();
-    assert_eq!(shown, [("node-1", "Rebooting", true), ("node-2", "Idle", false)]);
-    people.release("node-1", rig.world.clock.now()).await.expect("it is freed");
-    assert!(people.release("node-1", rig.world.clock.now()).await.is_err(), "once");
-    assert!(people.pause("nobody").await.is_err(), "there is no such node");
+    let shown: Vec<_> = rows
+        .iter()
+        .map(|row| (row.node.as_str(), row.state, row.holds_slot))
+        .collect();
+    assert_eq!(
+        shown,
+        [("node-1", "Rebooting", true), ("node-2", "Idle", false)]
+    );
+    people
+        .release("node-1", rig.world.clock.now())
+        .await
+        .expect("it is freed");
+    assert!(
+        people
+            .release("node-1", rig.world.clock.now())
+            .await
+            .is_err(),
+        "once"
+    );
+    assert!(
+        people.pause("nobody").await.is_err(),
+        "there is no such node"
+    );
     let row = &people.status().await.expect("a table")[0];
-    assert_eq!((row.state, row.holds_slot, row.last.as_ref().map(|(last, _)| last.as_str())), ("Idle", false, Some("Released")));
+    assert_eq!(
+        (
+            row.state,
+            row.holds_slot,
+            row.last.as_ref().map(|(last, _)| last.as_str())
+        ),
+        ("Idle", false, Some("Released"))
+    );
     controller.stop().await;
     agents.stop().await;
     rig.world.stop().await;

@@ -8,7 +8,9 @@ use std::{
 use bellerophon::{Entropy, ManagerOptions, WallClock};
 use bellerophon_cluster::Nodes;
 use bellerophon_operator::{RunOptions, manager_of, rights_of, run_until};
-use bellerophon_reboot::{AGENT, IN_PROGRESS, NEEDED, NOW, OPERATOR, Prefix, RebootLedger, agents, simulated};
+use bellerophon_reboot::{
+    AGENT, IN_PROGRESS, NEEDED, NOW, OPERATOR, Prefix, RebootLedger, agents, simulated,
+};
 use bellerophon_testkit::{Account, World, until};
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, pin_mut};
 use jiff::SignedDuration;
@@ -60,7 +62,11 @@ impl Rig {
         CLOCKS.set(Some((world.clock, world.clock)));
         let controller = world.account("reboot", &rights_of(&OPERATOR)).await;
         let agents = world.account("reboot-agent", &rights_of(&AGENT)).await;
-        Self { world, controller, agents }
+        Self {
+            world,
+            controller,
+            agents,
+        }
     }
 
     pub(crate) fn nodes(&self) -> &Nodes {
@@ -68,33 +74,63 @@ impl Rig {
     }
 
     pub(crate) async fn until_available(&self, name: &str, replicas: i32) {
-        until(&self.world.within::<Deployment>("default"), "its pods are available", |all| {
-            all.iter().any(|deployment| {
-                deployment.name_any() == name && deployment.status.as_ref().and_then(|status| status.available_replicas) == Some(replicas)
-            })
-        })
+        until(
+            &self.world.within::<Deployment>("default"),
+            "its pods are available",
+            |all| {
+                all.iter().any(|deployment| {
+                    deployment.name_any() == name
+                        && deployment
+                            .status
+                            .as_ref()
+                            .and_then(|status| status.available_replicas)
+                            == Some(replicas)
+                })
+            },
+        )
         .await;
     }
 
     /// Whether every node has what it asked for, and every slot is free.
     pub(crate) async fn is_idle(&self) -> bool {
-        let nodes = self.world.all::<Node>().list(&Default::default()).await.expect("nodes").items;
-        let ledgers = self.world.all::<RebootLedger>().list(&Default::default()).await.expect("ledgers").items;
+        let nodes = self
+            .world
+            .all::<Node>()
+            .list(&Default::default())
+            .await
+            .expect("nodes")
+            .items;
+        let ledgers = self
+            .world
+            .all::<RebootLedger>()
+            .list(&Default::default())
+            .await
+            .expect("ledgers")
+            .items;
         nodes.iter().all(is_idle) && ledgers.iter().all(|ledger| ledger.spec.grants.is_empty())
     }
 
     /// Waits until every node has what it asked for, and every slot is free.
     pub(crate) async fn until_idle(&self) {
-        until(&self.world.all::<Node>(), "all that were asked have rebooted", |nodes| nodes.iter().all(is_idle)).await;
-        until(&self.world.all::<RebootLedger>(), "all slots are free", |ledgers| {
-            ledgers.iter().all(|ledger| ledger.spec.grants.is_empty())
-        })
+        until(
+            &self.world.all::<Node>(),
+            "all that were asked have rebooted",
+            |nodes| nodes.iter().all(is_idle),
+        )
+        .await;
+        until(
+            &self.world.all::<RebootLedger>(),
+            "all slots are free",
+            |ledgers| ledgers.iter().all(|ledger| ledger.spec.grants.is_empty()),
+        )
         .await;
     }
 }
 
 pub(crate) fn is_idle(node: &Node) -> bool {
-    [NEEDED, NOW, IN_PROGRESS].iter().all(|note| !node.annotations().contains_key(*note))
+    [NEEDED, NOW, IN_PROGRESS]
+        .iter()
+        .all(|note| !node.annotations().contains_key(*note))
 }
 
 pub(crate) fn options() -> RunOptions {
@@ -102,26 +138,50 @@ pub(crate) fn options() -> RunOptions {
 }
 
 fn options_at(clock: WallClock) -> RunOptions {
-    RunOptions { manager: ManagerOptions { entropy: Entropy::seeded(3), clock, ..Default::default() }, ..Default::default() }
+    RunOptions {
+        manager: ManagerOptions {
+            entropy: Entropy::seeded(3),
+            clock,
+            ..Default::default()
+        },
+        ..Default::default()
+    }
 }
 
 /// The controller.
-pub(crate) fn run(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
-    async move { run_until(stop, client, &[OPERATOR], options()).await.map_err(|error| error.to_string()) }.boxed()
+pub(crate) fn run(
+    client: Client,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), String>> {
+    async move {
+        run_until(stop, client, &[OPERATOR], options())
+            .await
+            .map_err(|error| error.to_string())
+    }
+    .boxed()
 }
 
 /// The simulated nodes of the world that this test made.
 pub(crate) fn simulated_nodes() -> Nodes {
-    NODES.with_borrow(Clone::clone).expect("a world was made on this thread")
+    NODES
+        .with_borrow(Clone::clone)
+        .expect("a world was made on this thread")
 }
 
 /// An agent for each node.
-pub(crate) fn run_agents(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
+pub(crate) fn run_agents(
+    client: Client,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), String>> {
     run_agents_under(Prefix::default(), client, stop)
 }
 
 /// An agent for each node that speaks under a prefix.
-pub(crate) fn run_agents_under(prefix: Prefix, client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
+pub(crate) fn run_agents_under(
+    prefix: Prefix,
+    client: Client,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), String>> {
     let nodes = simulated_nodes();
     async move {
         let (ask, tell) = (nodes.clone(), nodes.clone());
@@ -132,14 +192,20 @@ pub(crate) fn run_agents_under(prefix: Prefix, client: Client, stop: Cancellatio
         };
         let each = simulated(nodes.names(), move |node| ask.boot_id(node), reboot);
         let clock = CLOCKS.get().expect("a world was made on this thread").1;
-        let manager = manager_of(client, options_at(clock), |setup| Ok(agents(setup, &prefix, each))).map_err(|error| error.to_string())?;
+        let manager = manager_of(client, options_at(clock), |setup| {
+            Ok(agents(setup, &prefix, each))
+        })
+        .map_err(|error| error.to_string())?;
         manager.run(stop).await.map_err(|error| error.to_string())
     }
     .boxed()
 }
 
 /// Both, as one program that can be killed.
-pub(crate) fn run_both(client: Client, stop: CancellationToken) -> BoxFuture<'static, Result<(), String>> {
+pub(crate) fn run_both(
+    client: Client,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), String>> {
     let (controller, agents) = (run(client.clone(), stop.clone()), run_agents(client, stop));
     async move { tokio::try_join!(controller, agents).map(|_| ()) }.boxed()
 }
@@ -166,9 +232,15 @@ pub(crate) fn budget(deployment: &str, mut spec: Value) -> Value {
 pub(crate) async fn request(world: &World, node: Option<&str>) {
     let names = match node {
         Some(node) => vec![node.to_owned()],
-        None => {
-            world.all::<Node>().list(&Default::default()).await.expect("nodes").items.iter().map(Node::name_any).collect::<Vec<String>>()
-        }
+        None => world
+            .all::<Node>()
+            .list(&Default::default())
+            .await
+            .expect("nodes")
+            .items
+            .iter()
+            .map(Node::name_any)
+            .collect::<Vec<String>>(),
     };
     for name in names {
         annotate(world, &name, NEEDED, Some("kernel")).await;
@@ -177,17 +249,33 @@ pub(crate) async fn request(world: &World, node: Option<&str>) {
 
 pub(crate) async fn annotate(world: &World, node: &str, note: &str, text: Option<&str>) {
     let patch = json!({"metadata": {"annotations": {note: text}}});
-    world.all::<Node>().patch(node, &Default::default(), &Patch::Merge(&patch)).await.expect("it is annotated");
+    world
+        .all::<Node>()
+        .patch(node, &Default::default(), &Patch::Merge(&patch))
+        .await
+        .expect("it is annotated");
 }
 
 /// The boot id of every node.
 pub(crate) async fn boots(world: &World) -> BTreeMap<String, String> {
-    let nodes = world.all::<Node>().list(&Default::default()).await.expect("nodes").items;
-    nodes.iter().map(|node| (node.name_any(), boot_of(node))).collect()
+    let nodes = world
+        .all::<Node>()
+        .list(&Default::default())
+        .await
+        .expect("nodes")
+        .items;
+    nodes
+        .iter()
+        .map(|node| (node.name_any(), boot_of(node)))
+        .collect()
 }
 
 fn boot_of(node: &Node) -> String {
-    node.status.as_ref().and_then(|status| status.node_info.as_ref()).map(|info| info.boot_id.clone()).unwrap_or_default()
+    node.status
+        .as_ref()
+        .and_then(|status| status.node_info.as_ref())
+        .map(|info| info.boot_id.clone())
+        .unwrap_or_default()
 }
 
 /// What somebody saw who looked at every revision.
@@ -209,9 +297,18 @@ pub(crate) struct Witness {
 impl Witness {
     /// Watches from now on; more than `limit` nodes at once are a failure at once.
     pub(crate) fn watch(world: &World, limit: usize) -> Self {
-        let (sender, seen) = watch::channel(Seen { least_healthy: i32::MAX, ..Seen::default() });
+        let (sender, seen) = watch::channel(Seen {
+            least_healthy: i32::MAX,
+            ..Seen::default()
+        });
         let (nodes, budgets) = (world.all::<Node>(), world.all::<PodDisruptionBudget>());
-        let task = tokio::spawn(async move { tokio::join!(watch_nodes(&nodes, &sender, limit), watch_budgets(&budgets, &sender)).0 });
+        let task = tokio::spawn(async move {
+            tokio::join!(
+                watch_nodes(&nodes, &sender, limit),
+                watch_budgets(&budgets, &sender)
+            )
+            .0
+        });
         Self { seen, task }
     }
 
@@ -225,21 +322,34 @@ impl Witness {
 
 async fn watch_nodes(nodes: &Api<Node>, seen: &watch::Sender<Seen>, limit: usize) {
     let listed = nodes.list(&Default::default()).await.expect("nodes");
-    let mut boots: BTreeMap<String, String> = listed.items.iter().map(|node| (node.name_any(), boot_of(node))).collect();
+    let mut boots: BTreeMap<String, String> = listed
+        .items
+        .iter()
+        .map(|node| (node.name_any(), boot_of(node)))
+        .collect();
     let mut away: BTreeSet<String> = BTreeSet::new();
     let mut version = listed.metadata.resource_version.unwrap_or_default();
     loop {
-        let events = nodes.watch(&WatchParams::default(), &version).await.expect("a watch");
+        let events = nodes
+            .watch(&WatchParams::default(), &version)
+            .await
+            .expect("a watch");
         pin_mut!(events);
         while let Some(Ok(event)) = events.next().await {
-            let (WatchEvent::Added(node) | WatchEvent::Modified(node) | WatchEvent::Deleted(node)) = &event else { continue };
+            let (WatchEvent::Added(node) | WatchEvent::Modified(node) | WatchEvent::Deleted(node)) =
+                &event
+            else {
+                continue;
+            };
             version = node.resource_version().unwrap_or_default();
             let name = node.name_any();
             if matches!(event, WatchEvent::Deleted(_)) {
                 away.remove(&name);
                 continue;
             }
-            let at_it = [NOW, IN_PROGRESS].iter().any(|note| node.annotations().contains_key(*note));
+            let at_it = [NOW, IN_PROGRESS]
+                .iter()
+                .any(|note| node.annotations().contains_key(*note));
             // A node whose reboot was reported is away until its kubelet has told of it.
             if at_it {
                 away.insert(name.clone())
@@ -248,7 +358,9 @@ async fn watch_nodes(nodes: &Api<Node>, seen: &watch::Sender<Seen>, limit: usize
             };
             assert!(away.len() <= limit, "{away:?} are more than {limit}");
             let boot = boot_of(node);
-            let booted = boots.insert(name, boot.clone()).is_some_and(|before| before != boot);
+            let booted = boots
+                .insert(name, boot.clone())
+                .is_some_and(|before| before != boot);
             seen.send_modify(|seen| {
                 seen.most_at_once = seen.most_at_once.max(away.len());
                 seen.reboots += usize::from(booted);
@@ -259,13 +371,20 @@ async fn watch_nodes(nodes: &Api<Node>, seen: &watch::Sender<Seen>, limit: usize
 
 async fn watch_budgets(budgets: &Api<PodDisruptionBudget>, seen: &watch::Sender<Seen>) {
     loop {
-        let events = budgets.watch(&WatchParams::default(), "0").await.expect("a watch");
+        let events = budgets
+            .watch(&WatchParams::default(), "0")
+            .await
+            .expect("a watch");
         pin_mut!(events);
         while let Some(Ok(event)) = events.next().await {
             if let WatchEvent::Added(budget) | WatchEvent::Modified(budget) = event
                 && let Some(status) = budget.status
             {
-                seen.send_modify(|seen| seen.least_healthy = seen.least_healthy.min(status.current_healthy.unwrap_or_default()));
+                seen.send_modify(|seen| {
+                    seen.least_healthy = seen
+                        .least_healthy
+                        .min(status.current_healthy.unwrap_or_default())
+                });
             }
         }
     }

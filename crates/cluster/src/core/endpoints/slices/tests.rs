@@ -3,26 +3,62 @@
 use super::*;
 
 fn endpoint(name: &str) -> Endpoint {
-    Endpoint { addresses: vec![name.into()], ..Endpoint::default() }
+    Endpoint {
+        addresses: vec![name.into()],
+        ..Endpoint::default()
+    }
 }
 
 fn on_port(port: i32, names: impl IntoIterator<Item = String>) -> Vec<(Common, Endpoint)> {
-    let ports = vec![EndpointPort { port: Some(port), ..EndpointPort::default() }];
-    names.into_iter().map(|name| (Common { family: Family::V4, ports: ports.clone() }, endpoint(&name))).collect()
+    let ports = vec![EndpointPort {
+        port: Some(port),
+        ..EndpointPort::default()
+    }];
+    names
+        .into_iter()
+        .map(|name| {
+            (
+                Common {
+                    family: Family::V4,
+                    ports: ports.clone(),
+                },
+                endpoint(&name),
+            )
+        })
+        .collect()
 }
 
 fn form() -> Form {
     let labels = Some([("app".to_owned(), "x".to_owned())].into());
-    Form { meta: ObjectMeta { generate_name: Some("web-".into()), labels, ..ObjectMeta::default() }, families: vec![Family::V4] }
+    Form {
+        meta: ObjectMeta {
+            generate_name: Some("web-".into()),
+            labels,
+            ..ObjectMeta::default()
+        },
+        families: vec![Family::V4],
+    }
 }
 
 /// What is there after changes were made, each slice under a name of its own.
 fn after(existing: &[Arc<EndpointSlice>], changes: &Changes) -> Vec<Arc<EndpointSlice>> {
     let named = |slice: &EndpointSlice| slice.metadata.name.clone();
-    let mut slices: Vec<_> =
-        existing.iter().filter(|slice| changes.delete.iter().all(|gone| named(gone) != named(slice))).cloned().collect();
+    let mut slices: Vec<_> = existing
+        .iter()
+        .filter(|slice| {
+            changes
+                .delete
+                .iter()
+                .all(|gone| named(gone) != named(slice))
+        })
+        .cloned()
+        .collect();
     for slice in &mut slices {
-        if let Some(changed) = changes.update.iter().find(|changed| named(changed) == named(slice)) {
+        if let Some(changed) = changes
+            .update
+            .iter()
+            .find(|changed| named(changed) == named(slice))
+        {
             *slice = Arc::new(changed.clone());
         }
     }
@@ -39,21 +75,41 @@ fn names(range: std::ops::Range<usize>) -> Vec<String> {
 }
 
 fn sizes(slices: &[Arc<EndpointSlice>]) -> Vec<usize> {
-    slices.iter().map(|slice| slice.endpoints.as_ref().map_or(0, Vec::len)).collect()
+    slices
+        .iter()
+        .map(|slice| slice.endpoints.as_ref().map_or(0, Vec::len))
+        .collect()
 }
 
 /// How many different endpoints there are, and how many in all.
 fn counts(slices: &[Arc<EndpointSlice>]) -> (usize, usize) {
-    let all: Vec<_> = slices.iter().flat_map(|slice| slice.endpoints.iter().flatten()).map(identity).collect();
-    (all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len())
+    let all: Vec<_> = slices
+        .iter()
+        .flat_map(|slice| slice.endpoints.iter().flatten())
+        .map(identity)
+        .collect();
+    (
+        all.iter().collect::<std::collections::BTreeSet<_>>().len(),
+        all.len(),
+    )
 }
 
 #[test]
 fn endpoints_fill_slices_of_a_hundred() {
-    for (count, wanted) in [(0, vec![0]), (1, vec![1]), (100, vec![100]), (101, vec![100, 1]), (250, vec![100, 100, 50])] {
+    for (count, wanted) in [
+        (0, vec![0]),
+        (1, vec![1]),
+        (100, vec![100]),
+        (101, vec![100, 1]),
+        (250, vec![100, 100, 50]),
+    ] {
         let slices = after(&[], &plan(&form(), on_port(80, names(0..count)), &[]));
         assert_eq!(sizes(&slices), wanted, "{count}");
-        assert_eq!(plan(&form(), on_port(80, names(0..count)), &slices), Changes::default(), "{count} again is nothing to do");
+        assert_eq!(
+            plan(&form(), on_port(80, names(0..count)), &slices),
+            Changes::default(),
+            "{count} again is nothing to do"
+        );
     }
 }
 
@@ -61,16 +117,54 @@ fn endpoints_fill_slices_of_a_hundred() {
 fn changes_touch_as_few_slices_as_possible() {
     let start = after(&[], &plan(&form(), on_port(80, names(0..250)), &[]));
     let cases: [(&str, Vec<String>, (usize, usize, usize), Vec<usize>); 6] = [
-        ("one more goes where there is room", names(0..251), (0, 1, 0), vec![100, 100, 51]),
-        ("one less is taken out of its slice", names(1..250), (0, 1, 0), vec![99, 100, 50]),
-        ("one for another fills the gap", names(1..251), (0, 1, 0), vec![100, 100, 50]),
-        ("a hundred more are a slice of their own", names(0..350), (1, 0, 0), vec![100, 100, 50, 100]),
-        ("the last of a slice takes it along", names(0..200), (0, 0, 1), vec![100, 100]),
-        ("none at all leaves an empty one", Vec::new(), (1, 0, 3), vec![0]),
+        (
+            "one more goes where there is room",
+            names(0..251),
+            (0, 1, 0),
+            vec![100, 100, 51],
+        ),
+        (
+            "one less is taken out of its slice",
+            names(1..250),
+            (0, 1, 0),
+            vec![99, 100, 50],
+        ),
+        (
+            "one for another fills the gap",
+            names(1..251),
+            (0, 1, 0),
+            vec![100, 100, 50],
+        ),
+        (
+            "a hundred more are a slice of their own",
+            names(0..350),
+            (1, 0, 0),
+            vec![100, 100, 50, 100],
+        ),
+        (
+            "the last of a slice takes it along",
+            names(0..200),
+            (0, 0, 1),
+            vec![100, 100],
+        ),
+        (
+            "none at all leaves an empty one",
+            Vec::new(),
+            (1, 0, 3),
+            vec![0],
+        ),
     ];
     for (why, wanted, (create, update, delete), left) in cases {
         let changes = plan(&form(), on_port(80, wanted.clone()), &start);
-        assert_eq!((changes.create.len(), changes.update.len(), changes.delete.len()), (create, update, delete), "{why}");
+        assert_eq!(
+            (
+                changes.create.len(),
+                changes.update.len(),
+                changes.delete.len()
+            ),
+            (create, update, delete),
+            "{why}"
+        );
         let slices = after(&start, &changes);
         assert_eq!(sizes(&slices), left, "{why}");
         assert_eq!(counts(&slices), (wanted.len(), wanted.len()), "{why}");
@@ -91,7 +185,14 @@ fn other_ports_and_labels_are_other_slices_and_changes() {
     let mut both = form();
     both.families.push(Family::V6);
     let changes = plan(&both, on_port(80, names(0..2)), &start);
-    assert_eq!((changes.create.len(), changes.create[0].address_type.as_str()), (1, "IPv6"), "each family has a slice");
+    assert_eq!(
+        (
+            changes.create.len(),
+            changes.create[0].address_type.as_str()
+        ),
+        (1, "IPv6"),
+        "each family has a slice"
+    );
 }
 
 #[test]
@@ -100,6 +201,13 @@ fn changed_endpoint_stays_where_it_is() {
     let mut wanted = on_port(80, names(0..150));
     wanted[120].1.node_name = Some("n".into());
     let changes = plan(&form(), wanted, &start);
-    assert_eq!((changes.create.len(), changes.update.len(), changes.delete.len()), (0, 1, 0));
+    assert_eq!(
+        (
+            changes.create.len(),
+            changes.update.len(),
+            changes.delete.len()
+        ),
+        (0, 1, 0)
+    );
     assert_eq!(changes.update[0].metadata.name, start[1].metadata.name);
 }

@@ -7,18 +7,29 @@ use kube::core::{ApiResource, GroupVersionKind};
 use super::*;
 
 fn kind(name: &str, namespaced: bool) -> Arc<Kind> {
-    Arc::new(Kind { resource: ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", name)), namespaced })
+    Arc::new(Kind {
+        resource: ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", name)),
+        namespaced,
+    })
 }
 
 /// `[ns/]name[+foreground|+orphan|+gone] [<owner|<!owner]…`: an object whose uid is its name and whose blocking owners have
 /// a mark. Names in capitals are nodes, which have no namespace; the others are config maps.
 fn object(text: &str) -> (Arc<Kind>, ObjectMeta) {
     let mut words = text.split_whitespace();
-    let (place, state) = words.next().and_then(|word| word.split_once('+').map_or(Some((word, "")), Some)).expect("a name");
-    let (namespace, name) = place.split_once('/').map_or(("a", place), |(namespace, name)| (namespace, name));
+    let (place, state) = words
+        .next()
+        .and_then(|word| word.split_once('+').map_or(Some((word, "")), Some))
+        .expect("a name");
+    let (namespace, name) = place
+        .split_once('/')
+        .map_or(("a", place), |(namespace, name)| (namespace, name));
     let cluster = name.chars().all(char::is_uppercase);
     let owner = |word: &str| {
-        let (name, blocks) = word.trim_start_matches('<').strip_prefix('!').map_or((&word[1..], false), |name| (name, true));
+        let (name, blocks) = word
+            .trim_start_matches('<')
+            .strip_prefix('!')
+            .map_or((&word[1..], false), |name| (name, true));
         let cluster = name.chars().all(char::is_uppercase);
         OwnerReference {
             api_version: "v1".into(),
@@ -43,7 +54,14 @@ fn object(text: &str) -> (Arc<Kind>, ObjectMeta) {
         finalizers: finalizer.map(|finalizer| vec![finalizer.into()]),
         ..ObjectMeta::default()
     };
-    (if cluster { kind("Node", false) } else { kind("ConfigMap", true) }, meta)
+    (
+        if cluster {
+            kind("Node", false)
+        } else {
+            kind("ConfigMap", true)
+        },
+        meta,
+    )
 }
 
 fn words(next: &[Next]) -> String {
@@ -91,7 +109,10 @@ fn every_change_wakes_those_it_concerns() {
         (&["x", "y <!x", "x+foreground <"], "examine y, examine x"),
         (&["x", "y <!x", "x+foreground", "x+foreground"], ""),
         (&["x", "y <!x", "x+foreground", "-y"], "examine x"),
-        (&["x", "y <!x", "x+foreground", "y <x"], "examine x, examine y"),
+        (
+            &["x", "y <!x", "x+foreground", "y <x"],
+            "examine x, examine y",
+        ),
         (&["x", "y <!x", "x+foreground", "y"], "examine x"),
         (&["x+foreground", "y <x"], "examine y"),
         (&["x+foreground"], "examine x"),
@@ -105,7 +126,10 @@ fn every_change_wakes_those_it_concerns() {
         (&["X", "a/y <X"], ""),
         (&["a/y <X", "X"], ""),
     ] {
-        let history: Vec<_> = history.iter().map(|step| step.trim_end_matches(" <")).collect();
+        let history: Vec<_> = history
+            .iter()
+            .map(|step| step.trim_end_matches(" <"))
+            .collect();
         check(&history, wanted);
     }
 }
@@ -121,7 +145,11 @@ fn only_doubtful_or_waiting_objects_are_cases() {
         match graph.case(&uid.into()) {
             None => "nothing".to_owned(),
             Some(Case::Waiting { blocking, .. }) => format!("waits for {blocking:?}"),
-            Some(Case::Doubtful { has_dependents, dependent_waits, .. }) => format!("doubtful {has_dependents} {dependent_waits}"),
+            Some(Case::Doubtful {
+                has_dependents,
+                dependent_waits,
+                ..
+            }) => format!("doubtful {has_dependents} {dependent_waits}"),
         }
     };
     for (history, uid, wanted) in [
@@ -131,7 +159,11 @@ fn only_doubtful_or_waiting_objects_are_cases() {
         (&["x", "y+gone <z"], "y", "nothing"),
         (&["x+foreground", "y <!x", "z <x"], "x", "waits for [\"y\"]"),
         (&["x+foreground", "z <x"], "x", "waits for []"),
-        (&["x+foreground", "y <!x", "z+foreground <y"], "y", "doubtful true true"),
+        (
+            &["x+foreground", "y <!x", "z+foreground <y"],
+            "y",
+            "doubtful true true",
+        ),
         (&["x+orphan", "y <x"], "x", "nothing"),
         (&["b/x", "a/y <x"], "y", "doubtful false false"),
     ] {

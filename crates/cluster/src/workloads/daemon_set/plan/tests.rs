@@ -25,7 +25,10 @@ fn pods(forms: &str) -> ByNode {
     let mut by_node = ByNode::new();
     for (index, form) in forms.split_whitespace().enumerate() {
         let parts: Vec<_> = form.split(':').collect();
-        let sample = pod(&format!("{}-{}", parts[0], parts[1])).label(HASH, parts[1]).created(index as i64).on(parts[0]);
+        let sample = pod(&format!("{}-{}", parts[0], parts[1]))
+            .label(HASH, parts[1])
+            .created(index as i64)
+            .on(parts[0]);
         let sample = match parts[2] {
             "ready" => sample.running().ready(),
             "up" => sample.running(),
@@ -33,7 +36,10 @@ fn pods(forms: &str) -> ByNode {
             "done" => sample.phase("Succeeded"),
             _ => sample.running().ready().deleting(),
         };
-        by_node.entry(parts[0].into()).or_default().push(sample.cached());
+        by_node
+            .entry(parts[0].into())
+            .or_default()
+            .push(sample.cached());
     }
     by_node
 }
@@ -45,17 +51,30 @@ fn places(forms: &str) -> BTreeMap<String, Place> {
         Some('!') => Place::No,
         _ => Place::Run,
     };
-    forms.split_whitespace().map(|form| (form.trim_end_matches(['?', '!']).to_owned(), place(form))).collect()
+    forms
+        .split_whitespace()
+        .map(|form| (form.trim_end_matches(['?', '!']).to_owned(), place(form)))
+        .collect()
 }
 
 fn check(what: &str, strategy: &Value, nodes: &str, there: &str, expected: &str) {
     let (set, places, by_node) = (set(strategy.clone()), places(nodes), pods(there));
-    let facts = Facts { set: &set, hash: "new", places: &places, pods: &by_node, now: Timestamp::from_second(100).unwrap() };
+    let facts = Facts {
+        set: &set,
+        hash: "new",
+        places: &places,
+        pods: &by_node,
+        now: Timestamp::from_second(100).unwrap(),
+    };
     let plan = plan(&facts, |_| None);
     let mut steps: Vec<_> = plan.create.iter().map(|node| format!("+{node}")).collect();
     steps.extend(plan.delete.iter().map(|pod| format!("-{}", pod.name_any())));
     steps.sort();
-    assert_eq!(steps.join(" "), expected, "{what}: nodes {nodes}, pods {there}");
+    assert_eq!(
+        steps.join(" "),
+        expected,
+        "{what}: nodes {nodes}, pods {there}"
+    );
 }
 
 #[test]
@@ -71,7 +90,12 @@ fn every_node_with_a_place_has_one_pod() {
         ("replaced only when gone", "a", "a:new:going", ""),
         ("failed", "a", "a:new:failed", "-a-new"),
         ("done", "a", "a:new:done", "-a-new"),
-        ("one too many: the younger goes", "a", "a:old:ready a:new:ready", "-a-new"),
+        (
+            "one too many: the younger goes",
+            "a",
+            "a:old:ready a:new:ready",
+            "-a-new",
+        ),
     ] {
         check(what, &strategy, nodes, there, expected);
     }
@@ -80,30 +104,120 @@ fn every_node_with_a_place_has_one_pod() {
 #[test]
 fn update_takes_away_as_many_as_it_may() {
     for (what, max, nodes, there, expected) in [
-        ("one", json!(1), "a b c", "a:old:ready b:old:ready c:old:ready", "-a-old"),
-        ("one is under way", json!(1), "a b c", "a:new:up b:old:ready c:old:ready", ""),
-        ("one is being deleted", json!(1), "a b c", "a:old:going b:old:ready c:old:ready", ""),
-        ("next one", json!(1), "a b c", "a:new:ready b:old:ready c:old:ready", "-b-old"),
-        ("unhealthy ones cost nothing", json!(1), "a b c", "a:old:up b:old:up c:old:ready", "-a-old -b-old"),
-        ("half, rounded up", json!("50%"), "a b c", "a:old:ready b:old:ready c:old:ready", "-a-old -b-old"),
-        ("first things first", json!(1), "a b c", "a:old:ready b:old:ready", "+c"),
+        (
+            "one",
+            json!(1),
+            "a b c",
+            "a:old:ready b:old:ready c:old:ready",
+            "-a-old",
+        ),
+        (
+            "one is under way",
+            json!(1),
+            "a b c",
+            "a:new:up b:old:ready c:old:ready",
+            "",
+        ),
+        (
+            "one is being deleted",
+            json!(1),
+            "a b c",
+            "a:old:going b:old:ready c:old:ready",
+            "",
+        ),
+        (
+            "next one",
+            json!(1),
+            "a b c",
+            "a:new:ready b:old:ready c:old:ready",
+            "-b-old",
+        ),
+        (
+            "unhealthy ones cost nothing",
+            json!(1),
+            "a b c",
+            "a:old:up b:old:up c:old:ready",
+            "-a-old -b-old",
+        ),
+        (
+            "half, rounded up",
+            json!("50%"),
+            "a b c",
+            "a:old:ready b:old:ready c:old:ready",
+            "-a-old -b-old",
+        ),
+        (
+            "first things first",
+            json!(1),
+            "a b c",
+            "a:old:ready b:old:ready",
+            "+c",
+        ),
     ] {
         check(what, &rolling(json!(0), max), nodes, there, expected);
     }
-    check("on delete", &json!({ "type": "OnDelete" }), "a", "a:old:ready", "");
+    check(
+        "on delete",
+        &json!({ "type": "OnDelete" }),
+        "a",
+        "a:old:ready",
+        "",
+    );
 }
 
 #[test]
 fn update_brings_as_many_more_as_it_may() {
     for (what, max, nodes, there, expected) in [
         ("one", json!(1), "a b", "a:old:ready b:old:ready", "+a"),
-        ("one is under way", json!(1), "a b", "a:old:ready a:new:up b:old:ready", ""),
-        ("taken over", json!(1), "a b", "a:old:ready a:new:ready b:old:ready", "-a-old"),
-        ("unhealthy ones are joined at once", json!(1), "a b", "a:old:up b:old:up", "+a +b"),
-        ("the old one broke before the new one was ready", json!(1), "a", "a:old:up a:new:up", "-a-old"),
-        ("none is left but one on its way out", json!(1), "a", "a:old:going", "+a"),
-        ("misplaced, and needed until another serves", json!(1), "a? b", "a:old:ready b:new:up", ""),
-        ("misplaced, and another serves", json!(1), "a? b", "a:old:ready b:new:ready", "-a-old"),
+        (
+            "one is under way",
+            json!(1),
+            "a b",
+            "a:old:ready a:new:up b:old:ready",
+            "",
+        ),
+        (
+            "taken over",
+            json!(1),
+            "a b",
+            "a:old:ready a:new:ready b:old:ready",
+            "-a-old",
+        ),
+        (
+            "unhealthy ones are joined at once",
+            json!(1),
+            "a b",
+            "a:old:up b:old:up",
+            "+a +b",
+        ),
+        (
+            "the old one broke before the new one was ready",
+            json!(1),
+            "a",
+            "a:old:up a:new:up",
+            "-a-old",
+        ),
+        (
+            "none is left but one on its way out",
+            json!(1),
+            "a",
+            "a:old:going",
+            "+a",
+        ),
+        (
+            "misplaced, and needed until another serves",
+            json!(1),
+            "a? b",
+            "a:old:ready b:new:up",
+            "",
+        ),
+        (
+            "misplaced, and another serves",
+            json!(1),
+            "a? b",
+            "a:old:ready b:new:ready",
+            "-a-old",
+        ),
     ] {
         check(what, &rolling(max, json!(0)), nodes, there, expected);
     }
@@ -111,30 +225,69 @@ fn update_brings_as_many_more_as_it_may() {
 
 #[test]
 fn failed_pod_waits_for_its_turn() {
-    let (set, places, by_node) = (set(rolling(json!(0), json!(1))), places("a"), pods("a:new:failed"));
-    let facts = Facts { set: &set, hash: "new", places: &places, pods: &by_node, now: Timestamp::from_second(100).unwrap() };
+    let (set, places, by_node) = (
+        set(rolling(json!(0), json!(1))),
+        places("a"),
+        pods("a:new:failed"),
+    );
+    let facts = Facts {
+        set: &set,
+        hash: "new",
+        places: &places,
+        pods: &by_node,
+        now: Timestamp::from_second(100).unwrap(),
+    };
     let held = plan(&facts, |_| Some(Duration::from_secs(8)));
     assert!(held.delete.is_empty() && held.notes.is_empty());
     assert_eq!(held.next, Some(Duration::from_secs(8)));
     let replaced = plan(&facts, |_| None);
-    assert_eq!(replaced.notes[0].note, "Found failed daemon pod default/a-new on node a, will try to kill it");
+    assert_eq!(
+        replaced.notes[0].note,
+        "Found failed daemon pod default/a-new on node a, will try to kill it"
+    );
 }
 
 #[test]
 fn pod_that_waits_for_a_lost_node_goes() {
     let set = set(rolling(json!(0), json!(1)));
     let mut by_node = pods("gone:new:ready");
-    by_node.entry("gone".into()).or_default().push(pod("waits").cached());
-    let facts = Facts { set: &set, hash: "new", places: &BTreeMap::new(), pods: &by_node, now: Timestamp::from_second(0).unwrap() };
-    let names: Vec<_> = plan(&facts, |_| None).delete.iter().map(|pod| pod.name_any()).collect();
-    assert_eq!(names, ["waits"], "a bound one is left to those who look after lost nodes");
+    by_node
+        .entry("gone".into())
+        .or_default()
+        .push(pod("waits").cached());
+    let facts = Facts {
+        set: &set,
+        hash: "new",
+        places: &BTreeMap::new(),
+        pods: &by_node,
+        now: Timestamp::from_second(0).unwrap(),
+    };
+    let names: Vec<_> = plan(&facts, |_| None)
+        .delete
+        .iter()
+        .map(|pod| pod.name_any())
+        .collect();
+    assert_eq!(
+        names,
+        ["waits"],
+        "a bound one is left to those who look after lost nodes"
+    );
 }
 
 #[test]
 fn status_counts_nodes() {
     let set = set(rolling(json!(0), json!(1)));
-    let (places, by_node) = (places("a b c d? e!"), pods("a:new:ready b:old:ready c:new:up d:old:ready e:old:going"));
-    let facts = Facts { set: &set, hash: "new", places: &places, pods: &by_node, now: Timestamp::from_second(100).unwrap() };
+    let (places, by_node) = (
+        places("a b c d? e!"),
+        pods("a:new:ready b:old:ready c:new:up d:old:ready e:old:going"),
+    );
+    let facts = Facts {
+        set: &set,
+        hash: "new",
+        places: &places,
+        pods: &by_node,
+        now: Timestamp::from_second(100).unwrap(),
+    };
     let expected = DaemonSetStatus {
         desired_number_scheduled: 3,
         current_number_scheduled: 3,

@@ -29,12 +29,23 @@ fn deployment(replicas: i32, image: &str, more: Value) -> Deployment {
 }
 
 /// Lets what a plan wants come true, with so many pods of each set available as `available` says.
-fn come_true(deployment: &mut Deployment, plan: &Plan, available: impl Fn(&ReplicaSet) -> i32) -> Vec<Arc<ReplicaSet>> {
+fn come_true(
+    deployment: &mut Deployment,
+    plan: &Plan,
+    available: impl Fn(&ReplicaSet) -> i32,
+) -> Vec<Arc<ReplicaSet>> {
     deployment.status = Some(plan.status.clone());
     if let Some(revision) = plan.new_revision(deployment) {
-        deployment.annotations_mut().insert(REVISION.into(), revision);
+        deployment
+            .annotations_mut()
+            .insert(REVISION.into(), revision);
     }
-    let forgotten = |member: &&Member| !plan.forgotten.iter().any(|set| set.name_any() == member.wanted.name_any());
+    let forgotten = |member: &&Member| {
+        !plan
+            .forgotten
+            .iter()
+            .any(|set| set.name_any() == member.wanted.name_any())
+    };
     let sets = plan.family.all().filter(forgotten).enumerate().map(|(index, member)| {
         let mut set = member.wanted.clone();
         set.metadata.uid = set.metadata.name.clone();
@@ -49,7 +60,9 @@ fn come_true(deployment: &mut Deployment, plan: &Plan, available: impl Fn(&Repli
 }
 
 fn sizes(sets: &[Arc<ReplicaSet>]) -> Vec<i32> {
-    sets.iter().map(|set| set.spec.as_ref().unwrap().replicas.unwrap()).collect()
+    sets.iter()
+        .map(|set| set.spec.as_ref().unwrap().replicas.unwrap())
+        .collect()
 }
 
 /// Plans and lets it come true until nothing moves. Returns the sets and every step on the way.
@@ -73,7 +86,12 @@ fn settle(
 
 fn progress(deployment: &Deployment) -> (String, String) {
     let status = deployment.status.clone().unwrap();
-    let condition = status.conditions.unwrap().into_iter().find(|condition| condition.type_ == "Progressing").unwrap();
+    let condition = status
+        .conditions
+        .unwrap()
+        .into_iter()
+        .find(|condition| condition.type_ == "Progressing")
+        .unwrap();
     (condition.status, condition.reason.unwrap())
 }
 
@@ -86,22 +104,62 @@ fn rollout_goes_step_by_step() {
     let mut web = deployment(3, "web:1", json!({}));
     let (sets, steps) = settle(&mut web, Vec::new(), all);
     assert_eq!(steps, [[3]]);
-    assert_eq!(progress(&web), ("True".into(), "NewReplicaSetAvailable".into()));
+    assert_eq!(
+        progress(&web),
+        ("True".into(), "NewReplicaSetAvailable".into())
+    );
     assert_eq!(sets[0].annotations()[REVISION], "1");
     assert_eq!(web.annotations()[REVISION], "1");
 
-    web.spec.as_mut().unwrap().template.spec.as_mut().unwrap().containers[0].image = Some("web:2".into());
+    web.spec
+        .as_mut()
+        .unwrap()
+        .template
+        .spec
+        .as_mut()
+        .unwrap()
+        .containers[0]
+        .image = Some("web:2".into());
     let (sets, steps) = settle(&mut web, sets, all);
-    assert_eq!(steps, [[2, 1], [2, 2], [0, 2], [0, 3]], "never fewer than two available, never more than four");
+    assert_eq!(
+        steps,
+        [[2, 1], [2, 2], [0, 2], [0, 3]],
+        "never fewer than two available, never more than four"
+    );
     assert_eq!(sets[1].annotations()[REVISION], "2");
     let status = web.status.as_ref().unwrap();
-    assert_eq!((status.replicas, status.updated_replicas, status.available_replicas), (Some(3), Some(3), Some(3)));
+    assert_eq!(
+        (
+            status.replicas,
+            status.updated_replicas,
+            status.available_replicas
+        ),
+        (Some(3), Some(3), Some(3))
+    );
 
-    web.spec.as_mut().unwrap().template.spec.as_mut().unwrap().containers[0].image = Some("web:1".into());
+    web.spec
+        .as_mut()
+        .unwrap()
+        .template
+        .spec
+        .as_mut()
+        .unwrap()
+        .containers[0]
+        .image = Some("web:1".into());
     let (sets, _) = settle(&mut web, sets, all);
-    let first = sets.iter().find(|set| set.spec.as_ref().unwrap().replicas == Some(3)).unwrap();
-    assert_eq!(first.annotations()[REVISION], "3", "rolled back to the first set, under a new number");
-    assert_eq!(first.annotations()["deployment.kubernetes.io/revision-history"], "1");
+    let first = sets
+        .iter()
+        .find(|set| set.spec.as_ref().unwrap().replicas == Some(3))
+        .unwrap();
+    assert_eq!(
+        first.annotations()[REVISION],
+        "3",
+        "rolled back to the first set, under a new number"
+    );
+    assert_eq!(
+        first.annotations()["deployment.kubernetes.io/revision-history"],
+        "1"
+    );
     assert_eq!(sets.len(), 2);
 }
 
@@ -109,19 +167,53 @@ fn rollout_goes_step_by_step() {
 fn broken_template_stops_halfway_and_times_out() {
     let mut web = deployment(10, "web:1", json!({}));
     let (sets, _) = settle(&mut web, Vec::new(), all);
-    web.spec.as_mut().unwrap().template.spec.as_mut().unwrap().containers[0].image = Some("broken".into());
+    web.spec
+        .as_mut()
+        .unwrap()
+        .template
+        .spec
+        .as_mut()
+        .unwrap()
+        .containers[0]
+        .image = Some("broken".into());
     let works = |set: &ReplicaSet| {
-        if set.spec.as_ref().unwrap().template.as_ref().unwrap().spec.as_ref().unwrap().containers[0].image.as_deref() == Some("broken") {
+        if set
+            .spec
+            .as_ref()
+            .unwrap()
+            .template
+            .as_ref()
+            .unwrap()
+            .spec
+            .as_ref()
+            .unwrap()
+            .containers[0]
+            .image
+            .as_deref()
+            == Some("broken")
+        {
             0
         } else {
             99
         }
     };
     let (sets, steps) = settle(&mut web, sets, works);
-    assert_eq!(steps.last().unwrap(), &[9, 2], "nine stay available, eleven at most");
-    let plan = plan(&web, &sets, |_| false, Timestamp::from_second(NOW + 601).unwrap());
+    assert_eq!(
+        steps.last().unwrap(),
+        &[9, 2],
+        "nine stay available, eleven at most"
+    );
+    let plan = plan(
+        &web,
+        &sets,
+        |_| false,
+        Timestamp::from_second(NOW + 601).unwrap(),
+    );
     web.status = Some(plan.status);
-    assert_eq!(progress(&web), ("False".into(), "ProgressDeadlineExceeded".into()));
+    assert_eq!(
+        progress(&web),
+        ("False".into(), "ProgressDeadlineExceeded".into())
+    );
     assert_eq!(plan.next_look, None);
 }
 
@@ -139,13 +231,31 @@ fn recreate_waits_for_every_old_pod() {
     let recreate = json!({ "strategy": { "type": "Recreate" } });
     let mut web = deployment(3, "web:1", recreate);
     let (sets, _) = settle(&mut web, Vec::new(), all);
-    web.spec.as_mut().unwrap().template.spec.as_mut().unwrap().containers[0].image = Some("web:2".into());
+    web.spec
+        .as_mut()
+        .unwrap()
+        .template
+        .spec
+        .as_mut()
+        .unwrap()
+        .containers[0]
+        .image = Some("web:2".into());
     let emptied = plan(&web, &sets, |_| true, now());
     assert!(emptied.family.new.is_none());
     let sets = come_true(&mut web, &emptied, all);
     assert_eq!(sizes(&sets), [0]);
-    assert!(plan(&web, &sets, |_| true, now()).family.new.is_none(), "pods of the old set still end");
-    assert_eq!(plan(&web, &sets, |_| false, now()).family.new.unwrap().replicas(), 3);
+    assert!(
+        plan(&web, &sets, |_| true, now()).family.new.is_none(),
+        "pods of the old set still end"
+    );
+    assert_eq!(
+        plan(&web, &sets, |_| false, now())
+            .family
+            .new
+            .unwrap()
+            .replicas(),
+        3
+    );
 }
 
 #[test]
@@ -157,7 +267,10 @@ fn paused_deployment_is_resized_but_not_rolled_out() {
     spec.template.spec.as_mut().unwrap().containers[0].image = Some("web:2".into());
     let (sets, steps) = settle(&mut web, sets, all);
     assert_eq!(steps, [[5]]);
-    assert_eq!(progress(&web), ("Unknown".into(), "DeploymentPaused".into()));
+    assert_eq!(
+        progress(&web),
+        ("Unknown".into(), "DeploymentPaused".into())
+    );
     web.spec.as_mut().unwrap().paused = None;
     let (sets, _) = settle(&mut web, sets, all);
     assert_eq!(sizes(&sets), [0, 5]);
@@ -168,10 +281,21 @@ fn history_is_kept_to_its_limit() {
     let mut web = deployment(1, "web:0", json!({ "revisionHistoryLimit": 2 }));
     let mut sets = Vec::new();
     for version in 1..6 {
-        web.spec.as_mut().unwrap().template.spec.as_mut().unwrap().containers[0].image = Some(format!("web:{version}"));
+        web.spec
+            .as_mut()
+            .unwrap()
+            .template
+            .spec
+            .as_mut()
+            .unwrap()
+            .containers[0]
+            .image = Some(format!("web:{version}"));
         sets = settle(&mut web, sets, all).0;
     }
-    let mut revisions: Vec<_> = sets.iter().map(|set| set.annotations()[REVISION].as_str()).collect();
+    let mut revisions: Vec<_> = sets
+        .iter()
+        .map(|set| set.annotations()[REVISION].as_str())
+        .collect();
     revisions.sort_unstable();
     assert_eq!(revisions, ["3", "4", "5"]);
 }
