@@ -1,107 +1,107 @@
-//! Delta fifo: from what one list and watch said to what changed.
-//! In: changes as a reflector read them. Out: batches of deltas, oldest first.
-//! Holds: order is kept; a relist leaves as one batch; a key that vanished between two lists is deleted exactly once;
-//! a key that was never handed out is never deleted. It keeps its own known keys and never asks the index.
+//! Delta FIFO: from the changes of one list and watch to deltas.
+//! In: changes as a reflector received them. Out: batches of deltas, oldest first.
+//! Guarantees: order is kept; a relist is one batch; a key that is missing from a relist is deleted
+//! exactly once; a key that was never emitted is never deleted. It keeps its own known keys and never
+//! reads the store (as client-go's RealFIFO with `knownObjects` replaced by a set of keys).
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
-use kube::Resource;
-
-use crate::{cached::Cached, key::ObjectKey};
+use crate::{cached::CachedObject, key::ObjectKey};
 
 /// Deltas in one batch at most, except for a relist, which is never split.
 pub(crate) const BATCH_MAX: usize = 1000;
 
-/// The objects that one reflector brought into an index.
+/// The keys of the objects that one reflector added to the store.
 pub(crate) type KnownKeys = BTreeSet<Arc<ObjectKey>>;
 
-/// An object on its way into a cache.
+/// An object on its way into the store.
 #[derive(Debug)]
-pub(crate) struct Arrival<K> {
+pub(crate) struct ReceivedObject {
     pub(crate) key: ObjectKey,
-    pub(crate) object: Cached<K>,
+    pub(crate) object: CachedObject,
 }
 
-/// What a reflector read.
+/// A change that a reflector received.
 #[derive(Debug)]
-pub(crate) enum Change<K> {
-    /// The object exists in this form.
-    Applied(Arrival<K>),
-    /// The object is gone; its last form if it could be read.
+pub(crate) enum Change {
+    /// The object exists in this state.
+    Applied(ReceivedObject),
+    /// The object is deleted; its last state if it could be decoded.
     Deleted {
         key: ObjectKey,
-        object: Option<Cached<K>>,
+        object: Option<CachedObject>,
         resource_version: Option<String>,
     },
-    /// Exactly these objects exist. Those that exist but cannot be read stay as they were.
+    /// Exactly these objects exist. Those that exist but cannot be decoded stay as they are.
     Replaced {
-        objects: Vec<Arrival<K>>,
-        unreadable: Vec<ObjectKey>,
+        objects: Vec<ReceivedObject>,
+        undecodable: Vec<ObjectKey>,
         resource_version: String,
     },
     /// Nothing changed up to this version.
     Bookmark { resource_version: String },
 }
 
-/// What changed for one key.
+/// A change of one key.
 #[derive(Debug)]
-pub(crate) enum Delta<K> {
-    /// The object exists in this form.
+pub(crate) enum Delta {
+    /// The object exists in this state.
     Applied {
         key: Arc<ObjectKey>,
-        object: Cached<K>,
+        object: CachedObject,
     },
-    /// The object is gone; its last form if the source told it.
+    /// The object is deleted; its last state if the source sent it.
     Deleted {
         key: Arc<ObjectKey>,
-        object: Option<Cached<K>>,
+        object: Option<CachedObject>,
     },
 }
 
 /// Deltas to be applied together.
 #[derive(Debug)]
-pub(crate) struct Batch<K> {
+pub(crate) struct Batch {
     /// Oldest first; in a relist the deletes come first.
-    pub(crate) deltas: Vec<Delta<K>>,
-    /// The version of the collection once the deltas are applied; `None` when no source told one.
+    pub(crate) deltas: Vec<Delta>,
+    /// The version of the collection once the deltas are applied; `None` if it is not known.
     pub(crate) resource_version: Option<String>,
     /// Whether this is a whole list.
     pub(crate) is_list: bool,
 }
 
-/// The queue between one reflector and the index.
+/// The queue between one reflector and the store.
 ///
-/// Its reader empties it before the reflector reads on, so it holds one read at most.
+/// It is drained before the reflector reads on, so it holds the changes of one read at most.
 #[derive(Debug)]
-pub(crate) struct DeltaFifo<K> {
+pub(crate) struct DeltaFifo {
     /// Every key that exists once all queued batches are applied.
     known: KnownKeys,
     /// Oldest first. None is empty but lists and bookmarks.
-    queue: VecDeque<Batch<K>>,
+    queue: VecDeque<Batch>,
 }
 
-impl<K: Resource> DeltaFifo<K> {
-    /// An empty queue to an index that has these objects already.
-    pub(crate) fn knowing(known: KnownKeys) -> Self {
+impl DeltaFifo {
+    /// An empty queue for a store that has these objects already.
+    pub(crate) fn with_known(known: KnownKeys) -> Self {
         Self {
             known,
             queue: VecDeque::new(),
         }
     }
 
-    /// The objects that the index has once it was emptied.
+    /// The objects that the store has once the queue is drained.
     pub(crate) fn into_known(self) -> KnownKeys {
         self.known
     }
 
     /// Queues a change behind all others.
-    pub(crate) fn push(&mut self, change: Change<K>) {
+    pub(crate) fn push(&mut self, change: Change) {
         match change {
-            Change::Applied(Arrival { key, object }) => {
-                let (key, version) = (self.learn(key), object.resource_version());
+            Change::Applied(ReceivedObject { key, object }) => {
+                let key = self.intern(key);
+                let version = object.resource_version();
                 self.append(Delta::Applied { key, object }, version);
             }
             Change::Deleted {
@@ -110,25 +110,25 @@ impl<K: Resource> DeltaFifo<K> {
                 resource_version,
             } => match self.known.take(&key) {
                 Some(key) => self.append(Delta::Deleted { key, object }, resource_version),
-                None => self.note_version(resource_version),
+                None => self.set_version(resource_version),
             },
             Change::Replaced {
                 objects,
-                unreadable,
+                undecodable,
                 resource_version,
-            } => self.replace(objects, &unreadable, resource_version),
-            Change::Bookmark { resource_version } => self.note_version(Some(resource_version)),
+            } => self.replace(objects, &undecodable, resource_version),
+            Change::Bookmark { resource_version } => self.set_version(Some(resource_version)),
         }
         debug_assert!(self.is_consistent());
     }
 
     /// Takes the oldest batch.
-    pub(crate) fn pop(&mut self) -> Option<Batch<K>> {
+    pub(crate) fn pop(&mut self) -> Option<Batch> {
         self.queue.pop_front()
     }
 
-    /// One key, one allocation: the index and every mailbox share it.
-    fn learn(&mut self, key: ObjectKey) -> Arc<ObjectKey> {
+    /// One key, one allocation: the store and every handler queue share it.
+    fn intern(&mut self, key: ObjectKey) -> Arc<ObjectKey> {
         if let Some(known) = self.known.get(&key) {
             return known.clone();
         }
@@ -137,7 +137,7 @@ impl<K: Resource> DeltaFifo<K> {
         key
     }
 
-    fn append(&mut self, delta: Delta<K>, version: Option<String>) {
+    fn append(&mut self, delta: Delta, version: Option<String>) {
         let batch = self.open_batch();
         batch.deltas.push(delta);
         if version.is_some() {
@@ -145,13 +145,13 @@ impl<K: Resource> DeltaFifo<K> {
         }
     }
 
-    fn note_version(&mut self, version: Option<String>) {
+    fn set_version(&mut self, version: Option<String>) {
         if version.is_some() {
             self.open_batch().resource_version = version;
         }
     }
 
-    fn open_batch(&mut self) -> &mut Batch<K> {
+    fn open_batch(&mut self) -> &mut Batch {
         if self
             .queue
             .back()
@@ -170,29 +170,32 @@ impl<K: Resource> DeltaFifo<K> {
 
     fn replace(
         &mut self,
-        objects: Vec<Arrival<K>>,
-        unreadable: &[ObjectKey],
+        objects: Vec<ReceivedObject>,
+        undecodable: &[ObjectKey],
         resource_version: String,
     ) {
         let mut known = BTreeSet::new();
-        for key in unreadable {
+        for key in undecodable {
             known.extend(self.known.take(key));
         }
         let mut applied = Vec::with_capacity(objects.len());
-        let mut places = BTreeMap::new();
-        for Arrival { key, object } in objects {
-            // Pages of an expired list may repeat an object; the later one is newer.
-            if let Some(place) = known.get(&key).and_then(|key| places.get(key)) {
-                applied[*place] = (known.get(&key).expect("its place is known").clone(), object);
+        let mut positions = BTreeMap::new();
+        for ReceivedObject { key, object } in objects {
+            // Pages of a list may repeat an object after the continue token expired; the later one is newer.
+            if let Some(position) = known.get(&key).and_then(|key| positions.get(key)) {
+                applied[*position] = (
+                    known.get(&key).expect("its position is known").clone(),
+                    object,
+                );
                 continue;
             }
             let key = self.known.take(&key).unwrap_or_else(|| Arc::new(key));
             known.insert(key.clone());
-            places.insert(key.clone(), applied.len());
+            positions.insert(key.clone(), applied.len());
             applied.push((key, object));
         }
-        let vanished = std::mem::replace(&mut self.known, known);
-        let deletes = vanished
+        let missing = std::mem::replace(&mut self.known, known);
+        let deletes = missing
             .into_iter()
             .map(|key| Delta::Deleted { key, object: None });
         let applies = applied
@@ -221,16 +224,16 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
-    use crate::clock::Entropy;
+    use crate::clock::Rng;
 
-    fn object(name: &str, version: u64) -> Arrival<ConfigMap> {
+    fn object(name: &str, version: u64) -> ReceivedObject {
         let mut object = ConfigMap::default();
         object.metadata.namespace = Some("n".into());
         object.metadata.name = Some(name.into());
         object.metadata.resource_version = Some(version.to_string());
-        Arrival {
-            key: ObjectKey::of(&object),
-            object: Cached::decoded(object),
+        ReceivedObject {
+            key: ObjectKey::from_object(&object),
+            object: CachedObject::decoded(Arc::new(object), ConfigMap::codec()),
         }
     }
 
@@ -238,8 +241,8 @@ mod tests {
         ObjectKey::namespaced("n", name)
     }
 
-    /// `+a5` applies, `-a` deletes, `=5:a5,b6` lists, `^5` bookmarks, `!` in front of a listed name marks it unreadable.
-    fn change(text: &str) -> Change<ConfigMap> {
+    /// `+a5` applies, `-a` deletes, `=5:a5,b6` lists, `^5` bookmarks, `!` in front of a listed name marks it undecodable.
+    fn change(text: &str) -> Change {
         let (verb, rest) = text.split_at(1);
         let parse = |text: &str| object(&text[..1], text[1..].parse().expect("a version"));
         match verb {
@@ -255,7 +258,7 @@ mod tests {
             _ => {
                 let (version, names) = rest.split_once(':').expect("a version");
                 let names: Vec<&str> = names.split(',').filter(|name| !name.is_empty()).collect();
-                let unreadable = names
+                let undecodable = names
                     .iter()
                     .filter_map(|name| name.strip_prefix('!'))
                     .map(key)
@@ -267,14 +270,14 @@ mod tests {
                     .collect();
                 Change::Replaced {
                     objects,
-                    unreadable,
+                    undecodable,
                     resource_version: version.into(),
                 }
             }
         }
     }
 
-    fn printed(batch: &Batch<ConfigMap>) -> String {
+    fn printed(batch: &Batch) -> String {
         let deltas = batch.deltas.iter().map(|delta| match delta {
             Delta::Applied { key, object } => format!(
                 "+{}{}",
@@ -291,7 +294,7 @@ mod tests {
     }
 
     fn check(changes: &str, batches_wanted: &[&str]) {
-        let mut fifo = DeltaFifo::knowing(KnownKeys::new());
+        let mut fifo = DeltaFifo::with_known(KnownKeys::new());
         changes
             .split_whitespace()
             .for_each(|text| fifo.push(change(text)));
@@ -324,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_but_unreadable_objects_are_not_deleted() {
+    fn listed_but_undecodable_objects_are_not_deleted() {
         check("=1:a1,b1 =5:!a -a", &["+a1 +b1@1", "-b@5", "-a@?"]);
         check("=1:!z", &["@1"]);
     }
@@ -336,10 +339,10 @@ mod tests {
 
     #[test]
     fn first_list_tells_what_became_of_the_objects_of_a_predecessor() {
-        let mut before = DeltaFifo::knowing(KnownKeys::new());
+        let mut before = DeltaFifo::with_known(KnownKeys::new());
         before.push(change("=1:a1,b1,c1"));
         before.push(change("-c"));
-        let mut fifo = DeltaFifo::knowing(before.into_known());
+        let mut fifo = DeltaFifo::with_known(before.into_known());
         fifo.push(change("=5:b1,d5"));
         assert_eq!(
             fifo.pop().as_ref().map(printed).as_deref(),
@@ -349,7 +352,7 @@ mod tests {
 
     #[test]
     fn batches_have_a_length() {
-        let mut fifo = DeltaFifo::knowing(KnownKeys::new());
+        let mut fifo = DeltaFifo::with_known(KnownKeys::new());
         (0..2500).for_each(|n| fifo.push(Change::Applied(object("a", n))));
         let sizes: Vec<_> = std::iter::from_fn(|| fifo.pop())
             .map(|batch| batch.deltas.len())
@@ -360,18 +363,17 @@ mod tests {
     #[test]
     fn random_histories_end_like_a_plain_map() {
         for seed in 0..2000 {
-            let entropy = Entropy::seeded(seed);
+            let rng = Rng::seeded(seed);
             let (mut fifo, mut server, mut seen) = (
-                DeltaFifo::knowing(KnownKeys::new()),
+                DeltaFifo::with_known(KnownKeys::new()),
                 BTreeMap::new(),
                 BTreeMap::new(),
             );
             for version in 1..30 {
-                let name =
-                    ["a", "b", "c", "d", "e"][usize::try_from(entropy.below(5)).expect("small")];
+                let name = ["a", "b", "c", "d", "e"][usize::try_from(rng.below(5)).expect("small")];
                 // A cut watch: the change happens and is not told, until the next list.
-                let told = entropy.below(3) > 0;
-                match entropy.below(3) {
+                let told = rng.below(3) > 0;
+                match rng.below(3) {
                     0 if server.remove(&key(name)).is_some() && told => {
                         fifo.push(change(&format!("-{name}")))
                     }
@@ -384,7 +386,7 @@ mod tests {
                     }
                     _ => fifo.push(list(&server, version)),
                 }
-                if entropy.below(2) == 0 {
+                if rng.below(2) == 0 {
                     std::iter::from_fn(|| fifo.pop())
                         .for_each(|batch| apply(&mut seen, batch, seed));
                 }
@@ -395,19 +397,19 @@ mod tests {
         }
     }
 
-    fn list(server: &BTreeMap<ObjectKey, u64>, version: u64) -> Change<ConfigMap> {
+    fn list(server: &BTreeMap<ObjectKey, u64>, version: u64) -> Change {
         let objects = server
             .iter()
             .map(|(key, version)| object(key.name(), *version))
             .collect();
         Change::Replaced {
             objects,
-            unreadable: Vec::new(),
+            undecodable: Vec::new(),
             resource_version: version.to_string(),
         }
     }
 
-    fn apply(seen: &mut BTreeMap<ObjectKey, u64>, batch: Batch<ConfigMap>, seed: u64) {
+    fn apply(seen: &mut BTreeMap<ObjectKey, u64>, batch: Batch, seed: u64) {
         for delta in batch.deltas {
             match delta {
                 Delta::Applied { key, object } => {

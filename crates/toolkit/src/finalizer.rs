@@ -1,125 +1,120 @@
-//! Finalizer: something outside must be cleaned up before an object goes.
+//! Finalizer: something outside of the cluster must be cleaned up before an object is removed.
 //!
 //! In: an object and the name of a finalizer. Out: whether to apply or to clean up.
-//! Holds: nothing outside is made before the finalizer is stored; the finalizer goes only after the clean-up succeeded;
-//! both patches fail if somebody else changed the list meanwhile.
+//! Guarantees: nothing is created outside before the finalizer is stored; the finalizer is removed
+//! only after the clean-up succeeded; both patches fail if somebody else changed the object.
 
-use std::fmt::Debug;
-use std::future::Future;
+use bellerophon_kinds::Kind;
+use kube::ResourceExt;
+use serde_json::{Value, json};
 
-use kube::api::{Api, Patch, PatchParams};
-use kube::{Resource, ResourceExt};
-use serde::de::DeserializeOwned;
-use serde_json::json;
+use crate::client::{ReconcileClient, WriteError};
+use crate::controller::{Action, Error};
 
-use crate::{Failure, ObjectKey, Outcome, ReconcileResult, Writes};
-
-/// What an object with a finalizer needs next.
+/// What an object with a finalizer needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// It is to be as its spec says.
+pub enum Event {
+    /// Bring the outside to what the spec describes.
     Apply,
-    /// It is being deleted: undo what was made outside.
-    CleanUp,
+    /// The object is terminating: remove what was created outside.
+    Cleanup,
 }
 
-/// What is to be done, given whether the object is being deleted and whether the finalizer is there.
+/// What is to be done, given whether the object is terminating and whether it has the finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plan {
     Add,
-    Do(Step),
-    /// Somebody else's finalizers hold it; ours is gone.
+    Call(Event),
+    /// Other finalizers hold the object; ours was removed.
     Nothing,
 }
 
-fn plan(deleting: bool, ours: bool) -> Plan {
-    match (deleting, ours) {
+fn plan(is_terminating: bool, has_finalizer: bool) -> Plan {
+    match (is_terminating, has_finalizer) {
         (false, false) => Plan::Add,
-        (false, true) => Plan::Do(Step::Apply),
-        (true, true) => Plan::Do(Step::CleanUp),
+        (false, true) => Plan::Call(Event::Apply),
+        (true, true) => Plan::Call(Event::Cleanup),
         (true, false) => Plan::Nothing,
     }
 }
 
-impl<D> Writes<D> {
+impl ReconcileClient {
     /// Reconciles an object under a finalizer of this name, such as `example.org/bucket`.
     ///
-    /// A new object gets the finalizer first; its own change brings it back for [`Step::Apply`]. When it is deleted,
-    /// [`Step::CleanUp`] is called until it succeeds, and then the finalizer goes.
+    /// A new object gets the finalizer first; that change enqueues it again for [`Event::Apply`]. When
+    /// it is deleted, `work` is called with [`Event::Cleanup`] until it returns
+    /// [`Action::await_change`], and then the finalizer is removed.
+    ///
+    /// ```
+    /// use bellerophon::{finalizer, prelude::*};
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    ///
+    /// async fn reconcile(req: Request<ConfigMap>) -> Result<Action, Error> {
+    ///     let Some(map) = req.object() else { return Ok(Action::await_change()) };
+    ///     let work = async |event| {
+    ///         match event {
+    ///             finalizer::Event::Apply => println!("create the bucket of {}", req.key()),
+    ///             finalizer::Event::Cleanup => println!("remove the bucket of {}", req.key()),
+    ///         }
+    ///         Ok(Action::await_change())
+    ///     };
+    ///     req.client().finalizer(map, "example.org/bucket", work).await
+    /// }
+    /// ```
     ///
     /// # Errors
-    /// What the work says, or the finalizer cannot be written.
-    pub async fn finalizer<K, F>(
+    /// The error of the work, or the finalizer cannot be written.
+    pub async fn finalizer<K: Kind>(
         &self,
-        api: &Api<K>,
         object: &K,
         name: &str,
-        work: impl FnOnce(Step) -> F,
-    ) -> ReconcileResult
-    where
-        K: Resource<DynamicType = D> + Clone + Debug + DeserializeOwned,
-        F: Future<Output = ReconcileResult>,
-    {
-        let place = object
-            .finalizers()
-            .iter()
-            .position(|finalizer| finalizer == name);
-        match plan(object.meta().deletion_timestamp.is_some(), place.is_some()) {
-            Plan::Nothing => Ok(Outcome::Done),
-            Plan::Do(Step::Apply) => work(Step::Apply).await,
-            Plan::Do(Step::CleanUp) => {
-                let outcome = work(Step::CleanUp).await?;
-                if outcome != Outcome::Done {
-                    return Ok(outcome);
+        work: impl AsyncFnOnce(Event) -> Result<Action, Error>,
+    ) -> Result<Action, Error> {
+        let finalizers = object.finalizers();
+        let has_finalizer = finalizers.iter().any(|finalizer| finalizer == name);
+        match plan(object.meta().deletion_timestamp.is_some(), has_finalizer) {
+            Plan::Nothing => Ok(Action::await_change()),
+            Plan::Call(Event::Apply) => work(Event::Apply).await,
+            Plan::Call(Event::Cleanup) => {
+                let action = work(Event::Cleanup).await?;
+                if action != Action::await_change() {
+                    return Ok(action);
                 }
-                let rest: Vec<_> = object
-                    .finalizers()
+                let others: Vec<_> = finalizers
                     .iter()
                     .filter(|finalizer| *finalizer != name)
                     .collect();
-                self.set_finalizers(api, object, &json!(rest)).await?;
-                Ok(Outcome::Done)
+                self.set_finalizers(object, &json!(others)).await?;
+                Ok(Action::await_change())
             }
             Plan::Add => {
-                let all: Vec<_> = object
-                    .finalizers()
+                let all: Vec<_> = finalizers
                     .iter()
                     .map(String::as_str)
                     .chain([name])
                     .collect();
-                self.set_finalizers(api, object, &json!(all)).await?;
-                Ok(Outcome::Done)
+                self.set_finalizers(object, &json!(all)).await?;
+                Ok(Action::await_change())
             }
         }
     }
 
-    async fn set_finalizers<K>(
+    async fn set_finalizers<K: Kind>(
         &self,
-        api: &Api<K>,
         object: &K,
-        finalizers: &serde_json::Value,
-    ) -> Result<(), Failure>
-    where
-        K: Resource<DynamicType = D> + Clone + Debug + DeserializeOwned,
-    {
-        // The version makes the server refuse if anybody changed the object since it was read; the uid, if it is another one.
-        let patch = json!({ "metadata": { "uid": object.uid(), "resourceVersion": object.resource_version(), "finalizers": finalizers } });
-        let params = PatchParams {
-            field_manager: Some(self.controller().into()),
-            ..PatchParams::default()
-        };
-        let key = ObjectKey::of(object);
-        match api.patch(key.name(), &params, &Patch::Merge(&patch)).await {
-            Ok(answer) => {
-                match answer.meta().deletion_timestamp.is_some() && answer.finalizers().is_empty() {
-                    // The last finalizer of a deleted object: the answer is its last version.
-                    true => self.deleted::<K>(key),
-                    false => self.wrote(&answer),
-                }
-                Ok(())
+        finalizers: &Value,
+    ) -> Result<(), WriteError> {
+        // The server refuses if the object was changed since it was read, or is another one.
+        let patch = json!({
+            "metadata": {
+                "uid": object.uid(),
+                "resourceVersion": object.resource_version(),
+                "finalizers": finalizers,
             }
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(self.failed::<K>("set the finalizers of", key, error).into()),
+        });
+        match self.patch_finalizers(object, K::codec(), &patch).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => other,
         }
     }
 }
@@ -129,17 +124,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_made_before_and_nothing_left_after() {
-        for (deleting, ours, expected) in [
+    fn nothing_is_created_before_and_nothing_left_after() {
+        for (is_terminating, has_finalizer, expected) in [
             (false, false, Plan::Add),
-            (false, true, Plan::Do(Step::Apply)),
-            (true, true, Plan::Do(Step::CleanUp)),
+            (false, true, Plan::Call(Event::Apply)),
+            (true, true, Plan::Call(Event::Cleanup)),
             (true, false, Plan::Nothing),
         ] {
+            let planned = plan(is_terminating, has_finalizer);
             assert_eq!(
-                plan(deleting, ours),
-                expected,
-                "deleting {deleting}, ours {ours}"
+                planned, expected,
+                "terminating {is_terminating}, {has_finalizer}"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! The name of an object within its kind.
+//! The key of an object within its kind: namespace and name.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,38 +8,49 @@ use std::sync::Arc;
 use arrayvec::ArrayString;
 use kube::Resource;
 
-/// How long a key may be to be kept within itself; almost all are shorter.
-const SHORT_MAX: usize = 48;
+/// Keys up to this length are stored inline, without an allocation.
+const INLINE_BYTES_MAX: usize = 48;
 
-/// A namespace and a name; cluster-scoped objects have no namespace.
+/// Namespace and name of an object; cluster-scoped objects have no namespace.
 ///
-/// Keys order by namespace, then name. They are cheap to make, clone and hand on: none but long ones allocate, and clones
-/// of those share their text.
+/// Keys are ordered by namespace, then name. Keys up to 48 bytes are stored inline; clones of
+/// longer keys share one allocation. [`Display`](fmt::Display) is `namespace/name`, as in
+/// client-go.
+///
+/// ```
+/// use bellerophon::ObjectKey;
+///
+/// let key = ObjectKey::namespaced("team-a", "web");
+/// assert_eq!(key.namespace(), Some("team-a"));
+/// assert_eq!(key.name(), "web");
+/// assert_eq!(key.to_string(), "team-a/web");
+/// assert_eq!(ObjectKey::cluster("node-1").to_string(), "node-1");
+/// ```
 #[derive(Clone)]
 pub struct ObjectKey {
     text: Text,
-    /// Where the name begins: after the slash, or at 0 without a namespace.
+    /// The position of the name in `text`: after the slash, or 0 without a namespace.
     name_at: u32,
 }
 
 /// `namespace/name`, or the name alone.
 #[derive(Clone)]
 enum Text {
-    Short(ArrayString<SHORT_MAX>),
-    Long(Arc<str>),
+    Inline(ArrayString<INLINE_BYTES_MAX>),
+    Shared(Arc<str>),
 }
 
 impl ObjectKey {
-    /// Names an object that may or may not be namespaced.
+    /// The key of an object that may be namespaced or cluster-scoped.
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
         let parts = namespace.map_or(["", "", name], |namespace| [namespace, "/", name]);
         let name_at = parts[0].len() + parts[1].len();
-        let text = if name_at + name.len() <= SHORT_MAX {
-            let mut short = ArrayString::new();
-            parts.into_iter().for_each(|part| short.push_str(part));
-            Text::Short(short)
+        let text = if name_at + name.len() <= INLINE_BYTES_MAX {
+            let mut inline = ArrayString::new();
+            parts.into_iter().for_each(|part| inline.push_str(part));
+            Text::Inline(inline)
         } else {
-            Text::Long(parts.concat().into())
+            Text::Shared(parts.concat().into())
         };
         Self {
             text,
@@ -47,23 +58,44 @@ impl ObjectKey {
         }
     }
 
-    /// Names a namespaced object.
+    /// The key of a namespaced object.
     pub fn namespaced(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
         Self::new(Some(namespace.as_ref()), name.as_ref())
     }
 
-    /// Names a cluster-scoped object.
+    /// The key of a cluster-scoped object.
     pub fn cluster(name: impl AsRef<str>) -> Self {
         Self::new(None, name.as_ref())
     }
 
-    /// The key of an object; its name is empty as long as it has none.
-    pub fn of<K: Resource>(object: &K) -> Self {
-        Self::beside(object, object.meta().name.as_deref().unwrap_or_default())
+    /// The key of this object. The name is empty if the object has none yet (`generateName`).
+    ///
+    /// ```
+    /// use bellerophon::ObjectKey;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    ///
+    /// let mut map = ConfigMap::default();
+    /// map.metadata.namespace = Some("team-a".into());
+    /// map.metadata.name = Some("settings".into());
+    /// assert_eq!(ObjectKey::from_object(&map), ObjectKey::namespaced("team-a", "settings"));
+    /// ```
+    pub fn from_object<K: Resource>(object: &K) -> Self {
+        Self::in_namespace_of(object, object.meta().name.as_deref().unwrap_or_default())
     }
 
-    /// The key of a named object in the namespace of another, or of a cluster-scoped one if that other has none.
-    pub fn beside<K: Resource>(object: &K, name: &str) -> Self {
+    /// The key of another object in the namespace of this one; of a cluster-scoped object if this
+    /// one is cluster-scoped.
+    ///
+    /// ```
+    /// use bellerophon::ObjectKey;
+    /// use k8s_openapi::api::core::v1::Pod;
+    ///
+    /// let mut pod = Pod::default();
+    /// pod.metadata.namespace = Some("team-a".into());
+    /// let key = ObjectKey::in_namespace_of(&pod, "icarus");
+    /// assert_eq!(key, ObjectKey::namespaced("team-a", "icarus"));
+    /// ```
+    pub fn in_namespace_of<K: Resource>(object: &K, name: &str) -> Self {
         Self::new(object.meta().namespace.as_deref(), name)
     }
 
@@ -81,8 +113,8 @@ impl ObjectKey {
 
     fn text(&self) -> &str {
         match &self.text {
-            Text::Short(text) => text,
-            Text::Long(text) => text,
+            Text::Inline(text) => text,
+            Text::Shared(text) => text,
         }
     }
 }
@@ -97,14 +129,14 @@ impl Eq for ObjectKey {}
 
 impl Hash for ObjectKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // The text alone: keys that differ in where the name begins are not equal, and need not differ here.
+        // Keys that differ in `name_at` only are unequal, but may have equal hashes.
         self.text().hash(state);
     }
 }
 
 impl Ord for ObjectKey {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Not by the text, in which `a-b/…` comes before `a/…`.
+        // Not by the text, where `a-b/…` is less than `a/…`.
         (self.namespace(), self.name()).cmp(&(other.namespace(), other.name()))
     }
 }
@@ -132,17 +164,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_says_the_namespace_and_the_name_it_was_made_of() {
-        let said = |namespace: Option<&str>, name: &str| {
+    fn key_returns_its_namespace_and_name() {
+        let check = |namespace: Option<&str>, name: &str| {
             let key = ObjectKey::new(namespace, name);
-            assert_eq!((key.namespace(), key.name()), (namespace, name));
-            assert_eq!(
-                (key.clone(), key.to_string()),
-                (
-                    ObjectKey::new(namespace, name),
-                    namespace.map_or(name.to_owned(), |n| format!("{n}/{name}"))
-                )
-            );
+            assert_eq!(key.namespace(), namespace);
+            assert_eq!(key.name(), name);
+            assert_eq!(key.clone(), ObjectKey::new(namespace, name));
+            let text = namespace.map_or(name.to_owned(), |namespace| format!("{namespace}/{name}"));
+            assert_eq!(key.to_string(), text);
         };
         for (namespace, name) in [
             (Some("team-a"), "web"),
@@ -152,18 +181,18 @@ mod tests {
             (Some("a/b"), "c"),
             (None, ""),
         ] {
-            said(namespace, name);
+            check(namespace, name);
         }
-        // Around the length from which on the text is kept elsewhere, and letters of several bytes.
-        for length in SHORT_MAX - 3..SHORT_MAX + 3 {
-            said(None, &"n".repeat(length));
-            said(Some("team-a"), &"n".repeat(length - 7));
-            said(Some(&"ä".repeat(length / 2)), "ö");
+        // Around the length of inline keys, with characters of several bytes too.
+        for length in INLINE_BYTES_MAX - 3..INLINE_BYTES_MAX + 3 {
+            check(None, &"n".repeat(length));
+            check(Some("team-a"), &"n".repeat(length - 7));
+            check(Some(&"ä".repeat(length / 2)), "ö");
         }
     }
 
     #[test]
-    fn keys_order_by_namespace_then_name_and_differ_by_where_the_name_begins() {
+    fn keys_are_ordered_by_namespace_then_name() {
         let ordered = [
             (None, "a/b"),
             (None, "z"),
@@ -173,16 +202,11 @@ mod tests {
             (Some("a-b"), "b/c"),
             (Some("a-b/b"), "c"),
         ];
-        let keys: Vec<_> = ordered
-            .map(|(namespace, name)| ObjectKey::new(namespace, name))
-            .into();
+        let keys = ordered.map(|(namespace, name)| ObjectKey::new(namespace, name));
         for (i, one) in keys.iter().enumerate() {
             for (j, other) in keys.iter().enumerate() {
-                assert_eq!(
-                    (one.cmp(other), one == other),
-                    (i.cmp(&j), i == j),
-                    "{one} {other}"
-                );
+                assert_eq!(one.cmp(other), i.cmp(&j), "{one} {other}");
+                assert_eq!(one == other, i == j, "{one} {other}");
             }
         }
     }

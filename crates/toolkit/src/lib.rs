@@ -1,119 +1,114 @@
-//! The controller toolkit: from what happens on a Kubernetes API to what a controller does about it.
+//! The controller toolkit: from events of a Kubernetes API server to reconciles.
 //!
 //! ```text
-//! API server → source → reflector → fifo → informer (cache, indexes) ─→ listers ─────────┐
-//!                                             └→ handlers → work queue → workers → your reconcile → API server
+//! API server → list and watch → reflector → delta FIFO → informer (store, indexes) ─→ listers ──┐
+//!                                                           └→ handlers → work queue → workers → your reconciler → API server
 //! ```
 //!
-//! A [`SharedInformer`] keeps a cache of one kind equal to the server's list. A [`Controller`] turns its changes into keys
-//! in a [`WorkQueue`], and its workers call your reconcile for one key at a time. A [`Manager`] starts and stops it all.
+//! A [`Manager`](manager::Manager) owns client, informers, metrics, trace, clock and event recorders.
+//! A controller, lister or recorder that it hands out needs nothing else:
 //!
 //! ```no_run
-//! use bellerophon::{Controller, InformerOptions, Manager, ManagerOptions, Outcome, Request, SharedInformer};
-//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use std::time::Duration;
 //!
-//! # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
-//! let maps = SharedInformer::<ConfigMap>::new(client.clone(), (), InformerOptions::default());
-//! let controller = Controller::of(&maps).workers(2).reconcile_with(async |request: Request<ConfigMap>| {
-//!     println!("{} because {}", request.key, request.causes);
-//!     Ok(Outcome::Done)
-//! });
-//! Manager::new(client, ManagerOptions::default()).cache(&maps).controller(controller).run_until_signal().await?;
-//! # Ok(())
-//! # }
+//! use bellerophon::prelude::*;
+//! use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+//!
+//! struct Settings {
+//!     deployments: Lister<Deployment>,
+//! }
+//!
+//! impl Reconciler<ConfigMap> for Settings {
+//!     async fn reconcile(&self, req: Request<ConfigMap>) -> Result<Action, Error> {
+//!         let Some(map) = req.object() else { return Ok(Action::await_change()) };
+//!         println!("{:?}: {} deployments", map.metadata.name, self.deployments.len());
+//!         Ok(Action::requeue_after(Duration::from_secs(300)))
+//!     }
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), ManagerError> {
+//!     let mut mgr = Manager::try_default().await?;
+//!     let settings = Settings { deployments: mgr.lister() };
+//!     mgr.controller::<ConfigMap>().owns::<Deployment>().concurrency(4).reconcile(settings);
+//!     mgr.run().await
+//! }
 //! ```
 //!
-//! # What each part promises
+//! # What each part guarantees
 //!
-//! | part | promise |
+//! | part | guarantee |
 //! |---|---|
-//! | [`SharedInformer`], [`Lister`] | the cache follows the server through cut watches and forgotten versions; what vanished meanwhile is reported once; objects are shared and never change |
-//! | [`SharedInformerFactory`] | one informer a kind and selection for a whole program, in namespaces that may change |
-//! | [`WorkQueue`] | a key is never with two workers, and what changes while it runs brings it back once; delays, back-off, priorities without starvation, [lines](Line) for tenants; every entry knows its [causes](Causes) |
-//! | [`Controller`] | a change that passes its [predicate](Predicate) leads to a reconcile that begins after it; a deletion always does; one failing, slow or panicking object delays no other |
-//! | [`Writes`] | what a reconcile wrote is in its caches before the same object is reconciled again; [finalizers](Writes::finalizer), [server-side apply](Writes::apply), [create or patch](Writes::create_or_patch) |
-//! | [`Manager`] | starts and stops everything in order, and owns every task; a standby is warm |
-//! | [`LeaderElector`] | of several processes one works, and it stops before another may begin; each [`Term`] has a number that a store can hold against late writes |
-//! | [`EventRecorder`] | recording never waits; repetitions become a series; one object cannot flood the cluster |
-//! | [`Metrics`] | the names and labels of client-go and controller-runtime |
-//! | [`TraceBus`] | [why](TraceBus::why) an object was reconciled and what that did, across all controllers of a process |
+//! | [`SharedInformer`](informer::SharedInformer), [`Lister`](informer::Lister), [`Index`](index::Index) | the cache follows the server through dropped watches and compacted versions; objects deleted in between are reported once; cached objects are shared and never change |
+//! | [`WorkQueue`](queue::WorkQueue) | a key is never with two workers, and is requeued once if it is added meanwhile; delays, back-off, priorities without starvation, fairness between namespaces; every entry carries its causes |
+//! | [controllers](controller::ControllerBuilder) | a change that passes its predicate leads to a reconcile that begins after it; a deletion always does; a failing, slow or panicking object delays no other |
+//! | [`ReconcileClient`](client::ReconcileClient) | the writes of a reconcile are in the caches before the same object is reconciled again; an object that is as desired is not written |
+//! | [`Manager`](manager::Manager) | starts and stops everything in order, and owns every task; a standby has filled caches |
+//! | [leader election](leader) | of several processes one works, and it stops before another may begin; each [`Term`](leader::Term) has a number that an external store can compare |
+//! | [`EventRecorder`](events::EventRecorder) | recording never blocks; repetitions become a series; one object cannot flood the cluster |
+//! | [`Metrics`](metrics::Metrics) | names and labels of client-go and controller-runtime |
+//! | [`Trace`](trace::Trace) | why an object was reconciled and what that wrote, across all controllers of a process |
 //!
-//! # Kinds known at run time
+//! # Kinds
 //!
-//! Informers and controllers take types that know their kind, `PartialObjectMeta<K>` for metadata alone, and
-//! `DynamicObject` with an `ApiResource` found by discovery. [`Writes::of_kind`] writes the latter.
+//! Every type the toolkit caches, reads or writes is a [`Kind`]. Built-in kinds are, by a cargo
+//! feature per API group; a custom resource derives it with `#[kube(…, derive = "Kind")]`;
+//! `DynamicObject` is one for kinds known at run time, and `PartialObjectMeta<K>` for metadata alone.
 //!
 //! # Tests that repeat
 //!
-//! Time is tokio's clock and randomness is one seeded [`Entropy`], so a test that pauses the clock runs hours in
-//! milliseconds, and the same seed makes the same requests at the same times. A `kube::Client` takes any tower service:
-//! an API server in the same process needs no socket.
+//! Time is tokio's clock and randomness is one seeded [`Rng`](clock::Rng), so a test that pauses the
+//! clock runs hours in milliseconds, and the same seed sends the same requests at the same times. A
+//! `kube::Client` takes any tower service: an API server in the same process needs no socket.
+//! [`testing::options`] sets this up.
 
-mod clock; // the one source of randomness and of wall-clock time
+pub mod clock; // time and randomness
 mod key; // the name of an object
-mod locks; // those of the operating system, and in tests of a scheduler that tries interleavings
+mod locks; // locks, and in tests those of a scheduler that tries interleavings
+mod scan; // members of JSON without decoding
 
 mod cached; // an object as a cache keeps it
-mod factory; // one informer a kind, for a whole program
-mod fifo; // what changed, in order
-mod informer; // one cache of a kind, for all who read it and all who are told
+mod fifo; // deltas, in order
+pub mod informer; // one cache of a resource, for all readers and handlers
+mod list_watch; // where objects come from
 mod reflector; // keeps a cache equal to a list on a server
-mod source; // where the objects of a kind come from
 
-mod queue; // the border between noticing a change and acting on it
+pub mod queue; // between a change and the reconcile
 
-mod controller; // from changes to reconciles
+pub mod client; // reads and writes of a reconcile
+pub mod conditions; // status conditions
+pub mod controller; // from changes to reconciles
+pub mod finalizer; // clean-up before an object is removed
+pub mod owner; // owner references
 
-mod apply; // writes that are noted
-mod conditions; // what is true of an object, and since when
-mod finalizer; // cleaning up before an object goes
-mod owner; // which object another one belongs to
+pub mod leader; // of several processes, one works
+pub mod manager; // owns and runs everything
+pub mod testing; // options for tests
 
-mod leader; // of several processes, one works
-mod manager; // starts and stops everything in order
+pub mod events; // core Events
+pub mod metrics; // Prometheus metrics
+pub mod trace; // what happened, in one order
 
-mod events; // what people are told about an object
-mod metrics; // what a scrape tells
-mod trace; // what happened, in one order
-
-pub use clock::{Entropy, WallClock};
+pub use bellerophon_kinds::Kind;
+pub use bellerophon_kinds_derive::Kind;
 pub use key::ObjectKey;
 
-pub use factory::{FactoryNamespaces, FactoryOptions, InformerLease, SharedInformerFactory};
-pub use informer::{
-    AlreadyRun, CacheForm, EventHandler, HandlerHandle, HandlerOptions, IndexError,
-    InformerOptions, InformerStats, KeyChange, Lister, Namespaces, SharedInformer, SyncError,
-    Tombstone, Transform,
-};
-pub use reflector::InitialList;
-pub use source::{
-    EventStream, KubeListWatch, ListRequest, ListWatch, Page, Received, SourceError, SourceEvent,
-    Undecodable, WatchFrom, WatchRequest,
-};
+/// The trait [`Kind`](trait@Kind) and its codecs.
+pub mod kinds {
+    pub use bellerophon_kinds::{External, Kind, KindCodec, KindScope, decode, encode};
+}
 
-pub use queue::{
-    AddOpts, Backoff, Bucket, CAUSES_MAX, Cause, CauseEvent, Causes, Item, Line, Priority,
-    QueueObserver, QueueOptions, QueueStats, RateLimit, WorkQueue,
-};
+/// Finding objects by a value.
+pub mod index {
+    pub use crate::informer::{Index, controller_uid};
+}
 
-pub use apply::{Done, WriteError, difference};
-pub use conditions::{
-    ConditionStatus, SetCondition, is_condition_true, remove_condition, set_condition,
-};
-pub use controller::{
-    Controller, ControllerBuilder, ControllerError, ControllerOptions, Failure, Order, Outcome,
-    Predicate, Reconcile, ReconcileResult, Request, Trigger, Writes,
-};
-pub use finalizer::Step;
-pub use leader::{LeaderElector, LeaderError, LeaderOptions, Term};
-pub use manager::{Check, Health, Manager, ManagerError, ManagerOptions};
-
-pub use events::{EventRecorder, EventType, EventWriter, Note, WAITING_MAX};
-pub use metrics::{CountRequests, Metrics};
-pub use owner::{
-    OwnerError, controller_of, set_controller_reference, set_controller_reference_of_kind,
-    set_owner_reference,
-};
-pub use trace::{
-    Because, TraceBatch, TraceBus, TraceEvent, TraceReader, TraceRecord, TracedReconcile, Why,
-};
+/// The names that nearly every controller needs.
+pub mod prelude {
+    pub use crate::controller::{Action, Error, Predicate, Reconciler, Request};
+    pub use crate::events::Event;
+    pub use crate::informer::Lister;
+    pub use crate::manager::{Manager, ManagerError, ManagerOptions};
+    pub use crate::owner::set_controller_reference;
+    pub use crate::{Kind, ObjectKey};
+}

@@ -1,11 +1,13 @@
-//! Locks: the operating system's, or those of a scheduler that tries interleavings in tests.
+//! Locks: the operating system's, or in tests those of a scheduler that tries interleavings.
+//!
 //! In: a value to guard. Out: guards.
-//! Holds: a panic while a lock is held does not lock out others; whoever guards a value keeps it consistent at every step.
+//! Guarantees: a panic while a lock is held does not poison it. Guarded values must be consistent
+//! whenever code that can panic runs.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError, RwLock, TryLockError};
 
-/// A family of locks.
+/// An implementation of mutex and read-write lock.
 pub(crate) trait Locks {
     type Mutex<T>;
     type RwLock<T>;
@@ -17,11 +19,14 @@ pub(crate) trait Locks {
     fn write<T>(lock: &Self::RwLock<T>) -> impl DerefMut<Target = T>;
 }
 
-/// How often whoever finds a mutex taken pauses before it asks again, and at last sleeps.
-const PAUSES: [u32; 2] = [128, 512];
+/// Spin-loop hints before the second and third try to lock a mutex; then the thread blocks.
+const SPINS: [u32; 2] = [128, 512];
 
-/// The locks of the operating system. A mutex is held for nanoseconds only and often wanted again by the same thread, so
-/// whoever finds it taken stays away for a few microseconds: asking at once takes the memory from the one who works with it.
+/// The locks of the operating system.
+///
+/// Mutexes are held for nanoseconds, and often locked again by the same thread. A thread that finds
+/// one locked therefore spins for a few microseconds before it tries again: an immediate retry
+/// would take the cache line from the owner.
 pub(crate) struct Os;
 
 impl Locks for Os {
@@ -38,12 +43,12 @@ impl Locks for Os {
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
-        let after = |pauses: u32| {
-            (0..pauses).for_each(|_| std::hint::spin_loop());
+        let spin_and_try = |spins: u32| {
+            (0..spins).for_each(|_| std::hint::spin_loop());
             try_lock()
         };
         try_lock()
-            .or_else(|| PAUSES.into_iter().find_map(after))
+            .or_else(|| SPINS.into_iter().find_map(spin_and_try))
             .unwrap_or_else(|| mutex.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -60,7 +65,7 @@ impl Locks for Os {
     }
 }
 
-/// Locks at which a scheduler may switch threads.
+/// Locks at which shuttle may switch threads.
 #[cfg(test)]
 pub(crate) struct Interleaved;
 
@@ -74,7 +79,7 @@ impl Locks for Interleaved {
     }
 
     fn lock<T>(mutex: &shuttle::sync::Mutex<T>) -> impl DerefMut<Target = T> {
-        Held(Some(mutex.lock().expect("no run goes on after a panic")))
+        YieldingGuard(Some(mutex.lock().expect("a run ends with the first panic")))
     }
 
     fn rw_lock<T>(guarded: T) -> shuttle::sync::RwLock<T> {
@@ -82,36 +87,37 @@ impl Locks for Interleaved {
     }
 
     fn read<T>(lock: &shuttle::sync::RwLock<T>) -> impl Deref<Target = T> {
-        lock.read().expect("no run goes on after a panic")
+        lock.read().expect("a run ends with the first panic")
     }
 
     fn write<T>(lock: &shuttle::sync::RwLock<T>) -> impl DerefMut<Target = T> {
-        lock.write().expect("no run goes on after a panic")
+        lock.write().expect("a run ends with the first panic")
     }
 }
 
-/// A guard after whose release others may come first: before a bell is rung, say, which no lock guards.
+/// A guard after whose release another thread may run, such as before a notification that is sent
+/// without the lock.
 #[cfg(test)]
-struct Held<G>(Option<G>);
+struct YieldingGuard<G>(Option<G>);
 
 #[cfg(test)]
-impl<G: Deref> Deref for Held<G> {
+impl<G: Deref> Deref for YieldingGuard<G> {
     type Target = G::Target;
 
     fn deref(&self) -> &G::Target {
-        self.0.as_ref().expect("it is held until dropped")
+        self.0.as_ref().expect("the guard is present until dropped")
     }
 }
 
 #[cfg(test)]
-impl<G: DerefMut> DerefMut for Held<G> {
+impl<G: DerefMut> DerefMut for YieldingGuard<G> {
     fn deref_mut(&mut self) -> &mut G::Target {
-        self.0.as_mut().expect("it is held until dropped")
+        self.0.as_mut().expect("the guard is present until dropped")
     }
 }
 
 #[cfg(test)]
-impl<G> Drop for Held<G> {
+impl<G> Drop for YieldingGuard<G> {
     fn drop(&mut self) {
         self.0 = None;
         if !std::thread::panicking() {

@@ -1,7 +1,8 @@
-//! Owner references: which object another one belongs to.
+//! Owner references, with the function names of controller-runtime's `controllerutil`.
 //!
-//! In: owner and child. Out: the child with a reference, or why that cannot be.
-//! Holds: a reference never crosses namespaces, where the garbage collector would delete the child; a child has one controller.
+//! In: owner and child. Out: the child with an owner reference, or an error.
+//! Guarantees: a reference never crosses namespaces, where the garbage collector would delete the
+//! child; a child has at most one controller.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
@@ -10,11 +11,21 @@ use thiserror::Error;
 use crate::ObjectKey;
 
 /// Why an object cannot own another.
+///
+/// ```
+/// use bellerophon::owner::{OwnerError, set_owner_reference};
+/// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+///
+/// let unsaved = ConfigMap::default();
+/// let error = set_owner_reference(&unsaved, &mut Secret::default()).unwrap_err();
+/// assert!(matches!(error, OwnerError::NoUid(_)));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OwnerError {
-    /// The owner is namespaced and the child is elsewhere.
+    /// The owner is namespaced and the child is in another namespace or cluster-scoped.
     #[error(
-        "{owner} cannot own {child}: an owner must be in the namespace of what it owns, or in none; use a finalizer and a label instead"
+        "{owner} cannot own {child}: an owner must be in the namespace of what it owns, or in \
+         none; use a finalizer and a label instead"
     )]
     CrossNamespace {
         /// The owner.
@@ -22,27 +33,45 @@ pub enum OwnerError {
         /// The child.
         child: Box<ObjectKey>,
     },
-    /// The child has another controller.
+    /// The child has another controller: controller-runtime's AlreadyOwnedError.
     #[error("{owner} cannot control {child}: it is controlled by {kind} {name} already")]
     AlreadyOwned {
         /// The owner.
         owner: Box<ObjectKey>,
         /// The child.
         child: Box<ObjectKey>,
-        /// The kind of the present controller.
+        /// The kind of the current controller.
         kind: String,
-        /// The name of the present controller.
+        /// The name of the current controller.
         name: String,
     },
-    /// The owner was never stored.
+    /// The owner has no UID: it was not read from the server.
     #[error("{0} cannot own anything: it has no uid, so it was not read from the server")]
     NoUid(Box<ObjectKey>),
 }
 
-/// Makes `owner` the controller of `child`: it is reconciled when the child changes, and the child goes when it goes.
+/// Makes `owner` the controller of `child`.
+///
+/// A controller that `owns` the child's kind reconciles the owner when the child changes; the
+/// garbage collector deletes the child when the owner is deleted. Calling it again changes nothing.
+///
+/// ```
+/// use bellerophon::owner::{controller_of, set_controller_reference};
+/// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+///
+/// # fn main() -> Result<(), bellerophon::owner::OwnerError> {
+/// let mut owner = ConfigMap::default();
+/// owner.metadata.name = Some("settings".into());
+/// owner.metadata.uid = Some("6a7e0d5c".into());
+/// let mut child = Secret::default();
+/// set_controller_reference(&owner, &mut child)?;
+/// assert_eq!(controller_of(&child).map(|owner| owner.kind.as_str()), Some("ConfigMap"));
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
-/// The reference would cross namespaces, or the child has another controller.
+/// The reference would cross namespaces, the child has another controller, or the owner has no UID.
 pub fn set_controller_reference<K, C>(owner: &K, child: &mut C) -> Result<(), OwnerError>
 where
     K: Resource<DynamicType = ()>,
@@ -51,48 +80,47 @@ where
     set_controller_reference_of_kind(&(), owner, child)
 }
 
-/// As [`set_controller_reference`], for an owner of a kind known only at run time.
+/// [`set_controller_reference`] for an owner whose kind is known at run time only.
 ///
 /// # Errors
-/// The reference would cross namespaces, or the child has another controller.
+/// As for [`set_controller_reference`].
 pub fn set_controller_reference_of_kind<K: Resource, C: Resource>(
     kind: &K::DynamicType,
     owner: &K,
     child: &mut C,
 ) -> Result<(), OwnerError> {
+    // Mirrors controllerutil.SetControllerReference.
     let reference = reference(kind, owner, child, Some(true))?;
     if let Some(other) = controller_of(child).filter(|other| other.uid != reference.uid) {
-        let (owner, child) = (
-            Box::new(ObjectKey::of(owner)),
-            Box::new(ObjectKey::of(child)),
-        );
         return Err(OwnerError::AlreadyOwned {
-            owner,
-            child,
+            owner: Box::new(ObjectKey::from_object(owner)),
+            child: Box::new(ObjectKey::from_object(child)),
             kind: other.kind.clone(),
             name: other.name.clone(),
         });
     }
-    upsert(child, reference);
+    upsert_reference(child, reference);
     Ok(())
 }
 
-/// Makes `owner` one of the owners of `child`: the child goes when the last of them goes.
+/// Makes `owner` one of the owners of `child`: the garbage collector deletes the child when the
+/// last owner is deleted. Calling it again changes nothing.
 ///
 /// # Errors
-/// The reference would cross namespaces.
+/// The reference would cross namespaces, or the owner has no UID.
 pub fn set_owner_reference<K, C>(owner: &K, child: &mut C) -> Result<(), OwnerError>
 where
     K: Resource<DynamicType = ()>,
     C: Resource,
 {
     let reference = reference(&(), owner, child, None)?;
-    upsert(child, reference);
+    upsert_reference(child, reference);
     Ok(())
 }
 
-/// The reference to what controls an object, if anything does.
+/// The owner reference of the controller of an object, if it has one.
 pub fn controller_of<C: Resource>(child: &C) -> Option<&OwnerReference> {
+    // Mirrors metav1.GetControllerOfNoCopy.
     child
         .meta()
         .owner_references
@@ -109,13 +137,13 @@ fn reference<K: Resource, C: Resource>(
 ) -> Result<OwnerReference, OwnerError> {
     if owner.namespace().is_some() && owner.namespace() != child.namespace() {
         return Err(OwnerError::CrossNamespace {
-            owner: Box::new(ObjectKey::of(owner)),
-            child: Box::new(ObjectKey::of(child)),
+            owner: Box::new(ObjectKey::from_object(owner)),
+            child: Box::new(ObjectKey::from_object(child)),
         });
     }
     let uid = owner
         .uid()
-        .ok_or_else(|| OwnerError::NoUid(Box::new(ObjectKey::of(owner))))?;
+        .ok_or_else(|| OwnerError::NoUid(Box::new(ObjectKey::from_object(owner))))?;
     Ok(OwnerReference {
         api_version: K::api_version(kind).into_owned(),
         kind: K::kind(kind).into_owned(),
@@ -126,7 +154,7 @@ fn reference<K: Resource, C: Resource>(
     })
 }
 
-fn upsert<C: Resource>(child: &mut C, reference: OwnerReference) {
+fn upsert_reference<C: Resource>(child: &mut C, reference: OwnerReference) {
     let references = child.owner_references_mut();
     match references
         .iter_mut()
@@ -170,13 +198,14 @@ mod tests {
         let node: Node = named("", "node", "u2");
         assert!(
             set_controller_reference(&node, &mut named::<Secret>("team-b", "child", "")).is_ok(),
-            "cluster-scoped owners own anywhere"
+            "a cluster-scoped owner may own objects of any namespace"
         );
     }
 
     #[test]
     fn child_has_one_controller_and_each_owner_once() {
-        let (one, two): (ConfigMap, ConfigMap) = (named("a", "one", "u1"), named("a", "two", "u2"));
+        let one: ConfigMap = named("a", "one", "u1");
+        let two: ConfigMap = named("a", "two", "u2");
         let mut child: Secret = named("a", "child", "");
         set_controller_reference(&one, &mut child).unwrap();
         set_controller_reference(&one, &mut child).unwrap();

@@ -1,6 +1,6 @@
-//! Compact: an object as the JSON it came in, decoded when somebody reads it.
-//! In: bytes that were decoded once. Out: the same object again, and what can be told without decoding.
-//! Holds: the bytes never change; whoever reads at the same time shares one decoding.
+//! Compact: an object as its JSON, decoded when it is read.
+//! In: bytes that were decoded once. Out: the same object again, and what needs no decoding.
+//! Guarantees: the bytes never change; concurrent readers share one decoded object.
 
 use std::{
     ops::{DerefMut, Range},
@@ -10,22 +10,15 @@ use std::{
     },
 };
 
-use kube::{Resource, ResourceExt};
+use bellerophon_kinds::{KindCodec, Object};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{labels::Matcher, scan::Outline, warm::Warm};
+use super::{labels::Matcher, lru::DecodedLru};
 use crate::locks::{Locks, Os};
+use crate::scan::Outline;
 
-/// Reads an object of kind `K`.
-pub(crate) type Decode<K> = fn(&[u8]) -> Result<K, serde_json::Error>;
-
-/// The JSON of one object, and how it is read.
-#[derive(Clone)]
-pub(crate) struct Json<K> {
-    pub(crate) bytes: Box<[u8]>,
-    pub(crate) decode: Decode<K>,
-}
-
-/// A range of the bytes; empty if what it stands for is missing. Four bytes a border, because every object has three.
+/// A range of the bytes; empty if the member is missing. Four bytes an end, because every object
+/// has three of them.
 #[derive(Clone, Copy, Default)]
 struct Span {
     start: u32,
@@ -47,32 +40,40 @@ impl Span {
 }
 
 /// One object, as bytes.
-pub(crate) struct Compact<K, L: Locks = Os> {
-    json: Json<K>,
+pub(crate) struct Compact<L: Locks = Os> {
+    json: Box<[u8]>,
+    codec: &'static KindCodec,
     uid: Span,
     resource_version: Span,
     labels: Span,
-    /// Set while it is in the ring of [`Warm`], or about to be.
-    decoded: L::Mutex<Option<Arc<K>>>,
-    /// Read since [`Warm`] last looked.
+    /// Set while it is in the ring of the [`DecodedLru`], or about to be.
+    decoded: L::Mutex<Option<Object>>,
+    /// Read since the [`DecodedLru`] last passed it.
     used: AtomicBool,
 }
 
-impl<K: Resource, L: Locks> Compact<K, L> {
-    /// `None` if the bytes do not show what the object has, so that nothing could be told without decoding.
-    pub(super) fn new(json: Json<K>, object: &K) -> Option<Self> {
-        let outline = Outline::of(&json.bytes).ok()?;
-        let meta = object.meta();
-        let told = outline.uid.is_some() == meta.uid.is_some()
-            && outline.resource_version.is_some() == meta.resource_version.is_some()
-            && (outline.labels.is_some() || object.labels().is_empty());
-        let (uid, resource_version, labels) = (
-            Span::new(outline.uid)?,
-            Span::new(outline.resource_version)?,
-            Span::new(outline.labels)?,
-        );
-        told.then(|| Self {
+impl<L: Locks> Compact<L> {
+    /// `None` if the bytes do not show what the metadata has, for instance because a key is escaped:
+    /// then nothing could be read without decoding.
+    pub(super) fn new(
+        json: Box<[u8]>,
+        codec: &'static KindCodec,
+        metadata: &ObjectMeta,
+    ) -> Option<Self> {
+        let outline = Outline::of(&json).ok()?;
+        let has_labels = metadata
+            .labels
+            .as_ref()
+            .is_some_and(|labels| !labels.is_empty());
+        let complete = outline.uid.is_some() == metadata.uid.is_some()
+            && outline.resource_version.is_some() == metadata.resource_version.is_some()
+            && (outline.labels.is_some() || !has_labels);
+        let uid = Span::new(outline.uid)?;
+        let resource_version = Span::new(outline.resource_version)?;
+        let labels = Span::new(outline.labels)?;
+        complete.then(|| Self {
             json,
+            codec,
             uid,
             resource_version,
             labels,
@@ -80,37 +81,35 @@ impl<K: Resource, L: Locks> Compact<K, L> {
             used: AtomicBool::new(false),
         })
     }
-}
 
-impl<K, L: Locks> Compact<K, L> {
-    /// Keeps the object that the bytes were just decoded to, as if somebody had read it.
-    pub(super) fn keep(self: &Arc<Self>, object: Arc<K>, warm: &Warm<K, L>) {
+    /// Keeps the object that the bytes were just decoded to, as if it had been read.
+    pub(super) fn keep(self: &Arc<Self>, object: Object, lru: &DecodedLru<L>) {
         *self.lock() = Some(object);
-        warm.admit(self);
+        lru.admit(self);
     }
 
     /// The object, which stays decoded for the next reader.
-    pub(super) fn read(self: &Arc<Self>, warm: &Warm<K, L>) -> Arc<K> {
+    pub(super) fn read(self: &Arc<Self>, lru: &DecodedLru<L>) -> Object {
         let mut decoded = self.lock();
         if let Some(object) = &*decoded {
             self.used.store(true, Ordering::Relaxed);
             return object.clone();
         }
-        let object = Arc::new(self.decode());
+        let object = self.decode();
         *decoded = Some(object.clone());
         drop(decoded);
-        warm.admit(self);
+        lru.admit(self);
         object
     }
 
     /// The object, which stays decoded only if it was.
-    pub(super) fn glance(&self) -> Arc<K> {
+    pub(super) fn read_uncached(&self) -> Object {
         let decoded = self.lock().clone();
-        decoded.unwrap_or_else(|| Arc::new(self.decode()))
+        decoded.unwrap_or_else(|| self.decode())
     }
 
-    /// Forgets the decoded object, and returns it so that it is dropped outside of every lock.
-    pub(super) fn cool(&self) -> Option<Arc<K>> {
+    /// Drops the decoded object, and returns it so that it is freed outside of every lock.
+    pub(super) fn evict(&self) -> Option<Object> {
         self.lock().take()
     }
 
@@ -120,22 +119,24 @@ impl<K, L: Locks> Compact<K, L> {
     }
 
     pub(super) fn uid(&self) -> Option<&[u8]> {
-        self.uid.of(&self.json.bytes)
+        self.uid.of(&self.json)
     }
 
     pub(super) fn resource_version(&self) -> Option<&[u8]> {
-        self.resource_version.of(&self.json.bytes)
+        self.resource_version.of(&self.json)
     }
 
     pub(super) fn matches(&self, matcher: &Matcher) -> bool {
-        matcher.matches_json(self.labels.of(&self.json.bytes).unwrap_or(b"{}"))
+        matcher.matches_json(self.labels.of(&self.json).unwrap_or(b"{}"))
     }
 
-    fn decode(&self) -> K {
-        (self.json.decode)(&self.json.bytes).expect("these bytes were decoded when they came")
+    fn decode(&self) -> Object {
+        self.codec
+            .decode(&self.json)
+            .expect("these bytes were decoded when they were received")
     }
 
-    fn lock(&self) -> impl DerefMut<Target = Option<Arc<K>>> {
+    fn lock(&self) -> impl DerefMut<Target = Option<Object>> {
         L::lock(&self.decoded)
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use kube::core::{Expression, Selector, SelectorExt};
 
-use super::scan::Members;
+use crate::scan::Members;
 
 /// A selector, ready for many objects.
 pub(crate) struct Matcher {

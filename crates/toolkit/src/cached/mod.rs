@@ -1,85 +1,78 @@
-//! Cached: an object as a cache keeps it, compact or decoded.
-//! In: objects as a source hands them over. Out: shared objects for whoever reads, one decoding for many readers.
-//! Holds: a cached object never changes; what is needed to compare, select and order objects needs no decoding.
+//! Cached objects: an object as a cache keeps it, compact or decoded.
+//! In: the JSON of objects. Out: shared objects, decoded once for many readers.
+//! Guarantees: a cached object never changes; comparing, selecting and ordering need no decoding.
 
-mod compact; // an object as the bytes it came in
-mod labels; // selectors on those bytes
-mod scan; // finding a few members of them
-mod warm; // which objects stay decoded
+mod compact; // an object as its JSON
+mod labels; // selectors on that JSON
+mod lru; // which objects stay decoded
 
 use std::sync::Arc;
 
-use kube::{Resource, ResourceExt};
+use bellerophon_kinds::{KindCodec, Object};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use self::compact::Compact;
-pub(crate) use self::{compact::Json, labels::Matcher, scan::Outline, warm::Warm};
+pub(crate) use self::{labels::Matcher, lru::DecodedLru};
 
 /// One object of a cache. Clones share it.
-pub(crate) enum Cached<K> {
-    Decoded(Arc<K>),
-    Compact(Arc<Compact<K>>),
+#[derive(Clone)]
+pub(crate) enum CachedObject {
+    Decoded(Object, &'static KindCodec),
+    Compact(Arc<Compact>),
 }
 
-impl<K> Clone for Cached<K> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Decoded(object) => Self::Decoded(object.clone()),
-            Self::Compact(compact) => Self::Compact(compact.clone()),
-        }
-    }
-}
-
-impl<K> std::fmt::Debug for Cached<K> {
+impl std::fmt::Debug for CachedObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Decoded(_) => "Decoded",
+            Self::Decoded(..) => "Decoded",
             Self::Compact(_) => "Compact",
         })
     }
 }
 
-impl<K> Cached<K> {
-    pub(crate) fn decoded(object: K) -> Self {
-        Self::Decoded(Arc::new(object))
+impl CachedObject {
+    pub(crate) fn decoded(object: Object, codec: &'static KindCodec) -> Self {
+        Self::Decoded(object, codec)
     }
 
-    /// The object. It stays decoded for the next reader, as long as `warm` has room.
-    pub(crate) fn read(&self, warm: &Warm<K>) -> Arc<K> {
-        match self {
-            Self::Decoded(object) => object.clone(),
-            Self::Compact(compact) => compact.read(warm),
-        }
-    }
-
-    /// The object, for those who read so many that keeping them would push out what others read.
-    pub(crate) fn glance(&self) -> Arc<K> {
-        match self {
-            Self::Decoded(object) => object.clone(),
-            Self::Compact(compact) => compact.glance(),
-        }
-    }
-}
-
-impl<K: Resource> Cached<K> {
-    /// Keeps the bytes, and for a while the object they were decoded to. Keeps the object alone if its bytes do not show
-    /// plainly what it has.
-    pub(crate) fn compact(json: Json<K>, object: K, warm: &Warm<K>) -> Self {
-        match Compact::new(json, &object) {
-            None => Self::decoded(object),
+    /// Keeps the bytes, and for a while the object they were decoded to. Keeps the object alone if
+    /// its bytes do not show what its metadata has.
+    pub(crate) fn compact(
+        json: Box<[u8]>,
+        object: Object,
+        codec: &'static KindCodec,
+        lru: &DecodedLru,
+    ) -> Self {
+        match Compact::new(json, codec, codec.metadata(&*object)) {
+            None => Self::decoded(object, codec),
             Some(compact) => {
                 let compact = Arc::new(compact);
-                compact.keep(Arc::new(object), warm);
+                compact.keep(object, lru);
                 Self::Compact(compact)
             }
         }
     }
 
+    /// The object. It stays decoded for the next reader, as long as the LRU has room.
+    pub(crate) fn read(&self, lru: &DecodedLru) -> Object {
+        match self {
+            Self::Decoded(object, _) => object.clone(),
+            Self::Compact(compact) => compact.read(lru),
+        }
+    }
+
+    /// The object, for readers of many objects: keeping them decoded would evict what others read.
+    pub(crate) fn read_uncached(&self) -> Object {
+        match self {
+            Self::Decoded(object, _) => object.clone(),
+            Self::Compact(compact) => compact.read_uncached(),
+        }
+    }
+
     pub(crate) fn resource_version(&self) -> Option<String> {
         match self {
-            Self::Decoded(object) => object.resource_version(),
-            Self::Compact(compact) => compact
-                .resource_version()
-                .and_then(|quoted| serde_json::from_slice(quoted).ok()),
+            Self::Decoded(..) => self.metadata()?.resource_version.clone(),
+            Self::Compact(compact) => unquote(compact.resource_version()),
         }
     }
 
@@ -108,19 +101,32 @@ impl<K: Resource> Cached<K> {
 
     pub(crate) fn matches(&self, matcher: &Matcher) -> bool {
         match self {
-            Self::Decoded(object) => matcher.matches(object.labels()),
+            Self::Decoded(object, codec) => {
+                let labels = codec.metadata(&**object).labels.as_ref();
+                matcher.matches(labels.unwrap_or(&std::collections::BTreeMap::new()))
+            }
             Self::Compact(compact) => compact.matches(matcher),
         }
     }
 
     fn uid(&self) -> Option<String> {
         match self {
-            Self::Decoded(object) => object.uid(),
-            Self::Compact(compact) => compact
-                .uid()
-                .and_then(|quoted| serde_json::from_slice(quoted).ok()),
+            Self::Decoded(..) => self.metadata()?.uid.clone(),
+            Self::Compact(compact) => unquote(compact.uid()),
         }
     }
+
+    fn metadata(&self) -> Option<&ObjectMeta> {
+        match self {
+            Self::Decoded(object, codec) => Some(codec.metadata(&**object)),
+            Self::Compact(_) => None,
+        }
+    }
+}
+
+/// A JSON string as its value.
+fn unquote(quoted: Option<&[u8]>) -> Option<String> {
+    quoted.and_then(|quoted| serde_json::from_slice(quoted).ok())
 }
 
 #[cfg(test)]
@@ -129,7 +135,9 @@ mod tests {
     use kube::core::{Expression, Selector};
 
     use super::*;
-    use crate::{locks::Interleaved, source::Received};
+    use bellerophon_kinds::{Kind, downcast};
+
+    use crate::locks::Interleaved;
 
     fn json(name: &str, version: u64) -> String {
         format!(
@@ -137,19 +145,19 @@ mod tests {
         )
     }
 
-    fn compact(json: &str, warm: &Warm<ConfigMap>) -> Cached<ConfigMap> {
+    fn compact(json: &str, lru: &DecodedLru) -> CachedObject {
         let Received { object, json } = Received::from_json(json.as_bytes()).expect("a config map");
-        Cached::compact(json.expect("it came as JSON"), object, warm)
+        CachedObject::compact(json.expect("it came as JSON"), object, lru)
     }
 
-    /// What is not decoded is decoded anew at each glance.
-    fn is_decoded(object: &Cached<ConfigMap>) -> bool {
-        Arc::ptr_eq(&object.glance(), &object.glance())
+    /// What is not decoded is decoded anew at each read_uncached.
+    fn is_decoded(object: &CachedObject) -> bool {
+        Arc::ptr_eq(&object.read_uncached(), &object.read_uncached())
     }
 
     #[test]
     fn compact_and_decoded_objects_answer_alike() {
-        let warm = Warm::new(1);
+        let lru = DecodedLru::new(1);
         let texts = [
             json("a", 1),
             json("a", 2),
@@ -159,19 +167,19 @@ mod tests {
         ];
         let matcher = Matcher::new(&Selector::from(Expression::Equal("app".into(), "a".into())));
         let decoded = |text: &String| {
-            Cached::decoded(serde_json::from_str::<ConfigMap>(text).expect("a config map"))
+            CachedObject::decoded(serde_json::from_str::<ConfigMap>(text).expect("a config map"))
         };
         for one in &texts {
-            let (small, large) = (compact(one, &warm), decoded(one));
-            assert!(matches!(small, Cached::Compact(_)), "{one}");
+            let (small, large) = (compact(one, &lru), decoded(one));
+            assert!(matches!(small, CachedObject::Compact(_)), "{one}");
             assert_eq!(small.resource_version(), large.resource_version(), "{one}");
             assert_eq!(small.matches(&matcher), large.matches(&matcher), "{one}");
-            assert_eq!(*small.read(&warm), *large.read(&warm), "{one}");
+            assert_eq!(*small.read(&lru), *large.read(&lru), "{one}");
             for other in &texts {
                 for (left, right) in [
-                    (&small, compact(other, &warm)),
+                    (&small, compact(other, &lru)),
                     (&small, decoded(other)),
-                    (&large, compact(other, &warm)),
+                    (&large, compact(other, &lru)),
                 ] {
                     let wanted = decoded(other);
                     assert_eq!(
@@ -195,36 +203,38 @@ mod tests {
             r#"{"metad\u0061ta":{"name":"a","uid":"u"}}"#,
             r#"{"metadata":{"name":"a","l\u0061bels":{"app":"a"}}}"#,
         ] {
-            let object = compact(text, &Warm::new(9));
-            assert!(matches!(object, Cached::Decoded(_)), "{text}");
+            let object = compact(text, &DecodedLru::new(9));
+            assert!(matches!(object, CachedObject::Decoded(_)), "{text}");
         }
     }
 
     #[test]
     fn no_more_objects_stay_decoded_than_asked_for() {
         for max in [0, 1, 3] {
-            let warm = Warm::new(max);
-            let objects: Vec<_> = (0..10).map(|n| compact(&json("a", n), &warm)).collect();
+            let lru = DecodedLru::new(max);
+            let objects: Vec<_> = (0..10).map(|n| compact(&json("a", n), &lru)).collect();
             let decoded = || objects.iter().filter(|object| is_decoded(object)).count();
             assert_eq!(decoded(), max);
             objects
                 .iter()
                 .chain(&objects)
-                .for_each(|object| drop(object.read(&warm)));
+                .for_each(|object| drop(object.read(&lru)));
             assert_eq!(decoded(), max);
-            objects.iter().for_each(|object| drop(object.glance()));
-            assert_eq!(decoded(), max, "a glance keeps nothing");
+            objects
+                .iter()
+                .for_each(|object| drop(object.read_uncached()));
+            assert_eq!(decoded(), max, "a read_uncached keeps nothing");
         }
     }
 
     #[test]
     fn object_read_again_and_again_is_decoded_once() {
-        let warm = Warm::new(2);
-        let hot = compact(&json("hot", 1), &warm);
-        let first = hot.read(&warm);
+        let lru = DecodedLru::new(2);
+        let hot = compact(&json("hot", 1), &lru);
+        let first = hot.read(&lru);
         for n in 0..20 {
-            compact(&json("cold", n), &warm);
-            assert!(Arc::ptr_eq(&first, &hot.read(&warm)), "after {n} others");
+            compact(&json("cold", n), &lru);
+            assert!(Arc::ptr_eq(&first, &hot.read(&lru)), "after {n} others");
         }
     }
 
@@ -232,7 +242,7 @@ mod tests {
     #[test]
     fn readers_share_what_is_decoded_and_no_more_stays_so() {
         let run = || {
-            let warm = Arc::new(Warm::<ConfigMap, Interleaved>::new(1));
+            let lru = Arc::new(DecodedLru::<Interleaved>::new(1));
             let objects: Arc<Vec<_>> = Arc::new(
                 (0..2)
                     .map(|n| {
@@ -247,11 +257,11 @@ mod tests {
                     .collect(),
             );
             let readers = (0..2).map(|reader| {
-                let (warm, objects) = (warm.clone(), objects.clone());
+                let (lru, objects) = (lru.clone(), objects.clone());
                 shuttle::thread::spawn(move || {
                     for n in [reader, 1 - reader, reader] {
                         assert_eq!(
-                            objects[n].read(&warm).metadata.resource_version,
+                            objects[n].read(&lru).metadata.resource_version,
                             Some(n.to_string())
                         );
                     }
@@ -264,7 +274,7 @@ mod tests {
             assert_eq!(
                 objects
                     .iter()
-                    .filter(|object| object.cool().is_some())
+                    .filter(|object| object.evict().is_some())
                     .count(),
                 1
             );

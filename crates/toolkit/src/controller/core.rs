@@ -1,52 +1,67 @@
-//! What the parts of one controller share: its name, its queue, its gate, and whom it tells.
+//! What the parts of one controller share: its name, queue, gate, trace and metrics.
 //!
 //! In: changes from handlers, writes from reconciles. Out: keys in the queue.
-//! Holds: a key held back by the gate is woken as soon as the caches show its writes.
+//! Guarantees: a key held back by the gate is enqueued as soon as the caches show its writes.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use kube::Resource;
-use kube::core::ApiResource;
+use bellerophon_kinds::{KindCodec, Object};
 use tokio::time::Instant;
 
-use super::Order;
 use super::gate::{Awaited, Gate, Seen, Written};
+use crate::ObjectKey;
+use crate::informer::{InformerHandle, kind_name};
 use crate::metrics::ControllerMetrics;
-use crate::{
-    AddOpts, Cause, CauseEvent, Item, Line, Lister, ObjectKey, Priority, TraceBus, TraceEvent,
-    WorkQueue,
-};
-
-/// Asks a cache what it shows of an object; `None` if nobody can tell.
-type Look = Box<dyn Fn(&ObjectKey) -> Option<Seen> + Send + Sync>;
+use crate::queue::{AddOpts, Cause, CauseEvent, Fairness, Item, Priority, WorkQueue};
+use crate::trace::{Trace, TraceEvent};
 
 /// A cache that the controller watches.
-struct Watched {
+struct WatchedCache {
     kind: Arc<str>,
     /// The kind, and a number if there are several caches of it.
     name: Arc<str>,
-    look: Look,
+    informer: Arc<InformerHandle>,
 }
 
-pub(super) struct Core {
-    pub(super) name: Arc<str>,
+impl WatchedCache {
+    /// What the cache shows of an object; `None` if that cannot be determined.
+    fn seen(&self, key: &ObjectKey) -> Option<Seen> {
+        let core = self.informer.core();
+        let number = |version: String| version.parse::<u64>().ok();
+        let cached = core
+            .store()
+            .get(key)
+            .map(|object| object.resource_version());
+        match cached {
+            Some(version) => version.and_then(number).map(Seen::Version),
+            // Not cached yet, or deleted: the version of the collection decides.
+            None => {
+                let version = core.latest_version(key).and_then(number);
+                version.map(|at| Seen::Gone { at: Some(at) })
+            }
+        }
+    }
+}
+
+pub(crate) struct Core {
+    pub(crate) name: Arc<str>,
     pub(super) queue: WorkQueue,
-    pub(super) trace: TraceBus,
+    pub(super) trace: Trace,
     pub(super) metrics: ControllerMetrics,
-    order: Order,
+    fairness: Fairness,
     gate: Mutex<Gate>,
     /// Filled before the start.
-    caches: RwLock<Vec<Watched>>,
+    caches: RwLock<Vec<WatchedCache>>,
 }
 
 impl Core {
     pub(super) fn new(
         name: Arc<str>,
         queue: WorkQueue,
-        order: Order,
-        trace: TraceBus,
+        fairness: Fairness,
+        trace: Trace,
         metrics: ControllerMetrics,
     ) -> Self {
         Self {
@@ -54,54 +69,57 @@ impl Core {
             queue,
             trace,
             metrics,
-            order,
+            fairness,
             gate: Mutex::default(),
             caches: RwLock::default(),
         }
     }
 
-    /// Lets the gate look into a cache of a kind, and names it.
-    pub(super) fn watch_cache<K: Resource + Send + Sync + 'static>(
-        &self,
-        kind: Arc<str>,
-        lister: Lister<K>,
-    ) -> Arc<str> {
-        let look: Look = Box::new(move |key| {
-            let number = |version: String| version.parse::<u64>().ok();
-            match lister.resource_version_of(key) {
-                Some(version) => number(version).map(Seen::Version),
-                // Not there yet, or gone again: the collection's version tells.
-                None => lister
-                    .seen_up_to(key)
-                    .and_then(number)
-                    .map(|at| Seen::Gone { at: Some(at) }),
-            }
-        });
+    /// Adds a cache that the gate compares writes with, and returns its name.
+    pub(super) fn add_cache(&self, informer: Arc<InformerHandle>) -> Arc<str> {
+        let kind = kind_name(&informer.informer.resource);
         let mut caches = self.caches.write().unwrap_or_else(PoisonError::into_inner);
         let name = match caches.iter().filter(|cache| cache.kind == kind).count() {
             0 => kind.clone(),
             others => format!("{kind} (cache {})", others + 1).into(),
         };
-        caches.push(Watched {
+        caches.push(WatchedCache {
             kind,
             name: name.clone(),
-            look,
+            informer,
         });
         name
     }
 
-    /// A handler was told of a change of what this cache shows.
-    pub(super) fn noticed(&self, cache: &Arc<str>, cause: &Cause) {
-        self.trace.record(|| TraceEvent::Noticed {
+    /// An object as a cache of this controller has it, complete; `None` if no cache does.
+    pub(crate) fn cached(
+        &self,
+        codec: &'static KindCodec,
+        kind: &str,
+        key: &ObjectKey,
+    ) -> Option<Object> {
+        let caches = self.caches.read().unwrap_or_else(PoisonError::into_inner);
+        let complete = |cache: &&WatchedCache| {
+            *cache.kind == *kind
+                && std::ptr::eq(cache.informer.informer.codec, codec)
+                && !cache.informer.informer.modifies_objects()
+        };
+        caches
+            .iter()
+            .filter(complete)
+            .find_map(|cache| cache.informer.core().get(key))
+    }
+
+    /// A change of a cache was delivered to a handler of this controller.
+    pub(super) fn delivered(&self, cache: &Arc<str>, cause: &Cause) {
+        self.trace.record(|| TraceEvent::Delivered {
             kind: cause.kind.clone(),
             key: cause.key.clone(),
             resource_version: cause.resource_version.clone(),
             event: cause.event,
         });
-        let version = cause
-            .resource_version
-            .as_ref()
-            .and_then(|version| version.parse().ok());
+        let version = cause.resource_version.as_ref();
+        let version = version.and_then(|version| version.parse().ok());
         let seen = match cause.event {
             CauseEvent::Deleted => Some(Seen::Gone { at: version }),
             _ => version.map(Seen::Version),
@@ -116,40 +134,32 @@ impl Core {
         self.trace.record(|| TraceEvent::Enqueued {
             controller: self.name.clone(),
             key: key.clone(),
-            because_kind: cause.kind.clone(),
-            because_key: cause.key.clone(),
-            because_version: cause.resource_version.clone(),
+            cause_kind: cause.kind.clone(),
+            cause_key: cause.key.clone(),
+            cause_version: cause.resource_version.clone(),
         });
-        self.add(
-            key,
-            AddOpts {
-                priority,
-                cause: Some(cause),
-                ..AddOpts::default()
-            },
-        );
+        let opts = AddOpts {
+            priority,
+            cause: Some(cause),
+            ..AddOpts::default()
+        };
+        self.add(key, opts);
     }
 
-    /// Puts a key into the queue, in the line where it belongs.
+    /// Puts a key into the queue, in its flow.
     pub(super) fn add(&self, key: ObjectKey, opts: AddOpts) {
-        let line = self.line(&key);
-        self.queue.add_with_opts(key, AddOpts { line, ..opts });
+        let flow = self.fairness.flow(&key);
+        self.queue.add_with_opts(key, AddOpts { flow, ..opts });
     }
 
-    /// Gives a key back unread.
+    /// Returns a key that was not reconciled.
     pub(super) fn put_back(&self, item: &Item<'_, ObjectKey>, delay: Duration) {
-        self.queue.put_back(item, delay, self.line(item.key()));
+        self.queue
+            .put_back(item, delay, self.fairness.flow(item.key()));
     }
 
-    fn line(&self, key: &ObjectKey) -> Line {
-        match self.order {
-            Order::FirstCome => Line::default(),
-            Order::ByNamespace => Line::of(key.namespace()),
-        }
-    }
-
-    /// A reconcile wrote an object, and the server answered with this version; `None` for a deletion.
-    pub(super) fn wrote(
+    /// A reconcile wrote an object, and the response has this version; `None` for a deletion.
+    pub(crate) fn wrote(
         &self,
         reconciling: &ObjectKey,
         kind: Arc<str>,
@@ -166,24 +176,42 @@ impl Core {
         let awaited = match version.map(|version| version.parse()) {
             None => Awaited::Gone,
             Some(Ok(version)) => Awaited::Version(version),
-            // Versions that cannot be compared are not waited for.
+            // Versions that cannot be compared are not awaited.
             Some(Err(_)) => return,
         };
         let caches = self.caches.read().unwrap_or_else(PoisonError::into_inner);
         for cache in caches.iter().filter(|cache| cache.kind == kind) {
             let written = (cache.name.clone(), key.clone());
-            // Awaited first, looked at second: the event may have come before the answer, or may come in between.
+            // Awaited first, compared second: the event may be delivered before the response, or in
+            // between.
             if self
                 .gate()
                 .wrote(reconciling, written.clone(), awaited, Instant::now())
             {
-                self.look(cache, reconciling, &written);
+                self.compare(cache, reconciling, &written);
             }
         }
     }
 
-    /// Until when the key must be held back. A cache may have got there without an event of the object: by a bookmark, or
-    /// because it does not select what was written. So it is looked at again.
+    /// A reconcile wrote a subresource whose response has no version, such as a binding.
+    pub(crate) fn wrote_subresource(
+        &self,
+        reconciling: &ObjectKey,
+        kind: Arc<str>,
+        key: ObjectKey,
+        subresource: &str,
+    ) {
+        self.trace.record(|| TraceEvent::SubresourceWritten {
+            controller: self.name.clone(),
+            reconciling: reconciling.clone(),
+            kind,
+            key,
+            subresource: subresource.to_owned(),
+        });
+    }
+
+    /// Until when the key must be held back. A cache may be up to date without an event of the
+    /// object, by a bookmark or because it does not select what was written: so it is compared again.
     pub(super) fn held_until(&self, key: &ObjectKey, now: Instant) -> Option<Instant> {
         let awaited = self.gate().awaited_by(key);
         if awaited.is_empty() {
@@ -192,15 +220,15 @@ impl Core {
         let caches = self.caches.read().unwrap_or_else(PoisonError::into_inner);
         for written in awaited {
             if let Some(cache) = caches.iter().find(|cache| cache.name == written.0) {
-                self.look(cache, key, &written);
+                self.compare(cache, key, &written);
             }
         }
         self.gate().held_until(key, now)
     }
 
-    /// Looks into a cache on behalf of one key.
-    fn look(&self, cache: &Watched, key: &ObjectKey, written: &Written) {
-        let seen = (cache.look)(&written.1);
+    /// Compares a write with what a cache shows, on behalf of one key.
+    fn compare(&self, cache: &WatchedCache, key: &ObjectKey, written: &Written) {
+        let seen = cache.seen(&written.1);
         self.gate().looked(key, written, seen);
     }
 
@@ -215,13 +243,5 @@ impl fmt::Debug for Core {
             .field("name", &self.name)
             .field("queue", &self.queue)
             .finish_non_exhaustive()
-    }
-}
-
-/// How a kind is named in causes, traces and the gate: `Pod`, `Deployment.apps`.
-pub(crate) fn kind_name(kind: &ApiResource) -> Arc<str> {
-    match kind.group.as_str() {
-        "" => kind.kind.as_str().into(),
-        group => format!("{}.{group}", kind.kind).into(),
     }
 }

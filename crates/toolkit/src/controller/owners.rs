@@ -1,73 +1,62 @@
 //! Owners: from a child to the object that controls it.
 //!
-//! In: an object with owner references. Out: the key of its controlling owner, if that is of one kind.
-//! Holds: kinds are compared without their version, which may differ between the two that look.
+//! In: owner references. Out: the key of the controlling owner, if it is of one kind.
+//! Guarantees: kinds are compared without their version, which may differ between the references.
 
-use std::any::TypeId;
+use std::sync::Arc;
 
-use k8s_openapi::ClusterResourceScope;
-use kube::Resource;
-use kube::core::{ApiResource, DynamicResourceScope};
+use bellerophon_kinds::KindScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::ApiResource;
 
-use crate::{Lister, ObjectKey, SharedInformer};
+use crate::ObjectKey;
+use crate::informer::InformerHandle;
 
 /// Finds owners of one kind.
-pub(super) struct Owners<K> {
-    kind: ApiResource,
-    scope: Scope<K>,
+pub(super) struct Owners {
+    resource: ApiResource,
+    scope: KindScope,
+    /// The cache of the owners, which knows the scope of a dynamic kind.
+    informer: Arc<InformerHandle>,
 }
 
-/// Where owners of a kind are.
-enum Scope<K> {
-    Cluster,
-    Namespace,
-    /// The type does not say; the cache may.
-    Cached(Lister<K>),
-}
-
-impl<K: Resource + Send + Sync + 'static> Owners<K>
-where
-    K::Scope: 'static,
-{
-    pub(super) fn of(informer: &SharedInformer<K>) -> Self {
-        let scope = TypeId::of::<K::Scope>();
-        let scope = if scope == TypeId::of::<DynamicResourceScope>() {
-            Scope::Cached(informer.lister())
-        } else if scope == TypeId::of::<ClusterResourceScope>() {
-            Scope::Cluster
-        } else {
-            Scope::Namespace
-        };
+impl Owners {
+    pub(super) fn new(informer: &Arc<InformerHandle>) -> Self {
         Self {
-            kind: informer.kind().clone(),
-            scope,
+            resource: informer.informer.resource.clone(),
+            scope: informer.informer.codec.scope(),
+            informer: informer.clone(),
         }
     }
 
-    /// The key of the owner of this kind that controls `child`. There is at most one in what a server stored.
-    pub(super) fn controlling<C: Resource>(&self, child: &C) -> Vec<ObjectKey> {
+    /// The key of the owner of this kind that controls `child`. A server stores at most one.
+    pub(super) fn controlling(&self, child: &ObjectMeta) -> Vec<ObjectKey> {
         let group = |version: &str| {
             version
                 .split_once('/')
                 .map_or(String::new(), |(group, _)| group.to_string())
         };
-        let references = child.meta().owner_references.iter().flatten();
+        let is_ours = |kind: &str, version: &str| {
+            kind == self.resource.kind && group(version) == self.resource.group
+        };
+        let references = child.owner_references.iter().flatten();
         references
-            .filter(|owner| {
-                owner.controller == Some(true)
-                    && owner.kind == self.kind.kind
-                    && group(&owner.api_version) == self.kind.group
-            })
+            .filter(|owner| owner.controller == Some(true))
+            .filter(|owner| is_ours(&owner.kind, &owner.api_version))
             .map(|owner| self.key(child, &owner.name))
             .collect()
     }
 
-    fn key(&self, child: &impl Resource, name: &str) -> ObjectKey {
+    fn key(&self, child: &ObjectMeta, name: &str) -> ObjectKey {
         let cluster = ObjectKey::cluster(name);
-        match &self.scope {
-            Scope::Cluster => cluster,
-            Scope::Cached(lister) if lister.get(&cluster).is_some() => cluster,
-            Scope::Namespace | Scope::Cached(_) => ObjectKey::beside(child, name),
+        let is_cluster_scoped = match self.scope {
+            KindScope::Cluster => true,
+            KindScope::Namespaced => false,
+            KindScope::Dynamic => self.informer.core().store().get(&cluster).is_some(),
+        };
+        match is_cluster_scoped {
+            true => cluster,
+            false => ObjectKey::new(child.namespace.as_deref(), name),
         }
     }
 }

@@ -1,112 +1,197 @@
-//! Predicates: which changes are worth a reconcile.
+//! Predicates: which changes lead to a reconcile.
 //!
-//! In: an object, or its old and new form. Out: yes or no.
-//! Holds: a deletion, a resync and a re-creation under the same name always pass; an object that stops matching passes once more.
+//! In: an object, or its old and new state. Out: pass or not.
+//! Guarantees: a deletion, a resync and a re-creation under the same name always pass; an object that
+//! stops matching a filter passes once more.
 
+use std::any::Any;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
+use bellerophon_kinds::{Kind, KindCodec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{Selector, SelectorExt};
-use kube::{Resource, ResourceExt};
 
-type Concerns<K> = Arc<dyn Fn(&K) -> bool + Send + Sync>;
-type Changed<K> = Arc<dyn Fn(&K, &K) -> bool + Send + Sync>;
+type FilterFn = Arc<dyn Fn(&dyn Any) -> bool + Send + Sync>;
+type ChangedFn = Arc<dyn Fn(&dyn Any, &dyn Any) -> bool + Send + Sync>;
 
-/// Decides which changes of a kind lead to a reconcile. It saves reconciles, not memory: the cache holds everything.
+/// Decides which changes of a kind lead to a reconcile. It saves reconciles, not memory: the cache
+/// has every object.
 ///
-/// Two questions make one predicate: does the object concern the controller at all, and did anything relevant change?
-/// An add is asked the first; an update passes if the old or the new form concerns it and something relevant changed;
-/// a deletion is asked nothing.
+/// A predicate has two parts: a filter of objects, and a comparison of the old and new state. An
+/// addition passes if the object passes the filter; an update passes if the old or the new state
+/// passes the filter and the comparison finds a relevant change; a deletion always passes.
+///
+/// ```
+/// use bellerophon::prelude::*;
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// let spec_changed = Predicate::on_update(|old: &Pod, new: &Pod| old.spec != new.spec);
+/// let predicate = spec_changed.or(Predicate::labels_changed());
+/// ```
 pub struct Predicate<K> {
-    concerns: Concerns<K>,
-    changed: Changed<K>,
+    pub(super) erased: PredicateFn,
+    kind: PhantomData<fn(&K)>,
 }
 
-impl<K: Resource + 'static> Predicate<K> {
-    /// Every object concerns the controller; only updates are judged, by their old and new form.
-    pub fn changed(judge: impl Fn(&K, &K) -> bool + Send + Sync + 'static) -> Self {
+/// A predicate without its type.
+#[derive(Clone)]
+pub(super) struct PredicateFn {
+    filter: FilterFn,
+    changed: ChangedFn,
+    codec: &'static KindCodec,
+}
+
+impl<K: Kind> Predicate<K> {
+    fn new(filter: FilterFn, changed: ChangedFn) -> Self {
+        let codec = K::codec();
         Self {
-            concerns: Arc::new(|_| true),
-            changed: Arc::new(judge),
+            erased: PredicateFn {
+                filter,
+                changed,
+                codec,
+            },
+            kind: PhantomData,
         }
     }
 
-    /// Only objects for which this holds concern the controller; all their changes do.
-    pub fn concerns(judge: impl Fn(&K) -> bool + Send + Sync + 'static) -> Self {
-        Self {
-            concerns: Arc::new(judge),
-            changed: Arc::new(|_, _| true),
-        }
+    /// Every addition passes, and updates for which this holds of the old and new state.
+    pub fn on_update(changed: impl Fn(&K, &K) -> bool + Send + Sync + 'static) -> Self {
+        let erased = move |old: &dyn Any, new: &dyn Any| changed(typed(old), typed(new));
+        Self::new(Arc::new(|_| true), Arc::new(erased))
+    }
+
+    /// Objects for which this holds pass, with all their changes.
+    pub fn filter(filter: impl Fn(&K) -> bool + Send + Sync + 'static) -> Self {
+        let erased = move |object: &dyn Any| filter(typed(object));
+        Self::new(Arc::new(erased), Arc::new(|_, _| true))
+    }
+
+    /// Nothing but deletions passes.
+    pub fn deletions() -> Self {
+        Self::new(Arc::new(|_| false), Arc::new(|_, _| false))
     }
 
     /// Updates that change `metadata.generation`: the spec, not the status.
     pub fn generation_changed() -> Self {
-        Self::changed(|old, new| old.meta().generation != new.meta().generation)
+        Self::metadata_changed(|old, new| old.generation != new.generation)
     }
 
     /// Updates that change labels.
     pub fn labels_changed() -> Self {
-        Self::changed(|old, new| old.labels() != new.labels())
+        Self::metadata_changed(|old, new| {
+            old.labels.iter().flatten().ne(new.labels.iter().flatten())
+        })
     }
 
     /// Updates that change annotations.
     pub fn annotations_changed() -> Self {
-        Self::changed(|old, new| old.annotations() != new.annotations())
+        Self::metadata_changed(|old, new| {
+            old.annotations
+                .iter()
+                .flatten()
+                .ne(new.annotations.iter().flatten())
+        })
     }
 
-    /// Updates that change anything at all.
+    /// Updates that change anything.
     pub fn resource_version_changed() -> Self {
-        Self::changed(|old, new| old.meta().resource_version != new.meta().resource_version)
+        Self::metadata_changed(|old, new| old.resource_version != new.resource_version)
     }
 
     /// Objects whose labels match.
-    pub fn labels_match(selector: Selector) -> Self {
-        Self::concerns(move |object| selector.matches(object.labels()))
+    pub fn label_selector(selector: Selector) -> Self {
+        let codec = K::codec();
+        let matches = move |object: &dyn Any| {
+            let labels = codec.metadata(object).labels.as_ref();
+            labels.map_or_else(
+                || selector.matches(&std::collections::BTreeMap::new()),
+                |labels| selector.matches(labels),
+            )
+        };
+        Self::new(Arc::new(matches), Arc::new(|_, _| true))
     }
 
     /// Passes what both pass.
+    #[must_use]
     pub fn and(self, other: Self) -> Self {
-        let (a, b) = (self.concerns, other.concerns);
-        let (c, d) = (self.changed, other.changed);
         Self {
-            concerns: Arc::new(move |object| a(object) && b(object)),
-            changed: Arc::new(move |old, new| c(old, new) && d(old, new)),
+            erased: self.erased.and(other.erased),
+            kind: PhantomData,
         }
     }
 
     /// Passes what either passes.
+    #[must_use]
     pub fn or(self, other: Self) -> Self {
-        let (a, b) = (self.clone(), other.clone());
         Self {
-            concerns: Arc::new(move |object| a.passes_add(object) || b.passes_add(object)),
-            changed: Arc::new(move |old, new| {
-                self.passes_update(old, new) || other.passes_update(old, new)
-            }),
+            erased: self.erased.or(other.erased),
+            kind: PhantomData,
         }
     }
 
-    pub(super) fn passes_add(&self, object: &K) -> bool {
-        (self.concerns)(object)
-    }
-
-    pub(super) fn passes_update(&self, old: &K, new: &K) -> bool {
-        let relevant =
-            old.meta().uid != new.meta().uid || same_version(old, new) || (self.changed)(old, new);
-        relevant && ((self.concerns)(old) || (self.concerns)(new))
+    fn metadata_changed(changed: fn(&ObjectMeta, &ObjectMeta) -> bool) -> Self {
+        let codec = K::codec();
+        let erased =
+            move |old: &dyn Any, new: &dyn Any| changed(codec.metadata(old), codec.metadata(new));
+        Self::new(Arc::new(|_| true), Arc::new(erased))
     }
 }
 
-/// Whether an update is a resync, which tells nothing new.
-pub(super) fn same_version<K: Resource>(old: &K, new: &K) -> bool {
-    old.meta().resource_version.is_some()
-        && old.meta().resource_version == new.meta().resource_version
+impl PredicateFn {
+    pub(super) fn and(self, other: Self) -> Self {
+        let codec = self.codec;
+        let filters = (self.filter, other.filter);
+        let comparisons = (self.changed, other.changed);
+        Self {
+            filter: Arc::new(move |object| filters.0(object) && filters.1(object)),
+            changed: Arc::new(move |old, new| comparisons.0(old, new) && comparisons.1(old, new)),
+            codec,
+        }
+    }
+
+    fn or(self, other: Self) -> Self {
+        let codec = self.codec;
+        let filters = (self.filter.clone(), other.filter.clone());
+        Self {
+            filter: Arc::new(move |object| filters.0(object) || filters.1(object)),
+            changed: Arc::new(move |old, new| {
+                self.passes_update(old, new) || other.passes_update(old, new)
+            }),
+            codec,
+        }
+    }
+
+    pub(super) fn passes_add(&self, object: &dyn Any) -> bool {
+        (self.filter)(object)
+    }
+
+    pub(super) fn passes_update(&self, old: &dyn Any, new: &dyn Any) -> bool {
+        let before = self.codec.metadata(old);
+        let after = self.codec.metadata(new);
+        let relevant =
+            before.uid != after.uid || is_same_version(before, after) || (self.changed)(old, new);
+        relevant && ((self.filter)(old) || (self.filter)(new))
+    }
+}
+
+/// Whether an update is a resync, which changes nothing.
+pub(super) fn is_same_version(old: &ObjectMeta, new: &ObjectMeta) -> bool {
+    old.resource_version.is_some() && old.resource_version == new.resource_version
+}
+
+fn typed<K: Kind>(object: &dyn Any) -> &K {
+    object
+        .downcast_ref()
+        .expect("a predicate of K is given only K")
 }
 
 impl<K> Clone for Predicate<K> {
     fn clone(&self) -> Self {
         Self {
-            concerns: self.concerns.clone(),
-            changed: self.changed.clone(),
+            erased: self.erased.clone(),
+            kind: PhantomData,
         }
     }
 }
@@ -138,7 +223,7 @@ mod tests {
     #[test]
     fn updates_pass_for_their_reason_only() {
         let in_x = || {
-            Predicate::<Pod>::labels_match(Selector::from_iter([(
+            Predicate::<Pod>::label_selector(Selector::from_iter([(
                 "app".to_string(),
                 "x".to_string(),
             )]))
@@ -226,7 +311,7 @@ mod tests {
         ];
         for (why, predicate, old, new, passes) in cases {
             assert_eq!(
-                predicate.passes_update(&pod(old), &pod(new)),
+                predicate.erased.passes_update(&pod(old), &pod(new)),
                 passes,
                 "{why}: {old} -> {new}"
             );

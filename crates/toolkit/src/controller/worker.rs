@@ -1,7 +1,8 @@
-//! Worker: takes a key, calls the reconciler, tells the queue what follows.
+//! Worker: takes a key, calls the reconciler, acts on the result.
 //!
 //! In: keys. Out: reconciles, counted, timed and traced.
-//! Holds: a panic or a time-out is an error of that key only; when told to stop, a worker ends what it began and takes nothing more.
+//! Guarantees: a panic or a timeout is an error of that key only; a worker that is stopped finishes the
+//! reconcile it has begun and takes no other key.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -12,27 +13,36 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, field, info_span};
 
+use super::action::{Action, Error, Retry};
 use super::core::Core;
-use super::outcome::{Failure, Outcome, ReconcileResult};
-use super::reconcile::{Reconcile, Request, Writes};
-use crate::{AddOpts, Cause, CauseEvent, Item, ObjectKey, TraceEvent};
+use super::request::{ReconcileFn, RequestParts};
+use crate::ObjectKey;
+use crate::client::ClientConfig;
+use crate::clock::Clock;
+use crate::events::EventRecorder;
+use crate::informer::InformerHandle;
+use crate::leader::Leadership;
+use crate::queue::{AddOpts, Cause, CauseEvent, Item};
+use crate::trace::TraceEvent;
 
-/// How soon a key that waits for its own writes is looked at again, if no event of them wakes it.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How soon a key that waits for its own writes is checked again, if no event of them enqueues it.
+const GATE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
-/// Reads the cache of the reconciled kind.
-type Get<K> = Arc<dyn Fn(&ObjectKey) -> Option<Arc<K>> + Send + Sync>;
-
-pub(super) struct Worker<K, R> {
+pub(super) struct Worker {
     pub(super) core: Arc<Core>,
     pub(super) kind: Arc<str>,
-    pub(super) reconciler: Arc<R>,
-    pub(super) get: Get<K>,
-    pub(super) time_max: Option<Duration>,
+    pub(super) reconciler: ReconcileFn,
+    /// The cache of the reconciled kind.
+    pub(super) primary: Arc<InformerHandle>,
+    pub(super) client: Arc<ClientConfig>,
+    pub(super) recorder: EventRecorder,
+    pub(super) clock: Clock,
+    pub(super) leadership: Leadership,
+    pub(super) timeout: Option<Duration>,
 }
 
-impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
-    /// Works until told to stop, or until the queue is shut down and empty.
+impl Worker {
+    /// Works until it is stopped, or until the queue is shut down and empty.
     pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
         while let Some(Some(item)) = stop.run_until_cancelled(self.core.queue.get()).await {
             self.handle(item, &stop).await;
@@ -41,130 +51,153 @@ impl<K: Send + Sync + 'static, R: Reconcile<K>> Worker<K, R> {
 
     async fn handle(&self, item: Item<'_, ObjectKey>, stop: &CancellationToken) {
         let now = Instant::now();
+        let controller = &self.core.name;
         if let Some(until) = self.core.held_until(item.key(), now) {
-            tracing::debug!(controller = %self.core.name, object = %item.key(), "the cache is older than the last write, waiting for it");
-            return self.core.put_back(&item, (until - now).min(LOOK_AGAIN));
+            tracing::debug!(%controller, object = %item.key(), "the cache is older than the last write, waiting");
+            return self
+                .core
+                .put_back(&item, (until - now).min(GATE_CHECK_PERIOD));
         }
-        let span = info_span!("reconcile", controller = %self.core.name, object = %item.key(), causes = %item.causes(), attempt = item.failures() + 1, result = field::Empty);
-        async {
+        let span = info_span!(
+            "reconcile",
+            %controller,
+            object = %item.key(),
+            causes = %item.causes(),
+            attempt = item.failures() + 1,
+            result = field::Empty
+        );
+        let reconcile = async {
             self.core.metrics.active_workers.inc();
             let result = self.call(&item, stop).await;
             self.core.metrics.active_workers.dec();
-            let word = self.follow_up(&item, result);
-            Span::current().record("result", word);
+            let name = self.follow_up(&item, result);
+            Span::current().record("result", name);
             let took = now.elapsed();
             self.core.metrics.time.observe(took.as_secs_f64());
-            self.core.metrics.result(word).inc();
-            self.core.trace.record(|| TraceEvent::Ended {
-                controller: self.core.name.clone(),
+            self.core.metrics.result(name).inc();
+            self.core.trace.record(|| TraceEvent::Finished {
+                controller: controller.clone(),
                 key: item.key().clone(),
-                result: word,
+                result: name,
                 took,
             });
-        }
-        .instrument(span)
-        .await;
+        };
+        reconcile.instrument(span).await;
     }
 
-    async fn call(&self, item: &Item<'_, ObjectKey>, stop: &CancellationToken) -> ReconcileResult {
-        let (key, causes, attempt) = (
-            item.key().clone(),
-            item.causes().clone(),
-            item.failures() + 1,
-        );
+    async fn call(
+        &self,
+        item: &Item<'_, ObjectKey>,
+        stop: &CancellationToken,
+    ) -> Result<Action, Error> {
+        let attempt = item.failures() + 1;
         self.core.trace.record(|| TraceEvent::Started {
             controller: self.core.name.clone(),
-            key: key.clone(),
-            causes: causes.to_string(),
+            key: item.key().clone(),
+            causes: item.causes().to_string(),
             attempt,
         });
-        let writes = Writes {
-            core: self.core.clone(),
-            reconciling: key.clone(),
-            kind: (),
-        };
-        let request = Request {
-            object: (self.get)(&key),
-            key,
-            causes,
+        let object = self.primary.core().get(item.key());
+        let request = RequestParts {
+            key: item.key().clone(),
+            causes: item.causes().clone(),
             attempt,
+            client: self
+                .client
+                .for_reconcile(self.core.clone(), item.key().clone()),
+            recorder: self.recorder.clone(),
+            clock: self.clock,
+            term: self.leadership.term(),
             stop: stop.clone(),
-            writes,
         };
-        let call =
-            AssertUnwindSafe(async { self.reconciler.reconcile(request).await }).catch_unwind();
-        let answer = match self.time_max {
+        let call = AssertUnwindSafe(async { (self.reconciler)(request, object).await });
+        let call = call.catch_unwind();
+        let result = match self.timeout {
             Some(limit) => timeout(limit, call).await.map_err(|_| limit),
             None => Ok(call.await),
         };
-        match answer {
+        match result {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => {
                 self.core.metrics.panics.inc();
-                let words = panic
-                    .downcast_ref::<&str>()
-                    .map(ToString::to_string)
-                    .or_else(|| panic.downcast_ref::<String>().cloned());
-                Err(Failure::retry(format!(
-                    "the reconcile panicked: {}",
-                    words.as_deref().unwrap_or("no message")
-                )))
+                let text = panic.downcast_ref::<&str>().copied();
+                let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+                let message = text.unwrap_or("no message");
+                Err(Error::retry(format!("the reconcile panicked: {message}")))
             }
             Err(limit) => {
                 self.core.metrics.timeouts.inc();
-                Err(Failure::retry(format!(
+                Err(Error::retry(format!(
                     "the reconcile took longer than {limit:?}"
                 )))
             }
         }
     }
 
-    /// Does what follows from the result, and names it as controller-runtime does.
-    fn follow_up(&self, item: &Item<'_, ObjectKey>, result: ReconcileResult) -> &'static str {
+    /// Acts on the result, and returns its name in controller-runtime's metrics.
+    fn follow_up(&self, item: &Item<'_, ObjectKey>, result: Result<Action, Error>) -> &'static str {
         let queue = &self.core.queue;
-        match result {
-            Ok(Outcome::Done) => {
+        let error = match result {
+            Ok(Action {
+                requeue_after: None,
+                ..
+            }) => {
                 queue.forget(item.key());
-                "success"
+                return "success";
             }
-            Ok(Outcome::RequeueAfter(delay)) => {
+            Ok(Action {
+                requeue_after,
+                reason,
+            }) => {
                 queue.forget(item.key());
+                let opts = self.retry(item, reason);
                 self.core.add(
                     item.key().clone(),
                     AddOpts {
-                        after: Some(delay),
-                        ..self.retry(item)
+                        after: requeue_after,
+                        ..opts
                     },
                 );
-                "requeue_after"
+                return "requeue_after";
             }
-            Err(failure) => {
+            Err(error) => error,
+        };
+        let opts = self.retry(item, None);
+        let opts = match error.when_retried() {
+            Retry::Never => {
+                queue.forget(item.key());
                 self.core.metrics.errors.inc();
-                if failure.is_permanent() {
-                    queue.forget(item.key());
-                    self.core.metrics.terminal_errors.inc();
-                    tracing::error!(%failure, "reconcile failed, not retried until the object changes");
-                } else {
-                    self.core.add(
-                        item.key().clone(),
-                        AddOpts {
-                            rate_limited: true,
-                            ..self.retry(item)
-                        },
-                    );
-                    tracing::error!(%failure, "reconcile failed, retrying");
-                }
-                "error"
+                self.core.metrics.terminal_errors.inc();
+                tracing::error!(%error, "reconcile failed, not retried until the object changes");
+                return "error";
             }
+            Retry::BackOff => AddOpts {
+                rate_limited: true,
+                ..opts
+            },
+            Retry::After(delay) => AddOpts {
+                after: Some(delay),
+                ..opts
+            },
+        };
+        self.core.add(item.key().clone(), opts);
+        // A conflict is the normal result of an old cache, so no error is logged or counted for it.
+        if error.is_conflict() {
+            tracing::debug!(%error, "the object changed since it was read, retrying");
+            return "requeue";
         }
+        self.core.metrics.errors.inc();
+        tracing::error!(%error, "reconcile failed, retrying");
+        "error"
     }
 
-    fn retry(&self, item: &Item<'_, ObjectKey>) -> AddOpts {
+    fn retry(&self, item: &Item<'_, ObjectKey>, reason: Option<Arc<str>>) -> AddOpts {
         let cause = Cause {
             kind: self.kind.clone(),
             key: item.key().clone(),
             resource_version: None,
             event: CauseEvent::Retry,
+            reason,
             at: Instant::now(),
         };
         AddOpts {

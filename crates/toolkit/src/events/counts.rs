@@ -1,74 +1,73 @@
-//! Counts: what became of notes.
+//! Counts of events: written, and dropped by reason.
 //!
-//! In: one call for each fate. Out: numbers since the start.
-//! Holds: counting never waits.
+//! In: one call for each event. Out: totals since the start, for the metrics.
+//! Guarantees: counting never waits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What became of the notes of one recorder.
+/// The counts of one recorder.
 #[derive(Debug)]
-pub(crate) struct Counts {
+pub(crate) struct EventCounts {
     controller: String,
     written: AtomicU64,
-    full: AtomicU64,
-    spam: AtomicU64,
+    queue_full: AtomicU64,
+    rate_limited: AtomicU64,
     refused: AtomicU64,
 }
 
-impl Counts {
+impl EventCounts {
     pub(super) fn new(controller: String) -> Self {
-        let [written, full, spam, refused] = [const { AtomicU64::new(0) }; 4];
         Self {
             controller,
-            written,
-            full,
-            spam,
-            refused,
+            written: AtomicU64::new(0),
+            queue_full: AtomicU64::new(0),
+            rate_limited: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
         }
     }
 
-    /// Whose notes they are.
+    /// The `reportingController`.
     pub(crate) fn controller(&self) -> &str {
         &self.controller
     }
 
-    /// The server took an Event, new or counted up.
+    /// An Event object was created or its series updated.
     pub(super) fn count_written(&self) {
         self.written.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Too many notes were waiting, or nobody writes any more.
-    pub(super) fn count_full(&self) {
-        self.full.fetch_add(1, Ordering::Relaxed);
+    /// The queue was full, or the writer had ended.
+    pub(super) fn count_queue_full(&self) {
+        self.queue_full.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The object had begun too many topics.
-    pub(super) fn count_spam(&self) {
-        self.spam.fetch_add(1, Ordering::Relaxed);
+    /// The object exceeded its rate limit.
+    pub(super) fn count_rate_limited(&self) {
+        self.rate_limited.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The server did not take it.
+    /// The request to the server failed.
     pub(super) fn count_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Events that the server took.
+    /// Event objects created or updated.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Notes that were dropped unread.
-    pub(super) fn dropped_unread(&self) -> u64 {
-        self.full.load(Ordering::Relaxed)
+    /// Events that never reached the writer.
+    pub(super) fn queue_full(&self) -> u64 {
+        self.queue_full.load(Ordering::Relaxed)
     }
 
-    /// Notes that became no Event, by reason.
+    /// Events that were not written, by the `reason` label of the metric.
     pub(crate) fn dropped(&self) -> [(&'static str, u64); 3] {
         [
-            ("full", &self.full),
-            ("rate_limited", &self.spam),
+            ("full", &self.queue_full),
+            ("rate_limited", &self.rate_limited),
             ("refused", &self.refused),
         ]
-        .map(|(why, count)| (why, count.load(Ordering::Relaxed)))
+        .map(|(reason, count)| (reason, count.load(Ordering::Relaxed)))
     }
 }

@@ -1,7 +1,7 @@
-//! Core: what the feeds write, the listers read and the handlers are told from.
-//! In: batches of one feed. Out: the index, then the mailboxes.
-//! Holds: mailboxes get transitions in the order of the index, each handler every one from its first day;
-//! the index has a change before a mailbox has it.
+//! Core: what reflectors write, listers read and handlers are notified from.
+//! In: batches of one reflector. Out: the store, then the handlers' queues.
+//! Guarantees: handler queues receive transitions in the order of the store, each handler all of them
+//! since it was added; the store has a change before a handler queue has it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use kube::Resource;
+use kube::core::ApiResource;
 use tokio::{
     sync::{Notify, watch},
     time::{Duration, Instant},
@@ -20,40 +20,41 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    handler::{Handler, HandlerHandle, HandlerOptions, Slot},
-    index::{Index, IndexError, IndexFn, Transition},
-    mailbox::Mailbox,
+    handler::{Handler, HandlerRegistration, Slot},
+    handler_queue::HandlerQueue,
     status::{Status, SyncError},
+    store::{IndexFn, IndexId, Store, Transition},
 };
 use crate::{
-    cached::{Cached, Warm},
+    cached::{CachedObject, DecodedLru},
     fifo::{Batch, Delta, KnownKeys},
     key::ObjectKey,
+    list_watch::ListWatchError,
     locks::{Locks, Os},
     queue::CauseEvent,
-    source::SourceError,
-    trace::{TraceBus, TraceEvent},
+    trace::{Trace, TraceEvent},
 };
 
 /// One namespace, or all of them.
 pub(crate) type Scope = Option<String>;
 
-/// What an informer holds, and what happened to its feeds so far.
+/// What an informer holds, and what its reflectors did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InformerStats {
-    /// Whole lists taken, the first included.
+    /// Complete lists, the first included.
     pub relists: u64,
-    /// Watches opened.
+    /// Watches requested.
     pub watches: u64,
-    /// Objects that could not be decoded and were passed over.
+    /// Objects that could not be decoded and were skipped.
     pub undecodable: u64,
     /// Objects in the cache.
     pub objects: usize,
-    /// Changes that handlers were not told yet, one an object and handler.
+    /// Notifications that handlers have not received yet, one per object and handler.
     pub backlog: usize,
-    /// How long the oldest of those has waited.
+    /// How long the oldest of those has been pending.
     pub lag: Duration,
-    /// How long the server has said nothing, on the feed that has been silent longest. Servers speak about every minute.
+    /// Time since the last event, of the watch without events for longest. Servers send a bookmark
+    /// about every minute.
     pub silence: Duration,
 }
 
@@ -64,110 +65,114 @@ pub(crate) struct Counters {
     pub(crate) undecodable: AtomicU64,
 }
 
-struct Feed {
+struct ScopeStatus {
     listed: bool,
     problem: Option<SyncError>,
     resource_version: Option<String>,
-    /// When the server last said anything, or when the feed began.
-    heard: Instant,
+    /// When the server last sent an event, or when the reflector started.
+    last_event: Instant,
 }
 
-impl Feed {
+impl ScopeStatus {
     fn new() -> Self {
         Self {
             listed: false,
             problem: None,
             resource_version: None,
-            heard: Instant::now(),
+            last_event: Instant::now(),
         }
     }
 
-    fn refusal(&self) -> Option<SyncError> {
+    fn blocking_error(&self) -> Option<SyncError> {
         self.problem.clone().filter(|_| !self.listed)
     }
 }
 
-struct Distribution<K> {
+struct Distribution {
     /// One for each scope that is watched.
-    feeds: BTreeMap<Scope, Feed>,
-    /// Handlers in the order they came.
-    slots: Vec<Arc<Slot<K>>>,
+    scopes: BTreeMap<Scope, ScopeStatus>,
+    /// Handlers in the order they were added.
+    slots: Vec<Arc<Slot>>,
     /// Those of `slots` that no task serves yet.
-    unserved: Vec<Arc<Slot<K>>>,
-    /// The feeds were named at least once.
+    unserved: Vec<Arc<Slot>>,
+    /// The scopes were set at least once.
     started: bool,
-    /// Why the feeds cannot be named yet.
+    /// Why the scopes cannot be determined yet.
     blocked: Option<SyncError>,
     stopped: bool,
 }
 
-pub(crate) struct Core<K, L: Locks = Os> {
-    /// The resource, for people: `pods`, `heroes.example.com`.
-    pub(crate) what: String,
+pub(crate) struct Core<L: Locks = Os> {
+    /// The resource in messages: `pods`, `heroes.example.com`.
+    pub(crate) name: String,
+    /// The kind in traces: `Pod`, `Hero.example.com`.
+    kind: Arc<str>,
     /// Which of the objects stay decoded.
-    pub(crate) warm: Warm<K>,
-    index: L::RwLock<Index<K>>,
-    /// Taken before `index` by all who write, so that the order of mailboxes is the order of the index.
-    distribution: L::Mutex<Distribution<K>>,
+    pub(crate) lru: Arc<DecodedLru>,
+    store: L::RwLock<Store>,
+    /// Locked before `store` by all writers, so that the order of handler queues is that of the store.
+    distribution: L::Mutex<Distribution>,
     pub(crate) status: watch::Sender<Status>,
-    /// Told when a handler came.
-    pub(crate) arrivals: Notify,
+    /// Notified when a handler was added.
+    pub(crate) handler_added: Notify,
+    /// Changes with the store, for those who wait for a condition of an object.
+    pub(crate) changes: watch::Sender<u64>,
     pub(crate) counters: Counters,
-    /// Where changes are told to those who ask why, and under which name of the kind.
-    trace: (TraceBus, Arc<str>),
+    trace: Trace,
 }
 
-impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
-    pub(crate) fn new(what: String, decoded_max: usize, trace: (TraceBus, Arc<str>)) -> Self {
-        let (feeds, slots, unserved) = (BTreeMap::new(), Vec::new(), Vec::new());
+impl<L: Locks> Core<L> {
+    pub(crate) fn new(resource: &ApiResource, lru: Arc<DecodedLru>, trace: Trace) -> Self {
         Self {
-            what,
-            warm: Warm::new(decoded_max),
-            index: L::rw_lock(Index::new()),
+            name: resource_name(resource),
+            kind: kind_name(resource),
+            lru,
+            store: L::rw_lock(Store::new()),
             distribution: L::mutex(Distribution {
-                feeds,
-                slots,
-                unserved,
+                scopes: BTreeMap::new(),
+                slots: Vec::new(),
+                unserved: Vec::new(),
                 started: false,
                 blocked: None,
                 stopped: false,
             }),
             status: watch::Sender::new(Status::default()),
-            arrivals: Notify::new(),
+            handler_added: Notify::new(),
+            changes: watch::Sender::new(0),
             counters: Counters::default(),
             trace,
         }
     }
 
-    /// Writes a batch of one feed and queues what it changed for every handler.
-    pub(crate) fn apply(&self, scope: &Scope, batch: Batch<K>) {
+    /// Applies a batch of one reflector and queues what it changed for every handler.
+    pub(crate) fn apply(&self, scope: &Scope, batch: Batch) {
         let mut distribution = self.distribution();
-        let (is_list, version) = (batch.is_list, batch.resource_version.clone());
+        let is_list = batch.is_list;
+        let version = batch.resource_version.clone();
         let transitions = self.write(batch);
-        let first_list = is_list
-            && distribution
-                .feeds
-                .get(scope)
-                .is_some_and(|feed| !feed.listed);
-        // A feed that is being ended is none any more.
-        if let Some(feed) = distribution.feeds.get_mut(scope) {
+        let status = distribution.scopes.get(scope);
+        let first_list = is_list && status.is_some_and(|status| !status.listed);
+        // The scope of a reflector that is being stopped is not watched any more.
+        if let Some(status) = distribution.scopes.get_mut(scope) {
             self.counters
                 .relists
                 .fetch_add(u64::from(is_list), Ordering::Relaxed);
-            feed.listed |= is_list;
-            feed.heard = Instant::now();
-            feed.problem = feed.problem.take().filter(|_| !is_list);
-            feed.resource_version = version.or(feed.resource_version.take());
-            self.tell_trace(&transitions, first_list, feed.resource_version.as_ref());
+            status.listed |= is_list;
+            status.last_event = Instant::now();
+            status.problem = status.problem.take().filter(|_| !is_list);
+            status.resource_version = version.or(status.resource_version.take());
+            self.record(&transitions, first_list, status.resource_version.as_ref());
         }
-        distribution.tell(&transitions, first_list);
+        distribution.notify(&transitions, first_list);
         if is_list {
             self.publish(&distribution);
         }
+        drop(distribution);
+        self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Takes objects out that no feed follows any more.
-    pub(crate) fn forget(&self, keys: KnownKeys) {
+    /// Removes objects that no reflector follows any more.
+    pub(crate) fn remove(&self, keys: KnownKeys) {
         let deltas = keys
             .into_iter()
             .map(|key| Delta::Deleted { key, object: None })
@@ -178,33 +183,28 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
             resource_version: None,
             is_list: false,
         });
-        distribution.tell(&transitions, false);
+        distribution.notify(&transitions, false);
+        drop(distribution);
+        self.changes.send_modify(|changes| *changes += 1);
     }
 
-    fn write(&self, batch: Batch<K>) -> Vec<Transition<K>> {
-        // Readers go on while index functions look at the objects.
-        let evaluated = self.index().evaluate(batch);
-        self.index_mut().apply(evaluated)
+    fn write(&self, batch: Batch) -> Vec<Transition> {
+        // Readers go on while index functions run.
+        let evaluated = self.store().evaluate(batch);
+        self.store_mut().apply(evaluated)
     }
 
-    fn tell_trace(
-        &self,
-        transitions: &[Transition<K>],
-        first_list: bool,
-        version: Option<&String>,
-    ) {
-        let (bus, kind) = &self.trace;
+    fn record(&self, transitions: &[Transition], first_list: bool, version: Option<&String>) {
+        let kind = &self.kind;
         if first_list {
-            let (kind, objects, resource_version) =
-                (kind.clone(), transitions.len(), version.cloned());
-            return bus.record(|| TraceEvent::Listed {
-                kind,
-                objects,
-                resource_version,
+            return self.trace.record(|| TraceEvent::Listed {
+                kind: kind.clone(),
+                objects: transitions.len(),
+                resource_version: version.cloned(),
             });
         }
         for transition in transitions {
-            bus.record(|| {
+            self.trace.record(|| {
                 let (key, object, event) = match transition {
                     Transition::Applied {
                         key,
@@ -224,29 +224,31 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
         }
     }
 
-    /// Notes why a feed cannot list.
-    pub(crate) fn suffer(&self, scope: &Scope, error: &SourceError) {
-        let problem = SyncError::from_source(&self.what, scope.as_deref(), error);
+    /// Records why a reflector cannot list.
+    pub(crate) fn failed(&self, scope: &Scope, error: &ListWatchError) {
+        let problem = SyncError::from_list_watch(&self.name, scope.as_deref(), error);
         let mut distribution = self.distribution();
-        if let Some(feed) = distribution.feeds.get_mut(scope)
-            && feed.problem != problem
+        if let Some(status) = distribution.scopes.get_mut(scope)
+            && status.problem != problem
         {
-            feed.problem = problem;
+            status.problem = problem;
             self.publish(&distribution);
         }
     }
 
-    /// Names the feeds there are from now on.
-    pub(crate) fn watch_scopes(&self, scopes: &BTreeSet<Scope>) {
+    /// Sets the scopes that are watched from now on.
+    pub(crate) fn set_scopes(&self, scopes: &BTreeSet<Scope>) {
         let mut distribution = self.distribution();
         distribution.started = true;
         distribution.blocked = None;
-        distribution.feeds.retain(|scope, _| scopes.contains(scope));
+        distribution
+            .scopes
+            .retain(|scope, _| scopes.contains(scope));
         for scope in scopes {
             distribution
-                .feeds
+                .scopes
                 .entry(scope.clone())
-                .or_insert_with(Feed::new);
+                .or_insert_with(ScopeStatus::new);
         }
         self.publish(&distribution);
     }
@@ -257,84 +259,100 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
         self.publish(&distribution);
     }
 
+    /// Marks the informer as stopped.
     pub(crate) fn stop(&self) {
         let mut distribution = self.distribution();
         distribution.stopped = true;
         self.publish(&distribution);
     }
 
-    /// Registers a handler; all that is cached is its initial list.
+    /// Drops the handlers, which may hold handles to the informer themselves.
+    pub(crate) fn drop_handlers(&self) {
+        let mut distribution = self.distribution();
+        let slots = std::mem::take(&mut distribution.slots);
+        let unserved = std::mem::take(&mut distribution.unserved);
+        drop(distribution);
+        drop((slots, unserved));
+    }
+
+    /// Adds a handler; every cached object is its initial list.
     pub(crate) fn add_handler(
         &self,
-        handler: Handler<K>,
-        options: HandlerOptions,
+        handler: Handler,
+        resync_period: Option<Duration>,
         begun: CancellationToken,
-    ) -> HandlerHandle {
+    ) -> HandlerRegistration {
         let slot = Arc::new(Slot {
             handler,
-            mailbox: Mailbox::new(),
-            options,
+            queue: HandlerQueue::new(),
+            resync_period,
             begun,
             removed: CancellationToken::new(),
         });
-        let handle = HandlerHandle {
-            what: self.what.clone(),
+        let registration = HandlerRegistration {
+            name: self.name.clone(),
             status: self.status.subscribe(),
-            synced: slot.mailbox.synced.subscribe(),
-            depth: slot.mailbox.depth.clone(),
+            synced: slot.queue.synced.subscribe(),
+            depth: slot.queue.depth.clone(),
             removed: slot.removed.clone(),
         };
         let mut distribution = self.distribution();
         let cached: Vec<_> = self
-            .index()
+            .store()
             .entries()
             .map(|(key, after)| added(key, after))
             .collect();
-        slot.mailbox.note(&cached, true);
+        slot.queue.push(&cached, true);
         if distribution.status().synced {
-            slot.mailbox.complete_initial_list();
+            slot.queue.complete_initial_list();
         }
         distribution.slots.push(slot.clone());
         distribution.unserved.push(slot);
         drop(distribution);
-        self.arrivals.notify_one();
-        handle
+        self.handler_added.notify_one();
+        registration
     }
 
-    /// Handlers that came since the last call and have no task yet.
-    pub(crate) fn unserved(&self) -> Vec<Arc<Slot<K>>> {
+    /// Handlers that were added since the last call and have no task yet.
+    pub(crate) fn unserved(&self) -> Vec<Arc<Slot>> {
         std::mem::take(&mut self.distribution().unserved)
     }
 
-    /// Reports every cached object to a handler as unchanged.
-    pub(crate) fn remind(&self, slot: &Slot<K>) {
+    /// Queues every cached object for a handler as an update without a change.
+    pub(crate) fn resync(&self, slot: &Slot) {
         let _order = self.distribution();
-        slot.mailbox.remind(self.index().entries());
+        slot.queue.push_resync(self.store().entries());
     }
 
-    pub(crate) fn add_index(&self, name: String, function: IndexFn<K>) -> Result<(), IndexError> {
+    /// Adds an index, or finds the one of the same name and function. Also returns whether another
+    /// function has the name.
+    pub(crate) fn index(&self, index_fn: IndexFn) -> (IndexId, bool) {
         let _order = self.distribution();
-        let built = self.index().build(&name, function)?;
-        self.index_mut().adopt(name, built);
-        Ok(())
+        let store = self.store();
+        if let Some(index) = store.find_index(&index_fn) {
+            return (index, false);
+        }
+        let conflicts = store.has_conflicting_index(&index_fn);
+        let built = store.build_index(index_fn);
+        drop(store);
+        (self.store_mut().add_index(built), conflicts)
     }
 
-    pub(crate) fn index(&self) -> impl Deref<Target = Index<K>> {
-        L::read(&self.index)
+    pub(crate) fn store(&self) -> impl Deref<Target = Store> {
+        L::read(&self.store)
     }
 
-    fn index_mut(&self) -> impl DerefMut<Target = Index<K>> {
-        L::write(&self.index)
+    fn store_mut(&self) -> impl DerefMut<Target = Store> {
+        L::write(&self.store)
     }
 
-    /// The version of the collection up to which changes of this key are in the index.
-    pub(crate) fn seen_up_to(&self, key: &ObjectKey) -> Option<String> {
+    /// The version of the collection up to which changes of this key are in the store.
+    pub(crate) fn latest_version(&self, key: &ObjectKey) -> Option<String> {
         let distribution = self.distribution();
-        let feed = distribution
-            .feeds
-            .get(&key.namespace().map(str::to_owned))
-            .or_else(|| distribution.feeds.get(&None))?;
-        feed.resource_version.clone()
+        let namespace = key.namespace().map(str::to_owned);
+        let status = distribution.scopes.get(&namespace);
+        let status = status.or_else(|| distribution.scopes.get(&None))?;
+        status.resource_version.clone()
     }
 
     pub(crate) fn stats(&self) -> InformerStats {
@@ -343,79 +361,88 @@ impl<K: Resource + Send + Sync + 'static, L: Locks> Core<K, L> {
             watches,
             undecodable,
         } = &self.counters;
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let objects = self.index().len();
+        let objects = self.store().len();
         let distribution = self.distribution();
-        let mailboxes = || {
-            distribution
-                .slots
-                .iter()
-                .filter(|slot| slot.is_served())
-                .map(|slot| &slot.mailbox)
-        };
+        let served = || distribution.slots.iter().filter(|slot| slot.is_served());
+        let silences = distribution
+            .scopes
+            .values()
+            .map(|status| status.last_event.elapsed());
         InformerStats {
-            relists: read(relists),
-            watches: read(watches),
-            undecodable: read(undecodable),
+            relists: relists.load(Ordering::Relaxed),
+            watches: watches.load(Ordering::Relaxed),
+            undecodable: undecodable.load(Ordering::Relaxed),
             objects,
-            backlog: mailboxes()
-                .map(|mailbox| mailbox.depth.load(Ordering::Relaxed))
+            backlog: served()
+                .map(|slot| slot.queue.depth.load(Ordering::Relaxed))
                 .sum(),
-            lag: mailboxes().map(Mailbox::lag).max().unwrap_or_default(),
-            silence: distribution
-                .feeds
-                .values()
-                .map(|feed| feed.heard.elapsed())
+            lag: served()
+                .map(|slot| slot.queue.lag())
                 .max()
                 .unwrap_or_default(),
+            silence: silences.max().unwrap_or_default(),
         }
     }
 
-    fn publish(&self, distribution: &Distribution<K>) {
+    fn publish(&self, distribution: &Distribution) {
         let status = distribution.status();
         if status.synced {
             distribution
                 .slots
                 .iter()
-                .for_each(|slot| slot.mailbox.complete_initial_list());
+                .for_each(|slot| slot.queue.complete_initial_list());
         }
-        self.status.send_if_modified(|was| {
-            let changed = *was != status;
-            *was = status;
+        self.status.send_if_modified(|current| {
+            let changed = *current != status;
+            *current = status;
             changed
         });
     }
 
-    fn distribution(&self) -> impl DerefMut<Target = Distribution<K>> {
+    fn distribution(&self) -> impl DerefMut<Target = Distribution> {
         L::lock(&self.distribution)
     }
 }
 
-impl<K> Distribution<K> {
-    /// Queues what changed for every handler.
-    fn tell(&mut self, transitions: &[Transition<K>], in_initial_list: bool) {
+impl Distribution {
+    /// Queues transitions for every handler.
+    fn notify(&mut self, transitions: &[Transition], in_initial_list: bool) {
         self.slots.retain(|slot| !slot.removed.is_cancelled());
         self.slots
             .iter()
-            .for_each(|slot| slot.mailbox.note(transitions, in_initial_list));
+            .for_each(|slot| slot.queue.push(transitions, in_initial_list));
     }
 
     fn status(&self) -> Status {
+        let problem = self.scopes.values().find_map(ScopeStatus::blocking_error);
         Status {
-            synced: self.started && self.feeds.values().all(|feed| feed.listed),
-            problem: self
-                .blocked
-                .clone()
-                .or_else(|| self.feeds.values().find_map(Feed::refusal)),
+            synced: self.started && self.scopes.values().all(|status| status.listed),
+            problem: self.blocked.clone().or(problem),
             stopped: self.stopped,
         }
     }
 }
 
-fn added<K>(key: &Arc<ObjectKey>, after: &Cached<K>) -> Transition<K> {
+fn added(key: &Arc<ObjectKey>, after: &CachedObject) -> Transition {
     Transition::Applied {
         key: key.clone(),
         before: None,
         after: after.clone(),
+    }
+}
+
+/// A resource in messages: `pods`, `deployments.apps`.
+pub(crate) fn resource_name(resource: &ApiResource) -> String {
+    match resource.group.as_str() {
+        "" => resource.plural.clone(),
+        group => format!("{}.{group}", resource.plural),
+    }
+}
+
+/// A kind in causes, traces and the read-your-writes gate: `Pod`, `Deployment.apps`.
+pub(crate) fn kind_name(resource: &ApiResource) -> Arc<str> {
+    match resource.group.as_str() {
+        "" => resource.kind.as_str().into(),
+        group => format!("{}.{group}", resource.kind).into(),
     }
 }

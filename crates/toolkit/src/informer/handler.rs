@@ -1,8 +1,9 @@
-//! Handlers: who is told what changed, one task each.
-//! In: a mailbox. Out: calls of one handler, one at a time.
-//! Holds: a slow or panicking handler delays and ends nobody but itself; after removal no call begins.
+//! Event handlers: who is notified of changes, one task each.
+//! In: a handler queue. Out: calls of one handler, one at a time.
+//! Guarantees: a slow or panicking handler delays no other; no call begins after the removal.
 
 use std::{
+    marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -11,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use bellerophon_kinds::{Kind, Object, downcast};
 use tokio::{
     sync::watch,
     time::{Instant, Interval, MissedTickBehavior, interval_at},
@@ -19,96 +21,144 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     core::Core,
-    mailbox::{Calls, Mailbox},
+    handler_queue::{Calls, HandlerQueue},
     status::{Status, SyncError},
 };
 use crate::{
-    CauseEvent,
-    cached::{Cached, Warm},
+    cached::{CachedObject, DecodedLru},
     key::ObjectKey,
+    queue::CauseEvent,
 };
-use kube::Resource;
 
-/// Calls in a row before other tasks of the thread get their turn.
+/// Calls in a row before other tasks of the thread run.
 const CALLS_IN_A_ROW: usize = 64;
 
-/// The shortest resync, as in client-go.
-const RESYNC_MIN: Duration = Duration::from_secs(1);
+/// The shortest resync period, as in client-go.
+const RESYNC_PERIOD_MIN: Duration = Duration::from_secs(1);
 
-/// The last that is known of a deleted object.
+/// The last known state of a deleted object.
 #[derive(Clone, Debug)]
 pub struct Tombstone<K> {
-    /// Which object.
+    /// The key of the object.
     pub key: ObjectKey,
-    /// Its last known form. It may be older than the deletion when that was found by a relist, and `None` when the
-    /// object was never readable.
+    /// Its last known state. It may be older than the deletion if a relist found that the object is
+    /// missing, and is `None` if the object could never be decoded.
     pub object: Option<Arc<K>>,
 }
 
-/// Is told what changed in the cache of a [`SharedInformer`](crate::SharedInformer).
+/// Receives the changes of the cache of a [`SharedInformer`](super::SharedInformer).
 ///
-/// Calls come one at a time, those of one object in the order of its changes. Changes that a handler was too slow to be
-/// told apart come as one, from the object it saw last to the newest. The cache has the change before the handler hears
-/// of it, and may already be further. A handler enqueues and returns; it never waits.
+/// Calls are made one at a time, those of one object in the order of its changes. Changes of one
+/// object that accumulate while the handler is busy are merged into one call, from the state it
+/// received last to the newest. The cache has the change before the handler is called, and may
+/// already be newer. A handler enqueues and returns; it never blocks.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use bellerophon::informer::{EventHandler, SharedInformer, Tombstone};
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// struct Log;
+///
+/// impl EventHandler<Pod> for Log {
+///     fn on_add(&self, pod: &Arc<Pod>, _in_initial_list: bool) {
+///         println!("added {:?}", pod.metadata.name);
+///     }
+///
+///     fn on_update(&self, _old: &Arc<Pod>, new: &Arc<Pod>) {
+///         println!("updated {:?}", new.metadata.name);
+///     }
+///
+///     fn on_delete(&self, last: Tombstone<Pod>) {
+///         println!("deleted {}", last.key);
+///     }
+/// }
+///
+/// fn follow(pods: &SharedInformer<Pod>) {
+///     pods.add_event_handler(Log);
+/// }
+/// ```
 pub trait EventHandler<K>: Send + Sync {
-    /// An object is there that was not; `in_initial_list` if it was there when the handler began to listen.
+    /// An object was added; `in_initial_list` if it existed when the handler was added.
     fn on_add(&self, object: &Arc<K>, in_initial_list: bool);
 
     /// An object changed. On a resync both are the same.
     fn on_update(&self, old: &Arc<K>, new: &Arc<K>);
 
-    /// An object is gone, also when a relist found out.
+    /// An object was deleted, or a relist found that it is missing.
     fn on_delete(&self, last: Tombstone<K>);
 }
 
-/// A change of an object, for whoever needs no more than its key.
+/// A change of an object, for handlers that need no more than its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyChange<'a> {
-    /// Which object.
+    /// The key of the object.
     pub key: &'a ObjectKey,
-    /// What happened: added, updated, deleted or resync.
+    /// Added, updated, deleted or resync.
     pub event: CauseEvent,
     /// Its version after the change; of a deleted object, the last known.
     pub resource_version: Option<String>,
-    /// It was added before the handler began to listen.
+    /// The object existed when the handler was added.
     pub in_initial_list: bool,
 }
 
-/// Who is called, and with what.
-pub(crate) enum Handler<K> {
-    Objects(Box<dyn EventHandler<K>>),
+/// An [`EventHandler`] without its type.
+pub(crate) trait ObjectHandler: Send + Sync {
+    fn on_add(&self, object: Object, in_initial_list: bool);
+    fn on_update(&self, old: Object, new: Object);
+    fn on_delete(&self, key: &ObjectKey, last: Object);
+}
+
+/// An [`EventHandler`] behind [`ObjectHandler`].
+pub(crate) struct Typed<K, H> {
+    pub(crate) handler: H,
+    pub(crate) kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind, H: EventHandler<K>> ObjectHandler for Typed<K, H> {
+    fn on_add(&self, object: Object, in_initial_list: bool) {
+        self.handler.on_add(&downcast(object), in_initial_list);
+    }
+
+    fn on_update(&self, old: Object, new: Object) {
+        self.handler.on_update(&downcast(old), &downcast(new));
+    }
+
+    fn on_delete(&self, key: &ObjectKey, last: Object) {
+        self.handler.on_delete(Tombstone {
+            key: key.clone(),
+            object: Some(downcast(last)),
+        });
+    }
+}
+
+/// A handler, by what it is called with.
+pub(crate) enum Handler {
+    Objects(Box<dyn ObjectHandler>),
     /// Objects are not decoded for it.
     Keys(Box<dyn Fn(KeyChange<'_>) + Send + Sync>),
 }
 
-/// How a handler wants to be called.
-#[derive(Clone, Debug, Default)]
-pub struct HandlerOptions {
-    /// Every object is reported as updated to itself once in this time, which is a second at least; zero never does.
-    /// `None` leaves it to the informer's options.
-    pub resync: Option<Duration>,
-}
-
-/// One handler and its mailbox.
-pub(crate) struct Slot<K> {
-    pub(crate) handler: Handler<K>,
-    pub(crate) mailbox: Mailbox<K>,
-    pub(crate) options: HandlerOptions,
-    /// Cancelled once the handler may be called. Until then its mailbox keeps what is to be told.
+/// One handler and its queue.
+pub(crate) struct Slot {
+    pub(crate) handler: Handler,
+    pub(crate) queue: HandlerQueue,
+    pub(crate) resync_period: Option<Duration>,
+    /// Cancelled once the handler may be called. Until then its queue keeps the notifications.
     pub(crate) begun: CancellationToken,
     pub(crate) removed: CancellationToken,
 }
 
-impl<K> Slot<K> {
-    /// Whether the handler is to be told of changes as they come.
+impl Slot {
+    /// Whether the handler is called as changes occur.
     pub(crate) fn is_served(&self) -> bool {
         self.begun.is_cancelled() && !self.removed.is_cancelled()
     }
-}
 
-impl<K: Resource + Send + Sync + 'static> Slot<K> {
-    /// Calls the handler once it began, until it is removed, or until `finish` and the mailbox is empty.
-    pub(crate) async fn deliver(self: Arc<Self>, core: Arc<Core<K>>, finish: CancellationToken) {
+    /// Calls the handler once it has begun, until it is removed, or until `finish` and the queue is
+    /// empty.
+    pub(crate) async fn deliver(self: Arc<Self>, core: Arc<Core>, finish: CancellationToken) {
         tokio::select! {
             biased;
             () = self.begun.cancelled() => {}
@@ -116,43 +166,40 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
             () = finish.cancelled() => return,
         }
         let mut resync = self
-            .options
-            .resync
+            .resync_period
             .filter(|period| !period.is_zero())
             .map(resync_timer);
         loop {
-            if !self.drain(&core.warm).await {
+            if !self.drain(&core.lru).await {
                 return;
             }
             tokio::select! {
                 biased;
                 () = self.removed.cancelled() => return,
-                () = self.mailbox.arrival() => {}
+                () = self.queue.arrival() => {}
                 () = finish.cancelled() => {
-                    self.drain(&core.warm).await;
+                    self.drain(&core.lru).await;
                     return;
                 }
-                () = tick(resync.as_mut()) => core.remind(&self),
+                () = tick(resync.as_mut()) => core.resync(&self),
             }
         }
     }
 
-    /// Whether the handler is still wanted once the mailbox is empty.
-    async fn drain(&self, warm: &Warm<K>) -> bool {
+    /// Whether the handler is still registered once the queue is empty.
+    async fn drain(&self, lru: &DecodedLru) -> bool {
         let mut calls = 0;
         while !self.removed.is_cancelled() {
-            let Some(notice) = self.mailbox.take() else {
+            let Some(notification) = self.queue.take() else {
                 return true;
             };
-            let (key, in_initial_list) = (notice.key.clone(), notice.in_initial_list);
-            if catch_unwind(AssertUnwindSafe(|| {
-                self.call(&key, notice.calls(), in_initial_list, warm)
-            }))
-            .is_err()
-            {
-                tracing::error!(%key, "an event handler panicked; it goes on with the next object");
+            let key = notification.key.clone();
+            let in_initial_list = notification.in_initial_list;
+            let call = || self.call(&key, notification.calls(), in_initial_list, lru);
+            if catch_unwind(AssertUnwindSafe(call)).is_err() {
+                tracing::error!(%key, "an event handler panicked; continuing with the next object");
             }
-            self.mailbox.told(in_initial_list);
+            self.queue.delivered(in_initial_list);
             calls += 1;
             if calls % CALLS_IN_A_ROW == 0 {
                 tokio::task::yield_now().await;
@@ -161,7 +208,7 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
         false
     }
 
-    fn call(&self, key: &ObjectKey, calls: Calls<K>, in_initial_list: bool, warm: &Warm<K>) {
+    fn call(&self, key: &ObjectKey, calls: Calls, in_initial_list: bool, lru: &DecodedLru) {
         let Calls {
             delete,
             update,
@@ -170,21 +217,18 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
         match &self.handler {
             Handler::Objects(handler) => {
                 if let Some(last) = delete {
-                    handler.on_delete(Tombstone {
-                        key: key.clone(),
-                        object: Some(last.read(warm)),
-                    });
+                    handler.on_delete(key, last.read(lru));
                 }
                 if let Some((old, new)) = update {
-                    handler.on_update(&old.read(warm), &new.read(warm));
+                    handler.on_update(old.read(lru), new.read(lru));
                 }
                 if let Some(object) = add {
-                    handler.on_add(&object.read(warm), in_initial_list);
+                    handler.on_add(object.read(lru), in_initial_list);
                 }
             }
-            Handler::Keys(tell) => {
-                let tell = |event, object: Cached<K>, in_initial_list| {
-                    tell(KeyChange {
+            Handler::Keys(handler) => {
+                let call = |event, object: CachedObject, in_initial_list| {
+                    handler(KeyChange {
                         key,
                         event,
                         resource_version: object.resource_version(),
@@ -192,21 +236,19 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
                     });
                 };
                 if let Some(last) = delete {
-                    tell(CauseEvent::Deleted, last, false);
+                    call(CauseEvent::Deleted, last, false);
                 }
                 if let Some((old, new)) = update {
-                    tell(
-                        if old.is_same_version(&new) {
-                            CauseEvent::Resync
-                        } else {
-                            CauseEvent::Updated
-                        },
-                        new,
-                        false,
-                    );
+                    let is_resync = old.is_same_version(&new);
+                    let event = if is_resync {
+                        CauseEvent::Resync
+                    } else {
+                        CauseEvent::Updated
+                    };
+                    call(event, new, false);
                 }
                 if let Some(object) = add {
-                    tell(CauseEvent::Added, object, in_initial_list);
+                    call(CauseEvent::Added, object, in_initial_list);
                 }
             }
         }
@@ -214,7 +256,7 @@ impl<K: Resource + Send + Sync + 'static> Slot<K> {
 }
 
 fn resync_timer(period: Duration) -> Interval {
-    let period = period.max(RESYNC_MIN);
+    let period = period.max(RESYNC_PERIOD_MIN);
     let mut timer = interval_at(Instant::now() + period, period);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     timer
@@ -229,17 +271,18 @@ async fn tick(timer: Option<&mut Interval>) {
     }
 }
 
-/// A handler's registration. Dropping it changes nothing: the handler stays until [`HandlerHandle::remove`].
+/// The registration of a handler. Dropping it changes nothing: the handler stays until
+/// [`HandlerRegistration::remove`].
 #[derive(Clone, Debug)]
-pub struct HandlerHandle {
-    pub(crate) what: String,
+pub struct HandlerRegistration {
+    pub(crate) name: String,
     pub(crate) status: watch::Receiver<Status>,
     pub(crate) synced: watch::Receiver<bool>,
     pub(crate) depth: Arc<AtomicUsize>,
     pub(crate) removed: CancellationToken,
 }
 
-impl HandlerHandle {
+impl HandlerRegistration {
     /// Whether the handler returned from every object of the initial list.
     pub fn has_synced(&self) -> bool {
         *self.synced.borrow()
@@ -248,21 +291,25 @@ impl HandlerHandle {
     /// Waits until the handler returned from every object of the initial list.
     ///
     /// # Errors
-    /// The informer cannot list for a reason that waiting does not mend, or it stopped, or the handler was removed.
-    pub async fn wait_for_sync(&self) -> Result<(), SyncError> {
-        let (mut status, mut synced) = (self.status.clone(), self.synced.clone());
-        Status::settled(&self.what, &mut status).await?;
+    /// The informer cannot list for a reason that a retry does not resolve, or it stopped, or the
+    /// handler was removed.
+    pub async fn wait_for_cache_sync(&self) -> Result<(), SyncError> {
+        let mut status = self.status.clone();
+        let mut synced = self.synced.clone();
+        Status::settled(&self.name, &mut status).await?;
         let stopped = || SyncError::Stopped {
-            what: self.what.clone(),
+            resource: self.name.clone(),
         };
         tokio::select! {
             biased;
-            told = synced.wait_for(|synced| *synced) => told.map(|_| ()).map_err(|_| stopped()),
+            delivered = synced.wait_for(|synced| *synced) => {
+                delivered.map(|_| ()).map_err(|_| stopped())
+            }
             () = self.removed.cancelled() => Err(stopped()),
         }
     }
 
-    /// Waits for the same, whatever stands in the way; for ever if the informer stops.
+    /// Waits for the same, despite any problem; for ever if the informer stops.
     pub(crate) async fn synced(&self) {
         if self
             .synced
@@ -275,12 +322,13 @@ impl HandlerHandle {
         }
     }
 
-    /// Objects with a change that the handler was not told yet.
+    /// Objects with a change that the handler has not received yet.
     pub fn backlog(&self) -> usize {
         self.depth.load(Ordering::Relaxed)
     }
 
-    /// Ends the registration: no call begins afterwards; one that is under way ends by itself. Repeating it is harmless.
+    /// Removes the handler: no call begins afterwards; one that is running ends by itself.
+    /// Repeating it is harmless.
     pub fn remove(&self) {
         self.removed.cancel();
     }

@@ -1,157 +1,192 @@
 //! Lister: reads of a cache.
-//! In: keys, namespaces, selectors, index values. Out: shared objects, ordered by key.
-//! Holds: one call sees one state of the cache; nothing read can change the cache; nothing is decoded while those who
-//! write wait.
+//! In: keys, namespaces, selectors. Out: shared objects, ordered by key.
+//! Guarantees: one call reads one state of the cache; readers cannot change the cache; nothing is
+//! decoded while writers wait.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-use kube::{Resource, core::Selector};
+use bellerophon_kinds::{Kind, Object, downcast};
+use kube::core::Selector;
 
-use super::{core::Core, index::IndexError};
+use super::{InformerHandle, core::Core};
 use crate::{
-    cached::{Cached, Matcher},
+    cached::{CachedObject, Matcher},
     key::ObjectKey,
 };
 
-/// Reads what an informer has cached. Cheap to clone, usable from any thread.
+/// Reads what an informer has cached. Cheap to clone, usable from any thread; its informer runs as
+/// long as it exists.
 ///
-/// Answers are as old as the watch: ordered by key, each call from one state of the cache, never from the server.
-/// Before the informer is synced they are incomplete. Objects are shared: what is decoded costs a pointer, and what a
-/// [compact](crate::CacheForm) cache has only as bytes is decoded once for all who read it soon. Reading more objects at
-/// once than such a cache keeps decoded decodes the others for this call alone; [`Lister::keys`], [`Lister::index_keys`]
-/// and [`Lister::matching_keys`] never decode, and [`Lister::iter`] holds one object at a time.
-pub struct Lister<K>(pub(crate) Arc<Core<K>>);
+/// Results are as old as the watch: ordered by key, each call from one state of the cache, never from
+/// the server. Before the informer is synced they are incomplete. Objects are shared: a decoded one
+/// costs a pointer, and one that a [compact](super::CacheMode) cache has as JSON is decoded once for
+/// all readers. Reading more objects in one call than such a cache keeps decoded decodes the others
+/// for this call only; [`Lister::keys`] and [`Lister::matching_keys`] never decode, and
+/// [`Lister::iter`] holds one object at a time.
+///
+/// ```
+/// use bellerophon::prelude::*;
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// fn is_scheduled(pods: &Lister<Pod>, key: &ObjectKey) -> bool {
+///     let pod = pods.get(key);
+///     pod.is_some_and(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()))
+/// }
+/// ```
+pub struct Lister<K> {
+    pub(super) handle: Arc<InformerHandle>,
+    pub(super) kind: PhantomData<fn() -> K>,
+}
 
 impl<K> Clone for Lister<K> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self {
+            handle: self.handle.clone(),
+            kind: PhantomData,
+        }
     }
 }
 
 impl<K> std::fmt::Debug for Lister<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Lister").field(&self.0.what).finish()
+        f.debug_tuple("Lister")
+            .field(&self.handle.core().name)
+            .finish()
     }
 }
 
-impl<K: Resource + Send + Sync + 'static> Lister<K> {
+impl<K: Kind> Lister<K> {
     /// The object of this key.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        let object = self.0.index().get(key).cloned()?;
-        Some(object.read(&self.0.warm))
+        self.core().get(key).map(downcast)
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub fn len(&self) -> usize {
-        self.0.index().len()
+        self.core().store().len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// All objects.
     pub fn list(&self) -> Vec<Arc<K>> {
-        self.read(self.snapshot())
+        typed(self.core().read(self.core().snapshot()))
     }
 
     /// All objects, one after the other, as they are now.
     pub fn iter(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
-        self.snapshot().into_iter().map(|object| object.glance())
+        let objects = self.core().snapshot().into_iter();
+        objects.map(|object| downcast(object.read_uncached()))
     }
 
     /// The keys of all objects.
     pub fn keys(&self) -> Vec<ObjectKey> {
-        self.0
-            .index()
+        self.core()
+            .store()
             .entries()
             .map(|(key, _)| (**key).clone())
             .collect()
     }
 
-    /// The objects of one namespace; other namespaces are not looked at.
+    /// The objects of one namespace; other namespaces are not visited.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
-        let objects = self.0.index().in_namespace(namespace).cloned().collect();
-        self.read(objects)
+        let core = self.core();
+        let objects = core.store().in_namespace(namespace).cloned().collect();
+        typed(core.read(objects))
     }
 
-    /// The objects whose labels match; the labels of every object are looked at.
+    /// The objects whose labels match; the labels of every object are compared.
     pub fn matching(&self, selector: &Selector) -> Vec<Arc<K>> {
-        let matcher = Matcher::new(selector);
-        let objects = self
-            .snapshot()
-            .into_iter()
-            .filter(|object| object.matches(&matcher))
-            .collect();
-        self.read(objects)
+        typed(self.core().read(self.core().matching(selector)))
     }
 
     /// The keys of the objects whose labels match.
     pub fn matching_keys(&self, selector: &Selector) -> Vec<ObjectKey> {
         let matcher = Matcher::new(selector);
-        self.0
-            .index()
+        let store = self.core().store();
+        let matching = store
             .entries()
-            .filter(|(_, object)| object.matches(&matcher))
-            .map(|(key, _)| (**key).clone())
-            .collect()
-    }
-
-    /// The objects that a named index has under this value.
-    ///
-    /// # Errors
-    /// There is no such index.
-    pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<K>>, IndexError> {
-        let objects = self.0.index().by_index(name, value)?;
-        Ok(self.read(objects))
-    }
-
-    /// The keys that a named index has under this value.
-    ///
-    /// # Errors
-    /// There is no such index.
-    pub fn index_keys(&self, name: &str, value: &str) -> Result<Vec<ObjectKey>, IndexError> {
-        Ok(self
-            .0
-            .index()
-            .keys_by_index(name, value)?
-            .map(|key| (**key).clone())
-            .collect())
+            .filter(|(_, object)| object.matches(&matcher));
+        matching.map(|(key, _)| (**key).clone()).collect()
     }
 
     /// The version of the cached object.
     pub fn resource_version_of(&self, key: &ObjectKey) -> Option<String> {
-        self.0.index().get(key).and_then(Cached::resource_version)
+        self.core()
+            .store()
+            .get(key)
+            .and_then(CachedObject::resource_version)
     }
 
-    /// The version of the collection up to which the cache has seen this key, its deletion included; `None` before the
-    /// first list, and for a namespace that is not watched.
-    pub fn seen_up_to(&self, key: &ObjectKey) -> Option<String> {
-        self.0.seen_up_to(key)
+    /// The version of the collection up to which the cache has the changes of this key, its deletion
+    /// included; `None` before the first list, and for a namespace that is not watched.
+    pub fn latest_version(&self, key: &ObjectKey) -> Option<String> {
+        self.core().latest_version(key)
     }
 
-    fn snapshot(&self) -> Vec<Cached<K>> {
-        self.0
-            .index()
+    /// Waits until the condition holds for the cached object, which is `None` while it does not
+    /// exist, and returns it. The condition is evaluated when the cache changes, not in intervals.
+    /// Returns `None` if the informer stops.
+    pub async fn await_condition(
+        &self,
+        key: &ObjectKey,
+        condition: impl Fn(Option<&K>) -> bool,
+    ) -> Option<Arc<K>> {
+        let core = self.core();
+        let mut changes = core.changes.subscribe();
+        let mut status = core.status.subscribe();
+        loop {
+            changes.mark_unchanged();
+            let object = self.get(key);
+            if condition(object.as_deref()) {
+                return object;
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                _ = status.wait_for(|status| status.stopped) => return None,
+            }
+        }
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        self.handle.core()
+    }
+}
+
+fn typed<K: Kind>(objects: Vec<Object>) -> Vec<Arc<K>> {
+    objects.into_iter().map(downcast).collect()
+}
+
+impl Core {
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Object> {
+        let object = self.store().get(key).cloned()?;
+        Some(object.read(&self.lru))
+    }
+
+    fn snapshot(&self) -> Vec<CachedObject> {
+        self.store()
             .entries()
             .map(|(_, object)| object.clone())
             .collect()
     }
 
-    /// More than can stay decoded would only push out what others read.
-    fn read(&self, objects: Vec<Cached<K>>) -> Vec<Arc<K>> {
-        let warm = &self.0.warm;
-        let stay = objects.len() <= warm.max();
-        objects
-            .iter()
-            .map(|object| {
-                if stay {
-                    object.read(warm)
-                } else {
-                    object.glance()
-                }
-            })
-            .collect()
+    fn matching(&self, selector: &Selector) -> Vec<CachedObject> {
+        let matcher = Matcher::new(selector);
+        let snapshot = self.snapshot().into_iter();
+        snapshot.filter(|object| object.matches(&matcher)).collect()
+    }
+
+    /// More objects than can stay decoded would only evict what others read.
+    pub(super) fn read(&self, objects: Vec<CachedObject>) -> Vec<Object> {
+        let keep = objects.len() <= self.lru.max();
+        let read = |object: &CachedObject| match keep {
+            true => object.read(&self.lru),
+            false => object.read_uncached(),
+        };
+        objects.iter().map(read).collect()
     }
 }

@@ -1,67 +1,67 @@
-//! Whether a cache holds what the server has, and if not, why not.
-//! In: what each feed achieved or suffered. Out: one answer for the informer, to ask or to wait for.
-//! Holds: a reason that waiting does not mend ends the waiting.
+//! Whether a cache is synced, and if not, why not.
+//! In: the state of each reflector. Out: the state of the informer.
+//! Guarantees: an error that a retry does not resolve ends the waiting.
 
 use tokio::sync::watch;
 
-use crate::source::SourceError;
+use crate::list_watch::ListWatchError;
 
-/// Why a cache is not synced, and will not be unless somebody acts.
+/// Why a cache is not synced, and a retry does not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SyncError {
-    /// The server refuses to list or watch.
-    #[error("cannot list {what}: {message}; grant list and watch on it")]
+    /// The account may not list or watch.
+    #[error("cannot list {resource}: {message}; grant list and watch on it")]
     Forbidden {
         /// The resource, and its namespace if it is limited to one.
-        what: String,
-        /// What the server said.
+        resource: String,
+        /// The message of the server.
         message: String,
     },
-    /// The server does not know who asks.
-    #[error("cannot list {what}: {message}; renew the credentials")]
+    /// The account is not authenticated.
+    #[error("cannot list {resource}: {message}; renew the credentials")]
     Unauthorized {
         /// The resource, and its namespace if it is limited to one.
-        what: String,
-        /// What the server said.
+        resource: String,
+        /// The message of the server.
         message: String,
     },
     /// The server does not serve this resource.
     #[error(
-        "cannot list {what}: the server has no such kind; install its CustomResourceDefinition or name a served version"
+        "cannot list {resource}: the server does not serve it; install its CustomResourceDefinition or use a served version"
     )]
-    NoSuchKind {
+    NotServed {
         /// The resource, and its namespace if it is limited to one.
-        what: String,
+        resource: String,
     },
-    /// The informer stopped, or the handler was removed, before the cache was complete.
-    #[error("{what} are no longer watched; their informer was stopped")]
+    /// The informer stopped, or the handler was removed, before the cache was synced.
+    #[error("{resource} are no longer watched: their informer stopped")]
     Stopped {
         /// The resource.
-        what: String,
+        resource: String,
     },
 }
 
 impl SyncError {
-    /// `None` for errors that time alone may mend.
-    pub(crate) fn from_source(
-        what: &str,
+    /// `None` for errors that a retry may resolve.
+    pub(crate) fn from_list_watch(
+        resource: &str,
         namespace: Option<&str>,
-        error: &SourceError,
+        error: &ListWatchError,
     ) -> Option<Self> {
-        let what = namespace.map_or_else(
-            || what.to_owned(),
-            |namespace| format!("{what} in namespace {namespace}"),
+        let resource = namespace.map_or_else(
+            || resource.to_owned(),
+            |namespace| format!("{resource} in namespace {namespace}"),
         );
         match error {
-            SourceError::Forbidden(message) => Some(Self::Forbidden {
-                what,
+            ListWatchError::Forbidden(message) => Some(Self::Forbidden {
+                resource,
                 message: message.clone(),
             }),
-            SourceError::Unauthorized(message) => Some(Self::Unauthorized {
-                what,
+            ListWatchError::Unauthorized(message) => Some(Self::Unauthorized {
+                resource,
                 message: message.clone(),
             }),
-            SourceError::NoSuchKind(_) => Some(Self::NoSuchKind { what }),
+            ListWatchError::NotFound(_) => Some(Self::NotServed { resource }),
             _ => None,
         }
     }
@@ -70,22 +70,22 @@ impl SyncError {
 /// The state of an informer as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Status {
-    /// Every feed has listed.
+    /// Every reflector has listed.
     pub(crate) synced: bool,
-    /// The first lasting problem of a feed that has not listed.
+    /// The first lasting problem of a reflector that has not listed.
     pub(crate) problem: Option<SyncError>,
-    /// It ran and does no longer.
+    /// It ran and stopped.
     pub(crate) stopped: bool,
 }
 
 impl Status {
     /// Waits until the caches are synced or cannot be.
     pub(crate) async fn settled(
-        what: &str,
+        resource: &str,
         status: &mut watch::Receiver<Self>,
     ) -> Result<(), SyncError> {
         let stopped = || SyncError::Stopped {
-            what: what.to_owned(),
+            resource: resource.to_owned(),
         };
         let status = status
             .wait_for(|status| status.synced || status.stopped || status.problem.is_some())

@@ -1,13 +1,18 @@
-//! Leader election: of several processes, one works.
+//! Leader election: of several replicas, one works.
 //!
-//! In: a Lease that all of them see. Out: the work runs while this process leads, and is cancelled when that is in doubt.
-//! Holds: work ends at the renew deadline, counted from the start of the last renewal that succeeded, which is before
-//! anybody else may take the lease; only time observed here counts, never the times others wrote.
+//! In: a Lease that every replica can read and write. Out: the work runs while this process holds
+//! the lease, and is cancelled when that is no longer certain.
+//! Guarantees: work ends at the renew deadline, counted from the start of the last successful
+//! renewal, which is before another candidate may take the lease; only time observed locally
+//! counts, never timestamps in the lease.
+//!
+//! Follows client-go's `leaderelection` package.
 
-mod record; // who holds the lease, and what may be done about it
+mod options; // lease, identity, timing
+mod record; // the observed lease and the next record to write
+mod term; // the term of a leader, and who is informed of it
 
 use std::future::Future;
-use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ObjectMeta, PostParams};
@@ -15,143 +20,125 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Entropy, Metrics, WallClock};
-use record::{Observed, Step};
+use crate::clock::{Clock, Rng};
+use crate::metrics::Metrics;
+use options::JITTER_FACTOR;
+pub use options::LeaderElectionOptions;
+use record::{Candidate, ObservedLease, Step};
+pub(crate) use term::LeadershipSender;
+pub use term::{Leadership, Term};
 
-/// How much of the retry period is added at random while trying to become the leader, as client-go has it.
-const JITTER_FACTOR: f64 = 1.2;
-
-/// Which lease, who asks, and how fast.
-#[derive(Clone, Debug)]
-pub struct LeaderOptions {
-    /// The namespace of the lease.
-    pub namespace: String,
-    /// The name of the lease.
-    pub name: String,
-    /// Who asks; different for every process, such as host name and a random part.
-    pub identity: String,
-    /// How long others leave a lease alone that is not renewed.
-    pub lease_duration: Duration,
-    /// How long the leader goes on without a renewal.
-    pub renew_deadline: Duration,
-    /// How often both sides try.
-    pub retry_period: Duration,
-}
-
-impl LeaderOptions {
-    /// client-go's times: 15 s, 10 s, 2 s.
-    pub fn new(
-        namespace: impl Into<String>,
-        name: impl Into<String>,
-        identity: impl Into<String>,
-    ) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-            identity: identity.into(),
-            lease_duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry_period: Duration::from_secs(2),
-        }
-    }
-
-    fn check(&self) -> Result<(), LeaderError> {
-        if self.lease_duration.as_secs() == 0 || self.lease_duration <= self.renew_deadline {
-            return Err(LeaderError::Options(
-                "lease_duration must be a second or more, and longer than renew_deadline",
-            ));
-        }
-        if self.renew_deadline.as_secs_f64() <= JITTER_FACTOR * self.retry_period.as_secs_f64()
-            || self.retry_period.is_zero()
-        {
-            return Err(LeaderError::Options(
-                "renew_deadline must be longer than 1.2 times retry_period, which must not be zero",
-            ));
-        }
-        if self.identity.is_empty() {
-            return Err(LeaderError::Options("identity must not be empty"));
-        }
-        Ok(())
-    }
-
-    /// No request may eat up the time for the next one.
-    fn request_time_max(&self) -> Duration {
-        (self.renew_deadline / 2).max(Duration::from_secs(1))
-    }
-}
-
-/// Why an election ended without the work having ended by itself.
+/// Why an election ended although the work had not ended.
+///
+/// ```
+/// use bellerophon::leader::LeaderError;
+///
+/// let error = LeaderError::Lost("hero-operator".into());
+/// assert!(error.to_string().starts_with("leadership of lease hero-operator is lost"));
+/// ```
 #[derive(Debug, Error)]
 pub enum LeaderError {
-    /// The times contradict each other.
+    /// The options contradict each other.
     #[error("leader election cannot start: {0}")]
     Options(&'static str),
-    /// The lease could not be renewed in time. The work was cancelled; the process should exit and start afresh.
+    /// The lease was not renewed in time. The work was cancelled; the process should exit and be
+    /// restarted.
     #[error("leadership of lease {0} is lost: not renewed in time; the work was stopped")]
     Lost(String),
 }
 
-/// One time of leading. A later term has a higher number, so a store can refuse writes of an earlier one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Term {
-    /// `leaseTransitions` of the lease while this process holds it.
-    pub number: i32,
-    /// Who leads.
-    pub holder: String,
-}
-
-impl Term {
-    /// Whether the lease still says so: the fencing check. True only tells of the moment of reading.
-    ///
-    /// # Errors
-    /// The lease cannot be read.
-    pub async fn is_current(&self, leases: &Api<Lease>, name: &str) -> Result<bool, kube::Error> {
-        let spec = leases.get(name).await?.spec.unwrap_or_default();
-        Ok(spec.holder_identity.as_deref() == Some(&self.holder)
-            && spec.lease_transitions.unwrap_or(0) == self.number)
-    }
-}
-
-/// Takes part in the election for one lease.
+/// A candidate for one lease.
+///
+/// A [`Manager`](crate::Manager) with
+/// [`LeaderElectionOptions`] runs one; use it directly to elect a leader without a Manager.
+///
+/// ```no_run
+/// use bellerophon::leader::{LeaderElectionOptions, LeaderElector};
+/// use bellerophon::{Clock, Metrics, Rng};
+/// use tokio_util::sync::CancellationToken;
+///
+/// # async fn example(client: kube::Client) -> Result<(), bellerophon::leader::LeaderError> {
+/// let options = LeaderElectionOptions::new("hero-operator");
+/// let elector = LeaderElector::new(
+///     client,
+///     options,
+///     Clock::system(),
+///     Rng::from_os(),
+///     Metrics::new(),
+/// )?;
+/// let stop = CancellationToken::new();
+/// elector
+///     .run(stop, async |term| println!("{} leads term {}", term.holder, term.number))
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct LeaderElector {
     leases: Api<Lease>,
-    options: LeaderOptions,
-    clock: WallClock,
-    entropy: Entropy,
+    options: LeaderElectionOptions,
+    candidate: Candidate,
+    clock: Clock,
+    rng: Rng,
     metrics: Metrics,
-    observed: Option<Observed>,
+    sender: LeadershipSender,
+    leadership: Leadership,
+    /// The lease as last read or written; `None` before the first request.
+    observed: Option<ObservedLease>,
 }
 
 impl LeaderElector {
-    /// A candidate that has not asked yet.
+    /// A candidate. No request is sent before [`run`](Self::run).
     ///
     /// # Errors
-    /// The times contradict each other.
+    /// The options contradict each other.
     pub fn new(
         client: kube::Client,
-        options: LeaderOptions,
-        clock: WallClock,
-        entropy: Entropy,
+        options: LeaderElectionOptions,
+        clock: Clock,
+        rng: Rng,
         metrics: Metrics,
     ) -> Result<Self, LeaderError> {
-        options.check()?;
-        metrics.set_leader(&options.name, false);
+        options.validate()?;
+        metrics.set_leader(&options.lease_name, false);
+        let identity = options.identity.clone();
+        let candidate = Candidate {
+            identity: identity.unwrap_or_else(|| options::random_identity(&rng)),
+            lease_duration: options.lease_duration,
+        };
+        let (sender, leadership) = Leadership::channel();
         Ok(Self {
-            leases: Api::namespaced(client, &options.namespace),
+            leases: Api::namespaced(client, &options.lease_namespace),
             options,
+            candidate,
             clock,
-            entropy,
+            rng,
             metrics,
+            sender,
+            leadership,
             observed: None,
         })
     }
 
-    /// Waits until this process leads, then runs the work and renews the lease beside it until the work ends.
+    /// Reports to handles that were made before this candidate.
+    #[must_use]
+    pub(crate) fn with_sender(mut self, sender: LeadershipSender, leadership: Leadership) -> Self {
+        self.sender = sender;
+        self.leadership = leadership;
+        self
+    }
+
+    /// A handle that reports whether this candidate leads.
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
+    /// Waits until this process leads, then runs the work and renews the lease until the work ends.
     ///
-    /// `stop` ends the waiting; once leading, it is for the work to end by it, and the lease is kept until it has, then
-    /// given back, so that the next leader need not wait. If leadership is in doubt, the work's future is dropped at
-    /// once. `None` means stopped before ever leading.
+    /// `stop` ends the wait. While leading, the work ends by it; the lease is renewed until then
+    /// and released afterwards, so that the next leader need not wait for its expiry. If a renewal
+    /// fails until the renew deadline, the work's future is dropped immediately. Returns `None` if
+    /// stopped before the election.
     ///
     /// # Errors
     /// Leadership was lost.
@@ -163,52 +150,62 @@ impl LeaderElector {
         let Some(renewed) = stop.run_until_cancelled(self.acquire()).await else {
             return Ok(None);
         };
-        let term = Term {
-            number: self.observed.as_ref().map_or(0, Observed::transitions),
-            holder: self.options.identity.clone(),
-        };
-        tracing::info!(lease = %self.options.name, identity = %self.options.identity, term = term.number, "became the leader");
-        self.metrics.set_leader(&self.options.name, true);
+        let term = self.term();
+        let lease = self.options.lease_name.clone();
+        tracing::info!(%lease, identity = %term.holder, term = term.number, "acquired the lease");
+        self.metrics.set_leader(&lease, true);
+        self.sender.lead(Some(term.clone()));
         let ended = tokio::select! {
             biased;
             () = self.renew(renewed) => None,
             ended = work(term) => Some(ended),
         };
-        self.metrics.set_leader(&self.options.name, false);
+        self.metrics.set_leader(&lease, false);
+        self.sender.end();
         match ended {
             Some(ended) => {
                 self.release().await;
                 Ok(Some(ended))
             }
-            None => Err(LeaderError::Lost(self.options.name)),
+            None => Err(LeaderError::Lost(lease)),
         }
     }
 
-    /// Tries until it leads. Returns when the successful try began.
+    fn term(&self) -> Term {
+        Term::new(
+            self.observed.as_ref().map_or(0, ObservedLease::transitions),
+            self.candidate.identity.clone(),
+            self.leases.clone(),
+            self.options.lease_name.clone(),
+        )
+    }
+
+    /// Tries until it holds the lease. Returns when the successful try began.
     async fn acquire(&mut self) -> Instant {
+        // Mirrors acquire.
         loop {
             let began = Instant::now();
-            match timeout_at(began + self.options.request_time_max(), self.try_once()).await {
+            let limit = began + self.options.request_timeout();
+            match timeout_at(limit, self.try_acquire_or_renew()).await {
                 Ok(Ok(true)) => return began,
                 Ok(Ok(false)) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(lease = %self.options.name, %error, "cannot acquire the lease, trying again")
+                    let lease = &self.options.lease_name;
+                    tracing::warn!(%lease, %error, "failed to acquire the lease, retrying");
                 }
                 Err(_) => {
-                    tracing::warn!(lease = %self.options.name, "no answer about the lease in time, trying again")
+                    let lease = &self.options.lease_name;
+                    tracing::warn!(%lease, "timed out acquiring the lease, retrying");
                 }
             }
-            sleep(
-                self.options
-                    .retry_period
-                    .mul_f64(1.0 + JITTER_FACTOR * self.entropy.fraction()),
-            )
-            .await;
+            let jitter = JITTER_FACTOR * self.rng.fraction();
+            sleep(self.options.retry_period.mul_f64(1.0 + jitter)).await;
         }
     }
 
-    /// Renews until it cannot any more.
+    /// Renews until the renew deadline passes or another candidate holds the lease.
     async fn renew(&mut self, mut renewed: Instant) {
+        // Mirrors renew.
         loop {
             let mut next = renewed + self.options.retry_period;
             let deadline = renewed + self.options.renew_deadline;
@@ -218,21 +215,24 @@ impl LeaderElector {
                 if began >= deadline {
                     return;
                 }
-                let limit = deadline.min(began + self.options.request_time_max());
-                match timeout_at(limit, self.try_once()).await {
+                let limit = deadline.min(began + self.options.request_timeout());
+                match timeout_at(limit, self.try_acquire_or_renew()).await {
                     Ok(Ok(true)) => {
                         renewed = began;
                         break;
                     }
                     Ok(Ok(false)) => {
-                        tracing::error!(lease = %self.options.name, "another process holds the lease");
+                        let lease = &self.options.lease_name;
+                        tracing::error!(%lease, "the lease is held by another candidate");
                         return;
                     }
                     Ok(Err(error)) => {
-                        tracing::warn!(lease = %self.options.name, %error, "cannot renew the lease, trying again")
+                        let lease = &self.options.lease_name;
+                        tracing::warn!(%lease, %error, "failed to renew the lease, retrying");
                     }
                     Err(_) => {
-                        tracing::warn!(lease = %self.options.name, "no answer about the lease in time, trying again")
+                        let lease = &self.options.lease_name;
+                        tracing::warn!(%lease, "timed out renewing the lease, retrying");
                     }
                 }
                 next = began + self.options.retry_period;
@@ -240,30 +240,28 @@ impl LeaderElector {
         }
     }
 
-    /// One try to take or renew the lease. `false` if somebody else holds it.
-    async fn try_once(&mut self) -> Result<bool, kube::Error> {
-        if let Some(observed) = self
-            .observed
-            .as_ref()
-            .filter(|observed| observed.is_held_by(&self.options.identity))
-        {
-            // Nobody writes a lease that another holds, so the version seen last is the current one nearly always.
-            let lease = observed.with(observed.renewed(&self.options, self.clock.now()));
+    /// One try to take or renew the lease; `false` if another candidate holds it.
+    async fn try_acquire_or_renew(&mut self) -> Result<bool, kube::Error> {
+        // Mirrors tryAcquireOrRenew: the holder writes over the version it observed last (fast
+        // path) and reads the lease only if that fails.
+        if let Some(observed) = self.held() {
+            let lease = observed.with(observed.renewed(&self.candidate, self.clock.now()));
             if self.write(lease).await.is_ok() {
                 return Ok(true);
             }
-            self.metrics.count_slowpath(&self.options.name);
+            self.metrics.count_slowpath(&self.options.lease_name);
         }
-        let found = self.leases.get_opt(&self.options.name).await?;
+        let found = self.leases.get_opt(&self.options.lease_name).await?;
         let exists = found.is_some();
         if let Some(lease) = found {
-            self.observed = Some(Observed::after(self.observed.take(), lease, Instant::now()));
+            let before = self.observed.take();
+            self.observed = Some(ObservedLease::after(before, lease, Instant::now()));
         }
-        // Whoever holds a lease that was deleted does not know yet, so what was observed of it still counts; and the
-        // numbers of terms go on from there.
+        // The holder of a deleted lease may still work, so the last observation still counts, and
+        // the terms continue from its number.
         let step = match &self.observed {
-            Some(observed) => observed.step(&self.options, Instant::now(), self.clock.now()),
-            None => Step::Take(Box::new(record::first(&self.options, self.clock.now()))),
+            Some(observed) => observed.step(&self.candidate, Instant::now(), self.clock.now()),
+            None => Step::Take(Box::new(record::first(&self.candidate, self.clock.now()))),
         };
         let Step::Take(spec) = step else {
             return Ok(false);
@@ -278,60 +276,58 @@ impl LeaderElector {
         self.write(lease).await.map(|()| true)
     }
 
-    /// That of a lease which does not exist yet.
+    /// The lease as last observed, if this candidate holds it.
+    fn held(&self) -> Option<&ObservedLease> {
+        self.observed
+            .as_ref()
+            .filter(|observed| observed.is_held_by(&self.candidate))
+    }
+
+    /// The metadata of a lease that does not exist yet.
     fn metadata(&self) -> ObjectMeta {
-        let (name, namespace) = (
-            Some(self.options.name.clone()),
-            Some(self.options.namespace.clone()),
-        );
         ObjectMeta {
-            name,
-            namespace,
+            name: Some(self.options.lease_name.clone()),
+            namespace: Some(self.options.lease_namespace.clone()),
             ..ObjectMeta::default()
         }
     }
 
-    /// Writes over the lease that was read, or makes a new one. Fails if somebody else came first.
+    /// Updates the lease that was read, or creates it. Fails with a conflict if another candidate
+    /// wrote first.
     async fn write(&mut self, lease: Lease) -> Result<(), kube::Error> {
-        let options = PostParams::default();
+        let params = PostParams::default();
+        let name = &self.options.lease_name;
         let stored = match lease.metadata.resource_version {
-            Some(_) => {
-                self.leases
-                    .replace(&self.options.name, &options, &lease)
-                    .await?
-            }
-            None => self.leases.create(&options, &lease).await?,
+            Some(_) => self.leases.replace(name, &params, &lease).await?,
+            None => self.leases.create(&params, &lease).await?,
         };
-        self.observed = Some(Observed::new(stored, Instant::now()));
+        self.observed = Some(ObservedLease::new(stored, Instant::now()));
         Ok(())
     }
 
-    /// Gives the lease back, if it is still ours.
+    /// Releases the lease if this candidate still holds it.
     async fn release(&mut self) {
-        let limit = Instant::now() + self.options.request_time_max();
-        match timeout_at(limit, self.try_release()).await {
-            Ok(Ok(())) => tracing::info!(lease = %self.options.name, "gave the lease back"),
+        let limit = Instant::now() + self.options.request_timeout();
+        let released = timeout_at(limit, self.try_release()).await;
+        let lease = &self.options.lease_name;
+        match released {
+            Ok(Ok(())) => tracing::info!(%lease, "released the lease"),
             Ok(Err(error)) => {
-                tracing::warn!(lease = %self.options.name, %error, "cannot give the lease back, it runs out by itself")
+                tracing::warn!(%lease, %error, "failed to release the lease, it expires");
             }
-            Err(_) => {
-                tracing::warn!(lease = %self.options.name, "cannot give the lease back in time, it runs out by itself")
-            }
+            Err(_) => tracing::warn!(%lease, "timed out releasing the lease, it expires"),
         }
     }
 
     async fn try_release(&mut self) -> Result<(), kube::Error> {
-        while let Some(observed) = self
-            .observed
-            .as_ref()
-            .filter(|observed| observed.is_held_by(&self.options.identity))
-        {
+        // Mirrors release.
+        while let Some(observed) = self.held() {
             let lease = observed.with(observed.released(self.clock.now()));
             match self.write(lease).await {
-                // The server took a renewal that ended with the work, before its answer came.
+                // A renewal was stored although the work ended before its response arrived.
                 Err(kube::Error::Api(status)) if status.code == 409 => {
-                    let lease = self.leases.get(&self.options.name).await?;
-                    self.observed = Some(Observed::new(lease, Instant::now()));
+                    let lease = self.leases.get(&self.options.lease_name).await?;
+                    self.observed = Some(ObservedLease::new(lease, Instant::now()));
                 }
                 written => return written,
             }

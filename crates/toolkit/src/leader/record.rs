@@ -1,7 +1,8 @@
-//! The record in a Lease: who holds it, since when this process knows, and what may be done about it.
+//! The observed lease: its holder, when it last changed, and the next record to write.
 //!
 //! In: the lease as read, and local time. Out: wait, or the record to write.
-//! Holds: a foreign record is left alone for its whole duration after this process saw it change last.
+//! Guarantees: the record of another holder is left unchanged for its whole duration after this
+//! process observed its last change.
 //!
 //! Pure: times are passed in.
 
@@ -12,29 +13,35 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tokio::time::Instant;
 
-use super::LeaderOptions;
-
-/// The lease, and when this process saw it change last.
-#[derive(Debug)]
-pub(super) struct Observed {
-    lease: Lease,
-    at: Instant,
+/// What a candidate writes into a lease.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) identity: String,
+    pub(super) lease_duration: Duration,
 }
 
-/// What a candidate may do.
+/// The lease, and when this process observed its last change.
+// client-go's observedRecord and observedTime.
+#[derive(Debug)]
+pub(super) struct ObservedLease {
+    lease: Lease,
+    changed_at: Instant,
+}
+
+/// The next step of a candidate.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Somebody else leads, or did until a moment ago.
+    /// The lease of another holder has not expired.
     Wait,
-    /// Write this.
+    /// Write this record.
     Take(Box<LeaseSpec>),
 }
 
 /// The record of a new lease.
-pub(super) fn first(options: &LeaderOptions, now: Timestamp) -> LeaseSpec {
+pub(super) fn first(candidate: &Candidate, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
-        holder_identity: Some(options.identity.clone()),
-        lease_duration_seconds: Some(seconds(options.lease_duration)),
+        holder_identity: Some(candidate.identity.clone()),
+        lease_duration_seconds: Some(seconds(candidate.lease_duration)),
         acquire_time: Some(MicroTime(now)),
         renew_time: Some(MicroTime(now)),
         lease_transitions: Some(0),
@@ -42,51 +49,49 @@ pub(super) fn first(options: &LeaderOptions, now: Timestamp) -> LeaseSpec {
     }
 }
 
-impl Observed {
-    pub(super) fn new(lease: Lease, at: Instant) -> Self {
-        Self { lease, at }
+impl ObservedLease {
+    pub(super) fn new(lease: Lease, changed_at: Instant) -> Self {
+        Self { lease, changed_at }
     }
 
-    /// A lease read again: if nothing changed, it is as old as before.
+    /// A lease read again; the time of the last change stays if the record is equal.
     pub(super) fn after(before: Option<Self>, lease: Lease, now: Instant) -> Self {
-        match before {
-            Some(before) if before.lease.spec == lease.spec => Self {
-                lease,
-                at: before.at,
-            },
-            _ => Self { lease, at: now },
-        }
+        let changed_at = match before {
+            Some(before) if before.lease.spec == lease.spec => before.changed_at,
+            _ => now,
+        };
+        Self { lease, changed_at }
     }
 
     pub(super) fn transitions(&self) -> i32 {
         self.spec().lease_transitions.unwrap_or(0)
     }
 
-    pub(super) fn is_held_by(&self, identity: &str) -> bool {
-        self.holder() == identity
+    pub(super) fn is_held_by(&self, candidate: &Candidate) -> bool {
+        self.holder() == candidate.identity
     }
 
-    pub(super) fn step(&self, options: &LeaderOptions, now: Instant, wall: Timestamp) -> Step {
-        if self.is_held_by(&options.identity) {
-            return Step::Take(Box::new(self.renewed(options, wall)));
+    pub(super) fn step(&self, candidate: &Candidate, now: Instant, wall: Timestamp) -> Step {
+        if self.is_held_by(candidate) {
+            return Step::Take(Box::new(self.renewed(candidate, wall)));
         }
         let duration = self
             .spec()
             .lease_duration_seconds
             .and_then(|seconds| u64::try_from(seconds).ok())
             .unwrap_or(0);
-        if !self.holder().is_empty() && now < self.at + Duration::from_secs(duration) {
+        if !self.holder().is_empty() && now < self.changed_at + Duration::from_secs(duration) {
             return Step::Wait;
         }
         Step::Take(Box::new(LeaseSpec {
             lease_transitions: Some(self.transitions() + 1),
-            ..first(options, wall)
+            ..first(candidate, wall)
         }))
     }
 
-    /// The same holder, a little later.
-    pub(super) fn renewed(&self, options: &LeaderOptions, wall: Timestamp) -> LeaseSpec {
-        let lease_duration_seconds = Some(seconds(options.lease_duration));
+    /// The record with a later renew time.
+    pub(super) fn renewed(&self, candidate: &Candidate, wall: Timestamp) -> LeaseSpec {
+        let lease_duration_seconds = Some(seconds(candidate.lease_duration));
         LeaseSpec {
             renew_time: Some(MicroTime(wall)),
             lease_duration_seconds,
@@ -94,7 +99,7 @@ impl Observed {
         }
     }
 
-    /// Nobody, and free at once.
+    /// A record without a holder, which any candidate may take immediately.
     pub(super) fn released(&self, wall: Timestamp) -> LeaseSpec {
         LeaseSpec {
             holder_identity: Some(String::new()),
@@ -106,7 +111,7 @@ impl Observed {
         }
     }
 
-    /// The lease with another record, to be written over this one and no other.
+    /// The lease with another record; its resource version makes the update conditional.
     pub(super) fn with(&self, spec: LeaseSpec) -> Lease {
         Lease {
             spec: Some(spec),
@@ -135,6 +140,13 @@ fn seconds(duration: Duration) -> i32 {
 mod tests {
     use super::*;
 
+    fn candidate() -> Candidate {
+        Candidate {
+            identity: "me".into(),
+            lease_duration: Duration::from_secs(15),
+        }
+    }
+
     fn lease(holder: &str, duration: i32, renewed: i64) -> Lease {
         let spec = Some(LeaseSpec {
             holder_identity: Some(holder.into()),
@@ -150,10 +162,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn foreign_record_is_left_alone_for_its_duration_as_observed_here() {
-        let options = LeaderOptions::new("kube-system", "lock", "me");
+    async fn record_of_another_holder_is_kept_for_its_duration_as_observed_locally() {
+        let me = candidate();
         let start = Instant::now();
-        // The times in the record are years old, or years ahead: they do not count.
+        // The times in the record are decades in the past: they do not count.
         for (holder, read_again_at, renewed_again, asked_at, takes) in [
             ("other", 0, 100, 14, false),
             ("other", 0, 100, 15, true),
@@ -163,14 +175,14 @@ mod tests {
             ("", 0, 100, 0, true),
             ("me", 0, 100, 0, true),
         ] {
-            let first = Observed::new(lease(holder, 15, 100), start);
-            let read = Observed::after(
+            let first = ObservedLease::new(lease(holder, 15, 100), start);
+            let read = ObservedLease::after(
                 Some(first),
                 lease(holder, 15, renewed_again),
                 start + Duration::from_secs(read_again_at),
             );
             let step = read.step(
-                &options,
+                &me,
                 start + Duration::from_secs(asked_at),
                 Timestamp::UNIX_EPOCH,
             );
@@ -184,12 +196,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn takeover_counts_a_transition_and_renewal_does_not() {
-        let options = LeaderOptions::new("kube-system", "lock", "me");
+        let me = candidate();
         for (holder, transitions) in [("", 4), ("me", 3)] {
-            let observed = Observed::new(lease(holder, 15, 100), Instant::now());
-            let Step::Take(spec) = observed.step(&options, Instant::now(), Timestamp::UNIX_EPOCH)
-            else {
-                panic!("{holder:?} leads nothing")
+            let observed = ObservedLease::new(lease(holder, 15, 100), Instant::now());
+            let Step::Take(spec) = observed.step(&me, Instant::now(), Timestamp::UNIX_EPOCH) else {
+                panic!("{holder:?} holds nothing")
             };
             assert_eq!(spec.lease_transitions, Some(transitions), "from {holder:?}");
         }

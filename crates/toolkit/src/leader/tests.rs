@@ -1,7 +1,8 @@
-//! Promises of leader election, on the embedded server in paused time.
+//! Leader election on the embedded server in paused time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bellerophon_apiserver::ApiServer;
 use tokio::task::JoinHandle;
@@ -9,98 +10,136 @@ use tower::ServiceExt;
 
 use super::*;
 
-/// A client that can be cut off from the server.
-fn cuttable(server: &ApiServer) -> (kube::Client, Arc<AtomicBool>) {
-    let cut = Arc::new(AtomicBool::new(false));
-    let (service, flag) = (server.service(), cut.clone());
+const LEASE: &str = "lock";
+
+fn elector(client: kube::Client, identity: &str) -> LeaderElector {
+    let options = LeaderElectionOptions {
+        lease_namespace: "default".into(),
+        identity: Some(identity.into()),
+        ..LeaderElectionOptions::new(LEASE)
+    };
+    let clock = Clock::starting_at(jiff::Timestamp::from_second(1_700_000_000).unwrap());
+    LeaderElector::new(client, options, clock, Rng::seeded(1), Metrics::new()).unwrap()
+}
+
+fn leases(server: &ApiServer) -> Api<Lease> {
+    Api::namespaced(server.client(), "default")
+}
+
+fn term(server: &ApiServer, number: i32, holder: &str) -> Term {
+    Term::new(number, holder.into(), leases(server), LEASE.into())
+}
+
+/// A client that can be disconnected from the server.
+fn disconnectable(server: &ApiServer) -> (kube::Client, Arc<AtomicBool>) {
+    let disconnected = Arc::new(AtomicBool::new(false));
+    let flag = disconnected.clone();
+    let service = server.service();
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let (service, flag) = (service.clone(), flag.clone());
+        let service = service.clone();
+        let flag = flag.clone();
         async move {
             if flag.load(Ordering::SeqCst) {
-                return Err(Box::<dyn std::error::Error + Send + Sync>::from("cut off"));
+                let error = "disconnected";
+                return Err(Box::<dyn std::error::Error + Send + Sync>::from(error));
             }
             service.oneshot(request).await.map_err(Into::into)
         }
     });
-    (kube::Client::new(service, "default"), cut)
+    (kube::Client::new(service, "default"), disconnected)
 }
 
-/// Who led from when to when, in seconds since the start.
-type History = Arc<Mutex<Vec<(&'static str, f32, Option<f32>)>>>;
+/// One time of leading, in seconds since the start of the test.
+#[derive(Clone)]
+struct Led {
+    name: &'static str,
+    from: f32,
+    until: Option<f32>,
+}
 
-struct Candidate {
+/// In the order in which leaders were elected.
+type History = Arc<Mutex<Vec<Led>>>;
+
+struct Replica {
     stop: CancellationToken,
-    cut: Arc<AtomicBool>,
+    disconnected: Arc<AtomicBool>,
     task: JoinHandle<Result<Option<()>, LeaderError>>,
 }
 
-struct Leading(History, usize, Instant);
+/// Records the end of leading when dropped.
+struct Leading {
+    history: History,
+    index: usize,
+    start: Instant,
+}
 
 impl Drop for Leading {
     fn drop(&mut self) {
-        self.0.lock().unwrap()[self.1].2 = Some(self.2.elapsed().as_secs_f32());
+        let until = self.start.elapsed().as_secs_f32();
+        self.history.lock().unwrap()[self.index].until = Some(until);
     }
 }
 
-fn candidate(
-    server: &ApiServer,
-    name: &'static str,
-    history: &History,
-    start: Instant,
-) -> Candidate {
-    let (client, cut) = cuttable(server);
-    let clock = WallClock::starting_at(jiff::Timestamp::from_second(1_700_000_000).unwrap());
-    let options = LeaderOptions::new("default", "lock", name);
-    let elector =
-        LeaderElector::new(client, options, clock, Entropy::seeded(1), Metrics::new()).unwrap();
-    let (stop, history) = (CancellationToken::new(), history.clone());
+fn replica(server: &ApiServer, name: &'static str, history: &History, start: Instant) -> Replica {
+    let (client, disconnected) = disconnectable(server);
+    let stop = CancellationToken::new();
     let work = {
         let stop = stop.clone();
+        let history = history.clone();
         move |_| async move {
             let leading = {
                 let mut all = history.lock().unwrap();
-                all.push((name, start.elapsed().as_secs_f32(), None));
-                Leading(history.clone(), all.len() - 1, start)
+                all.push(Led {
+                    name,
+                    from: start.elapsed().as_secs_f32(),
+                    until: None,
+                });
+                Leading {
+                    history: history.clone(),
+                    index: all.len() - 1,
+                    start,
+                }
             };
             stop.cancelled().await;
             drop(leading);
         }
     };
-    Candidate {
-        task: tokio::spawn(elector.run(stop.clone(), work)),
+    Replica {
+        task: tokio::spawn(elector(client, name).run(stop.clone(), work)),
         stop,
-        cut,
+        disconnected,
     }
 }
 
-async fn until(history: &History, count: usize) {
+async fn until_elected(history: &History, count: usize) {
     while history.lock().unwrap().len() < count {
         sleep(Duration::from_millis(100)).await;
     }
 }
 
 /// The time between the end of the first leader and the start of the second.
-async fn gap(end: impl FnOnce(&Candidate)) -> (f32, Candidate, Candidate) {
+async fn gap(end: impl FnOnce(&Replica)) -> (f32, Replica, Replica) {
     let server = ApiServer::builder().seed(1).start().await.unwrap();
-    let (history, start) = (History::default(), Instant::now());
-    let first = candidate(&server, "first", &history, start);
-    until(&history, 1).await;
-    let second = candidate(&server, "second", &history, start);
+    let history = History::default();
+    let start = Instant::now();
+    let first = replica(&server, "first", &history, start);
+    until_elected(&history, 1).await;
+    let second = replica(&server, "second", &history, start);
     sleep(Duration::from_secs(60)).await;
     assert_eq!(
         history.lock().unwrap().len(),
         1,
-        "a lease that is renewed is left alone"
+        "a lease that is renewed is not taken over"
     );
     end(&first);
-    until(&history, 2).await;
+    until_elected(&history, 2).await;
     let all = history.lock().unwrap().clone();
-    assert_eq!((all[0].0, all[1].0), ("first", "second"));
-    (
-        all[1].1 - all[0].2.expect("the first stopped before the second began"),
-        first,
-        second,
-    )
+    assert_eq!(all[0].name, "first");
+    assert_eq!(all[1].name, "second");
+    let ended = all[0]
+        .until
+        .expect("the first stopped before the second began");
+    (all[1].from - ended, first, second)
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,8 +150,8 @@ async fn stopped_leader_hands_over_within_a_few_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leader_that_is_cut_off_stops_before_another_starts() {
-    let (gap, first, _second) = gap(|first| first.cut.store(true, Ordering::SeqCst)).await;
+async fn disconnected_leader_stops_before_another_starts() {
+    let (gap, first, _second) = gap(|first| first.disconnected.store(true, Ordering::SeqCst)).await;
     assert!(gap > 3.0, "work ended {gap} s before the next leader");
     assert!(matches!(
         first.task.await.unwrap(),
@@ -121,31 +160,29 @@ async fn leader_that_is_cut_off_stops_before_another_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn crashed_leader_is_replaced_after_its_lease() {
+async fn crashed_leader_is_replaced_after_its_lease_expired() {
     let (gap, _first, _second) = gap(|first| first.task.abort()).await;
     assert!((10.0..20.0).contains(&gap), "{gap} s");
 }
 
 #[tokio::test(start_paused = true)]
-async fn leader_whose_lease_was_taken_stops_at_once() {
+async fn leader_whose_lease_was_taken_stops_immediately() {
     let server = ApiServer::builder().seed(1).start().await.unwrap();
-    let (history, start) = (History::default(), Instant::now());
-    let first = candidate(&server, "first", &history, start);
-    until(&history, 1).await;
-    let leases: Api<Lease> = Api::namespaced(server.client(), "default");
-    let mut lease = leases.get("lock").await.unwrap();
-    let term = Term {
-        number: 0,
-        holder: "first".into(),
-    };
-    assert!(term.is_current(&leases, "lock").await.unwrap());
+    let history = History::default();
+    let start = Instant::now();
+    let first = replica(&server, "first", &history, start);
+    until_elected(&history, 1).await;
+    let leases = leases(&server);
+    let mut lease = leases.get(LEASE).await.unwrap();
+    let term = term(&server, 0, "first");
+    assert!(term.is_current().await.unwrap());
     lease.spec.get_or_insert_default().holder_identity = Some("thief".into());
     lease.spec.get_or_insert_default().lease_transitions = Some(1);
     leases
-        .replace("lock", &PostParams::default(), &lease)
+        .replace(LEASE, &PostParams::default(), &lease)
         .await
         .unwrap();
-    assert!(!term.is_current(&leases, "lock").await.unwrap());
+    assert!(!term.is_current().await.unwrap());
     assert!(matches!(
         first.task.await.unwrap(),
         Err(LeaderError::Lost(_))
@@ -157,151 +194,133 @@ async fn leader_whose_lease_was_taken_stops_at_once() {
     );
 }
 
-/// A deleted lease used to start again at term 0, and whoever came first led, also while the leader still worked.
+/// A deleted lease used to start again at term 0, and the first candidate to create it led, even
+/// while the previous leader still worked.
 #[tokio::test(start_paused = true)]
-async fn deleted_lease_is_made_again_in_its_term() {
+async fn deleted_lease_is_recreated_in_its_term() {
     let server = ApiServer::builder().seed(1).start().await.unwrap();
-    let (history, start) = (History::default(), Instant::now());
-    let first = candidate(&server, "first", &history, start);
-    until(&history, 1).await;
+    let history = History::default();
+    let start = Instant::now();
+    let first = replica(&server, "first", &history, start);
+    until_elected(&history, 1).await;
     first.stop.cancel();
-    let _second = candidate(&server, "second", &history, start);
-    until(&history, 2).await;
-    let (leases, term) = (
-        Api::<Lease>::namespaced(server.client(), "default"),
-        Term {
-            number: 1,
-            holder: "second".into(),
-        },
-    );
-    let _third = candidate(&server, "third", &history, start);
+    let _second = replica(&server, "second", &history, start);
+    until_elected(&history, 2).await;
+    let leases = leases(&server);
+    let term = term(&server, 1, "second");
+    let _third = replica(&server, "third", &history, start);
     for _ in 0..20 {
         sleep(Duration::from_millis(4700)).await;
-        leases.delete("lock", &Default::default()).await.unwrap();
+        leases.delete(LEASE, &Default::default()).await.unwrap();
     }
     sleep(Duration::from_secs(3)).await;
-    assert!(term.is_current(&leases, "lock").await.unwrap());
+    assert!(term.is_current().await.unwrap());
     assert_eq!(
         history.lock().unwrap().len(),
         2,
-        "who saw the lease leaves its holder time"
+        "a candidate that observed the lease waits for its duration"
     );
 }
 
-/// A renewal that the server took while the work ended used to keep the lease for its whole duration.
+/// A renewal that was stored while the work ended used to hold the lease for its whole duration.
 #[tokio::test(start_paused = true)]
-async fn lease_is_given_back_also_while_it_is_renewed() {
+async fn lease_is_released_also_during_a_renewal() {
     let server = ApiServer::builder().seed(1).start().await.unwrap();
     let service = server.service();
-    let slow_to_answer = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let (service, writes) = (service.clone(), request.method() == http::Method::PUT);
+    let slow_responses = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let service = service.clone();
+        let writes = request.method() == http::Method::PUT;
         async move {
-            let answer = service.oneshot(request).await;
+            let response = service.oneshot(request).await;
             sleep(Duration::from_secs(u64::from(writes))).await;
-            answer
+            response
         }
     });
-    let clock = WallClock::starting_at(jiff::Timestamp::from_second(1_700_000_000).unwrap());
-    let (options, client) = (
-        LeaderOptions::new("default", "lock", "me"),
-        kube::Client::new(slow_to_answer, "default"),
-    );
-    let elector =
-        LeaderElector::new(client, options, clock, Entropy::seeded(1), Metrics::new()).unwrap();
+    let elector = elector(kube::Client::new(slow_responses, "default"), "me");
     let work = |_| sleep(Duration::from_millis(2500));
     assert!(matches!(
         elector.run(CancellationToken::new(), work).await,
         Ok(Some(()))
     ));
-    let lease = Api::<Lease>::namespaced(server.client(), "default")
-        .get("lock")
-        .await
-        .unwrap();
+    let lease = leases(&server).get(LEASE).await.unwrap();
     assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some(""));
 }
 
-/// What a store that knows terms does: it refuses writes of an earlier one than it has seen.
-#[derive(Default)]
-struct Fenced {
-    newest: i32,
-    refused: Vec<i32>,
+#[tokio::test(start_paused = true)]
+async fn leadership_reports_the_term_while_leading() {
+    let server = ApiServer::builder().seed(1).start().await.unwrap();
+    let elector = elector(server.client(), "me");
+    let leadership = elector.leadership();
+    assert_eq!(leadership.term(), None);
+    let stop = CancellationToken::new();
+    let task = tokio::spawn({
+        let stop = stop.clone();
+        elector.run(stop.clone(), |_| stop.cancelled_owned())
+    });
+    leadership.elected().await;
+    assert_eq!(leadership.term(), Some(term(&server, 0, "me")));
+    stop.cancel();
+    assert!(matches!(task.await.unwrap(), Ok(Some(()))));
+    assert_eq!(leadership.term(), None);
 }
 
-impl Fenced {
+/// A store that knows terms: it rejects writes of an earlier term than it has seen.
+#[derive(Default)]
+struct FencedStore {
+    newest: i32,
+    rejected: Vec<i32>,
+}
+
+impl FencedStore {
     fn write(&mut self, term: &Term) -> bool {
         let current = term.number >= self.newest;
         if current {
-            self.newest = term.number
+            self.newest = term.number;
         } else {
-            self.refused.push(term.number)
+            self.rejected.push(term.number);
         }
         current
     }
 }
 
-/// A leader that slept through its lease, such as a suspended machine, still believes in its term.
+/// A leader that was suspended past the end of its lease still acts in its old term.
 #[tokio::test(start_paused = true)]
-async fn late_write_of_an_earlier_term_is_told_apart() {
+async fn late_write_of_an_earlier_term_is_rejected() {
     let server = ApiServer::builder().seed(1).start().await.unwrap();
-    let leases: Api<Lease> = Api::namespaced(server.client(), "default");
-    let (mut store, mut terms) = (Fenced::default(), Vec::<Term>::new());
-    for who in ["first", "second", "first"] {
-        let clock = WallClock::starting_at(jiff::Timestamp::from_second(1_700_000_000).unwrap());
-        let options = LeaderOptions::new("default", "lock", who);
-        let elector = LeaderElector::new(
-            server.client(),
-            options,
-            clock,
-            Entropy::seeded(1),
-            Metrics::new(),
-        )
-        .unwrap();
-        let (told, leading) = tokio::sync::oneshot::channel();
+    let mut store = FencedStore::default();
+    let mut terms = Vec::<Term>::new();
+    for identity in ["first", "second", "first"] {
+        let elector = elector(server.client(), identity);
+        let (sender, elected) = tokio::sync::oneshot::channel();
         let task = tokio::spawn(elector.run(CancellationToken::new(), |term| async move {
-            told.send(term).expect("somebody listens");
+            sender.send(term).expect("the test waits for the term");
             std::future::pending::<()>().await
         }));
-        let term = leading.await.unwrap();
-        // It vanishes without giving the lease back.
+        let term = elected.await.unwrap();
+        // It ends without releasing the lease.
         task.abort();
-        assert!(term.is_current(&leases, "lock").await.unwrap());
+        assert!(term.is_current().await.unwrap());
         assert!(store.write(&term));
         for earlier in &terms {
             assert!(
-                !earlier.is_current(&leases, "lock").await.unwrap(),
+                !earlier.is_current().await.unwrap(),
                 "{earlier:?} after {term:?}"
             );
             assert!(!store.write(earlier));
         }
         terms.push(term);
     }
+    let numbers: Vec<_> = terms.iter().map(|term| term.number).collect();
+    assert_eq!(numbers, [0, 1, 2]);
     assert_eq!(
-        terms.iter().map(|term| term.number).collect::<Vec<_>>(),
-        [0, 1, 2]
-    );
-    assert_eq!(
-        store.refused,
+        store.rejected,
         [0, 0, 1],
         "also the earlier term of the process that leads again"
     );
-    let gone = terms[2].is_current(&leases, "no-such-lease").await;
-    assert!(matches!(gone, Err(kube::Error::Api(status)) if status.code == 404));
-}
-
-#[test]
-fn times_that_contradict_each_other_are_refused() {
-    let check = |change: fn(&mut LeaderOptions)| {
-        let mut options = LeaderOptions::new("default", "lock", "me");
-        change(&mut options);
-        options.check().is_ok()
-    };
-    assert!(check(|_| {}));
-    assert!(!check(
-        |options| options.lease_duration = Duration::from_secs(10)
-    ));
-    assert!(!check(
-        |options| options.renew_deadline = Duration::from_secs(2)
-    ));
-    assert!(!check(|options| options.retry_period = Duration::ZERO));
-    assert!(!check(|options| options.identity.clear()));
+    leases(&server)
+        .delete(LEASE, &Default::default())
+        .await
+        .unwrap();
+    let deleted = terms[2].is_current().await;
+    assert!(matches!(deleted, Err(kube::Error::Api(status)) if status.code == 404));
 }

@@ -1,113 +1,121 @@
 //! Health: whether the process is alive and whether it is ready.
 //!
-//! In: checks. Out: a page in the words Kubernetes users know.
-//! Holds: a check is asked each time the page is asked for; checks do not block.
+//! In: checks. Out: the responses of `/healthz` and `/readyz`, in kube-apiserver's format.
+//! Guarantees: a check is called for each request; checks do not block.
 
 use std::fmt;
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+type CheckFn = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// One condition with a name.
 #[derive(Clone)]
-pub struct Check {
-    name: Arc<str>,
-    ask: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+struct Check {
+    name: String,
+    check: CheckFn,
 }
 
-impl Check {
-    /// A condition; the error says in a few words what is missing. It must not block.
-    pub fn new(
-        name: impl Into<String>,
-        ask: impl Fn() -> Result<(), String> + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            name: name.into().into(),
-            ask: Arc::new(ask),
-        }
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
+#[derive(Default)]
+struct Checks {
+    healthz: Vec<Check>,
+    readyz: Vec<Check>,
 }
 
-impl fmt::Debug for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Check").field(&self.name).finish()
-    }
-}
-
-/// The conditions of being ready. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub struct Health(Arc<Mutex<Vec<Check>>>);
+/// The checks of `/healthz` and `/readyz` of a [`Manager`](super::Manager). Clones share them.
+///
+/// ```
+/// use bellerophon::prelude::*;
+///
+/// fn setup(mgr: &mut Manager) {
+///     mgr.readyz_check("upstream", || Err("connection refused".into()));
+///     assert!(!mgr.health().is_ready());
+/// }
+/// ```
+#[derive(Clone, Default)]
+pub struct Health(Arc<Mutex<Checks>>);
 
 impl Health {
-    pub(super) fn require(&self, check: Check) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(check);
+    pub(super) fn add_healthz(&self, name: String, check: CheckFn) {
+        self.lock().healthz.push(Check { name, check });
     }
 
-    /// Whether every condition holds.
+    pub(super) fn add_readyz(&self, name: String, check: CheckFn) {
+        self.lock().readyz.push(Check { name, check });
+    }
+
+    /// Whether every check of `/readyz` passes.
     pub fn is_ready(&self) -> bool {
-        self.readiness().is_ok()
+        self.readyz().is_ok()
     }
 
-    /// Every condition on a line, and the sum: passed or failed.
+    /// The response of `/healthz`: every check on a line, and the sum.
     ///
     /// # Errors
-    /// A condition does not hold; the text says which.
-    pub fn readiness(&self) -> Result<String, String> {
-        let checks = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        let (mut page, mut passed) = ("[+]ping ok\n".to_string(), true);
-        for check in checks {
-            // Writing to a string does not fail.
-            let _ = match (check.ask)() {
-                Ok(()) => writeln!(page, "[+]{} ok", check.name),
-                Err(why) => {
-                    passed = false;
-                    writeln!(page, "[-]{} failed: {why}", check.name)
-                }
-            };
-        }
-        match passed {
-            true => Ok(page + "readyz check passed\n"),
-            false => Err(page + "readyz check failed\n"),
-        }
+    /// The response if a check fails.
+    pub fn healthz(&self) -> Result<String, String> {
+        let checks = self.lock().healthz.clone();
+        response("healthz", checks)
+    }
+
+    /// The response of `/readyz`, likewise.
+    ///
+    /// # Errors
+    /// The response if a check fails.
+    pub fn readyz(&self) -> Result<String, String> {
+        let checks = self.lock().readyz.clone();
+        response("readyz", checks)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Checks> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Health")
+            .field("is_ready", &self.is_ready())
+            .finish()
+    }
+}
+
+fn response(name: &str, checks: Vec<Check>) -> Result<String, String> {
+    let mut text = "[+]ping ok\n".to_string();
+    let mut passed = true;
+    for Check { name, check } in checks {
+        // Writing to a string does not fail.
+        let _ = match check() {
+            Ok(()) => writeln!(text, "[+]{name} ok"),
+            Err(reason) => {
+                passed = false;
+                writeln!(text, "[-]{name} failed: {reason}")
+            }
+        };
+    }
+    match passed {
+        true => Ok(format!("{text}{name} check passed\n")),
+        false => Err(format!("{text}{name} check failed\n")),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     use super::*;
 
     #[test]
-    fn readiness_names_what_is_missing() {
-        let (health, up) = (Health::default(), Arc::new(AtomicBool::new(false)));
-        let flag = up.clone();
-        health.require(Check::new("cache pods", move || {
-            if flag.load(Ordering::SeqCst) {
-                Ok(())
-            } else {
-                Err("not synced".into())
-            }
-        }));
+    fn one_failing_check_makes_the_process_unready_but_not_unhealthy() {
+        let health = Health::default();
+        health.add_readyz("a".into(), Arc::new(|| Ok(())));
         assert_eq!(
-            health.readiness().unwrap_err(),
-            "[+]ping ok\n[-]cache pods failed: not synced\nreadyz check failed\n"
+            health.readyz().as_deref(),
+            Ok("[+]ping ok\n[+]a ok\nreadyz check passed\n")
         );
-        up.store(true, Ordering::SeqCst);
-        assert_eq!(
-            health.readiness().unwrap(),
-            "[+]ping ok\n[+]cache pods ok\nreadyz check passed\n"
-        );
+        health.add_readyz("b".into(), Arc::new(|| Err("no".into())));
+        let failed = "[+]ping ok\n[+]a ok\n[-]b failed: no\nreadyz check failed\n";
+        assert_eq!(health.readyz(), Err(failed.to_owned()));
+        assert!(health.healthz().is_ok());
+        health.add_healthz("c".into(), Arc::new(|| Err("stuck".into())));
+        assert!(health.healthz().is_err());
     }
 }

@@ -1,394 +1,380 @@
-//! Manager: starts everything in order, stops everything in order, and owns every task.
+//! Manager: owns client, informers, metrics, trace, clock, event recorders, controllers and runnables.
 //!
-//! In: informers, controllers, background work. Out: one call that returns when all of it has ended.
-//! Holds: nothing works before its caches are synced and the lease is held; nothing outlives [`Manager::run`].
-//!
-//! Start: pages (health, metrics) → caches → leader election → controllers and background work.
-//! Stop: controllers and background work → lease → caches → pages.
+//! In: what a program asks of it. Out: one call that returns when all of it has ended.
+//! Guarantees: what the Manager hands out runs, is measured and stays alive; nothing works before its
+//! caches are synced and the lease is held; nothing outlives [`Manager::run`].
 
-mod health; // what the pages say
-mod pages; // the pages over HTTP
-mod signal; // Ctrl-C and SIGTERM
+mod endpoints; // health and metrics over HTTP
+mod error; // why a manager ended
+mod health; // healthz and readyz
+mod options; // settings
+mod run; // the order of start and stop
+mod runnable; // servers and background work
+mod running; // a started manager
+mod signal; // SIGINT and SIGTERM
+#[cfg(test)]
+mod tests; // the guarantees, on the embedded server
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::hash::Hash;
+use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use kube::{Client, Resource};
-use thiserror::Error;
-use tokio::net::TcpListener;
-use tokio::task::{JoinError, JoinSet};
-use tokio::time::{sleep, timeout};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use bellerophon_kinds::Kind;
+use kube::Client;
+use tokio_util::sync::CancellationToken;
 
-use crate::{
-    Controller, ControllerError, Entropy, LeaderElector, LeaderError, LeaderOptions, Metrics,
-    SharedInformer, SharedInformerFactory, SyncError, WallClock,
-};
-pub use health::{Check, Health};
+pub use error::ManagerError;
+pub use health::Health;
+pub use options::ManagerOptions;
+use runnable::BoxRunnable;
+pub use runnable::{InGroup, Runnable, RunnableGroup};
+pub use running::RunningManager;
 use signal::Signals;
 
-/// How long controllers may take to end what they began, as in controller-runtime.
-const GRACE: Duration = Duration::from_secs(30);
+use crate::client::RestMapper;
+use crate::clock::{Clock, Rng};
+use crate::controller::{Controller, ControllerBuilder};
+use crate::events::{EventRecorder, EventWriter};
+use crate::index::Index;
+use crate::informer::{
+    FactoryOptions, InformerHandle, InformerOptions, Lister, SetupErrors, SharedInformer,
+    SharedInformerFactory,
+};
+use crate::leader::{Leadership, LeadershipSender};
+use crate::metrics::{Metrics, client};
+use crate::queue::{QueueOptions, WorkQueue};
+use crate::trace::Trace;
 
-/// How long caches and pages may take to stop; they have nothing to finish.
-const CLOSING_MAX: Duration = Duration::from_secs(5);
-
-/// Settings of a manager.
-#[derive(Clone, Debug)]
-pub struct ManagerOptions {
-    /// Where `/healthz`, `/readyz` and `/metrics` are served; nowhere unless set.
-    pub pages: Option<SocketAddr>,
-    /// Which lease to hold before working; none unless set. Caches fill before, so that a standby is warm.
-    pub leader: Option<LeaderOptions>,
-    /// How long controllers may take to end what they began.
-    pub grace: Duration,
-    /// Where metrics go; give the same to the controllers.
-    pub metrics: Metrics,
-    /// Where jitter comes from.
-    pub entropy: Entropy,
-    /// The time written into the lease.
-    pub clock: WallClock,
-}
-
-impl Default for ManagerOptions {
-    fn default() -> Self {
-        Self {
-            pages: None,
-            leader: None,
-            grace: GRACE,
-            metrics: Metrics::new(),
-            entropy: Entropy::from_os(),
-            clock: WallClock::system(),
-        }
-    }
-}
-
-/// Why a manager ended other than by being stopped.
-#[derive(Debug, Error)]
-pub enum ManagerError {
-    /// The pages cannot be served.
-    #[error("cannot serve health and metrics on {address}: {source}; choose another address")]
-    Pages {
-        /// Where.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A cache cannot be filled.
-    #[error("a cache cannot be filled: {0}")]
-    Sync(#[from] SyncError),
-    /// A cache is run by somebody else too.
-    #[error(transparent)]
-    Cache(#[from] crate::AlreadyRun),
-    /// A controller cannot go on.
-    #[error(transparent)]
-    Controller(#[from] ControllerError),
-    /// Background work failed.
-    #[error("{name} failed: {source}")]
-    Background {
-        /// Its name.
-        name: String,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The lease cannot be held.
-    #[error(transparent)]
-    Leader(#[from] LeaderError),
-    /// Something did not end in time after being told to stop, and was cut off.
-    #[error("not everything ended within {0:?} after being told to stop; the rest was cut off")]
-    Grace(Duration),
-    /// A second signal came before everything had ended.
-    #[error("interrupted again before everything had ended")]
-    Interrupted,
-    /// A task panicked, outside of any reconcile.
-    #[error("a task ended unexpectedly: {0}")]
-    Task(#[from] JoinError),
-}
-
-struct Cache {
-    check: Check,
-    wait: Box<dyn Fn() -> BoxFuture<'static, Result<(), SyncError>> + Send + Sync>,
-    run: Run,
-}
-
-type Run =
-    Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), ManagerError>> + Send>;
-
-/// Tasks of its own are tracked, so that somebody can wait for them after it was cut off.
-type Work = Box<
-    dyn FnOnce(CancellationToken, TaskTracker) -> BoxFuture<'static, Result<(), ManagerError>>
-        + Send,
->;
-
-/// Runs caches, controllers and background work of one process.
+/// Runs the controllers of one process, and owns everything they need.
 ///
-/// One token stops it all; every task is joined before [`run`](Self::run) returns, and dropped with it. If one part
-/// fails, the others are stopped in order and the failure is returned.
+/// Asking is registering: a controller, lister, index, informer or recorder that the Manager hands out
+/// runs with it, in its metrics registry and trace. Mistakes of the setup (two controllers of one
+/// name, contradicting options) are returned by [`run`](Self::run), with file and line, before
+/// anything starts.
+///
+/// Start: servers, caches, `Always` runnables, lease, controllers and `LeaderElection` runnables. Stop
+/// in reverse. If one part fails, the others are stopped in order and the error is returned.
+///
+/// ```no_run
+/// use bellerophon::prelude::*;
+/// use k8s_openapi::api::core::v1::ConfigMap;
+///
+/// async fn reconcile(req: Request<ConfigMap>) -> Result<Action, Error> {
+///     println!("{} because {}", req.key(), req.causes());
+///     Ok(Action::await_change())
+/// }
+///
+/// #[tokio::main]
+/// async fn main() -> Result<(), ManagerError> {
+///     let mut mgr = Manager::try_default().await?;
+///     mgr.controller::<ConfigMap>().concurrency(2).reconcile(reconcile);
+///     mgr.run().await
+/// }
+/// ```
 pub struct Manager {
     client: Client,
+    mapper: RestMapper,
     options: ManagerOptions,
+    errors: SetupErrors,
+    factory: SharedInformerFactory,
+    /// Kept so that informers run until the Manager stops.
+    informers: Vec<Arc<InformerHandle>>,
+    /// The names of controllers, and where they were described.
+    names: BTreeMap<String, &'static Location<'static>>,
+    controllers: Vec<Controller>,
+    recorders: BTreeMap<(String, Option<String>), EventRecorder>,
+    writers: Vec<EventWriter>,
+    runnables: Vec<(String, RunnableGroup, BoxRunnable)>,
     health: Health,
-    caches: Vec<Cache>,
-    work: Vec<Work>,
+    leadership: Leadership,
+    leadership_sender: LeadershipSender,
 }
 
 impl Manager {
-    /// A manager with nothing to do yet.
+    /// A Manager of the cluster that the kubeconfig names (`KUBECONFIG`, `~/.kube/config`), or, in a
+    /// pod, of the pod's cluster.
+    ///
+    /// # Errors
+    /// There is no usable configuration.
+    pub async fn try_default() -> Result<Self, ManagerError> {
+        let config = kube::Config::infer().await.map_err(ManagerError::config)?;
+        let host = config.cluster_url.authority().map(ToString::to_string);
+        let client = Client::try_from(config).map_err(ManagerError::config)?;
+        Ok(Self::with_host(client, ManagerOptions::default(), host))
+    }
+
+    /// A Manager with this client and these options. Its requests are counted in `rest_client_*`.
     pub fn new(client: Client, options: ManagerOptions) -> Self {
+        Self::with_host(client, options, None)
+    }
+
+    fn with_host(client: Client, options: ManagerOptions, host: Option<String>) -> Self {
+        let client = client::counted(client, &options.metrics, host.unwrap_or_default());
+        let errors = SetupErrors::collected();
+        let factory_options = FactoryOptions {
+            namespaces: options.namespaces.clone(),
+            cache_mode: options.cache_mode,
+            metrics: options.metrics.clone(),
+            trace: options.trace.clone(),
+            rng: options.rng.clone(),
+        };
+        let factory = SharedInformerFactory::new(client.clone(), factory_options, errors.clone());
+        let (leadership_sender, leadership) = Leadership::channel();
         Self {
+            mapper: RestMapper::new(client.clone()),
             client,
             options,
+            errors,
+            factory,
+            informers: Vec::new(),
+            names: BTreeMap::new(),
+            controllers: Vec::new(),
+            recorders: BTreeMap::new(),
+            writers: Vec::new(),
+            runnables: Vec::new(),
             health: Health::default(),
-            caches: Vec::new(),
-            work: Vec::new(),
+            leadership,
+            leadership_sender,
         }
     }
 
-    /// Runs an informer. The process is ready only once it is synced. Each informer is given once.
-    pub fn cache<K: Resource + Send + Sync + 'static>(
-        mut self,
-        informer: &SharedInformer<K>,
-    ) -> Self {
-        self.options.metrics.watch_informer(informer);
-        let (a, b, c) = (informer.clone(), informer.clone(), informer.clone());
-        let check = Check::new(format!("cache {informer:?}"), move || {
-            if a.has_synced() {
-                Ok(())
-            } else {
-                Err("not synced".into())
-            }
-        });
-        self.health.require(check.clone());
-        self.caches.push(Cache {
-            check,
-            wait: Box::new(move || {
-                let informer = b.clone();
-                Box::pin(async move { informer.wait_for_sync().await })
-            }),
-            run: Box::new(move |stop| Box::pin(async move { Ok(c.run(stop).await?) })),
-        });
-        self
+    /// Describes a controller of a kind; [`ControllerBuilder::reconcile`] completes it.
+    #[track_caller]
+    pub fn controller<K: Kind>(&mut self) -> ControllerBuilder<'_, K> {
+        ControllerBuilder::new(self)
     }
 
-    /// Runs the informers of a factory, also those asked for later. The process is ready once the first ones are synced.
-    pub fn factory(mut self, factory: &SharedInformerFactory) -> Self {
-        factory.report_to(&self.options.metrics);
-        let (waited, ran, synced) = (
-            factory.clone(),
-            factory.clone(),
-            Arc::new(AtomicBool::new(false)),
-        );
-        let seen = synced.clone();
-        let check = Check::new("caches", move || {
-            if seen.load(Ordering::SeqCst) {
-                Ok(())
-            } else {
-                Err("not synced".into())
-            }
-        });
-        self.health.require(check.clone());
-        self.caches.push(Cache {
-            check,
-            wait: Box::new(move || {
-                let (factory, synced) = (waited.clone(), synced.clone());
-                Box::pin(async move {
-                    factory.wait_for_sync().await?;
-                    synced.store(true, Ordering::SeqCst);
-                    Ok(())
-                })
-            }),
-            run: Box::new(move |stop| Box::pin(async move { Ok(ran.run(stop).await?) })),
-        });
-        self
+    /// Reads the objects of a kind from the Manager's cache, which is synced before any controller
+    /// of this Manager starts.
+    #[track_caller]
+    pub fn lister<K: Kind<DynamicType = ()>>(&mut self) -> Lister<K> {
+        self.informer(InformerOptions::default()).lister()
     }
 
-    /// Runs a controller while this process leads.
-    pub fn controller(mut self, controller: Controller) -> Self {
-        self.work.push(Box::new(move |stop, workers| {
-            Box::pin(async move { Ok(controller.run_tracked(stop, &workers).await?) })
-        }));
-        self
+    /// Finds the objects of a kind by a value, in the same cache.
+    #[track_caller]
+    pub fn index<K: Kind<DynamicType = ()>>(
+        &mut self,
+        name: &'static str,
+        function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    ) -> Index<K> {
+        self.informer(InformerOptions::default())
+            .index(name, function)
     }
 
-    /// Runs anything else while this process leads. It ends by the token; an error stops the manager.
-    pub fn background<F>(
-        mut self,
+    /// The informer of a kind and selection; equal requests are one informer. It runs until the
+    /// Manager stops.
+    #[track_caller]
+    pub fn informer<K: Kind>(&mut self, options: InformerOptions<K>) -> SharedInformer<K> {
+        let informer = self.factory.informer(options);
+        self.keep(&informer.handle);
+        informer
+    }
+
+    /// Makes and runs informers that come and go: they run while a handle exists. `run` waits for
+    /// those that exist when it is called.
+    pub fn informers(&self) -> SharedInformerFactory {
+        self.factory.clone()
+    }
+
+    /// Records events with this `reportingController`. The Manager writes them.
+    pub fn recorder(&mut self, controller: impl Into<String>) -> EventRecorder {
+        self.controller_recorder(&controller.into(), None)
+    }
+
+    /// A work queue whose `workqueue_*` metrics are in the Manager's registry under this name.
+    pub fn work_queue<T: Clone + Eq + Hash + Send + 'static>(
+        &mut self,
+        name: &str,
+        options: QueueOptions,
+    ) -> WorkQueue<T> {
+        let observer = options
+            .observer
+            .unwrap_or_else(|| self.metrics().queue_observer(name));
+        let queue = WorkQueue::new(QueueOptions {
+            observer: Some(observer),
+            ..options
+        });
+        self.metrics().track_queue(name, &queue);
+        queue
+    }
+
+    /// Runs something else with the Manager: a server, background work. Its
+    /// [group](Runnable::group) determines when.
+    pub fn add(&mut self, name: impl Into<String>, runnable: impl Runnable) {
+        let group = runnable.group();
+        let boxed: BoxRunnable = Box::new(move |stop| Box::pin(runnable.start(stop)));
+        self.runnables.push((name.into(), group, boxed));
+    }
+
+    /// Adds a condition of `/healthz`: while it fails, the kubelet restarts the process. It must not
+    /// block.
+    pub fn healthz_check(
+        &mut self,
         name: impl Into<String>,
-        work: impl FnOnce(CancellationToken) -> F + Send + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Result<(), Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
-    {
-        let name = name.into();
-        self.work.push(Box::new(move |stop, _| {
-            Box::pin(async move {
-                work(stop)
-                    .await
-                    .map_err(|source| ManagerError::Background { name, source })
-            })
-        }));
-        self
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        self.health.add_healthz(name.into(), Arc::new(check));
     }
 
-    /// One more condition of `/readyz`.
-    pub fn ready_when(self, check: Check) -> Self {
-        self.health.require(check);
-        self
+    /// Adds a condition of `/readyz`: while it fails, the process is not ready. It must not block.
+    pub fn readyz_check(
+        &mut self,
+        name: impl Into<String>,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        self.health.add_readyz(name.into(), Arc::new(check));
     }
 
-    /// What the pages say, also without serving them.
+    /// The client of its informers and controllers.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The metrics registry of everything the Manager runs.
+    pub fn metrics(&self) -> &Metrics {
+        &self.options.metrics
+    }
+
+    /// The trace of everything the Manager runs.
+    pub fn trace(&self) -> &Trace {
+        &self.options.trace
+    }
+
+    /// The time that is written into objects.
+    pub fn clock(&self) -> Clock {
+        self.options.clock
+    }
+
+    /// The source of jitter.
+    pub fn rng(&self) -> &Rng {
+        &self.options.rng
+    }
+
+    /// Whether this process leads.
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
+    /// The state that `/healthz` and `/readyz` serve.
     pub fn health(&self) -> Health {
         self.health.clone()
     }
 
-    /// Runs until Ctrl-C or SIGTERM; a second one ends it at once.
+    /// Runs until SIGTERM or Ctrl-C; a second signal aborts.
     ///
     /// # Errors
-    /// As [`run`](Self::run), or interrupted twice.
-    pub async fn run_until_signal(self) -> Result<(), ManagerError> {
-        let (stop, mut signals) = (CancellationToken::new(), Signals::listen());
+    /// A setup error, or a part failed or did not end in time, or a second signal came.
+    pub async fn run(self) -> Result<(), ManagerError> {
+        let stop = CancellationToken::new();
+        let mut signals = Signals::listen();
         let twice = async {
             signals.next().await;
-            tracing::info!("stopping; once more ends it at once");
+            tracing::info!("stopping; a second signal aborts");
             stop.cancel();
             signals.next().await;
         };
         tokio::select! {
-            ended = self.run(stop.clone()) => ended,
+            ended = self.run_with(stop.clone(), None) => ended,
             () = twice => Err(ManagerError::Interrupted),
         }
     }
 
-    /// Runs until stopped. All tasks have ended when this returns; dropping the future ends them at once.
+    /// Runs until the future completes. All tasks have ended when this returns; dropping it aborts
+    /// them.
     ///
     /// # Errors
-    /// A part failed or did not end in time. The others were stopped.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), ManagerError> {
-        let (closing, mut base) = (CancellationToken::new(), JoinSet::new());
-        if let Some(address) = self.options.pages {
-            let listener = TcpListener::bind(address)
-                .await
-                .map_err(|source| ManagerError::Pages { address, source })?;
-            base.spawn(pages::serve(
-                listener,
-                self.health.clone(),
-                self.options.metrics.clone(),
-                closing.clone(),
-            ));
-        }
-        let caches_closing = CancellationToken::new();
-        let mut caches = JoinSet::new();
-        let mut waits = Vec::new();
-        for cache in self.caches {
-            caches.spawn((cache.run)(caches_closing.clone()));
-            waits.push((cache.check, cache.wait));
-        }
-        // Failing anywhere stops the rest like a wish from outside does.
-        let stop = stop.child_token();
-        let (grace, work, options, client) =
-            (self.options.grace, self.work, self.options, self.client);
-        let (mut tasks, workers) = (JoinSet::new(), TaskTracker::new());
-        let working = async {
-            for (check, wait) in &waits {
-                match stop.run_until_cancelled(wait()).await {
-                    None => return Ok(()),
-                    Some(synced) => synced?,
-                }
-                tracing::debug!(check = check.name(), "synced");
-            }
-            match options.leader {
-                None => work_all(work, &mut tasks, &workers, stop.clone()).await,
-                Some(leader) => {
-                    let elector = LeaderElector::new(
-                        client,
-                        leader,
-                        options.clock,
-                        options.entropy,
-                        options.metrics,
-                    )?;
-                    elector
-                        .run(stop.clone(), |_| {
-                            work_all(work, &mut tasks, &workers, stop.clone())
-                        })
-                        .await?
-                        .unwrap_or(Ok(()))
-                }
-            }
+    /// A setup error, or a part failed or did not end in time.
+    pub async fn run_until(
+        self,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<(), ManagerError> {
+        let token = CancellationToken::new();
+        let stopping = async {
+            stop.await;
+            token.cancel();
+            std::future::pending::<()>().await;
         };
-        let late = async {
-            stop.cancelled().await;
-            sleep(grace).await;
-        };
-        let ended = tokio::select! {
+        tokio::select! {
             biased;
-            Some(ended) = caches.join_next() => ended.map_err(ManagerError::from).and_then(|ended| ended),
-            ended = working => ended,
-            () = late => Err(ManagerError::Grace(grace)),
-        };
-        // What was cut off has ended before the caches go that it may read.
-        let cut_off = timeout(CLOSING_MAX, async {
-            tasks.shutdown().await;
-            workers.close();
-            workers.wait().await;
-        });
-        let cut_off = cut_off.await.map_err(|_| ManagerError::Grace(CLOSING_MAX));
-        caches_closing.cancel();
-        let closed = timeout(CLOSING_MAX, join_all(caches)).await;
-        closing.cancel();
-        let pages_closed = timeout(CLOSING_MAX, join_all(base)).await;
-        ended.and(cut_off)?;
-        for closed in [closed, pages_closed] {
-            closed.unwrap_or(Err(ManagerError::Grace(CLOSING_MAX)))?;
+            ended = self.run_with(token.clone(), None) => ended,
+            () = stopping => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Starts the Manager in its own task.
+    pub fn start(self) -> RunningManager {
+        RunningManager::new(self)
+    }
+
+    pub(crate) fn options(&self) -> &ManagerOptions {
+        &self.options
+    }
+
+    pub(crate) fn rest_mapper(&self) -> &RestMapper {
+        &self.mapper
+    }
+
+    /// The recorder of a controller; requests of one user agent and name share it.
+    pub(crate) fn controller_recorder(
+        &mut self,
+        controller: &str,
+        user_agent: Option<&str>,
+    ) -> EventRecorder {
+        let id = (controller.to_owned(), user_agent.map(str::to_owned));
+        if let Some(recorder) = self.recorders.get(&id) {
+            return recorder.clone();
+        }
+        let client = match user_agent {
+            Some(agent) => client::with_user_agent(&self.client, agent),
+            None => self.client.clone(),
+        };
+        let options = &self.options;
+        let (recorder, writer) = EventRecorder::new(
+            client,
+            controller,
+            options.identity(),
+            options.clock,
+            options.rng.clone(),
+        );
+        options.metrics.track_recorder(&recorder);
+        self.writers.push(writer);
+        self.recorders.insert(id, recorder.clone());
+        recorder
+    }
+
+    /// Reserves the name of a controller.
+    pub(crate) fn claim_name(&mut self, name: &str, location: &'static Location<'static>) {
+        if let Some(first) = self.names.get(name) {
+            let message = format!("two controllers are named {name:?}; the first is at {first}");
+            self.errors.add(message, location);
+        } else {
+            self.names.insert(name.to_owned(), location);
+        }
+    }
+
+    pub(crate) fn add_controller(&mut self, controller: Controller) {
+        self.controllers.push(controller);
+    }
+
+    fn keep(&mut self, handle: &Arc<InformerHandle>) {
+        if handle.informer.codec.resource().is_none() {
+            self.mapper.add(&handle.informer.resource);
+        }
+        if !self.informers.iter().any(|kept| Arc::ptr_eq(kept, handle)) {
+            self.informers.push(handle.clone());
+        }
     }
 }
 
 impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Manager")
-            .field("options", &self.options)
-            .field("caches", &self.caches.len())
+            .field("controllers", &self.controllers)
+            .field("informers", &self.informers.len())
             .finish_non_exhaustive()
     }
 }
-
-/// Runs all work; the first failure stops the rest.
-async fn work_all(
-    work: Vec<Work>,
-    tasks: &mut JoinSet<Result<(), ManagerError>>,
-    workers: &TaskTracker,
-    stop: CancellationToken,
-) -> Result<(), ManagerError> {
-    let stop_all = stop.child_token();
-    if work.is_empty() {
-        stop.cancelled().await;
-    }
-    for work in work {
-        tasks.spawn(work(stop_all.clone(), workers.clone()));
-    }
-    let mut first = Ok(());
-    while let Some(ended) = tasks.join_next().await {
-        let ended = ended.map_err(ManagerError::from).and_then(|ended| ended);
-        if ended.is_err() {
-            stop_all.cancel();
-        }
-        first = first.and(ended);
-    }
-    first
-}
-
-async fn join_all(mut tasks: JoinSet<Result<(), ManagerError>>) -> Result<(), ManagerError> {
-    while let Some(ended) = tasks.join_next().await {
-        ended??;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,74 +1,56 @@
-//! `rest_client_*`: what the API server answered, and how soon.
+//! `rest_client_*`: requests to the API server by status code, and their latency.
 //!
-//! In: requests of a client. Out: the same requests, counted by answer, method and host, and timed up to the answer's head.
-//! Holds: a request without an answer is counted as `<error>`, as client-go does; nothing is changed or held back.
+//! In: requests of a client. Out: the same requests, counted by code, method and host, and timed
+//! until the response headers.
+//! Guarantees: a request without a response is counted with code `<error>`, as in client-go;
+//! requests and responses pass unchanged.
 
-use std::task::{Context, Poll};
-
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use http::{Request, Response};
+use http::header::USER_AGENT;
+use http::{HeaderValue, Request};
+use kube::Client;
+use kube::client::Body;
 use tokio::time::Instant;
-use tower::{Layer, Service};
 
 use super::Metrics;
 
-/// Counts requests on their way through; as a layer it wraps a client's service.
-#[derive(Clone, Debug)]
-pub struct CountRequests<S> {
-    inner: S,
-    metrics: Metrics,
-}
-
-impl<S> CountRequests<S> {
-    pub(super) fn new(inner: S, metrics: Metrics) -> Self {
-        Self { inner, metrics }
-    }
-}
-
-impl<S> Layer<S> for CountRequests<()> {
-    type Service = CountRequests<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        CountRequests::new(inner, self.metrics.clone())
-    }
-}
-
-impl<S, A, B> Service<Request<A>> for CountRequests<S>
-where
-    S: Service<Request<A>, Response = Response<B>>,
-    S::Future: Send + 'static,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<A>) -> Self::Future {
-        let (metrics, method, began) = (
-            self.metrics.clone(),
-            request.method().clone(),
-            Instant::now(),
-        );
-        let host = request
-            .uri()
-            .authority()
-            .map(ToString::to_string)
-            .unwrap_or_default();
-        let answer = self.inner.call(request);
+/// The same client, whose requests are counted. `host` is the label of requests without one.
+pub(crate) fn counted(client: Client, metrics: &Metrics, host: String) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let metrics = metrics.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        let metrics = metrics.clone();
+        let method = request.method().clone();
+        let authority = request.uri().authority().map(ToString::to_string);
+        let host = authority.unwrap_or_else(|| host.clone());
         async move {
-            let answer = answer.await;
-            let code = answer.as_ref().map_or("<error>".into(), |answer| {
-                answer.status().as_str().to_string()
-            });
+            let began = Instant::now();
+            let response = client.send(request).await;
+            // Mirrors the `<error>` code of client-go's updateRequestResultMetric.
+            let code = match &response {
+                Ok(response) => response.status().as_str().to_owned(),
+                Err(_) => "<error>".to_owned(),
+            };
             metrics.count_request(&code, method.as_str(), &host, began.elapsed());
-            answer
+            response
         }
-        .boxed()
-    }
+    });
+    Client::new(service, namespace)
+}
+
+/// The same client with another user agent.
+pub(crate) fn with_user_agent(client: &Client, agent: &str) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let client = client.clone();
+    let agent = HeaderValue::from_str(agent).ok();
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        if let Some(agent) = &agent {
+            request.headers_mut().insert(USER_AGENT, agent.clone());
+        }
+        let client = client.clone();
+        async move { client.send(request).await }
+    });
+    Client::new(service, namespace)
 }
 
 #[cfg(test)]
@@ -80,24 +62,22 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn requests_are_counted_by_their_answer() {
-        let (server, metrics) = (
-            ApiServer::builder().seed(1).start().await.unwrap(),
-            Metrics::new(),
-        );
+    async fn requests_are_counted_by_status_code() {
+        let server = ApiServer::builder().seed(1).start().await.unwrap();
+        let metrics = Metrics::new();
         let client = ClientBuilder::new(server.service(), "default")
             .with_layer(&metrics.client_layer())
             .build();
         let maps: Api<ConfigMap> = Api::default_namespaced(client);
         maps.list(&Default::default()).await.unwrap();
-        assert!(maps.get_opt("nobody").await.unwrap().is_none());
-        let page = metrics.page();
+        assert!(maps.get_opt("missing").await.unwrap().is_none());
+        let text = metrics.encode();
         for code in ["200", "404"] {
             let line =
                 format!(r#"rest_client_requests_total{{code="{code}",host="",method="GET"}} 1"#);
             assert!(
-                page.lines().any(|found| found == line),
-                "no line {line} in\n{page}"
+                text.lines().any(|found| found == line),
+                "no line {line} in\n{text}"
             );
         }
     }

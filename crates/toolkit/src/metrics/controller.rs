@@ -1,7 +1,7 @@
-//! `controller_runtime_*`: what controller-runtime tells of a controller.
+//! `controller_runtime_*`: the metrics of controllers.
 //!
-//! In: the result and time of each reconcile. Out: eight metrics a controller.
-//! Holds: the handles of one controller are looked up once, so counting costs an atomic add.
+//! In: the result and duration of each reconcile. Out: eight metrics for each controller.
+//! Guarantees: the metrics of a controller are looked up once, so counting is an atomic add.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::{
@@ -20,18 +20,18 @@ struct ResultLabels {
     result: &'static str,
 }
 
-/// The buckets of controller-runtime: 5 ms to 60 s.
-const SECONDS: [f64; 40] = [
+/// The buckets of controller-runtime's ReconcileTime: 5 ms to 60 s.
+const RECONCILE_TIME_BUCKETS: [f64; 40] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
     1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0,
     25.0, 30.0, 40.0, 50.0, 60.0,
 ];
 
-/// Every result that controller-runtime counts. `requeue`, its retry without an error, does not exist here and stays zero.
+/// The results that controller-runtime counts.
 const RESULTS: [&str; 4] = ["success", "requeue_after", "requeue", "error"];
 
-fn times() -> Histogram {
-    Histogram::new(SECONDS)
+fn reconcile_time() -> Histogram {
+    Histogram::new(RECONCILE_TIME_BUCKETS)
 }
 
 pub(super) struct ControllerFamilies {
@@ -53,14 +53,14 @@ impl ControllerFamilies {
             terminal_errors: Family::default(),
             panics: Family::default(),
             timeouts: Family::default(),
-            time: Family::new_with_constructor(times),
+            time: Family::new_with_constructor(reconcile_time),
             max_concurrent_reconciles: Family::default(),
             active_workers: Family::default(),
         };
         let registry = registry.sub_registry_with_prefix("controller_runtime");
         registry.register(
             "reconcile",
-            "Reconciles, by controller and result",
+            "Reconciles by controller and result",
             families.results.clone(),
         );
         registry.register(
@@ -80,29 +80,30 @@ impl ControllerFamilies {
         );
         registry.register(
             "reconcile_timeouts",
-            "Reconciles that took too long",
+            "Reconciles that exceeded their timeout",
             families.timeouts.clone(),
         );
         registry.register(
             "reconcile_time_seconds",
-            "How long a reconcile takes",
+            "Duration of reconciles",
             families.time.clone(),
         );
         registry.register(
             "max_concurrent_reconciles",
-            "How many reconciles may run at once",
+            "Maximum number of concurrent reconciles",
             families.max_concurrent_reconciles.clone(),
         );
         registry.register(
             "active_workers",
-            "How many reconciles run now",
+            "Number of reconciles running",
             families.active_workers.clone(),
         );
         families
     }
 
-    /// The metrics of one controller. All its series exist from now on, at zero, so that a rate is right from the first.
-    pub(super) fn of(&self, controller: &str) -> ControllerMetrics {
+    /// The metrics of one controller. All its series exist from now on, at zero, so that the first
+    /// increment shows in a rate.
+    pub(super) fn controller(&self, controller: &str) -> ControllerMetrics {
         for result in RESULTS {
             self.results.get_or_create_owned(&ResultLabels {
                 controller: controller.into(),
@@ -140,7 +141,7 @@ pub(crate) struct ControllerMetrics {
 }
 
 impl ControllerMetrics {
-    /// The counter of one result: `success`, `requeue_after` or `error`.
+    /// The counter of one result: `success`, `requeue_after`, `requeue` or `error`.
     pub(crate) fn result(&self, result: &'static str) -> Counter {
         self.results.get_or_create_owned(&ResultLabels {
             controller: self.controller.clone(),

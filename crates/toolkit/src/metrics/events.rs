@@ -1,7 +1,8 @@
-//! `bellerophon_events_*`: what became of the notes of a recorder.
+//! `bellerophon_events_*`: the metrics of event recorders.
 //!
-//! In: the counts of recorders at scrape time. Out: two metrics a recorder.
-//! Holds: a recorder that nobody holds any more is no longer reported; several of one controller are reported as one.
+//! In: the counts of recorders at scrape time. Out: two metrics for each controller.
+//! Guarantees: a dropped recorder is no longer reported; the counts of recorders of one controller
+//! are summed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,49 +12,48 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 
-use crate::EventRecorder;
-use crate::events::Counts;
+use crate::events::{EventCounts, EventRecorder};
 
-/// The recorders that are asked at each scrape, as long as they live.
+/// The counts of all recorders, read at each scrape.
 #[derive(Clone, Default)]
-pub(super) struct WatchedRecorders(Arc<Mutex<Vec<Weak<Counts>>>>);
+pub(super) struct TrackedRecorders(Arc<Mutex<Vec<Weak<EventCounts>>>>);
 
-impl WatchedRecorders {
-    pub(super) fn watch(&self, recorder: &EventRecorder) {
+impl TrackedRecorders {
+    pub(super) fn track(&self, recorder: &EventRecorder) {
         self.lock().push(Arc::downgrade(recorder.counts()));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Counts>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<EventCounts>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for WatchedRecorders {
+impl fmt::Debug for TrackedRecorders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WatchedRecorders")
+        f.write_str("TrackedRecorders")
     }
 }
 
-/// What became of the notes of one controller.
+/// The summed counts of one controller.
 #[derive(Default)]
-struct Fates {
+struct Totals {
     written: u64,
     /// By reason.
     dropped: BTreeMap<&'static str, u64>,
 }
 
-fn add(controllers: &mut BTreeMap<String, Fates>, counts: &Counts) {
-    let fates = controllers.entry(counts.controller().into()).or_default();
-    fates.written += counts.written();
+fn add(controllers: &mut BTreeMap<String, Totals>, counts: &EventCounts) {
+    let totals = controllers.entry(counts.controller().into()).or_default();
+    totals.written += counts.written();
     counts
         .dropped()
         .into_iter()
-        .for_each(|(reason, dropped)| *fates.dropped.entry(reason).or_default() += dropped);
+        .for_each(|(reason, dropped)| *totals.dropped.entry(reason).or_default() += dropped);
 }
 
-impl Collector for WatchedRecorders {
+impl Collector for TrackedRecorders {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut controllers = BTreeMap::<String, Fates>::new();
+        let mut controllers = BTreeMap::<String, Totals>::new();
         self.lock().retain(|counts| {
             counts
                 .upgrade()
@@ -63,22 +63,22 @@ impl Collector for WatchedRecorders {
         let kind = ConstCounter::new(0u64).metric_type();
         let mut family = encoder.encode_descriptor(
             "bellerophon_events_written",
-            "Events created or counted up on the server",
+            "Event objects created or updated",
             None,
             kind,
         )?;
-        for (controller, fates) in &controllers {
-            ConstCounter::new(fates.written)
+        for (controller, totals) in &controllers {
+            ConstCounter::new(totals.written)
                 .encode(family.encode_family(&[("controller", controller.as_str())])?)?;
         }
         let mut family = encoder.encode_descriptor(
             "bellerophon_events_dropped",
-            "Notes that became no Event, by reason",
+            "Events that were not written, by reason",
             None,
             kind,
         )?;
-        for (controller, fates) in &controllers {
-            for (reason, dropped) in &fates.dropped {
+        for (controller, totals) in &controllers {
+            for (reason, dropped) in &totals.dropped {
                 let labels = [("controller", controller.as_str()), ("reason", reason)];
                 ConstCounter::new(*dropped).encode(family.encode_family(&labels)?)?;
             }

@@ -1,47 +1,48 @@
-//! `bellerophon_informer_*`: how well caches follow the server, and their handlers the caches.
+//! `bellerophon_informer_*`: the metrics of informers.
 //!
-//! In: the state of informers at scrape time. Out: seven metrics a kind.
-//! Holds: an informer that is gone is no longer reported; several of one kind are reported as one, so that no line comes
-//! twice.
+//! In: the stats of informers at scrape time. Out: seven metrics for each informer name.
+//! Guarantees: a dropped informer is no longer reported; informers of one name are reported as one,
+//! so that no series is exposed twice.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kube::Resource;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::{counter::ConstCounter, gauge::ConstGauge};
 
-use crate::{InformerStats, SharedInformer};
+use crate::informer::{Informer, InformerStats};
 
-type Ask = Box<dyn Fn() -> Option<InformerStats> + Send>;
+/// Reads the stats of an informer; `None` once it is dropped.
+type ReadStats = Box<dyn Fn() -> Option<InformerStats> + Send>;
 
-/// The informers that are asked at each scrape, as long as they live.
+/// All informers by name, read at each scrape.
 #[derive(Clone, Default)]
-pub(super) struct WatchedInformers(Arc<Mutex<Vec<(String, Ask)>>>);
+pub(super) struct TrackedInformers(Arc<Mutex<Vec<(String, ReadStats)>>>);
 
-impl WatchedInformers {
-    pub(super) fn watch<K: Resource + Send + Sync + 'static>(&self, informer: &SharedInformer<K>) {
-        self.lock().push((
-            informer.what().to_owned(),
-            Box::new(informer.stats_while_alive()),
-        ));
+impl TrackedInformers {
+    pub(super) fn track(&self, informer: &Arc<Informer>) {
+        let name = informer.core.name.clone();
+        let informer = Arc::downgrade(informer);
+        let stats = move || informer.upgrade().map(|informer| informer.core.stats());
+        self.lock().push((name, Box::new(stats)));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(String, Ask)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(String, ReadStats)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask(&self) -> BTreeMap<String, InformerStats> {
-        let mut alive = BTreeMap::new();
-        self.lock().retain(|(name, ask)| {
-            ask()
-                .inspect(|stats| add(alive.entry(name.clone()).or_default(), stats))
+    /// The stats by name. Dropped informers are removed.
+    fn read(&self) -> BTreeMap<String, InformerStats> {
+        let mut by_name = BTreeMap::new();
+        self.lock().retain(|(name, read_stats)| {
+            read_stats()
+                .inspect(|stats| add(by_name.entry(name.clone()).or_default(), stats))
                 .is_some()
         });
-        alive
+        by_name
     }
 }
 
@@ -64,60 +65,58 @@ fn add(sum: &mut InformerStats, stats: &InformerStats) {
     *silence = stats.silence.max(*silence);
 }
 
-impl fmt::Debug for WatchedInformers {
+impl fmt::Debug for TrackedInformers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WatchedInformers")
+        f.write_str("TrackedInformers")
     }
 }
 
-/// A value of an informer: its name, its help, and where it is found.
-type Value<T> = (&'static str, &'static str, fn(&InformerStats) -> T);
+/// A metric: name, help and value.
+type MetricOf<T> = (&'static str, &'static str, fn(&InformerStats) -> T);
 
-const TOTALS: [Value<u64>; 3] = [
+const TOTALS: [MetricOf<u64>; 3] = [
     (
         "bellerophon_informer_relists",
-        "Whole lists taken, the first included",
+        "Lists, including the initial one",
         |stats| stats.relists,
     ),
-    (
-        "bellerophon_informer_watches",
-        "Watches asked for",
-        |stats| stats.watches,
-    ),
+    ("bellerophon_informer_watches", "Watch requests", |stats| {
+        stats.watches
+    }),
     (
         "bellerophon_informer_undecodable",
-        "Objects that could not be decoded and were passed over",
+        "Objects that could not be decoded and were skipped",
         |stats| stats.undecodable,
     ),
 ];
 
-const GAUGES: [Value<usize>; 2] = [
+const GAUGES: [MetricOf<usize>; 2] = [
     ("bellerophon_informer_objects", "Cached objects", |stats| {
         stats.objects
     }),
     (
         "bellerophon_informer_handler_backlog",
-        "Changes that handlers were not told yet, one an object and handler",
+        "Changes not yet delivered, one for each object and handler",
         |stats| stats.backlog,
     ),
 ];
 
-const SECONDS: [Value<Duration>; 2] = [
+const SECONDS: [MetricOf<Duration>; 2] = [
     (
         "bellerophon_informer_lag_seconds",
-        "How long the oldest change has waited that a handler was not told yet",
+        "Age of the oldest change not yet delivered to a handler",
         |stats| stats.lag,
     ),
     (
         "bellerophon_informer_silence_seconds",
-        "How long the server has said nothing to the most silent watch",
+        "Longest time since the last event or bookmark of a watch",
         |stats| stats.silence,
     ),
 ];
 
-impl Collector for WatchedInformers {
+impl Collector for TrackedInformers {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let informers = self.ask();
+        let informers = self.read();
         for (name, help, value) in TOTALS {
             let mut family = encoder.encode_descriptor(
                 name,

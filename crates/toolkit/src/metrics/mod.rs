@@ -1,9 +1,11 @@
-//! Metrics: what a scrape tells, under the names client-go and controller-runtime gave it.
+//! Prometheus metrics, with the names and labels of client-go and controller-runtime.
 //!
-//! In: counts and times from queues, controllers, leader election and the client. Out: one text page.
-//! Holds: what can be asked is asked at scrape time, so a gauge is never stale; nothing grows with the number of objects.
+//! In: counts and durations from queues, controllers, informers, event recorders, leader election
+//! and the client. Out: OpenMetrics text.
+//! Guarantees: gauges are read at scrape time, so they are never stale; the number of series does
+//! not depend on the number of objects.
 
-mod client; // rest_client_*
+pub(crate) mod client; // rest_client_*
 mod controller; // controller_runtime_*
 mod events; // bellerophon_events_*
 mod informer; // bellerophon_informer_*
@@ -14,29 +16,45 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::{
     counter::Counter, family::Family, gauge::Gauge, histogram::Histogram,
 };
 use prometheus_client::registry::Registry;
 
-use crate::{EventRecorder, QueueObserver, SharedInformer, WorkQueue};
-pub use client::CountRequests;
+use crate::events::EventRecorder;
+use crate::informer::Informer;
+use crate::queue::{QueueObserver, WorkQueue};
 use controller::ControllerFamilies;
 pub(crate) use controller::ControllerMetrics;
-use events::WatchedRecorders;
-use informer::WatchedInformers;
-use kube::Resource;
+use events::TrackedRecorders;
+use informer::TrackedInformers;
 use queue::QueueFamilies;
 
-/// All metrics of one process. Clones are handles to the same metrics.
+/// A registry of metrics. Clones share one registry.
+///
+/// A [`Manager`](crate::Manager) registers the metrics of its informers, queues, controllers, event
+/// recorders and client, and serves them on `/metrics`. Several Managers may share one registry.
+///
+/// ```
+/// use bellerophon::Metrics;
+/// use prometheus_client::metrics::counter::Counter;
+///
+/// let metrics = Metrics::new();
+/// let icecreams = Counter::<u64>::default();
+/// metrics.register(|registry| {
+///     registry.register("icecreams", "Icecreams sold", icecreams.clone());
+/// });
+/// icecreams.inc();
+/// assert!(metrics.encode().contains("icecreams_total 1"));
+/// ```
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
 
 struct Inner {
     registry: Mutex<Registry>,
-    informers: WatchedInformers,
-    recorders: WatchedRecorders,
+    informers: TrackedInformers,
+    recorders: TrackedRecorders,
     queues: QueueFamilies,
     controllers: ControllerFamilies,
     leader: Family<NameLabel, Gauge>,
@@ -63,44 +81,45 @@ struct LatencyLabels {
     host: String,
 }
 
-/// The buckets of client-go for the latency of requests: 5 ms to 60 s.
-fn latencies() -> Histogram {
+/// The buckets of client-go's request latency: 5 ms to 60 s.
+fn latency_histogram() -> Histogram {
     Histogram::new([
         0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
     ])
 }
 
 impl Metrics {
-    /// Metrics at zero.
+    /// A registry with all metrics at zero.
     pub fn new() -> Self {
         let mut registry = Registry::default();
-        let informers = WatchedInformers::default();
-        let recorders = WatchedRecorders::default();
+        let informers = TrackedInformers::default();
+        let recorders = TrackedRecorders::default();
         registry.register_collector(Box::new(informers.clone()));
         registry.register_collector(Box::new(recorders.clone()));
         let queues = QueueFamilies::register(&mut registry);
         let controllers = ControllerFamilies::register(&mut registry);
-        let (leader, slowpath, requests) =
-            (Family::default(), Family::default(), Family::default());
+        let leader = Family::default();
+        let slowpath = Family::default();
+        let requests = Family::default();
         registry.register(
             "leader_election_master_status",
-            "Whether this process leads: 1 if it does",
+            "1 if this process holds the lease, else 0",
             leader.clone(),
         );
         registry.register(
             "leader_election_slowpath",
-            "Renewals that had to read the lease first",
+            "Renewals that read the lease first",
             slowpath.clone(),
         );
         registry.register(
             "rest_client_requests",
-            "Requests to the API server, by answer, method and host",
+            "Requests to the API server by status code, method and host",
             requests.clone(),
         );
-        let latencies = Family::new_with_constructor(latencies as fn() -> Histogram);
+        let latencies = Family::new_with_constructor(latency_histogram as fn() -> Histogram);
         registry.register(
             "rest_client_request_duration_seconds",
-            "How long the API server took to answer, by method and host",
+            "Latency of requests to the API server by method and host",
             latencies.clone(),
         );
         let registry = Mutex::new(registry);
@@ -117,37 +136,28 @@ impl Metrics {
         }))
     }
 
-    /// Reports size, lists, watches, undecodable objects and the backlog of handlers of an informer at each scrape, for as
-    /// long as the informer lives.
-    pub fn watch_informer<K: Resource + Send + Sync + 'static>(
-        &self,
-        informer: &SharedInformer<K>,
-    ) {
-        self.0.informers.watch(informer);
+    /// Reports the stats of an informer at each scrape until it is dropped.
+    pub(crate) fn track_informer(&self, informer: &Arc<Informer>) {
+        self.0.informers.track(informer);
     }
 
-    /// Measures the times of a queue of that name. Pass it in [`QueueOptions`](crate::QueueOptions).
-    pub fn queue_observer(&self, name: &str) -> Arc<dyn QueueObserver> {
+    /// The observer of queues of that name, for [`QueueOptions`](crate::QueueOptions).
+    pub(crate) fn queue_observer(&self, name: &str) -> Arc<dyn QueueObserver> {
         self.0.queues.observer(name)
     }
 
-    /// Reports depth, adds, retries and running work of a queue at each scrape, for as long as the queue lives.
-    pub fn watch_queue<T: Clone + Eq + Hash + Send + 'static>(
+    /// Reports the stats of a queue at each scrape until it is dropped.
+    pub(crate) fn track_queue<T: Clone + Eq + Hash + Send + 'static>(
         &self,
         name: &str,
         queue: &WorkQueue<T>,
     ) {
-        self.0.queues.watch(name, queue);
+        self.0.queues.track(name, queue);
     }
 
-    /// Reports what became of a recorder's notes at each scrape, for as long as somebody can record.
-    pub fn watch_recorder(&self, recorder: &EventRecorder) {
-        self.0.recorders.watch(recorder);
-    }
-
-    /// Counts and times the requests of a client: give it to `kube::client::ClientBuilder::with_layer`.
-    pub fn client_layer(&self) -> CountRequests<()> {
-        CountRequests::new((), self.clone())
+    /// Reports the counts of a recorder at each scrape until it and its clones are dropped.
+    pub(crate) fn track_recorder(&self, recorder: &EventRecorder) {
+        self.0.recorders.track(recorder);
     }
 
     pub(crate) fn count_request(&self, code: &str, method: &str, host: &str, took: Duration) {
@@ -167,28 +177,32 @@ impl Metrics {
             .observe(took.as_secs_f64());
     }
 
-    /// More metrics of the process, in the same page. Called once per set, at start.
+    /// Registers further metrics. Registering a name twice exposes it twice, so call this once for
+    /// each metric.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         add(&mut self.registry());
     }
 
-    /// The page a scrape gets, as OpenMetrics text.
-    pub fn page(&self) -> String {
-        let mut page = String::new();
-        match encode(&mut page, &self.registry()) {
-            Ok(()) => page,
+    /// The current values as OpenMetrics text, which Prometheus scrapes.
+    pub fn encode(&self) -> String {
+        let mut encoded = String::new();
+        match text::encode(&mut encoded, &self.registry()) {
+            Ok(()) => encoded,
             Err(fmt::Error) => unreachable!("writing to a string does not fail"),
         }
     }
 
     pub(crate) fn controller(&self, name: &str) -> ControllerMetrics {
-        self.0.controllers.of(name)
+        self.0.controllers.controller(name)
     }
 
-    pub(crate) fn set_leader(&self, lease: &str, leads: bool) {
+    pub(crate) fn set_leader(&self, lease: &str, is_leader: bool) {
         let label = NameLabel { name: lease.into() };
-        self.0.leader.get_or_create(&label).set(i64::from(leads));
-        // Both series of a lease exist from the first.
+        self.0
+            .leader
+            .get_or_create(&label)
+            .set(i64::from(is_leader));
+        // Creates the series, so that both exist from the start.
         drop(self.0.slowpath.get_or_create(&label));
     }
 
@@ -222,7 +236,7 @@ impl fmt::Debug for Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{QueueOptions, RateLimit};
+    use crate::queue::{QueueOptions, RateLimit};
 
     #[tokio::test(start_paused = true)]
     async fn names_and_labels_are_those_of_client_go_and_controller_runtime() {
@@ -232,7 +246,7 @@ mod tests {
             rate_limit: RateLimit::default(),
             ..QueueOptions::default()
         });
-        metrics.watch_queue("hero", &queue);
+        metrics.track_queue("hero", &queue);
         queue.add("a");
         queue.add("b");
         queue.add_after("c", Duration::from_secs(9));
@@ -245,7 +259,7 @@ mod tests {
         controller.result("success").inc();
         metrics.set_leader("lock", true);
         metrics.count_request("200", "GET", "localhost", Duration::from_millis(20));
-        let page = metrics.page();
+        let text = metrics.encode();
         for line in [
             r#"workqueue_depth{name="hero",controller="hero",priority="0"} 1"#,
             r#"workqueue_adds_total{name="hero",controller="hero"} 2"#,
@@ -270,26 +284,26 @@ mod tests {
             r#"workqueue_work_duration_seconds_count{name="hero",controller="hero"} 0"#,
         ] {
             assert!(
-                page.lines().any(|found| found == line),
-                "no line {line} in\n{page}"
+                text.lines().any(|found| found == line),
+                "no line {line} in\n{text}"
             );
         }
         drop(item);
         drop(queue);
         assert!(
-            !metrics.page().contains("workqueue_depth{"),
-            "a queue that is gone is not reported"
+            !metrics.encode().contains("workqueue_depth{"),
+            "a dropped queue is not reported"
         );
     }
 
-    /// Two lines with the same name and labels make a page unreadable for Prometheus.
+    /// Prometheus rejects a scrape that has a series twice.
     #[tokio::test(start_paused = true)]
-    async fn no_line_comes_twice_when_names_are_shared() {
+    async fn no_series_is_exposed_twice_when_names_are_shared() {
         let metrics = Metrics::new();
         let queues = [(); 2].map(|()| WorkQueue::<&str>::default());
         queues
             .iter()
-            .for_each(|queue| metrics.watch_queue("hero", queue));
+            .for_each(|queue| metrics.track_queue("hero", queue));
         queues[0].add("a");
         queues[1].add("b");
         queues[1].add("c");
@@ -304,29 +318,24 @@ mod tests {
                 client.clone(),
                 "hero",
                 "pod-1",
-                crate::WallClock::system(),
-                crate::Entropy::seeded(1),
+                crate::Clock::system(),
+                crate::Rng::seeded(1),
             )
             .0
         });
         recorders
             .iter()
-            .for_each(|recorder| metrics.watch_recorder(recorder));
+            .for_each(|recorder| metrics.track_recorder(recorder));
         for recorder in &recorders {
-            let note = crate::Note {
-                type_: crate::EventType::Normal,
-                reason: "R".into(),
-                action: "A".into(),
-                note: String::new(),
-            };
-            recorder.event_about(Default::default(), note);
+            let reference = k8s_openapi::api::core::v1::ObjectReference::default();
+            recorder.event(reference, crate::Event::normal("R", "A", ""));
         }
-        let page = metrics.page();
+        let text = metrics.encode();
         let mut names = std::collections::BTreeSet::new();
-        for line in page.lines().filter(|line| !line.starts_with('#')) {
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
             assert!(
                 names.insert(line.rsplit_once(' ').unwrap().0),
-                "{line} comes twice in\n{page}"
+                "{line} is twice in\n{text}"
             );
         }
         for line in [
@@ -335,8 +344,8 @@ mod tests {
             r#"bellerophon_events_dropped_total{controller="hero",reason="full"} 2"#,
         ] {
             assert!(
-                page.lines().any(|found| found == line),
-                "no line {line} in\n{page}"
+                text.lines().any(|found| found == line),
+                "no line {line} in\n{text}"
             );
         }
     }

@@ -1,8 +1,9 @@
-//! `workqueue_*`: what client-go tells of a queue.
+//! `workqueue_*`: the metrics of work queues, those of client-go's workqueue metrics provider.
 //!
-//! In: the times a queue reports, and its state at scrape time. Out: seven metrics a queue.
-//! Holds: depth, running work and totals are read when asked; a queue that is gone is no longer reported; several of one
-//! name are reported as one, so that no line comes twice.
+//! In: the durations that a queue observes, and its stats at scrape time. Out: seven metrics for
+//! each queue name.
+//! Guarantees: depth, processed keys and totals are read at scrape time; a dropped queue is no
+//! longer reported; queues of one name are reported as one, so that no series is exposed twice.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +19,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::{QueueObserver, QueueStats, WorkQueue};
+use crate::queue::{QueueObserver, QueueStats, WorkQueue};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct QueueLabels {
@@ -35,111 +36,111 @@ impl QueueLabels {
     }
 }
 
-type Times = Family<QueueLabels, Histogram, fn() -> Histogram>;
+type Durations = Family<QueueLabels, Histogram, fn() -> Histogram>;
 
 /// The metrics of all queues.
 pub(super) struct QueueFamilies {
-    waited: Times,
-    worked: Times,
-    watched: Watched,
+    queue_durations: Durations,
+    work_durations: Durations,
+    tracked: TrackedQueues,
 }
 
-/// Twelve buckets from 10 ns, each ten times the one before, as client-go has them.
+/// Twelve buckets from 10 ns, each ten times the previous one, as in controller-runtime.
 fn durations() -> Histogram {
     Histogram::new(exponential_buckets(10e-9, 10.0, 12))
 }
 
 impl QueueFamilies {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let (waited, worked) = (
-            Times::new_with_constructor(durations),
-            Times::new_with_constructor(durations),
-        );
-        let watched = Watched::default();
+        let queue_durations = Durations::new_with_constructor(durations);
+        let work_durations = Durations::new_with_constructor(durations);
+        let tracked = TrackedQueues::default();
         registry.register(
             "workqueue_queue_duration_seconds",
-            "How long a key waits in the queue before it is handed out",
-            waited.clone(),
+            "How long a key is ready before it is handed out",
+            queue_durations.clone(),
         );
         registry.register(
             "workqueue_work_duration_seconds",
-            "How long a key is with a worker",
-            worked.clone(),
+            "How long a key is processed",
+            work_durations.clone(),
         );
-        registry.register_collector(Box::new(watched.clone()));
+        registry.register_collector(Box::new(tracked.clone()));
         Self {
-            waited,
-            worked,
-            watched,
+            queue_durations,
+            work_durations,
+            tracked,
         }
     }
 
     pub(super) fn observer(&self, name: &str) -> Arc<dyn QueueObserver> {
         let labels = QueueLabels::new(name);
-        Arc::new(QueueTimes {
-            waited: self.waited.get_or_create_owned(&labels),
-            worked: self.worked.get_or_create_owned(&labels),
+        Arc::new(QueueHistograms {
+            queue_duration: self.queue_durations.get_or_create_owned(&labels),
+            work_duration: self.work_durations.get_or_create_owned(&labels),
         })
     }
 
-    pub(super) fn watch<T: Clone + Eq + Hash + Send + 'static>(
+    pub(super) fn track<T: Clone + Eq + Hash + Send + 'static>(
         &self,
         name: &str,
         queue: &WorkQueue<T>,
     ) {
-        self.watched
+        self.tracked
             .lock()
             .push((QueueLabels::new(name), Box::new(queue.stats_while_alive())));
     }
 }
 
 #[derive(Debug)]
-struct QueueTimes {
-    waited: Histogram,
-    worked: Histogram,
+struct QueueHistograms {
+    queue_duration: Histogram,
+    work_duration: Histogram,
 }
 
-impl QueueObserver for QueueTimes {
-    fn waited(&self, how_long: Duration) {
-        self.waited.observe(how_long.as_secs_f64());
+impl QueueObserver for QueueHistograms {
+    fn observe_queue_duration(&self, duration: Duration) {
+        self.queue_duration.observe(duration.as_secs_f64());
     }
 
-    fn worked(&self, how_long: Duration) {
-        self.worked.observe(how_long.as_secs_f64());
+    fn observe_work_duration(&self, duration: Duration) {
+        self.work_duration.observe(duration.as_secs_f64());
     }
 }
 
-type Ask = Box<dyn Fn() -> Option<QueueStats> + Send>;
+/// Reads the stats of a queue; `None` once it is dropped.
+type ReadStats = Box<dyn Fn() -> Option<QueueStats> + Send>;
 
-/// The queues that are asked at each scrape, as long as they live.
+/// All queues, read at each scrape.
 #[derive(Clone, Default)]
-struct Watched(Arc<Mutex<Vec<(QueueLabels, Ask)>>>);
+struct TrackedQueues(Arc<Mutex<Vec<(QueueLabels, ReadStats)>>>);
 
-impl Watched {
-    fn lock(&self) -> MutexGuard<'_, Vec<(QueueLabels, Ask)>> {
+impl TrackedQueues {
+    fn lock(&self) -> MutexGuard<'_, Vec<(QueueLabels, ReadStats)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask(&self) -> BTreeMap<QueueLabels, QueueStats> {
-        let mut alive = BTreeMap::new();
-        self.lock().retain(|(labels, ask)| {
-            ask()
-                .inspect(|stats| add(&mut alive, labels, stats))
+    /// The stats by name. Dropped queues are removed.
+    fn read(&self) -> BTreeMap<QueueLabels, QueueStats> {
+        let mut by_name = BTreeMap::new();
+        self.lock().retain(|(labels, read_stats)| {
+            read_stats()
+                .inspect(|stats| add(&mut by_name, labels, stats))
                 .is_some()
         });
-        alive
+        by_name
     }
 }
 
-fn add(alive: &mut BTreeMap<QueueLabels, QueueStats>, labels: &QueueLabels, stats: &QueueStats) {
-    let Some(sum) = alive.get_mut(labels) else {
-        alive.insert(labels.clone(), stats.clone());
+fn add(by_name: &mut BTreeMap<QueueLabels, QueueStats>, labels: &QueueLabels, stats: &QueueStats) {
+    let Some(sum) = by_name.get_mut(labels) else {
+        by_name.insert(labels.clone(), stats.clone());
         return;
     };
     let QueueStats {
         depth,
         delayed,
-        running,
+        processing,
         adds_total,
         retries_total,
         unfinished,
@@ -150,30 +151,32 @@ fn add(alive: &mut BTreeMap<QueueLabels, QueueStats>, labels: &QueueLabels, stat
         .zip(stats.depth)
         .for_each(|((_, sum), (_, more))| *sum += more);
     *delayed += stats.delayed;
-    *running += stats.running;
+    *processing += stats.processing;
     *adds_total += stats.adds_total;
     *retries_total += stats.retries_total;
     *unfinished += stats.unfinished;
     *longest_running = stats.longest_running.max(*longest_running);
 }
 
-impl fmt::Debug for Watched {
+impl fmt::Debug for TrackedQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Watched")
+        f.write_str("TrackedQueues")
     }
 }
 
-/// A total of a queue: its name, its help, and where it is found.
+/// A counter: name, help and value.
 type Total = (&'static str, &'static str, fn(&QueueStats) -> u64);
 
-/// A value in seconds of a queue, likewise.
+/// A gauge in seconds: name, help and value.
 type Seconds = (&'static str, &'static str, fn(&QueueStats) -> Duration);
 
 const TOTALS: [Total; 2] = [
-    ("workqueue_adds", "How often a key became ready", |stats| {
-        stats.adds_total
-    }),
-    ("workqueue_retries", "Adds with a delay", |stats| {
+    (
+        "workqueue_adds",
+        "Adds of keys that were not dirty",
+        |stats| stats.adds_total,
+    ),
+    ("workqueue_retries", "Delayed adds", |stats| {
         stats.retries_total
     }),
 ];
@@ -181,26 +184,22 @@ const TOTALS: [Total; 2] = [
 const SECONDS: [Seconds; 2] = [
     (
         "workqueue_unfinished_work_seconds",
-        "The ages of all running keys, summed",
+        "Sum of the times since each processed key was handed out",
         |stats| stats.unfinished,
     ),
     (
         "workqueue_longest_running_processor_seconds",
-        "The age of the oldest running key",
+        "Longest time since a processed key was handed out",
         |stats| stats.longest_running,
     ),
 ];
 
-impl Collector for Watched {
+impl Collector for TrackedQueues {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let queues = self.ask();
+        let queues = self.read();
         let kind = ConstGauge::new(0i64).metric_type();
-        let mut family = encoder.encode_descriptor(
-            "workqueue_depth",
-            "Keys ready to be handed out",
-            None,
-            kind,
-        )?;
+        let mut family =
+            encoder.encode_descriptor("workqueue_depth", "Ready keys by priority", None, kind)?;
         for (labels, stats) in &queues {
             for (priority, depth) in stats.depth {
                 let number = priority.as_number().to_string();

@@ -1,7 +1,8 @@
 //! Causes: why a key is in the queue.
 //!
 //! In: one cause per add. Out: the merged set, handed out with the key.
-//! Holds: a set has at most [`CAUSES_MAX`] entries; equal causes are merged, what does not fit is counted.
+//! Guarantees: a set has at most [`CAUSES_MAX`] entries; equal causes are merged, further ones are
+//! counted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,28 +11,35 @@ use tokio::time::Instant;
 
 use crate::ObjectKey;
 
-/// How many different causes one queue entry remembers. More are counted in [`Causes::omitted`].
+/// The number of different causes that a queue entry keeps. Further ones are counted in
+/// [`Causes::omitted`].
 pub const CAUSES_MAX: usize = 8;
 
-/// What happened to the object that woke a key.
+/// What happened to the object that enqueued a key.
+///
+/// ```
+/// use bellerophon::queue::CauseEvent;
+///
+/// assert_eq!(CauseEvent::Updated.as_str(), "updated");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CauseEvent {
-    /// The object appeared.
+    /// The object was added to the cache.
     Added,
-    /// The object changed.
+    /// The object was updated.
     Updated,
-    /// The object is gone.
+    /// The object was deleted.
     Deleted,
-    /// Nothing changed: the informer's resync period ended.
+    /// Nothing changed: the resync period ended.
     Resync,
-    /// Something outside the cluster asked for it.
+    /// The key was enqueued by something other than an informer.
     Generic,
-    /// The last reconcile failed, or asked to be called again.
+    /// The last reconcile failed or requeued the key.
     Retry,
 }
 
 impl CauseEvent {
-    /// The word used in logs, spans and traces.
+    /// The text in logs, spans and traces.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -44,44 +52,93 @@ impl CauseEvent {
     }
 }
 
-/// One reason for a reconcile: an event of one object.
+/// One cause of a reconcile: an event of one object.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use bellerophon::ObjectKey;
+/// use bellerophon::queue::{Cause, CauseEvent};
+/// use tokio::time::Instant;
+///
+/// let cause = Cause {
+///     kind: "Hero".into(),
+///     key: ObjectKey::namespaced("team-a", "icarus"),
+///     resource_version: None,
+///     event: CauseEvent::Retry,
+///     at: Instant::now(),
+///     reason: Some("no DNS record yet".into()),
+/// };
+/// assert_eq!(cause.to_string(), "Hero team-a/icarus retry: no DNS record yet");
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Cause {
-    /// The kind of the object the event is about, which need not be the kind being reconciled.
+    /// The kind of the object, which need not be the kind that is reconciled.
     pub kind: Arc<str>,
-    /// That object.
+    /// The object.
     pub key: ObjectKey,
-    /// Its version after the event, if it has one.
+    /// Its resource version after the event, if known.
     pub resource_version: Option<String>,
     /// What happened.
     pub event: CauseEvent,
-    /// When it was noticed.
+    /// When the event was delivered.
     pub at: Instant,
+    /// The reason given with a requeue or with an enqueue from outside.
+    pub reason: Option<Arc<str>>,
 }
 
 impl Cause {
-    fn says_the_same_as(&self, other: &Self) -> bool {
-        self.event == other.event && self.kind == other.kind && self.key == other.key
+    /// Whether both merge into one. A cause without a reason merges with any reason.
+    fn is_same(&self, other: &Self) -> bool {
+        let same_reason = match (&self.reason, &other.reason) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        };
+        self.event == other.event && self.kind == other.kind && self.key == other.key && same_reason
     }
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.kind, self.key, self.event.as_str())?;
-        match &self.resource_version {
-            Some(version) => write!(f, " at {version}"),
+        if let Some(version) = &self.resource_version {
+            write!(f, " at {version}")?;
+        }
+        match &self.reason {
+            Some(reason) => write!(f, ": {reason}"),
             None => Ok(()),
         }
     }
 }
 
-/// The merged causes of one queue entry, in the order they first came.
+/// The merged causes of one queue entry, in the order of their first adds.
 ///
-/// Events of the same type on the same object merge: the newest version and the earliest time stay.
+/// Events of the same type on the same object with the same reason merge: the newest resource
+/// version, the earliest time and the reason stay. The set has at most [`CAUSES_MAX`] entries.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use bellerophon::ObjectKey;
+/// use bellerophon::queue::{Cause, CauseEvent, Causes};
+/// use tokio::time::Instant;
+///
+/// let cause = |version: &str| Cause {
+///     kind: "Pod".into(),
+///     key: ObjectKey::namespaced("team-a", "web"),
+///     resource_version: Some(version.into()),
+///     event: CauseEvent::Updated,
+///     at: Instant::now(),
+///     reason: None,
+/// };
+/// let mut causes = Causes::from(cause("7"));
+/// causes.add(cause("8"));
+/// assert_eq!(causes.to_string(), "Pod team-a/web updated at 8");
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Causes(Option<Box<Known>>);
 
-/// Most entries have one cause, which then takes one allocation.
+/// Most entries have one cause, which takes one allocation.
 #[derive(Clone, Debug)]
 struct Known {
     first: Cause,
@@ -90,15 +147,16 @@ struct Known {
 }
 
 impl Causes {
-    /// Merges one more cause into the set.
+    /// Merges a cause into the set.
     pub fn add(&mut self, cause: Cause) {
         let Some(known) = &mut self.0 else {
             *self = cause.into();
             return;
         };
         let mut all = std::iter::once(&mut known.first).chain(&mut known.more);
-        if let Some(same) = all.find(|known| known.says_the_same_as(&cause)) {
+        if let Some(same) = all.find(|known| known.is_same(&cause)) {
             same.resource_version = cause.resource_version;
+            same.reason = same.reason.take().or(cause.reason);
         } else if known.more.len() + 1 < CAUSES_MAX {
             known.more.push(cause);
         } else {
@@ -124,19 +182,19 @@ impl Causes {
         self.0.iter_mut().for_each(|known| known.omitted += omitted);
     }
 
-    /// The causes, first come first.
+    /// The causes, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Cause> {
         self.0
             .iter()
             .flat_map(|known| std::iter::once(&known.first).chain(&known.more))
     }
 
-    /// How many causes came after the set was full.
+    /// The number of causes that were added after the set was full.
     pub fn omitted(&self) -> u64 {
         self.0.as_ref().map_or(0, |known| known.omitted)
     }
 
-    /// Whether nobody gave a cause.
+    /// Whether no cause was added.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -175,11 +233,12 @@ mod tests {
             resource_version: Some(version.into()),
             event,
             at: Instant::now(),
+            reason: None,
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn equal_causes_merge_and_keep_the_newest_version() {
+    async fn equal_causes_merge_and_keep_the_newest_resource_version() {
         let mut causes = Causes::default();
         causes.add(cause("x", CauseEvent::Updated, "1"));
         causes.add(cause("x", CauseEvent::Deleted, "2"));
@@ -191,12 +250,33 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn merged_cause_keeps_its_reason() {
+        let mut causes = Causes::default();
+        for reason in [
+            None,
+            Some("no DNS record yet"),
+            None,
+            Some("no address yet"),
+        ] {
+            causes.add(Cause {
+                reason: reason.map(Into::into),
+                ..cause("x", CauseEvent::Retry, "1")
+            });
+        }
+        assert_eq!(
+            causes.to_string(),
+            "Pod a/x retry at 1: no DNS record yet, Pod a/x retry at 1: no address yet"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn causes_beyond_the_bound_are_counted() {
         let mut causes = Causes::default();
         for i in 0..CAUSES_MAX + 3 {
             causes.add(cause(&i.to_string(), CauseEvent::Added, "1"));
         }
-        assert_eq!((causes.iter().count(), causes.omitted()), (CAUSES_MAX, 3));
+        assert_eq!(causes.iter().count(), CAUSES_MAX);
+        assert_eq!(causes.omitted(), 3);
         assert!(causes.to_string().ends_with("and 3 more"));
     }
 }

@@ -1,6 +1,6 @@
-//! The queue where threads meet, under a scheduler that tries many interleavings of its lock.
+//! Concurrency of the queue, under a scheduler that tries many interleavings of its lock.
 //!
-//! A run in which somebody waits for ever ends with "deadlock" instead of hanging.
+//! A run in which a thread waits for ever ends with "deadlock" instead of hanging.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ use super::shared::{Contents, Shared};
 use super::*;
 use crate::locks::Interleaved;
 
-/// How many interleavings each promise is held against.
+/// The number of interleavings of each test and scheduler.
 const RUNS: usize = 1_000;
 
 type Queue = Shared<usize, Interleaved>;
@@ -19,11 +19,11 @@ type Queue = Shared<usize, Interleaved>;
 fn queue() -> Arc<Queue> {
     Arc::new(Shared::new(Contents::new(
         false,
-        Limiter::new(RateLimit::default(), Entropy::seeded(1)),
+        RateLimiter::new(RateLimit::default(), Rng::seeded(1)),
     )))
 }
 
-/// Tries interleavings at random, and with the few switches that most races need.
+/// Tries random interleavings, and ones with the few context switches that most races need (PCT).
 fn check(run: impl Fn() + Send + Sync + Clone + 'static) {
     shuttle::check_random(run.clone(), RUNS);
     shuttle::check_pct(run, RUNS, 3);
@@ -33,7 +33,7 @@ fn add(queue: &Queue, key: usize) {
     queue.add(key, Add::default());
 }
 
-/// Takes until there is nothing more, and counts.
+/// Processes keys until the queue is shut down and empty; returns their number.
 fn work(queue: &Queue, handle: impl Fn(usize)) -> usize {
     let mut taken = 0;
     while let Some(item) = block_on(queue.get()) {
@@ -45,10 +45,10 @@ fn work(queue: &Queue, handle: impl Fn(usize)) -> usize {
 }
 
 #[test]
-fn every_key_wakes_a_waiting_worker() {
+fn every_key_is_handed_to_a_waiting_worker() {
     check(|| {
         let queue = queue();
-        // Each worker takes one key and keeps it: if a wake-up were lost, one of them would wait for ever.
+        // Each worker keeps its key: if a notification were lost, one of them would wait for ever.
         let workers: Vec<_> = (0..3)
             .map(|_| {
                 let queue = queue.clone();
@@ -72,14 +72,14 @@ fn every_key_wakes_a_waiting_worker() {
 }
 
 #[test]
-fn dropped_worker_hands_its_wake_up_on() {
+fn dropped_worker_passes_its_notification_on() {
     check(|| {
         let queue = queue();
         let waiting = {
             let queue = queue.clone();
             thread::spawn(move || block_on(queue.get()).expect("not shut down").key)
         };
-        let impatient = {
+        let cancelled = {
             let queue = queue.clone();
             thread::spawn(move || {
                 let mut get = Box::pin(queue.get());
@@ -93,8 +93,8 @@ fn dropped_worker_hands_its_wake_up_on() {
             })
         };
         add(&queue, 7);
-        if let Some(slot) = impatient.join().unwrap() {
-            // It got the key; the one who still waits gets it next.
+        if let Some(slot) = cancelled.join().unwrap() {
+            // It got the key; the worker that still waits gets it next.
             add(&queue, 7);
             queue.done(slot);
         }
@@ -103,17 +103,19 @@ fn dropped_worker_hands_its_wake_up_on() {
 }
 
 #[test]
-fn one_key_is_never_with_two_workers_in_any_interleaving() {
+fn key_is_processed_by_one_worker_in_any_interleaving() {
     check(|| {
-        let (queue, busy) = (queue(), Arc::new([const { AtomicBool::new(false) }; 2]));
+        let queue = queue();
+        let busy = Arc::new([const { AtomicBool::new(false) }; 2]);
         let workers: Vec<_> = (0..2)
             .map(|_| {
-                let (queue, busy) = (queue.clone(), busy.clone());
+                let queue = queue.clone();
+                let busy = busy.clone();
                 thread::spawn(move || {
                     work(&queue, |key| {
                         assert!(
                             !busy[key].swap(true, Ordering::SeqCst),
-                            "two workers have {key}"
+                            "two workers process {key}"
                         );
                         thread::yield_now();
                         busy[key].store(false, Ordering::SeqCst);
@@ -133,25 +135,25 @@ fn one_key_is_never_with_two_workers_in_any_interleaving() {
     });
 }
 
-/// The last add of a key is followed by a run of it that begins later: nothing is lost by being merged.
+/// Merging adds loses nothing: a reconcile that starts after the last add follows.
 #[test]
-fn change_during_a_run_is_seen_by_a_later_run() {
+fn change_while_processing_is_seen_by_a_later_reconcile() {
     check(|| {
-        let (queue, wanted, seen) = (
-            queue(),
-            Arc::new(AtomicUsize::new(0)),
-            Arc::new(AtomicUsize::new(0)),
-        );
+        let queue = queue();
+        let current = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::new(AtomicUsize::new(0));
         let worker = {
-            let (queue, wanted, seen) = (queue.clone(), wanted.clone(), seen.clone());
+            let queue = queue.clone();
+            let current = current.clone();
+            let seen = seen.clone();
             thread::spawn(move || {
                 work(&queue, |_| {
-                    seen.store(wanted.load(Ordering::SeqCst), Ordering::SeqCst)
+                    seen.store(current.load(Ordering::SeqCst), Ordering::SeqCst)
                 })
             })
         };
         for change in 1..=3 {
-            wanted.store(change, Ordering::SeqCst);
+            current.store(change, Ordering::SeqCst);
             add(&queue, 0);
             thread::yield_now();
         }
@@ -164,11 +166,13 @@ fn change_during_a_run_is_seen_by_a_later_run() {
 #[test]
 fn drain_ends_when_the_last_worker_is_done() {
     check(|| {
-        let (queue, done) = (queue(), Arc::new(AtomicUsize::new(0)));
+        let queue = queue();
+        let done = Arc::new(AtomicUsize::new(0));
         (0..3).for_each(|key| add(&queue, key));
         let workers: Vec<_> = (0..2)
             .map(|_| {
-                let (queue, done) = (queue.clone(), done.clone());
+                let queue = queue.clone();
+                let done = done.clone();
                 thread::spawn(move || work(&queue, |_| _ = done.fetch_add(1, Ordering::SeqCst)))
             })
             .collect();

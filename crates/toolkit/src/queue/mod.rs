@@ -1,15 +1,23 @@
-//! Work queue: the border between noticing a change and acting on it.
+//! Rate-limited work queue, between the event handlers and the workers of a controller.
 //!
-//! In: object keys, each with a cause. Out: one key per worker, with all its causes.
-//! Holds: no key is with two workers; a key changed meanwhile comes back once; first come first served within a priority.
+//! In: object keys, each with a cause. Out: one key at a time for each worker, with all its causes.
+//! Guarantees: a key is processed by at most one worker at a time; a key added while it is
+//! processed is requeued once; first in, first out within a priority and flow.
+//!
+//! ```text
+//! add → slot (dirty) → ready list → get → processing → done
+//!         ↑ due                                │
+//! add_after, add_rate_limited                  └→ ready list, if added while processing
+//! ```
 
-mod cause; // why a key is here
-mod limit; // how long a failed key waits
-mod places; // where the slot of a key is
-mod ready; // whose turn it is
-mod shared; // the lock, and those who wait
-mod slots; // what is known of each key
-mod state; // which keys need work
+mod cause; // why a key is in the queue
+mod flow; // fairness between keys of one priority
+mod rate_limit; // the delay of a failed key
+mod ready; // ready keys by priority and flow
+mod shared; // the lock and the waiting workers
+mod slot_table; // hash index from keys to slots
+mod slots; // the state of each key
+mod state; // dirty, processing and delayed keys
 
 use std::fmt;
 use std::hash::Hash;
@@ -18,23 +26,35 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::ObjectKey;
+use crate::clock::Rng;
 use crate::locks::Os;
-use crate::{Entropy, ObjectKey};
 pub use cause::{CAUSES_MAX, Cause, CauseEvent, Causes};
-use limit::Limiter;
-pub use limit::{Backoff, Bucket, RateLimit};
-pub use ready::{Line, Priority};
+pub use flow::{Fairness, Flow};
+use rate_limit::RateLimiter;
+pub use rate_limit::{Backoff, RateLimit, TokenBucket};
+pub use ready::Priority;
 use shared::{Contents, Shared};
 use state::{Add, Taken};
 
-/// What a queue is made of.
+/// Options of a work queue.
+///
+/// ```
+/// use bellerophon::Rng;
+/// use bellerophon::queue::{QueueOptions, WorkQueue};
+///
+/// let options = QueueOptions { rng: Rng::seeded(1), ..QueueOptions::default() };
+/// let queue = WorkQueue::<String>::new(options);
+/// assert!(queue.is_empty());
+/// ```
 #[derive(Clone, Debug)]
 pub struct QueueOptions {
-    /// How long keys added by [`WorkQueue::add_rate_limited`] wait.
+    /// The delays of [`WorkQueue::add_rate_limited`]. Default: those of client-go.
     pub rate_limit: RateLimit,
-    /// Where jitter comes from.
-    pub entropy: Entropy,
-    /// Whether times are taken and reported; an unmeasured queue never reads the clock unless something is delayed.
+    /// The source of jitter. Default: seeded by the operating system.
+    pub rng: Rng,
+    /// Receives durations for metrics. Default: none; then the queue reads the clock only for
+    /// delayed keys.
     pub observer: Option<Arc<dyn QueueObserver>>,
 }
 
@@ -42,67 +62,120 @@ impl Default for QueueOptions {
     fn default() -> Self {
         Self {
             rate_limit: RateLimit::default(),
-            entropy: Entropy::from_os(),
+            rng: Rng::from_os(),
             observer: None,
         }
     }
 }
 
-/// Told how long keys wait and are worked on. Called outside the queue's lock; must not block.
+/// Receives the durations of a queue, for metrics. It is called outside the queue's lock and must
+/// not block.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use bellerophon::queue::QueueObserver;
+///
+/// #[derive(Debug)]
+/// struct Log;
+///
+/// impl QueueObserver for Log {
+///     fn observe_queue_duration(&self, duration: Duration) {
+///         println!("waited {duration:?}");
+///     }
+///
+///     fn observe_work_duration(&self, duration: Duration) {
+///         println!("processed for {duration:?}");
+///     }
+/// }
+/// ```
 pub trait QueueObserver: Send + Sync + fmt::Debug {
-    /// A key was handed out after waiting that long.
-    fn waited(&self, how_long: Duration);
-    /// A key came back after a worker had it that long.
-    fn worked(&self, how_long: Duration);
+    /// A key was handed out this long after it became ready.
+    fn observe_queue_duration(&self, duration: Duration);
+    /// A key was done this long after it was handed out.
+    fn observe_work_duration(&self, duration: Duration);
 }
 
-/// How one add differs from a plain one, named as in controller-runtime.
+/// Options of one add, named as in controller-runtime's priority queue.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use bellerophon::queue::{AddOpts, Priority, WorkQueue};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let queue = WorkQueue::<&str>::default();
+/// let opts = AddOpts {
+///     after: Some(Duration::from_secs(10)),
+///     priority: Priority::Low,
+///     ..AddOpts::default()
+/// };
+/// queue.add_with_opts("web", opts);
+/// assert_eq!(queue.stats().delayed, 1);
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct AddOpts {
-    /// Wait that long first.
+    /// Add the key after this delay.
     pub after: Option<Duration>,
-    /// Wait as long as the rate limit says, and count a failure of the key. With `after`, the shorter of both.
+    /// Add the key after the delay of its rate limit, and count a failure. With `after`, the
+    /// shorter delay applies.
     pub rate_limited: bool,
-    /// The priority; an entry that is there already keeps the higher of both.
+    /// The priority; a key that is already queued keeps the higher one.
     pub priority: Priority,
-    /// Whose turn it is among keys of one priority; an entry that is there already stays in its line.
-    pub line: Line,
-    /// Why.
+    /// The flow; a key that is already ready stays in its flow.
+    pub flow: Flow,
+    /// Why the key is added.
     pub cause: Option<Cause>,
 }
 
-/// What a queue holds at one moment.
+/// The contents of a queue at one moment.
+///
+/// ```
+/// use bellerophon::queue::{Priority, WorkQueue};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let queue = WorkQueue::<&str>::default();
+/// queue.add("web");
+/// let stats = queue.stats();
+/// assert_eq!(stats.depth[1], (Priority::Normal, 1));
+/// assert_eq!(stats.adds_total, 1);
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueStats {
-    /// Keys ready to be handed out, by priority, most urgent first. Delayed keys do not count.
+    /// The number of ready keys by priority, highest first. Delayed keys are not counted.
     pub depth: [(Priority, usize); 3],
-    /// Keys waiting for a time.
+    /// The number of delayed keys.
     pub delayed: usize,
-    /// Keys with a worker.
-    pub running: usize,
-    /// How often a key became ready since the start.
+    /// The number of keys that workers process.
+    pub processing: usize,
+    /// How often a key became dirty since the start.
     pub adds_total: u64,
-    /// Adds with a delay since the start.
+    /// The number of delayed adds since the start.
     pub retries_total: u64,
-    /// The ages of all running keys, summed.
+    /// The sum of the times since each processed key was handed out.
     pub unfinished: Duration,
-    /// The age of the key that is with its worker longest.
+    /// The longest time since a processed key was handed out.
     pub longest_running: Duration,
 }
 
-/// A queue of keys for many producers and many workers. Clones are handles to the same queue.
+/// A work queue of keys for many producers and many workers. Clones share one queue.
 ///
-/// Promises client-go's semantics: a key added several times before it is handed out is handed out once; a key added
-/// while a worker has it comes back when that worker is done, at the end of the line; adds never block and never fail.
-/// Beyond client-go: a key has at most one future, so an add absorbs a delayed one (the run it causes decides anew);
-/// priorities without starvation; every entry carries its merged [`Causes`]; a worker that panics or is dropped gives
-/// its key back. It knows keys and causes, never objects. Its size is bounded by the
-/// largest number of different keys it ever had to remember at once; a key that is done with may stay in its room until
-/// another one needs that.
+/// Guarantees of client-go: a key added several times before it is handed out is handed out once; a
+/// key added while it is processed is requeued when its worker is done, behind the other ready
+/// keys; adds never block and never fail. Beyond client-go: a key has at most one delayed add, and
+/// an add replaces it, since the reconcile it causes decides about further delays; priorities
+/// without starvation; [fairness](Flow) between tenants; every entry has its merged [`Causes`]; the
+/// key of a worker that panics or is cancelled is done.
+///
+/// Memory is bounded by the largest number of keys known at the same time. A key is known while it
+/// is dirty, processed, delayed or has failures.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// use bellerophon::{ObjectKey, WorkQueue};
+/// use bellerophon::ObjectKey;
+/// use bellerophon::queue::WorkQueue;
 ///
 /// let queue = WorkQueue::default();
 /// queue.add(ObjectKey::namespaced("team-a", "web"));
@@ -123,7 +196,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
     pub fn new(options: QueueOptions) -> Self {
         let contents = Contents::new(
             options.observer.is_some(),
-            Limiter::new(options.rate_limit, options.entropy),
+            RateLimiter::new(options.rate_limit, options.rng),
         );
         Self(Arc::new(Inner {
             shared: Shared::new(contents),
@@ -131,12 +204,13 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         }))
     }
 
-    /// Marks a key as needing work.
+    /// Adds a key.
     pub fn add(&self, key: T) {
         self.0.shared.add(key, Add::default());
     }
 
-    /// Marks a key as needing work after a delay. The earliest of all times asked for counts; no delay is a plain add.
+    /// Adds a key after a delay. Of several delayed adds, the earliest applies; a delay of zero is
+    /// an [`add`](Self::add).
     pub fn add_after(&self, key: T, delay: Duration) {
         self.0.shared.add(
             key,
@@ -147,7 +221,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         );
     }
 
-    /// Marks a key as needing work after the delay of its rate limit, and counts a failure.
+    /// Adds a key after the delay of its rate limit, and counts a failure.
     pub fn add_rate_limited(&self, key: T) {
         self.add_with_opts(
             key,
@@ -158,7 +232,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         );
     }
 
-    /// Marks a key as needing work, with everything that can be said about it.
+    /// Adds a key with options.
     pub fn add_with_opts(&self, key: T, opts: AddOpts) {
         let limited = opts.rate_limited.then(|| self.0.shared.count_failure(&key));
         let delay = match (opts.after, limited) {
@@ -171,36 +245,36 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
             Add {
                 delay,
                 priority: opts.priority,
-                line: opts.line,
+                flow: opts.flow,
                 causes,
             },
         );
     }
 
-    /// Has a key that a worker did nothing about come back after a delay, for the causes it came for.
-    pub(crate) fn put_back(&self, item: &Item<'_, T>, delay: Duration, line: Line) {
+    /// Adds a key that was not reconciled again after a delay, with its priority and causes.
+    pub(crate) fn put_back(&self, item: &Item<'_, T>, delay: Duration, flow: Flow) {
         self.0.shared.add(
             item.key().clone(),
             Add {
                 delay,
                 priority: item.priority(),
-                line,
+                flow,
                 causes: item.causes().clone(),
             },
         );
     }
 
-    /// Starts the key's back-off afresh. What is queued stays queued.
+    /// Resets the back-off of a key. A queued key stays queued.
     pub fn forget(&self, key: &T) {
         self.0.shared.forget(key);
     }
 
-    /// How often the key was added with a rate limit since it was last forgotten.
+    /// The number of rate-limited adds of a key since the last [`forget`](Self::forget).
     pub fn num_requeues(&self, key: &T) -> u32 {
         self.0.shared.failures(key)
     }
 
-    /// How many keys are ready to be handed out.
+    /// The number of ready keys.
     pub fn len(&self) -> usize {
         self.0.shared.with(|contents| {
             contents.state.promote_if_delayed();
@@ -208,12 +282,13 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         })
     }
 
-    /// Whether no key is ready to be handed out.
+    /// Whether no key is ready.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The next key, as soon as there is one; `None` once the queue is shut down and empty. Dropping the future loses nothing.
+    /// Waits for the next key; `None` once the queue is shut down and empty. Cancel safe: no key is
+    /// lost if the future is dropped.
     pub async fn get(&self) -> Option<Item<'_, T>> {
         Some(self.item(self.0.shared.get().await?))
     }
@@ -223,12 +298,14 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         Some(self.item(self.0.shared.try_get()?))
     }
 
-    /// Ends the queue: adds are ignored, delayed keys are dropped, ready keys are still handed out, then [`get`](Self::get) says `None`.
+    /// Shuts the queue down: adds are ignored, delayed keys are dropped, ready keys are still
+    /// handed out, then [`get`](Self::get) returns `None`.
     pub fn shut_down(&self) {
         self.0.shared.shut_down();
     }
 
-    /// Ends the queue and waits until every ready key was handed out and every worker is done.
+    /// Shuts the queue down and waits until every ready key was handed out and every worker is
+    /// done.
     pub async fn shut_down_with_drain(&self) {
         self.0.shared.shut_down();
         self.0.shared.drained().await;
@@ -239,7 +316,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         self.0.shared.with(|contents| contents.state.shutting_down)
     }
 
-    /// What the queue holds now. Ages are only known if the queue has an observer.
+    /// The contents of the queue. `unfinished` and `longest_running` are zero without an observer.
     pub fn stats(&self) -> QueueStats {
         self.0.shared.with(|contents| {
             let state = &mut contents.state;
@@ -247,13 +324,13 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
             let now = Instant::now();
             let ages = || {
                 state
-                    .running_since()
+                    .processing_since()
                     .map(|since| now.saturating_duration_since(since))
             };
             QueueStats {
                 depth: Priority::ALL.map(|priority| (priority, state.ready_in(priority))),
                 delayed: state.delayed_len(),
-                running: state.running,
+                processing: state.processing,
                 adds_total: state.adds_total,
                 retries_total: state.retries_total,
                 unfinished: ages().sum(),
@@ -262,7 +339,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         })
     }
 
-    /// Asks for the state without keeping the queue alive.
+    /// Returns the stats without keeping the queue alive.
     pub(crate) fn stats_while_alive(&self) -> impl Fn() -> Option<QueueStats> + Send + 'static
     where
         T: Send + 'static,
@@ -273,7 +350,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
 
     fn item(&self, taken: Taken<T>) -> Item<'_, T> {
         if let (Some(observer), Some(waited)) = (&self.0.observer, taken.waited) {
-            observer.waited(waited);
+            observer.observe_queue_duration(waited);
         }
         Item { queue: self, taken }
     }
@@ -297,7 +374,20 @@ impl<T: Clone + Eq + Hash> fmt::Debug for WorkQueue<T> {
     }
 }
 
-/// A key in the hands of one worker, until [`done`](Self::done) or dropped. No other worker gets the key meanwhile.
+/// A key that one worker processes, until [`done`](Self::done) or dropped. No other worker gets the
+/// key before that.
+///
+/// ```
+/// use bellerophon::queue::WorkQueue;
+///
+/// let queue = WorkQueue::<&str>::default();
+/// queue.add("web");
+/// let item = queue.try_get().expect("a key is ready");
+/// queue.add("web");
+/// assert!(queue.try_get().is_none());
+/// item.done();
+/// assert!(queue.try_get().is_some());
+/// ```
 pub struct Item<'q, T: Clone + Eq + Hash> {
     queue: &'q WorkQueue<T>,
     taken: Taken<T>,
@@ -309,7 +399,7 @@ impl<T: Clone + Eq + Hash> Item<'_, T> {
         &self.taken.key
     }
 
-    /// Why it is here; empty if nobody said.
+    /// Why it was added; empty if no add had a cause.
     pub fn causes(&self) -> &Causes {
         &self.taken.causes
     }
@@ -319,12 +409,12 @@ impl<T: Clone + Eq + Hash> Item<'_, T> {
         self.taken.priority
     }
 
-    /// How often it failed in a row before this time.
+    /// The number of rate-limited adds since the last [`forget`](WorkQueue::forget).
     pub fn failures(&self) -> u32 {
         self.taken.failures
     }
 
-    /// Gives the key back. If it was added meanwhile, it is ready again, at the end of the line.
+    /// Ends the processing. If the key was added meanwhile, it is ready again, behind the others.
     pub fn done(self) {}
 }
 
@@ -332,7 +422,7 @@ impl<T: Clone + Eq + Hash> Drop for Item<'_, T> {
     fn drop(&mut self) {
         let worked = self.queue.0.shared.done(self.taken.slot);
         if let (Some(observer), Some(worked)) = (&self.queue.0.observer, worked) {
-            observer.worked(worked);
+            observer.observe_work_duration(worked);
         }
     }
 }

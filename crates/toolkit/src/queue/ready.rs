@@ -1,27 +1,35 @@
-//! Whose turn it is: the keys ready to be handed out, in lists linked through the slots.
+//! Ready keys, by priority and flow, in lists linked through the slots.
 //!
-//! In: slots. Out: the next slot.
-//! Holds: first come first served within a line; the lines of a priority take turns; a higher priority goes first, but
-//! after [`OVERTAKES_MAX`] of its keys the waiting lower one has its turn, so nothing starves.
+//! In: slots of keys that became ready. Out: the slot of the next key.
+//! Guarantees: first in, first out within a flow; the flows of a priority are served round-robin; a
+//! higher priority is served first, but after [`SKIPS_MAX`] of its keys a waiting lower priority is
+//! served once, so no key starves.
 
-use std::hash::{BuildHasher, Hash};
+use super::flow::{FLOWS, Flow};
 
-use foldhash::fast::FixedState;
+/// The number of keys of higher priorities that are served before a waiting lower priority.
+pub(super) const SKIPS_MAX: u32 = 8;
 
-/// How many keys of higher priorities may overtake a waiting class before its oldest key has its turn.
-pub(super) const OVERTAKES_MAX: u32 = 8;
-
-/// How many lines a priority has.
-const LINES: u32 = u64::BITS;
-
+/// The index of no slot.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// How urgent a key is. Within one priority, first come first served.
+/// The priority of a key. Keys of one priority are ordered by [`Fairness`](super::Fairness).
+///
+/// A lower priority does not starve: after 8 keys of higher priorities, one of its keys is served.
+///
+/// ```
+/// use bellerophon::queue::{AddOpts, Priority, WorkQueue};
+///
+/// let queue = WorkQueue::<&str>::default();
+/// queue.add_with_opts("resync", AddOpts { priority: Priority::Low, ..AddOpts::default() });
+/// queue.add("changed");
+/// assert_eq!(queue.try_get().map(|item| *item.key()), Some("changed"));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Nothing happened to it: initial list, resync.
+    /// For objects of the initial list and of a resync, which need not have changed.
     Low,
-    /// Something changed.
+    /// For changed objects.
     #[default]
     Normal,
     /// Before all others.
@@ -29,10 +37,11 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// All of them, the most urgent first.
+    /// All priorities, the highest first.
     pub const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 
-    /// The number controller-runtime gives it: -100, 0, 100.
+    /// The number in the `priority` label of the metrics: -100 (controller-runtime's LowPriority),
+    /// 0 or 100.
     pub fn as_number(self) -> i32 {
         match self {
             Self::Low => -100,
@@ -42,33 +51,13 @@ impl Priority {
     }
 }
 
-/// The line a key stands in. The lines of one priority take turns, a key each; within a line, first come first served.
-///
-/// Keys stand in one common line unless somebody says otherwise, which makes a queue first come first served as a whole,
-/// as client-go's is. That is fair between objects: a key has one place in the queue however often it is added, so a hot
-/// object cannot crowd out the others. It is not fair between tenants: one with 10,000 objects puts 10,000 keys before
-/// the single key of another. With a line for each tenant that single key waits for one key of each other tenant.
-///
-/// There are 64 lines, so that turns cost the same however many tenants there are; tenants whose names fall on the same
-/// line share it. The choice depends on the name alone and is the same in every process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Line(u8);
-
-impl Line {
-    /// The line of a tenant, such as a namespace.
-    pub fn of(tenant: impl Hash) -> Self {
-        // The highest bits are the best mixed ones.
-        Self((FixedState::default().hash_one(tenant) >> (u64::BITS - LINES.ilog2())) as u8)
-    }
-}
-
-/// Where a slot is linked: its neighbours, and the list they make up.
+/// The links of a slot: its neighbours in a list, and which list of [`Ready`] that is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
     previous: u32,
     next: u32,
-    class: Priority,
-    line: Line,
+    priority: Priority,
+    flow: Flow,
 }
 
 impl Default for Links {
@@ -76,13 +65,13 @@ impl Default for Links {
         Self {
             previous: NONE,
             next: NONE,
-            class: Priority::Low,
-            line: Line::default(),
+            priority: Priority::Low,
+            flow: Flow::default(),
         }
     }
 }
 
-/// Slots linked one after another; both ends are `NONE` or none is.
+/// A doubly linked list of slots. Invariant: `first` and `last` are both `NONE` or neither is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     first: u32,
@@ -98,7 +87,8 @@ impl List {
     /// Appends a slot that is in no list.
     pub(super) fn append<S: AsMut<Links>>(&mut self, slot: u32, slots: &mut [S]) {
         let links = slots[slot as usize].as_mut();
-        (links.previous, links.next) = (self.last, NONE);
+        links.previous = self.last;
+        links.next = NONE;
         match self.last {
             NONE => self.first = slot,
             last => slots[last as usize].as_mut().next = slot,
@@ -106,7 +96,7 @@ impl List {
         self.last = slot;
     }
 
-    /// Takes out a slot, wherever it is in this list.
+    /// Removes a slot from any position of this list.
     pub(super) fn unlink<S: AsMut<Links>>(&mut self, slot: u32, slots: &mut [S]) {
         let Links { previous, next, .. } = *slots[slot as usize].as_mut();
         match previous {
@@ -120,43 +110,47 @@ impl List {
     }
 }
 
+/// The ready keys of one priority.
 #[derive(Debug)]
-struct Class {
-    lines: [List; LINES as usize],
-    /// One bit for each line that is not empty.
-    waiting: u64,
-    /// The line that is looked at first when the class has its turn.
-    next: u32,
+struct PriorityLevel {
+    flows: [List; FLOWS as usize],
+    /// Bit `i` is set if flow `i` is not empty.
+    non_empty: u64,
+    /// The flow where round-robin continues.
+    next_flow: u32,
     len: usize,
-    /// Keys of higher priorities handed out while this class was waiting.
-    overtaken: u32,
+    /// Keys of higher priorities served while this level was not empty.
+    skipped: u32,
 }
 
-impl Default for Class {
+impl Default for PriorityLevel {
     fn default() -> Self {
         Self {
-            lines: [List::EMPTY; LINES as usize],
-            waiting: 0,
-            next: 0,
+            flows: [List::EMPTY; FLOWS as usize],
+            non_empty: 0,
+            next_flow: 0,
             len: 0,
-            overtaken: 0,
+            skipped: 0,
         }
     }
 }
 
-impl Class {
-    /// The line whose turn it is.
-    fn line(&mut self) -> usize {
-        let line = (self.next + self.waiting.rotate_right(self.next).trailing_zeros()) % LINES;
-        self.next = (line + 1) % LINES;
-        line as usize
+impl PriorityLevel {
+    /// The next non-empty flow in round-robin order. The level must not be empty.
+    fn advance_flow(&mut self) -> usize {
+        let distance = self.non_empty.rotate_right(self.next_flow).trailing_zeros();
+        let flow = (self.next_flow + distance) % FLOWS;
+        self.next_flow = (flow + 1) % FLOWS;
+        flow as usize
     }
 }
 
-/// The keys ready to be handed out, by priority and line.
+/// Ready keys, by priority and flow.
 #[derive(Debug, Default)]
 pub(super) struct Ready {
-    classes: [Class; 3],
+    /// Indexed by [`Priority`].
+    levels: [PriorityLevel; 3],
+    /// The sum of the levels' lengths.
     len: usize,
 }
 
@@ -166,65 +160,67 @@ impl Ready {
     }
 
     pub(super) fn len_of(&self, priority: Priority) -> usize {
-        self.classes[priority as usize].len
+        self.levels[priority as usize].len
     }
 
     /// Appends a slot that is in no list.
     pub(super) fn push<S: AsMut<Links>>(
         &mut self,
         slot: u32,
-        class: Priority,
-        line: Line,
+        priority: Priority,
+        flow: Flow,
         slots: &mut [S],
     ) {
-        let waiting = &mut self.classes[class as usize];
         let links = slots[slot as usize].as_mut();
-        (links.class, links.line) = (class, line);
-        waiting.lines[usize::from(line.0)].append(slot, slots);
-        waiting.waiting |= 1 << line.0;
-        waiting.len += 1;
+        links.priority = priority;
+        links.flow = flow;
+        let level = &mut self.levels[priority as usize];
+        level.flows[usize::from(flow.0)].append(slot, slots);
+        level.non_empty |= 1 << flow.0;
+        level.len += 1;
         self.len += 1;
     }
 
-    /// Takes a slot out of the middle of its list.
+    /// Removes a slot from any position of its list.
     pub(super) fn unlink<S: AsMut<Links>>(&mut self, slot: u32, slots: &mut [S]) {
         let links = *slots[slot as usize].as_mut();
-        let class = &mut self.classes[links.class as usize];
-        let list = &mut class.lines[usize::from(links.line.0)];
+        let level = &mut self.levels[links.priority as usize];
+        let list = &mut level.flows[usize::from(links.flow.0)];
         list.unlink(slot, slots);
         if list.first == NONE {
-            class.waiting &= !(1 << links.line.0);
+            level.non_empty &= !(1 << links.flow.0);
         }
-        class.len -= 1;
+        level.len -= 1;
         self.len -= 1;
-        if class.len == 0 {
-            class.overtaken = 0;
+        if level.len == 0 {
+            level.skipped = 0;
         }
     }
 
-    /// Takes the slot whose turn it is.
+    /// Removes and returns the next slot.
     pub(super) fn pop<S: AsMut<Links>>(&mut self, slots: &mut [S]) -> Option<u32> {
-        let class = self.turn()?;
-        let line = self.classes[class].line();
-        let slot = self.classes[class].lines[line].first;
+        let level = self.next_level()?;
+        let flow = self.levels[level].advance_flow();
+        let slot = self.levels[level].flows[flow].first;
         self.unlink(slot, slots);
         Some(slot)
     }
 
-    fn turn(&mut self) -> Option<usize> {
-        let highest = self.classes.iter().rposition(|class| class.len > 0)?;
-        let waiting = &mut self.classes[..highest];
-        if let Some(class) = waiting
+    /// The level to serve: the highest that is not empty, or a lower one that was skipped too
+    /// often.
+    fn next_level(&mut self) -> Option<usize> {
+        let highest = self.levels.iter().rposition(|level| level.len > 0)?;
+        let lower = &mut self.levels[..highest];
+        let starving = lower
             .iter()
-            .position(|class| class.len > 0 && class.overtaken >= OVERTAKES_MAX)
-        {
-            waiting[class].overtaken = 0;
-            return Some(class);
+            .position(|level| level.len > 0 && level.skipped >= SKIPS_MAX);
+        if let Some(starving) = starving {
+            lower[starving].skipped = 0;
+            return Some(starving);
         }
-        waiting
-            .iter_mut()
-            .filter(|class| class.len > 0)
-            .for_each(|class| class.overtaken += 1);
+        for level in lower.iter_mut().filter(|level| level.len > 0) {
+            level.skipped += 1;
+        }
         Some(highest)
     }
 }
@@ -245,44 +241,41 @@ mod tests {
     }
 
     #[test]
-    fn low_priority_has_its_turn_after_eight() {
-        let (mut nodes, mut ready) = (nodes(40), Ready::default());
+    fn low_priority_is_served_after_eight_others() {
+        let mut nodes = nodes(40);
+        let mut ready = Ready::default();
         for slot in 0..40 {
-            let class = if slot < 20 {
+            let priority = if slot < 20 {
                 Priority::Low
             } else {
                 Priority::Normal
             };
-            ready.push(slot, class, Line::default(), &mut nodes);
+            ready.push(slot, priority, Flow::default(), &mut nodes);
         }
         let order: Vec<_> = std::iter::from_fn(|| ready.pop(&mut nodes)).collect();
         assert_eq!(order[..8], (20..28).collect::<Vec<_>>()[..]);
         assert_eq!(order[8..10], [0, 28]);
-        assert_eq!(
-            order[17], 1,
-            "every ninth turn belongs to the waiting class"
-        );
+        assert_eq!(order[17], 1, "every ninth key is of the lower priority");
         assert_eq!(order.len(), 40);
     }
 
     #[test]
-    fn unlinking_keeps_the_others_in_order() {
-        for gone in 0..3 {
-            let (mut nodes, mut ready) = (nodes(3), Ready::default());
-            (0..3).for_each(|slot| ready.push(slot, Priority::Normal, Line::default(), &mut nodes));
-            ready.unlink(gone, &mut nodes);
+    fn unlinking_keeps_the_order_of_the_others() {
+        for removed in 0..3 {
+            let mut nodes = nodes(3);
+            let mut ready = Ready::default();
+            (0..3).for_each(|slot| ready.push(slot, Priority::Normal, Flow::default(), &mut nodes));
+            ready.unlink(removed, &mut nodes);
             let left: Vec<_> = std::iter::from_fn(|| ready.pop(&mut nodes)).collect();
-            assert_eq!(
-                left,
-                (0..3).filter(|slot| *slot != gone).collect::<Vec<_>>()
-            );
+            let expected: Vec<_> = (0..3).filter(|slot| *slot != removed).collect();
+            assert_eq!(left, expected);
         }
     }
 
     #[test]
-    fn lines_take_turns_and_each_keeps_its_order() {
+    fn flows_are_served_round_robin_and_each_in_order() {
         for (pushed, popped) in [
-            // Slots by the line they stand in.
+            // Pairs of flow and slot.
             (
                 vec![(5, 0), (5, 1), (5, 2), (63, 3), (0, 4)],
                 vec![4, 0, 3, 1, 2],
@@ -290,24 +283,13 @@ mod tests {
             (vec![(63, 0), (63, 1), (62, 2)], vec![2, 0, 1]),
             (vec![(7, 0), (7, 1), (7, 2)], vec![0, 1, 2]),
         ] {
-            let (mut nodes, mut ready) = (nodes(5), Ready::default());
-            for (line, slot) in &pushed {
-                ready.push(*slot, Priority::Normal, Line(*line), &mut nodes);
+            let mut nodes = nodes(5);
+            let mut ready = Ready::default();
+            for (flow, slot) in &pushed {
+                ready.push(*slot, Priority::Normal, Flow(*flow), &mut nodes);
             }
-            assert_eq!(
-                std::iter::from_fn(|| ready.pop(&mut nodes)).collect::<Vec<_>>(),
-                popped,
-                "{pushed:?}"
-            );
+            let order: Vec<_> = std::iter::from_fn(|| ready.pop(&mut nodes)).collect();
+            assert_eq!(order, popped, "{pushed:?}");
         }
-    }
-
-    #[test]
-    fn tenants_spread_over_the_lines_the_same_way_everywhere() {
-        let lines: std::collections::BTreeSet<_> = (0..1000)
-            .map(|tenant| Line::of(format!("team-{tenant}")).0)
-            .collect();
-        assert_eq!(lines.len(), LINES as usize);
-        assert_eq!(Line::of("team-a"), Line::of(String::from("team-a")));
     }
 }

@@ -1,7 +1,8 @@
-//! Shared: the queue's state behind its lock, and those who wait for it to change.
+//! The state of the queue behind its lock, and the workers that wait for keys.
 //!
-//! In: calls from any thread. Out: keys for workers, each woken when there is one for it.
-//! Holds: no wake-up is lost, also when a waiting worker is dropped; nobody is woken while the lock is held.
+//! In: calls from any thread. Out: keys for workers, each notified when there is one.
+//! Guarantees: no notification is lost, also when a waiting worker is dropped; workers are not
+//! notified while the lock is held.
 
 use std::hash::Hash;
 use std::time::Duration;
@@ -9,54 +10,56 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::limit::Limiter;
-use super::slots::{Hashes, SlotIndex};
+use super::rate_limit::RateLimiter;
+use super::slots::{KeyHasher, SlotIndex};
 use super::state::{Add, Done, State, Taken};
 use crate::locks::Locks;
 
-/// What the lock guards.
+/// The state that the lock guards.
 #[derive(Debug)]
 pub(super) struct Contents<T> {
     pub(super) state: State<T>,
-    limiter: Limiter,
-    /// Takers that found nothing. While there are none, nobody is notified.
-    takers: usize,
-    /// The bell was rung for takers, and none has come since. Whoever comes passes it on if there is more than it takes.
-    rung: bool,
+    limiter: RateLimiter,
+    /// The number of waiting workers. Without any, no notification is sent.
+    waiters: usize,
+    /// A waiter was notified and has not polled since. When it does, it notifies the next one if
+    /// there is more than it takes.
+    notified: bool,
 }
 
 impl<T: Clone + Eq + Hash> Contents<T> {
-    pub(super) fn new(measured: bool, limiter: Limiter) -> Self {
+    pub(super) fn new(measured: bool, limiter: RateLimiter) -> Self {
         Self {
             state: State::new(measured),
             limiter,
-            takers: 0,
-            rung: false,
+            waiters: 0,
+            notified: false,
         }
     }
 
-    /// Whether the bell for takers is to be rung, once the lock is released: somebody waits, and nobody is on the way.
-    fn ring(&mut self) -> bool {
-        let ring = self.takers > 0 && !self.rung;
-        self.rung |= ring;
-        ring
+    /// Whether a waiter has to be notified once the lock is released: there is one, and none was
+    /// notified already.
+    fn should_notify(&mut self) -> bool {
+        let notify = self.waiters > 0 && !self.notified;
+        self.notified |= notify;
+        notify
     }
 }
 
-/// The contents and two bells.
+/// The locked state and its notifiers.
 pub(super) struct Shared<T, L: Locks> {
-    hashes: Hashes,
+    hasher: KeyHasher,
     contents: L::Mutex<Contents<T>>,
-    /// Wakes takers when a key is ready, an earlier time is asked for, or the queue shuts down.
+    /// Notifies waiters when a key is ready, the next due time is earlier, or the queue shuts down.
     ready: Notify,
-    /// Wakes those who wait for the queue to be empty.
+    /// Notifies when the queue is drained.
     idle: Notify,
 }
 
 impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     pub(super) fn new(contents: Contents<T>) -> Self {
         Self {
-            hashes: Hashes::default(),
+            hasher: KeyHasher::default(),
             contents: L::mutex(contents),
             ready: Notify::new(),
             idle: Notify::new(),
@@ -68,17 +71,18 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     }
 
     pub(super) fn add(&self, key: T, add: Add) {
-        let key = self.hashes.of(key);
-        let notify =
-            self.with(|contents| contents.state.add(key, add, Instant::now) && contents.ring());
+        let key = self.hasher.hash(key);
+        let notify = self.with(|contents| {
+            contents.state.add(key, add, Instant::now) && contents.should_notify()
+        });
         if notify {
             self.ready.notify_one();
         }
     }
 
-    /// Counts a failure of the key and says how long it has to wait for that.
+    /// Counts a failure of the key and returns its delay.
     pub(super) fn count_failure(&self, key: &T) -> Duration {
-        let key = self.hashes.of(key.clone());
+        let key = self.hasher.hash(key.clone());
         self.with(|contents| {
             if contents.state.shutting_down {
                 return Duration::ZERO;
@@ -88,15 +92,15 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
         })
     }
 
-    /// Starts the key's back-off afresh.
+    /// Resets the back-off of the key.
     pub(super) fn forget(&self, key: &T) {
-        let key = self.hashes.of(key);
+        let key = self.hasher.hash(key);
         self.with(|contents| contents.state.forget(key));
     }
 
-    /// How often the key failed since it was last forgotten.
+    /// Rate-limited adds of the key since the last forget.
     pub(super) fn failures(&self, key: &T) -> u32 {
-        let key = self.hashes.of(key);
+        let key = self.hasher.hash(key);
         self.with(|contents| contents.state.failures(key))
     }
 
@@ -104,7 +108,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
         let mut more = false;
         let taken = self.with(|contents| {
             let taken = contents.state.take(Instant::now);
-            more = taken.is_some() && contents.state.has_ready() && contents.ring();
+            more = taken.is_some() && contents.state.has_ready() && contents.should_notify();
             taken
         });
         if more {
@@ -117,20 +121,20 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
         if let Some(taken) = self.try_get() {
             return Some(taken);
         }
-        let mut taker = Taker {
+        let mut waiter = Waiter {
             shared: self,
-            waits: false,
-            woken: false,
+            waiting: false,
+            notified: false,
         };
         loop {
-            // Made before looking: a bell that rings between looking and waiting is remembered.
+            // Created before the poll, so that a notification between poll and wait is not lost.
             let notified = self.ready.notified();
-            let due = match taker.look() {
-                Look::Taken(taken) => return Some(taken),
-                Look::Over => return None,
-                Look::Wait(due) => due,
+            let due = match waiter.poll() {
+                Polled::Taken(taken) => return Some(taken),
+                Polled::ShutDown => return None,
+                Polled::Wait(due) => due,
             };
-            taker.woken = match due {
+            waiter.notified = match due {
                 Some(at) => tokio::select! {
                     biased;
                     () = notified => true,
@@ -144,12 +148,13 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
         }
     }
 
-    /// Takes a key back and says how long the worker had it, in a queue that is measured.
+    /// Ends the processing of a key and returns its duration, in a queue with an observer.
     pub(super) fn done(&self, slot: SlotIndex) -> Option<Duration> {
-        let (mut notify, mut idle) = (false, false);
+        let mut notify = false;
+        let mut idle = false;
         let Done { worked, .. } = self.with(|contents| {
             let done = contents.state.done(slot, Instant::now);
-            notify = done.again && contents.ring();
+            notify = done.requeued && contents.should_notify();
             idle = contents.state.shutting_down && contents.state.is_idle();
             done
         });
@@ -168,7 +173,7 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
         self.idle.notify_waiters();
     }
 
-    /// Waits until nothing is ready and nothing is with a worker.
+    /// Waits until no key is ready or processed.
     pub(super) async fn drained(&self) {
         loop {
             let notified = self.idle.notified();
@@ -180,58 +185,61 @@ impl<T: Clone + Eq + Hash, L: Locks> Shared<T, L> {
     }
 }
 
-/// What one who wants a key finds.
-enum Look<T> {
+/// What a worker finds.
+enum Polled<T> {
     Taken(Taken<T>),
-    /// There will be none any more.
-    Over,
-    /// Nothing yet; at this time there may be, if nobody rings before.
+    /// The queue is shut down and empty.
+    ShutDown,
+    /// No key is ready; the next delayed one is due at this time.
     Wait(Option<Instant>),
 }
 
-/// One who waits for a key, counted for as long as it waits.
-struct Taker<'a, T: Clone + Eq + Hash, L: Locks> {
+/// A worker that waits for a key.
+struct Waiter<'a, T: Clone + Eq + Hash, L: Locks> {
     shared: &'a Shared<T, L>,
-    waits: bool,
-    /// The bell was rung for it, and it has not looked since.
-    woken: bool,
+    /// It is counted in [`Contents::waiters`].
+    waiting: bool,
+    /// It was notified and has not polled since.
+    notified: bool,
 }
 
-impl<T: Clone + Eq + Hash, L: Locks> Taker<'_, T, L> {
-    /// Takes a key, or begins to wait, as one step.
-    fn look(&mut self) -> Look<T> {
-        let (look, ring) = self.shared.with(|contents| {
-            if std::mem::take(&mut self.woken) {
-                contents.rung = false;
+impl<T: Clone + Eq + Hash, L: Locks> Waiter<'_, T, L> {
+    /// Takes a key or starts to wait, in one step under the lock.
+    fn poll(&mut self) -> Polled<T> {
+        let (polled, notify) = self.shared.with(|contents| {
+            if std::mem::take(&mut self.notified) {
+                contents.notified = false;
             }
             let taken = contents.state.take(Instant::now);
             if taken.is_none() && !contents.state.shutting_down {
-                contents.takers += usize::from(!std::mem::replace(&mut self.waits, true));
-                return (Look::Wait(contents.state.next_due()), false);
+                contents.waiters += usize::from(!std::mem::replace(&mut self.waiting, true));
+                return (Polled::Wait(contents.state.next_due()), false);
             }
-            let ring = self.leave(contents) || (contents.state.has_ready() && contents.ring());
-            (taken.map_or(Look::Over, Look::Taken), ring)
+            let notify =
+                self.leave(contents) || (contents.state.has_ready() && contents.should_notify());
+            (taken.map_or(Polled::ShutDown, Polled::Taken), notify)
         });
-        if ring {
+        if notify {
             self.shared.ready.notify_one();
         }
-        look
+        polled
     }
 
-    /// Waits no longer. It may have been the only one that waited for the next time: whether another is to be told.
+    /// Stops waiting. Returns whether another waiter has to be notified, because this may have been
+    /// the only one that waits for the next due time.
     fn leave(&mut self, contents: &mut Contents<T>) -> bool {
-        if !std::mem::take(&mut self.waits) {
+        if !std::mem::take(&mut self.waiting) {
             return false;
         }
-        contents.takers -= 1;
-        contents.state.next_due().is_some() && contents.ring()
+        contents.waiters -= 1;
+        contents.state.next_due().is_some() && contents.should_notify()
     }
 }
 
-impl<T: Clone + Eq + Hash, L: Locks> Drop for Taker<'_, T, L> {
+impl<T: Clone + Eq + Hash, L: Locks> Drop for Waiter<'_, T, L> {
     fn drop(&mut self) {
-        // A key that is ready was handed on with the last one.
-        if self.waits && self.shared.with(|contents| self.leave(contents)) {
+        // Ready keys were announced to another waiter when the last key was taken.
+        if self.waiting && self.shared.with(|contents| self.leave(contents)) {
             self.shared.ready.notify_one();
         }
     }

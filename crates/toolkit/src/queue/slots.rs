@@ -1,8 +1,8 @@
-//! Slots: what is known of each key, found by the key.
+//! Slots: the state of each key, in a slab with a hash index.
 //!
-//! In: keys. Out: slots, by a small number that stays the same for as long as the key is known.
-//! Holds: a key has one slot; a slot that is given back is used again before the slab grows, by the same key if nobody else
-//! needed it meanwhile: most keys come back, and then nothing has to be looked up twice.
+//! In: keys. Out: slots, by an index that is stable while the key is known.
+//! Guarantees: a key has one slot; a released slot is reused before the slab grows. It keeps its
+//! key until then, so a key that returns finds its slot with one lookup.
 
 use std::hash::{BuildHasher, Hash};
 use std::ops::{Index, IndexMut};
@@ -11,53 +11,54 @@ use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
 use super::cause::Causes;
-use super::places::Places;
-use super::ready::{Line, Links, List, NONE, Priority};
+use super::flow::Flow;
+use super::ready::{Links, List, NONE, Priority};
+use super::slot_table::SlotTable;
 
-/// A place in the slab.
+/// A position in the slab.
 pub(super) type SlotIndex = u32;
 
-/// Everything the queue knows about one key.
+/// The state of one key.
 #[derive(Debug)]
 pub(super) struct Slot<T> {
     /// While the slot is idle, the key it was last used for.
     pub(super) key: T,
-    /// The key's, so that its place is found when another key needs the slot.
+    /// The hash of `key`, to remove it from the table when the slot is reused.
     hash: u32,
     /// Rate-limited adds since the last forget.
     pub(super) failures: u32,
-    /// In a list of ready keys, or in that of the idle slots.
+    /// Links in a list of ready keys or in the list of idle slots.
     pub(super) links: Links,
-    /// The priority of the next run.
+    /// The priority of the next reconcile.
     pub(super) priority: Priority,
-    /// The line it stands in when ready.
-    pub(super) line: Line,
-    /// Needs work. Linked in a list of ready keys unless `running`.
+    /// The flow of the next reconcile.
+    pub(super) flow: Flow,
+    /// Needs to be processed. Linked in a list of ready keys unless `processing`.
     pub(super) dirty: bool,
-    /// With a worker.
-    pub(super) running: bool,
-    /// Nothing is to be known of the key; linked in the list of idle slots.
+    /// Handed out to a worker.
+    pub(super) processing: bool,
+    /// Nothing is known of the key. Linked in the list of idle slots.
     idle: bool,
-    /// When it will become dirty by itself; never set while `dirty`.
+    /// When it becomes dirty after a delay; `None` while `dirty`.
     pub(super) due: Option<(Instant, u64)>,
-    /// When it became dirty, or was handed out; only in a queue that is measured.
+    /// When it became dirty or was handed out; only in a queue with an observer.
     pub(super) since: Option<Instant>,
     pub(super) causes: Causes,
 }
 
-/// A key and its hash, which is made before anybody is kept waiting.
+/// A key and its hash, which is computed before the lock is taken.
 #[derive(Clone, Debug)]
 pub(super) struct Hashed<T> {
     pub(super) key: T,
     hash: u32,
 }
 
-/// Makes the hashes of one queue.
+/// Hashes the keys of one queue.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Hashes(RandomState);
+pub(super) struct KeyHasher(RandomState);
 
-impl Hashes {
-    pub(super) fn of<T: Hash>(&self, key: T) -> Hashed<T> {
+impl KeyHasher {
+    pub(super) fn hash<T: Hash>(&self, key: T) -> Hashed<T> {
         let hash = self.0.hash_one(&key);
         Hashed {
             key,
@@ -69,10 +70,10 @@ impl Hashes {
 /// All slots.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
-    /// The place of each key, idle or not. Every slot is here exactly once.
-    places: Places,
+    /// Invariant: every slot is in the table exactly once, idle or not.
+    table: SlotTable,
     slab: Vec<Slot<T>>,
-    /// In the order in which they became so; the last one is the first to be used again.
+    /// Idle slots in the order of their release; the last one is reused first.
     idle: List,
     idle_len: usize,
 }
@@ -80,72 +81,74 @@ pub(super) struct Slots<T> {
 impl<T: Eq> Slots<T> {
     pub(super) fn new() -> Self {
         Self {
-            places: Places::default(),
+            table: SlotTable::default(),
             slab: Vec::new(),
             idle: List::EMPTY,
             idle_len: 0,
         }
     }
 
-    /// How many keys are known.
+    /// The number of known keys.
     pub(super) fn len(&self) -> usize {
         self.slab.len() - self.idle_len
     }
 
     pub(super) fn find(&self, Hashed { key, hash }: Hashed<&T>) -> Option<SlotIndex> {
-        self.place_of(key, hash).filter(|slot| !self[*slot].idle)
+        self.lookup(key, hash).filter(|slot| !self[*slot].idle)
     }
 
-    /// The slot of a key, new or known. Something is to be known of it from now on.
+    /// The slot of a key, which is not idle from now on.
     pub(super) fn claim(&mut self, Hashed { key, hash }: Hashed<T>) -> SlotIndex {
-        if let Some(known) = self.place_of(&key, hash) {
+        if let Some(known) = self.lookup(&key, hash) {
             if self[known].idle {
-                self.wake(known);
+                self.reuse(known);
             }
             return known;
         }
         let slot = self.idle.last;
         if slot != NONE {
-            self.wake(slot);
-            self.places.remove(self[slot].hash, slot);
+            self.reuse(slot);
+            self.table.remove(self[slot].hash, slot);
             let entry = &mut self[slot];
-            (entry.key, entry.hash) = (key, hash);
-            self.places.insert(hash, slot);
+            entry.key = key;
+            entry.hash = hash;
+            self.table.insert(hash, slot);
             return slot;
         }
         let slot =
             SlotIndex::try_from(self.slab.len()).expect("fewer than 4 billion keys fit in memory");
-        self.slab.push(Slot::of(key, hash));
-        self.places.insert(hash, slot);
+        self.slab.push(Slot::new(key, hash));
+        self.table.insert(hash, slot);
         slot
     }
 
-    /// Gives a slot back of which nothing is left to know.
+    /// Makes a slot idle that is no longer needed.
     pub(super) fn release(&mut self, slot: SlotIndex) {
         let entry = &mut self[slot];
-        debug_assert!(!entry.is_needed() && !entry.idle);
+        debug_assert!(!entry.is_needed());
+        debug_assert!(!entry.idle);
         entry.idle = true;
         entry.causes = Causes::default();
         self.idle.append(slot, &mut self.slab);
         self.idle_len += 1;
     }
 
-    /// Takes a slot out of the list of idle ones.
-    fn wake(&mut self, slot: SlotIndex) {
+    /// Removes a slot from the list of idle slots.
+    fn reuse(&mut self, slot: SlotIndex) {
         self.idle.unlink(slot, &mut self.slab);
         self[slot].idle = false;
         self.idle_len -= 1;
     }
 
-    fn place_of(&self, key: &T, hash: u32) -> Option<SlotIndex> {
-        self.places.find(hash, |slot| self[slot].key == *key)
+    fn lookup(&self, key: &T, hash: u32) -> Option<SlotIndex> {
+        self.table.find(hash, |slot| self[slot].key == *key)
     }
 
     pub(super) fn as_mut_slice(&mut self) -> &mut [Slot<T>] {
         &mut self.slab
     }
 
-    /// Slots in use, in no order that means anything.
+    /// Slots that are not idle, in an unspecified order.
     pub(super) fn used(&self) -> impl Iterator<Item = &Slot<T>> {
         self.slab.iter().filter(|slot| !slot.idle)
     }
@@ -166,16 +169,16 @@ impl<T> IndexMut<SlotIndex> for Slots<T> {
 }
 
 impl<T> Slot<T> {
-    fn of(key: T, hash: u32) -> Self {
+    fn new(key: T, hash: u32) -> Self {
         Self {
             key,
             hash,
             failures: 0,
             links: Links::default(),
             priority: Priority::Low,
-            line: Line::default(),
+            flow: Flow::default(),
             dirty: false,
-            running: false,
+            processing: false,
             idle: false,
             due: None,
             since: None,
@@ -183,9 +186,9 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Whether there is anything to know about the key.
+    /// Whether anything has to be remembered of the key.
     pub(super) fn is_needed(&self) -> bool {
-        self.dirty || self.running || self.due.is_some() || self.failures > 0
+        self.dirty || self.processing || self.due.is_some() || self.failures > 0
     }
 }
 
@@ -197,67 +200,64 @@ impl<T> AsMut<Links> for Slot<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
-    fn slots_are_found_by_key_and_used_again() {
-        let (mut slots, hashes) = (Slots::new(), Hashes::default());
-        let (a, b) = (slots.claim(hashes.of("a")), slots.claim(hashes.of("b")));
-        let find = |slots: &Slots<&str>, key: &'static str| slots.find(hashes.of(&key));
-        assert_eq!(
-            (
-                slots.claim(hashes.of("a")),
-                find(&slots, "b"),
-                find(&slots, "c")
-            ),
-            (a, Some(b), None)
-        );
+    fn slots_are_found_by_key_and_reused() {
+        let mut slots = Slots::new();
+        let hasher = KeyHasher::default();
+        let claim = |slots: &mut Slots<_>, key: &'static str| slots.claim(hasher.hash(key));
+        let find = |slots: &Slots<_>, key: &'static str| slots.find(hasher.hash(&key));
+        let a = claim(&mut slots, "a");
+        let b = claim(&mut slots, "b");
+        assert_eq!(claim(&mut slots, "a"), a);
+        assert_eq!(find(&slots, "b"), Some(b));
+        assert_eq!(find(&slots, "c"), None);
         slots.release(a);
-        assert_eq!((find(&slots, "a"), slots.len()), (None, 1));
-        assert_eq!((slots.claim(hashes.of("c")), slots.len()), (a, 2));
+        assert_eq!(find(&slots, "a"), None);
+        assert_eq!(slots.len(), 1);
+        assert_eq!(claim(&mut slots, "c"), a);
+        assert_eq!(slots.len(), 2);
         slots.release(b);
         slots.release(a);
-        assert_eq!(
-            (
-                slots.claim(hashes.of("b")),
-                slots.claim(hashes.of("c")),
-                slots.len()
-            ),
-            (b, a, 2),
-            "each has its own again"
-        );
+        assert_eq!(claim(&mut slots, "b"), b, "a returning key finds its slot");
+        assert_eq!(claim(&mut slots, "c"), a, "a returning key finds its slot");
+        assert_eq!(slots.len(), 2);
         slots.release(a);
         slots.release(b);
-        let again: std::collections::BTreeSet<_> =
-            ["d", "e"].map(|key| slots.claim(hashes.of(key))).into();
-        assert_eq!((again, slots.used().count()), ([a, b].into(), 2));
+        let reused = BTreeSet::from(["d", "e"].map(|key| claim(&mut slots, key)));
+        assert_eq!(reused, [a, b].into());
+        assert_eq!(slots.used().count(), 2);
     }
 
-    /// Keys whose hashes share the 32 bits that are kept are told apart by the keys themselves.
     #[test]
     fn a_hundred_thousand_keys_each_have_their_slot() {
-        let (mut slots, hashes) = (Slots::new(), Hashes::default());
-        let found: Vec<_> = (0..100_000u32)
-            .map(|key| slots.claim(hashes.of(key)))
+        let mut slots = Slots::new();
+        let hasher = KeyHasher::default();
+        let claimed: Vec<_> = (0..100_000u32)
+            .map(|key| slots.claim(hasher.hash(key)))
             .collect();
-        assert!((0..100_000).all(|key| slots.find(hashes.of(&key)) == Some(found[key as usize])));
-        found
-            .into_iter()
-            .step_by(2)
-            .for_each(|slot| slots.release(slot));
-        assert!((0..100_000).all(|key| slots.find(hashes.of(&key)).is_some() == (key % 2 == 1)));
-        let mut alike = Slots::new();
-        let (one, two) = (
-            alike.claim(Hashed { key: 1, hash: 7 }),
-            alike.claim(Hashed { key: 2, hash: 7 }),
-        );
-        alike.release(one);
-        assert_eq!(
-            (
-                alike.find(Hashed { key: &1, hash: 7 }),
-                alike.find(Hashed { key: &2, hash: 7 })
-            ),
-            (None, Some(two))
-        );
+        for (key, slot) in (0..).zip(&claimed) {
+            assert_eq!(slots.find(hasher.hash(&key)), Some(*slot));
+        }
+        for slot in claimed.into_iter().step_by(2) {
+            slots.release(slot);
+        }
+        for key in 0..100_000 {
+            let is_known = slots.find(hasher.hash(&key)).is_some();
+            assert_eq!(is_known, key % 2 == 1, "{key}");
+        }
+    }
+
+    #[test]
+    fn keys_with_equal_hashes_have_different_slots() {
+        let mut slots = Slots::new();
+        let one = slots.claim(Hashed { key: 1, hash: 7 });
+        let two = slots.claim(Hashed { key: 2, hash: 7 });
+        slots.release(one);
+        assert_eq!(slots.find(Hashed { key: &1, hash: 7 }), None);
+        assert_eq!(slots.find(Hashed { key: &2, hash: 7 }), Some(two));
     }
 }

@@ -1,9 +1,11 @@
-//! The queue's state: which keys need work, which are with a worker, which wait for a time.
+//! The state of the queue: which keys are dirty, which are processed, which are delayed.
 //!
 //! In: adds, takes and dones, each with the time. Out: one key per take.
-//! Holds: a key has one slot; it is never with two workers; what is added while it runs brings it back once;
-//! a key has at most one future, the earliest asked for; first come first served within a priority.
+//! Guarantees: a key has one slot; it is processed by at most one worker; a key added while it is
+//! processed is requeued once; a key has at most one delayed add, the earliest; order within a
+//! priority is that of its flows.
 //!
+//! Names follow client-go's `workqueue.Typed`: `dirty`, `processing`, `queue` (here `ready`).
 //! Pure: no lock, no clock, no waiting. `WorkQueue` adds those.
 
 use std::collections::BTreeMap;
@@ -12,22 +14,23 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::cause::Causes;
-use super::ready::{Line, Priority, Ready};
+use super::flow::Flow;
+use super::ready::{Priority, Ready};
 use super::slots::{Hashed, Slot, SlotIndex, Slots};
 
-/// Stands for delays so long that the clock cannot tell: a hundred years.
+/// Replaces delays beyond the range of the clock: 100 years.
 const DELAY_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// How one add differs from a plain one.
+/// One add.
 #[derive(Debug, Default)]
 pub(super) struct Add {
     pub(super) delay: Duration,
     pub(super) priority: Priority,
-    pub(super) line: Line,
+    pub(super) flow: Flow,
     pub(super) causes: Causes,
 }
 
-/// What a worker gets.
+/// A key handed out to a worker.
 #[derive(Debug)]
 pub(super) struct Taken<T> {
     pub(super) slot: SlotIndex,
@@ -35,31 +38,34 @@ pub(super) struct Taken<T> {
     pub(super) priority: Priority,
     pub(super) failures: u32,
     pub(super) causes: Causes,
-    /// How long the key was waiting, in a queue that is measured.
+    /// The time since the key became ready; only in a queue with an observer.
     pub(super) waited: Option<Duration>,
 }
 
-/// What comes of a key that a worker gives back.
+/// The result of a done.
 #[derive(Debug)]
 pub(super) struct Done {
-    /// It came back into the queue.
-    pub(super) again: bool,
-    /// How long the worker had it, in a queue that is measured.
+    /// The key was added while it was processed, so it is ready again.
+    pub(super) requeued: bool,
+    /// The time since the key was handed out; only in a queue with an observer.
     pub(super) worked: Option<Duration>,
 }
 
 #[derive(Debug)]
 pub(super) struct State<T> {
     slots: Slots<T>,
-    /// Keys to hand out. Every one is dirty and none is running.
+    /// Keys to hand out. Invariant: every one is dirty and none is processed.
     ready: Ready,
-    /// Keys that become dirty by themselves, earliest first, in order of asking among equals.
+    /// Delayed keys by due time, then in order of their adds. Invariant: none is dirty.
     delayed: BTreeMap<(Instant, u64), SlotIndex>,
-    asked: u64,
-    pub(super) running: usize,
+    /// The number of delayed adds so far; orders delayed keys with equal times.
+    delayed_adds: u64,
+    /// The number of keys handed out.
+    pub(super) processing: usize,
     pub(super) adds_total: u64,
     pub(super) retries_total: u64,
     pub(super) shutting_down: bool,
+    /// The queue has an observer: times are taken.
     measured: bool,
 }
 
@@ -69,8 +75,8 @@ impl<T: Clone + Eq> State<T> {
             slots: Slots::new(),
             ready: Ready::default(),
             delayed: BTreeMap::new(),
-            asked: 0,
-            running: 0,
+            delayed_adds: 0,
+            processing: 0,
             adds_total: 0,
             retries_total: 0,
             shutting_down: false,
@@ -78,7 +84,8 @@ impl<T: Clone + Eq> State<T> {
         }
     }
 
-    /// Marks a key as needing work, now or after a delay. Ignored while shutting down. Says whether a taker may have something new to do.
+    /// Marks a key as dirty, now or after a delay. Ignored while shutting down. Returns whether a
+    /// waiting worker has to be notified: a key is ready, or the next due time is earlier.
     pub(super) fn add(&mut self, key: Hashed<T>, add: Add, now: impl FnOnce() -> Instant) -> bool {
         if self.shutting_down {
             return false;
@@ -86,10 +93,10 @@ impl<T: Clone + Eq> State<T> {
         let slot = self.slots.claim(key);
         let entry = &mut self.slots[slot];
         if !entry.dirty {
-            entry.line = add.line;
+            entry.flow = add.flow;
         }
         entry.causes.merge(add.causes);
-        let news = if add.delay.is_zero() {
+        let notify = if add.delay.is_zero() {
             let now = self.measured.then(now);
             self.mark_dirty(slot, add.priority, now)
         } else {
@@ -103,17 +110,17 @@ impl<T: Clone + Eq> State<T> {
             )
         };
         debug_assert!(self.is_consistent());
-        news
+        notify
     }
 
-    /// How often the key was added with a rate limit since it was last forgotten.
+    /// Rate-limited adds of the key since the last forget.
     pub(super) fn failures(&self, key: Hashed<&T>) -> u32 {
         self.slots
             .find(key)
             .map_or(0, |slot| self.slots[slot].failures)
     }
 
-    /// Counts one more failure of the key and returns how many there were before.
+    /// Counts a failure of the key and returns the number before it.
     pub(super) fn count_failure(&mut self, key: Hashed<T>) -> u32 {
         let slot = self.slots.claim(key);
         let failures = &mut self.slots[slot].failures;
@@ -122,7 +129,7 @@ impl<T: Clone + Eq> State<T> {
         before
     }
 
-    /// Starts the key's back-off afresh.
+    /// Resets the back-off of the key.
     pub(super) fn forget(&mut self, key: Hashed<&T>) {
         if let Some(slot) = self.slots.find(key) {
             self.slots[slot].failures = 0;
@@ -130,7 +137,7 @@ impl<T: Clone + Eq> State<T> {
         }
     }
 
-    /// Hands out the next key, after making those dirty whose time has come.
+    /// Hands out the next key, after adding the delayed keys that are due.
     pub(super) fn take(&mut self, now: impl Fn() -> Instant) -> Option<Taken<T>> {
         if !self.delayed.is_empty() {
             self.promote(now());
@@ -139,7 +146,7 @@ impl<T: Clone + Eq> State<T> {
         let now = self.measured.then(now);
         let entry = &mut self.slots[slot];
         entry.dirty = false;
-        entry.running = true;
+        entry.processing = true;
         let waited = now
             .zip(entry.since)
             .map(|(now, since)| now.saturating_duration_since(since));
@@ -152,33 +159,35 @@ impl<T: Clone + Eq> State<T> {
             causes: std::mem::take(&mut entry.causes),
             waited,
         };
-        self.running += 1;
+        self.processing += 1;
         debug_assert!(self.is_consistent());
         Some(taken)
     }
 
-    /// Takes a key back from its worker.
+    /// Ends the processing of a key.
     pub(super) fn done(&mut self, slot: SlotIndex, now: impl FnOnce() -> Instant) -> Done {
         let now = self.measured.then(now);
         let entry = &mut self.slots[slot];
-        entry.running = false;
+        entry.processing = false;
         let worked = now
             .zip(entry.since)
             .map(|(now, since)| now.saturating_duration_since(since));
         entry.since = now;
-        let (again, priority, line) = (entry.dirty, entry.priority, entry.line);
-        self.running -= 1;
-        if again {
+        let requeued = entry.dirty;
+        let priority = entry.priority;
+        let flow = entry.flow;
+        self.processing -= 1;
+        if requeued {
             self.ready
-                .push(slot, priority, line, self.slots.as_mut_slice());
+                .push(slot, priority, flow, self.slots.as_mut_slice());
         } else {
             self.release_if_idle(slot);
         }
         debug_assert!(self.is_consistent());
-        Done { again, worked }
+        Done { requeued, worked }
     }
 
-    /// Refuses further adds and forgets what waits for a time; what is ready is still handed out.
+    /// Ignores further adds and drops delayed keys; ready keys are still handed out.
     pub(super) fn shut_down(&mut self) {
         self.shutting_down = true;
         for (_, slot) in std::mem::take(&mut self.delayed) {
@@ -189,12 +198,12 @@ impl<T: Clone + Eq> State<T> {
         debug_assert!(self.is_consistent());
     }
 
-    /// When the next delayed key becomes ready.
+    /// The time of the next delayed key.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.delayed.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Makes every key dirty whose time has come.
+    /// Marks every delayed key as dirty that is due.
     pub(super) fn promote(&mut self, now: Instant) {
         while let Some(entry) = self.delayed.first_entry()
             && entry.key().0 <= now
@@ -206,16 +215,16 @@ impl<T: Clone + Eq> State<T> {
         }
     }
 
-    /// As [`promote`](Self::promote), at this moment.
+    /// [`promote`](Self::promote) at the current time.
     pub(super) fn promote_if_delayed(&mut self) {
         if !self.delayed.is_empty() {
             self.promote(Instant::now());
         }
     }
 
-    /// Whether nothing is ready and nothing is with a worker.
+    /// Whether no key is ready or processed.
     pub(super) fn is_idle(&self) -> bool {
-        self.ready.len() == 0 && self.running == 0
+        self.ready.len() == 0 && self.processing == 0
     }
 
     pub(super) fn has_ready(&self) -> bool {
@@ -234,27 +243,27 @@ impl<T: Clone + Eq> State<T> {
         self.delayed.len()
     }
 
-    /// How many keys take up room.
+    /// The number of slots in use.
     #[cfg(test)]
     pub(super) fn keys_known(&self) -> usize {
         self.slots.len()
     }
 
-    /// Since when each running key is with its worker; only in a queue that is measured.
-    pub(super) fn running_since(&self) -> impl Iterator<Item = Instant> {
+    /// When each processed key was handed out; only in a queue with an observer.
+    pub(super) fn processing_since(&self) -> impl Iterator<Item = Instant> {
         self.slots
             .used()
-            .filter(|slot| slot.running)
+            .filter(|slot| slot.processing)
             .filter_map(|slot| slot.since)
     }
 
     fn mark_dirty(&mut self, slot: SlotIndex, priority: Priority, now: Option<Instant>) -> bool {
         let entry = &mut self.slots[slot];
-        let waited = entry.due.take();
-        if let Some(due) = waited {
+        let due = entry.due.take();
+        if let Some(due) = due {
             self.delayed.remove(&due);
         }
-        let priority = if entry.dirty || waited.is_some() {
+        let priority = if entry.dirty || due.is_some() {
             priority.max(entry.priority)
         } else {
             priority
@@ -263,7 +272,7 @@ impl<T: Clone + Eq> State<T> {
         if entry.dirty && !raised {
             return false;
         }
-        if raised && !entry.running {
+        if raised && !entry.processing {
             self.ready.unlink(slot, self.slots.as_mut_slice());
         }
         let entry = &mut self.slots[slot];
@@ -271,23 +280,24 @@ impl<T: Clone + Eq> State<T> {
         if !entry.dirty {
             entry.dirty = true;
             self.adds_total += 1;
-            if !entry.running {
+            if !entry.processing {
                 entry.since = now;
             }
         }
-        if entry.running {
+        if entry.processing {
             return false;
         }
-        let line = entry.line;
+        let flow = entry.flow;
         self.ready
-            .push(slot, priority, line, self.slots.as_mut_slice());
+            .push(slot, priority, flow, self.slots.as_mut_slice());
         true
     }
 
     fn schedule(&mut self, slot: SlotIndex, priority: Priority, at: Instant) -> bool {
         let entry = &mut self.slots[slot];
         if entry.dirty {
-            // It runs sooner than asked for, and that run decides anew.
+            // The key is reconciled earlier than the delay, and that reconcile requeues it if
+            // needed.
             return self.mark_dirty(slot, priority, None);
         }
         entry.priority = if entry.due.is_some() {
@@ -301,20 +311,20 @@ impl<T: Clone + Eq> State<T> {
             }
             self.delayed.remove(&due);
         }
-        self.asked += 1;
-        entry.due = Some((at, self.asked));
-        self.delayed.insert((at, self.asked), slot);
+        self.delayed_adds += 1;
+        entry.due = Some((at, self.delayed_adds));
+        self.delayed.insert((at, self.delayed_adds), slot);
         self.next_due() == Some(at)
     }
 
-    /// Forgets a key of which nothing is left to know.
+    /// Releases the slot of a key that need not be remembered.
     fn release_if_idle(&mut self, slot: SlotIndex) {
         if !self.slots[slot].is_needed() {
             self.slots.release(slot);
         }
     }
 
-    /// Every relation written on the fields. Looks at small queues only, so that large tests stay fast.
+    /// Checks every invariant of the fields. Large queues are not checked, so that tests stay fast.
     fn is_consistent(&self) -> bool {
         if self.slots.len() > 32 {
             return true;
@@ -322,8 +332,8 @@ impl<T: Clone + Eq> State<T> {
         let count =
             |holds: fn(&Slot<T>) -> bool| self.slots.used().filter(|slot| holds(slot)).count();
         self.slots.used().count() == self.slots.len()
-            && count(|slot| slot.dirty && !slot.running) == self.ready.len()
-            && count(|slot| slot.running) == self.running
+            && count(|slot| slot.dirty && !slot.processing) == self.ready.len()
+            && count(|slot| slot.processing) == self.processing
             && count(|slot| slot.due.is_some()) == self.delayed.len()
             && count(|slot| slot.dirty && slot.due.is_some()) == 0
             && count(|slot| !slot.is_needed()) == 0

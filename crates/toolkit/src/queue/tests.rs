@@ -1,22 +1,23 @@
-//! Promises of the work queue, checked as scripts and against a simple model.
+//! The work queue, tested by scripts and against a simple model.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use proptest::prelude::*;
+use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
 use tokio::time::{advance, timeout};
 
 use super::*;
 
 fn queue() -> WorkQueue<&'static str> {
     WorkQueue::new(QueueOptions {
-        entropy: Entropy::seeded(1),
+        rng: Rng::seeded(1),
         ..QueueOptions::default()
     })
 }
 
-/// Runs `add a`, `add a low`, `add a after 5` (ms), `limited a`, `forget a`, `take`, `done a`, `wait 5` (ms), `stop`, separated by `·`, and
-/// compares what was taken, then what can still be taken.
+/// Runs the steps `add a`, `add a low`, `add a after 5` (ms), `limited a`, `forget a`, `take`,
+/// `done a`, `wait 5` (ms) and `stop`, separated by `·`, and compares the keys that were taken,
+/// then those that are still ready.
 async fn check(script: &'static str, expected: &str) {
     let queue = queue();
     let mut held = BTreeMap::new();
@@ -66,7 +67,7 @@ async fn check(script: &'static str, expected: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_follow_the_rules_of_client_go() {
+async fn keys_are_handed_out_as_by_client_go() {
     for (script, expected) in [
         ("add a · add b · add a", "| a b"),
         ("add a · take · add a", "a |"),
@@ -92,13 +93,13 @@ async fn keys_follow_the_rules_of_client_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_add_absorbs_a_delayed_one() {
+async fn add_replaces_a_delayed_one() {
     check("add a after 5 · add a · take · done a · wait 5", "a |").await;
     check("add a · add a after 5 · take · done a · wait 5", "a |").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn delay_asked_for_while_running_is_kept() {
+async fn delayed_add_while_processing_is_kept() {
     check(
         "add a · take · add a after 5 · done a · wait 4 · take · wait 1",
         "a - | a",
@@ -112,7 +113,7 @@ async fn delay_asked_for_while_running_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn higher_priority_goes_first() {
+async fn higher_priority_is_served_first() {
     check("add a low · add b · add c high", "| c b a").await;
     check("add a low · add b low · add a", "| a b").await;
     check("add a · add b · add a low", "| a b").await;
@@ -120,7 +121,7 @@ async fn higher_priority_goes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_key_waits_twice_as_long_each_time() {
+async fn delay_of_a_failing_key_doubles() {
     check("limited a · wait 4 · take · wait 1 · take", "- a |").await;
     check(
         "limited a · wait 5 · take · limited a · done a · wait 9 · take · wait 1",
@@ -139,13 +140,14 @@ async fn num_requeues_counts_until_forgotten() {
     let queue = queue();
     queue.add_rate_limited("a");
     queue.add_rate_limited("a");
-    assert_eq!((queue.num_requeues(&"a"), queue.num_requeues(&"b")), (2, 0));
+    assert_eq!(queue.num_requeues(&"a"), 2);
+    assert_eq!(queue.num_requeues(&"b"), 0);
     queue.forget(&"a");
     assert_eq!(queue.num_requeues(&"a"), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn shorter_of_delay_and_rate_limit_wins() {
+async fn shorter_of_delay_and_rate_limit_applies() {
     let queue = queue();
     queue.add_with_opts(
         "a",
@@ -160,41 +162,44 @@ async fn shorter_of_delay_and_rate_limit_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delay_beyond_all_clocks_is_only_very_long() {
+async fn delay_beyond_the_clock_is_bounded() {
     let queue = queue();
     queue.add_after("a", Duration::MAX);
     advance(Duration::from_secs(10 * 365 * 24 * 3600)).await;
-    assert_eq!((queue.len(), queue.stats().delayed), (0, 1));
+    assert_eq!(queue.len(), 0);
+    assert_eq!(queue.stats().delayed, 1);
     queue.add("a");
-    assert_eq!((queue.len(), queue.stats().delayed), (1, 0));
+    assert_eq!(queue.len(), 1);
+    assert_eq!(queue.stats().delayed, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn lines_take_turns_within_a_priority() {
+async fn flows_are_served_round_robin_within_a_priority() {
     let queue = queue();
-    let add = |key: &'static str, line: Line| {
+    let add = |key: &'static str, flow: Flow| {
         queue.add_with_opts(
             key,
             AddOpts {
-                line,
+                flow,
                 ..AddOpts::default()
             },
         )
     };
-    let (busy, quiet) = (Line::of("team-a"), Line::of("team-b"));
+    let busy = Flow::of("team-a");
+    let quiet = Flow::of("team-b");
     assert_ne!(busy, quiet);
     ["a1", "a2", "a3", "a4"]
         .into_iter()
         .for_each(|key| add(key, busy));
     add("b1", quiet);
-    // Added again while it waits, also by somebody who says nothing of lines, a key keeps its place.
+    // A ready key that is added again keeps its position, also without a flow.
     add("a1", quiet);
     queue.add("a2");
     let order: Vec<_> = std::iter::from_fn(|| queue.try_get())
         .map(|item| *item.key())
         .collect();
-    let place = order.iter().position(|key| *key == "b1").unwrap();
-    assert!(place <= 1, "{order:?}");
+    let position = order.iter().position(|key| *key == "b1").unwrap();
+    assert!(position <= 1, "{order:?}");
     assert_eq!(
         order
             .into_iter()
@@ -205,7 +210,7 @@ async fn lines_take_turns_within_a_priority() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_worker_gets_delayed_key_when_due() {
+async fn waiting_worker_gets_a_delayed_key_when_due() {
     let queue = queue();
     let started = Instant::now();
     queue.add_after("late", Duration::from_secs(60));
@@ -220,14 +225,14 @@ async fn waiting_worker_gets_delayed_key_when_due() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_waiting_worker_is_woken_for_its_key() {
+async fn each_waiting_worker_is_notified_of_its_key() {
     let queue = queue();
     let workers: Vec<_> = (0..3)
         .map(|_| {
             let queue = queue.clone();
             tokio::spawn(async move {
                 let item = queue.get().await.expect("three keys for three workers");
-                // Held for ever: nobody but the others can take the other keys.
+                // Never done: only the other workers can take the other keys.
                 std::mem::forget(item);
             })
         })
@@ -236,34 +241,35 @@ async fn each_waiting_worker_is_woken_for_its_key() {
     for worker in workers {
         timeout(Duration::from_secs(1), worker)
             .await
-            .expect("woken")
+            .expect("notified")
             .unwrap();
     }
 }
 
-/// The cancelled worker was the only one that had heard of the earlier time.
+/// The cancelled worker was the only one that waited for the earlier time.
 #[tokio::test(start_paused = true)]
-async fn cancelled_worker_hands_its_alarm_to_another() {
+async fn cancelled_worker_passes_its_timer_to_another() {
     let queue = queue();
     let started = Instant::now();
     let spawn = || {
         let queue = queue.clone();
         tokio::spawn(async move { queue.get().await.map(|item| *item.key()) })
     };
-    let (first, second) = (spawn(), spawn());
+    let first = spawn();
+    let second = spawn();
     tokio::task::yield_now().await;
     queue.add_after("a", Duration::from_secs(5));
     tokio::task::yield_now().await;
     first.abort();
     let second = timeout(Duration::from_secs(60), second)
         .await
-        .expect("the alarm went to the other one");
+        .expect("the other worker waits for the due time");
     assert_eq!(second.unwrap(), Some("a"));
     assert_eq!(started.elapsed().as_secs(), 5);
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_wakes_waiting_workers() {
+async fn shutdown_notifies_waiting_workers() {
     let queue = queue();
     let worker = tokio::spawn({
         let queue = queue.clone();
@@ -275,7 +281,7 @@ async fn shutdown_wakes_waiting_workers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drain_waits_for_ready_and_running_keys() {
+async fn drain_waits_for_ready_and_processed_keys() {
     let queue = queue();
     ["a", "b"].into_iter().for_each(|key| queue.add(key));
     let a = queue.try_get().unwrap();
@@ -292,14 +298,14 @@ async fn drain_waits_for_ready_and_running_keys() {
     let b = queue.get().await.unwrap();
     assert!(
         timeout(second, &mut drain).await.is_err(),
-        "b is still running"
+        "b is still processed"
     );
     b.done();
     timeout(second, drain).await.expect("drained").unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_of_a_panicking_worker_comes_back() {
+async fn key_of_a_panicking_worker_is_done() {
     let queue = queue();
     queue.add("a");
     let worker = tokio::spawn({
@@ -307,7 +313,7 @@ async fn key_of_a_panicking_worker_comes_back() {
         async move {
             let item = queue.get().await.unwrap();
             queue.add("a");
-            panic!("while holding {}", item.key());
+            panic!("while processing {}", item.key());
         }
     });
     assert!(worker.await.is_err());
@@ -315,7 +321,7 @@ async fn key_of_a_panicking_worker_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn causes_arrive_merged_and_once() {
+async fn causes_are_merged_and_handed_out_once() {
     let queue = queue();
     let cause = |event| AddOpts {
         cause: Some(Cause {
@@ -324,6 +330,7 @@ async fn causes_arrive_merged_and_once() {
             resource_version: None,
             event,
             at: Instant::now(),
+            reason: None,
         }),
         ..AddOpts::default()
     };
@@ -350,6 +357,7 @@ async fn key_put_back_keeps_its_causes_and_counts_once() {
             resource_version: None,
             event: CauseEvent::Added,
             at: Instant::now(),
+            reason: None,
         };
         queue.add_with_opts(
             "a",
@@ -360,7 +368,7 @@ async fn key_put_back_keeps_its_causes_and_counts_once() {
         );
     }
     let item = queue.try_get().unwrap();
-    queue.put_back(&item, Duration::from_secs(1), Line::default());
+    queue.put_back(&item, Duration::from_secs(1), Flow::default());
     item.done();
     advance(Duration::from_secs(1)).await;
     assert_eq!(queue.stats().retries_total, 1);
@@ -371,7 +379,7 @@ async fn key_put_back_keeps_its_causes_and_counts_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn queue_forgets_keys_it_has_nothing_to_say_about() {
+async fn slots_of_unneeded_keys_are_released() {
     let queue: WorkQueue<u32> = WorkQueue::default();
     for key in 0..10_000 {
         queue.add(key);
@@ -387,30 +395,30 @@ async fn queue_forgets_keys_it_has_nothing_to_say_about() {
     );
 }
 
-/// client-go's queue in its plainest form: sets, a line, and a map of times.
+/// client-go's queue in its simplest form: sets, a list, and a map of times.
 #[derive(Default)]
 struct Model {
     dirty: BTreeSet<u8>,
-    running: BTreeSet<u8>,
-    line: VecDeque<u8>,
+    processing: BTreeSet<u8>,
+    queue: VecDeque<u8>,
     due: BTreeMap<u8, (u64, usize)>,
     now: u64,
-    asked: usize,
+    delayed_adds: usize,
 }
 
 impl Model {
     fn add(&mut self, key: u8) {
         self.due.remove(&key);
-        if self.dirty.insert(key) && !self.running.contains(&key) {
-            self.line.push_back(key);
+        if self.dirty.insert(key) && !self.processing.contains(&key) {
+            self.queue.push_back(key);
         }
     }
 
     fn add_after(&mut self, key: u8, ms: u64) {
         let at = self.now + ms;
-        self.asked += 1;
+        self.delayed_adds += 1;
         if !self.dirty.contains(&key) && self.due.get(&key).is_none_or(|(known, _)| at < *known) {
-            self.due.insert(key, (at, self.asked));
+            self.due.insert(key, (at, self.delayed_adds));
         }
     }
 
@@ -423,16 +431,16 @@ impl Model {
             .collect();
         ready.sort_unstable();
         ready.into_iter().for_each(|(_, key)| self.add(key));
-        let key = self.line.pop_front()?;
+        let key = self.queue.pop_front()?;
         self.dirty.remove(&key);
-        self.running.insert(key);
+        self.processing.insert(key);
         Some(key)
     }
 
     fn done(&mut self, key: u8) {
-        self.running.remove(&key);
+        self.processing.remove(&key);
         if self.dirty.contains(&key) {
-            self.line.push_back(key);
+            self.queue.push_back(key);
         }
     }
 }
@@ -461,9 +469,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
     fn random_histories_agree_with_the_model(history in steps()) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
         runtime.block_on(async {
-            let (queue, mut model) = (WorkQueue::<u8>::default(), Model::default());
+            let queue = WorkQueue::<u8>::default();
+            let mut model = Model::default();
             let mut held: Vec<Item<'_, u8>> = Vec::new();
             for step in history {
                 match step {
@@ -497,20 +510,21 @@ proptest! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_key_is_ever_with_two_workers() {
+async fn key_is_processed_by_at_most_one_worker() {
     let queue: WorkQueue<usize> = WorkQueue::default();
     let busy: Arc<Vec<std::sync::atomic::AtomicBool>> =
         Arc::new((0..16).map(|_| false.into()).collect());
     let workers: Vec<_> = (0..4)
         .map(|_| {
-            let (queue, busy) = (queue.clone(), busy.clone());
+            let queue = queue.clone();
+            let busy = busy.clone();
             tokio::spawn(async move {
                 let mut handled = 0u32;
                 while let Some(item) = queue.get().await {
                     let flag = &busy[*item.key()];
                     assert!(
                         !flag.swap(true, std::sync::atomic::Ordering::SeqCst),
-                        "two workers have {}",
+                        "two workers process {}",
                         item.key()
                     );
                     tokio::task::yield_now().await;

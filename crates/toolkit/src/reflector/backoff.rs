@@ -1,16 +1,16 @@
-//! Back-off of one reflector: how long to rest after how many failures.
+//! Back-off of one reflector: the delay after a number of failures.
 //! In: failures in a row. Out: a delay, before jitter.
-//! Holds: it grows from 0.8 s to 30 s and is nobody else's.
+//! Guarantees: it grows from 0.8 s to 30 s, as in client-go, and is shared with no other reflector.
 
 use std::time::Duration;
 
-use crate::clock::Entropy;
+use crate::clock::Rng;
 
 const FIRST: Duration = Duration::from_millis(800);
 const MAX: Duration = Duration::from_secs(30);
 
-/// The delay after this many failures in a row; never shorter than what the server asked for, which is believed up to
-/// the longest delay.
+/// The delay after this many failures in a row; never shorter than the server's Retry-After, which
+/// is followed up to the longest delay.
 pub(crate) fn delay(failures: u32, retry_after: Option<Duration>) -> Duration {
     let grown = FIRST.saturating_mul(
         1_u32
@@ -20,9 +20,10 @@ pub(crate) fn delay(failures: u32, retry_after: Option<Duration>) -> Duration {
     grown.max(retry_after.unwrap_or_default()).min(MAX)
 }
 
-/// Spreads delays over once to twice their length, so that those who failed together do not return together.
-pub(crate) fn jittered(delay: Duration, entropy: &Entropy) -> Duration {
-    delay.mul_f64(1.0 + entropy.fraction())
+/// Spreads delays over one to two times their length, so that reflectors that failed together do
+/// not retry together.
+pub(crate) fn jittered(delay: Duration, rng: &Rng) -> Duration {
+    delay.mul_f64(1.0 + rng.fraction())
 }
 
 #[cfg(test)]
@@ -44,9 +45,9 @@ mod tests {
     }
 
     #[test]
-    fn those_who_fail_together_return_apart() {
-        let entropy = Entropy::seeded(1);
-        let delays: Vec<_> = (0..100).map(|_| jittered(FIRST, &entropy)).collect();
+    fn reflectors_that_fail_together_retry_apart() {
+        let rng = Rng::seeded(1);
+        let delays: Vec<_> = (0..100).map(|_| jittered(FIRST, &rng)).collect();
         assert!(
             delays
                 .iter()

@@ -1,187 +1,181 @@
-//! Reflector: keeps one cache equal to one list on a server.
-//! In: a source. Out: batches of deltas, written to the core of an informer.
-//! Holds: the course is decided in [`phase`]; here it is only carried out. One reflector's failures slow no other one.
+//! Reflector: keeps a cache equal to a list on a server (client-go's Reflector.ListAndWatch).
+//! In: a source. Out: batches of deltas and what happened on the way, to a callback.
+//! Guarantees: [`state`] decides, this module only performs the operations. The failures of one
+//! reflector delay no other one.
 
-mod backoff; // how long to rest
-mod phase; // what to do next
-mod prepare; // what a cache keeps of what came
+mod backoff; // delays after failures
+mod decode; // from JSON to what a cache keeps
+mod state; // what to do next
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{
     StreamExt,
     stream::{BoxStream, ReadyChunks},
 };
-use kube::Resource;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-pub use phase::InitialList;
-use phase::{Course, Seen, Want};
-pub(crate) use prepare::Prepare;
+use decode::ReceivedEvent;
+pub(crate) use decode::{Decoder, TransformFn, Undecodable};
+pub use state::InitialList;
+use state::{Input, Operation, ReflectorState};
 
 use crate::{
-    clock::Entropy,
-    fifo::{Arrival, BATCH_MAX, DeltaFifo, KnownKeys},
-    informer::core::Scope,
-    source::{ListWatch, SourceError, SourceEvent, WatchRequest},
+    clock::Rng,
+    fifo::{BATCH_MAX, Batch, DeltaFifo, KnownKeys},
+    list_watch::{ListWatch, ListWatchError, WatchRequest},
 };
 
-/// How long an answer to a list may take.
-const LIST_PATIENCE: Duration = Duration::from_secs(120);
+/// How long the response to a list may take.
+const LIST_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a watch may take to open.
-const OPEN_PATIENCE: Duration = Duration::from_secs(30);
-/// A watch is asked to end after this time at least, and after twice this time at most.
+const WATCH_OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+/// The server is requested to end a watch after this time at least, and after twice this time at
+/// most, as in client-go.
 const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(300);
-/// A stream that ends within this time did not really work.
-const YOUNG: Duration = Duration::from_secs(1);
+/// A stream that ends within this time counts as a failure.
+const SHORT_LIVED: Duration = Duration::from_secs(1);
 
-pub(crate) struct Reflector<K> {
-    pub(crate) source: Arc<dyn ListWatch<K>>,
-    pub(crate) prepare: Arc<Prepare<K>>,
-    pub(crate) scope: Scope,
+/// What a reflector reports.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// Deltas to apply to the store.
+    Batch(Batch),
+    /// A watch is requested.
+    Watch,
+    /// An object is skipped.
+    Undecodable(Undecodable),
+    /// A list or watch failed; it is retried.
+    Failed(ListWatchError),
+}
+
+pub(crate) struct Reflector {
+    pub(crate) source: Arc<dyn ListWatch>,
+    pub(crate) decoder: Arc<Decoder>,
+    pub(crate) output: Box<dyn Fn(Output) + Send + Sync>,
     pub(crate) initial: InitialList,
     pub(crate) page_size: u32,
-    pub(crate) entropy: Entropy,
+    pub(crate) rng: Rng,
 }
 
-/// An open watch; events that are there together are read together, each prepared before the next one is decoded.
-struct OpenWatch<K> {
-    chunks: ReadyChunks<BoxStream<'static, Result<SourceEvent<Arrival<K>>, SourceError>>>,
+/// An open watch. Events that are received together are read together, each decoded and compacted
+/// before the next one.
+struct OpenWatch {
+    chunks: ReadyChunks<BoxStream<'static, Result<ReceivedEvent, ListWatchError>>>,
     opened: Instant,
-    settled: bool,
+    established: bool,
 }
 
-impl<K: Resource + Send + Sync + 'static> Reflector<K> {
-    /// Reflects until `stop`, which leaves the cache as it is. Takes over the objects that are `known` to be in it, and says
-    /// in the end which ones are.
+impl Reflector {
+    /// Reflects until `stop`, which leaves the cache as it is. Takes over the objects that are
+    /// `known` to be in it, and returns those that are at the end.
     pub(crate) async fn run(self, known: KnownKeys, stop: CancellationToken) -> KnownKeys {
-        let mut fifo = DeltaFifo::knowing(known);
-        let mut course = Course::new(self.initial, self.page_size);
+        let mut fifo = DeltaFifo::with_known(known);
+        let mut state = ReflectorState::new(self.initial, self.page_size);
         let mut watch = None;
         loop {
-            let seen = tokio::select! {
+            let inputs = tokio::select! {
                 biased;
                 () = stop.cancelled() => return fifo.into_known(),
-                seen = self.carry_out(course.want(), &mut watch) => seen,
+                inputs = self.perform(state.operation(), &mut watch) => inputs,
             };
-            for seen in seen {
-                self.note_failure(&seen);
-                let (next, changes) = course.next(seen);
+            for input in inputs {
+                self.report(&input);
+                let (next, changes) = state.next(input);
                 changes.into_iter().for_each(|change| fifo.push(change));
-                course = next;
+                state = next;
             }
-            self.flush(&mut fifo);
+            while let Some(batch) = fifo.pop() {
+                (self.output)(Output::Batch(batch));
+            }
         }
     }
 
-    fn flush(&self, fifo: &mut DeltaFifo<K>) {
-        while let Some(batch) = fifo.pop() {
-            self.prepare.core.apply(&self.scope, batch);
-        }
-    }
-
-    async fn carry_out(
-        &self,
-        want: Want,
-        watch: &mut Option<OpenWatch<K>>,
-    ) -> Vec<Seen<Arrival<K>>> {
-        match want {
-            Want::Read { patience } => return read(watch.as_mut(), patience).await,
+    async fn perform(&self, operation: Operation, watch: &mut Option<OpenWatch>) -> Vec<Input> {
+        match operation {
+            Operation::Read { timeout } => return read(watch.as_mut(), timeout).await,
             _ => *watch = None,
         }
-        let seen = match want {
-            Want::List(request) => in_time(LIST_PATIENCE, self.source.list(request))
-                .await
-                .map(|page| Seen::Page(self.prepare.page(page))),
-            Want::Watch(from) => {
-                self.prepare
-                    .core
-                    .counters
-                    .watches
-                    .fetch_add(1, Ordering::Relaxed);
-                let request = WatchRequest {
-                    from,
-                    timeout: backoff::jittered(WATCH_TIMEOUT_MIN, &self.entropy),
-                };
-                let opened = in_time(OPEN_PATIENCE, self.source.watch(request)).await;
+        let input = match operation {
+            Operation::List(request) => {
+                let page = within(LIST_TIMEOUT, self.source.list(request)).await;
+                page.map(|page| Input::Page(self.decoder.page(page)))
+            }
+            Operation::Watch(from) => {
+                (self.output)(Output::Watch);
+                let timeout = backoff::jittered(WATCH_TIMEOUT_MIN, &self.rng);
+                let request = WatchRequest { from, timeout };
+                let opened = within(WATCH_OPEN_TIMEOUT, self.source.watch(request)).await;
                 opened.map(|events| {
-                    let prepare = self.prepare.clone();
-                    let events = events
-                        .map(move |event| event.map(|event| prepare.event(event)))
-                        .boxed();
+                    let decoder = self.decoder.clone();
+                    let decoded = move |event| decoder.event(event);
+                    let events = events.map(move |event| event.map(&decoded)).boxed();
                     *watch = Some(OpenWatch {
                         chunks: events.ready_chunks(BATCH_MAX),
                         opened: Instant::now(),
-                        settled: false,
+                        established: false,
                     });
-                    Seen::Opened
+                    Input::Opened
                 })
             }
-            Want::Rest(delay) => {
-                sleep(backoff::jittered(delay, &self.entropy)).await;
-                Ok(Seen::Rested)
+            Operation::BackOff(delay) => {
+                sleep(backoff::jittered(delay, &self.rng)).await;
+                Ok(Input::BackedOff)
             }
-            Want::Read { .. } => Ok(Seen::Silent),
+            Operation::Read { .. } => Ok(Input::TimedOut),
         };
-        vec![seen.unwrap_or_else(Seen::Failed)]
+        vec![input.unwrap_or_else(Input::Failed)]
     }
 
-    fn note_failure(&self, seen: &Seen<Arrival<K>>) {
-        let Seen::Failed(error) = seen else { return };
-        let core = &self.prepare.core;
-        match error {
-            SourceError::Expired(_) => {
-                tracing::debug!(kind = core.what, scope = ?self.scope, %error, "listing again")
-            }
-            error => {
-                tracing::warn!(kind = core.what, scope = ?self.scope, %error, "cannot list or watch, trying again")
-            }
+    fn report(&self, input: &Input) {
+        let skipped = match input {
+            Input::Failed(error) => return (self.output)(Output::Failed(error.clone())),
+            Input::Event(ReceivedEvent::Undecodable(skipped)) => std::slice::from_ref(skipped),
+            Input::Page(page) => &page.undecodable,
+            _ => return,
+        };
+        for undecodable in skipped {
+            (self.output)(Output::Undecodable(undecodable.clone()));
         }
-        core.suffer(&self.scope, error);
     }
 }
 
-async fn read<K>(watch: Option<&mut OpenWatch<K>>, patience: Duration) -> Vec<Seen<Arrival<K>>> {
+async fn read(watch: Option<&mut OpenWatch>, limit: Duration) -> Vec<Input> {
     let Some(OpenWatch {
         chunks,
         opened,
-        settled,
+        established,
     }) = watch
     else {
-        return vec![Seen::Ended { young: true }];
+        return vec![Input::Ended { short_lived: true }];
     };
-    match timeout(patience, chunks.next()).await {
+    match timeout(limit, chunks.next()).await {
         Ok(Some(events)) => {
-            let news = (!*settled && opened.elapsed() >= YOUNG).then_some(Seen::Settled);
-            *settled |= news.is_some();
-            news.into_iter()
-                .chain(
-                    events
-                        .into_iter()
-                        .map(|event| event.map_or_else(Seen::Failed, Seen::Event)),
-                )
-                .collect()
+            let is_new = !*established && opened.elapsed() >= SHORT_LIVED;
+            *established |= is_new;
+            let first = is_new.then_some(Input::Established);
+            let events = events
+                .into_iter()
+                .map(|event| event.map_or_else(Input::Failed, Input::Event));
+            first.into_iter().chain(events).collect()
         }
-        Ok(None) => vec![Seen::Ended {
-            young: opened.elapsed() < YOUNG,
+        Ok(None) => vec![Input::Ended {
+            short_lived: opened.elapsed() < SHORT_LIVED,
         }],
-        Err(_) => vec![Seen::Silent],
+        Err(_) => vec![Input::TimedOut],
     }
 }
 
-async fn in_time<T>(
-    patience: Duration,
-    answer: impl Future<Output = Result<T, SourceError>>,
-) -> Result<T, SourceError> {
-    match timeout(patience, answer).await {
-        Ok(answer) => answer,
-        Err(_) => Err(SourceError::Unreachable(format!(
-            "no answer within {} s",
-            patience.as_secs()
-        ))),
+async fn within<T>(
+    limit: Duration,
+    response: impl Future<Output = Result<T, ListWatchError>>,
+) -> Result<T, ListWatchError> {
+    match timeout(limit, response).await {
+        Ok(response) => response,
+        Err(_) => {
+            let reason = format!("no response within {} s", limit.as_secs());
+            Err(ListWatchError::Unreachable(reason))
+        }
     }
 }

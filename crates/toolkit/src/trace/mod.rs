@@ -1,13 +1,14 @@
-//! Trace bus: what happened, in one order, for those who ask why.
+//! Reconcile trace: what happened, in one total order, and what caused what.
 //!
-//! In: typed records from every stage (watch event, enqueue, reconcile, write). Out: the newest of them by a global
-//! sequence, as they come or on request, and the chain that led to a reconcile.
-//! Holds: memory is bounded by the capacity; recording never waits; a reader that is too slow learns how many it missed.
+//! In: typed events from every stage (watch event, enqueue, reconcile, write). Out: the newest of
+//! them by sequence number, as a stream or on request, and the timeline that led to a reconcile.
+//! Guarantees: memory is bounded by the capacity; recording never waits; a reader that is too slow
+//! gets the number of records it missed.
 
-mod bus; // the ring and its readers
-mod record; // what one record says
-mod why; // from a reconcile back to what led to it
+mod record; // trace events and their text form
+mod ring; // the ring buffer and its readers
+mod timeline; // links a reconcile to the changes and writes that caused it
 
-pub use bus::{TraceBatch, TraceBus, TraceReader};
 pub use record::{TraceEvent, TraceRecord};
-pub use why::{Because, TracedReconcile, Why};
+pub use ring::{Trace, TraceBatch, TraceReader};
+pub use timeline::{CauseLink, Timeline, TracedReconcile};

@@ -1,7 +1,7 @@
-//! What one record says.
+//! Trace events and their text form.
 //!
-//! In: facts from one stage. Out: a line for people.
-//! Holds: a write and the watch event it caused share kind, key and resource version.
+//! In: facts from one stage of the pipeline. Out: one line of text.
+//! Guarantees: a write and the watch event it caused have equal kind, key and resource version.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,119 +9,150 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{CauseEvent, ObjectKey};
+use crate::ObjectKey;
+use crate::queue::CauseEvent;
 
-/// What one record says. A write and the watch event it caused share kind, key and resource version.
+/// One step between a change on the server and the writes that it caused.
+///
+/// A write and the watch event it caused have equal kind, key and resource version. Kinds are
+/// written `Pod` or `Deployment.apps`. [`Display`](fmt::Display) is one line of text.
+///
+/// ```
+/// use bellerophon::{ObjectKey, trace::TraceEvent};
+///
+/// let event = TraceEvent::Started {
+///     controller: "hero".into(),
+///     key: ObjectKey::namespaced("team-a", "icarus"),
+///     causes: String::new(),
+///     attempt: 1,
+/// };
+/// assert_eq!(event.to_string(), "hero reconciles team-a/icarus, attempt 1");
+/// ```
 #[derive(Clone, Debug)]
 pub enum TraceEvent {
-    /// A cache was filled for the first time. Its objects are not told one by one.
+    /// An informer received its initial list. The objects are not recorded one by one.
     Listed {
         /// Their kind.
         kind: Arc<str>,
-        /// How many there were.
+        /// Their number.
         objects: usize,
-        /// The version of the list.
+        /// The resource version of the list.
         resource_version: Option<String>,
     },
-    /// A watch, or a list that followed a cut one, told a cache of a change.
+    /// A watch event, or a relist after a dropped watch, changed a cache.
     Cached {
         /// The kind of the object.
         kind: Arc<str>,
         /// The object.
         key: ObjectKey,
-        /// Its version after the change, if known.
+        /// Its resource version after the change, if known.
         resource_version: Option<String>,
         /// What happened.
         event: CauseEvent,
     },
-    /// A controller was told of a change.
-    Noticed {
+    /// An informer delivered a change to a controller's event handler.
+    Delivered {
         /// The kind of the object.
         kind: Arc<str>,
         /// The object.
         key: ObjectKey,
-        /// Its version after the change, if known.
+        /// Its resource version after the change, if known.
         resource_version: Option<String>,
         /// What happened.
         event: CauseEvent,
     },
-    /// A change put a key into a controller's queue.
+    /// A change enqueued a key in a controller's work queue.
     Enqueued {
         /// The controller.
         controller: Arc<str>,
         /// The key to reconcile.
         key: ObjectKey,
         /// The kind of the object that changed.
-        because_kind: Arc<str>,
+        cause_kind: Arc<str>,
         /// The object that changed.
-        because_key: ObjectKey,
-        /// Its version, which links to [`TraceEvent::Noticed`].
-        because_version: Option<String>,
+        cause_key: ObjectKey,
+        /// Its resource version, which links to [`TraceEvent::Delivered`].
+        cause_version: Option<String>,
     },
-    /// A worker began.
+    /// A worker started a reconcile.
     Started {
         /// The controller.
         controller: Arc<str>,
         /// The key.
         key: ObjectKey,
-        /// Its merged causes, in words.
+        /// Its merged causes as text.
         causes: String,
-        /// 1 for the first try.
+        /// 1 for the first attempt.
         attempt: u32,
     },
-    /// A write went through the toolkit.
+    /// A reconcile wrote an object, and the server responded.
     Wrote {
         /// The controller.
         controller: Arc<str>,
-        /// The key it was reconciling.
+        /// The key that was reconciled.
         reconciling: ObjectKey,
-        /// The kind written.
+        /// The kind of the object written.
         kind: Arc<str>,
         /// The object written.
         key: ObjectKey,
-        /// The version the server answered with; `None` for a delete.
+        /// The resource version of the response; `None` for a delete.
         resource_version: Option<String>,
     },
-    /// A write to a part of an object, such as `binding`, to which the server answers without a version.
-    Called {
+    /// A reconcile wrote a subresource whose response has no resource version, such as `binding`.
+    SubresourceWritten {
         /// The controller.
         controller: Arc<str>,
-        /// The key it was reconciling.
+        /// The key that was reconciled.
         reconciling: ObjectKey,
         /// The kind of the object.
         kind: Arc<str>,
         /// The object.
         key: ObjectKey,
-        /// The part, and what it was told, in words: `binding to node-1`.
-        what: String,
+        /// The subresource and a short description of the request: `binding to node-1`.
+        subresource: String,
     },
-    /// A worker ended.
-    Ended {
+    /// A worker finished a reconcile.
+    Finished {
         /// The controller.
         controller: Arc<str>,
         /// The key.
         key: ObjectKey,
-        /// `success`, `requeue_after` or `error`.
+        /// The result as the metrics name it: `success`, `requeue_after`, `requeue` or `error`.
         result: &'static str,
-        /// How long it took.
+        /// The duration of the reconcile.
         took: Duration,
     },
 }
 
-/// One thing that happened.
+/// A trace event with its sequence number and time.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use bellerophon::trace::{Trace, TraceEvent};
+///
+/// let trace = Trace::new(100);
+/// trace.record(|| TraceEvent::Listed {
+///     kind: "Pod".into(),
+///     objects: 3,
+///     resource_version: Some("17".into()),
+/// });
+/// let record = &trace.snapshot()[0];
+/// assert_eq!(record.to_string(), "#1 3 of Pod listed at 17");
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct TraceRecord {
-    /// Its place in the order of everything; no number is given twice.
+    /// Its position in the total order of all records; unique, from 1.
     pub sequence: u64,
-    /// When; [`WallClock::at`](crate::WallClock::at) tells the time of day.
+    /// When it was recorded; [`Clock::at`](crate::Clock::at) converts it to the time of day.
     pub at: Instant,
-    /// What.
+    /// What happened.
     pub event: TraceEvent,
 }
 
 impl fmt::Display for TraceEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = |version: &Option<String>| {
+        let at_version = |version: &Option<String>| {
             version
                 .as_ref()
                 .map_or(String::new(), |version| format!(" at {version}"))
@@ -131,7 +162,11 @@ impl fmt::Display for TraceEvent {
                 kind,
                 objects,
                 resource_version,
-            } => write!(f, "{objects} of {kind} listed{}", at(resource_version)),
+            } => write!(
+                f,
+                "{objects} of {kind} listed{}",
+                at_version(resource_version)
+            ),
             Self::Cached {
                 kind,
                 key,
@@ -142,28 +177,33 @@ impl fmt::Display for TraceEvent {
                     f,
                     "cache of {kind}: {key} {}{}",
                     event.as_str(),
-                    at(resource_version)
+                    at_version(resource_version)
                 )
             }
-            Self::Noticed {
+            Self::Delivered {
                 kind,
                 key,
                 resource_version,
                 event,
             } => {
-                write!(f, "{kind} {key} {}{}", event.as_str(), at(resource_version))
+                write!(
+                    f,
+                    "{kind} {key} {}{}",
+                    event.as_str(),
+                    at_version(resource_version)
+                )
             }
             Self::Enqueued {
                 controller,
                 key,
-                because_kind,
-                because_key,
-                because_version,
+                cause_kind,
+                cause_key,
+                cause_version,
             } => {
                 write!(
                     f,
-                    "{controller} queued {key} because of {because_kind} {because_key}{}",
-                    at(because_version)
+                    "{controller} queued {key} because of {cause_kind} {cause_key}{}",
+                    at_version(cause_version)
                 )
             }
             Self::Started {
@@ -206,19 +246,19 @@ impl fmt::Display for TraceEvent {
             } => {
                 write!(f, "{controller} deleted {kind} {key} for {reconciling}")
             }
-            Self::Called {
+            Self::SubresourceWritten {
                 controller,
                 reconciling,
                 kind,
                 key,
-                what,
+                subresource,
             } => {
                 write!(
                     f,
-                    "{controller} wrote {what} of {kind} {key} for {reconciling}"
+                    "{controller} wrote {subresource} of {kind} {key} for {reconciling}"
                 )
             }
-            Self::Ended {
+            Self::Finished {
                 controller,
                 key,
                 result,

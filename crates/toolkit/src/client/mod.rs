@@ -1,0 +1,540 @@
+//! Client: typed reads and writes of a reconcile.
+//!
+//! In: objects and keys. Out: requests, and what the server stored.
+//! Guarantees: kind and namespace come from the object; each successful write passes the
+//! read-your-writes gate and the trace; what is already as desired is not written; a response is
+//! decoded on demand only.
+
+mod difference; // merge patches
+mod error; // failed requests
+mod mapper; // kinds known at run time
+mod options; // how a write is made
+mod request; // from an object to a request
+mod subresource; // binding, eviction, scale, …
+mod written; // what the server stored
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use bellerophon_kinds::{Kind, KindCodec, Object, downcast};
+use http::HeaderValue;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+pub(crate) use difference::difference;
+pub use error::WriteError;
+pub(crate) use mapper::RestMapper;
+pub use options::{ConflictPolicy, Precondition, WriteOptions};
+use request::{Response, Target};
+pub use subresource::Subresource;
+pub use written::{OperationResult, Written};
+
+use crate::ObjectKey;
+use crate::controller::core::Core;
+use crate::informer::kind_name;
+
+/// Fields that the server sets; applying them would be refused or fought over.
+const SERVER_FIELDS: [&str; 5] = [
+    "managedFields",
+    "resourceVersion",
+    "uid",
+    "creationTimestamp",
+    "generation",
+];
+
+/// What all clients of one controller share.
+#[derive(Clone)]
+pub(crate) struct ClientConfig {
+    pub(crate) client: kube::Client,
+    pub(crate) field_manager: Arc<str>,
+    pub(crate) user_agent: Option<String>,
+    pub(crate) mapper: RestMapper,
+}
+
+impl ClientConfig {
+    /// The client of one reconcile.
+    pub(crate) fn for_reconcile(
+        self: &Arc<Self>,
+        controller: Arc<Core>,
+        reconciling: ObjectKey,
+    ) -> ReconcileClient {
+        ReconcileClient {
+            config: self.clone(),
+            gate: Some(Gate {
+                controller,
+                reconciling,
+            }),
+            options: WriteOptions::default(),
+        }
+    }
+}
+
+/// An object without its type.
+type AnyObject = dyn Any + Send + Sync;
+
+/// Where writes are recorded.
+#[derive(Clone)]
+struct Gate {
+    controller: Arc<Core>,
+    reconciling: ObjectKey,
+}
+
+/// Reads and writes objects of any kind, and records the writes: the reconciled object is not
+/// reconciled again on a cache that does not show them yet.
+///
+/// [`Request::client`](crate::controller::Request::client) returns it. Kind and namespace are those
+/// of the object, the field manager is that of the controller.
+///
+/// ```
+/// use bellerophon::prelude::*;
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use kube::ResourceExt;
+///
+/// async fn reconcile(req: Request<ConfigMap>) -> Result<Action, Error> {
+///     if let Some(map) = req.object() {
+///         let label = |new: &mut ConfigMap| {
+///             new.labels_mut().insert("checked".into(), "true".into());
+///         };
+///         req.client().create_or_update(map, label).await?;
+///     }
+///     Ok(Action::await_change())
+/// }
+/// ```
+#[derive(Clone)]
+pub struct ReconcileClient {
+    config: Arc<ClientConfig>,
+    /// `None` outside of a reconcile.
+    gate: Option<Gate>,
+    options: WriteOptions,
+}
+
+impl ReconcileClient {
+    /// A client outside of a reconcile, for runnables and commands: the same requests, without the
+    /// read-your-writes gate.
+    pub fn new(client: kube::Client, field_manager: impl Into<Arc<str>>) -> Self {
+        let mapper = RestMapper::new(client.clone());
+        Self {
+            config: Arc::new(ClientConfig {
+                client,
+                field_manager: field_manager.into(),
+                user_agent: None,
+                mapper,
+            }),
+            gate: None,
+            options: WriteOptions::default(),
+        }
+    }
+
+    /// The same client with other options for its writes. Unset fields stay.
+    #[must_use]
+    pub fn with_options(&self, options: WriteOptions) -> Self {
+        Self {
+            options: options.or(&self.options),
+            ..self.clone()
+        }
+    }
+
+    /// Applies an object by server-side apply. The fields it sets become those of the field manager,
+    /// also if another one had them.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn apply<K: Kind>(&self, object: &K) -> Result<Written<K>, WriteError> {
+        Ok(self.apply_erased(object, K::codec()).await?.into())
+    }
+
+    /// Applies only the status of an object, likewise. No request is sent if `object` has this status.
+    ///
+    /// # Errors
+    /// The server refuses, or the object does not exist.
+    pub async fn apply_status<K: Kind>(
+        &self,
+        object: &K,
+        status: &impl Serialize,
+    ) -> Result<Written<K>, WriteError> {
+        let status = serde_json::to_vec(status).map_err(kube::Error::SerdeError);
+        Ok(self
+            .apply_status_erased(object, K::codec(), status)
+            .await?
+            .into())
+    }
+
+    /// Creates an object.
+    ///
+    /// # Errors
+    /// The server refuses, or an object of this name exists.
+    pub async fn create<K: Kind>(&self, object: &K) -> Result<Written<K>, WriteError> {
+        Ok(self.create_erased(object, K::codec()).await?.into())
+    }
+
+    /// Replaces an object (PUT). The version in its metadata makes the server refuse the update if
+    /// somebody else changed the object.
+    ///
+    /// # Errors
+    /// The server refuses, or the object changed.
+    pub async fn update<K: Kind>(&self, object: &K) -> Result<Written<K>, WriteError> {
+        Ok(self.update_erased(object, K::codec()).await?.into())
+    }
+
+    /// Makes an object as `mutate` changes it: the current one, or `object` if there is none.
+    ///
+    /// The current object is taken from the controller's cache of the kind if it is there, else from
+    /// the server. No request is sent if `mutate` changes nothing. A change is sent as a merge patch
+    /// with the version it was made from, so that no change of others is lost.
+    ///
+    /// # Errors
+    /// The server refuses, or somebody else changed the object.
+    pub async fn create_or_update<K: Kind>(
+        &self,
+        object: &K,
+        mutate: impl FnOnce(&mut K),
+    ) -> Result<Written<K>, WriteError> {
+        let codec = K::codec();
+        match self.current(object, codec).await? {
+            Some(current) => {
+                let current = downcast::<K>(current);
+                let mut desired = K::clone(&current);
+                mutate(&mut desired);
+                Ok(self
+                    .patch_difference(&*current, &desired, codec)
+                    .await?
+                    .into())
+            }
+            None => {
+                let mut desired = object.clone();
+                mutate(&mut desired);
+                Ok(self.create_erased(&desired, codec).await?.into())
+            }
+        }
+    }
+
+    /// Patches an object.
+    ///
+    /// # Errors
+    /// The server refuses, or the object does not exist.
+    pub async fn patch<K: Kind>(
+        &self,
+        object: &K,
+        patch: &Patch<impl Serialize + fmt::Debug>,
+    ) -> Result<Written<K>, WriteError> {
+        let target = self.target_of("patch", object, K::codec()).await?;
+        let params = self.patch_params(matches!(patch, Patch::Apply(_)));
+        let name = target.key.name();
+        let request = kube::core::Request::new(&*target.path).patch(name, &params, patch);
+        let response = self.send(&target, request).await?;
+        Ok(self
+            .recorded(&target, response, OperationResult::Updated)
+            .into())
+    }
+
+    /// Deletes exactly the object that was read: no later version and no other object of its name.
+    /// An object that is deleted already is no error.
+    ///
+    /// # Errors
+    /// The server refuses, or the object changed since it was read.
+    pub async fn delete<K: Kind>(&self, object: &K) -> Result<(), WriteError> {
+        self.delete_erased(object, K::codec()).await
+    }
+
+    /// A subresource of objects, such as `binding`, `eviction` or `scale`.
+    pub fn subresource(&self, name: &'static str) -> Subresource {
+        Subresource {
+            client: self.clone(),
+            name,
+        }
+    }
+
+    /// An object from the server; `None` if it does not exist. Caches are read through
+    /// [`Lister`](crate::informer::Lister).
+    ///
+    /// # Errors
+    /// The server refuses, or the object cannot be decoded.
+    pub async fn get<K: Kind<DynamicType = ()>>(
+        &self,
+        key: &ObjectKey,
+    ) -> Result<Option<Arc<K>>, WriteError> {
+        let target = self.static_target("get", key.clone(), K::codec());
+        let found = self.get_erased(&target, K::codec()).await?;
+        Ok(found.map(downcast))
+    }
+
+    /// The objects of a namespace, or of all, from the server, in the order of the server. Pages are
+    /// followed to the end.
+    ///
+    /// # Errors
+    /// The server refuses, or an object cannot be decoded.
+    pub async fn list<K: Kind<DynamicType = ()>>(
+        &self,
+        namespace: Option<&str>,
+        params: &ListParams,
+    ) -> Result<Vec<Arc<K>>, WriteError> {
+        let key = ObjectKey::new(namespace, "");
+        let target = self.static_target("list", key, K::codec());
+        let found = self.list_erased(&target, K::codec(), params).await?;
+        Ok(found.into_iter().map(downcast).collect())
+    }
+
+    /// The plain client. Its writes bypass the read-your-writes gate: report them with
+    /// [`record_write`](Self::record_write) and [`record_delete`](Self::record_delete), or the next
+    /// reconcile may act on a cache without them.
+    pub fn kube(&self) -> &kube::Client {
+        &self.config.client
+    }
+
+    /// Records a write that another client made; `answer` is the server's response.
+    pub fn record_write<K: Kind>(&self, answer: &K) {
+        let codec = K::codec();
+        let metadata = answer.meta();
+        if let Some(kind) = self.kind_of(answer, codec) {
+            let version = metadata.resource_version.clone().unwrap_or_default();
+            self.wrote(kind, ObjectKey::from_object(answer), Some(version));
+        }
+    }
+
+    /// Records a deletion that another client made and that is complete: no finalizer holds the
+    /// object.
+    pub fn record_delete<K: Kind<DynamicType = ()>>(&self, key: &ObjectKey) {
+        let resource = K::codec().resource().expect("the type knows its kind");
+        self.wrote(kind_name(&resource), key.clone(), None);
+    }
+
+    /// The field manager of its writes.
+    pub fn field_manager(&self) -> &str {
+        self.options
+            .field_manager
+            .as_deref()
+            .unwrap_or(&self.config.field_manager)
+    }
+}
+
+/// The same without types.
+impl ReconcileClient {
+    async fn apply_erased(
+        &self,
+        object: &AnyObject,
+        codec: &'static KindCodec,
+    ) -> Result<Response, WriteError> {
+        let target = self.target_of("apply", object, codec).await?;
+        let mut body = self.value(&target, object, codec)?;
+        if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
+            for field in SERVER_FIELDS {
+                metadata.remove(field);
+            }
+        }
+        let params = self.patch_params(true);
+        let request = kube::core::Request::new(&*target.path);
+        let request = request.patch(target.key.name(), &params, &Patch::Apply(&body));
+        let response = self.send(&target, request).await?;
+        Ok(self.recorded(&target, response, OperationResult::Updated))
+    }
+
+    async fn apply_status_erased(
+        &self,
+        object: &AnyObject,
+        codec: &'static KindCodec,
+        status: Result<Vec<u8>, kube::Error>,
+    ) -> Result<Response, WriteError> {
+        let target = self.target_of("apply the status of", object, codec).await?;
+        let parse =
+            |bytes: Vec<u8>| serde_json::from_slice(&bytes).map_err(kube::Error::SerdeError);
+        let status: Value = status
+            .and_then(parse)
+            .map_err(|error| target.failed(error))?;
+        let current = self.value(&target, object, codec)?;
+        if current.get("status").unwrap_or(&Value::Null) == &status {
+            return Ok(Response::unchanged(codec.metadata(object), current));
+        }
+        let body = json!({
+            "apiVersion": target.resource.api_version,
+            "kind": target.resource.kind,
+            "metadata": { "name": target.key.name() },
+            "status": status,
+        });
+        let params = self.patch_params(true);
+        let request = kube::core::Request::new(&*target.path);
+        let name = target.key.name();
+        let request = request.patch_subresource("status", name, &params, &Patch::Apply(&body));
+        let response = self.send(&target, request).await?;
+        Ok(self.recorded(&target, response, OperationResult::Updated))
+    }
+
+    async fn create_erased(
+        &self,
+        object: &AnyObject,
+        codec: &'static KindCodec,
+    ) -> Result<Response, WriteError> {
+        let target = self.target_of("create", object, codec).await?;
+        let body = self.body(&target, object, codec)?;
+        let params = self.post_params();
+        let request = kube::core::Request::new(&*target.path).create(&params, body);
+        let response = self.send(&target, request).await?;
+        Ok(self.recorded(&target, response, OperationResult::Created))
+    }
+
+    async fn update_erased(
+        &self,
+        object: &AnyObject,
+        codec: &'static KindCodec,
+    ) -> Result<Response, WriteError> {
+        let target = self.target_of("update", object, codec).await?;
+        let body = self.body(&target, object, codec)?;
+        let params = self.post_params();
+        let request = kube::core::Request::new(&*target.path);
+        let request = request.replace(target.key.name(), &params, body);
+        let response = self.send(&target, request).await?;
+        Ok(self.recorded(&target, response, OperationResult::Updated))
+    }
+
+    /// Patches what differs between two states of one object.
+    async fn patch_difference(
+        &self,
+        current: &AnyObject,
+        desired: &AnyObject,
+        codec: &'static KindCodec,
+    ) -> Result<Response, WriteError> {
+        let target = self.target_of("patch", current, codec).await?;
+        let from = self.value(&target, current, codec)?;
+        let to = self.value(&target, desired, codec)?;
+        let metadata = codec.metadata(current);
+        let Some(mut patch) = difference(&from, &to) else {
+            return Ok(Response::unchanged(metadata, from));
+        };
+        self.options.precondition().set(&mut patch, metadata);
+        let params = self.patch_params(false);
+        let request = kube::core::Request::new(&*target.path);
+        let request = request.patch(target.key.name(), &params, &Patch::Merge(&patch));
+        let response = self.send(&target, request).await?;
+        Ok(self.recorded(&target, response, OperationResult::Updated))
+    }
+
+    async fn delete_erased(
+        &self,
+        object: &AnyObject,
+        codec: &'static KindCodec,
+    ) -> Result<(), WriteError> {
+        let target = self.target_of("delete", object, codec).await?;
+        let params = self.options.delete_params(codec.metadata(object));
+        let request = kube::core::Request::new(&*target.path).delete(target.key.name(), &params);
+        match self.send(&target, request).await {
+            Ok(response) => {
+                match response.is_status {
+                    true => self.wrote(kind_name(&target.resource), target.key, None),
+                    // Finalizers hold the object: it exists in a newer version.
+                    false => {
+                        self.recorded(&target, response, OperationResult::Updated);
+                    }
+                }
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Patches the finalizers of an object. Without the last one a terminating object is deleted.
+    pub(crate) async fn patch_finalizers(
+        &self,
+        object: &AnyObject,
+        codec: &'static KindCodec,
+        patch: &Value,
+    ) -> Result<(), WriteError> {
+        let target = self
+            .target_of("set the finalizers of", object, codec)
+            .await?;
+        let params = self.patch_params(false);
+        let request = kube::core::Request::new(&*target.path);
+        let request = request.patch(target.key.name(), &params, &Patch::Merge(patch));
+        let response = self.send(&target, request).await?;
+        let metadata = &response.metadata;
+        let is_deleted = metadata.deletion_timestamp.is_some()
+            && metadata.finalizers.iter().flatten().next().is_none()
+            && metadata.deletion_grace_period_seconds.unwrap_or(0) == 0;
+        match is_deleted {
+            true => self.wrote(kind_name(&target.resource), target.key, None),
+            false => {
+                self.recorded(&target, response, OperationResult::Updated);
+            }
+        }
+        Ok(())
+    }
+
+    /// The object as the controller's cache or the server has it.
+    async fn current(
+        &self,
+        object: &AnyObject,
+        codec: &'static KindCodec,
+    ) -> Result<Option<Object>, WriteError> {
+        let target = self.target_of("get", object, codec).await?;
+        if target.key.name().is_empty() {
+            return Ok(None);
+        }
+        let kind = kind_name(&target.resource);
+        let gate = self.gate.as_ref();
+        let cached = gate.and_then(|gate| gate.controller.cached(codec, &kind, &target.key));
+        match cached {
+            Some(cached) => Ok(Some(cached)),
+            None => self.get_erased(&target, codec).await,
+        }
+    }
+
+    fn wrote(&self, kind: Arc<str>, key: ObjectKey, version: Option<String>) {
+        if let Some(gate) = &self.gate {
+            gate.controller.wrote(&gate.reconciling, kind, key, version);
+        }
+    }
+
+    /// Records a successful write.
+    fn recorded(
+        &self,
+        target: &Target,
+        response: Response,
+        operation: OperationResult,
+    ) -> Response {
+        if self.options.dry_run != Some(true) {
+            let metadata = &response.metadata;
+            let name = metadata
+                .name
+                .as_deref()
+                .unwrap_or_else(|| target.key.name());
+            let key = ObjectKey::new(target.key.namespace(), name);
+            let version = metadata.resource_version.clone().unwrap_or_default();
+            self.wrote(kind_name(&target.resource), key, Some(version));
+        }
+        Response {
+            operation,
+            ..response
+        }
+    }
+
+    fn patch_params(&self, apply: bool) -> PatchParams {
+        let forced = self.options.on_conflict() == ConflictPolicy::Force;
+        PatchParams {
+            field_manager: Some(self.field_manager().to_owned()),
+            force: apply && forced,
+            dry_run: self.options.dry_run == Some(true),
+            ..PatchParams::default()
+        }
+    }
+
+    fn post_params(&self) -> PostParams {
+        PostParams {
+            field_manager: Some(self.field_manager().to_owned()),
+            dry_run: self.options.dry_run == Some(true),
+        }
+    }
+
+    fn user_agent(&self) -> Option<HeaderValue> {
+        let agent = self.config.user_agent.as_deref()?;
+        HeaderValue::from_str(agent).ok()
+    }
+}
+
+impl fmt::Debug for ReconcileClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReconcileClient")
+            .field("field_manager", &self.field_manager())
+            .finish_non_exhaustive()
+    }
+}

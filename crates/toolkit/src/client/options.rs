@@ -1,0 +1,112 @@
+//! How a write is made.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+use serde_json::{Value, json};
+
+/// What server-side apply does with fields of another field manager.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConflictPolicy {
+    /// Takes them over. This is the default, as for every controller that is the authority on its
+    /// fields.
+    #[default]
+    Force,
+    /// Fails with a conflict.
+    Fail,
+}
+
+/// What must still hold when the server writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precondition {
+    /// The object has the UID and the version it was read with. This is the default.
+    #[default]
+    Version,
+    /// The object has the UID it was read with, in any version.
+    Uid,
+    /// Nothing: whatever has the name is written.
+    None,
+}
+
+impl Precondition {
+    /// Adds it to a merge patch.
+    pub(super) fn set(self, patch: &mut Value, metadata: &ObjectMeta) {
+        if self != Self::None {
+            patch["metadata"]["uid"] = json!(metadata.uid);
+        }
+        if self == Self::Version {
+            patch["metadata"]["resourceVersion"] = json!(metadata.resource_version);
+        }
+    }
+}
+
+/// Settings of the writes of a [`ReconcileClient`](super::ReconcileClient). `None` keeps the present
+/// setting.
+///
+/// ```
+/// use bellerophon::client::{Precondition, WriteOptions};
+/// use bellerophon::prelude::*;
+/// use k8s_openapi::api::core::v1::Pod;
+///
+/// async fn evict(req: &Request<Pod>, pod: &Pod) -> Result<(), Error> {
+///     let any_version = WriteOptions {
+///         precondition: Some(Precondition::Uid),
+///         ..WriteOptions::default()
+///     };
+///     Ok(req.client().with_options(any_version).delete(pod).await?)
+/// }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// The field manager; default: that of the controller.
+    pub field_manager: Option<String>,
+    /// What server-side apply does with fields of others; default: takes them over.
+    pub on_conflict: Option<ConflictPolicy>,
+    /// What must still hold for `create_or_update` and `delete`; default: UID and version.
+    pub precondition: Option<Precondition>,
+    /// What happens to dependents of a deleted object; default: that of the kind.
+    pub propagation: Option<PropagationPolicy>,
+    /// Whether the server only validates; default: false.
+    pub dry_run: Option<bool>,
+    /// The grace period of a deletion in seconds; default: that of the kind.
+    pub grace_period_seconds: Option<u32>,
+}
+
+impl WriteOptions {
+    pub(super) fn or(self, base: &Self) -> Self {
+        Self {
+            field_manager: self.field_manager.or_else(|| base.field_manager.clone()),
+            on_conflict: self.on_conflict.or(base.on_conflict),
+            precondition: self.precondition.or(base.precondition),
+            propagation: self.propagation.or_else(|| base.propagation.clone()),
+            dry_run: self.dry_run.or(base.dry_run),
+            grace_period_seconds: self.grace_period_seconds.or(base.grace_period_seconds),
+        }
+    }
+
+    pub(super) fn on_conflict(&self) -> ConflictPolicy {
+        self.on_conflict.unwrap_or_default()
+    }
+
+    pub(super) fn precondition(&self) -> Precondition {
+        self.precondition.unwrap_or_default()
+    }
+
+    pub(super) fn delete_params(&self, metadata: &ObjectMeta) -> DeleteParams {
+        let version = metadata.resource_version.clone();
+        let preconditions = match self.precondition() {
+            Precondition::Version => Some((metadata.uid.clone(), version)),
+            Precondition::Uid => Some((metadata.uid.clone(), None)),
+            Precondition::None => None,
+        };
+        let preconditions = preconditions.map(|(uid, resource_version)| Preconditions {
+            uid,
+            resource_version,
+        });
+        DeleteParams {
+            dry_run: self.dry_run == Some(true),
+            grace_period_seconds: self.grace_period_seconds,
+            propagation_policy: self.propagation.clone(),
+            preconditions,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Subresources: binding, eviction, scale, status and the like.
+
+use std::fmt;
+
+use bellerophon_kinds::Kind;
+use kube::api::Patch;
+use serde::Serialize;
+
+use super::request::Target;
+use super::{OperationResult, ReconcileClient, WriteError};
+use crate::informer::kind_name;
+
+/// A subresource of objects. [`ReconcileClient::subresource`] makes one.
+///
+/// ```
+/// use bellerophon::prelude::*;
+/// use k8s_openapi::api::core::v1::Pod;
+/// use serde_json::json;
+///
+/// async fn bind(req: &Request<Pod>, pod: &Pod, node: &str) -> Result<(), Error> {
+///     let binding = json!({
+///         "apiVersion": "v1",
+///         "kind": "Binding",
+///         "metadata": { "name": req.key().name() },
+///         "target": { "kind": "Node", "name": node },
+///     });
+///     Ok(req.client().subresource("binding").create(pod, &binding).await?)
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Subresource {
+    pub(super) client: ReconcileClient,
+    pub(super) name: &'static str,
+}
+
+impl Subresource {
+    /// Creates it (POST): `binding`, `eviction`, `token`.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn create<K: Kind>(
+        &self,
+        object: &K,
+        body: &impl Serialize,
+    ) -> Result<(), WriteError> {
+        let target = self
+            .client
+            .target_of("create a subresource of", object, K::codec())
+            .await?;
+        let body = body_of(&target, body)?;
+        let params = self.client.post_params();
+        let path = kube::core::Request::new(&*target.path);
+        let request = path.create_subresource(self.name, target.key.name(), &params, body);
+        self.sent(&target, request).await
+    }
+
+    /// Replaces it (PUT): `status`, `scale`.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn update<K: Kind>(
+        &self,
+        object: &K,
+        body: &impl Serialize,
+    ) -> Result<(), WriteError> {
+        let target = self
+            .client
+            .target_of("update a subresource of", object, K::codec())
+            .await?;
+        let body = body_of(&target, body)?;
+        let params = self.client.post_params();
+        let path = kube::core::Request::new(&*target.path);
+        let request = path.replace_subresource(self.name, target.key.name(), &params, body);
+        self.sent(&target, request).await
+    }
+
+    /// Patches it.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn patch<K: Kind>(
+        &self,
+        object: &K,
+        patch: &Patch<impl Serialize + fmt::Debug>,
+    ) -> Result<(), WriteError> {
+        let target = self
+            .client
+            .target_of("patch a subresource of", object, K::codec())
+            .await?;
+        let params = self.client.patch_params(matches!(patch, Patch::Apply(_)));
+        let path = kube::core::Request::new(&*target.path);
+        let request = path.patch_subresource(self.name, target.key.name(), &params, patch);
+        self.sent(&target, request).await
+    }
+
+    /// Sends the request and records it: as a write of the object if the response is the object.
+    async fn sent(
+        &self,
+        target: &Target,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<(), WriteError> {
+        let response = self.client.send(target, request).await?;
+        let is_object = !response.is_status && response.metadata.resource_version.is_some();
+        if is_object {
+            self.client
+                .recorded(target, response, OperationResult::Updated);
+        } else if let Some(gate) = &self.client.gate {
+            let kind = kind_name(&target.resource);
+            let controller = &gate.controller;
+            controller.wrote_subresource(&gate.reconciling, kind, target.key.clone(), self.name);
+        }
+        Ok(())
+    }
+}
+
+fn body_of(target: &Target, body: &impl Serialize) -> Result<Vec<u8>, WriteError> {
+    serde_json::to_vec(body).map_err(|error| target.failed(kube::Error::SerdeError(error)))
+}

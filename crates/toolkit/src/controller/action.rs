@@ -1,0 +1,166 @@
+//! Action and Error: how a reconcile ends, and what the queue does next.
+//!
+//! In: the result of a reconciler. Out: forget, requeue after a delay, or back off.
+//! Guarantees: exactly one thing follows each result.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What follows a successful reconcile.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use bellerophon::prelude::*;
+///
+/// let done = Action::await_change();
+/// let later = Action::requeue_after(Duration::from_secs(10)).reason("no DNS record yet");
+/// assert_ne!(done, later);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "an action has an effect only as the result of a reconcile"]
+pub struct Action {
+    pub(crate) requeue_after: Option<Duration>,
+    pub(crate) reason: Option<Arc<str>>,
+}
+
+impl Action {
+    /// The object is as desired; its next change brings it back. Its back-off is reset.
+    pub fn await_change() -> Self {
+        Self {
+            requeue_after: None,
+            reason: None,
+        }
+    }
+
+    /// As [`await_change`](Self::await_change), and reconcile again after this time even if nothing
+    /// changes. An earlier change replaces it.
+    pub fn requeue_after(delay: Duration) -> Self {
+        Self {
+            requeue_after: Some(delay),
+            reason: None,
+        }
+    }
+
+    /// Why the object is requeued: the cause of the next reconcile.
+    pub fn reason(self, reason: impl Into<Arc<str>>) -> Self {
+        Self {
+            reason: Some(reason.into()),
+            ..self
+        }
+    }
+}
+
+/// A reconcile that failed. Any error becomes one through `?`, and is retried with back-off.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use bellerophon::prelude::*;
+///
+/// fn parse(replicas: &str) -> Result<u32, Error> {
+///     if replicas.starts_with('-') {
+///         return Err(Error::permanent("negative replicas"));
+///     }
+///     Ok(replicas.parse()?)
+/// }
+/// assert!(parse("-1").is_err_and(|error| error.is_permanent()));
+/// assert!(parse("x").is_err_and(|error| !error.is_permanent()));
+/// ```
+pub struct Error {
+    source: BoxError,
+    retry: Retry,
+}
+
+/// Any error.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// When a failed key is reconciled again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retry {
+    BackOff,
+    After(Duration),
+    Never,
+}
+
+impl Error {
+    /// An error that is retried with back-off.
+    pub fn retry(source: impl Into<BoxError>) -> Self {
+        Self {
+            source: source.into(),
+            retry: Retry::BackOff,
+        }
+    }
+
+    /// An error that is retried after this time. The back-off of the key does not grow.
+    pub fn retry_after(delay: Duration, source: impl Into<BoxError>) -> Self {
+        Self {
+            source: source.into(),
+            retry: Retry::After(delay),
+        }
+    }
+
+    /// An error that a retry does not resolve: the key is reconciled again when the object changes.
+    /// Counted in `controller_runtime_terminal_reconcile_errors_total`.
+    pub fn permanent(source: impl Into<BoxError>) -> Self {
+        Self {
+            source: source.into(),
+            retry: Retry::Never,
+        }
+    }
+
+    /// Whether it is not retried.
+    pub fn is_permanent(&self) -> bool {
+        self.retry == Retry::Never
+    }
+
+    pub(super) fn when_retried(&self) -> Retry {
+        self.retry
+    }
+
+    /// Whether the server refused a write because the object had changed (409 Conflict), which says
+    /// that the cache was old and not that anything is wrong.
+    pub(super) fn is_conflict(&self) -> bool {
+        let mut error: Option<&(dyn std::error::Error + 'static)> = Some(&*self.source);
+        while let Some(current) = error {
+            if let Some(kube::Error::Api(status)) = current.downcast_ref::<kube::Error>() {
+                return status.code == 409 && status.reason == "Conflict";
+            }
+            if let Some(boxed) = current.downcast_ref::<Box<kube::Error>>() {
+                return matches!(&**boxed, kube::Error::Api(status)
+                    if status.code == 409 && status.reason == "Conflict");
+            }
+            error = current.source();
+        }
+        false
+    }
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for Error {
+    fn from(source: E) -> Self {
+        Self {
+            source: Box::new(source),
+            retry: Retry::BackOff,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    /// The whole chain of causes on one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.source)?;
+        let mut cause = self.source.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Error({self}, {:?})", self.retry)
+    }
+}

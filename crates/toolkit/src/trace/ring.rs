@@ -1,0 +1,271 @@
+//! The ring buffer of trace records, and its readers.
+//!
+//! In: records. Out: batches in order, with the number of records overwritten before they were
+//! read.
+//! Guarantees: recording never waits for a reader.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::record::{TraceEvent, TraceRecord};
+use super::timeline::{Timeline, link};
+use crate::ObjectKey;
+
+/// The records after the last one that a reader has seen.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use bellerophon::trace::Trace;
+///
+/// let batch = Trace::new(100).since(0);
+/// assert!(batch.records.is_empty());
+/// assert_eq!(batch.missed, 0);
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct TraceBatch {
+    /// The records in order.
+    pub records: Vec<Arc<TraceRecord>>,
+    /// The number of records overwritten before they were read.
+    pub missed: u64,
+}
+
+/// A bounded ring buffer of [trace records](TraceRecord). Clones share one buffer.
+///
+/// All controllers of a [`Manager`](crate::Manager) record into its trace; several Managers may
+/// share one, and the sequence numbers order the records of all of them. Recording never waits;
+/// when the buffer is full, the oldest record is overwritten. [`Trace::off`] costs one comparison
+/// per record.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use bellerophon::{ObjectKey, trace::{Trace, TraceEvent}};
+///
+/// let trace = Trace::new(10_000);
+/// let key = ObjectKey::namespaced("team-a", "web");
+/// trace.record(|| TraceEvent::Started {
+///     controller: "hero".into(),
+///     key: key.clone(),
+///     causes: String::new(),
+///     attempt: 1,
+/// });
+/// // What led to the reconciles of this object, and what they wrote.
+/// assert_eq!(
+///     trace.timeline(&key).to_string(),
+///     "#1 hero reconciled team-a/web: still running"
+/// );
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Trace(Option<Arc<Ring>>);
+
+#[derive(Debug)]
+struct Ring {
+    capacity: usize,
+    records: Mutex<Records>,
+    /// The sequence number of the newest record.
+    newest: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Records {
+    ring: VecDeque<Arc<TraceRecord>>,
+    sequence: u64,
+}
+
+impl Trace {
+    /// A trace that keeps nothing.
+    pub fn off() -> Self {
+        Self(None)
+    }
+
+    /// A trace that keeps the newest `capacity` records, at least 1.
+    pub fn new(capacity: usize) -> Self {
+        let ring = Ring {
+            capacity: capacity.max(1),
+            records: Mutex::default(),
+            newest: watch::Sender::new(0),
+        };
+        Self(Some(Arc::new(ring)))
+    }
+
+    /// Appends a record. `event` is called only if the trace is on.
+    pub fn record(&self, event: impl FnOnce() -> TraceEvent) {
+        let Some(ring) = &self.0 else { return };
+        let event = event();
+        let at = Instant::now();
+        let sequence = {
+            let mut records = ring.lock();
+            records.sequence += 1;
+            let sequence = records.sequence;
+            if records.ring.len() == ring.capacity {
+                records.ring.pop_front();
+            }
+            records.ring.push_back(Arc::new(TraceRecord {
+                sequence,
+                at,
+                event,
+            }));
+            sequence
+        };
+        ring.newest
+            .send_if_modified(|newest| sequence > std::mem::replace(newest, sequence.max(*newest)));
+    }
+
+    /// All records in the buffer, in order.
+    pub fn snapshot(&self) -> Vec<Arc<TraceRecord>> {
+        self.since(0).records
+    }
+
+    /// The records after that sequence number; 0 returns all in the buffer.
+    pub fn since(&self, sequence: u64) -> TraceBatch {
+        let Some(ring) = &self.0 else {
+            return TraceBatch::default();
+        };
+        let records = ring.lock();
+        let oldest = records
+            .ring
+            .front()
+            .map_or(records.sequence + 1, |record| record.sequence);
+        let skip = (sequence + 1).saturating_sub(oldest);
+        TraceBatch {
+            records: records
+                .ring
+                .iter()
+                .skip(usize::try_from(skip).unwrap_or(usize::MAX))
+                .cloned()
+                .collect(),
+            missed: oldest.saturating_sub(sequence + 1),
+        }
+    }
+
+    /// A reader of the records from now on.
+    pub fn subscribe(&self) -> TraceReader {
+        let seen = self.0.as_ref().map_or(0, |ring| ring.lock().sequence);
+        TraceReader {
+            trace: self.clone(),
+            seen,
+        }
+    }
+
+    /// The reconciles of a key that are still in the buffer, and those whose writes led to them.
+    pub fn timeline(&self, key: &ObjectKey) -> Timeline {
+        link(&self.snapshot(), key)
+    }
+
+    /// Waits for records after that sequence number; for ever if the trace is off.
+    async fn wait_since(&self, sequence: u64) -> TraceBatch {
+        let Some(ring) = &self.0 else {
+            return std::future::pending().await;
+        };
+        let mut newest = ring.newest.subscribe();
+        // The sender lives as long as the ring, which this borrows.
+        let _ = newest.wait_for(|newest| *newest > sequence).await;
+        self.since(sequence)
+    }
+}
+
+impl Ring {
+    fn lock(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads a trace while it is recorded.
+///
+/// A reader does not keep records from being overwritten; each batch counts the ones it missed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use bellerophon::trace::{Trace, TraceEvent};
+///
+/// let trace = Trace::new(100);
+/// let mut reader = trace.subscribe();
+/// trace.record(|| TraceEvent::Listed {
+///     kind: "Pod".into(),
+///     objects: 0,
+///     resource_version: None,
+/// });
+/// assert_eq!(reader.next().await.records.len(), 1);
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct TraceReader {
+    trace: Trace,
+    /// The sequence number of the last record that was read or missed.
+    seen: u64,
+}
+
+impl TraceReader {
+    /// Waits for the records since the last call; for ever if the trace is off. Cancel safe: no
+    /// record is lost if the future is dropped.
+    pub async fn next(&mut self) -> TraceBatch {
+        let batch = self.trace.wait_since(self.seen).await;
+        self.seen += batch.missed + batch.records.len() as u64;
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::CauseEvent;
+
+    fn delivered(name: usize) -> TraceEvent {
+        TraceEvent::Delivered {
+            kind: "Pod".into(),
+            key: ObjectKey::cluster(name.to_string()),
+            resource_version: None,
+            event: CauseEvent::Added,
+        }
+    }
+
+    fn sequences(batch: &TraceBatch) -> Vec<u64> {
+        batch.records.iter().map(|record| record.sequence).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn full_ring_overwrites_the_oldest_and_counts_them() {
+        let trace = Trace::new(4);
+        (0..10).for_each(|name| trace.record(|| delivered(name)));
+        for (since, expected, missed) in [
+            (0, vec![7, 8, 9, 10], 6),
+            (6, vec![7, 8, 9, 10], 0),
+            (8, vec![9, 10], 0),
+            (10, vec![], 0),
+            (99, vec![], 0),
+        ] {
+            let batch = trace.since(since);
+            assert_eq!(sequences(&batch), expected, "since {since}");
+            assert_eq!(batch.missed, missed, "since {since}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reader_gets_each_record_once_and_the_number_it_missed() {
+        let trace = Trace::new(4);
+        trace.record(|| delivered(0));
+        let mut reader = trace.subscribe();
+        let waiting = tokio::spawn(async move { (reader.next().await, reader) });
+        tokio::task::yield_now().await;
+        trace.record(|| delivered(1));
+        let (batch, mut reader) = waiting.await.unwrap();
+        assert_eq!(sequences(&batch), [2]);
+        assert_eq!(batch.missed, 0);
+        (0..10).for_each(|name| trace.record(|| delivered(name)));
+        let batch = reader.next().await;
+        assert_eq!(sequences(&batch), [9, 10, 11, 12]);
+        assert_eq!(batch.missed, 6);
+        trace.record(|| delivered(0));
+        assert_eq!(sequences(&reader.next().await), [13]);
+    }
+
+    #[test]
+    fn trace_that_is_off_builds_no_event() {
+        Trace::off().record(|| unreachable!("the trace is off"));
+        assert!(Trace::off().snapshot().is_empty());
+    }
+}
