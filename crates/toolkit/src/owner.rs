@@ -4,7 +4,9 @@
 //! Guarantees: a reference never crosses namespaces, where the garbage collector would delete the
 //! child; a child has at most one controller.
 
+use bellerophon_kinds::Kind;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::TypeMeta;
 use kube::{Resource, ResourceExt};
 use thiserror::Error;
 
@@ -48,6 +50,21 @@ pub enum OwnerError {
     /// The owner has no UID: it was not read from the server.
     #[error("{0} cannot own anything: it has no uid, so it was not read from the server")]
     NoUid(Box<ObjectKey>),
+    /// The owner is a dynamic object without `apiVersion` and `kind`.
+    #[error("{0} cannot own anything: it has no apiVersion and kind")]
+    NoKind(Box<ObjectKey>),
+}
+
+/// The `apiVersion` and `kind` of an object: those of its type, or those a dynamic object carries.
+pub(crate) fn types_of<K: Kind>(object: &K) -> Option<TypeMeta> {
+    let codec = K::codec();
+    match codec.resource() {
+        Some(resource) => Some(TypeMeta {
+            api_version: resource.api_version,
+            kind: resource.kind,
+        }),
+        None => codec.types(object).cloned(),
+    }
 }
 
 /// Makes `owner` the controller of `child`.
@@ -72,25 +89,12 @@ pub enum OwnerError {
 ///
 /// # Errors
 /// The reference would cross namespaces, the child has another controller, or the owner has no UID.
-pub fn set_controller_reference<K, C>(owner: &K, child: &mut C) -> Result<(), OwnerError>
-where
-    K: Resource<DynamicType = ()>,
-    C: Resource,
-{
-    set_controller_reference_of_kind(&(), owner, child)
-}
-
-/// [`set_controller_reference`] for an owner whose kind is known at run time only.
-///
-/// # Errors
-/// As for [`set_controller_reference`].
-pub fn set_controller_reference_of_kind<K: Resource, C: Resource>(
-    kind: &K::DynamicType,
+pub fn set_controller_reference<K: Kind, C: Resource>(
     owner: &K,
     child: &mut C,
 ) -> Result<(), OwnerError> {
     // Mirrors controllerutil.SetControllerReference.
-    let reference = reference(kind, owner, child, Some(true))?;
+    let reference = reference(owner, child, Some(true))?;
     if let Some(other) = controller_of(child).filter(|other| other.uid != reference.uid) {
         return Err(OwnerError::AlreadyOwned {
             owner: Box::new(ObjectKey::from_object(owner)),
@@ -108,12 +112,11 @@ pub fn set_controller_reference_of_kind<K: Resource, C: Resource>(
 ///
 /// # Errors
 /// The reference would cross namespaces, or the owner has no UID.
-pub fn set_owner_reference<K, C>(owner: &K, child: &mut C) -> Result<(), OwnerError>
-where
-    K: Resource<DynamicType = ()>,
-    C: Resource,
-{
-    let reference = reference(&(), owner, child, None)?;
+pub fn set_owner_reference<K: Kind, C: Resource>(
+    owner: &K,
+    child: &mut C,
+) -> Result<(), OwnerError> {
+    let reference = reference(owner, child, None)?;
     upsert_reference(child, reference);
     Ok(())
 }
@@ -129,8 +132,7 @@ pub fn controller_of<C: Resource>(child: &C) -> Option<&OwnerReference> {
         .find(|owner| owner.controller == Some(true))
 }
 
-fn reference<K: Resource, C: Resource>(
-    kind: &K::DynamicType,
+fn reference<K: Kind, C: Resource>(
     owner: &K,
     child: &C,
     controller: Option<bool>,
@@ -144,9 +146,11 @@ fn reference<K: Resource, C: Resource>(
     let uid = owner
         .uid()
         .ok_or_else(|| OwnerError::NoUid(Box::new(ObjectKey::from_object(owner))))?;
+    let types = types_of(owner)
+        .ok_or_else(|| OwnerError::NoKind(Box::new(ObjectKey::from_object(owner))))?;
     Ok(OwnerReference {
-        api_version: K::api_version(kind).into_owned(),
-        kind: K::kind(kind).into_owned(),
+        api_version: types.api_version,
+        kind: types.kind,
         name: owner.name_any(),
         uid,
         controller,

@@ -15,8 +15,11 @@ mod writer; // writes Event objects
 
 use std::sync::Arc;
 
+use bellerophon_kinds::Kind;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Client, Resource};
+use kube::Client;
+
+use crate::owner::types_of;
 use tokio::sync::mpsc;
 
 use crate::clock::{Clock, Rng};
@@ -100,26 +103,24 @@ impl Event {
     }
 }
 
-/// What an event is about: a reference to an object of a type that knows its kind, or an
-/// [`ObjectReference`], which for other objects `object.object_ref(&resource)` returns.
-///
-/// ```
-/// use bellerophon::events::{Event, EventRecorder};
-/// use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-///
-/// fn record(recorder: &EventRecorder, pod: &Pod, node: ObjectReference) {
-///     recorder.event(pod, Event::normal("Bound", "Bind", "bound to node-1"));
-///     recorder.event(node, Event::warning("DiskPressure", "Evict", "evicting pods"));
-/// }
-/// ```
+/// What an event is about: an object of any [`Kind`], by reference, or an [`ObjectReference`].
 pub trait Regarding: sealed::Sealed {
     #[doc(hidden)]
     fn into_reference(self) -> ObjectReference;
 }
 
-impl<K: Resource<DynamicType = ()>> Regarding for &K {
+impl<K: Kind> Regarding for &K {
     fn into_reference(self) -> ObjectReference {
-        self.object_ref(&())
+        let metadata = self.meta();
+        let types = types_of(self);
+        ObjectReference {
+            api_version: types.as_ref().map(|types| types.api_version.clone()),
+            kind: types.map(|types| types.kind),
+            namespace: metadata.namespace.clone(),
+            name: metadata.name.clone(),
+            uid: metadata.uid.clone(),
+            ..ObjectReference::default()
+        }
     }
 }
 
@@ -132,7 +133,7 @@ impl Regarding for ObjectReference {
 mod sealed {
     pub trait Sealed {}
 
-    impl<K: kube::Resource<DynamicType = ()>> Sealed for &K {}
+    impl<K: bellerophon_kinds::Kind> Sealed for &K {}
 
     impl Sealed for super::ObjectReference {}
 }
