@@ -223,7 +223,7 @@ struct Socket {
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// let server = bellerophon_apiserver::ApiServer::builder().start().await.unwrap();
-/// let client: kube::Client = server.client();
+/// let service: bellerophon_apiserver::ApiService = server.service();
 /// server.shutdown().await;
 /// # });
 /// ```
@@ -261,6 +261,14 @@ impl ApiServer {
     }
 
     /// A client of this server as its administrator, without a socket.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let server = bellerophon_apiserver::ApiServer::builder().start().await.unwrap();
+    /// let client: kube::Client = server.client();
+    /// # });
+    /// ```
+    #[cfg(feature = "client")]
     pub fn client(&self) -> kube::Client {
         kube::Client::new(self.service(), "default")
     }

@@ -61,7 +61,7 @@ impl Running {
         let server = builder.start().await.map_err(Failure::of)?;
         warn_of_exposure(options.listen);
         let cluster = wanted.map(|(level, nodes)| {
-            let builder = Cluster::builder(server.client())
+            let builder = Cluster::builder(admin_client(&server))
                 .level(level)
                 .nodes(nodes)
                 .clock(clock)
@@ -99,7 +99,7 @@ impl Running {
             .tell(options.output, &mut stdout().lock())
             .map_err(Failure::caused_by("cannot write to stdout"))?;
         info!(?ready, "serving");
-        let client = self.server.client();
+        let client = admin_client(&self.server);
         let demo = async {
             if options.demo {
                 demo::run(&client, operators, &self.bus, self.clock, options.output).await
@@ -132,7 +132,7 @@ impl Running {
         if wanted.is_empty() {
             return Ok(());
         }
-        define(&self.server.client(), wanted)
+        define(&admin_client(&self.server), wanted)
             .await
             .map_err(Failure::of)?;
         let manager = ManagerOptions {
@@ -152,7 +152,7 @@ impl Running {
             .as_ref()
             .and_then(Cluster::nodes)
             .filter(|_| reboots);
-        let manager = manager_of(self.server.client(), options, |setup| {
+        let manager = manager_of(admin_client(&self.server), options, |setup| {
             let mut controllers = controllers_of(wanted, setup)?;
             if let Some(nodes) = nodes {
                 let (ask, tell) = (nodes.clone(), nodes.clone());
@@ -186,6 +186,12 @@ impl Running {
         }
         self.server.shutdown().await;
     }
+}
+
+/// A client of the embedded server as its administrator. It is not `ApiServer::client`, whose
+/// feature makes the server wait for kube to compile.
+fn admin_client(server: &ApiServer) -> kube::Client {
+    kube::Client::new(server.service(), "default")
 }
 
 fn warn_of_exposure(address: SocketAddr) {

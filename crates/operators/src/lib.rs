@@ -9,6 +9,7 @@ mod manifests; // what a cluster is given
 mod operator; // the contract
 mod rights; // rules without wildcards
 mod running; // operators at work
+pub mod schemas; // schemas of Kubernetes types in custom resources
 mod setup; // what controllers are made with
 
 pub use deployment::{Rollout, Step};

@@ -7,7 +7,7 @@ use super::{
     form::Form,
     paths::kind_of,
     schemas::{Schemas, described},
-    words,
+    descriptions,
 };
 use crate::registry::Resource;
 
@@ -74,7 +74,7 @@ impl Writer {
         let field = |name: &str, schema: Value| {
             (
                 name.to_owned(),
-                self.field(words::of_list_field(kind, name), schema),
+                self.field(descriptions::of_list_field(kind, name), schema),
             )
         };
         let text = || json!({"type": "string"});
@@ -108,7 +108,7 @@ impl Writer {
                 ("kind", json!({"type": "string"})),
                 ("metadata", self.metadata.clone()),
             ] {
-                properties.insert(name.to_owned(), self.field(words::of_any_kind(name), field));
+                properties.insert(name.to_owned(), self.field(descriptions::of_any_kind(name), field));
             }
         }
     }

@@ -5,6 +5,7 @@
 
 mod answer; // from a request to a document
 mod custom; // schemas of custom resources
+mod descriptions; // of types and fields
 mod document; // the documents of version 3
 mod entries; // paths and schemas, each written
 mod form; // what differs between the versions
@@ -15,7 +16,6 @@ mod parameters; // what paths and queries hold
 mod paths; // what can be done with a resource
 mod schemas; // schemas of built-in types
 mod swagger; // the document of version 2
-mod words; // what types and fields mean
 mod written; // a document as it is sent
 
 pub(crate) use answer::{group_version, index, swagger_page};

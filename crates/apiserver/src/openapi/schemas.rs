@@ -7,7 +7,7 @@ use super::{
     entries::{Encoding, Entries},
     form::Form,
     paths::kind_of,
-    words,
+    descriptions,
 };
 use crate::types::{Field, Item, ListKind, Patch, Published, Shape, Union};
 
@@ -74,7 +74,7 @@ impl Schemas {
     pub(super) fn of_patch(&mut self) -> Value {
         let name = format!("{META}.Patch");
         let schema = described(
-            words::of_type(&name),
+            descriptions::of_type(&name),
             Map::from_iter([("type".into(), "object".into())]),
         );
         self.add(&name, &schema.into())
@@ -105,7 +105,7 @@ impl Schemas {
     fn schema(&mut self, published: Published, name: &str) -> Value {
         let type_ = published.type_();
         let mut schema = described(
-            words::of_type(name),
+            descriptions::of_type(name),
             Map::from_iter([("type".into(), "object".into())]),
         );
         let properties: Map<String, Value> = type_
@@ -166,7 +166,7 @@ impl Schemas {
         }
         mark_merging(field, &mut schema);
         self.form.whole(described(
-            words::with_values(words::of_field(owner, field.name), field.one_of),
+            descriptions::with_values(descriptions::of_field(owner, field.name), field.one_of),
             schema,
         ))
     }
@@ -243,7 +243,7 @@ impl Schemas {
                 json!({"type": "object"}),
             ),
         };
-        let schema = described(words::of_type(&name), into_map(schema));
+        let schema = described(descriptions::of_type(&name), into_map(schema));
         into_map(self.add(&name, &schema.into()))
     }
 }

@@ -9,7 +9,7 @@
     reason = "the derived schema repeats its type inside of a function"
 )]
 
-use bellerophon_operator::{Operator, Place};
+use bellerophon_operator::{Operator, Place, schemas};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, CustomResourceExt as _, KubeSchema};
 use schemars::JsonSchema;
@@ -79,5 +79,6 @@ pub struct FruitSpec {
 pub struct FruitStatus {
     /// What is true of it.
     #[serde(default)]
+    #[schemars(with = "Vec<schemas::Condition>")]
     pub conditions: Vec<Condition>,
 }

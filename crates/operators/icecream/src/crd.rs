@@ -1,5 +1,6 @@
 //! The kind: an Icecream is a wish for a Deployment, and a report of where its pods run.
 
+use bellerophon_operator::schemas;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -84,5 +85,6 @@ pub struct IcecreamStatus {
     pub observed_generation: Option<i64>,
     /// `Ready`: all wanted pods are available. `Progressing`: a rollout is under way.
     #[serde(default)]
+    #[schemars(with = "Vec<schemas::Condition>")]
     pub conditions: Vec<Condition>,
 }

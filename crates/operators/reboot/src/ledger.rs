@@ -9,6 +9,7 @@
 //! pool to another, so no change of policies, labels or leaders lets two controllers spend one slot. It is small (about
 //! 400 bytes a grant) and written once for all grants and ends of one moment.
 
+use bellerophon_operator::schemas;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
@@ -82,10 +83,13 @@ pub struct Grant {
     #[schemars(length(max = 1024))]
     pub reason: String,
     /// When it was given.
+    #[schemars(with = "schemas::Time")]
     pub granted_at: Time,
     /// No reboot is begun after this.
+    #[schemars(with = "schemas::Time")]
     pub expires_at: Time,
     /// When a node that has not come back counts as lost.
+    #[schemars(with = "schemas::Time")]
     pub back_by: Time,
     /// How the node is emptied.
     #[serde(default)]
@@ -107,6 +111,7 @@ pub struct Change {
     #[schemars(length(max = 253))]
     pub policy: String,
     /// When.
+    #[schemars(with = "schemas::Time")]
     pub at: Time,
 }
 

@@ -3,6 +3,7 @@
 //! In: RebootPolicies. Out: rules that can be asked.
 //! Holds: what cannot be read allows nothing.
 
+use bellerophon_operator::schemas;
 use k8s_openapi::apimachinery::pkg::{
     apis::meta::v1::{Condition, LabelSelector},
     util::intstr::IntOrString,
@@ -51,15 +52,18 @@ use crate::window::Window;
 pub struct RebootPolicySpec {
     /// Which nodes: those with these labels; all unless said.
     #[serde(default)]
+    #[schemars(with = "schemas::LabelSelector")]
     pub node_selector: LabelSelector,
     /// Of several policies that select a node, the one with the highest priority counts, then the first by name.
     #[serde(default)]
     pub priority: i32,
     /// How many nodes may be unavailable at once: a number, or a percentage, rounded down but at least one.
     #[serde(default = "one")]
+    #[schemars(with = "schemas::IntOrString")]
     pub max_unavailable: IntOrString,
     /// How many nodes must stay available: a number, or a percentage, rounded up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schemas::IntOrString>")]
     pub min_available: Option<IntOrString>,
     /// Whether nodes that others cordoned count as unavailable.
     #[serde(default = "yes")]
@@ -223,6 +227,7 @@ pub struct Blockers {
     /// A node with a pod that one of these selects does not reboot while the pod runs.
     #[serde(default)]
     #[schemars(length(max = 20))]
+    #[schemars(with = "Vec<schemas::LabelSelector>")]
     pub pods: Vec<LabelSelector>,
     /// Nothing is granted while this query has a result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -335,5 +340,6 @@ pub struct RebootPolicyStatus {
     pub limit: i64,
     /// `BreakerOpen`: too many nodes did not come back. `Valid`: the policy can be read.
     #[serde(default)]
+    #[schemars(with = "Vec<schemas::Condition>")]
     pub conditions: Vec<Condition>,
 }

@@ -1,5 +1,6 @@
 //! The kind: which secret is copied, and to which namespaces.
 
+use bellerophon_operator::schemas;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -56,6 +57,7 @@ pub struct SecSynchSpec {
     pub destination_namespaces: Vec<String>,
     /// Where copies go as well: namespaces with these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schemas::LabelSelector>")]
     pub destination_selector: Option<LabelSelector>,
     /// What happens where another secret of the name is.
     #[serde(default)]
@@ -80,6 +82,7 @@ pub enum ConflictPolicy {
 pub struct SecSynchStatus {
     /// When a copy was last written or removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schemas::Time>")]
     pub last_sync_time: Option<Time>,
     /// How many copies are in step.
     #[serde(default)]
@@ -98,6 +101,7 @@ pub struct SecSynchStatus {
     pub observed_generation: Option<i64>,
     /// `Ready`: every copy is in step.
     #[serde(default)]
+    #[schemars(with = "Vec<schemas::Condition>")]
     pub conditions: Vec<Condition>,
 }
 

@@ -1,5 +1,6 @@
 //! The kind: a heroine, her winged horse, and how many of them ride.
 
+use bellerophon_operator::schemas;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -79,5 +80,6 @@ pub struct BellerophonSimpleStatus {
     pub observed_generation: Option<i64>,
     /// `Ready`: all wanted pods are available. `Progressing`: a rollout is under way.
     #[serde(default)]
+    #[schemars(with = "Vec<schemas::Condition>")]
     pub conditions: Vec<Condition>,
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     cluster::{Cluster, both_ways},
     effect::{
         Effect::{Added, Deleted, Generation, Nothing, Version},

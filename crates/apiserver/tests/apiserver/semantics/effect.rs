@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     answer::{Answer, version_of},
     cluster::{Cluster, Place},
 };

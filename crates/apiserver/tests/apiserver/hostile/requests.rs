@@ -1,6 +1,6 @@
 //! Paths, queries and headers no honest client sends.
 
-use crate::peer::Target;
+use super::peer::Target;
 
 #[tokio::test]
 async fn malformed_paths_lead_nowhere() {

@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::log;
+use super::log;
 
 /// On the wall clock: whatever is sent, the answer does not take this long.
 const ANSWER_MAX: Duration = Duration::from_secs(20);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::peer::Target;
+use super::peer::Target;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: &str = "application/json";

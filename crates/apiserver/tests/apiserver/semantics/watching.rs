@@ -14,7 +14,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::answer::version_of;
+use super::answer::version_of;
 
 #[derive(Default)]
 struct Seen {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     answer::version_of,
     cluster::{Way, both_ways},
     objects::{cm, labelled},

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     cluster::{Place, both_ways},
     objects::{cm, labelled},
 };

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     cluster::{Cluster, both_ways},
     custom::defined,
     objects::widgets,

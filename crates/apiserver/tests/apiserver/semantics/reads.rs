@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{
+use super::{
     cluster::{Cluster, Place, Way, both_ways},
     objects::cm,
 };

@@ -19,7 +19,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::{task::spawn_blocking, time::Instant};
 
-use crate::{answer::Answer, watching::Watching};
+use super::{answer::Answer, watching::Watching};
 
 /// How a server is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,26 +1,41 @@
-//! What types and fields mean, told to people: the text behind `kubectl explain`.
-//! Holds: the words are the API's own and come from the `k8s-openapi` crate, read when a document is first asked for. Without the feature
-//! `descriptions` only lists are described, whose words are ours.
+//! Descriptions of types and fields: what `kubectl explain` shows.
+//!
+//! In: names of types and fields. Out: their descriptions.
+//! Those of built-in types are Kubernetes' own. The build script collects them from the source of
+//! the k8s-openapi package; they are decompressed at the first request of a document. Without the
+//! feature `descriptions` only lists are described, by texts of this module.
 
 #[cfg(feature = "descriptions")]
-mod k8s; // the words of the k8s-openapi crate
+mod builtin; // the texts of Kubernetes
+#[cfg(not(feature = "descriptions"))]
+mod builtin {
+    //! No descriptions of built-in types.
+
+    pub(super) fn of_type(_name: &str) -> Option<&'static str> {
+        None
+    }
+
+    pub(super) fn of_field(_type_name: &str, _field: &str) -> Option<&'static str> {
+        None
+    }
+}
 
 use std::borrow::Cow;
 
-/// The type whose `apiVersion` and `kind` are explained; they mean the same in every kind.
+/// The type whose `apiVersion` and `kind` describe those of every kind.
 const ANY_KIND: &str = "io.k8s.api.core.v1.ConfigMap";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
-/// What the API itself leaves unsaid, though its schema has a place for it: type, field, text.
+/// Fields that the API describes elsewhere: type, field, text.
 const OWN: &[(&str, &str, &str)] = &[(
     "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent",
     "object",
     "The object as it is now; of a deletion, as it last was; of an error, a Status; of a bookmark, nothing but the version.",
 )];
 
-/// What a published type is.
+/// The description of a published type.
 pub(super) fn of_type(name: &str) -> Option<Cow<'static, str>> {
-    known_type(name).map(Cow::Borrowed).or_else(|| {
+    builtin::of_type(name).map(Cow::Borrowed).or_else(|| {
         let list = listed(name)?;
         Some(Cow::Owned(format!(
             "{list}List is a list of {list} objects."
@@ -28,79 +43,54 @@ pub(super) fn of_type(name: &str) -> Option<Cow<'static, str>> {
     })
 }
 
-/// What a field of a published type is.
+/// The description of a field of a published type.
 pub(super) fn of_field(type_name: &str, field: &str) -> Option<Cow<'static, str>> {
     let own = || {
         OWN.iter()
-            .find(|(name, of, _)| (*name, *of) == (type_name, field))
+            .find(|(name, of, _)| *name == type_name && *of == field)
             .map(|(.., text)| *text)
     };
-    let known = known_field(type_name, field)
+    let known = builtin::of_field(type_name, field)
         .or_else(own)
         .map(Cow::Borrowed);
     known.or_else(|| listed(type_name).and_then(|kind| of_list_field(kind, field)))
 }
 
-/// What `apiVersion` or `kind` is in an object of any kind.
+/// The description of `apiVersion` or `kind` in an object of any kind.
 pub(super) fn of_any_kind(field: &str) -> Option<Cow<'static, str>> {
-    known_field(ANY_KIND, field).map(Cow::Borrowed)
+    builtin::of_field(ANY_KIND, field).map(Cow::Borrowed)
 }
 
-/// What a field of a list of `kind` is.
+/// The description of a field of a list of `kind`.
 pub(super) fn of_list_field(kind: &str, field: &str) -> Option<Cow<'static, str>> {
     match field {
         "items" => Some(Cow::Owned(format!("The {kind} objects of the list."))),
-        "metadata" => known_type(LIST_META).map(Cow::Borrowed),
+        "metadata" => builtin::of_type(LIST_META).map(Cow::Borrowed),
         _ => of_any_kind(field),
     }
 }
 
-/// The text of a field that takes only some values: what it is, and which they are.
+/// The description of a field with an enum: its text, then the possible values.
 pub(super) fn with_values(
-    about: Option<Cow<'static, str>>,
+    description: Option<Cow<'static, str>>,
     values: &[&str],
 ) -> Option<Cow<'static, str>> {
     if values.is_empty() {
-        return about;
+        return description;
     }
     let list: String = values
         .iter()
         .map(|value| format!("\n - `{value:?}`"))
         .collect();
-    let about = about
-        .map(|about| format!("{about}\n\n"))
+    let text = description
+        .map(|text| format!("{text}\n\n"))
         .unwrap_or_default();
-    Some(Cow::Owned(format!("{about}Possible enum values:{list}")))
+    Some(Cow::Owned(format!("{text}Possible enum values:{list}")))
 }
 
-/// `Pod` for the name of a list of pods.
+/// The kind of the items, from the name of a list type: `Pod` for `PodList`.
 fn listed(name: &str) -> Option<&str> {
     name.rsplit('.').next()?.strip_suffix("List")
-}
-
-#[cfg(feature = "descriptions")]
-fn known_type(name: &str) -> Option<&'static str> {
-    k8s::WORDS
-        .get(name)
-        .and_then(|words| words.about.as_deref())
-}
-
-#[cfg(feature = "descriptions")]
-fn known_field(type_name: &str, field: &str) -> Option<&'static str> {
-    k8s::WORDS
-        .get(type_name)
-        .and_then(|words| words.fields.get(field))
-        .map(|about| &**about)
-}
-
-#[cfg(not(feature = "descriptions"))]
-fn known_type(_name: &str) -> Option<&'static str> {
-    None
-}
-
-#[cfg(not(feature = "descriptions"))]
-fn known_field(_type_name: &str, _field: &str) -> Option<&'static str> {
-    None
 }
 
 #[cfg(test)]
@@ -108,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_follow_the_text() {
+    fn enum_values_follow_the_text() {
         assert_eq!(with_values(None, &[]), None);
         assert_eq!(
             with_values(None, &["A"]).as_deref(),
@@ -121,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_described_without_a_dictionary() {
+    fn lists_are_described_without_the_feature() {
         assert_eq!(
             of_type("io.k8s.api.core.v1.PodList").as_deref(),
             Some("PodList is a list of Pod objects.")
@@ -139,8 +129,8 @@ mod tests {
 
         use crate::types::Published;
 
-        // Fields that the API itself publishes without a word.
-        let silent = [
+        // Fields that the API publishes without a description.
+        let undescribed = [
             "io.k8s.api.certificates.v1.CertificateSigningRequest.metadata",
             "io.k8s.api.networking.v1.IngressRule.http",
             "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps.",
@@ -152,7 +142,8 @@ mod tests {
         let mut left: Vec<Published> = rows
             .filter_map(|row| Published::of_kind(row.group, row.version, row.kind))
             .collect();
-        let (mut seen, mut missing) = (BTreeSet::new(), BTreeSet::new());
+        let mut seen = BTreeSet::new();
+        let mut missing = BTreeSet::new();
         while let Some(published) = left.pop() {
             if !seen.insert(published) {
                 continue;
@@ -161,7 +152,7 @@ mod tests {
             for field in published.type_().fields() {
                 let path = format!("{name}.{}", field.name);
                 if of_field(&name, field.name).is_none()
-                    && !silent.iter().any(|s| path.starts_with(s))
+                    && !undescribed.iter().any(|s| path.starts_with(s))
                 {
                     missing.insert(path);
                 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{
+use super::{
     cluster::both_ways,
     objects::{labelled, pod},
 };

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::peer::{Outcome, Target, finish};
+use super::peer::{Outcome, Target, finish};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

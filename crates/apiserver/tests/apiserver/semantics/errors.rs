@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     cluster::both_ways,
     objects::{cm, deployment},
 };
@@ -221,7 +221,7 @@ fn every_answer_can_be_told_apart() {
     both_ways(async |cluster| {
         let one = cluster.ask("GET /api/v1/namespaces", &Value::Null).await;
         let two = cluster.ask("GET /api/v1/nothings", &Value::Null).await;
-        let id = |answer: &crate::answer::Answer| answer.headers.get("audit-id").cloned();
+        let id = |answer: &super::answer::Answer| answer.headers.get("audit-id").cloned();
         assert!(id(&one).is_some() && id(&one) != id(&two));
         assert_eq!(
             one.headers

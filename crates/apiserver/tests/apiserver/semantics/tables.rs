@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     cluster::both_ways,
     custom::defined,
     objects::{cm, deployment, widget},

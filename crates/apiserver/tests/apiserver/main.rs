@@ -1,0 +1,9 @@
+//! The API server as its clients see it. One program, since every test program is linked alone.
+
+mod access; // authentication, authorization, reviews
+mod discovery; // groups, versions, OpenAPI
+mod hostile; // malformed requests, floods
+mod in_process; // a kube client without a socket
+mod protobuf; // the protobuf media type
+mod semantics; // reads, watches, writes, row by row
+mod subresources; // status, scale, bindings, evictions
