@@ -11,6 +11,7 @@ mod mapper; // kinds known at run time
 mod options; // how a write is made
 mod request; // from an object to a request
 mod subresource; // binding, eviction, scale, …
+mod template; // many objects alike
 mod written; // what the server stored
 
 use std::any::Any;
@@ -29,6 +30,7 @@ pub(crate) use mapper::RestMapper;
 pub use options::{ConflictPolicy, Precondition, WriteOptions};
 use request::{Response, Target};
 pub use subresource::Subresource;
+pub use template::Template;
 pub use written::{OperationResult, Written};
 
 use crate::ObjectKey;
@@ -210,6 +212,61 @@ impl ReconcileClient {
         }
     }
 
+    /// Patches what differs between two states of one object, as a merge patch. No request is sent
+    /// if nothing does.
+    ///
+    /// # Errors
+    /// The server refuses, or somebody else changed the object.
+    pub async fn patch_from<K: Kind>(
+        &self,
+        current: &K,
+        desired: &K,
+    ) -> Result<Written<K>, WriteError> {
+        Ok(self
+            .patch_difference(current, desired, K::codec())
+            .await?
+            .into())
+    }
+
+    /// Patches what differs between the status and metadata of two states of one object, as a merge
+    /// patch of the `status` subresource. No request is sent if nothing does.
+    ///
+    /// # Errors
+    /// The server refuses, or somebody else changed the object.
+    pub async fn patch_status_from<K: Kind>(
+        &self,
+        current: &K,
+        desired: &K,
+    ) -> Result<Written<K>, WriteError> {
+        Ok(self
+            .patch_status_difference(current, desired, K::codec())
+            .await?
+            .into())
+    }
+
+    /// An object encoded once, to create many like it.
+    ///
+    /// # Errors
+    /// The object cannot be encoded.
+    pub async fn template<K: Kind>(&self, object: &K) -> Result<Template<K>, WriteError> {
+        let codec = K::codec();
+        let target = self.target_of("create", object, codec).await?;
+        let body = self.body(&target, object, codec)?;
+        Ok(Template::new(target, body))
+    }
+
+    /// Creates an object of a template, whose name the server generates.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn create_from_template<K: Kind>(
+        &self,
+        template: &Template<K>,
+    ) -> Result<Written<K>, WriteError> {
+        let body = template.body.clone();
+        Ok(self.create_body(&template.target, body).await?.into())
+    }
+
     /// Patches an object.
     ///
     /// # Errors
@@ -367,10 +424,14 @@ impl ReconcileClient {
     ) -> Result<Response, WriteError> {
         let target = self.target_of("create", object, codec).await?;
         let body = self.body(&target, object, codec)?;
+        self.create_body(&target, body).await
+    }
+
+    async fn create_body(&self, target: &Target, body: Vec<u8>) -> Result<Response, WriteError> {
         let params = self.post_params();
         let request = kube::core::Request::new(&*target.path).create(&params, body);
-        let response = self.send(&target, request).await?;
-        Ok(self.recorded(&target, response, OperationResult::Created))
+        let response = self.send(target, request).await?;
+        Ok(self.recorded(target, response, OperationResult::Created))
     }
 
     async fn update_erased(
@@ -405,6 +466,38 @@ impl ReconcileClient {
         let params = self.patch_params(false);
         let request = kube::core::Request::new(&*target.path);
         let request = request.patch(target.key.name(), &params, &Patch::Merge(&patch));
+        let response = self.send(&target, request).await?;
+        Ok(self.recorded(&target, response, OperationResult::Updated))
+    }
+
+    /// The same for the status, and for metadata that a status update may change.
+    async fn patch_status_difference(
+        &self,
+        current: &AnyObject,
+        desired: &AnyObject,
+        codec: &'static KindCodec,
+    ) -> Result<Response, WriteError> {
+        let target = self
+            .target_of("patch the status of", current, codec)
+            .await?;
+        let from = self.value(&target, current, codec)?;
+        let to = self.value(&target, desired, codec)?;
+        let metadata = codec.metadata(current);
+        let part = |value: &Value, field: &str| value.get(field).cloned().unwrap_or_default();
+        let mut patch = Value::Null;
+        for field in ["metadata", "status"] {
+            if let Some(changes) = difference(&part(&from, field), &part(&to, field)) {
+                patch[field] = changes;
+            }
+        }
+        if patch.is_null() {
+            return Ok(Response::unchanged(metadata, from));
+        }
+        self.options.precondition().set(&mut patch, metadata);
+        let params = self.patch_params(false);
+        let request = kube::core::Request::new(&*target.path);
+        let name = target.key.name();
+        let request = request.patch_subresource("status", name, &params, &Patch::Merge(&patch));
         let response = self.send(&target, request).await?;
         Ok(self.recorded(&target, response, OperationResult::Updated))
     }
