@@ -1,7 +1,10 @@
-//! The contract between an operator and whoever runs it.
+//! The description of an operator, and the manager that runs operators.
 //!
-//! In: operators, a client, options. Out: a manager that runs their controllers on shared caches.
-//! Holds: an operator installs nothing; what it needs of a cluster is in its definitions and rights.
+//! Inputs: operators, a client, options. Output: a manager that runs their controllers on shared
+//! informers.
+//!
+//! Guarantee: an operator installs nothing; what it needs in a cluster is in its CRDs, permissions
+//! and admission policies.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +18,16 @@ use serde_json::Value;
 
 use crate::setup::{Setup, SetupError};
 
-/// Where an operator's pods are.
+/// The workload that runs an operator's pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Anywhere; one of a few works, and the others stand by.
-    Anywhere,
-    /// On every node, with these folders of the node mounted. Such a program is never part of `all`.
-    EveryNode(&'static [&'static str]),
+pub enum Placement {
+    /// A Deployment with leader election: one replica is active, the others are on standby.
+    Deployment,
+    /// A DaemonSet. Such an operator is never part of `bellerophon run all`.
+    DaemonSet {
+        /// Directories of the node that are mounted read-only at the same path.
+        host_paths: &'static [&'static str],
+    },
 }
 
 /// One operator.
@@ -31,44 +37,44 @@ pub struct Operator {
     pub name: &'static str,
     /// What it does, in one line.
     pub summary: &'static str,
-    /// The kinds it defines.
-    pub definitions: fn() -> Vec<CustomResourceDefinition>,
-    /// What it may do, in every namespace it watches: no wildcard, and nothing it does not do.
-    pub rights: fn() -> Vec<PolicyRule>,
-    /// Objects that keep its account to what rights cannot say.
-    pub guards: fn() -> Vec<Value>,
-    /// Where its pods are.
-    pub place: Place,
-    /// What it does only when told so at its start.
-    pub switches: &'static [&'static str],
+    /// Its CustomResourceDefinitions.
+    pub crds: fn() -> Vec<CustomResourceDefinition>,
+    /// Its RBAC rules in every namespace it watches. No wildcards, and nothing that it does not use.
+    pub permissions: fn() -> Vec<PolicyRule>,
+    /// Admission policies that restrict its service account further than RBAC can.
+    pub admission_policies: fn() -> Vec<Value>,
+    /// The workload that runs its pods.
+    pub placement: Placement,
+    /// Features that are off by default and enabled by `bellerophon run --allow`.
+    pub feature_switches: &'static [&'static str],
     /// Its controllers. Called once for each run.
     pub controllers: fn(&Setup) -> Result<Vec<Controller>, SetupError>,
 }
 
-/// How operators are run.
+/// Options of a run of operators.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// Only this namespace is watched; all unless set.
+    /// The only namespace to watch. Default: all namespaces.
     pub namespace: Option<String>,
-    /// How many objects each controller works on at once.
+    /// The maximum number of concurrent reconciles of each controller.
     pub workers: usize,
-    /// The [switches](Operator::switches) that are on.
-    pub switches: BTreeSet<String>,
-    /// Who this process is, in the events it writes.
+    /// The enabled [feature switches](Operator::feature_switches).
+    pub feature_switches: BTreeSet<String>,
+    /// The reporting instance of the Events it records.
     pub identity: String,
-    /// Where traces go.
+    /// Receives the reconcile trace.
     pub trace: TraceBus,
-    /// Pages, leader election, metrics, time and chance.
+    /// Options of the manager: HTTP endpoints, leader election, metrics, clock and randomness.
     pub manager: ManagerOptions,
 }
 
 impl Default for RunOptions {
-    /// Two workers, as in the sample controller; no pages and no leader election.
+    /// Two workers, as in sample-controller; no HTTP endpoints and no leader election.
     fn default() -> Self {
         Self {
             namespace: None,
             workers: 2,
-            switches: BTreeSet::new(),
+            feature_switches: BTreeSet::new(),
             identity: "bellerophon".into(),
             trace: TraceBus::off(),
             manager: ManagerOptions::default(),
@@ -76,7 +82,7 @@ impl Default for RunOptions {
     }
 }
 
-/// A manager that runs the operators, each kind cached once for all of them.
+/// A manager that runs operators. They share one informer per resource.
 ///
 /// # Errors
 /// An operator cannot be set up.
@@ -88,7 +94,7 @@ pub fn manager(
     manager_of(client, options, |setup| controllers_of(operators, setup))
 }
 
-/// The controllers of operators, for a manager that runs others beside them.
+/// The controllers of operators, for a manager that also runs other controllers.
 ///
 /// # Errors
 /// An operator cannot be set up.
@@ -96,17 +102,17 @@ pub fn controllers_of(
     operators: &[Operator],
     setup: &Setup,
 ) -> Result<Vec<Controller>, SetupError> {
-    let made: Result<Vec<_>, _> = operators
+    let controllers: Result<Vec<_>, _> = operators
         .iter()
         .map(|operator| (operator.controllers)(setup))
         .collect();
-    Ok(made?.into_iter().flatten().collect())
+    Ok(controllers?.into_iter().flatten().collect())
 }
 
-/// A manager that runs what is made with one setup: the controllers of operators, or others beside them.
+/// A manager that runs controllers built from one setup.
 ///
 /// # Errors
-/// They cannot be made.
+/// The controllers cannot be built.
 pub fn manager_of(
     client: Client,
     options: RunOptions,

@@ -1,7 +1,9 @@
-//! Operators at work in this process.
+//! Running operators in this process.
 //!
-//! In: operators, a client, options. Out: a handle that tells when their caches are synced and why they ended.
-//! Holds: dropping the handle ends them at once; stopping it ends them in order.
+//! Inputs: operators, a client, options. Output: a handle to wait for readiness, failure and the
+//! end.
+//!
+//! Guarantee: dropping the handle aborts the operators; `stop` ends them gracefully.
 
 use bellerophon::{Manager, ManagerError};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -15,27 +17,27 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{Operator, RunOptions, SetupError, manager};
 
-/// Who defines kinds.
-const DEFINER: &str = "bellerophon";
+/// The field manager that applies CRDs.
+const FIELD_MANAGER: &str = "bellerophon";
 
-/// Why operators could not be started, or ended by themselves.
+/// Why operators could not be started, or ended without being stopped.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// A kind cannot be defined.
-    #[error("cannot define {name}: {source}")]
+    /// A CRD cannot be applied.
+    #[error("cannot apply CRD {name}: {source}")]
     Define {
-        /// The name of the definition.
+        /// The name of the CRD.
         name: String,
-        /// What the server said.
+        /// The error of the request.
         source: Box<kube::Error>,
     },
     /// An operator cannot be set up.
     #[error("cannot set up the operators: {0}")]
     Setup(SetupError),
-    /// A part failed.
+    /// A controller or another runnable failed.
     #[error(transparent)]
     Manager(#[from] ManagerError),
-    /// They ended before they were ready.
+    /// The operators ended before they were ready.
     #[error("the operators ended before they were ready")]
     Ended,
     /// A task panicked.
@@ -43,32 +45,29 @@ pub enum RunError {
     Task(#[from] JoinError),
 }
 
-/// Makes the kinds of operators known to a server, or renews them.
+/// Applies the CRDs of operators.
 ///
 /// # Errors
 /// The server refuses one.
 pub async fn define(client: &Client, operators: &[Operator]) -> Result<(), RunError> {
     let api = Api::<CustomResourceDefinition>::all(client.clone());
-    let params = PatchParams::apply(DEFINER).force();
-    for definition in operators
-        .iter()
-        .flat_map(|operator| (operator.definitions)())
-    {
-        let applied = api
-            .patch(&definition.name_any(), &params, &Patch::Apply(&definition))
-            .await;
-        applied.map_err(|source| RunError::Define {
-            name: definition.name_any(),
-            source: Box::new(source),
-        })?;
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    for crd in operators.iter().flat_map(|operator| (operator.crds)()) {
+        let name = crd.name_any();
+        api.patch(&name, &params, &Patch::Apply(&crd))
+            .await
+            .map_err(|source| RunError::Define {
+                name,
+                source: Box::new(source),
+            })?;
     }
     Ok(())
 }
 
-/// Runs operators until they are told to stop. The kinds they need are defined.
+/// Runs operators until `stop` is cancelled. Their CRDs must exist.
 ///
 /// # Errors
-/// They cannot be set up, or a part failed.
+/// They cannot be set up, or a controller failed.
 pub async fn run_until(
     stop: CancellationToken,
     client: Client,
@@ -79,23 +78,23 @@ pub async fn run_until(
     Ok(manager.run(stop).await?)
 }
 
-/// Operators at work.
+/// Running operators.
 pub struct Running {
     stop: CancellationToken,
-    /// `None` once somebody was told how it ended.
+    /// `None` once its result was returned.
     task: Option<AbortOnDropHandle<Result<(), ManagerError>>>,
-    /// `None` once it came.
+    /// `None` once received.
     synced: Option<oneshot::Receiver<()>>,
 }
 
 impl Running {
-    /// Starts what a manager runs. The kinds it needs are defined.
+    /// Starts a manager. The CRDs it needs must exist.
     pub fn start(manager: Manager) -> Self {
-        let (tell, synced) = oneshot::channel();
-        // Background work starts when caches are synced and the lease is held.
+        let (sender, synced) = oneshot::channel();
+        // The manager starts background work once caches are synced and the Lease is held.
         let manager = manager.background("start", |stop| async move {
-            // Nobody may be waiting.
-            _ = tell.send(());
+            // The receiver is dropped if nobody waits for readiness.
+            _ = sender.send(());
             stop.cancelled().await;
             Ok(())
         });
@@ -108,10 +107,10 @@ impl Running {
         }
     }
 
-    /// Waits until they work: caches synced, lease held.
+    /// Waits until caches are synced and the Lease is held.
     ///
     /// # Errors
-    /// They ended first.
+    /// The operators ended before.
     pub async fn ready(&mut self) -> Result<(), RunError> {
         if let Some(synced) = &mut self.synced
             && synced.await.is_err()
@@ -123,10 +122,10 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until they end by themselves, which they do only when one of them fails.
+    /// Waits until the operators end, which they do only if one of them fails or they are stopped.
     ///
     /// # Errors
-    /// Why they ended; told once.
+    /// Why they ended. A second call returns `Ok`.
     pub async fn ended(&mut self) -> Result<(), RunError> {
         let Some(task) = &mut self.task else {
             return Ok(());
@@ -136,10 +135,10 @@ impl Running {
         Ok(ended??)
     }
 
-    /// Stops them and waits for what they have begun.
+    /// Stops the operators and waits for running reconciles.
     ///
     /// # Errors
-    /// One had failed, or did not end in time.
+    /// One failed, or did not end within the grace period.
     pub async fn stop(mut self) -> Result<(), RunError> {
         self.stop.cancel();
         self.ended().await

@@ -1,7 +1,9 @@
-//! What the controllers of an operator are made with.
+//! Informers, event recorders and options for the controllers of operators.
 //!
-//! In: a client and options. Out: shared caches, recorders of events, settings of controllers.
-//! Holds: one informer a kind for all operators of a process, kept until the manager ends.
+//! Inputs: a client and options. Outputs: shared informers, event recorders, controller options.
+//!
+//! Guarantee: one informer per resource for all operators of a process, alive until the manager
+//! ends.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -22,15 +24,15 @@ pub type SetupError = Box<dyn std::error::Error + Send + Sync>;
 /// The index of [`Setup::index_by_controller`].
 pub const BY_CONTROLLER: &str = "controller-uid";
 
-/// What every controller of a process shares.
+/// What all controllers of a process share.
 pub struct Setup {
-    /// Reads and writes.
+    /// The client of all reads and writes.
     pub client: Client,
-    /// The time of day that is written into objects.
+    /// The wall clock for timestamps in objects.
     pub clock: WallClock,
     pub(crate) factory: SharedInformerFactory,
     identity: String,
-    switches: BTreeSet<String>,
+    feature_switches: BTreeSet<String>,
     options: ControllerOptions,
     kept: Mutex<Kept>,
 }
@@ -43,11 +45,9 @@ struct Kept {
 
 impl Setup {
     pub(crate) fn new(client: Client, options: &RunOptions) -> Self {
-        let namespaces = options.namespace.iter().cloned().collect();
-        let namespaces = if options.namespace.is_some() {
-            FactoryNamespaces::Named(namespaces)
-        } else {
-            FactoryNamespaces::All
+        let namespaces = match &options.namespace {
+            Some(namespace) => FactoryNamespaces::Named([namespace.clone()].into()),
+            None => FactoryNamespaces::All,
         };
         let entropy = options.manager.entropy.clone();
         Self {
@@ -62,7 +62,7 @@ impl Setup {
             client,
             clock: options.manager.clock,
             identity: options.identity.clone(),
-            switches: options.switches.clone(),
+            feature_switches: options.feature_switches.clone(),
             options: ControllerOptions {
                 workers: options.workers,
                 metrics: options.manager.metrics.clone(),
@@ -74,7 +74,7 @@ impl Setup {
         }
     }
 
-    /// The cache of a namespaced kind, in the namespaces that are watched: the same for everyone who asks.
+    /// The shared informer of a namespaced resource in the watched namespaces.
     pub fn informer<K>(&self) -> SharedInformer<K>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
@@ -82,7 +82,7 @@ impl Setup {
         self.keep(self.factory.informer((), InformerOptions::default()))
     }
 
-    /// The cache of a cluster-scoped kind, or of a namespaced one wherever its objects are.
+    /// The shared informer of a cluster-scoped resource, or of a namespaced one in all namespaces.
     pub fn cluster_informer<K>(&self) -> SharedInformer<K>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
@@ -90,7 +90,8 @@ impl Setup {
         self.cluster_informer_with(InformerOptions::default())
     }
 
-    /// The cache of some objects of a cluster-scoped kind. Those who ask with the same selectors share it.
+    /// As [`cluster_informer`](Self::cluster_informer), with options. Calls with equal selectors
+    /// share one informer.
     pub fn cluster_informer_with<K>(&self, options: InformerOptions<K>) -> SharedInformer<K>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
@@ -98,7 +99,8 @@ impl Setup {
         self.keep(self.factory.cluster_informer((), options))
     }
 
-    /// Lets objects be found by the uid of what controls them, under [`BY_CONTROLLER`]. Whoever asks first adds the index.
+    /// Indexes objects by the UID of their controller owner, as [`BY_CONTROLLER`]. Repeated calls add
+    /// the index once.
     ///
     /// # Errors
     /// The index cannot be added.
@@ -118,7 +120,7 @@ impl Setup {
         }
     }
 
-    /// Tells people what a controller does.
+    /// An event recorder for a controller.
     pub fn recorder(&self, controller: &str) -> EventRecorder {
         let entropy = self.options.entropy.clone();
         let (recorder, writer) = EventRecorder::new(
@@ -132,12 +134,12 @@ impl Setup {
         recorder
     }
 
-    /// Whether a switch is on.
-    pub fn is_on(&self, switch: &str) -> bool {
-        self.switches.contains(switch)
+    /// Whether a feature switch is on.
+    pub fn is_enabled(&self, feature_switch: &str) -> bool {
+        self.feature_switches.contains(feature_switch)
     }
 
-    /// The settings of a controller of that name.
+    /// The options of a controller with this name.
     pub fn options(&self, name: &str) -> ControllerOptions {
         ControllerOptions {
             name: Some(name.to_owned()),
@@ -145,7 +147,7 @@ impl Setup {
         }
     }
 
-    /// Gives the manager what else has to run, and what has to live as long as it.
+    /// Adds the event writers to the manager, and keeps the informer leases until it ends.
     pub(crate) fn finish(self, manager: Manager) -> Manager {
         let Kept { leases, writers } = self
             .kept
