@@ -5,13 +5,19 @@
 //! Guarantees: a Deployment that another object controls is never written; a Deployment that
 //! already has every desired field is not written.
 
-use bellerophon::{ConditionStatus, SetCondition, controller_of, set_condition};
+use bellerophon::{
+    conditions::{ConditionStatus, ConditionUpdate, set_status_condition},
+    owner::controller_of,
+};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::apps::v1::{Deployment, DeploymentStatus},
     apimachinery::pkg::apis::meta::v1::Condition,
 };
-use serde_json::{Value, json};
+use kube::Resource;
+use serde_json::Value;
+
+use crate::json::to_json;
 
 /// What to do about a Deployment.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +39,7 @@ impl DeploymentAction {
             Some(current) if controller_of(current).map(|owner| &owner.uid) != owner_uid => {
                 Self::NotOwned
             }
-            Some(current) if is_superset(&json!(current), &json!(desired)) => Self::UpToDate,
+            Some(current) if is_superset(&to_json(current), &to_json(&desired)) => Self::UpToDate,
             _ => Self::Apply(Box::new(desired)),
         }
     }
@@ -69,13 +75,6 @@ pub struct Rollout<'a> {
     is_owned: bool,
 }
 
-/// The status, reason and message of a condition.
-struct ConditionUpdate {
-    status: bool,
-    reason: &'static str,
-    message: String,
-}
-
 impl<'a> Rollout<'a> {
     /// The rollout of the current Deployment of the desired name, after a plan for it.
     pub fn new(current: Option<&'a Deployment>, action: &DeploymentAction) -> Self {
@@ -92,57 +91,35 @@ impl<'a> Rollout<'a> {
     }
 
     /// Sets `Ready` (all desired pods are available) and `Progressing` (pods are being replaced).
-    pub fn set_conditions(
+    /// Their observed generation is that of the owner.
+    pub fn set_conditions<K: Resource>(
         self,
         conditions: &mut Vec<Condition>,
-        generation: Option<i64>,
+        owner: &K,
         now: Timestamp,
     ) {
-        for (type_, update) in [("Ready", self.ready()), ("Progressing", self.progressing())] {
-            let status = if update.status {
-                ConditionStatus::True
-            } else {
-                ConditionStatus::False
-            };
-            let condition = SetCondition {
-                type_,
-                status,
-                reason: update.reason,
-                message: &update.message,
-                observed_generation: generation,
-            };
-            set_condition(conditions, &condition, now);
+        for update in [self.ready(), self.progressing()] {
+            set_status_condition(conditions, update.observed(owner), now);
         }
     }
 
     fn ready(self) -> ConditionUpdate {
+        let not_ready = |reason| ConditionUpdate::new("Ready", ConditionStatus::False, reason);
         if !self.is_owned {
-            return ConditionUpdate {
-                status: false,
-                reason: "ErrResourceExists",
-                message: "a Deployment of this name exists and is not managed by this object"
-                    .into(),
-            };
+            return not_ready("ErrResourceExists")
+                .message("a Deployment of this name exists and is not managed by this object");
         }
         if self.deployment.is_none() {
-            return ConditionUpdate {
-                status: false,
-                reason: "NoDeployment",
-                message: "the Deployment is being created".into(),
-            };
+            return not_ready("NoDeployment").message("the Deployment is being created");
         }
         let available = self.available_replicas();
         let desired = self.desired_replicas();
-        let is_ready = self.is_observed() && available >= desired;
-        ConditionUpdate {
-            status: is_ready,
-            reason: if is_ready {
-                "AllAvailable"
-            } else {
-                "PodsMissing"
-            },
-            message: format!("{available} of {desired} pods are available"),
-        }
+        let update = if self.is_observed() && available >= desired {
+            ConditionUpdate::new("Ready", ConditionStatus::True, "AllAvailable")
+        } else {
+            not_ready("PodsMissing")
+        };
+        update.message(format!("{available} of {desired} pods are available"))
     }
 
     /// Mirrors DeploymentComplete of the deployment controller, without the availability.
@@ -152,17 +129,11 @@ impl<'a> Rollout<'a> {
             && updated >= self.desired_replicas()
             && self.count(|status| status.replicas) == updated;
         if is_complete {
-            ConditionUpdate {
-                status: false,
-                reason: "RolledOut",
-                message: "all pods have the current pod template".into(),
-            }
+            ConditionUpdate::new("Progressing", ConditionStatus::False, "RolledOut")
+                .message("all pods have the current pod template")
         } else {
-            ConditionUpdate {
-                status: true,
-                reason: "RollingOut",
-                message: "pods are being replaced".into(),
-            }
+            ConditionUpdate::new("Progressing", ConditionStatus::True, "RollingOut")
+                .message("pods are being replaced")
         }
     }
 
@@ -190,6 +161,8 @@ impl<'a> Rollout<'a> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn desired() -> Deployment {
@@ -330,7 +303,7 @@ mod tests {
             let mut conditions = Vec::new();
             let current = current(&change);
             let rollout = Rollout::new(Some(&current), &DeploymentAction::UpToDate);
-            rollout.set_conditions(&mut conditions, Some(1), Timestamp::UNIX_EPOCH);
+            rollout.set_conditions(&mut conditions, &current, Timestamp::UNIX_EPOCH);
             let statuses: Vec<_> = conditions
                 .iter()
                 .map(|condition| (condition.type_.as_str(), condition.status.as_str()))

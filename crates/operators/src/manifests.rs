@@ -6,10 +6,12 @@
 //! Guarantee: the operator's service account has the operator's permissions, may hold the
 //! operator's Lease and record Events, and nothing else.
 
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use serde_json::{Value, json};
 
 use crate::{
     Operator, Placement,
+    json::to_json,
     permissions::{lease_permissions, permissions_of},
 };
 
@@ -50,7 +52,7 @@ const HTTP_PORT: u16 = 8080;
 /// permissions, its namespace, service account, RBAC rules, admission policies, workload, Service
 /// and ServiceMonitor.
 pub fn manifests(operator: &Operator, installation: &Installation) -> Vec<Value> {
-    let mut all: Vec<Value> = (operator.crds)().iter().map(|crd| json!(crd)).collect();
+    let mut all: Vec<Value> = (operator.crds)().iter().map(to_json).collect();
     all.extend(user_roles(operator));
     if (operator.permissions)().is_empty() {
         return all;
@@ -140,6 +142,15 @@ fn user_roles(operator: &Operator) -> Vec<Value> {
     roles
 }
 
+/// RBAC rules as JSON.
+fn rules(rules: Vec<PolicyRule>) -> Value {
+    let role = ClusterRole {
+        rules: Some(rules),
+        ..ClusterRole::default()
+    };
+    to_json(&role)["rules"].take()
+}
+
 /// The service account of the pods, with its roles and bindings.
 fn service_account(operator: &Operator, installation: &Installation) -> Vec<Value> {
     let name = format!("bellerophon-{}", operator.name);
@@ -157,7 +168,7 @@ fn service_account(operator: &Operator, installation: &Installation) -> Vec<Valu
         json!({
             "apiVersion": RBAC_VERSION, "kind": "ClusterRole",
             "metadata": cluster_role,
-            "rules": permissions_of(operator),
+            "rules": rules(permissions_of(operator)),
         }),
         json!({
             "apiVersion": RBAC_VERSION, "kind": "ClusterRoleBinding",
@@ -173,7 +184,7 @@ fn service_account(operator: &Operator, installation: &Installation) -> Vec<Valu
         all.push(json!({
             "apiVersion": RBAC_VERSION, "kind": "Role",
             "metadata": role,
-            "rules": lease_permissions(operator),
+            "rules": rules(lease_permissions(operator)),
         }));
         all.push(json!({
             "apiVersion": RBAC_VERSION, "kind": "RoleBinding",
