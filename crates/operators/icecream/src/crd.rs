@@ -1,5 +1,6 @@
 //! The custom resource: an Icecream specifies a Deployment and reports the nodes of its pods.
 
+use bellerophon::Kind;
 use bellerophon_operator::schemas;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
     category = "all",
     namespaced,
     derive = "PartialEq",
+    derive = "Kind",
     status = "IcecreamStatus",
     doc = "An Icecream owns a Deployment and reports the nodes its pods run on.",
     scale(

@@ -16,18 +16,15 @@ pub use crd::{Icecream, IcecreamSpec, IcecreamStatus};
 
 use std::sync::Arc;
 
-use bellerophon::{
-    Controller, EventRecorder, EventType, Failure, IndexError, Note, ObjectKey, Outcome, Predicate,
-    ReconcileResult, Request, WallClock,
-};
+use bellerophon::prelude::*;
 use bellerophon_operator::{
-    DeploymentAction, INFORMER_VERBS, Operator, Placement, Setup, SetupError, allow,
+    DeploymentAction, INFORMER_VERBS, Operator, Placement, Switches, allow,
 };
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
     core::v1::Pod,
 };
-use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
+use kube::CustomResourceExt as _;
 use thiserror::Error;
 use tracing::info;
 
@@ -58,46 +55,28 @@ pub const OPERATOR: Operator = Operator {
     admission_policies: Vec::new,
     placement: Placement::Deployment,
     feature_switches: &[],
-    controllers: |setup| Ok(vec![controller(setup)?]),
+    setup,
 };
 
-fn controller(setup: &Setup) -> Result<Controller, SetupError> {
-    let icecreams = setup.informer::<Icecream>();
-    let deployments = setup.informer::<Deployment>();
-    let replica_sets = setup.informer::<ReplicaSet>();
-    let pods = setup.informer::<Pod>();
-    setup.index_by_controller(&deployments)?;
-    setup.index_by_controller(&replica_sets)?;
-    setup.index_by_controller(&pods)?;
-    let owners = OwnerIndex {
-        deployments: deployments.lister(),
-        replica_sets: replica_sets.lister(),
-        pods: pods.lister(),
-    };
+fn setup(mgr: &mut Manager, _switches: &Switches) {
+    let owners = OwnerIndex::new(mgr);
     let replica_set_owners = owners.clone();
     let pod_owners = owners.clone();
-    let reconciler = Arc::new(IcecreamReconciler {
-        client: setup.client.clone(),
-        clock: setup.clock,
-        events: setup.recorder(OPERATOR.name),
-        owners,
-    });
     // Of a pod's updates, only scheduling and termination change the status.
-    let pod_moved = Predicate::changed(|old: &Pod, new: &Pod| {
+    let pod_moved = Predicate::on_update(|old: &Pod, new: &Pod| {
         node_of(old) != node_of(new) || is_terminating(old) != is_terminating(new)
     });
-    Ok(Controller::of(&icecreams)
-        .with_predicate(Predicate::generation_changed())
-        .owns(&deployments)
-        .watches(&replica_sets, move |replica_set| {
+    mgr.controller::<Icecream>()
+        .predicate(Predicate::generation_changed())
+        .owns::<Deployment>()
+        .watches::<ReplicaSet>(move |replica_set| {
             let key = replica_set_owners.icecream_of_replica_set(replica_set);
             key.into_iter().collect()
         })
-        .watches_if(&pods, pod_moved, move |pod| {
-            pod_owners.icecream_of_pod(pod).into_iter().collect()
-        })
-        .with_options(setup.options(OPERATOR.name))
-        .reconcile_with(move |request| reconciler.clone().reconcile(request)))
+        .watches::<Pod>(move |pod| pod_owners.icecream_of_pod(pod).into_iter().collect())
+        .predicate(pod_moved)
+        .name(OPERATOR.name)
+        .reconcile(IcecreamReconciler { owners });
 }
 
 /// The node a pod is scheduled on.
@@ -120,35 +99,31 @@ struct ResourceExists(String);
 
 /// Reconciles one Icecream: reads the caches, plans and applies.
 struct IcecreamReconciler {
-    client: Client,
-    clock: WallClock,
-    events: EventRecorder,
     owners: OwnerIndex,
 }
 
-impl IcecreamReconciler {
-    async fn reconcile(self: Arc<Self>, request: Request<Icecream>) -> ReconcileResult {
+impl Reconciler<Icecream> for IcecreamReconciler {
+    async fn reconcile(&self, req: Request<Icecream>) -> Result<Action, Error> {
         // The garbage collector deletes what a deleted Icecream owned.
-        let Some(icecream) = request
-            .object
-            .clone()
+        let Some(icecream) = req
+            .object()
             .filter(|icecream| icecream.metadata.deletion_timestamp.is_none())
         else {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         };
         if icecream.spec.deployment_name.is_empty() {
             // A retry cannot succeed before the spec changes.
-            return Err(Failure::permanent(format!(
+            return Err(Error::permanent(format!(
                 "{}: deployment name must be specified",
-                request.key
+                req.key()
             )));
         }
-        let owned = self.owners.deployments_of(&icecream)?;
-        let pods = self.active_pods_of(&owned)?;
-        let key = ObjectKey::beside(&*icecream, &icecream.spec.deployment_name);
+        let owned = self.owners.deployments_of(icecream);
+        let pods = self.active_pods_of(&owned);
+        let key = ObjectKey::in_namespace_of(icecream, &icecream.spec.deployment_name);
         let observed = ObservedState {
-            icecream: &icecream,
-            named: self.owners.deployments.get(&key),
+            icecream,
+            named: self.owners.deployment(&key),
             owned,
             nodes: pods
                 .iter()
@@ -156,73 +131,52 @@ impl IcecreamReconciler {
                 .map(str::to_owned)
                 .collect(),
         };
-        let plan = plan(&observed, self.clock.now()).map_err(Failure::permanent)?;
-        self.apply(&request, &icecream, &plan).await?;
+        let plan = plan(&observed, req.now()).map_err(Error::permanent)?;
+        apply(&req, icecream, &plan).await?;
         if plan.has_writes() {
             log_nodes(&pods);
-            let message = "Icecream synced successfully".into();
-            self.record(&icecream, EventType::Normal, "Synced", message);
+            let event = Event::normal("Synced", "Synced", "Icecream synced successfully");
+            req.recorder().event(icecream, event);
         }
-        info!(icecream = %request.key, "reconciled");
-        Ok(Outcome::Done)
+        info!(icecream = %req.key(), "reconciled");
+        Ok(Action::await_change())
     }
+}
 
+impl IcecreamReconciler {
     /// The pods of Deployments, without terminating ones.
-    fn active_pods_of(&self, deployments: &[Arc<Deployment>]) -> Result<Vec<Arc<Pod>>, IndexError> {
-        let mut pods = Vec::new();
-        for deployment in deployments {
-            pods.extend(self.owners.pods_of(deployment)?);
-        }
+    fn active_pods_of(&self, deployments: &[Arc<Deployment>]) -> Vec<Arc<Pod>> {
+        let mut pods: Vec<_> = deployments
+            .iter()
+            .flat_map(|deployment| self.owners.pods_of(deployment))
+            .collect();
         pods.retain(|pod| !is_terminating(pod));
-        Ok(pods)
+        pods
     }
+}
 
-    async fn apply(
-        &self,
-        request: &Request<Icecream>,
-        icecream: &Icecream,
-        plan: &Plan,
-    ) -> Result<(), Failure> {
-        let namespace = icecream.namespace().unwrap_or_default();
-        let deployments = Api::<Deployment>::namespaced(self.client.clone(), &namespace);
-        let writes = request.writes();
-        if let DeploymentAction::Apply(desired) = &plan.deployment {
-            writes.apply(&deployments, desired).await?;
-        }
-        for former in &plan.delete {
-            writes.delete(&deployments, &**former).await?;
-        }
-        if let Some(status) = &plan.status {
-            let updated = Icecream {
-                status: Some(status.clone()),
-                ..icecream.clone()
-            };
-            let icecreams = Api::namespaced(self.client.clone(), &namespace);
-            writes.apply_status(&icecreams, &updated).await?;
-        }
-        if plan.deployment == DeploymentAction::NotOwned {
-            let error = ResourceExists(icecream.spec.deployment_name.clone());
-            let message = error.to_string();
-            self.record(icecream, EventType::Warning, "ErrResourceExists", message);
-            return Err(Failure::retry(error));
-        }
-        Ok(())
+async fn apply(req: &Request<Icecream>, icecream: &Icecream, plan: &Plan) -> Result<(), Error> {
+    if let DeploymentAction::Apply(desired) = &plan.deployment {
+        req.client().apply(&**desired).await?;
     }
-
-    fn record(&self, icecream: &Icecream, type_: EventType, reason: &str, note: String) {
-        let event = Note {
-            type_,
-            reason: reason.into(),
-            action: "Synced".into(),
-            note,
-        };
-        self.events.event(icecream, event);
+    for former in &plan.delete {
+        req.client().delete(&**former).await?;
     }
+    if let Some(status) = &plan.status {
+        req.client().apply_status(icecream, status).await?;
+    }
+    if plan.deployment == DeploymentAction::NotOwned {
+        let error = ResourceExists(icecream.spec.deployment_name.clone());
+        let event = Event::warning("ErrResourceExists", "Synced", error.to_string());
+        req.recorder().event(icecream, event);
+        return Err(Error::retry(error));
+    }
+    Ok(())
 }
 
 /// Logs the node of each pod.
 fn log_nodes(pods: &[Arc<Pod>]) {
     for pod in pods {
-        info!(pod = %ObjectKey::of(&**pod), node = node_of(pod), "pod of the icecream");
+        info!(pod = %ObjectKey::from_object(&**pod), node = node_of(pod), "pod of the icecream");
     }
 }

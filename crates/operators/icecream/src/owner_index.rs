@@ -5,8 +5,11 @@
 
 use std::sync::Arc;
 
-use bellerophon::{IndexError, Lister, ObjectKey, controller_of};
-use bellerophon_operator::BY_CONTROLLER;
+use bellerophon::{
+    index::{self, Index},
+    owner::controller_of,
+    prelude::*,
+};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
     core::v1::Pod,
@@ -15,15 +18,30 @@ use kube::{Resource, ResourceExt as _};
 
 use crate::Icecream;
 
+/// The name of the indexes by the UID of the controller owner.
+const CONTROLLER_UID: &str = "controller-uid";
+
 /// The caches of all kinds between an Icecream and its pods, indexed by controller.
 #[derive(Clone)]
 pub(crate) struct OwnerIndex {
-    pub(crate) deployments: Lister<Deployment>,
-    pub(crate) replica_sets: Lister<ReplicaSet>,
-    pub(crate) pods: Lister<Pod>,
+    deployments: Lister<Deployment>,
+    deployments_by_controller: Index<Deployment>,
+    replica_sets: Lister<ReplicaSet>,
+    replica_sets_by_controller: Index<ReplicaSet>,
+    pods_by_controller: Index<Pod>,
 }
 
 impl OwnerIndex {
+    pub(crate) fn new(mgr: &mut Manager) -> Self {
+        Self {
+            deployments: mgr.lister(),
+            deployments_by_controller: mgr.index(CONTROLLER_UID, index::controller_uid),
+            replica_sets: mgr.lister(),
+            replica_sets_by_controller: mgr.index(CONTROLLER_UID, index::controller_uid),
+            pods_by_controller: mgr.index(CONTROLLER_UID, index::controller_uid),
+        }
+    }
+
     /// The Icecream at the root of a pod's owners.
     pub(crate) fn icecream_of_pod(&self, pod: &Pod) -> Option<ObjectKey> {
         let replica_set = self.replica_sets.get(&owner_of::<ReplicaSet, _>(pod)?)?;
@@ -43,24 +61,26 @@ impl OwnerIndex {
         owner_of::<Icecream, _>(&*deployment)
     }
 
+    /// A Deployment by its key, whoever controls it.
+    pub(crate) fn deployment(&self, key: &ObjectKey) -> Option<Arc<Deployment>> {
+        self.deployments.get(key)
+    }
+
     /// The Deployments that an Icecream controls, whatever their names.
-    pub(crate) fn deployments_of(
-        &self,
-        icecream: &Icecream,
-    ) -> Result<Vec<Arc<Deployment>>, IndexError> {
+    pub(crate) fn deployments_of(&self, icecream: &Icecream) -> Vec<Arc<Deployment>> {
         let uid = icecream.uid().unwrap_or_default();
-        self.deployments.by_index(BY_CONTROLLER, &uid)
+        self.deployments_by_controller.get(&uid)
     }
 
     /// The pods of a Deployment.
-    pub(crate) fn pods_of(&self, deployment: &Deployment) -> Result<Vec<Arc<Pod>>, IndexError> {
+    pub(crate) fn pods_of(&self, deployment: &Deployment) -> Vec<Arc<Pod>> {
         let uid = deployment.uid().unwrap_or_default();
-        let mut pods = Vec::new();
-        for replica_set in self.replica_sets.by_index(BY_CONTROLLER, &uid)? {
-            let uid = replica_set.uid().unwrap_or_default();
-            pods.extend(self.pods.by_index(BY_CONTROLLER, &uid)?);
-        }
-        Ok(pods)
+        let replica_sets = self.replica_sets_by_controller.get(&uid);
+        let uids = replica_sets
+            .iter()
+            .filter_map(|replica_set| replica_set.uid());
+        uids.flat_map(|uid| self.pods_by_controller.get(&uid))
+            .collect()
     }
 }
 
@@ -68,5 +88,5 @@ impl OwnerIndex {
 fn owner_of<O: Resource<DynamicType = ()>, C: Resource>(child: &C) -> Option<ObjectKey> {
     let owner = controller_of(child)
         .filter(|owner| owner.kind == O::kind(&()) && owner.api_version == O::api_version(&()))?;
-    Some(ObjectKey::beside(child, &owner.name))
+    Some(ObjectKey::in_namespace_of(child, &owner.name))
 }

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use bellerophon::{OwnerError, set_controller_reference};
+use bellerophon::owner::{OwnerError, set_controller_reference};
 use bellerophon_operator::{DeploymentAction, Rollout};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -132,14 +132,13 @@ fn desired_status(
     now: Timestamp,
 ) -> IcecreamStatus {
     let icecream = observed.icecream;
-    let generation = icecream.metadata.generation;
     let rollout = Rollout::new(observed.named.as_deref(), deployment);
     let mut status = icecream.status.clone().unwrap_or_default();
     status.available_replicas = rollout.available_replicas();
     status.nodes = observed.nodes.iter().cloned().collect();
     status.selector = format!("app=nginx,controller={}", icecream.name_any());
-    status.observed_generation = generation;
-    rollout.set_conditions(&mut status.conditions, generation, now);
+    status.observed_generation = icecream.metadata.generation;
+    rollout.set_conditions(&mut status.conditions, icecream, now);
     status
 }
 

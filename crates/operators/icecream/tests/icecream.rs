@@ -2,11 +2,14 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use bellerophon::is_condition_true;
+use bellerophon::{
+    conditions::is_status_condition_true,
+    manager::{Manager, ManagerOptions},
+};
 use bellerophon_icecream::{Icecream, OPERATOR};
 use bellerophon_testkit::{
-    Account, OperatorFixture, OperatorFuture, TestCluster, converges_after_any_crash,
-    converges_after_failover, converges_under_any_fault, wait_until,
+    Account, OperatorFixture, TestCluster, converges_after_any_crash, converges_after_failover,
+    converges_under_any_fault, wait_until,
 };
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod, events::v1::Event};
 use kube::{
@@ -14,12 +17,11 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 const FIXTURE: OperatorFixture = OperatorFixture::new(OPERATOR);
 
-fn run(client: Client, stop: CancellationToken) -> OperatorFuture {
-    FIXTURE.run(client, stop)
+fn operator(client: Client, options: ManagerOptions) -> Manager {
+    FIXTURE.manager(client, options)
 }
 
 /// A cluster with three nodes, the CRD and the operator's account.
@@ -40,8 +42,8 @@ fn icecream(name: &str, deployment: &str, replicas: i32) -> Value {
 fn is_ready(icecream: &Icecream) -> bool {
     let status = icecream.status.clone().unwrap_or_default();
     status.observed_generation == icecream.metadata.generation
-        && is_condition_true(&status.conditions, "Ready")
-        && !is_condition_true(&status.conditions, "Progressing")
+        && is_status_condition_true(&status.conditions, "Ready")
+        && !is_status_condition_true(&status.conditions, "Progressing")
 }
 
 async fn wait_until_ready(cluster: &TestCluster, replicas: i32) -> Icecream {
@@ -297,7 +299,7 @@ async fn settled(cluster: &TestCluster) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn converges_after_a_crash_at_any_write() {
-    let crashes = converges_after_any_crash(run, cluster_with_icecream, settled).await;
+    let crashes = converges_after_any_crash(operator, cluster_with_icecream, settled).await;
     assert!(
         crashes >= 2,
         "at least a Deployment and a status are written, got {crashes} writes"
@@ -306,14 +308,12 @@ async fn converges_after_a_crash_at_any_write() {
 
 #[tokio::test(start_paused = true)]
 async fn converges_under_every_fault() {
-    converges_under_any_fault(run, cluster_with_icecream, settled).await;
+    converges_under_any_fault(operator, cluster_with_icecream, settled).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn standby_replica_completes_the_work_of_the_leader() {
-    let run_replica = |identity, client, stop| FIXTURE.run_replica(identity, client, stop);
     let lease = OPERATOR.name;
-    let failovers =
-        converges_after_failover(run_replica, lease, cluster_with_icecream, settled).await;
+    let failovers = converges_after_failover(operator, lease, cluster_with_icecream, settled).await;
     assert!(failovers >= 2, "{failovers} failovers");
 }
