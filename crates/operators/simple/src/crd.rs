@@ -1,5 +1,6 @@
 //! The custom resource: the name of a winged horse, an image and a number of replicas.
 
+use bellerophon::Kind;
 use bellerophon_operator::schemas;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
     category = "all",
     namespaced,
     derive = "PartialEq",
+    derive = "Kind",
     status = "BellerophonSimpleStatus",
     doc = "A BellerophonSimple becomes a Deployment of its name, with the horse's name in the environment.",
     scale(

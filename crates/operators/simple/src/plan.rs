@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use bellerophon::{OwnerError, set_controller_reference};
+use bellerophon::owner::{OwnerError, set_controller_reference};
 use bellerophon_operator::{DeploymentAction, Rollout};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -36,14 +36,13 @@ pub(crate) fn plan(
     current: Option<&Deployment>,
     now: Timestamp,
 ) -> Result<Plan, OwnerError> {
-    let generation = shero.metadata.generation;
     let deployment = DeploymentAction::plan(current, desired_deployment(shero)?);
     let rollout = Rollout::new(current, &deployment);
     let mut status = shero.status.clone().unwrap_or_default();
     status.replicas = rollout.available_replicas();
     status.selector = format!("shero={}", shero.name_any());
-    status.observed_generation = generation;
-    rollout.set_conditions(&mut status.conditions, generation, now);
+    status.observed_generation = shero.metadata.generation;
+    rollout.set_conditions(&mut status.conditions, shero, now);
     let is_current = shero.status.as_ref() == Some(&status);
     Ok(Plan {
         deployment,

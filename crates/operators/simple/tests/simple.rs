@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use bellerophon::is_condition_true;
+use bellerophon::{
+    conditions::is_status_condition_true,
+    manager::{Manager, ManagerOptions},
+};
 use bellerophon_simple::{BellerophonSimple, OPERATOR};
 use bellerophon_testkit::{
-    Account, OperatorFixture, OperatorFuture, TestCluster, converges_after_any_crash,
-    converges_after_failover, converges_under_any_fault, wait_until,
+    Account, OperatorFixture, TestCluster, converges_after_any_crash, converges_after_failover,
+    converges_under_any_fault, wait_until,
 };
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{
@@ -14,12 +17,11 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 const FIXTURE: OperatorFixture = OperatorFixture::new(OPERATOR);
 
-fn run(client: Client, stop: CancellationToken) -> OperatorFuture {
-    FIXTURE.run(client, stop)
+fn operator(client: Client, options: ManagerOptions) -> Manager {
+    FIXTURE.manager(client, options)
 }
 
 fn shero(horse: &str, replicas: i32) -> Value {
@@ -38,8 +40,8 @@ async fn wait_until_ready(cluster: &TestCluster, replicas: i32) {
         };
         status.replicas == replicas
             && status.observed_generation == all[0].metadata.generation
-            && is_condition_true(&status.conditions, "Ready")
-            && !is_condition_true(&status.conditions, "Progressing")
+            && is_status_condition_true(&status.conditions, "Ready")
+            && !is_status_condition_true(&status.conditions, "Progressing")
     })
     .await;
 }
@@ -104,19 +106,18 @@ async fn settled(cluster: &TestCluster) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn converges_after_a_crash_at_any_write() {
-    let crashes = converges_after_any_crash(run, cluster_with_shero, settled).await;
+    let crashes = converges_after_any_crash(operator, cluster_with_shero, settled).await;
     assert!(crashes >= 2, "{crashes} crashes");
 }
 
 #[tokio::test(start_paused = true)]
 async fn converges_under_every_fault() {
-    converges_under_any_fault(run, cluster_with_shero, settled).await;
+    converges_under_any_fault(operator, cluster_with_shero, settled).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn standby_replica_completes_the_work_of_the_leader() {
-    let run_replica = |identity, client, stop| FIXTURE.run_replica(identity, client, stop);
     let lease = OPERATOR.name;
-    let failovers = converges_after_failover(run_replica, lease, cluster_with_shero, settled).await;
+    let failovers = converges_after_failover(operator, lease, cluster_with_shero, settled).await;
     assert!(failovers >= 2, "{failovers} failovers");
 }
