@@ -11,20 +11,22 @@
 
 use std::error::Error;
 
-use bellerophon::{InformerOptions, SharedInformer};
-use bellerophon_fruit::{Fruit, FruitSpec, OPERATOR};
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::{
-    api::core::v1::Namespace,
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+use bellerophon::{
+    ObjectKey,
+    client::ReconcileClient,
+    manager::{Manager, ManagerOptions},
 };
+use bellerophon_apiserver::ApiServer;
+use bellerophon_fruit::{Fruit, FruitSpec, OPERATOR};
+use bellerophon_operator::define;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Config,
     api::{DeleteParams, ListParams},
     config::Kubeconfig,
 };
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 const FRUITS: usize = 10_000;
 const PAGE: u32 = 500;
@@ -45,18 +47,15 @@ async fn main() -> ExampleResult {
             (Client::try_from(config)?, None)
         }
         None => {
-            let server = bellerophon_apiserver::ApiServer::builder().start().await?;
-            let crds = Api::<CustomResourceDefinition>::all(server.client());
-            for crd in (OPERATOR.crds)() {
-                crds.create(&Default::default(), &crd).await?;
-            }
+            let server = ApiServer::builder().start().await?;
+            define(&server.client(), &[OPERATOR]).await?;
             (server.client(), Some(server))
         }
     };
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some(NAMESPACE.to_owned());
-    Api::all(client.clone())
-        .create(&Default::default(), &namespace)
+    ReconcileClient::new(client.clone(), "orchard")
+        .create(&namespace)
         .await?;
     let fruits = Api::<Fruit>::namespaced(client.clone(), NAMESPACE);
     create_invalid(&fruits).await?;
@@ -151,34 +150,28 @@ async fn list(fruits: &Api<Fruit>) -> ExampleResult {
 
 async fn aggregate(client: Client, fruits: &Api<Fruit>) -> ExampleResult {
     let start = Instant::now();
-    let informer = SharedInformer::<Fruit>::new(client, (), InformerOptions::default());
-    informer.add_index("sweetness", |fruit| vec![fruit.spec.sweetness.to_string()])?;
-    let stop = CancellationToken::new();
-    let running = informer.clone();
-    let task = tokio::spawn({
-        let stop = stop.clone();
-        async move { running.run(stop).await }
+    let mut mgr = Manager::new(client, ManagerOptions::default());
+    let lister = mgr.lister::<Fruit>();
+    let by_sweetness = mgr.index("sweetness", |fruit: &Fruit| {
+        vec![fruit.spec.sweetness.to_string()]
     });
-    informer.wait_for_sync().await?;
-    let lister = informer.lister();
-    let weight: i64 = lister
-        .by_index("sweetness", "true")?
-        .iter()
-        .map(|fruit| fruit.spec.weight)
-        .sum();
+    let mut running = mgr.start();
+    running.ready().await?;
+    let sweet = by_sweetness.get("true");
+    let weight: i64 = sweet.iter().map(|fruit| fruit.spec.weight).sum();
     println!(
         "cached: {} fruits, total weight of the sweet ones {weight} g, in {:?}",
         lister.len(),
         start.elapsed()
     );
+    let first = ObjectKey::namespaced(NAMESPACE, "fruit-00000");
     fruits
-        .delete("fruit-00000", &DeleteParams::default())
+        .delete(first.name(), &DeleteParams::default())
         .await?;
-    while lister.len() == FRUITS {
-        tokio::task::yield_now().await;
-    }
+    lister
+        .await_condition(&first, |fruit| fruit.is_none())
+        .await;
     println!("watched: 1 fruit was deleted, {} are left", lister.len());
-    stop.cancel();
-    task.await??;
+    running.stop().await?;
     Ok(())
 }

@@ -10,6 +10,7 @@
     reason = "the derived schema repeats its type inside of a function"
 )]
 
+use bellerophon::Kind;
 use bellerophon_operator::{Operator, Placement, schemas};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, CustomResourceExt as _, KubeSchema};
@@ -25,7 +26,7 @@ pub const OPERATOR: Operator = Operator {
     admission_policies: Vec::new,
     placement: Placement::Deployment,
     feature_switches: &[],
-    controllers: |_| Ok(Vec::new()),
+    setup: |_mgr, _switches| {},
 };
 
 /// One fruit.
@@ -39,6 +40,7 @@ pub const OPERATOR: Operator = Operator {
     category = "food",
     namespaced,
     derive = "PartialEq",
+    derive = "Kind",
     status = "FruitStatus",
     doc = "A Fruit is a row in a table that Kubernetes keeps.",
     selectable = ".spec.sweetness",
