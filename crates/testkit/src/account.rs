@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use bellerophon::{client::ReconcileClient, clock::Clock, kinds::Kind};
 use http::{HeaderValue, Request, header};
-use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
-    core::v1::ServiceAccount,
-    rbac::v1::PolicyRule,
+use k8s_openapi::{
+    api::{
+        core::v1::ServiceAccount,
+        rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Client, client::Body};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::service_fn;
 
@@ -20,6 +23,9 @@ use crate::{
 };
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+
+/// The namespace of service accounts.
+const NAMESPACE: &str = "default";
 
 /// How long tokens of accounts are valid: longer than the virtual time of most tests.
 const TOKEN_SECONDS: i64 = 24 * 3600;
@@ -56,6 +62,9 @@ pub struct Account {
     pub client: Client,
     /// The requests of the client.
     pub requests: RequestLog,
+    pub(crate) name: String,
+    /// The clock of its test cluster.
+    pub(crate) clock: Clock,
     /// The number of successful writes. See [`RequestLog::writes`] for what counts.
     pub(crate) write_count: watch::Receiver<usize>,
     faults: FaultInjector,
@@ -87,43 +96,70 @@ impl TestCluster {
     /// # Panics
     /// The server refuses to create it.
     pub async fn service_account(&self, name: &str, rules: &[PolicyRule]) -> Account {
-        self.apply(json!({
-            "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name},
-        }))
-        .await;
-        self.apply(json!({
-            "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "ClusterRole",
-            "metadata": {"name": name},
-            "rules": rules,
-        }))
-        .await;
-        self.apply(json!({
-            "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
-        }))
-        .await;
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec {
-                expiration_seconds: Some(TOKEN_SECONDS),
-                ..Default::default()
-            }),
-            ..Default::default()
+        let metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
         };
-        let token = self
-            .namespaced::<ServiceAccount>("default")
-            .create_token_request(name, &Default::default(), &request)
+        self.apply_typed(&ServiceAccount {
+            metadata: ObjectMeta {
+                namespace: Some(NAMESPACE.to_owned()),
+                ..metadata.clone()
+            },
+            ..ServiceAccount::default()
+        })
+        .await;
+        self.apply_typed(&ClusterRole {
+            metadata: metadata.clone(),
+            rules: Some(rules.to_vec()),
+            ..ClusterRole::default()
+        })
+        .await;
+        self.apply_typed(&ClusterRoleBinding {
+            metadata,
+            role_ref: RoleRef {
+                api_group: Some(RBAC_GROUP.to_owned()),
+                kind: "ClusterRole".to_owned(),
+                name: name.to_owned(),
+            },
+            subjects: Some(vec![Subject {
+                kind: "ServiceAccount".to_owned(),
+                name: name.to_owned(),
+                namespace: Some(NAMESPACE.to_owned()),
+                ..Subject::default()
+            }]),
+        })
+        .await;
+        let token = self.request_token(name).await;
+        self.account_with_token(name, &token)
+    }
+
+    /// Applies an object, as a test does.
+    async fn apply_typed<K: Kind>(&self, object: &K) {
+        let client = ReconcileClient::new(self.client.clone(), "test");
+        client.apply(object).await.expect("the server accepts it");
+    }
+
+    /// Requests a token of a service account.
+    async fn request_token(&self, name: &str) -> String {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token");
+        let body = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"audiences": [], "expirationSeconds": TOKEN_SECONDS},
+        });
+        let request = Request::post(path)
+            .body(body.to_string().into_bytes())
+            .expect("a request");
+        let response: Value = self
+            .client
+            .request(request)
             .await
-            .expect("the server issues a token")
-            .status
-            .and_then(|status| status.token)
-            .expect("the response has a token");
-        self.account_with_token(&token)
+            .expect("the server issues a token");
+        let token = response["status"]["token"].as_str();
+        token.expect("the response has a token").to_owned()
     }
 
     /// An account whose client sends a bearer token.
-    fn account_with_token(&self, token: &str) -> Account {
+    fn account_with_token(&self, name: &str, token: &str) -> Account {
         let bearer =
             HeaderValue::try_from(format!("Bearer {token}")).expect("a token is visible ASCII");
         let requests = RequestLog::default();
@@ -143,6 +179,8 @@ impl TestCluster {
         Account {
             client: Client::new(service, "default"),
             requests,
+            name: name.to_owned(),
+            clock: self.clock,
             write_count,
             faults,
         }

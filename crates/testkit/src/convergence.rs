@@ -1,21 +1,25 @@
 //! Convergence checks: the same scenario with crashes, faults and failovers.
 //!
-//! Inputs: how to run an operator, how to set up a cluster for it, and how to wait for the
-//! converged state. Output: a passed test, or a panic with the difference.
+//! Inputs: a function that sets up a Manager of an operator, how to set up a cluster for it, and how
+//! to wait for the converged state. Output: a passed test, or a panic with the difference.
 //!
 //! Guarantees: every run has its own cluster; after convergence, nothing may be written for ten
 //! minutes of virtual time.
 
 use std::{collections::BTreeMap, time::Duration};
 
+use bellerophon::{
+    ObjectKey,
+    client::ReconcileClient,
+    manager::{Manager, ManagerOptions},
+};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     account::Account,
     faults::Fault,
-    operator_under_test::{OperatorFuture, OperatorUnderTest},
+    operator_under_test::{LEASE_NAMESPACE, OperatorUnderTest},
     test_cluster::TestCluster,
 };
 
@@ -51,24 +55,24 @@ struct FinalState {
 ///
 /// # Example
 /// ```
-/// use bellerophon_testkit::{OperatorFuture, TestCluster, converges_after_any_crash, wait_until};
+/// use bellerophon::{client::ReconcileClient, prelude::*};
+/// use bellerophon_testkit::{TestCluster, converges_after_any_crash, wait_until};
 /// use k8s_openapi::api::{core::v1::ConfigMap, rbac::v1::PolicyRule};
-/// use kube::{Api, Client, api::{Patch, PatchParams}};
-/// use serde_json::json;
+/// use kube::Client;
 /// use tokio_util::sync::CancellationToken;
 ///
 /// /// An operator that applies one ConfigMap when it starts.
-/// fn run(client: Client, stop: CancellationToken) -> OperatorFuture {
-///     Box::pin(async move {
-///         let config_maps = Api::<ConfigMap>::default_namespaced(client);
-///         let metadata = json!({"name": "one"});
-///         let desired = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
-///         let params = PatchParams::apply("example");
-///         let applied = config_maps.patch("one", &params, &Patch::Apply(&desired)).await;
-///         applied.map_err(|error| error.to_string())?;
+/// fn operator(client: Client, options: ManagerOptions) -> Manager {
+///     let mut mgr = Manager::new(client.clone(), options);
+///     mgr.add("example", async move |stop: CancellationToken| {
+///         let mut one = ConfigMap::default();
+///         one.metadata.name = Some("one".into());
+///         one.metadata.namespace = Some("default".into());
+///         ReconcileClient::new(client, "example").apply(&one).await?;
 ///         stop.cancelled().await;
 ///         Ok(())
-///     })
+///     });
+///     mgr
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -89,22 +93,23 @@ struct FinalState {
 ///     let all = wait_until(&config_maps, "it exists", |all| !all.is_empty()).await;
 ///     format!("{} ConfigMaps", all.len())
 /// };
-/// let crashes = converges_after_any_crash(run, setup, settled).await;
+/// let crashes = converges_after_any_crash(operator, setup, settled).await;
 /// assert_eq!(crashes, 1);
 /// # }
 /// ```
 pub async fn converges_after_any_crash(
-    run: impl Fn(Client, CancellationToken) -> OperatorFuture,
+    operator: impl Fn(Client, ManagerOptions) -> Manager,
     setup: impl AsyncFn() -> (TestCluster, Account),
     settled: impl AsyncFn(&TestCluster) -> String,
 ) -> usize {
-    let (expected, writes) = undisturbed(&run, &setup, &settled).await;
+    let start = |account: &Account| OperatorUnderTest::start(&operator, account);
+    let (expected, writes) = undisturbed(start, &setup, &settled).await;
     for crash in 1..=writes {
         let (cluster, account) = setup().await;
-        let first = OperatorUnderTest::start(&run, &account);
+        let first = start(&account);
         account.wait_for_writes(crash).await;
         first.kill().await;
-        let second = OperatorUnderTest::start(&run, &account);
+        let second = start(&account);
         let actual = final_state(cluster, account, vec![second], &settled).await;
         assert_eq!(
             actual, expected,
@@ -121,15 +126,16 @@ pub async fn converges_after_any_crash(
 /// # Panics
 /// A run ends in another state, makes a forbidden request, or keeps writing.
 pub async fn converges_under_any_fault(
-    run: impl Fn(Client, CancellationToken) -> OperatorFuture,
+    operator: impl Fn(Client, ManagerOptions) -> Manager,
     setup: impl AsyncFn() -> (TestCluster, Account),
     settled: impl AsyncFn(&TestCluster) -> String,
 ) {
-    let (expected, _) = undisturbed(&run, &setup, &settled).await;
+    let start = |account: &Account| OperatorUnderTest::start(&operator, account);
+    let (expected, _) = undisturbed(start, &setup, &settled).await;
     for fault in Fault::ALL {
         let (cluster, account) = setup().await;
         account.inject(Some(fault));
-        let operator = OperatorUnderTest::start(&run, &account);
+        let operator = start(&account);
         let actual = final_state(cluster, account, vec![operator], &settled).await;
         assert_eq!(
             actual, expected,
@@ -141,37 +147,30 @@ pub async fn converges_under_any_fault(
 /// Checks that a standby replica completes the work of a leader that crashed at any point.
 ///
 /// As [`converges_after_any_crash`], with two replicas that compete for a Lease in `default`.
-/// `run` receives the identity of the replica. The replica that holds the Lease is killed after
+/// The options of `operator` have the Lease and the identity of the replica. The replica that holds the Lease is killed after
 /// each write and not started again. Returns the number of failovers.
 ///
 /// # Panics
 /// A run ends in another state, makes a forbidden request, or keeps writing; or no replica holds
 /// the Lease.
 pub async fn converges_after_failover(
-    run: impl Fn(&'static str, Client, CancellationToken) -> OperatorFuture,
+    operator: impl Fn(Client, ManagerOptions) -> Manager,
     lease: &str,
     setup: impl AsyncFn() -> (TestCluster, Account),
     settled: impl AsyncFn(&TestCluster) -> String,
 ) -> usize {
-    let single = |client, stop| run(REPLICAS[0], client, stop);
-    let (expected, writes) = undisturbed(&single, &setup, &settled).await;
+    let start = |account: &Account, identity| {
+        OperatorUnderTest::start_replica(&operator, account, lease, identity)
+    };
+    let single = |account: &Account| start(account, REPLICAS[0]);
+    let (expected, writes) = undisturbed(single, &setup, &settled).await;
     for crash in 1..=writes {
         let (cluster, account) = setup().await;
         let mut replicas: Vec<_> = REPLICAS
-            .map(|identity| {
-                let start = |client, stop| run(identity, client, stop);
-                (identity, OperatorUnderTest::start(start, &account))
-            })
+            .map(|identity| (identity, start(&account, identity)))
             .into();
         account.wait_for_writes(crash).await;
-        let leases = cluster.namespaced::<Lease>("default");
-        let holder = leases
-            .get(lease)
-            .await
-            .unwrap_or_else(|error| panic!("cannot read the lease {lease}: {error}"))
-            .spec
-            .and_then(|spec| spec.holder_identity)
-            .expect("the lease has a holder");
+        let holder = holder_of(&cluster, lease).await;
         let leader = replicas
             .iter()
             .position(|(identity, _)| *identity == holder)
@@ -187,14 +186,28 @@ pub async fn converges_after_failover(
     writes
 }
 
+/// The identity that holds a Lease.
+async fn holder_of(cluster: &TestCluster, lease: &str) -> String {
+    let client = ReconcileClient::new(cluster.client.clone(), "test");
+    let key = ObjectKey::namespaced(LEASE_NAMESPACE, lease);
+    let found = client.get::<Lease>(&key).await;
+    found
+        .expect("the server returns Leases")
+        .unwrap_or_else(|| panic!("cannot read the lease {lease}: it does not exist"))
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.holder_identity.clone())
+        .expect("the lease has a holder")
+}
+
 /// The final state of a run without crashes and faults, and the number of its writes.
 async fn undisturbed(
-    run: &impl Fn(Client, CancellationToken) -> OperatorFuture,
+    start: impl Fn(&Account) -> OperatorUnderTest,
     setup: &impl AsyncFn() -> (TestCluster, Account),
     settled: &impl AsyncFn(&TestCluster) -> String,
 ) -> (FinalState, usize) {
     let (cluster, account) = setup().await;
-    let operator = OperatorUnderTest::start(run, &account);
+    let operator = start(&account);
     let write_count = account.write_count.clone();
     let state = final_state(cluster, account, vec![operator], settled).await;
     let writes = *write_count.borrow();

@@ -1,25 +1,12 @@
 //! The common setup of an operator's tests: CRDs, a service account with the operator's
-//! permissions, and runs with and without leader election.
+//! permissions, and a Manager that runs it.
 
-use std::collections::BTreeSet;
-
-use bellerophon::{Entropy, LeaderOptions, ManagerOptions};
-use bellerophon_operator::{Operator, RunOptions, lease_permissions, permissions_of, run_until};
+use bellerophon::manager::{Manager, ManagerOptions};
+use bellerophon_operator::{Operator, lease_permissions, manager, permissions_of};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
-use tokio_util::sync::CancellationToken;
 
-use crate::{
-    account::Account,
-    operator_under_test::{OperatorFuture, OperatorUnderTest},
-    test_cluster::TestCluster,
-};
-
-/// The seed of every run, so that a failing test is repeatable.
-const SEED: u64 = 3;
-
-/// The namespace of the Lease of [`OperatorFixture::run_replica`].
-const LEASE_NAMESPACE: &str = "default";
+use crate::{account::Account, operator_under_test::OperatorUnderTest, test_cluster::TestCluster};
 
 /// An operator, ready to be installed and run in a [`TestCluster`].
 ///
@@ -37,7 +24,7 @@ const LEASE_NAMESPACE: &str = "default";
 ///     admission_policies: Vec::new,
 ///     placement: Placement::Deployment,
 ///     feature_switches: &[],
-///     controllers: |_| Ok(Vec::new()),
+///     setup: |_mgr, _switches| {},
 /// };
 /// const FIXTURE: OperatorFixture = OperatorFixture::new(IDLE);
 ///
@@ -53,12 +40,25 @@ const LEASE_NAMESPACE: &str = "default";
 #[derive(Clone, Copy, Debug)]
 pub struct OperatorFixture {
     operator: Operator,
+    feature_switches: &'static [&'static str],
 }
 
 impl OperatorFixture {
-    /// The fixture of an operator.
+    /// The fixture of an operator, with all feature switches off.
     pub const fn new(operator: Operator) -> Self {
-        Self { operator }
+        Self {
+            operator,
+            feature_switches: &[],
+        }
+    }
+
+    /// The same operator with these feature switches on.
+    #[must_use]
+    pub const fn with_feature_switches(self, on: &'static [&'static str]) -> Self {
+        Self {
+            feature_switches: on,
+            ..self
+        }
     }
 
     /// The permissions of the operator, including the one to record Events.
@@ -89,68 +89,14 @@ impl OperatorFixture {
         cluster.service_account(self.operator.name, rules).await
     }
 
+    /// A Manager that runs the operator.
+    pub fn manager(&self, client: Client, options: ManagerOptions) -> Manager {
+        let switches = self.feature_switches.iter().copied().collect();
+        manager(client, &[self.operator], &switches, options)
+    }
+
     /// Starts the operator without leader election.
     pub fn start(&self, account: &Account) -> OperatorUnderTest {
-        OperatorUnderTest::start(|client, stop| self.run(client, stop), account)
-    }
-
-    /// Runs the operator without leader election.
-    pub fn run(&self, client: Client, stop: CancellationToken) -> OperatorFuture {
-        self.run_with(options(None), client, stop)
-    }
-
-    /// Runs the operator without leader election, with these feature switches on.
-    pub fn run_with_feature_switches(
-        &self,
-        feature_switches: &[&str],
-        client: Client,
-        stop: CancellationToken,
-    ) -> OperatorFuture {
-        let enabled: BTreeSet<String> = feature_switches
-            .iter()
-            .copied()
-            .map(str::to_owned)
-            .collect();
-        let options = RunOptions {
-            feature_switches: enabled,
-            ..options(None)
-        };
-        self.run_with(options, client, stop)
-    }
-
-    /// Runs a replica that competes for the Lease of the operator's name in `default`.
-    pub fn run_replica(
-        &self,
-        identity: &str,
-        client: Client,
-        stop: CancellationToken,
-    ) -> OperatorFuture {
-        let leader = LeaderOptions::new(LEASE_NAMESPACE, self.operator.name, identity);
-        self.run_with(options(Some(leader)), client, stop)
-    }
-
-    fn run_with(
-        &self,
-        options: RunOptions,
-        client: Client,
-        stop: CancellationToken,
-    ) -> OperatorFuture {
-        let operator = self.operator;
-        Box::pin(async move {
-            run_until(stop, client, &[operator], options)
-                .await
-                .map_err(|error| error.to_string())
-        })
-    }
-}
-
-fn options(leader: Option<LeaderOptions>) -> RunOptions {
-    RunOptions {
-        manager: ManagerOptions {
-            entropy: Entropy::seeded(SEED),
-            leader,
-            ..ManagerOptions::default()
-        },
-        ..RunOptions::default()
+        OperatorUnderTest::start(|client, options| self.manager(client, options), account)
     }
 }

@@ -3,10 +3,12 @@
 //! A [`TestCluster`] is an embedded API server with the built-in controllers and simulated nodes.
 //! An [`Account`] is a service account with exactly the RBAC rules it was given; its
 //! [`RequestLog`] records every request: which were forbidden, which permissions were never used,
-//! what was written. An [`OperatorUnderTest`] can be killed after any of its writes and started
-//! again, and every [`Fault`] can be [injected](Account::inject) into the requests of its account.
-//! [`converges_after_any_crash`], [`converges_under_any_fault`] and [`converges_after_failover`]
-//! do so systematically and check that every run converges to the same state.
+//! what was written. An [`OperatorUnderTest`] is started by a function that sets up a
+//! [`Manager`](bellerophon::manager::Manager) for the client of an account. It can be killed after
+//! any of its writes and started again, and every [`Fault`] can be [injected](Account::inject) into
+//! the requests of its account. [`converges_after_any_crash`], [`converges_under_any_fault`] and
+//! [`converges_after_failover`] do so systematically and check that every run converges to the same
+//! state.
 //! An [`OperatorFixture`] connects an [`Operator`](bellerophon_operator::Operator) to all of these.
 //!
 //! Run tests with `#[tokio::test(start_paused = true)]`: an hour of virtual time takes
@@ -27,7 +29,7 @@ pub use convergence::{
 };
 pub use faults::Fault;
 pub use fixture::OperatorFixture;
-pub use operator_under_test::{OperatorFuture, OperatorUnderTest};
+pub use operator_under_test::OperatorUnderTest;
 pub use request_log::{RecordedRequest, RequestLog};
 pub use test_cluster::{ROOT_CA, TestCluster};
 pub use wait::wait_until;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use bellerophon::WallClock;
+use bellerophon::{client::ReconcileClient, clock::Clock};
 use bellerophon_apiserver::ApiServer;
 use bellerophon_cluster::{Cluster, Level};
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Client, Resource, ResourceExt as _,
+    Api, Client, Resource,
     api::{DynamicObject, Patch, PatchParams},
     core::GroupVersionKind,
     discovery::{Scope, pinned_kind},
@@ -65,7 +65,7 @@ pub struct TestCluster {
     /// The administrator's client.
     pub client: Client,
     /// The wall clock of the cluster.
-    pub clock: WallClock,
+    pub clock: Clock,
     server: ApiServer,
     /// Which controllers run and the number of nodes; `None` for an API server without controllers.
     size: Option<(Level, usize)>,
@@ -80,7 +80,7 @@ impl TestCluster {
     /// The server does not start.
     pub async fn api_server_only() -> Self {
         let start = Timestamp::from_second(START_TIME).expect("the start time is in range");
-        let clock = WallClock::starting_at(start);
+        let clock = Clock::starting_at(start);
         let server = ApiServer::builder()
             .seed(SEED)
             .starting_at(start)
@@ -192,11 +192,9 @@ impl TestCluster {
     /// # Panics
     /// The server refuses one.
     pub async fn install_crds(&self, crds: impl IntoIterator<Item = CustomResourceDefinition>) {
+        let client = ReconcileClient::new(self.client.clone(), "test");
         for crd in crds {
-            self.all::<CustomResourceDefinition>()
-                .create(&Default::default(), &crd)
-                .await
-                .unwrap_or_else(|error| panic!("cannot create CRD {}: {error}", crd.name_any()));
+            client.create(&crd).await.expect("the server accepts it");
         }
     }
 

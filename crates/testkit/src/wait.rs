@@ -3,15 +3,16 @@
 //! Guarantee: nothing polls; the condition is evaluated after the initial list and after every
 //! watch event.
 
-use std::{fmt::Debug, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use bellerophon::ObjectKey;
-use futures_util::{StreamExt as _, pin_mut};
+use bellerophon::{ObjectKey, kinds};
+use futures_util::{StreamExt as _, stream::BoxStream};
 use kube::{
-    Api, Resource,
-    api::{WatchEvent, WatchParams},
+    Api, Client,
+    api::{ListParams, WatchEvent, WatchParams},
+    core::Request,
 };
-use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::timeout;
 
 /// How much virtual time a condition may take.
@@ -45,24 +46,23 @@ const TIMEOUT: Duration = Duration::from_secs(3600);
 /// ```
 pub async fn wait_until<K>(api: &Api<K>, expected: &str, condition: impl Fn(&[K]) -> bool) -> Vec<K>
 where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    K: kinds::Kind,
 {
+    let collection = Collection {
+        url: api.resource_url().to_owned(),
+        client: api.clone().into_client(),
+    };
     // Sorted by key.
     let mut current: Vec<K> = Vec::new();
     let waiting = async {
         loop {
-            let listed = api.list(&Default::default()).await.expect("a list");
-            let version = listed.metadata.resource_version.unwrap_or_default();
-            current = listed.items;
-            current.sort_by_cached_key(ObjectKey::of);
+            let (version, listed) = collection.list().await;
+            current = listed.iter().map(decode).collect();
+            current.sort_by_cached_key(ObjectKey::from_object);
             if condition(&current) {
                 return;
             }
-            let events = api
-                .watch(&WatchParams::default(), &version)
-                .await
-                .expect("a watch");
-            pin_mut!(events);
+            let mut events = collection.watch(&version).await;
             while let Some(Ok(event)) = events.next().await {
                 let (object, exists) = match event {
                     WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, true),
@@ -71,7 +71,9 @@ where
                     // 410 Gone: the version is no longer in the watch history, so list again.
                     WatchEvent::Error(_) => break,
                 };
-                let found = current.binary_search_by_key(&ObjectKey::of(&object), ObjectKey::of);
+                let object: K = decode(&object);
+                let key = ObjectKey::from_object(&object);
+                let found = current.binary_search_by_key(&key, ObjectKey::from_object);
                 match (found, exists) {
                     (Ok(index), true) => current[index] = object,
                     (Ok(index), false) => drop(current.remove(index)),
@@ -90,4 +92,44 @@ where
         "condition not met within an hour: {expected}; current objects: {current:#?}"
     );
     current
+}
+
+/// The objects of an API, as JSON: the codec of a kind decodes them.
+struct Collection {
+    client: Client,
+    url: String,
+}
+
+impl Collection {
+    /// The objects and the version of the list.
+    async fn list(&self) -> (String, Vec<Value>) {
+        let request = Request::new(&*self.url).list(&ListParams::default());
+        let mut list: Value = self
+            .client
+            .request(request.expect("a request"))
+            .await
+            .expect("a list");
+        let version = list["metadata"]["resourceVersion"].as_str();
+        let version = version.unwrap_or_default().to_owned();
+        let items = match list["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        };
+        (version, items)
+    }
+
+    /// The changes after a version.
+    async fn watch(&self, version: &str) -> BoxStream<'static, kube::Result<WatchEvent<Value>>> {
+        let request = Request::new(&*self.url).watch(&WatchParams::default(), version);
+        self.client
+            .request_events(request.expect("a request"))
+            .await
+            .expect("a watch")
+            .boxed()
+    }
+}
+
+fn decode<K: kinds::Kind>(object: &Value) -> K {
+    let decoded = kinds::decode(object.to_string().as_bytes());
+    Arc::unwrap_or_clone(decoded.expect("an object of the kind"))
 }

@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
+use bellerophon::{controller::BoxError, prelude::*};
 use bellerophon_testkit::{
-    Account, OperatorFuture, OperatorUnderTest, TestCluster, converges_after_any_crash,
-    converges_after_failover, converges_under_any_fault, wait_until,
+    Account, OperatorUnderTest, TestCluster, converges_after_any_crash, converges_after_failover,
+    converges_under_any_fault, wait_until,
 };
 use futures_util::StreamExt as _;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap, rbac::v1::PolicyRule};
@@ -140,111 +141,121 @@ where
     }
 }
 
+/// A Manager that runs a copier until it is stopped.
+fn run<F>(
+    client: Client,
+    options: ManagerOptions,
+    work: impl FnOnce(Copier) -> F + Send + 'static,
+) -> Manager
+where
+    F: Future<Output = Result<(), BoxError>> + Send + 'static,
+{
+    let copier = Copier::new(client.clone());
+    let mut mgr = Manager::new(client, options);
+    mgr.add("copier", async move |stop: CancellationToken| {
+        match stop.run_until_cancelled(work(copier)).await {
+            Some(Ok(())) => stop.cancelled().await,
+            Some(Err(error)) => return Err(error),
+            None => {}
+        }
+        Ok(())
+    });
+    mgr
+}
+
 /// Idempotent writes in the right order, with retries.
-fn correct(client: Client, stop: CancellationToken) -> OperatorFuture {
-    let copier = Copier::new(client);
-    Box::pin(async move {
+fn correct(client: Client, options: ManagerOptions) -> Manager {
+    run(client, options, async |copier: Copier| {
         retry(|| copier.apply_copy()).await;
         retry(|| copier.mark_done("true".to_owned())).await;
-        stop.cancelled().await;
         Ok(())
     })
 }
 
 /// Marks the source as done before it creates the copy, and trusts the mark after a restart.
-fn loses_a_write(client: Client, stop: CancellationToken) -> OperatorFuture {
-    let copier = Copier::new(client);
-    Box::pin(async move {
+fn loses_a_write(client: Client, options: ManagerOptions) -> Manager {
+    run(client, options, async |copier: Copier| {
         if !retry(|| copier.is_done()).await {
             retry(|| copier.mark_done("true".to_owned())).await;
             sleep(SECOND).await;
             retry(|| copier.apply_copy()).await;
         }
-        stop.cancelled().await;
         Ok(())
     })
 }
 
 /// Creates a copy under a generated name every second until its cache has one.
-fn trusts_its_cache(client: Client, stop: CancellationToken) -> OperatorFuture {
-    let copier = Copier::new(client);
-    Box::pin(async move {
+fn trusts_its_cache(client: Client, options: ManagerOptions) -> Manager {
+    run(client, options, async |copier: Copier| {
         let params = WatchParams::default().labels("copy");
-        let watch = copier.config_maps.watch(&params, "0").await;
-        let mut events = watch.map_err(|error| error.to_string())?.boxed();
+        let mut events = copier.config_maps.watch(&params, "0").await?.boxed();
         let mut is_cached = false;
         let mut resync = interval(SECOND);
-        loop {
+        while !is_cached {
             tokio::select! {
-                () = stop.cancelled() => return Ok(()),
                 Some(Ok(WatchEvent::Added(_))) = events.next() => is_cached = true,
-                _ = resync.tick(), if !is_cached => {
-                    copier.create_copy().await.map_err(|error| error.to_string())?;
-                }
+                _ = resync.tick() => copier.create_copy().await?,
             }
         }
+        Ok(())
     })
 }
 
 /// Ignores that it may not create the copy.
-fn ignores_forbidden(client: Client, stop: CancellationToken) -> OperatorFuture {
-    let copier = Copier::new(client);
-    Box::pin(async move {
+fn ignores_forbidden(client: Client, options: ManagerOptions) -> Manager {
+    run(client, options, async |copier: Copier| {
         _ = copier.create_copy().await;
         retry(|| copier.mark_done("true".to_owned())).await;
-        stop.cancelled().await;
         Ok(())
     })
 }
 
 /// Writes another value every minute.
-fn keeps_writing(client: Client, stop: CancellationToken) -> OperatorFuture {
-    let copier = Copier::new(client);
-    Box::pin(async move {
+fn keeps_writing(client: Client, options: ManagerOptions) -> Manager {
+    run(client, options, async |copier: Copier| {
         retry(|| copier.apply_copy()).await;
         let mut minutes = interval(Duration::from_secs(60));
         for count in 0_u32.. {
-            tokio::select! {
-                () = stop.cancelled() => break,
-                _ = minutes.tick() => {
-                    retry(|| copier.mark_done(count.to_string())).await;
-                }
-            }
+            minutes.tick().await;
+            retry(|| copier.mark_done(count.to_string())).await;
         }
         Ok(())
     })
 }
 
 /// Never marks the source as done.
-fn does_nothing(_client: Client, stop: CancellationToken) -> OperatorFuture {
-    Box::pin(async move {
-        stop.cancelled().await;
-        Ok(())
-    })
+fn does_nothing(client: Client, options: ManagerOptions) -> Manager {
+    Manager::new(client, without_lease(options))
+}
+
+/// The same options without leader election.
+fn without_lease(options: ManagerOptions) -> ManagerOptions {
+    ManagerOptions {
+        leader_election: None,
+        ..options
+    }
 }
 
 /// Replica 0 holds the Lease and works; the other replica never takes over.
-fn never_takes_over(
-    identity: &'static str,
-    client: Client,
-    stop: CancellationToken,
-) -> OperatorFuture {
+fn never_takes_over(client: Client, options: ManagerOptions) -> Manager {
+    let identity = options.identity.clone().expect("a replica has an identity");
     if identity != "replica-0" {
-        return does_nothing(client, stop);
+        return does_nothing(client, options);
     }
     let leases = Api::<Lease>::default_namespaced(client.clone());
-    let copier = Copier::new(client);
-    Box::pin(async move {
-        let lease = json!({"metadata": {"name": LEASE}, "spec": {"holderIdentity": identity}});
-        let lease = serde_json::from_value(lease).expect("a Lease");
-        let created = leases.create(&Default::default(), &lease).await;
-        created.map_err(|error| error.to_string())?;
-        retry(|| copier.mark_done("true".to_owned())).await;
-        sleep(SECOND).await;
-        retry(|| copier.apply_copy()).await;
-        stop.cancelled().await;
-        Ok(())
-    })
+    run(
+        client,
+        without_lease(options),
+        async move |copier: Copier| {
+            let lease = json!({"metadata": {"name": LEASE}, "spec": {"holderIdentity": identity}});
+            let lease = serde_json::from_value(lease).expect("a Lease");
+            leases.create(&Default::default(), &lease).await?;
+            retry(|| copier.mark_done("true".to_owned())).await;
+            sleep(SECOND).await;
+            retry(|| copier.apply_copy()).await;
+            Ok(())
+        },
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,11 +280,9 @@ async fn duplicate_created_from_a_stale_cache_is_found() {
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "another final state after a crash")]
 async fn duplicate_created_after_a_crash_is_found() {
-    let create_at_start = |client, stop: CancellationToken| -> OperatorFuture {
-        let copier = Copier::new(client);
-        Box::pin(async move {
+    let create_at_start = |client, options| {
+        run(client, options, async |copier: Copier| {
             retry(|| copier.create_copy()).await;
-            stop.cancelled().await;
             Ok(())
         })
     };
@@ -308,8 +317,8 @@ async fn standby_that_never_takes_over_is_found() {
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "cannot read the lease copier")]
 async fn operator_without_a_lease_is_found() {
-    let run = |_identity, client, stop| correct(client, stop);
-    converges_after_failover(run, LEASE, setup, settled).await;
+    let operator = |client, options| correct(client, without_lease(options));
+    converges_after_failover(operator, LEASE, setup, settled).await;
 }
 
 #[tokio::test(start_paused = true)]
