@@ -147,7 +147,9 @@ impl Builder {
                 Loop::Background { name, work } => manager.background(name, work),
             },
         );
-        let (stop, factory, leases) = (CancellationToken::new(), ctx.factory, kept.leases);
+        let stop = CancellationToken::new();
+        let factory = ctx.factory;
+        let leases = kept.leases;
         let task = AbortOnDropHandle::new(tokio::spawn({
             let stop = stop.clone();
             async move {
@@ -207,7 +209,8 @@ impl Cluster {
     /// # Errors
     /// A cache cannot be filled, or a loop ended.
     pub async fn ready(&mut self) -> Result<(), ClusterError> {
-        let (factory, awaited) = (self.factory.clone(), self.awaited.clone());
+        let factory = self.factory.clone();
+        let awaited = self.awaited.clone();
         let all = async {
             factory.wait_for_sync().await?;
             for (name, mut so) in awaited {

@@ -26,7 +26,8 @@ impl Component {
 
     /// A client whose requests come from this component.
     pub(crate) fn client(self, client: &Client) -> Client {
-        let (inner, agent) = (client.clone(), self.user_agent());
+        let inner = client.clone();
+        let agent = self.user_agent();
         let service = tower::service_fn(move |mut request: Request<Body>| {
             request.headers_mut().insert(USER_AGENT, agent.clone());
             let client = inner.clone();

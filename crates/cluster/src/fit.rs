@@ -35,10 +35,8 @@ pub(crate) fn selects(spec: &PodSpec, node: &Node) -> bool {
 
 /// Whether one term of a node selector admits a node.
 pub(crate) fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let (expressions, fields) = (
-        term.match_expressions.iter().flatten(),
-        term.match_fields.iter().flatten(),
-    );
+    let expressions = term.match_expressions.iter().flatten();
+    let fields = term.match_fields.iter().flatten();
     let asks = expressions.clone().next().is_some() || fields.clone().next().is_some();
     let label = |key: &str| node.labels().get(key).map(String::as_str);
     // The name is the one field there is.

@@ -30,10 +30,8 @@ struct Classes {
 
 /// The loop that protects classes, under its upstream name.
 pub(crate) fn classes(ctx: &Context) -> Loop {
-    let (claims, volumes) = (
-        ctx.informer::<PersistentVolumeClaim>(),
-        ctx.informer::<PersistentVolume>(),
-    );
+    let claims = ctx.informer::<PersistentVolumeClaim>();
+    let volumes = ctx.informer::<PersistentVolume>();
     index::add(&claims, BY_CLASS, named_by_claim);
     index::add(&volumes, BY_CLASS, named_by_volume);
     let protector = Arc::new(Classes {

@@ -21,11 +21,9 @@ const NAME: &str = "clusterrole-aggregation-controller";
 /// The loop, under its upstream name.
 pub(crate) fn controller(ctx: &Context) -> Loop {
     let roles = ctx.informer::<ClusterRole>();
-    let (client, lister, all) = (
-        ctx.client(Component::ControllerManager),
-        roles.lister(),
-        roles.lister(),
-    );
+    let client = ctx.client(Component::ControllerManager);
+    let lister = roles.lister();
+    let all = roles.lister();
     Controller::of(&roles)
         // Any role may be part of any sum, and there are few sums.
         .watches(&roles, move |_| sums(&all))

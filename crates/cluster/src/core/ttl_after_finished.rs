@@ -17,7 +17,8 @@ use crate::context::{Context, Loop};
 
 /// The loop, under its upstream name.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (client, clock) = (ctx.client(Component::ControllerManager), ctx.clock);
+    let client = ctx.client(Component::ControllerManager);
+    let clock = ctx.clock;
     Controller::of(&ctx.informer::<Job>())
         .with_options(ctx.options("ttl-after-finished-controller", 5))
         .reconcile_with(move |request| reconcile(client.clone(), clock, request))

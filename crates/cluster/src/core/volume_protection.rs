@@ -29,7 +29,8 @@ struct Claims {
 
 /// The loop that protects claims, under its upstream name.
 pub(crate) fn claims(ctx: &Context) -> Loop {
-    let (claims, pods) = (ctx.informer::<PersistentVolumeClaim>(), ctx.pods());
+    let claims = ctx.informer::<PersistentVolumeClaim>();
+    let pods = ctx.pods();
     index::add(&pods, BY_CLAIM, |pod| {
         claims_of(pod).iter().map(ObjectKey::to_string).collect()
     });

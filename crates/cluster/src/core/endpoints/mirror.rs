@@ -31,22 +31,20 @@ const ADDRESSES_MAX: usize = 1000;
 
 /// The loop, under its upstream name.
 pub(super) fn controller(ctx: &Context) -> Loop {
-    let (endpoints, services, slices) = (
-        ctx.informer::<Endpoints>(),
-        ctx.informer::<Service>(),
-        slices_of(ctx, MIRROR),
-    );
-    let (client, known, own) = (
-        ctx.client(Component::ControllerManager),
-        services.lister(),
-        slices.lister(),
-    );
+    let endpoints = ctx.informer::<Endpoints>();
+    let services = ctx.informer::<Service>();
+    let slices = slices_of(ctx, MIRROR);
+    let client = ctx.client(Component::ControllerManager);
+    let known = services.lister();
+    let own = slices.lister();
     Controller::of(&endpoints)
         .watches(&services, |service| vec![ObjectKey::of(service)])
         .watches(&slices, |slice| service_of(slice).into_iter().collect())
         .with_options(ctx.options("endpointslicemirroring-controller", 5))
         .reconcile_with(move |request: Request<Endpoints>| {
-            let (client, known, own) = (client.clone(), known.clone(), own.clone());
+            let client = client.clone();
+            let known = known.clone();
+            let own = own.clone();
             async move {
                 let existing = own.by_index(BY_SERVICE, &request.key.to_string())?;
                 let service = known.get(&request.key);

@@ -93,12 +93,10 @@ impl Sources {
 fn slicer(ctx: &Context) -> Loop {
     let sources = Sources::new(ctx);
     let slices = slices_of(ctx, SLICER);
-    let (services, services_too, pods, own) = (
-        sources.services.lister(),
-        sources.services.lister(),
-        sources.pods.lister(),
-        slices.lister(),
-    );
+    let services = sources.services.lister();
+    let services_too = sources.services.lister();
+    let pods = sources.pods.lister();
+    let own = slices.lister();
     Controller::of(&sources.services)
         .watches_if(&sources.pods, select::of_pods(), move |pod| {
             select::services_of(&services, pod)
@@ -109,7 +107,8 @@ fn slicer(ctx: &Context) -> Loop {
         .watches(&slices, |slice| service_of(slice).into_iter().collect())
         .with_options(ctx.options("endpointslice-controller", WORKERS))
         .reconcile_with(move |request: Request<Service>| {
-            let (sources, own) = (sources.clone(), own.clone());
+            let sources = sources.clone();
+            let own = own.clone();
             async move {
                 let Some(service) = request
                     .object
@@ -131,7 +130,8 @@ fn wanted(
     sources: &Sources,
     service: &Service,
 ) -> Vec<(Common, k8s_openapi::api::discovery::v1::Endpoint)> {
-    let (nodes, families) = (sources.nodes.lister(), Family::of(service));
+    let nodes = sources.nodes.lister();
+    let families = Family::of(service);
     let mut wanted = Vec::new();
     for pod in sources.pods_of(service) {
         let ports = pods::ports(service, &pod);
@@ -239,7 +239,8 @@ async fn write(
 fn older(ctx: &Context) -> Loop {
     let sources = Sources::new(ctx);
     let endpoints = ctx.informer::<Endpoints>();
-    let (services, known) = (sources.services.lister(), endpoints.lister());
+    let services = sources.services.lister();
+    let known = endpoints.lister();
     Controller::of(&sources.services)
         .watches_if(&sources.pods, select::of_pods(), move |pod| {
             select::services_of(&services, pod)
@@ -250,7 +251,8 @@ fn older(ctx: &Context) -> Loop {
         })
         .with_options(ctx.options(OLDER, WORKERS))
         .reconcile_with(move |request: Request<Service>| {
-            let (sources, known) = (sources.clone(), known.clone());
+            let sources = sources.clone();
+            let known = known.clone();
             async move {
                 let api = Api::<Endpoints>::namespaced(
                     sources.client.clone(),

@@ -106,7 +106,8 @@ pub(super) fn endpoint(
     if addresses.is_empty() || has_ended(pod) {
         return None;
     }
-    let (serving, terminating) = (is_ready(pod), pod.metadata.deletion_timestamp.is_some());
+    let serving = is_ready(pod);
+    let terminating = pod.metadata.deletion_timestamp.is_some();
     Some(Endpoint {
         addresses,
         conditions: Some(EndpointConditions {
@@ -253,10 +254,8 @@ mod tests {
     fn conditions_tell_ready_serving_and_terminating_apart() {
         let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
         let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
-        let (plain, publishing) = (
-            service(json!({})),
-            service(json!({"publishNotReadyAddresses": true})),
-        );
+        let plain = service(json!({}));
+        let publishing = service(json!({"publishNotReadyAddresses": true}));
         for (service, changes, wanted) in [
             (&plain, json!({}), Some((true, true, false))),
             (&plain, not_ready.clone(), Some((false, false, false))),
@@ -274,14 +273,10 @@ mod tests {
                 "{changes}"
             );
             if let Some(made) = made {
-                assert_eq!(
-                    (made.addresses.as_slice(), made.hostname.as_deref()),
-                    (&["10.1.0.1".to_owned()][..], Some("h"))
-                );
-                assert_eq!(
-                    (made.node_name.as_deref(), made.zone.as_deref()),
-                    (Some("n"), Some("z"))
-                );
+                assert_eq!(made.addresses.as_slice(), &["10.1.0.1".to_owned()][..]);
+                assert_eq!(made.hostname.as_deref(), Some("h"));
+                assert_eq!(made.node_name.as_deref(), Some("n"));
+                assert_eq!(made.zone.as_deref(), Some("z"));
             }
         }
         let six = endpoint(&plain, &pod(json!({})), None, Family::V6).unwrap();

@@ -185,7 +185,8 @@ mod tests {
         );
         let mut headless = service();
         let spec = headless.spec.as_mut().unwrap();
-        (spec.cluster_ip, spec.ports) = (Some("None".into()), None);
+        spec.cluster_ip = Some("None".into());
+        spec.ports = None;
         assert_eq!(told(&of(&headless, pods.iter())), ["[]: 2/1"]);
     }
 
@@ -195,9 +196,7 @@ mod tests {
             .map(|number| pod(number, number % 2 == 0, 8080))
             .collect();
         let made = of(&service(), pods.iter());
-        assert_eq!(
-            (told(&made), made.truncated),
-            (vec!["[8080]: 600/400".to_owned()], true)
-        );
+        assert_eq!(told(&made), vec!["[8080]: 600/400".to_owned()]);
+        assert!(made.truncated);
     }
 }

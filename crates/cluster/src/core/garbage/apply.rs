@@ -344,7 +344,8 @@ impl Collector {
 
 /// How traces name the kind.
 fn kind_name(object: &Observed) -> Arc<str> {
-    let (kind, group) = (&object.kind.resource.kind, &object.kind.resource.group);
+    let kind = &object.kind.resource.kind;
+    let group = &object.kind.resource.group;
     if group.is_empty() {
         kind.as_str().into()
     } else {

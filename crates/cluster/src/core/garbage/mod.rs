@@ -118,7 +118,8 @@ impl Collector {
     ) -> Result<(), BoxError> {
         let caches = CancellationToken::new();
         let watching = tokio::spawn({
-            let (factory, caches) = (factory.clone(), caches.clone());
+            let factory = factory.clone();
+            let caches = caches.clone();
             async move { factory.run(caches).await }
         });
         let mut workers = JoinSet::new();

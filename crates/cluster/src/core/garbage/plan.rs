@@ -145,13 +145,11 @@ mod tests {
 
     #[test]
     fn object_goes_with_its_last_owner() {
-        let (none, some) = (
-            Below::default(),
-            Below {
-                has_dependents: true,
-                dependent_waits: false,
-            },
-        );
+        let none = Below::default();
+        let some = Below {
+            has_dependents: true,
+            dependent_waits: false,
+        };
         let circle = Below {
             has_dependents: true,
             dependent_waits: true,

@@ -241,10 +241,8 @@ mod tests {
 
     #[test]
     fn conditions_say_what_is_stuck_and_since_when() {
-        let (first, later): (Timestamp, Timestamp) = (
-            "2026-01-01T00:00:00Z".parse().unwrap(),
-            "2026-01-01T01:00:00Z".parse().unwrap(),
-        );
+        let first: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let later: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
         let left = counts(&[("pods.", 2), ("heroes.example.com", 1)]);
         let findings = Findings {
             left,
@@ -313,9 +311,7 @@ mod tests {
             failed[2].message.as_deref(),
             Some("Failed to delete all resource types, 2 remaining: a, b")
         );
-        assert_eq!(
-            (&*failed[3].status, &failed[3].last_transition_time),
-            ("False", &Some(Time(later)))
-        );
+        assert_eq!(&*failed[3].status, "False");
+        assert_eq!(&failed[3].last_transition_time, &Some(Time(later)));
     }
 }

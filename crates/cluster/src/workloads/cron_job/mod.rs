@@ -31,7 +31,8 @@ const WORKERS: usize = 5;
 
 /// The loop of CronJobs.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (crons, jobs) = (ctx.informer::<CronJob>(), ctx.informer::<Job>());
+    let crons = ctx.informer::<CronJob>();
+    let jobs = ctx.informer::<Job>();
     by_controller(&jobs);
     let loop_ = Arc::new(CronJobs {
         client: ctx.client(Component::ControllerManager),

@@ -46,11 +46,9 @@ const BURST: usize = 250;
 
 /// The loop of DaemonSets.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (sets, pods, nodes) = (
-        ctx.informer::<DaemonSet>(),
-        ctx.pods(),
-        ctx.informer::<Node>(),
-    );
+    let sets = ctx.informer::<DaemonSet>();
+    let pods = ctx.pods();
+    let nodes = ctx.informer::<Node>();
     let revisions = ctx.informer::<ControllerRevision>();
     by_controller(&pods);
     by_orphanage(&pods);
@@ -66,7 +64,9 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
         clock: ctx.clock,
         backoff: Mutex::default(),
     });
-    let (of_pods, of_nodes, of_revisions) = (sets.lister(), sets.lister(), sets.lister());
+    let of_pods = sets.lister();
+    let of_nodes = sets.lister();
+    let of_revisions = sets.lister();
     Controller::of(&sets)
         .watches_if(&pods, pod_changes(), move |pod| {
             owners(&of_pods, pod, selector)

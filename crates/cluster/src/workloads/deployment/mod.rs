@@ -42,11 +42,9 @@ const WORKERS: usize = 5;
 
 /// The loop of Deployments.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (deployments, sets, pods) = (
-        ctx.informer::<Deployment>(),
-        ctx.informer::<ReplicaSet>(),
-        ctx.pods(),
-    );
+    let deployments = ctx.informer::<Deployment>();
+    let sets = ctx.informer::<ReplicaSet>();
+    let pods = ctx.pods();
     by_controller(&sets);
     by_orphanage(&sets);
     by_controller(&pods);
@@ -57,8 +55,9 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
         recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
         clock: ctx.clock,
     });
-    let (of_sets, of_pods, set_lister) =
-        (deployments.lister(), deployments.lister(), sets.lister());
+    let of_sets = deployments.lister();
+    let of_pods = deployments.lister();
+    let set_lister = sets.lister();
     Controller::of(&deployments)
         .watches(&sets, move |set| owners(&of_sets, set, selector))
         .watches_if(&pods, deletions(), move |pod| {
@@ -247,7 +246,8 @@ impl Deployments {
     }
 
     fn tell_scaling(&self, deployment: &Deployment, member: &Member) {
-        let (from, to) = (member.replicas_before(), member.replicas());
+        let from = member.replicas_before();
+        let to = member.replicas();
         if from != to {
             let direction = if from < to { "up" } else { "down" };
             let note = format!(

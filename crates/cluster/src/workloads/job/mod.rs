@@ -47,7 +47,8 @@ const TRACKED: &str = "tracked-by-job";
 
 /// The loop of Jobs.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (jobs, pods) = (ctx.informer::<Job>(), ctx.pods());
+    let jobs = ctx.informer::<Job>();
+    let pods = ctx.pods();
     by_controller(&pods);
     by_orphanage(&pods);
     index::add(&pods, TRACKED, |pod| {

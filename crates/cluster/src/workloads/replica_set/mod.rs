@@ -67,7 +67,8 @@ pub(crate) fn replication_controllers(ctx: &Context) -> Loop {
 }
 
 fn controller<S: Replicated>(ctx: &Context) -> Loop {
-    let (sets, pods) = (ctx.informer::<S>(), ctx.pods());
+    let sets = ctx.informer::<S>();
+    let pods = ctx.pods();
     by_controller(&sets);
     by_controller(&pods);
     by_orphanage(&pods);
@@ -218,7 +219,9 @@ impl<S: Replicated> Replicas<S> {
             .template()
             .and_then(|template| template.metadata.as_ref()?.labels.clone())
             .unwrap_or_default();
-        let (was, failure, now) = (set.status(), failure.map(reason), self.clock.now());
+        let was = set.status();
+        let failure = failure.map(reason);
+        let now = self.clock.now();
         let facts = Facts {
             was: &was,
             generation: set.meta().generation,

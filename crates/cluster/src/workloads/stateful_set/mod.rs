@@ -43,11 +43,9 @@ const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
 /// The loop of StatefulSets.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (sets, pods, claims) = (
-        ctx.informer::<StatefulSet>(),
-        ctx.pods(),
-        ctx.informer::<PersistentVolumeClaim>(),
-    );
+    let sets = ctx.informer::<StatefulSet>();
+    let pods = ctx.pods();
+    let claims = ctx.informer::<PersistentVolumeClaim>();
     let revisions = ctx.informer::<ControllerRevision>();
     by_controller(&pods);
     by_orphanage(&pods);
@@ -61,7 +59,9 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
         recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
         clock: ctx.clock,
     });
-    let (of_pods, of_claims, of_revisions) = (sets.lister(), sets.lister(), sets.lister());
+    let of_pods = sets.lister();
+    let of_claims = sets.lister();
+    let of_revisions = sets.lister();
     Controller::of(&sets)
         .watches_if(&pods, pod_changes(), move |pod| {
             owners(&of_pods, pod, selector)

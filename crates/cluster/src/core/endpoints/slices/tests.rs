@@ -156,15 +156,9 @@ fn changes_touch_as_few_slices_as_possible() {
     ];
     for (why, wanted, (create, update, delete), left) in cases {
         let changes = plan(&form(), on_port(80, wanted.clone()), &start);
-        assert_eq!(
-            (
-                changes.create.len(),
-                changes.update.len(),
-                changes.delete.len()
-            ),
-            (create, update, delete),
-            "{why}"
-        );
+        assert_eq!(changes.create.len(), create, "{why}");
+        assert_eq!(changes.update.len(), update, "{why}");
+        assert_eq!(changes.delete.len(), delete, "{why}");
         let slices = after(&start, &changes);
         assert_eq!(sizes(&slices), left, "{why}");
         assert_eq!(counts(&slices), (wanted.len(), wanted.len()), "{why}");
@@ -180,17 +174,16 @@ fn other_ports_and_labels_are_other_slices_and_changes() {
     let mut relabelled = form();
     relabelled.meta.labels = None;
     let changes = plan(&relabelled, on_port(80, names(0..2)), &start);
-    assert_eq!((changes.update.len(), changes.create.len()), (1, 0));
+    assert_eq!(changes.update.len(), 1);
+    assert_eq!(changes.create.len(), 0);
     assert_eq!(changes.update[0].metadata.labels, None);
     let mut both = form();
     both.families.push(Family::V6);
     let changes = plan(&both, on_port(80, names(0..2)), &start);
+    assert_eq!(changes.create.len(), 1, "each family has a slice");
     assert_eq!(
-        (
-            changes.create.len(),
-            changes.create[0].address_type.as_str()
-        ),
-        (1, "IPv6"),
+        changes.create[0].address_type.as_str(),
+        "IPv6",
         "each family has a slice"
     );
 }
@@ -201,13 +194,8 @@ fn changed_endpoint_stays_where_it_is() {
     let mut wanted = on_port(80, names(0..150));
     wanted[120].1.node_name = Some("n".into());
     let changes = plan(&form(), wanted, &start);
-    assert_eq!(
-        (
-            changes.create.len(),
-            changes.update.len(),
-            changes.delete.len()
-        ),
-        (0, 1, 0)
-    );
+    assert_eq!(changes.create.len(), 0);
+    assert_eq!(changes.update.len(), 1);
+    assert_eq!(changes.delete.len(), 0);
     assert_eq!(changes.update[0].metadata.name, start[1].metadata.name);
 }
