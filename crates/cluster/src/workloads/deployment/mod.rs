@@ -30,7 +30,7 @@ use super::template::same_template;
 use super::wake::{ORPHANS, by_orphanage, deletions, owners};
 use crate::component::Component;
 use crate::context::{Context, Loop};
-use crate::index::{BY_CONTROLLER, by_controller};
+use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
 use family::{Member, REVISION, is_recreate};
 use plan::{Plan, plan};
 
@@ -45,9 +45,9 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
     let deployments = ctx.informer::<Deployment>();
     let sets = ctx.informer::<ReplicaSet>();
     let pods = ctx.pods();
-    by_controller(&sets);
+    add_controller_uid_index(&sets);
     by_orphanage(&sets);
-    by_controller(&pods);
+    add_controller_uid_index(&pods);
     let loop_ = Arc::new(Deployments {
         client: ctx.client(Component::ControllerManager),
         sets: sets.lister(),
@@ -111,7 +111,7 @@ impl Deployments {
         };
         let mut sets = self
             .sets
-            .by_index(BY_CONTROLLER, &deployment.uid().unwrap_or_default())?;
+            .by_index(CONTROLLER_UID_INDEX, &deployment.uid().unwrap_or_default())?;
         sets.extend(
             self.sets
                 .by_index(ORPHANS, &deployment.namespace().unwrap_or_default())?,
@@ -130,7 +130,7 @@ impl Deployments {
     fn has_pods(&self, set: &ReplicaSet) -> bool {
         let pods = self
             .pods
-            .by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())
+            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())
             .unwrap_or_default();
         pods.iter().any(|pod| !is_finished(pod))
     }

@@ -33,7 +33,7 @@ use super::template::pod_from;
 use super::wake::{ORPHANS, by_orphanage, owners, pod_changes};
 use crate::component::Component;
 use crate::context::{Context, Loop};
-use crate::index::{BY_CONTROLLER, by_controller};
+use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
 use pace::Pace;
 use plan::{Facts, Step, status, step};
 
@@ -69,8 +69,8 @@ pub(crate) fn replication_controllers(ctx: &Context) -> Loop {
 fn controller<S: Replicated>(ctx: &Context) -> Loop {
     let sets = ctx.informer::<S>();
     let pods = ctx.pods();
-    by_controller(&sets);
-    by_controller(&pods);
+    add_controller_uid_index(&sets);
+    add_controller_uid_index(&pods);
     by_orphanage(&pods);
     let replicas = Arc::new(Replicas {
         client: ctx.client(Component::ControllerManager),
@@ -151,7 +151,7 @@ impl<S: Replicated> Replicas<S> {
     fn read(&self, set: &S, selector: &Selector) -> Result<(Vec<Arc<Pod>>, usize), Failure> {
         let mut pods = self
             .pods
-            .by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())?;
+            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
         let terminating = pods
             .iter()
             .filter(|pod| is_terminating(pod) && matches(selector, &***pod))
@@ -171,12 +171,12 @@ impl<S: Replicated> Replicas<S> {
         };
         let sets = self
             .sets
-            .by_index(BY_CONTROLLER, &owner.uid)
+            .by_index(CONTROLLER_UID_INDEX, &owner.uid)
             .unwrap_or_default();
         sets.iter()
             .flat_map(|set| {
                 self.pods
-                    .by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())
+                    .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())
                     .unwrap_or_default()
             })
             .collect()
