@@ -1,7 +1,8 @@
-//! Cluster: starts every loop in order, stops every loop in order, and owns every task.
+//! Cluster: starts and stops all controllers and owns their tasks.
 //!
-//! In: a client and what to run. Out: a running cluster.
-//! Holds: no loop acts before its caches are synced; when [`Cluster::stop`] returns nothing of it runs any more.
+//! Input: a client and a [`Level`]. Output: a running [`Cluster`].
+//! Guarantees: no controller reconciles before its caches are synced; no task of the cluster is
+//! left when [`Cluster::stop`] returns.
 
 use std::fmt;
 
@@ -21,36 +22,37 @@ use crate::{
     scheduler, workloads,
 };
 
-/// How much of a cluster runs.
+/// Which controllers run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// Simulated nodes and nothing else, for a control plane that runs elsewhere.
+    /// Simulated nodes only, for a control plane that runs elsewhere.
     Nodes,
-    /// What every API server needs: garbage collection, namespaces, service accounts, roles, endpoints and the like.
+    /// Garbage collector, namespace, service account, root CA, cluster role aggregation, endpoints,
+    /// volume protection and TTL-after-finished controllers.
     Core,
-    /// Also workloads, the scheduler and nodes.
+    /// `Core`, the workload controllers, the scheduler and simulated nodes.
     #[default]
     Full,
 }
 
-/// Why a cluster could not start or go on.
+/// Why a cluster could not start, or stopped.
 #[derive(Debug, Error)]
 pub enum ClusterError {
-    /// A cache cannot be filled.
+    /// A cache could not be synced.
     #[error("the cluster cannot start: {0}")]
     Sync(#[from] SyncError),
-    /// A loop cannot go on.
-    #[error("a loop of the cluster cannot go on: {0}")]
-    Loop(#[from] ManagerError),
-    /// A loop panicked outside of any reconcile.
-    #[error("a loop of the cluster ended unexpectedly: {0}")]
+    /// A controller failed.
+    #[error("a controller of the cluster failed: {0}")]
+    Controller(#[from] ManagerError),
+    /// The manager task panicked outside of a reconcile.
+    #[error("a controller of the cluster ended unexpectedly: {0}")]
     Task(#[from] JoinError),
-    /// The loops have ended, so it will never be ready.
+    /// The controllers have ended, so the cluster cannot become ready.
     #[error("the cluster was stopped")]
     Stopped,
 }
 
-/// Describes a cluster; see [`Cluster::builder`].
+/// Options of a cluster; see [`Cluster::builder`].
 #[must_use = "a builder does nothing until start"]
 pub struct Builder {
     client: Client,
@@ -64,17 +66,18 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// How much runs; everything unless said.
+    /// Which controllers run. Default: [`Level::Full`].
     pub fn level(self, level: Level) -> Self {
         Self { level, ..self }
     }
 
-    /// How many simulated nodes there are; none unless said, and none at [`Level::Core`].
+    /// Number of simulated nodes. Default: 0. Ignored at [`Level::Core`].
     pub fn nodes(self, nodes: usize) -> Self {
         Self { nodes, ..self }
     }
 
-    /// What clients of the server trust, in PEM: every namespace gets it as config map `kube-root-ca.crt`.
+    /// CA bundle of the API server in PEM, published to every namespace as ConfigMap
+    /// `kube-root-ca.crt`. Default: none, and no ConfigMap is published.
     pub fn root_ca(self, pem: impl Into<String>) -> Self {
         Self {
             root_ca: pem.into(),
@@ -82,12 +85,12 @@ impl Builder {
         }
     }
 
-    /// The time of day that is written into objects; this machine's unless said.
+    /// Clock of the timestamps written into objects. Default: the system clock.
     pub fn clock(self, clock: WallClock) -> Self {
         Self { clock, ..self }
     }
 
-    /// Makes every random choice repeatable: names, ties, jitter.
+    /// Seeds the random number generator of names, ties and jitter. Default: seeded by the OS.
     pub fn seed(self, seed: u64) -> Self {
         Self {
             entropy: Entropy::seeded(seed),
@@ -95,17 +98,17 @@ impl Builder {
         }
     }
 
-    /// Where loops report what they noticed, why they acted and what they wrote.
+    /// Receives the reconcile trace of the controllers. Default: off.
     pub fn trace(self, trace: TraceBus) -> Self {
         Self { trace, ..self }
     }
 
-    /// Where loops count and time what they do.
+    /// Registry of the controllers' metrics. Default: a registry of its own.
     pub fn metrics(self, metrics: Metrics) -> Self {
         Self { metrics, ..self }
     }
 
-    /// Starts the loops. They run until [`Cluster::stop`], or until the cluster is dropped, which ends them at once.
+    /// Starts the controllers. They run until [`Cluster::stop`]. Dropping the cluster aborts them.
     pub fn start(self) -> Cluster {
         let ctx = Context::new(Settings {
             client: self.client.clone(),
@@ -115,39 +118,41 @@ impl Builder {
             metrics: self.metrics.clone(),
             root_ca: self.root_ca,
         });
-        let mut loops = Vec::new();
+        let mut controllers = Vec::new();
         let mut nodes = None;
         if self.level != Level::Nodes {
-            loops.extend(core::loops(&ctx));
+            controllers.extend(core::controllers(&ctx));
         }
         if self.level == Level::Full {
-            loops.extend(workloads::loops(&ctx));
-            loops.extend(scheduler::loops(&ctx));
+            controllers.extend(workloads::controllers(&ctx));
+            controllers.extend(scheduler::loops(&ctx));
         }
         if self.level != Level::Core {
             let (kubelets, handle) = nodes::kubelets(&ctx, self.nodes);
-            loops.extend(kubelets);
+            controllers.extend(kubelets);
             nodes = Some(handle);
         }
         if self.level == Level::Full {
-            loops.extend(nodes::upkeep(&ctx));
+            controllers.extend(nodes::upkeep(&ctx));
         }
         let kept = ctx.take_kept();
-        loops.extend(kept.writers);
+        controllers.extend(kept.writers);
         let options = ManagerOptions {
             metrics: self.metrics,
             entropy: self.entropy,
             clock: self.clock,
             ..ManagerOptions::default()
         };
-        let manager = loops.into_iter().fold(
+        let manager = controllers.into_iter().fold(
             Manager::new(self.client, options).factory(&ctx.factory),
-            |manager, one| match one {
+            |manager, controller| match controller {
                 Loop::Controller(controller) => manager.controller(controller),
                 Loop::Background { name, work } => manager.background(name, work),
             },
         );
-        let (stop, factory, leases) = (CancellationToken::new(), ctx.factory, kept.leases);
+        let stop = CancellationToken::new();
+        let factory = ctx.factory;
+        let leases = kept.leases;
         let task = AbortOnDropHandle::new(tokio::spawn({
             let stop = stop.clone();
             async move {
@@ -161,7 +166,7 @@ impl Builder {
             task: Some(task),
             factory,
             nodes,
-            awaited: kept.awaited,
+            readiness: kept.awaited,
         }
     }
 }
@@ -175,20 +180,22 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// A running cluster: loops and simulated nodes that make objects of an API server come true.
+/// A running cluster: controllers, scheduler and simulated nodes of one API server.
 ///
-/// It keeps no state that the API does not have: another one can take over at any point. Two at once on one server fight.
+/// All state is in the API server, so another instance can take over at any point. Two instances
+/// must not run against the same API server concurrently.
 pub struct Cluster {
     stop: CancellationToken,
-    /// `None` once somebody was told how it ended.
+    /// The manager task; `None` once its result was returned.
     task: Option<AbortOnDropHandle<Result<(), ManagerError>>>,
     factory: SharedInformerFactory,
     nodes: Option<Nodes>,
-    awaited: Vec<(&'static str, watch::Receiver<bool>)>,
+    /// Readiness of the components beyond synced caches, by name.
+    readiness: Vec<(&'static str, watch::Receiver<bool>)>,
 }
 
 impl Cluster {
-    /// How to start one, through a client that may do everything.
+    /// Returns a builder with the default options. The client needs cluster-admin permissions.
     pub fn builder(client: Client) -> Builder {
         Builder {
             client,
@@ -202,38 +209,40 @@ impl Cluster {
         }
     }
 
-    /// Waits until the caches are synced and every node is Ready. It can be asked again at any time.
+    /// Waits until the caches are synced and every node is Ready. May be called repeatedly.
     ///
     /// # Errors
-    /// A cache cannot be filled, or a loop ended.
+    /// A cache could not be synced, or a controller failed.
     pub async fn ready(&mut self) -> Result<(), ClusterError> {
-        let (factory, awaited) = (self.factory.clone(), self.awaited.clone());
-        let all = async {
+        let factory = self.factory.clone();
+        let readiness = self.readiness.clone();
+        let all_ready = async {
             factory.wait_for_sync().await?;
-            for (name, mut so) in awaited {
-                so.wait_for(|so| *so)
+            for (component, mut ready) in readiness {
+                ready
+                    .wait_for(|ready| *ready)
                     .await
                     .map_err(|_| ClusterError::Stopped)?;
-                tracing::debug!(name, "ready");
+                tracing::debug!(component, "ready");
             }
             Ok(())
         };
         tokio::select! {
             biased;
             ended = self.ended() => Err(ended.err().unwrap_or(ClusterError::Stopped)),
-            ready = all => ready,
+            ready = all_ready => ready,
         }
     }
 
-    /// Operates the simulated nodes; `None` at [`Level::Core`].
+    /// Handle to the simulated nodes; `None` at [`Level::Core`].
     pub fn nodes(&self) -> Option<&Nodes> {
         self.nodes.as_ref()
     }
 
-    /// Waits until the loops end by themselves, which they do only when one of them fails.
+    /// Waits until the controllers end by themselves, which happens only when one of them fails.
     ///
     /// # Errors
-    /// Why they ended; told once.
+    /// Why they ended; returned by one call only.
     pub async fn ended(&mut self) -> Result<(), ClusterError> {
         let Some(task) = &mut self.task else {
             return Ok(());
@@ -243,10 +252,10 @@ impl Cluster {
         Ok(ended??)
     }
 
-    /// Stops every loop and waits for what they have begun.
+    /// Stops all controllers and waits for running reconciles.
     ///
     /// # Errors
-    /// A loop had failed, or did not end in time.
+    /// A controller failed, or did not end within the grace period.
     pub async fn stop(mut self) -> Result<(), ClusterError> {
         self.stop.cancel();
         self.ended().await

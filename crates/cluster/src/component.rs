@@ -1,12 +1,13 @@
-//! Components: who the loops are to the server.
+//! Components: the identities (user agents) of the controllers.
 //!
-//! In: the client of a cluster. Out: a client of a component, which names it in its user agent.
-//! Holds: the server attributes fields written without a manager to the first word of the user agent, as upstream.
+//! Input: the client of the cluster. Output: one client per component, which sets its user agent.
+//! Reason: a write without an explicit field manager is attributed to the user agent up to the
+//! first slash, as in kube-apiserver.
 
 use http::{HeaderValue, Request, header::USER_AGENT};
 use kube::{Client, client::Body};
 
-/// A process of a Kubernetes control plane whose duties a loop has.
+/// The Kubernetes process whose controllers run here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Component {
     ControllerManager,
@@ -15,7 +16,7 @@ pub(crate) enum Component {
 }
 
 impl Component {
-    /// Its name: field manager, first word of the user agent, and where events come from.
+    /// Name of the process: field manager, prefix of the user agent, reporting component of events.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ControllerManager => "kube-controller-manager",
@@ -24,9 +25,10 @@ impl Component {
         }
     }
 
-    /// A client whose requests come from this component.
+    /// A client that sends the user agent of this component.
     pub(crate) fn client(self, client: &Client) -> Client {
-        let (inner, agent) = (client.clone(), self.user_agent());
+        let inner = client.clone();
+        let agent = self.user_agent();
         let service = tower::service_fn(move |mut request: Request<Body>| {
             request.headers_mut().insert(USER_AGENT, agent.clone());
             let client = inner.clone();

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{component::Component, slim::slim};
+use crate::{component::Component, trim::trim_pod};
 
 /// Why work in the background ended early.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -148,7 +148,7 @@ impl Context {
     /// The cache of all pods, without what no loop reads.
     pub(crate) fn pods(&self) -> SharedInformer<Pod> {
         self.informer_with(InformerOptions {
-            transform: Transform::by(slim),
+            transform: Transform::by(trim_pod),
             ..InformerOptions::default()
         })
     }

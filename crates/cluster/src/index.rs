@@ -1,20 +1,22 @@
-//! Indexes: how loops find what belongs together without looking at everything.
+//! Indexes of the shared informers: objects by controller uid, pods by node name.
 //!
-//! In: shared informers. Out: named indexes, each added once however many loops ask.
+//! Guarantees: an index is added to an informer once, however many controllers request it.
 
 use bellerophon::SharedInformer;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
 
-/// Objects by the uid of their controller.
-pub(crate) const BY_CONTROLLER: &str = "controller-uid";
+/// Index of objects by the uid of their controller.
+pub(crate) const CONTROLLER_UID_INDEX: &str = "controller-uid";
 
-/// Pods by the name of their node; those without one are under the empty name.
-pub(crate) const BY_NODE: &str = "node-name";
+/// Index of pods by `spec.nodeName`. Pods without a node are indexed under the empty string.
+pub(crate) const NODE_NAME_INDEX: &str = "node-name";
 
-/// Lets objects be found by [`BY_CONTROLLER`].
-pub(crate) fn by_controller<K: Resource + Send + Sync + 'static>(informer: &SharedInformer<K>) {
-    add(informer, BY_CONTROLLER, |object| {
+/// Adds [`CONTROLLER_UID_INDEX`].
+pub(crate) fn add_controller_uid_index<K: Resource + Send + Sync + 'static>(
+    informer: &SharedInformer<K>,
+) {
+    add_index(informer, CONTROLLER_UID_INDEX, |object| {
         let owners = object.meta().owner_references.iter().flatten();
         owners
             .filter(|owner| owner.controller == Some(true))
@@ -23,9 +25,9 @@ pub(crate) fn by_controller<K: Resource + Send + Sync + 'static>(informer: &Shar
     });
 }
 
-/// Lets pods be found by [`BY_NODE`].
-pub(crate) fn by_node(pods: &SharedInformer<Pod>) {
-    add(pods, BY_NODE, |pod| {
+/// Adds [`NODE_NAME_INDEX`].
+pub(crate) fn add_node_name_index(pods: &SharedInformer<Pod>) {
+    add_index(pods, NODE_NAME_INDEX, |pod| {
         vec![
             pod.spec
                 .as_ref()
@@ -35,13 +37,13 @@ pub(crate) fn by_node(pods: &SharedInformer<Pod>) {
     });
 }
 
-/// Adds an index unless another loop did. Equal names mean equal functions.
-pub(crate) fn add<K: Resource + Send + Sync + 'static>(
+/// Adds an index unless another controller has added it. Equal names mean equal index functions.
+pub(crate) fn add_index<K: Resource + Send + Sync + 'static>(
     informer: &SharedInformer<K>,
     name: &'static str,
     function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
 ) {
     if informer.add_index(name, function).is_err() {
-        tracing::trace!(index = name, ?informer, "another loop has added it");
+        tracing::trace!(index = name, ?informer, "the index exists already");
     }
 }

@@ -1,20 +1,21 @@
-//! Default service accounts: every namespace has an account that pods run as unless they say otherwise.
+//! ServiceAccounts controller: every namespace has a ServiceAccount named `default`.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 
-use super::each_namespace::{Standard, keep};
+use super::default_object::{DefaultObject, default_object_controller};
 use crate::context::{Context, Loop};
 
-/// The loop, under its upstream name.
+/// The controller, under its upstream name.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let repair = |_: &mut ServiceAccount, _: &ServiceAccount| {};
-    keep(
+    // Mirrors ServiceAccountsController.syncNamespace: an existing account is never updated.
+    let update = |_: &mut ServiceAccount, _: &ServiceAccount| {};
+    default_object_controller(
         ctx,
-        Standard {
+        DefaultObject {
             controller: "serviceaccount-controller",
             name: "default",
-            fresh: ServiceAccount::default(),
-            repair,
+            desired: ServiceAccount::default(),
+            update,
         },
     )
 }

@@ -34,7 +34,7 @@ use crate::index;
 /// The loops of so many simulated nodes, in the order in which they start, and the way to operate those.
 pub(crate) fn kubelets(ctx: &Context, nodes: usize) -> (Vec<Loop>, Nodes) {
     let pods = ctx.pods();
-    index::by_node(&pods);
+    index::add_node_name_index(&pods);
     let machines = Arc::new(Machines::new(
         nodes,
         ctx.entropy.clone(),
@@ -169,7 +169,7 @@ impl Residents {
     fn look_after(&self, node: &str) {
         let pods = self
             .pods
-            .by_index(index::BY_NODE, node)
+            .by_index(index::NODE_NAME_INDEX, node)
             .expect("the index was added with the loops");
         pods.iter()
             .for_each(|pod| self.trigger.reconcile(ObjectKey::of(&**pod)));

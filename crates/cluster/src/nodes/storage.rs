@@ -16,9 +16,9 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions
 use kube::{Client, ResourceExt};
 use serde_json::json;
 
+use crate::api_errors::is_gone_or_conflict;
 use crate::component::Component;
 use crate::context::{Context, Loop};
-use crate::evict::is_another;
 use crate::scheduler::units;
 
 /// Who makes simulated volumes; also the name of their driver.
@@ -281,7 +281,7 @@ impl Storage {
             )
             .await
         {
-            Err(error) if !is_another(&error) => Err(error),
+            Err(error) if !is_gone_or_conflict(&error) => Err(error),
             _ => Ok(()),
         }
     }
@@ -303,7 +303,7 @@ impl Storage {
             )
             .await
         {
-            Err(error) if is_another(&error) => Ok(None),
+            Err(error) if is_gone_or_conflict(&error) => Ok(None),
             claimed => claimed.map(Some),
         }
     }
@@ -386,7 +386,7 @@ impl Storage {
             )
             .await
         {
-            Err(error) if !is_another(&error) => Err(error),
+            Err(error) if !is_gone_or_conflict(&error) => Err(error),
             _ => Ok(()),
         }
     }
@@ -436,7 +436,7 @@ impl Storage {
                 .await
             {
                 Ok(written) => request.writes().wrote(&written),
-                Err(error) if is_another(&error) => {}
+                Err(error) if is_gone_or_conflict(&error) => {}
                 Err(error) => return Err(error.into()),
             }
             return Ok(Outcome::Done);
@@ -458,7 +458,7 @@ impl Storage {
                 ..DeleteParams::default()
             };
             match self.volumes_api().delete(request.key.name(), &params).await {
-                Err(error) if !is_another(&error) => return Err(error.into()),
+                Err(error) if !is_gone_or_conflict(&error) => return Err(error.into()),
                 _ => {}
             }
         }

@@ -17,7 +17,8 @@ use tokio::time::Instant;
 use super::cycle::{Decision, Preemption, Refused};
 use super::notice::Board;
 use super::pod_info::{Pending, PodInfo, SCHEDULER};
-use crate::evict::{Eviction, is_another};
+use crate::api_errors::is_gone_or_conflict;
+use crate::evict::Eviction;
 
 /// Tells the server what was decided.
 pub(crate) struct Act {
@@ -72,7 +73,7 @@ impl Act {
                 true
             }
             Err(error) => {
-                if !is_another(&error) {
+                if !is_gone_or_conflict(&error) {
                     tracing::warn!(pod = %info.key, node, %error, "cannot bind a pod, tried again soon");
                     self.tell(
                         info,
@@ -173,7 +174,7 @@ impl Act {
                 });
                 Ok(())
             }
-            Err(error) if is_another(&error) => Ok(()),
+            Err(error) if is_gone_or_conflict(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -181,7 +182,7 @@ impl Act {
     async fn end_victims(&self, info: &PodInfo, preemption: &Preemption) {
         let text = format!("{SCHEDULER}: preempting to accommodate a higher priority pod");
         let eviction = Eviction {
-            because: Some(("PreemptionByScheduler", text)),
+            disruption: Some(("PreemptionByScheduler", text)),
             ..Eviction::default()
         };
         for victim in &preemption.victims {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::ledger::{Ledger, NodeInfo, Topology};
 use super::pod_info::{Effect, Pending, Term};
 use super::terms::{Group, term_matches};
-use crate::tolerate::{PREFER_NO_SCHEDULE, tolerating};
+use crate::taints::{PREFER_NO_SCHEDULE, find_matching_toleration};
 
 /// The best a node can get for one thing.
 const BEST: i64 = 100;
@@ -90,7 +90,7 @@ fn taints(pending: &Pending, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
             .iter()
             .filter(|taint| taint.effect == PREFER_NO_SCHEDULE);
         i64::try_from(
-            soft.filter(|taint| tolerating(&pending.tolerations, taint).is_none())
+            soft.filter(|taint| find_matching_toleration(&pending.tolerations, taint).is_none())
                 .count(),
         )
         .unwrap_or(i64::MAX)

@@ -11,7 +11,7 @@ use super::ledger::{Ledger, NodeInfo, Topology};
 use super::pod_info::{Effect, Pending, Spread, Term};
 use super::refusal::{Refusal, is_short};
 use super::terms::node_matches;
-use crate::tolerate::{NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, tolerating};
+use crate::taints::{NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, find_matching_toleration};
 
 /// Members of a group by part of the cluster.
 struct Place {
@@ -126,8 +126,8 @@ impl<'a> Trial<'a> {
             effect: NO_SCHEDULE.into(),
             ..Default::default()
         };
-        let refuses =
-            node.is_unschedulable() && tolerating(&self.pending.tolerations, &taint()).is_none();
+        let refuses = node.is_unschedulable()
+            && find_matching_toleration(&self.pending.tolerations, &taint()).is_none();
         if refuses {
             Refusal::UNSCHEDULABLE
         } else {
@@ -260,7 +260,7 @@ pub(crate) fn tolerates_all(pending: &Pending, node: &NodeInfo) -> bool {
     node.taints()
         .iter()
         .filter(|taint| keeps_off(&taint.effect))
-        .all(|taint| tolerating(&pending.tolerations, taint).is_some())
+        .all(|taint| find_matching_toleration(&pending.tolerations, taint).is_some())
 }
 
 /// Whether a node is one of those the pod names.

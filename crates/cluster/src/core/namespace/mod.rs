@@ -1,10 +1,12 @@
-//! Namespace lifecycle: a namespace that is deleted goes when everything in it is gone.
+//! Namespace controller: deletes the content of terminating namespaces, then finalizes them.
 //!
-//! In: namespaces. Out: deletions of their content, kind by kind, pods first; conditions while something is stuck.
-//! Holds: the namespace is let go only when the server showed every kind to be empty in it.
+//! Input: namespaces. Output: deletions of their content, pods first; conditions while content
+//! remains.
+//! Guarantees: a namespace is finalized only when live lists showed no object of any resource in
+//! it.
 
-mod content; // what is in a namespace
-mod plan; // what is said of it, and what follows
+mod plan; // conditions and next step
+mod resources_deleter; // deletes the content of one namespace
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,34 +20,34 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-use self::content::Content;
-use self::plan::{Findings, Step};
-use super::answer::is_not_found;
+use self::plan::{DeletionResult, NextStep};
+use self::resources_deleter::NamespacedResourcesDeleter;
+use crate::api_errors::is_not_found;
 use crate::component::Component;
 use crate::context::{Context, Loop};
 
-/// How many namespaces go at once, as upstream.
+/// Namespaces reconciled concurrently, as upstream.
 const WORKERS: usize = 10;
 
-/// The longest time between two tries, as upstream.
-const RETRY_MAX: Duration = Duration::from_secs(60);
+/// Maximum back-off, as upstream.
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
-/// The finalizer of the spec that is ours.
+/// The finalizer in `spec.finalizers` that this controller removes.
 const FINALIZER: &str = "kubernetes";
 
-struct Namespaces {
+struct NamespaceReconciler {
     client: Client,
     clock: WallClock,
 }
 
-/// The loop, under its upstream name.
+/// The controller, under its upstream name.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let namespaces = Arc::new(Namespaces {
+    let reconciler = Arc::new(NamespaceReconciler {
         client: ctx.client(Component::ControllerManager),
         clock: ctx.clock,
     });
     let backoff = Some(Backoff {
-        delay_max: RETRY_MAX,
+        delay_max: BACKOFF_MAX,
         ..Backoff::default()
     });
     let rate_limit = RateLimit {
@@ -60,86 +62,90 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
             rate_limit,
             ..ctx.options("namespace-controller", WORKERS)
         })
-        .reconcile_with(move |request| namespaces.clone().reconcile(request))
+        .reconcile_with(move |request| reconciler.clone().reconcile(request))
         .into()
 }
 
-impl Namespaces {
+impl NamespaceReconciler {
+    /// Mirrors namespacedResourcesDeleter.Delete.
     async fn reconcile(self: Arc<Self>, request: Request<Namespace>) -> ReconcileResult {
-        let Some(known) = &request.object else {
+        let Some(namespace) = &request.object else {
             return Ok(Outcome::Done);
         };
-        let Some(deleted) = known
+        let Some(deletion_timestamp) = namespace
             .metadata
             .deletion_timestamp
             .as_ref()
-            .filter(|_| is_held(known))
+            .filter(|_| has_finalizer(namespace))
         else {
             return Ok(Outcome::Done);
         };
-        let findings = Content {
+        let deleter = NamespacedResourcesDeleter {
             client: &self.client,
             namespace: request.key.name(),
-        }
-        .empty()
-        .await;
-        self.tell(&request, known, &findings).await?;
-        let going_for =
-            Duration::try_from(self.clock.now().duration_since(deleted.0)).unwrap_or_default();
-        match findings.step(going_for) {
-            Step::LookAgain(after) => Ok(Outcome::RequeueAfter(after)),
-            Step::Retry => {
-                let why = findings
-                    .undiscovered
+        };
+        let result = deleter.delete_all_content().await;
+        self.update_conditions(&request, namespace, &result).await?;
+        let terminating_for =
+            Duration::try_from(self.clock.now().duration_since(deletion_timestamp.0))
+                .unwrap_or_default();
+        match result.next_step(terminating_for) {
+            NextStep::RequeueAfter(delay) => Ok(Outcome::RequeueAfter(delay)),
+            NextStep::Retry => {
+                let errors = result
+                    .discovery_error
                     .into_iter()
-                    .chain(findings.failures)
+                    .chain(result.failures)
                     .collect::<Vec<_>>()
                     .join(", ");
-                Err(Failure::retry(why))
+                Err(Failure::retry(errors))
             }
-            Step::Finalize => self.finalize(&request).await,
+            NextStep::Finalize => self.finalize(&request).await,
         }
     }
 
-    /// Writes the conditions, if they changed.
-    async fn tell(
+    /// Patches the conditions if they changed.
+    async fn update_conditions(
         &self,
         request: &Request<Namespace>,
-        known: &Namespace,
-        findings: &Findings,
+        namespace: &Namespace,
+        result: &DeletionResult,
     ) -> Result<(), kube::Error> {
-        let old = known
+        let old = namespace
             .status
             .as_ref()
             .and_then(|status| status.conditions.as_deref())
             .unwrap_or_default();
-        let Some(conditions) = findings.conditions(old, self.clock.now()) else {
+        let Some(conditions) = result.conditions(old, self.clock.now()) else {
             return Ok(());
         };
-        let status =
-            json!({ "metadata": { "uid": known.uid() }, "status": { "conditions": conditions } });
+        let patch = json!({
+            "metadata": { "uid": namespace.uid() },
+            "status": { "conditions": conditions },
+        });
         match self
             .api()
             .patch_status(
                 request.key.name(),
                 &PatchParams::default(),
-                &Patch::Merge(&status),
+                &Patch::Merge(&patch),
             )
             .await
         {
-            Ok(answer) => request.writes().wrote(&answer),
+            Ok(patched) => request.writes().wrote(&patched),
             Err(error) if is_not_found(&error) => {}
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// Takes our finalizer off the namespace as it is now; what else holds it stays.
+    /// Removes the finalizer `kubernetes` from the live namespace; others are kept. Mirrors
+    /// finalizeNamespace.
     async fn finalize(&self, request: &Request<Namespace>) -> ReconcileResult {
         let Some(mut namespace) = self.api().get_opt(request.key.name()).await? else {
             return Ok(Outcome::Done);
         };
-        if namespace.metadata.deletion_timestamp.is_none() || !is_held(&namespace) {
+        if namespace.metadata.deletion_timestamp.is_none() || !has_finalizer(&namespace) {
             return Ok(Outcome::Done);
         }
         if let Some(NamespaceSpec {
@@ -148,7 +154,7 @@ impl Namespaces {
         {
             finalizers.retain(|finalizer| finalizer != FINALIZER);
         }
-        let answer: Result<Namespace, _> = self
+        let result: Result<Namespace, _> = self
             .api()
             .replace_subresource(
                 "finalize",
@@ -157,7 +163,7 @@ impl Namespaces {
                 &namespace,
             )
             .await;
-        match answer {
+        match result {
             Ok(_) => Ok(Outcome::Done),
             Err(error) if is_not_found(&error) => Ok(Outcome::Done),
             Err(error) => Err(error.into()),
@@ -169,8 +175,8 @@ impl Namespaces {
     }
 }
 
-/// Whether our finalizer holds the namespace.
-fn is_held(namespace: &Namespace) -> bool {
+/// Whether the namespace has the finalizer `kubernetes`.
+fn has_finalizer(namespace: &Namespace) -> bool {
     let finalizers = namespace
         .spec
         .as_ref()

@@ -32,9 +32,9 @@ use super::heartbeat::left;
 use super::machines::{Machine, Machines};
 use super::runtime::Runtime;
 use super::script;
+use crate::api_errors::is_gone_or_conflict;
 use crate::component::Component;
 use crate::context::Context;
-use crate::evict::is_another;
 
 /// How many pods are looked after at once; each costs at most two requests at a time.
 const WORKERS: usize = 16;
@@ -211,7 +211,7 @@ impl<R: Runtime> Kubelet<R> {
                 request.writes().wrote(&written);
                 Ok(())
             }
-            Err(error) if is_another(&error) => Ok(()),
+            Err(error) if is_gone_or_conflict(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -232,7 +232,7 @@ impl<R: Runtime> Kubelet<R> {
             ..DeleteParams::default()
         };
         match self.api(pod).delete(&pod.name_any(), &params).await {
-            Err(error) if !is_another(&error) => Err(error.into()),
+            Err(error) if !is_gone_or_conflict(&error) => Err(error.into()),
             _ => Ok(Outcome::Done),
         }
     }

@@ -24,7 +24,7 @@ use crate::component::Component;
 use crate::context::Context;
 use crate::evict::Eviction;
 use crate::index;
-use crate::tolerate::{NO_EXECUTE, tolerating};
+use crate::taints::{NO_EXECUTE, find_matching_toleration};
 
 const WORKERS: usize = 4;
 /// How many pods of one node are evicted at once.
@@ -46,7 +46,7 @@ pub(crate) fn verdict(pod: &Pod, taints: &[&Taint], since: Timestamp) -> Verdict
         .unwrap_or_default();
     let mut shortest: Option<Duration> = None;
     for taint in taints {
-        let Some(toleration) = tolerating(tolerations, taint) else {
+        let Some(toleration) = find_matching_toleration(tolerations, taint) else {
             return Verdict::Leaves(since);
         };
         if let Some(seconds) = toleration.toleration_seconds {
@@ -69,7 +69,7 @@ struct Evictions {
 /// The controller that evicts pods from tainted nodes.
 pub(crate) fn controller(ctx: &Context) -> Controller {
     let (nodes, pods) = (ctx.informer::<Node>(), ctx.pods());
-    index::by_node(&pods);
+    index::add_node_name_index(&pods);
     let evictions = Arc::new(Evictions {
         client: ctx.client(Component::ControllerManager),
         clock: ctx.clock,
@@ -111,7 +111,7 @@ impl Evictions {
         let now = self.clock.now();
         let pods: Vec<_> = self
             .pods
-            .by_index(index::BY_NODE, request.key.name())?
+            .by_index(index::NODE_NAME_INDEX, request.key.name())?
             .into_iter()
             .filter(|pod| is_there(pod))
             .collect();
@@ -190,12 +190,12 @@ impl Evictions {
                 note,
             },
         );
-        let because = Some((
+        let disruption = Some((
             "DeletionByTaintManager",
             "Taint manager: deleting due to NoExecute taint".to_owned(),
         ));
         Eviction {
-            because,
+            disruption,
             ..Eviction::default()
         }
         .apply(&self.client, self.clock, &pod)

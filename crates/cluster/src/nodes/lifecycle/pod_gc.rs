@@ -177,12 +177,12 @@ async fn confirmed(client: &Client, suspects: Vec<String>) -> BTreeSet<String> {
 }
 
 async fn take_away(client: &Client, clock: WallClock, why: Why, pod: &Arc<Pod>) {
-    let because = (why == Why::Orphaned)
+    let disruption = (why == Why::Orphaned)
         .then(|| ("DeletionByPodGC", "PodGC: node no longer exists".to_owned()));
     let eviction = Eviction {
-        because,
-        fails: true,
-        at_once: true,
+        disruption,
+        mark_failed: true,
+        force: true,
     };
     if let Err(error) = eviction.apply(client, clock, pod).await {
         tracing::warn!(pod = pod.name_any(), namespace = pod.namespace(), ?why, %error, "cannot take a pod away, tried again soon");

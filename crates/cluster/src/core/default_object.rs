@@ -1,7 +1,8 @@
-//! Each namespace: the objects of which every living namespace has exactly one.
+//! Controller of an object that exists once, under a fixed name, in every active namespace.
 //!
-//! In: namespaces, and the objects of one name. Out: the object in every namespace, as it should be.
-//! Holds: what people delete or change of it is there again, repaired; a namespace that goes gets nothing new.
+//! Input: namespaces, and the objects of that name. Output: the object in every namespace.
+//! Guarantees: a deleted object is recreated, a modified one is updated; nothing is created in a
+//! terminating namespace.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,33 +16,33 @@ use kube::api::PostParams;
 use kube::{Api, Client, Resource};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::answer::{already_exists, namespace_goes};
+use crate::api_errors::{is_already_exists, is_namespace_terminating_or_gone};
 use crate::component::Component;
 use crate::context::{Context, Loop};
 
-/// How many namespaces are looked at once, as upstream.
+/// Namespaces reconciled concurrently, as upstream.
 const WORKERS: usize = 5;
 
 /// An object that every namespace has.
-pub(crate) struct Standard<K> {
-    /// The name of the loop.
+pub(crate) struct DefaultObject<K> {
+    /// Name of the controller.
     pub(crate) controller: &'static str,
-    /// The name of the object.
+    /// Name of the object.
     pub(crate) name: &'static str,
-    /// How it starts; the name is put in.
-    pub(crate) fresh: K,
-    /// Brings one that is there to what it should be.
-    pub(crate) repair: fn(&mut K, &K),
+    /// The object to create; its name is set by [`default_object_controller`].
+    pub(crate) desired: K,
+    /// Updates the first argument, an existing object, to the desired state.
+    pub(crate) update: fn(&mut K, &K),
 }
 
-struct Keeper<K> {
+struct DefaultObjectReconciler<K> {
     client: Client,
     objects: Lister<K>,
-    standard: Standard<K>,
+    spec: DefaultObject<K>,
 }
 
-/// The loop that keeps one such object.
-pub(crate) fn keep<K>(ctx: &Context, mut standard: Standard<K>) -> Loop
+/// The controller of one default object.
+pub(crate) fn default_object_controller<K>(ctx: &Context, mut spec: DefaultObject<K>) -> Loop
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -51,18 +52,18 @@ where
         + DeserializeOwned,
     K: Send + Sync + 'static,
 {
-    standard.fresh.meta_mut().name = Some(standard.name.into());
+    spec.desired.meta_mut().name = Some(spec.name.into());
     let namespaces = ctx.informer::<Namespace>();
-    let fields = Some(format!("metadata.name={}", standard.name));
+    let fields = Some(format!("metadata.name={}", spec.name));
     let objects = ctx.informer_with::<K>(InformerOptions {
         fields,
         ..InformerOptions::default()
     });
-    let options = ctx.options(standard.controller, WORKERS);
-    let keeper = Arc::new(Keeper {
+    let options = ctx.options(spec.controller, WORKERS);
+    let reconciler = Arc::new(DefaultObjectReconciler {
         client: ctx.client(Component::ControllerManager),
         objects: objects.lister(),
-        standard,
+        spec,
     });
     Controller::of(&namespaces)
         .with_predicate(Predicate::changed(|old: &Namespace, new| {
@@ -77,11 +78,11 @@ where
                 .collect()
         })
         .with_options(options)
-        .reconcile_with(move |request| keeper.clone().reconcile(request))
+        .reconcile_with(move |request| reconciler.clone().reconcile(request))
         .into()
 }
 
-impl<K> Keeper<K>
+impl<K> DefaultObjectReconciler<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -101,28 +102,26 @@ where
         };
         let name = namespace.metadata.name.as_deref().unwrap_or_default();
         let api: Api<K> = Api::namespaced(self.client.clone(), name);
-        let written = match self
+        let result = match self
             .objects
-            .get(&ObjectKey::namespaced(name, self.standard.name))
+            .get(&ObjectKey::namespaced(name, self.spec.name))
         {
-            None => {
-                api.create(&PostParams::default(), &self.standard.fresh)
-                    .await
-            }
+            None => api.create(&PostParams::default(), &self.spec.desired).await,
             Some(object) => {
-                let mut repaired = K::clone(&object);
-                (self.standard.repair)(&mut repaired, &self.standard.fresh);
-                if repaired == *object {
+                let mut updated = K::clone(&object);
+                (self.spec.update)(&mut updated, &self.spec.desired);
+                if updated == *object {
                     return Ok(Outcome::Done);
                 }
-                // It carries the version it was made from: nobody else's change is lost.
-                api.replace(self.standard.name, &PostParams::default(), &repaired)
+                // The resourceVersion of the cached object makes a stale update fail with 409.
+                api.replace(self.spec.name, &PostParams::default(), &updated)
                     .await
             }
         };
-        match written {
-            Ok(answer) => request.writes().wrote(&answer),
-            Err(error) if namespace_goes(&error) || already_exists(&error) => {}
+        match result {
+            Ok(object) => request.writes().wrote(&object),
+            Err(error) if is_namespace_terminating_or_gone(&error) || is_already_exists(&error) => {
+            }
             Err(error) => return Err(error.into()),
         }
         Ok(Outcome::Done)

@@ -1,29 +1,30 @@
-//! Taints and tolerations: which pods a node's taints concern.
+//! Taints and tolerations: effects, keys, and whether a toleration tolerates a taint.
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
-/// Keeps new pods away.
+/// Pods that do not tolerate the taint are not scheduled onto the node.
 pub(crate) const NO_SCHEDULE: &str = "NoSchedule";
-/// Keeps new pods away if there is another place.
+/// The scheduler prefers nodes without the taint.
 pub(crate) const PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";
-/// Keeps new pods away, and drives those out that are there.
+/// Pods that do not tolerate the taint are not scheduled onto the node and are evicted from it.
 pub(crate) const NO_EXECUTE: &str = "NoExecute";
 
-/// A node that nobody should schedule to, by its spec.
+/// The taint of a node with `spec.unschedulable`.
 pub(crate) const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// The first of the tolerations that bears a taint.
-pub(crate) fn tolerating<'a>(
+/// The first toleration that tolerates_taint the taint. Mirrors TolerationsTolerateTaint.
+pub(crate) fn find_matching_toleration<'a>(
     tolerations: &'a [Toleration],
     taint: &Taint,
 ) -> Option<&'a Toleration> {
     tolerations
         .iter()
-        .find(|toleration| tolerates(toleration, taint))
+        .find(|toleration| tolerates_taint(toleration, taint))
 }
 
-/// Whether a toleration bears a taint. An absent effect bears all, an absent key every key.
-pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+/// Whether a toleration tolerates a taint. An absent effect matches every effect, an absent key
+/// with operator `Exists` every key. Mirrors Toleration.ToleratesTaint.
+pub(crate) fn tolerates_taint(toleration: &Toleration, taint: &Taint) -> bool {
     let set = |field: &'_ Option<String>| {
         field
             .as_deref()
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tolerations_bear_what_they_name() {
+    fn toleration_matches_by_key_value_operator_and_effect() {
         let taint = |text: &str| {
             let (rest, effect) = text.split_once(':').unwrap();
             let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
@@ -58,7 +59,7 @@ mod tests {
                 time_added: None,
             }
         };
-        for (toleration, against, bears) in [
+        for (toleration, taint_text, tolerated) in [
             (
                 r#"{"key": "a", "operator": "Exists"}"#,
                 "a=1:NoSchedule",
@@ -85,9 +86,12 @@ mod tests {
             (r#"{}"#, "a=1:NoExecute", false),
         ] {
             assert_eq!(
-                tolerates(&serde_json::from_str(toleration).unwrap(), &taint(against)),
-                bears,
-                "{toleration} {against}"
+                tolerates_taint(
+                    &serde_json::from_str(toleration).unwrap(),
+                    &taint(taint_text)
+                ),
+                tolerated,
+                "{toleration} {taint_text}"
             );
         }
     }

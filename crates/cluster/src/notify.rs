@@ -1,16 +1,16 @@
-//! Wake: a handler that only says that something changed.
+//! Event handler that notifies a task of any change, without the object.
 //!
-//! In: changes of any kind. Out: one notification for any number of them.
+//! Guarantees: any number of changes while the task is busy result in one notification.
 
 use std::sync::Arc;
 
 use bellerophon::{EventHandler, Tombstone};
 use tokio::sync::Notify;
 
-/// Wakes whoever waits, once for any number of changes.
-pub(crate) struct Wake(pub(crate) Arc<Notify>);
+/// Notifies the waiting task of every add, update and delete.
+pub(crate) struct NotifyOnChange(pub(crate) Arc<Notify>);
 
-impl<K> EventHandler<K> for Wake {
+impl<K> EventHandler<K> for NotifyOnChange {
     fn on_add(&self, _: &Arc<K>, _: bool) {
         self.0.notify_one();
     }

@@ -1,14 +1,15 @@
-//! Fitting: which nodes a pod asks for.
+//! Node selector and required node affinity of a pod, matched against a node.
 //!
-//! In: a pod's node selector and node affinity, a node's labels and name. Out: yes or no.
-//! Holds: the rules of Kubernetes: terms of an affinity are alternatives, requirements of a term must all hold, a term that
-//! asks for nothing is met by no node.
+//! Input: `spec.nodeSelector` and `spec.affinity.nodeAffinity` of a pod, labels and name of a node.
+//! Rules, as in Kubernetes: the terms of a node selector are ORed, the requirements of a term are
+//! ANDed, and a term without requirements matches no node.
 
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 use kube::ResourceExt;
 
-/// Whether the node selector and the required node affinity of a pod admit a node.
-pub(crate) fn selects(spec: &PodSpec, node: &Node) -> bool {
+/// Whether a node matches the node selector and the required node affinity of a pod. Mirrors
+/// RequiredNodeAffinity.Match of `k8s.io/component-helpers`.
+pub(crate) fn required_node_affinity_matches(spec: &PodSpec, node: &Node) -> bool {
     let labels = node.labels();
     let selected = spec
         .node_selector
@@ -29,19 +30,17 @@ pub(crate) fn selects(spec: &PodSpec, node: &Node) -> bool {
             required
                 .node_selector_terms
                 .iter()
-                .any(|term| term_matches(term, node))
+                .any(|term| node_selector_term_matches(term, node))
         })
 }
 
-/// Whether one term of a node selector admits a node.
-pub(crate) fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let (expressions, fields) = (
-        term.match_expressions.iter().flatten(),
-        term.match_fields.iter().flatten(),
-    );
-    let asks = expressions.clone().next().is_some() || fields.clone().next().is_some();
+/// Whether a node matches one term of a node selector.
+fn node_selector_term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
+    let expressions = term.match_expressions.iter().flatten();
+    let fields = term.match_fields.iter().flatten();
+    let is_empty = expressions.clone().next().is_none() && fields.clone().next().is_none();
     let label = |key: &str| node.labels().get(key).map(String::as_str);
-    // The name is the one field there is.
+    // metadata.name is the only supported field.
     let field = |key: &str| {
         if key == "metadata.name" {
             node.metadata.name.as_deref()
@@ -49,15 +48,16 @@ pub(crate) fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
             None
         }
     };
-    asks && expressions
-        .into_iter()
-        .all(|it| requirement_holds(it, label(&it.key)))
+    !is_empty
+        && expressions
+            .into_iter()
+            .all(|it| requirement_matches(it, label(&it.key)))
         && fields
             .into_iter()
-            .all(|it| requirement_holds(it, field(&it.key)))
+            .all(|it| requirement_matches(it, field(&it.key)))
 }
 
-fn requirement_holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+fn requirement_matches(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
     let listed = value.is_some_and(|value| values.iter().any(|known| known == value));
     let numbers = || {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_is_selected_by_labels_and_name() {
+    fn node_matches_by_labels_and_name() {
         let node: Node = serde_json::from_value(
             json!({ "metadata": { "name": "n1", "labels": { "disk": "ssd", "cpus": "8" } } }),
         )
@@ -100,7 +100,7 @@ mod tests {
                 json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": values }] }),
             )
         };
-        for (spec, selected) in [
+        for (spec, matches) in [
             (json!({}), true),
             (json!({ "nodeSelector": { "disk": "ssd" } }), true),
             (json!({ "nodeSelector": { "disk": "hdd" } }), false),
@@ -120,11 +120,11 @@ mod tests {
             (name(&["n2"]), false),
             (affinity(json!({})), false),
         ] {
-            let mut whole = spec.clone();
-            whole["containers"] = json!([]);
+            let mut pod_spec = spec.clone();
+            pod_spec["containers"] = json!([]);
             assert_eq!(
-                selects(&serde_json::from_value(whole).unwrap(), &node),
-                selected,
+                required_node_affinity_matches(&serde_json::from_value(pod_spec).unwrap(), &node),
+                matches,
                 "{spec}"
             );
         }

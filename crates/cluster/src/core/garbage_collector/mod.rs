@@ -1,13 +1,15 @@
-//! Garbage collector: what belongs to an object goes when the object goes, or before, or is set free.
+//! Garbage collector: deletes or orphans the dependents of deleted owners.
 //!
-//! In: metadata of every object of every kind. Out: deletions, and finalizers and owner references taken away.
-//! Holds: nothing is deleted while an owner of it exists, asked of the server itself; every deletion names uid and version.
+//! Input: metadata of all objects of all deletable resources. Output: deletions, and patches that
+//! remove finalizers and owner references.
+//! Guarantees: an object is deleted only after live reads showed that none of its owners exists;
+//! every deletion has uid and resourceVersion preconditions.
 
-mod absent; // owners that were looked for and not found
-mod apply; // what is read and written for one object
-mod graph; // who names whom as owner
-mod monitors; // one watch for every kind
-mod plan; // what becomes of an object
+mod absent_owner_cache; // owners known not to exist
+mod graph; // owner references of all objects
+mod monitors; // one informer per deletable resource
+mod plan; // the action for one object
+mod process; // the workers' requests for one object
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -27,49 +29,48 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    absent::AbsentOwners,
-    graph::{Graph, Next, Observed, Uid},
+    absent_owner_cache::AbsentOwnerCache,
+    graph::{Graph, GraphAction, Node, Uid},
     monitors::Monitors,
 };
-use super::kinds::{Kind, Kinds};
+use super::discovery::{ServedResource, ServedResources};
 use crate::component::Component;
 use crate::context::{BoxError, Context, Loop};
-use crate::wake::Wake;
+use crate::notify::NotifyOnChange;
 
 const NAME: &str = "garbage-collector-controller";
 
-/// How many objects are looked at once, as upstream.
+/// Number of workers, as upstream.
 const WORKERS: usize = 20;
 
-/// How often discovery is asked even if no definition changed, as upstream.
+/// Interval of discovery when no CustomResourceDefinition changes, as upstream.
 const RESYNC: Duration = Duration::from_secs(30);
 
-/// One thing to do.
+/// Item of the work queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Task {
-    Examine(Uid),
-    Orphan(Uid),
+enum WorkItem {
+    AttemptToDelete(Uid),
+    AttemptToOrphan(Uid),
 }
 
-/// Owners, dependents, and what has to be done about them.
 struct Collector {
     client: Client,
     graph: Mutex<Graph>,
-    absent: Mutex<AbsentOwners>,
-    /// What the server served when it was asked last.
-    kinds: RwLock<Arc<Kinds>>,
-    /// Its size is bounded by the number of objects.
-    queue: WorkQueue<Task>,
+    absent_owners: Mutex<AbsentOwnerCache>,
+    /// Result of the last successful discovery.
+    served: RwLock<Arc<ServedResources>>,
+    /// Its length is bounded by the number of objects.
+    queue: WorkQueue<WorkItem>,
     recorder: EventRecorder,
     trace: TraceBus,
 }
 
-/// The collector, ready to run.
-pub(crate) fn collector(ctx: &Context) -> Loop {
-    // Definitions come and go, and with them what there is to watch.
+/// The controller, under its upstream name.
+pub(crate) fn controller(ctx: &Context) -> Loop {
+    // Custom resources start and end with their definitions.
     let changed = Arc::new(Notify::new());
     ctx.informer::<PartialObjectMeta<CustomResourceDefinition>>()
-        .add_handler(Wake(changed.clone()), HandlerOptions::default());
+        .add_handler(NotifyOnChange(changed.clone()), HandlerOptions::default());
     let rate_limit = RateLimit {
         backoff: Some(Backoff::default()),
         bucket: None,
@@ -88,8 +89,8 @@ pub(crate) fn collector(ctx: &Context) -> Loop {
     let collector = Arc::new(Collector {
         client: client.clone(),
         graph: Mutex::default(),
-        absent: Mutex::default(),
-        kinds: RwLock::default(),
+        absent_owners: Mutex::default(),
+        served: RwLock::default(),
         queue,
         recorder: ctx.recorder(Component::ControllerManager, NAME),
         trace: ctx.trace.clone(),
@@ -108,7 +109,7 @@ pub(crate) fn collector(ctx: &Context) -> Loop {
 }
 
 impl Collector {
-    /// Watches, then works, until told to stop. All tasks have ended when this returns.
+    /// Runs monitors and workers until `stop` is cancelled. No task is left when this returns.
     async fn run(
         self: Arc<Self>,
         factory: SharedInformerFactory,
@@ -118,7 +119,8 @@ impl Collector {
     ) -> Result<(), BoxError> {
         let caches = CancellationToken::new();
         let watching = tokio::spawn({
-            let (factory, caches) = (factory.clone(), caches.clone());
+            let factory = factory.clone();
+            let caches = caches.clone();
             async move { factory.run(caches).await }
         });
         let mut workers = JoinSet::new();
@@ -132,16 +134,16 @@ impl Collector {
                 () = changed.notified() => {}
                 _ = tick.tick() => {}
             }
-            match Kinds::discover(&self.client).await {
+            match ServedResources::discover(&self.client).await {
                 Err(error) => {
-                    tracing::warn!(%error, "cannot find out which kinds are served, going on with those known");
+                    tracing::warn!(%error, "discovery failed, continuing with the known resources");
                     continue;
                 }
-                Ok(kinds) => {
-                    let kinds = Arc::new(kinds);
-                    *self.kinds.write().unwrap_or_else(PoisonError::into_inner) = kinds.clone();
+                Ok(served) => {
+                    let served = Arc::new(served);
+                    *self.served.write().unwrap_or_else(PoisonError::into_inner) = served.clone();
                     if stop
-                        .run_until_cancelled(monitors.follow(&kinds, &self))
+                        .run_until_cancelled(monitors.sync(&served, &self))
                         .await
                         .is_none()
                     {
@@ -149,7 +151,8 @@ impl Collector {
                     }
                 }
             }
-            // Nothing is judged before all kinds are known: an owner of a kind not yet listed would have to be asked for.
+            // Workers start once all monitors are synced. Before that most owners would be
+            // unobserved, and each would cost a live read.
             while workers.len() < WORKERS {
                 workers.spawn(self.clone().work(stop.clone()));
             }
@@ -165,52 +168,57 @@ impl Collector {
 
     async fn work(self: Arc<Self>, stop: CancellationToken) {
         while let Some(Some(item)) = stop.run_until_cancelled(self.queue.get()).await {
-            let done = match item.key() {
-                Task::Examine(uid) => self.examine(uid).await,
-                Task::Orphan(uid) => self.orphan(uid).await,
+            let result = match item.key() {
+                WorkItem::AttemptToDelete(uid) => self.attempt_to_delete(uid).await,
+                WorkItem::AttemptToOrphan(uid) => self.attempt_to_orphan(uid).await,
             };
-            match done {
+            match result {
                 Ok(()) => self.queue.forget(item.key()),
-                Err(why) => {
-                    tracing::debug!(task = ?item.key(), %why, "trying again later");
+                Err(error) => {
+                    tracing::debug!(item = ?item.key(), %error, "attempt failed, retrying");
                     self.queue.add_rate_limited(item.key().clone());
                 }
             }
         }
     }
 
-    fn applied(&self, kind: &Arc<Kind>, meta: &ObjectMeta) {
-        let next = self.graph().applied(kind, meta);
-        self.go_on(next);
+    fn applied(&self, resource: &Arc<ServedResource>, meta: &ObjectMeta) {
+        let actions = self.graph().applied(resource, meta);
+        self.execute(actions);
     }
 
     fn deleted(&self, uid: &str) {
-        let next = self.graph().deleted(uid);
-        self.go_on(next);
+        let actions = self.graph().deleted(uid);
+        self.execute(actions);
     }
 
-    fn forget_kind(&self, kind: &Kind) {
-        let next = self.graph().forget_kind(kind);
-        self.go_on(next);
+    fn remove_resource(&self, resource: &ServedResource) {
+        let actions = self.graph().remove_resource(resource);
+        self.execute(actions);
     }
 
-    fn go_on(&self, next: Vec<Next>) {
-        for next in next {
-            match next {
-                Next::Examine(uid) => self.queue.add(Task::Examine(uid)),
-                Next::Orphan(uid) => self.queue.add(Task::Orphan(uid)),
-                Next::Absent(owner) => self.absent().insert(owner),
-                Next::Report {
+    fn execute(&self, actions: Vec<GraphAction>) {
+        for action in actions {
+            match action {
+                GraphAction::AttemptToDelete(uid) => {
+                    self.queue.add(WorkItem::AttemptToDelete(uid));
+                }
+                GraphAction::AttemptToOrphan(uid) => {
+                    self.queue.add(WorkItem::AttemptToOrphan(uid));
+                }
+                GraphAction::AbsentOwner(owner) => self.absent_owners().insert(owner),
+                GraphAction::ReportInvalidNamespace {
                     dependent,
                     reference,
-                } => self.report(&dependent, &reference),
+                } => self.report_invalid_namespace(&dependent, &reference),
             }
         }
     }
 
-    /// Tells people that an object names an owner of another namespace, where owners cannot be.
-    fn report(&self, dependent: &Uid, reference: &OwnerReference) {
-        let Some(Observed { kind, key, .. }) = self.graph().get(dependent).cloned() else {
+    /// Records an event: the owner reference names an owner that is in another namespace. Mirrors
+    /// reportInvalidNamespaceOwnerRef.
+    fn report_invalid_namespace(&self, dependent: &Uid, reference: &OwnerReference) {
+        let Some(Node { resource, key, .. }) = self.graph().get(dependent).cloned() else {
             return;
         };
         let namespace = key.namespace().unwrap_or_default();
@@ -224,9 +232,9 @@ impl Collector {
         let note = format!(
             "ownerRef [{api_version}/{owner}, namespace: {namespace}, name: {name}, uid: {uid}] does not exist in namespace {namespace:?}"
         );
-        let about = ObjectReference {
-            api_version: Some(kind.resource.api_version.clone()),
-            kind: Some(kind.resource.kind.clone()),
+        let regarding = ObjectReference {
+            api_version: Some(resource.api_resource.api_version.clone()),
+            kind: Some(resource.api_resource.kind.clone()),
             namespace: key.namespace().map(str::to_owned),
             name: Some(key.name().to_owned()),
             uid: Some(dependent.to_string()),
@@ -234,7 +242,7 @@ impl Collector {
         };
         let reason = "OwnerRefInvalidNamespace".to_owned();
         self.recorder.event_about(
-            about,
+            regarding,
             Note {
                 type_: EventType::Warning,
                 reason,
@@ -244,8 +252,8 @@ impl Collector {
         );
     }
 
-    fn kinds(&self) -> Arc<Kinds> {
-        self.kinds
+    fn served(&self) -> Arc<ServedResources> {
+        self.served
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
@@ -255,7 +263,9 @@ impl Collector {
         self.graph.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn absent(&self) -> MutexGuard<'_, AbsentOwners> {
-        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn absent_owners(&self) -> MutexGuard<'_, AbsentOwnerCache> {
+        self.absent_owners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

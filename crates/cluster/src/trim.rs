@@ -1,12 +1,13 @@
-//! What the loops read of pods; a cache of tens of thousands keeps nothing else.
+//! Cache transform for pods: drops the fields that no controller reads.
 //!
-//! In: a pod as the server tells it. Out: the same without managed fields, mounts, and volumes that are no claims.
-//! Holds: nothing here is ever written back: loops patch what they change.
+//! Input: a pod from list or watch. Output: the pod without managed fields, volume mounts, and
+//! volumes other than PersistentVolumeClaims and ephemeral volumes.
+//! Guarantees: a trimmed pod is never written back; controllers patch the fields they change.
 
 use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 
-/// Drops what no loop reads, and the room that decoding left for more.
-pub(crate) fn slim(pod: &mut Pod) {
+/// Drops unread fields and the spare capacity that decoding left in the lists.
+pub(crate) fn trim_pod(pod: &mut Pod) {
     pod.metadata.managed_fields = None;
     if let Some(spec) = &mut pod.spec {
         if let Some(volumes) = &mut spec.volumes {
@@ -16,13 +17,13 @@ pub(crate) fn slim(pod: &mut Pod) {
         spec.containers
             .iter_mut()
             .chain(spec.init_containers.iter_mut().flatten())
-            .for_each(slim_container);
-        shrink(&mut spec.volumes);
-        shrink(&mut spec.tolerations);
+            .for_each(trim_container);
+        shrink_to_fit(&mut spec.volumes);
+        shrink_to_fit(&mut spec.tolerations);
     }
     if let Some(status) = &mut pod.status {
-        shrink(&mut status.conditions);
-        shrink(&mut status.container_statuses);
+        shrink_to_fit(&mut status.conditions);
+        shrink_to_fit(&mut status.container_statuses);
     }
 }
 
@@ -30,12 +31,12 @@ fn is_claim(volume: &Volume) -> bool {
     volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
 }
 
-fn slim_container(container: &mut Container) {
+fn trim_container(container: &mut Container) {
     container.volume_mounts = None;
-    shrink(&mut container.ports);
+    shrink_to_fit(&mut container.ports);
 }
 
-fn shrink<T>(list: &mut Option<Vec<T>>) {
+fn shrink_to_fit<T>(list: &mut Option<Vec<T>>) {
     if let Some(list) = list {
         list.shrink_to_fit();
     }
@@ -48,23 +49,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_stay_and_other_volumes_go() {
+    fn claim_volumes_are_kept_and_others_dropped() {
         let pod = |volumes: serde_json::Value, mounts: serde_json::Value| {
             let container = json!({"name": "c", "image": "i", "volumeMounts": mounts});
             serde_json::from_value::<Pod>(json!({"metadata": {"name": "a"}, "spec": {"volumes": volumes, "containers": [container]}}))
                 .expect("a pod")
         };
         let claim = json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}});
-        let own = json!({"name": "scratch", "ephemeral": {}});
+        let ephemeral = json!({"name": "scratch", "ephemeral": {}});
         let token = json!({"name": "token", "projected": {"sources": []}});
-        let mut slimmed = pod(
-            json!([token, claim, own]),
+        let mut trimmed = pod(
+            json!([token, claim, ephemeral]),
             json!([{"name": "token", "mountPath": "/t"}]),
         );
-        slim(&mut slimmed);
-        assert_eq!(slimmed, pod(json!([claim, own]), json!(null)));
-        let mut slimmed = pod(json!([token]), json!(null));
-        slim(&mut slimmed);
-        assert_eq!(slimmed, pod(json!(null), json!(null)));
+        trim_pod(&mut trimmed);
+        assert_eq!(trimmed, pod(json!([claim, ephemeral]), json!(null)));
+        let mut trimmed = pod(json!([token]), json!(null));
+        trim_pod(&mut trimmed);
+        assert_eq!(trimmed, pod(json!(null), json!(null)));
     }
 }

@@ -1,7 +1,7 @@
-//! Cluster role aggregation: roles that are the sum of other roles.
+//! ClusterRole aggregation: sets the rules of ClusterRoles that have an `aggregationRule`.
 //!
-//! In: cluster roles. Out: the rules of those that name others by labels.
-//! Holds: rules come in the order of the selectors, then of the names, each once.
+//! Input: all ClusterRoles. Output: server-side apply of `rules`.
+//! Guarantees: rules are in the order of the selectors, then of the role names, without duplicates.
 
 use std::sync::Arc;
 
@@ -15,26 +15,24 @@ use serde_json::json;
 use crate::component::Component;
 use crate::context::{Context, Loop};
 
-/// The name of the loop, and the field manager of the rules it sets, as upstream.
+/// Name of the controller and field manager of the rules, as upstream.
 const NAME: &str = "clusterrole-aggregation-controller";
 
-/// The loop, under its upstream name.
+/// The controller, under its upstream name.
 pub(crate) fn controller(ctx: &Context) -> Loop {
     let roles = ctx.informer::<ClusterRole>();
-    let (client, lister, all) = (
-        ctx.client(Component::ControllerManager),
-        roles.lister(),
-        roles.lister(),
-    );
+    let client = ctx.client(Component::ControllerManager);
+    let lister = roles.lister();
+    let all = roles.lister();
     Controller::of(&roles)
-        // Any role may be part of any sum, and there are few sums.
-        .watches(&roles, move |_| sums(&all))
+        // Mirrors enqueue: a change of any role enqueues every aggregated role.
+        .watches(&roles, move |_| aggregated_roles(&all))
         .with_options(ctx.options(NAME, 1))
         .reconcile_with(move |request| reconcile(client.clone(), lister.clone(), request))
         .into()
 }
 
-fn sums(roles: &Lister<ClusterRole>) -> Vec<ObjectKey> {
+fn aggregated_roles(roles: &Lister<ClusterRole>) -> Vec<ObjectKey> {
     roles
         .list()
         .iter()
@@ -58,32 +56,34 @@ async fn reconcile(
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": role.name_any() }, "rules": rules
     });
     let api = Api::<ClusterRole>::all(client);
-    let answer = api
+    let applied = api
         .patch(
             &role.name_any(),
             &PatchParams::apply(NAME).force(),
             &Patch::Apply(&body),
         )
         .await?;
-    request.writes().wrote(&answer);
+    request.writes().wrote(&applied);
     Ok(Outcome::Done)
 }
 
-/// The rules that a role should have; `None` if it is no sum or has them.
+/// The aggregated rules of a role; `None` if it has no aggregation rule or has these rules already.
+///
+/// Mirrors syncClusterRole.
 fn plan(
     role: &ClusterRole,
     roles: &[Arc<ClusterRole>],
 ) -> Result<Option<Vec<PolicyRule>>, ParseExpressionError> {
-    let Some(sum) = &role.aggregation_rule else {
+    let Some(aggregation_rule) = &role.aggregation_rule else {
         return Ok(None);
     };
     let mut rules: Vec<PolicyRule> = Vec::new();
-    for selector in sum.cluster_role_selectors.iter().flatten() {
+    for selector in aggregation_rule.cluster_role_selectors.iter().flatten() {
         let selector = Selector::try_from(selector.clone())?;
-        let parts = roles.iter().filter(|part| {
-            part.metadata.name != role.metadata.name && selector.matches(part.labels())
+        let selected = roles.iter().filter(|other| {
+            other.metadata.name != role.metadata.name && selector.matches(other.labels())
         });
-        for rule in parts.flat_map(|part| part.rules.iter().flatten()) {
+        for rule in selected.flat_map(|other| other.rules.iter().flatten()) {
             if !rules.contains(rule) {
                 rules.push(rule.clone());
             }
@@ -119,7 +119,7 @@ mod tests {
         Arc::new(role)
     }
 
-    fn sum(selected: &[&str], verbs: &str) -> ClusterRole {
+    fn aggregated(selected: &[&str], verbs: &str) -> ClusterRole {
         let selector = |label: &&str| LabelSelector {
             match_labels: Some([("to".to_owned(), (*label).to_owned())].into()),
             ..LabelSelector::default()
@@ -129,19 +129,19 @@ mod tests {
         };
         ClusterRole {
             aggregation_rule: Some(rule),
-            ..ClusterRole::clone(&role("sum", "x", verbs))
+            ..ClusterRole::clone(&role("aggregated", "x", verbs))
         }
     }
 
     #[test]
-    fn sum_has_each_rule_of_its_parts_once() {
+    fn aggregated_role_has_each_selected_rule_once() {
         let roles = [
             role("a", "x", "gl"),
             role("b", "y", "lw"),
             role("c", "x", "gp"),
-            Arc::new(sum(&["x"], "?")),
+            Arc::new(aggregated(&["x"], "?")),
         ];
-        for (selected, has, wanted) in [
+        for (selected, current, desired) in [
             (&["x"][..], "", Some("glp")),
             (&["x"], "glp", None),
             (&["x"], "gpl", Some("glp")),
@@ -149,9 +149,13 @@ mod tests {
             (&["z"], "gl", Some("")),
             (&["z"], "", None),
         ] {
-            let planned = plan(&sum(selected, has), &roles).unwrap();
-            assert_eq!(planned, wanted.map(rules), "{selected:?} with {has}");
+            let planned = plan(&aggregated(selected, current), &roles).unwrap();
+            assert_eq!(planned, desired.map(rules), "{selected:?} with {current}");
         }
-        assert_eq!(plan(&roles[0], &roles).unwrap(), None, "no sum");
+        assert_eq!(
+            plan(&roles[0], &roles).unwrap(),
+            None,
+            "no aggregation rule"
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! Class protection: a class of volume attributes that a claim or a volume names stays until none does.
+//! VolumeAttributesClass protection: a class referenced by a PersistentVolumeClaim or a
+//! PersistentVolume keeps the finalizer `kubernetes.io/vac-protection`.
 //!
-//! In: classes, claims, volumes. Out: finalizers put on and taken off.
-//! Holds: a class is let go only when neither cache knows anything that names it, and is looked at again whenever one of them changes.
+//! Input: classes, claims, volumes. Output: finalizers added and removed.
+//! Guarantees: the finalizer is removed only when neither cache has an object that references the
+//! class; every change of a claim or volume enqueues the classes it references.
 
 use std::sync::Arc;
 
@@ -12,45 +14,47 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client};
 
-use super::volume_protection::{change, write};
+use super::volume_protection::{finalizer_patch, patch_finalizers};
 use crate::component::Component;
 use crate::context::{Context, Loop};
 use crate::index;
 
-const CLASS_IN_USE: &str = "kubernetes.io/vac-protection";
+const FINALIZER: &str = "kubernetes.io/vac-protection";
 
-/// Claims and volumes by each class they name.
-const BY_CLASS: &str = "volume-attributes-class";
+/// Index of claims and volumes by the name of each class they reference.
+const CLASS_INDEX: &str = "volume-attributes-class";
 
-struct Classes {
+struct VacProtection {
     client: Client,
     claims: Lister<PersistentVolumeClaim>,
     volumes: Lister<PersistentVolume>,
 }
 
-/// The loop that protects classes, under its upstream name.
-pub(crate) fn classes(ctx: &Context) -> Loop {
-    let (claims, volumes) = (
-        ctx.informer::<PersistentVolumeClaim>(),
-        ctx.informer::<PersistentVolume>(),
-    );
-    index::add(&claims, BY_CLASS, named_by_claim);
-    index::add(&volumes, BY_CLASS, named_by_volume);
-    let protector = Arc::new(Classes {
+/// The controller, under its upstream name.
+pub(crate) fn controller(ctx: &Context) -> Loop {
+    let claims = ctx.informer::<PersistentVolumeClaim>();
+    let volumes = ctx.informer::<PersistentVolume>();
+    index::add_index(&claims, CLASS_INDEX, pvc_referenced_class_names);
+    index::add_index(&volumes, CLASS_INDEX, pv_referenced_class_names);
+    let reconciler = Arc::new(VacProtection {
         client: ctx.client(Component::ControllerManager),
         claims: claims.lister(),
         volumes: volumes.lister(),
     });
     let keys = |names: Vec<String>| names.iter().map(ObjectKey::cluster).collect();
     Controller::of(&ctx.informer::<VolumeAttributesClass>())
-        .watches(&claims, move |claim| keys(named_by_claim(claim)))
-        .watches(&volumes, move |volume| keys(named_by_volume(volume)))
+        .watches(&claims, move |claim| {
+            keys(pvc_referenced_class_names(claim))
+        })
+        .watches(&volumes, move |volume| {
+            keys(pv_referenced_class_names(volume))
+        })
         .with_options(ctx.options("volumeattributesclass-protection-controller", 1))
-        .reconcile_with(move |request| protector.clone().reconcile(request))
+        .reconcile_with(move |request| reconciler.clone().reconcile(request))
         .into()
 }
 
-impl Classes {
+impl VacProtection {
     async fn reconcile(
         self: Arc<Self>,
         request: Request<VolumeAttributesClass>,
@@ -59,23 +63,24 @@ impl Classes {
             return Ok(Outcome::Done);
         };
         let name = request.key.name();
-        let used = self
+        let in_use = self
             .claims
-            .by_index(BY_CLASS, name)
+            .by_index(CLASS_INDEX, name)
             .is_ok_and(|claims| !claims.is_empty())
             || self
                 .volumes
-                .by_index(BY_CLASS, name)
+                .by_index(CLASS_INDEX, name)
                 .is_ok_and(|volumes| !volumes.is_empty());
-        let Some(patch) = change(&**class, CLASS_IN_USE, used) else {
+        let Some(patch) = finalizer_patch(&**class, FINALIZER, in_use) else {
             return Ok(Outcome::Done);
         };
-        write(&Api::all(self.client.clone()), &**class, &patch, &request).await
+        patch_finalizers(&Api::all(self.client.clone()), &**class, &patch, &request).await
     }
 }
 
-/// The class a claim asks for, the one it has, and the one it is on its way to.
-fn named_by_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
+/// The class in the claim's spec, its current class, and the target of a modification in progress.
+/// Mirrors getPVCReferencedVACNames.
+fn pvc_referenced_class_names(claim: &PersistentVolumeClaim) -> Vec<String> {
     let status = claim.status.as_ref();
     let mut names: Vec<String> = [
         claim
@@ -100,7 +105,7 @@ fn named_by_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
     names
 }
 
-fn named_by_volume(volume: &PersistentVolume) -> Vec<String> {
+fn pv_referenced_class_names(volume: &PersistentVolume) -> Vec<String> {
     volume
         .spec
         .iter()
@@ -116,8 +121,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_and_volumes_name_every_class_they_need() {
-        let claim = |value: Value| named_by_claim(&serde_json::from_value(value).unwrap());
+    fn claims_and_volumes_reference_every_class_in_use() {
+        let claim =
+            |value: Value| pvc_referenced_class_names(&serde_json::from_value(value).unwrap());
         assert_eq!(claim(json!({})), [""; 0]);
         assert_eq!(
             claim(
@@ -125,10 +131,11 @@ mod tests {
             ),
             ["a"]
         );
-        let moving = json!({"spec": {"volumeAttributesClassName": "b"}, "status": {"currentVolumeAttributesClassName": "a",
+        let modifying = json!({"spec": {"volumeAttributesClassName": "b"}, "status": {"currentVolumeAttributesClassName": "a",
             "modifyVolumeStatus": {"status": "InProgress", "targetVolumeAttributesClassName": "b"}}});
-        assert_eq!(claim(moving), ["a", "b"]);
-        let volume = |value: Value| named_by_volume(&serde_json::from_value(value).unwrap());
+        assert_eq!(claim(modifying), ["a", "b"]);
+        let volume =
+            |value: Value| pv_referenced_class_names(&serde_json::from_value(value).unwrap());
         assert_eq!(
             volume(json!({"spec": {"volumeAttributesClassName": "a"}})),
             ["a"]
