@@ -122,7 +122,7 @@ impl Builder {
         }
         if self.level == Level::Full {
             loops.extend(workloads::loops(&ctx));
-            loops.extend(scheduler::loops(&ctx));
+            loops.extend(scheduler::controllers(&ctx));
         }
         if self.level != Level::Core {
             let (kubelets, handle) = nodes::kubelets(&ctx, self.nodes);
