@@ -130,7 +130,7 @@ impl Builder {
             nodes = Some(handle);
         }
         if self.level == Level::Full {
-            loops.extend(nodes::upkeep(&ctx));
+            loops.extend(nodes::controllers(&ctx));
         }
         let kept = ctx.take_kept();
         loops.extend(kept.writers);
