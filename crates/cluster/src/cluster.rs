@@ -125,7 +125,7 @@ impl Builder {
         }
         if self.level == Level::Full {
             controllers.extend(workloads::controllers(&ctx));
-            controllers.extend(scheduler::loops(&ctx));
+            controllers.extend(scheduler::controllers(&ctx));
         }
         if self.level != Level::Core {
             let (kubelets, handle) = nodes::kubelets(&ctx, self.nodes);
@@ -133,7 +133,7 @@ impl Builder {
             nodes = Some(handle);
         }
         if self.level == Level::Full {
-            controllers.extend(nodes::upkeep(&ctx));
+            controllers.extend(nodes::controllers(&ctx));
         }
         let kept = ctx.take_kept();
         controllers.extend(kept.writers);

@@ -16,10 +16,10 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions
 use kube::{Client, ResourceExt};
 use serde_json::json;
 
-use crate::api_errors::is_gone_or_conflict;
 use crate::component::Component;
 use crate::context::{Context, Loop};
-use crate::scheduler::units;
+use crate::api_errors::is_gone_or_conflict;
+use crate::scheduler::quantity_value;
 
 /// Who makes simulated volumes; also the name of their driver.
 const PROVISIONER: &str = "sim.bellerophon.io";
@@ -119,7 +119,7 @@ fn is_for(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
 fn size(amounts: Option<&std::collections::BTreeMap<String, Quantity>>) -> i64 {
     amounts
         .and_then(|amounts| amounts.get("storage"))
-        .map_or(0, |quantity| units(quantity, 1))
+        .map_or(0, |quantity| quantity_value(quantity))
 }
 
 fn is_bound(claim: &PersistentVolumeClaim) -> bool {

@@ -4,10 +4,10 @@
 //! [`pod_gc`] see to the pods.
 //! Holds: a node is given up only after the whole grace period without a sign of life; taints follow from conditions alone.
 
-pub(crate) mod eviction; // pods that a taint drives out
 mod health; // what conditions mean
-mod heard; // signs of life
+mod heartbeats; // signs of life
 pub(crate) mod pod_gc; // pods nobody else takes away
+pub(crate) mod taint_eviction; // pods that a taint drives out
 mod zones; // how fast
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,13 +27,13 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 
 use self::health::{DriveOut, drives_out, readiness, taints, unknown_conditions};
-use self::heard::Heard;
+use self::heartbeats::Heard;
 use self::zones::Zones;
-use super::heartbeat::left;
-use super::simulated::after;
-use crate::api_errors::is_gone_or_conflict;
+use super::time::after;
+use super::time::remaining;
 use crate::component::Component;
 use crate::context::Context;
+use crate::api_errors::is_gone_or_conflict;
 use crate::index;
 
 /// How long a node may be silent.
@@ -111,7 +111,7 @@ impl Lifecycle {
             return Ok(Outcome::RequeueAfter(MONITOR_EVERY));
         }
         Ok(Outcome::RequeueAfter(
-            left(now, deadline).max(Duration::from_secs(1)),
+            remaining(now, deadline).max(Duration::from_secs(1)),
         ))
     }
 

@@ -1,8 +1,9 @@
-//! Register: what a kubelet says of its node.
+//! Node objects and leases of simulated nodes.
 //!
-//! In: a machine, its Node as it is known, the time. Out: the Node to create, or what to change of its status.
-//! Holds: a status that says everything already is written again only to show that the kubelet is alive; what others
-//! added, such as extended resources, stays.
+//! In: a simulated node, its current Node object, the time. Out: the Node to create, the status to
+//! report, the lease to create.
+//! Guarantees: fields set by others, such as extended resources, are not part of the comparison
+//! that decides whether a status has changed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,24 +18,25 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference, Time};
 use kube::api::ObjectMeta;
 
-use super::machines::Machine;
+use super::simulated_node::SimulatedNode;
 
-/// The Kubernetes version that simulated kubelets are.
+/// The kubelet version that simulated nodes report.
 const KUBELET_VERSION: &str = "v1.36.4";
 
-/// How often a node's whole status is written although nothing changed.
-pub(crate) const STATUS_EVERY: Duration = Duration::from_secs(300);
+/// How often the status is reported although nothing changed (upstream
+/// `nodeStatusReportFrequency`).
+pub(crate) const STATUS_REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
-/// How often a node's lease is renewed.
-pub(crate) const LEASE_EVERY: Duration = Duration::from_secs(10);
+/// How often the lease is renewed.
+pub(crate) const LEASE_RENEW_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long a lease holds.
-const LEASE_SECONDS: i32 = 40;
+/// Upstream `nodeLeaseDurationSeconds`.
+const LEASE_DURATION_SECONDS: i32 = 40;
 
-/// Where leases of nodes are.
+/// The namespace of node leases.
 pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// What a machine has to offer.
+/// Capacity and allocatable of a simulated node.
 const CAPACITY: [(&str, &str); 4] = [
     ("cpu", "32"),
     ("ephemeral-storage", "512Gi"),
@@ -42,7 +44,7 @@ const CAPACITY: [(&str, &str); 4] = [
     ("pods", "110"),
 ];
 
-/// Condition, status when all is well, reason, message.
+/// The conditions of a healthy node: type, status, reason, message.
 const CONDITIONS: [(&str, &str, &str, &str); 4] = [
     (
         "MemoryPressure",
@@ -70,14 +72,14 @@ const CONDITIONS: [(&str, &str, &str, &str); 4] = [
     ),
 ];
 
-/// The Node a kubelet registers.
-pub(crate) fn node(machine: &Machine, now: Timestamp) -> Node {
-    let zone = machine.zone();
+/// The Node object that a kubelet registers. Mirrors `initialNode`.
+pub(crate) fn initial_node(simulated: &SimulatedNode, now: Timestamp) -> Node {
+    let zone = simulated.zone();
     let labels = [
         ("beta.kubernetes.io/arch", "amd64"),
         ("beta.kubernetes.io/os", "linux"),
         ("kubernetes.io/arch", "amd64"),
-        ("kubernetes.io/hostname", &machine.name),
+        ("kubernetes.io/hostname", &simulated.name),
         ("kubernetes.io/os", "linux"),
         ("topology.kubernetes.io/region", "sim"),
         ("topology.kubernetes.io/zone", zone),
@@ -88,35 +90,39 @@ pub(crate) fn node(machine: &Machine, now: Timestamp) -> Node {
     )];
     Node {
         metadata: ObjectMeta {
-            name: Some(machine.name.clone()),
-            labels: Some(texts(&labels)),
-            annotations: Some(texts(&annotations)),
+            name: Some(simulated.name.clone()),
+            labels: Some(string_map(&labels)),
+            annotations: Some(string_map(&annotations)),
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {
-            pod_cidr: Some(machine.pod_cidr()),
-            pod_cidrs: Some(vec![machine.pod_cidr()]),
-            provider_id: Some(format!("sim://{}", machine.name)),
+            pod_cidr: Some(simulated.pod_cidr()),
+            pod_cidrs: Some(vec![simulated.pod_cidr()]),
+            provider_id: Some(format!("sim://{}", simulated.name)),
             ..NodeSpec::default()
         }),
-        status: Some(status(machine, None, now)),
+        status: Some(node_status(simulated, None, now)),
     }
 }
 
-/// The whole status of a node that is well. Conditions that hold already keep their time.
-pub(crate) fn status(machine: &Machine, known: Option<&NodeStatus>, now: Timestamp) -> NodeStatus {
-    let of_type = |type_: &str| known.and_then(|known| condition(known, type_));
+/// The status of a healthy node. Conditions with an unchanged status keep their transition time.
+pub(crate) fn node_status(
+    simulated: &SimulatedNode,
+    current: Option<&NodeStatus>,
+    now: Timestamp,
+) -> NodeStatus {
+    let current_condition = |type_: &str| current.and_then(|current| condition(current, type_));
     let conditions = CONDITIONS.map(|(type_, status, reason, message)| {
-        let since = of_type(type_)
-            .filter(|known| known.status == status)
-            .and_then(|known| known.last_transition_time.clone());
+        let last_transition = current_condition(type_)
+            .filter(|current| current.status == status)
+            .and_then(|current| current.last_transition_time.clone());
         NodeCondition {
             type_: type_.into(),
             status: status.into(),
             reason: Some(reason.into()),
             message: Some(message.into()),
             last_heartbeat_time: Some(Time(now)),
-            last_transition_time: Some(since.unwrap_or(Time(now))),
+            last_transition_time: Some(last_transition.unwrap_or(Time(now))),
         }
     });
     let capacity: BTreeMap<_, _> = CAPACITY
@@ -128,8 +134,8 @@ pub(crate) fn status(machine: &Machine, known: Option<&NodeStatus>, now: Timesta
     };
     NodeStatus {
         addresses: Some(vec![
-            address("InternalIP", machine.host_ip().to_string()),
-            address("Hostname", machine.name.clone()),
+            address("InternalIP", simulated.host_ip().to_string()),
+            address("Hostname", simulated.name.clone()),
         ]),
         allocatable: Some(capacity.clone()),
         capacity: Some(capacity),
@@ -139,43 +145,49 @@ pub(crate) fn status(machine: &Machine, known: Option<&NodeStatus>, now: Timesta
         }),
         node_info: Some(NodeSystemInfo {
             architecture: "amd64".into(),
-            boot_id: machine.boot_id.clone(),
+            boot_id: simulated.boot_id.clone(),
             container_runtime_version: "sim://0.1.0".into(),
             kernel_version: "6.12.0-sim".into(),
             kube_proxy_version: String::new(),
             kubelet_version: KUBELET_VERSION.into(),
-            machine_id: machine.name.clone(),
+            machine_id: simulated.name.clone(),
             operating_system: "linux".into(),
             os_image: "Bellerophon simulated node".into(),
-            system_uuid: machine.name.clone(),
+            system_uuid: simulated.name.clone(),
             swap: None,
         }),
         ..NodeStatus::default()
     }
 }
 
-/// Whether a Node says what its kubelet would say, times aside.
-pub(crate) fn says_it_all(known: &NodeStatus, wanted: &NodeStatus) -> bool {
-    let same = |wanted: &NodeCondition| {
-        condition(known, &wanted.type_)
-            .is_some_and(|known| known.status == wanted.status && known.reason == wanted.reason)
-    };
-    let within = |known: &Option<BTreeMap<String, Quantity>>,
-                  wanted: &Option<BTreeMap<String, Quantity>>| {
-        wanted.iter().flatten().all(|(name, quantity)| {
-            known.as_ref().and_then(|known| known.get(name)) == Some(quantity)
+/// Whether the reported status differs from the current one, times aside. Mirrors
+/// `nodeStatusHasChanged`.
+pub(crate) fn node_status_has_changed(current: &NodeStatus, reported: &NodeStatus) -> bool {
+    type ResourceList = Option<BTreeMap<String, Quantity>>;
+    let is_current = |reported: &NodeCondition| {
+        condition(current, &reported.type_).is_some_and(|current| {
+            current.status == reported.status && current.reason == reported.reason
         })
     };
-    wanted.conditions.iter().flatten().all(same)
-        && within(&known.capacity, &wanted.capacity)
-        && within(&known.allocatable, &wanted.allocatable)
-        && known.addresses == wanted.addresses
-        && known.node_info.as_ref().map(|info| &info.boot_id)
-            == wanted.node_info.as_ref().map(|info| &info.boot_id)
+    let contains = |current: &ResourceList, reported: &ResourceList| {
+        reported.iter().flatten().all(|(name, quantity)| {
+            current.as_ref().and_then(|current| current.get(name)) == Some(quantity)
+        })
+    };
+    let unchanged = reported.conditions.iter().flatten().all(is_current)
+        && contains(&current.capacity, &reported.capacity)
+        && contains(&current.allocatable, &reported.allocatable)
+        && current.addresses == reported.addresses
+        && boot_id(current) == boot_id(reported);
+    !unchanged
 }
 
-/// The lease through which a kubelet says that it is alive.
-pub(crate) fn lease(node: &Node, now: Timestamp) -> Lease {
+fn boot_id(status: &NodeStatus) -> Option<&str> {
+    status.node_info.as_ref().map(|info| info.boot_id.as_str())
+}
+
+/// The lease of a node, owned by its Node object.
+pub(crate) fn new_lease(node: &Node, now: Timestamp) -> Lease {
     let name = node.metadata.name.clone();
     let owner = OwnerReference {
         api_version: "v1".into(),
@@ -193,14 +205,14 @@ pub(crate) fn lease(node: &Node, now: Timestamp) -> Lease {
         },
         spec: Some(LeaseSpec {
             holder_identity: name,
-            lease_duration_seconds: Some(LEASE_SECONDS),
+            lease_duration_seconds: Some(LEASE_DURATION_SECONDS),
             renew_time: Some(MicroTime(now)),
             ..LeaseSpec::default()
         }),
     }
 }
 
-/// A condition of a node by its type.
+/// The condition of that type.
 pub(crate) fn condition<'a>(status: &'a NodeStatus, type_: &str) -> Option<&'a NodeCondition> {
     status
         .conditions
@@ -209,7 +221,7 @@ pub(crate) fn condition<'a>(status: &'a NodeStatus, type_: &str) -> Option<&'a N
         .find(|condition| condition.type_ == type_)
 }
 
-fn texts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+fn string_map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))

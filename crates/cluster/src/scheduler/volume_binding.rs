@@ -1,28 +1,29 @@
-//! Volumes: where the claims of a pod can be reached.
+//! Volume binding: which nodes can access the volumes of a pod.
 //!
-//! In: claims, volumes and storage classes as they are cached. Out: the nodes that reach them, or why nobody can tell.
+//! In: cached claims, volumes and storage classes. Out: node selectors of the bound volumes, or the
+//! message why the pod is unschedulable. Mirrors the PreFilter step of the `VolumeBinding` plugin.
 
 use bellerophon::{Lister, ObjectKey};
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 
-use super::pod_info::Pending;
+use super::pod_info::PendingPod;
 
-/// What is known of storage.
-pub(crate) struct Volumes {
+/// Listers of claims, volumes and storage classes.
+pub(crate) struct VolumeBinding {
     pub(crate) claims: Lister<PersistentVolumeClaim>,
     pub(crate) volumes: Lister<PersistentVolume>,
     pub(crate) classes: Lister<StorageClass>,
 }
 
-impl Volumes {
-    /// The nodes from which the pod's volumes can be reached; all must match.
+impl VolumeBinding {
+    /// The node selectors of the pod's bound volumes; a node must match all of them.
     ///
     /// # Errors
-    /// Why its claims keep it from running anywhere.
-    pub(crate) fn of(&self, pending: &Pending) -> Result<Vec<NodeSelector>, String> {
+    /// The message why the claims make the pod unschedulable on every node.
+    pub(crate) fn node_selectors(&self, pending: &PendingPod) -> Result<Vec<NodeSelector>, String> {
         let mut selectors = Vec::new();
-        for name in &pending.claims {
+        for name in &pending.volume_claims {
             let key = ObjectKey::namespaced(pending.info.namespace(), name);
             let claim = self
                 .claims
@@ -31,13 +32,13 @@ impl Volumes {
             if claim.metadata.deletion_timestamp.is_some() {
                 return Err(format!("persistentvolumeclaim {name:?} is being deleted"));
             }
-            let bound = claim
+            let volume_name = claim
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.volume_name.as_ref())
                 .filter(|name| !name.is_empty());
-            match bound.map(|name| self.volumes.get(&ObjectKey::cluster(name.as_str()))) {
-                Some(Some(volume)) => selectors.extend(reach(&volume)),
+            match volume_name.map(|name| self.volumes.get(&ObjectKey::cluster(name.as_str()))) {
+                Some(Some(volume)) => selectors.extend(required_node_affinity(&volume)),
                 Some(None) => {
                     return Err(
                         "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
@@ -51,7 +52,7 @@ impl Volumes {
         Ok(selectors)
     }
 
-    /// Whether the claim is bound only once a pod that uses it has a node.
+    /// Whether the claim's class has `volumeBindingMode: WaitForFirstConsumer`.
     fn waits_for_consumer(&self, claim: &PersistentVolumeClaim) -> bool {
         let class = claim
             .spec
@@ -66,7 +67,7 @@ impl Volumes {
     }
 }
 
-fn reach(volume: &PersistentVolume) -> Option<NodeSelector> {
+fn required_node_affinity(volume: &PersistentVolume) -> Option<NodeSelector> {
     volume
         .spec
         .as_ref()

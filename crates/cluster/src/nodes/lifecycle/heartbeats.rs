@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::super::register::{LEASE_NAMESPACE, condition};
+use super::super::node_status::{LEASE_NAMESPACE, condition};
 
 #[derive(Clone, Debug)]
 struct Entry {

@@ -17,9 +17,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::{Client, ResourceExt};
 
-use super::super::heartbeat::left;
-use super::super::kubelet::node_of;
-use super::super::simulated::after;
+use super::super::kubelet::node_name;
+use super::super::time::after;
+use super::super::time::remaining;
 use crate::component::Component;
 use crate::context::Context;
 use crate::evict::Eviction;
@@ -79,7 +79,7 @@ pub(crate) fn controller(ctx: &Context) -> Controller {
     });
     let lister = nodes.lister();
     let under_taints = Predicate::concerns(move |pod: &Pod| {
-        node_of(pod)
+        node_name(pod)
             .and_then(|node| lister.get(&ObjectKey::cluster(node)))
             .is_some_and(|node| !no_execute(&node).is_empty())
     });
@@ -89,7 +89,7 @@ pub(crate) fn controller(ctx: &Context) -> Controller {
             !no_execute(node).is_empty()
         }))
         .watches_if(&pods, under_taints, |pod| {
-            node_of(pod).map(ObjectKey::cluster).into_iter().collect()
+            node_name(pod).map(ObjectKey::cluster).into_iter().collect()
         })
         .reconcile_with(move |request| evictions.clone().reconcile(request))
 }
@@ -136,9 +136,9 @@ impl Evictions {
             Verdict::Leaves(at) if *at > now => Some(*at),
             _ => None,
         });
-        Ok(next
-            .min()
-            .map_or(Outcome::Done, |at| Outcome::RequeueAfter(left(now, at))))
+        Ok(next.min().map_or(Outcome::Done, |at| {
+            Outcome::RequeueAfter(remaining(now, at))
+        }))
     }
 
     /// Since when each pod is under the node's taints. Taints put there by hand do not say so themselves.

@@ -1,30 +1,30 @@
-//! Notes: what a kubelet tells people about a pod, in the words they know.
+//! Events that a kubelet records for a pod, with the reasons and messages of the kubelet.
 
 use bellerophon::{EventType, Note};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-/// One thing to tell about a pod.
-pub(crate) type Told = Note;
+/// An event of a pod.
+pub(crate) type PodEvent = Note;
 
-fn note(type_: EventType, reason: &str, action: &str, note: String) -> Told {
+fn event(type_: EventType, reason: &str, action: &str, message: String) -> PodEvent {
     Note {
         type_,
         reason: reason.into(),
         action: action.into(),
-        note,
+        note: message,
     }
 }
 
-pub(crate) fn pulled(container: &Container) -> Told {
+pub(crate) fn pulled(container: &Container) -> PodEvent {
     let image = container.image.as_deref().unwrap_or_default();
-    let text = format!(
+    let message = format!(
         "Container image {image:?} already present on machine and can be accessed by the pod"
     );
-    note(EventType::Normal, "Pulled", "Pulling", text)
+    event(EventType::Normal, "Pulled", "Pulling", message)
 }
 
-pub(crate) fn created() -> Told {
-    note(
+pub(crate) fn created() -> PodEvent {
+    event(
         EventType::Normal,
         "Created",
         "Creating",
@@ -32,8 +32,8 @@ pub(crate) fn created() -> Told {
     )
 }
 
-pub(crate) fn started() -> Told {
-    note(
+pub(crate) fn started() -> PodEvent {
+    event(
         EventType::Normal,
         "Started",
         "Starting",
@@ -41,8 +41,8 @@ pub(crate) fn started() -> Told {
     )
 }
 
-pub(crate) fn stopping(container: &Container) -> Told {
-    note(
+pub(crate) fn stopping(container: &Container) -> PodEvent {
+    event(
         EventType::Normal,
         "Killing",
         "Killing",
@@ -50,22 +50,22 @@ pub(crate) fn stopping(container: &Container) -> Told {
     )
 }
 
-pub(crate) fn unhealthy(container: &Container) -> [Told; 2] {
+pub(crate) fn liveness_failed(container: &Container) -> [PodEvent; 2] {
     let failed = "Liveness probe failed: simulated failure".to_owned();
     let killed = format!(
         "Container {} failed liveness probe, will be restarted",
         container.name
     );
     [
-        note(EventType::Warning, "Unhealthy", "Probing", failed),
-        note(EventType::Normal, "Killing", "Killing", killed),
+        event(EventType::Warning, "Unhealthy", "Probing", failed),
+        event(EventType::Normal, "Killing", "Killing", killed),
     ]
 }
 
-pub(crate) fn refused(container: &Container, reason: &str, message: &str) -> Vec<Told> {
+pub(crate) fn start_failed(container: &Container, reason: &str, message: &str) -> Vec<PodEvent> {
     let image = container.image.as_deref().unwrap_or_default();
     if reason != "ErrImagePull" {
-        return vec![note(
+        return vec![event(
             EventType::Warning,
             "Failed",
             "Creating",
@@ -73,25 +73,25 @@ pub(crate) fn refused(container: &Container, reason: &str, message: &str) -> Vec
         )];
     }
     vec![
-        note(
+        event(
             EventType::Normal,
             "Pulling",
             "Pulling",
             format!("Pulling image {image:?}"),
         ),
-        note(
+        event(
             EventType::Warning,
             "Failed",
             "Pulling",
             format!("Failed to pull image {image:?}: {message}"),
         ),
-        note(
+        event(
             EventType::Warning,
             "Failed",
             "Pulling",
             "Error: ErrImagePull".into(),
         ),
-        note(
+        event(
             EventType::Normal,
             "BackOff",
             "Pulling",
@@ -100,37 +100,37 @@ pub(crate) fn refused(container: &Container, reason: &str, message: &str) -> Vec
     ]
 }
 
-pub(crate) fn back_off(container: &Container, pod: &Pod) -> Told {
-    let text = format!(
+pub(crate) fn back_off(container: &Container, pod: &Pod) -> PodEvent {
+    let message = format!(
         "Back-off restarting failed container {} in pod {}",
         container.name,
-        full_name(pod)
+        format_pod(pod)
     );
-    note(EventType::Warning, "BackOff", "Restarting", text)
+    event(EventType::Warning, "BackOff", "Restarting", message)
 }
 
-pub(crate) fn deadline_exceeded() -> Told {
-    let text = "Pod was active on the node longer than the specified deadline".to_owned();
-    note(EventType::Normal, "DeadlineExceeded", "Killing", text)
+pub(crate) fn deadline_exceeded() -> PodEvent {
+    let message = "Pod was active on the node longer than the specified deadline".to_owned();
+    event(EventType::Normal, "DeadlineExceeded", "Killing", message)
 }
 
-pub(crate) fn misunderstood(mistake: String) -> Told {
-    note(
+pub(crate) fn invalid_simulation(message: String) -> PodEvent {
+    event(
         EventType::Warning,
         "InvalidSimulation",
         "Simulating",
-        mistake,
+        message,
     )
 }
 
-/// How kubelets name a pod in messages.
-pub(crate) fn full_name(pod: &Pod) -> String {
+/// `name_namespace(uid)`, as `format.Pod` of the kubelet.
+pub(crate) fn format_pod(pod: &Pod) -> String {
     let meta = &pod.metadata;
-    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    let field = |field: &Option<String>| field.clone().unwrap_or_default();
     format!(
         "{}_{}({})",
-        text(&meta.name),
-        text(&meta.namespace),
-        text(&meta.uid)
+        field(&meta.name),
+        field(&meta.namespace),
+        field(&meta.uid)
     )
 }
