@@ -182,7 +182,7 @@ impl Manager {
 
     /// Records events with this `reportingController`. The Manager writes them.
     pub fn recorder(&mut self, controller: impl Into<String>) -> EventRecorder {
-        self.controller_recorder(&controller.into(), None)
+        self.component_recorder(&controller.into(), None)
     }
 
     /// A work queue whose `workqueue_*` metrics are in the Manager's registry under this name.
@@ -318,8 +318,9 @@ impl Manager {
         &self.mapper
     }
 
-    /// The recorder of a controller; requests of one user agent and name share it.
-    pub(crate) fn controller_recorder(
+    /// As [`recorder`](Self::recorder), with the user agent of its requests: for a process that acts
+    /// as several components. Equal requests share one recorder.
+    pub fn component_recorder(
         &mut self,
         controller: &str,
         user_agent: Option<&str>,
