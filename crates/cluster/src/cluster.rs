@@ -1,83 +1,74 @@
-//! Cluster: starts and stops all controllers and owns their tasks.
+//! Cluster: all controllers of a control plane in one Manager.
 //!
-//! Input: a client and a [`Level`]. Output: a running [`Cluster`].
-//! Guarantees: no controller reconciles before its caches are synced; no task of the cluster is
-//! left when [`Cluster::stop`] returns.
+//! Input: a client and what to run. Output: a running cluster.
+//! Guarantees: no controller reconciles before its caches are synced; when [`Cluster::stop`] returns,
+//! all tasks have ended.
 
 use std::fmt;
 
-use bellerophon::{
-    Entropy, Manager, ManagerError, ManagerOptions, Metrics, SharedInformerFactory, SyncError,
-    TraceBus, WallClock,
-};
+use bellerophon::clock::{Clock, Rng};
+use bellerophon::informer::CacheMode;
+use bellerophon::manager::{Manager, ManagerError, ManagerOptions, RunningManager};
+use bellerophon::metrics::Metrics;
+use bellerophon::trace::Trace;
 use kube::Client;
 use thiserror::Error;
-use tokio::{sync::watch, task::JoinError};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio::sync::watch;
 
-use crate::{
-    context::{Context, Loop, Settings},
-    core,
-    nodes::{self, Nodes},
-    scheduler, workloads,
-};
+use crate::component::Component;
+use crate::nodes::{self, Nodes};
+use crate::{core, scheduler, workloads};
 
-/// Which controllers run.
+/// How much of a cluster runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
     /// Simulated nodes only, for a control plane that runs elsewhere.
     Nodes,
-    /// Garbage collector, namespace, service account, root CA, cluster role aggregation, endpoints,
-    /// volume protection and TTL-after-finished controllers.
+    /// What every API server needs: garbage collector, namespaces, service accounts, cluster roles,
+    /// endpoints and the like.
     Core,
-    /// `Core`, the workload controllers, the scheduler and simulated nodes.
+    /// Also workloads, the scheduler and nodes.
     #[default]
     Full,
 }
 
-/// Why a cluster could not start, or stopped.
+/// Why a cluster could not start or go on.
 #[derive(Debug, Error)]
 pub enum ClusterError {
-    /// A cache could not be synced.
-    #[error("the cluster cannot start: {0}")]
-    Sync(#[from] SyncError),
-    /// A controller failed.
-    #[error("a controller of the cluster failed: {0}")]
-    Controller(#[from] ManagerError),
-    /// The manager task panicked outside of a reconcile.
-    #[error("a controller of the cluster ended unexpectedly: {0}")]
-    Task(#[from] JoinError),
-    /// The controllers have ended, so the cluster cannot become ready.
+    /// A controller cannot start or go on.
+    #[error("the cluster cannot run: {0}")]
+    Manager(#[from] ManagerError),
+    /// The controllers have ended, so the cluster will never be ready.
     #[error("the cluster was stopped")]
     Stopped,
 }
 
-/// Options of a cluster; see [`Cluster::builder`].
+/// Describes a cluster; see [`Cluster::builder`].
 #[must_use = "a builder does nothing until start"]
 pub struct Builder {
     client: Client,
     level: Level,
     nodes: usize,
     root_ca: String,
-    clock: WallClock,
-    entropy: Entropy,
-    trace: TraceBus,
+    clock: Clock,
+    rng: Rng,
+    trace: Trace,
     metrics: Metrics,
 }
 
 impl Builder {
-    /// Which controllers run. Default: [`Level::Full`].
+    /// How much runs; default: [`Level::Full`].
     pub fn level(self, level: Level) -> Self {
         Self { level, ..self }
     }
 
-    /// Number of simulated nodes. Default: 0. Ignored at [`Level::Core`].
+    /// The number of simulated nodes; default: 0. [`Level::Core`] has none.
     pub fn nodes(self, nodes: usize) -> Self {
         Self { nodes, ..self }
     }
 
-    /// CA bundle of the API server in PEM, published to every namespace as ConfigMap
-    /// `kube-root-ca.crt`. Default: none, and no ConfigMap is published.
+    /// The CA certificates that clients of the server trust, in PEM. Every namespace gets them as
+    /// config map `kube-root-ca.crt`.
     pub fn root_ca(self, pem: impl Into<String>) -> Self {
         Self {
             root_ca: pem.into(),
@@ -85,88 +76,67 @@ impl Builder {
         }
     }
 
-    /// Clock of the timestamps written into objects. Default: the system clock.
-    pub fn clock(self, clock: WallClock) -> Self {
+    /// The time that is written into objects; default: the system's.
+    pub fn clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
-    /// Seeds the random number generator of names, ties and jitter. Default: seeded by the OS.
+    /// Makes every random choice repeatable: generated names, tie-breaks, jitter.
     pub fn seed(self, seed: u64) -> Self {
         Self {
-            entropy: Entropy::seeded(seed),
+            rng: Rng::seeded(seed),
             ..self
         }
     }
 
-    /// Receives the reconcile trace of the controllers. Default: off.
-    pub fn trace(self, trace: TraceBus) -> Self {
+    /// Where controllers record which events they received, why they reconciled and what they wrote.
+    pub fn trace(self, trace: Trace) -> Self {
         Self { trace, ..self }
     }
 
-    /// Registry of the controllers' metrics. Default: a registry of its own.
+    /// The metrics registry of the controllers.
     pub fn metrics(self, metrics: Metrics) -> Self {
         Self { metrics, ..self }
     }
 
-    /// Starts the controllers. They run until [`Cluster::stop`]. Dropping the cluster aborts them.
+    /// Starts the controllers. They run until [`Cluster::stop`], or until the cluster is dropped,
+    /// which aborts them.
     pub fn start(self) -> Cluster {
-        let ctx = Context::new(Settings {
-            client: self.client.clone(),
-            clock: self.clock,
-            entropy: self.entropy.clone(),
-            trace: self.trace,
-            metrics: self.metrics.clone(),
-            root_ca: self.root_ca,
-        });
-        let mut controllers = Vec::new();
-        let mut nodes = None;
-        if self.level != Level::Nodes {
-            controllers.extend(core::controllers(&ctx));
-        }
-        if self.level == Level::Full {
-            controllers.extend(workloads::controllers(&ctx));
-            controllers.extend(scheduler::controllers(&ctx));
-        }
-        if self.level != Level::Core {
-            let (kubelets, handle) = nodes::kubelets(&ctx, self.nodes);
-            controllers.extend(kubelets);
-            nodes = Some(handle);
-        }
-        if self.level == Level::Full {
-            controllers.extend(nodes::controllers(&ctx));
-        }
-        let kept = ctx.take_kept();
-        controllers.extend(kept.writers);
-        let options = ManagerOptions {
-            metrics: self.metrics,
-            entropy: self.entropy,
-            clock: self.clock,
-            ..ManagerOptions::default()
-        };
-        let manager = controllers.into_iter().fold(
-            Manager::new(self.client, options).factory(&ctx.factory),
-            |manager, controller| match controller {
-                Loop::Controller(controller) => manager.controller(controller),
-                Loop::Background { name, work } => manager.background(name, work),
+        let component = Component::ControllerManager;
+        let mut mgr = Manager::new(
+            self.client,
+            ManagerOptions {
+                identity: Some(component.name().to_owned()),
+                // Controllers read the same objects in every reconcile, and some read all pods of
+                // an owner or all nodes.
+                cache_mode: Some(CacheMode::Decoded),
+                controller: component.controller_options(),
+                metrics: self.metrics,
+                trace: self.trace,
+                clock: self.clock,
+                rng: self.rng,
+                ..ManagerOptions::default()
             },
         );
-        let stop = CancellationToken::new();
-        let factory = ctx.factory;
-        let leases = kept.leases;
-        let task = AbortOnDropHandle::new(tokio::spawn({
-            let stop = stop.clone();
-            async move {
-                let ended = manager.run(stop).await;
-                drop(leases);
-                ended
-            }
-        }));
+        if self.level != Level::Nodes {
+            core::setup(&mut mgr, &self.root_ca);
+        }
+        if self.level == Level::Full {
+            workloads::setup(&mut mgr);
+            scheduler::setup(&mut mgr);
+        }
+        let mut nodes = None;
+        if self.level != Level::Core {
+            nodes = Some(nodes::setup_kubelets(&mut mgr, self.nodes));
+        }
+        if self.level == Level::Full {
+            nodes::setup_controllers(&mut mgr);
+        }
+        let (nodes, nodes_ready) = nodes.unzip();
         Cluster {
-            stop,
-            task: Some(task),
-            factory,
+            manager: mgr.start(),
             nodes,
-            readiness: kept.awaited,
+            nodes_ready,
         }
     }
 }
@@ -180,92 +150,79 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// A running cluster: controllers, scheduler and simulated nodes of one API server.
+/// A running cluster: the controllers of a control plane and simulated nodes, on an API server.
 ///
-/// All state is in the API server, so another instance can take over at any point. Two instances
-/// must not run against the same API server concurrently.
+/// It keeps no state outside of the API: another one can take over at any point. Two clusters on one
+/// server conflict.
 pub struct Cluster {
-    stop: CancellationToken,
-    /// The manager task; `None` once its result was returned.
-    task: Option<AbortOnDropHandle<Result<(), ManagerError>>>,
-    factory: SharedInformerFactory,
+    manager: RunningManager,
     nodes: Option<Nodes>,
-    /// Readiness of the components beyond synced caches, by name.
-    readiness: Vec<(&'static str, watch::Receiver<bool>)>,
+    /// Whether every node is Ready.
+    nodes_ready: Option<watch::Receiver<bool>>,
 }
 
 impl Cluster {
-    /// Returns a builder with the default options. The client needs cluster-admin permissions.
+    /// Describes a cluster. The client needs all permissions.
     pub fn builder(client: Client) -> Builder {
         Builder {
             client,
             level: Level::default(),
             nodes: 0,
             root_ca: String::new(),
-            clock: WallClock::system(),
-            entropy: Entropy::from_os(),
-            trace: TraceBus::off(),
+            clock: Clock::system(),
+            rng: Rng::from_os(),
+            trace: Trace::off(),
             metrics: Metrics::new(),
         }
     }
 
-    /// Waits until the caches are synced and every node is Ready. May be called repeatedly.
+    /// Waits until the caches are synced and every node is Ready. It can be called at any time.
     ///
     /// # Errors
-    /// A cache could not be synced, or a controller failed.
+    /// A cache cannot be synced, or the controllers ended.
     pub async fn ready(&mut self) -> Result<(), ClusterError> {
-        let factory = self.factory.clone();
-        let readiness = self.readiness.clone();
-        let all_ready = async {
-            factory.wait_for_sync().await?;
-            for (component, mut ready) in readiness {
-                ready
-                    .wait_for(|ready| *ready)
-                    .await
-                    .map_err(|_| ClusterError::Stopped)?;
-                tracing::debug!(component, "ready");
+        self.manager.ready().await?;
+        let nodes_ready = self.nodes_ready.clone();
+        let all = async {
+            if let Some(mut nodes_ready) = nodes_ready {
+                let ready = nodes_ready.wait_for(|ready| *ready).await;
+                ready.map_err(|_| ClusterError::Stopped)?;
             }
             Ok(())
         };
         tokio::select! {
             biased;
-            ended = self.ended() => Err(ended.err().unwrap_or(ClusterError::Stopped)),
-            ready = all_ready => ready,
+            ended = self.manager.ended() => {
+                Err(ended.map_or_else(ClusterError::Manager, |()| ClusterError::Stopped))
+            }
+            ready = all => ready,
         }
     }
 
-    /// Handle to the simulated nodes; `None` at [`Level::Core`].
+    /// Operates the simulated nodes; `None` at [`Level::Core`].
     pub fn nodes(&self) -> Option<&Nodes> {
         self.nodes.as_ref()
     }
 
-    /// Waits until the controllers end by themselves, which happens only when one of them fails.
+    /// Waits until the controllers end by themselves, which they do only if one of them fails.
     ///
     /// # Errors
-    /// Why they ended; returned by one call only.
+    /// Why they ended; returned once.
     pub async fn ended(&mut self) -> Result<(), ClusterError> {
-        let Some(task) = &mut self.task else {
-            return Ok(());
-        };
-        let ended = task.await;
-        self.task = None;
-        Ok(ended??)
+        Ok(self.manager.ended().await?)
     }
 
-    /// Stops all controllers and waits for running reconciles.
+    /// Stops every controller and waits for running reconciles.
     ///
     /// # Errors
-    /// A controller failed, or did not end within the grace period.
-    pub async fn stop(mut self) -> Result<(), ClusterError> {
-        self.stop.cancel();
-        self.ended().await
+    /// A controller had failed, or did not end in time.
+    pub async fn stop(self) -> Result<(), ClusterError> {
+        Ok(self.manager.stop().await?)
     }
 }
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster")
-            .field("caches", &self.factory)
-            .finish_non_exhaustive()
+        f.debug_struct("Cluster").field("manager", &self.manager).finish_non_exhaustive()
     }
 }

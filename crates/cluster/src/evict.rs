@@ -5,11 +5,11 @@
 //! Guarantees: both requests carry the uid of the pod that was read, so a new pod of the same name
 //! is never affected. A pod that is gone is no error.
 
-use bellerophon::WallClock;
+use bellerophon::client::{Precondition, ReconcileClient, WriteError, WriteOptions};
+use bellerophon::clock::Clock;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Client, ResourceExt};
+use kube::api::Patch;
 use serde_json::{Value, json};
 
 use crate::api_errors::is_gone_or_conflict;
@@ -35,52 +35,31 @@ impl Eviction {
     /// The API server rejected one of the requests for a reason other than the pod being gone.
     pub(crate) async fn apply(
         &self,
-        client: &Client,
-        clock: WallClock,
+        client: &ReconcileClient,
+        clock: Clock,
         pod: &Pod,
-    ) -> Result<(), kube::Error> {
-        let pods = Api::<Pod>::namespaced(
-            client.clone(),
-            pod.metadata.namespace.as_deref().unwrap_or("default"),
-        );
+    ) -> Result<(), WriteError> {
         if let Some(status) = self.status(pod, clock) {
             let body = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
-            match pods
-                .patch_status(
-                    &pod.name_any(),
-                    &PatchParams::default(),
-                    &Patch::Strategic(&body),
-                )
-                .await
-            {
-                Ok(_) => {}
+            match client.subresource("status").patch(pod, &Patch::Strategic(&body)).await {
+                Ok(()) => {}
                 Err(error) if is_gone_or_conflict(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        let preconditions = Some(Preconditions {
-            uid: pod.uid(),
-            resource_version: None,
-        });
-        let grace_period_seconds = self.force.then_some(0);
-        match pods
-            .delete(
-                &pod.name_any(),
-                &DeleteParams {
-                    grace_period_seconds,
-                    preconditions,
-                    ..DeleteParams::default()
-                },
-            )
-            .await
-        {
+        let options = WriteOptions {
+            precondition: Some(Precondition::Uid),
+            grace_period_seconds: self.force.then_some(0),
+            ..WriteOptions::default()
+        };
+        match client.with_options(options).delete(pod).await {
             Err(error) if !is_gone_or_conflict(&error) => Err(error),
             _ => Ok(()),
         }
     }
 
     /// The status patch; `None` if the status has the phase and the condition already.
-    fn status(&self, pod: &Pod, clock: WallClock) -> Option<Value> {
+    fn status(&self, pod: &Pod, clock: Clock) -> Option<Value> {
         let current = pod.status.as_ref();
         let phase = current.and_then(|status| status.phase.as_deref());
         let mark_failed = self.mark_failed && !matches!(phase, Some("Succeeded" | "Failed"));

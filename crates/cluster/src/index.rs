@@ -1,49 +1,34 @@
-//! Indexes of the shared informers: objects by controller uid, pods by node name.
+//! Shared informers and indexes of several controllers: pods, children by owner, pods by node.
 //!
-//! Guarantees: an index is added to an informer once, however many controllers request it.
+//! Guarantees: equal requests share one informer and one index.
 
-use bellerophon::SharedInformer;
+use bellerophon::index::{Index, controller_uid};
+use bellerophon::informer::{InformerOptions, SharedInformer, Transform};
+use bellerophon::kinds::Kind;
+use bellerophon::manager::Manager;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Resource;
 
-/// Index of objects by the uid of their controller.
-pub(crate) const CONTROLLER_UID_INDEX: &str = "controller-uid";
+use crate::trim::trim_pod;
 
-/// Index of pods by `spec.nodeName`. Pods without a node are indexed under the empty string.
-pub(crate) const NODE_NAME_INDEX: &str = "node-name";
-
-/// Adds [`CONTROLLER_UID_INDEX`].
-pub(crate) fn add_controller_uid_index<K: Resource + Send + Sync + 'static>(
-    informer: &SharedInformer<K>,
-) {
-    add_index(informer, CONTROLLER_UID_INDEX, |object| {
-        let owners = object.meta().owner_references.iter().flatten();
-        owners
-            .filter(|owner| owner.controller == Some(true))
-            .map(|owner| owner.uid.clone())
-            .collect()
-    });
+/// The informer of all pods, without the fields that no controller reads.
+pub(crate) fn pods(mgr: &mut Manager) -> SharedInformer<Pod> {
+    mgr.informer(InformerOptions {
+        transform: Some(Transform::new(trim_pod)),
+        ..InformerOptions::default()
+    })
 }
 
-/// Adds [`NODE_NAME_INDEX`].
-pub(crate) fn add_node_name_index(pods: &SharedInformer<Pod>) {
-    add_index(pods, NODE_NAME_INDEX, |pod| {
-        vec![
-            pod.spec
-                .as_ref()
-                .and_then(|spec| spec.node_name.clone())
-                .unwrap_or_default(),
-        ]
-    });
+/// Objects by the uid of their controller.
+pub(crate) fn by_controller_uid<K: Kind>(informer: &SharedInformer<K>) -> Index<K> {
+    informer.index("controller-uid", controller_uid::<K>)
 }
 
-/// Adds an index unless another controller has added it. Equal names mean equal index functions.
-pub(crate) fn add_index<K: Resource + Send + Sync + 'static>(
-    informer: &SharedInformer<K>,
-    name: &'static str,
-    function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
-) {
-    if informer.add_index(name, function).is_err() {
-        tracing::trace!(index = name, ?informer, "the index exists already");
-    }
+/// Pods by `spec.nodeName`. Pods without a node are under the empty string.
+pub(crate) fn by_node_name(pods: &SharedInformer<Pod>) -> Index<Pod> {
+    pods.index("node-name", node_name)
+}
+
+fn node_name(pod: &Pod) -> Vec<String> {
+    let name = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    vec![name.unwrap_or_default()]
 }

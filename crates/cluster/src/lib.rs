@@ -33,11 +33,10 @@
 
 mod cluster; // starts and stops all controllers
 mod component; // user agents of the controllers
-mod context; // clients, informers and recorders of the controllers
 
 mod api_errors; // classification of API errors
 mod evict; // DisruptionTarget condition and delete
-mod index; // indexes of the shared informers
+mod index; // shared informers and indexes
 mod node_affinity; // node selector and node affinity
 mod notify; // event handler that notifies a task
 mod taints; // taints and tolerations

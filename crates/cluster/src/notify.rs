@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use bellerophon::{EventHandler, Tombstone};
+use bellerophon::informer::{EventHandler, Tombstone};
 use tokio::sync::Notify;
 
 /// Notifies the waiting task of every add, update and delete.
