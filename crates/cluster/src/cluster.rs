@@ -118,8 +118,9 @@ impl Builder {
                 ..ManagerOptions::default()
             },
         );
+        let mut readiness = Vec::new();
         if self.level != Level::Nodes {
-            core::setup(&mut mgr, &self.root_ca);
+            readiness.push(core::setup(&mut mgr, &self.root_ca));
         }
         if self.level == Level::Full {
             workloads::setup(&mut mgr);
@@ -127,16 +128,17 @@ impl Builder {
         }
         let mut nodes = None;
         if self.level != Level::Core {
-            nodes = Some(nodes::setup_kubelets(&mut mgr, self.nodes));
+            let (simulated, ready) = nodes::setup_kubelets(&mut mgr, self.nodes);
+            nodes = Some(simulated);
+            readiness.push(ready);
         }
         if self.level == Level::Full {
             nodes::setup_controllers(&mut mgr);
         }
-        let (nodes, nodes_ready) = nodes.unzip();
         Cluster {
             manager: mgr.start(),
             nodes,
-            nodes_ready,
+            readiness,
         }
     }
 }
@@ -157,8 +159,8 @@ impl fmt::Debug for Builder {
 pub struct Cluster {
     manager: RunningManager,
     nodes: Option<Nodes>,
-    /// Whether every node is Ready.
-    nodes_ready: Option<watch::Receiver<bool>>,
+    /// Whether the garbage collector observes every resource; whether every node is Ready.
+    readiness: Vec<watch::Receiver<bool>>,
 }
 
 impl Cluster {
@@ -182,10 +184,10 @@ impl Cluster {
     /// A cache cannot be synced, or the controllers ended.
     pub async fn ready(&mut self) -> Result<(), ClusterError> {
         self.manager.ready().await?;
-        let nodes_ready = self.nodes_ready.clone();
+        let readiness = self.readiness.clone();
         let all = async {
-            if let Some(mut nodes_ready) = nodes_ready {
-                let ready = nodes_ready.wait_for(|ready| *ready).await;
+            for mut ready in readiness {
+                let ready = ready.wait_for(|ready| *ready).await;
                 ready.map_err(|_| ClusterError::Stopped)?;
             }
             Ok(())

@@ -5,31 +5,25 @@
 
 use std::sync::Arc;
 
-use bellerophon::{Controller, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request};
+use bellerophon::client::WriteOptions;
+use bellerophon::prelude::*;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
-use kube::api::{Patch, PatchParams};
+use kube::ResourceExt;
 use kube::core::{ParseExpressionError, Selector, SelectorExt};
-use kube::{Api, Client, ResourceExt};
-use serde_json::json;
-
-use crate::component::Component;
-use crate::context::{Context, Loop};
 
 /// Name of the controller and field manager of the rules, as upstream.
 const NAME: &str = "clusterrole-aggregation-controller";
 
-/// The controller, under its upstream name.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let roles = ctx.informer::<ClusterRole>();
-    let client = ctx.client(Component::ControllerManager);
-    let lister = roles.lister();
-    let all = roles.lister();
-    Controller::of(&roles)
+/// Adds the controller, under its upstream name.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let roles = mgr.lister::<ClusterRole>();
+    let all = roles.clone();
+    mgr.controller::<ClusterRole>()
         // Mirrors enqueue: a change of any role enqueues every aggregated role.
-        .watches(&roles, move |_| aggregated_roles(&all))
-        .with_options(ctx.options(NAME, 1))
-        .reconcile_with(move |request| reconcile(client.clone(), lister.clone(), request))
-        .into()
+        .watches::<ClusterRole>(move |_| aggregated_roles(&all))
+        .name(NAME)
+        .context(Arc::new(roles))
+        .reconcile(reconcile);
 }
 
 fn aggregated_roles(roles: &Lister<ClusterRole>) -> Vec<ObjectKey> {
@@ -37,34 +31,31 @@ fn aggregated_roles(roles: &Lister<ClusterRole>) -> Vec<ObjectKey> {
         .list()
         .iter()
         .filter(|role| role.aggregation_rule.is_some())
-        .map(|role| ObjectKey::of(&**role))
+        .map(|role| ObjectKey::from_object(&**role))
         .collect()
 }
 
 async fn reconcile(
-    client: Client,
-    roles: Lister<ClusterRole>,
-    request: Request<ClusterRole>,
-) -> ReconcileResult {
-    let Some(role) = &request.object else {
-        return Ok(Outcome::Done);
+    roles: Arc<Lister<ClusterRole>>,
+    req: Request<ClusterRole>,
+) -> Result<Action, Error> {
+    let Some(role) = req.object() else {
+        return Ok(Action::await_change());
     };
-    let Some(rules) = plan(role, &roles.list()).map_err(Failure::permanent)? else {
-        return Ok(Outcome::Done);
+    let Some(rules) = plan(role, &roles.list()).map_err(Error::permanent)? else {
+        return Ok(Action::await_change());
     };
-    let body = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": role.name_any() }, "rules": rules
-    });
-    let api = Api::<ClusterRole>::all(client);
-    let applied = api
-        .patch(
-            &role.name_any(),
-            &PatchParams::apply(NAME).force(),
-            &Patch::Apply(&body),
-        )
-        .await?;
-    request.writes().wrote(&applied);
-    Ok(Outcome::Done)
+    let mut applied = ClusterRole {
+        rules: Some(rules),
+        ..ClusterRole::default()
+    };
+    applied.metadata.name = Some(role.name_any());
+    let as_aggregation = WriteOptions {
+        field_manager: Some(NAME.to_owned()),
+        ..WriteOptions::default()
+    };
+    req.client().with_options(as_aggregation).apply(&applied).await?;
+    Ok(Action::await_change())
 }
 
 /// The aggregated rules of a role; `None` if it has no aggregation rule or has these rules already.

@@ -4,21 +4,11 @@
 //! Guarantees: a deleted object is recreated, a modified one is updated; nothing is created in a
 //! terminating namespace.
 
-use std::fmt::Debug;
-use std::sync::Arc;
-
-use bellerophon::{
-    Controller, InformerOptions, Lister, ObjectKey, Outcome, Predicate, ReconcileResult, Request,
-};
-use k8s_openapi::NamespaceResourceScope;
+use bellerophon::informer::InformerOptions;
+use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::PostParams;
-use kube::{Api, Client, Resource};
-use serde::{Serialize, de::DeserializeOwned};
 
 use crate::api_errors::{is_already_exists, is_namespace_terminating_or_gone};
-use crate::component::Component;
-use crate::context::{Context, Loop};
 
 /// Namespaces reconciled concurrently, as upstream.
 const WORKERS: usize = 5;
@@ -29,101 +19,72 @@ pub(crate) struct DefaultObject<K> {
     pub(crate) controller: &'static str,
     /// Name of the object.
     pub(crate) name: &'static str,
-    /// The object to create; its name is set by [`default_object_controller`].
+    /// The object to create, without name and namespace.
     pub(crate) desired: K,
     /// Updates the first argument, an existing object, to the desired state.
     pub(crate) update: fn(&mut K, &K),
 }
 
 struct DefaultObjectReconciler<K> {
-    client: Client,
     objects: Lister<K>,
     spec: DefaultObject<K>,
 }
 
-/// The controller of one default object.
-pub(crate) fn default_object_controller<K>(ctx: &Context, mut spec: DefaultObject<K>) -> Loop
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + PartialEq
-        + Serialize
-        + DeserializeOwned,
-    K: Send + Sync + 'static,
-{
-    spec.desired.meta_mut().name = Some(spec.name.into());
-    let namespaces = ctx.informer::<Namespace>();
-    let fields = Some(format!("metadata.name={}", spec.name));
-    let objects = ctx.informer_with::<K>(InformerOptions {
-        fields,
-        ..InformerOptions::default()
-    });
-    let options = ctx.options(spec.controller, WORKERS);
-    let reconciler = Arc::new(DefaultObjectReconciler {
-        client: ctx.client(Component::ControllerManager),
-        objects: objects.lister(),
-        spec,
-    });
-    Controller::of(&namespaces)
-        .with_predicate(Predicate::changed(|old: &Namespace, new| {
-            old.status != new.status
-        }))
-        .watches(&objects, |object| {
-            object
-                .meta()
-                .namespace
-                .iter()
-                .map(ObjectKey::cluster)
-                .collect()
-        })
-        .with_options(options)
-        .reconcile_with(move |request| reconciler.clone().reconcile(request))
-        .into()
+impl<K: Kind<DynamicType = ()> + PartialEq> DefaultObject<K> {
+    /// Adds its controller.
+    pub(crate) fn setup(self, mgr: &mut Manager) {
+        let named = format!("metadata.name={}", self.name);
+        let objects = mgr.informer::<K>(InformerOptions::fields(named));
+        let name = self.controller;
+        let reconciler = DefaultObjectReconciler {
+            objects: objects.lister(),
+            spec: self,
+        };
+        mgr.controller::<Namespace>()
+            .predicate(Predicate::on_update(|old: &Namespace, new| {
+                old.status != new.status
+            }))
+            .watches::<K>(|object| {
+                let namespace = object.meta().namespace.iter();
+                namespace.map(ObjectKey::cluster).collect()
+            })
+            .informer(&objects)
+            .name(name)
+            .concurrency(WORKERS)
+            .reconcile(reconciler);
+    }
 }
 
-impl<K> DefaultObjectReconciler<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + PartialEq
-        + Serialize
-        + DeserializeOwned,
-    K: Send + Sync + 'static,
-{
-    async fn reconcile(self: Arc<Self>, request: Request<Namespace>) -> ReconcileResult {
-        let Some(namespace) = request
-            .object
-            .as_ref()
-            .filter(|namespace| namespace.metadata.deletion_timestamp.is_none())
-        else {
-            return Ok(Outcome::Done);
-        };
-        let name = namespace.metadata.name.as_deref().unwrap_or_default();
-        let api: Api<K> = Api::namespaced(self.client.clone(), name);
-        let result = match self
-            .objects
-            .get(&ObjectKey::namespaced(name, self.spec.name))
-        {
-            None => api.create(&PostParams::default(), &self.spec.desired).await,
+impl<K: Kind<DynamicType = ()> + PartialEq> Reconciler<Namespace> for DefaultObjectReconciler<K> {
+    async fn reconcile(&self, req: Request<Namespace>) -> Result<Action, Error> {
+        let is_active = |namespace: &&Namespace| namespace.metadata.deletion_timestamp.is_none();
+        if req.object().filter(is_active).is_none() {
+            return Ok(Action::await_change());
+        }
+        let key = ObjectKey::namespaced(req.key().name(), self.spec.name);
+        let written = match self.objects.get(&key) {
+            None => {
+                let mut desired = self.spec.desired.clone();
+                desired.meta_mut().name = Some(self.spec.name.into());
+                desired.meta_mut().namespace = Some(req.key().name().into());
+                req.client().create(&desired).await
+            }
             Some(object) => {
                 let mut updated = K::clone(&object);
                 (self.spec.update)(&mut updated, &self.spec.desired);
                 if updated == *object {
-                    return Ok(Outcome::Done);
+                    return Ok(Action::await_change());
                 }
                 // The resourceVersion of the cached object makes a stale update fail with 409.
-                api.replace(self.spec.name, &PostParams::default(), &updated)
-                    .await
+                req.client().update(&updated).await
             }
         };
-        match result {
-            Ok(object) => request.writes().wrote(&object),
+        match written {
+            Ok(_) => Ok(Action::await_change()),
             Err(error) if is_namespace_terminating_or_gone(&error) || is_already_exists(&error) => {
+                Ok(Action::await_change())
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => Err(error.into()),
         }
-        Ok(Outcome::Done)
     }
 }

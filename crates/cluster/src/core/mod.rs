@@ -13,21 +13,21 @@ mod ttl_after_finished; // deletes finished Jobs after their TTL
 mod volume_attributes_class_protection; // finalizer of VolumeAttributesClasses in use
 mod volume_protection; // finalizers of PersistentVolumes and claims in use
 
-use crate::context::{Context, Loop};
+use bellerophon::manager::Manager;
+use tokio::sync::watch;
 
-/// The controllers of this level, in start order.
-pub(crate) fn controllers(ctx: &Context) -> Vec<Loop> {
-    let mut controllers = vec![
-        service_account::controller(ctx),
-        cluster_role_aggregation::controller(ctx),
-        namespace::controller(ctx),
-        garbage_collector::controller(ctx),
-        volume_protection::pvc_controller(ctx),
-        volume_protection::pv_controller(ctx),
-        volume_attributes_class_protection::controller(ctx),
-        ttl_after_finished::controller(ctx),
-    ];
-    controllers.extend(root_ca::controller(ctx));
-    controllers.extend(endpoints::controllers(ctx));
-    controllers
+/// Adds the controllers of this level. The receiver is true once the garbage collector observes
+/// every resource.
+pub(crate) fn setup(mgr: &mut Manager, root_ca: &str) -> watch::Receiver<bool> {
+    service_account::setup(mgr);
+    cluster_role_aggregation::setup(mgr);
+    namespace::setup(mgr);
+    let collector_ready = garbage_collector::setup(mgr);
+    volume_protection::setup_pvc(mgr);
+    volume_protection::setup_pv(mgr);
+    volume_attributes_class_protection::setup(mgr);
+    ttl_after_finished::setup(mgr);
+    root_ca::setup(mgr, root_ca);
+    endpoints::setup(mgr);
+    collector_ready
 }

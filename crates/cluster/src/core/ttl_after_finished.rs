@@ -6,57 +6,44 @@
 
 use std::time::Duration;
 
-use bellerophon::{Controller, Failure, Outcome, ReconcileResult, Request, WallClock};
+use bellerophon::client::{Precondition, WriteOptions};
+use bellerophon::prelude::*;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
-use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, Client, ResourceExt};
+use kube::api::PropagationPolicy;
 
-use crate::api_errors::is_not_found;
-use crate::component::Component;
-use crate::context::{Context, Loop};
-
-/// The controller, under its upstream name.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let client = ctx.client(Component::ControllerManager);
-    let clock = ctx.clock;
-    Controller::of(&ctx.informer::<Job>())
-        .with_options(ctx.options("ttl-after-finished-controller", 5))
-        .reconcile_with(move |request| reconcile(client.clone(), clock, request))
-        .into()
+/// Adds the controller, under its upstream name.
+pub(crate) fn setup(mgr: &mut Manager) {
+    mgr.controller::<Job>()
+        .name("ttl-after-finished-controller")
+        .concurrency(5)
+        .reconcile(reconcile);
 }
 
-async fn reconcile(client: Client, clock: WallClock, request: Request<Job>) -> ReconcileResult {
-    let Some(job) = &request.object else {
-        return Ok(Outcome::Done);
+async fn reconcile(req: Request<Job>) -> Result<Action, Error> {
+    let Some(job) = req.object() else {
+        return Ok(Action::await_change());
     };
     // Mirrors processJob: the TTL is checked on the cached Job, then on a live one.
-    match time_left(job, clock.now()) {
-        None => return Ok(Outcome::Done),
-        Some(time) if !time.is_zero() => return Ok(Outcome::RequeueAfter(time)),
+    match time_left(job, req.now()) {
+        None => return Ok(Action::await_change()),
+        Some(time) if !time.is_zero() => return Ok(Action::requeue_after(time)),
         Some(_) => {}
     }
-    let api = Api::<Job>::namespaced(
-        client,
-        job.metadata.namespace.as_deref().unwrap_or_default(),
-    );
-    let Some(live) = api.get_opt(&job.name_any()).await? else {
-        return Ok(Outcome::Done);
+    let Some(live) = req.client().get::<Job>(req.key()).await? else {
+        return Ok(Action::await_change());
     };
-    match time_left(&live, clock.now()) {
-        None => Ok(Outcome::Done),
-        Some(time) if !time.is_zero() => Ok(Outcome::RequeueAfter(time)),
+    match time_left(&live, req.now()) {
+        None => Ok(Action::await_change()),
+        Some(time) if !time.is_zero() => Ok(Action::requeue_after(time)),
         Some(_) => {
-            let params = DeleteParams::foreground().preconditions(Preconditions {
-                uid: live.uid(),
-                resource_version: None,
-            });
-            match api.delete(&live.name_any(), &params).await {
-                Ok(deleted) => drop(deleted.map_left(|job| request.writes().wrote(&job))),
-                Err(error) if is_not_found(&error) => {}
-                Err(error) => return Err(Failure::from(error)),
-            }
-            Ok(Outcome::Done)
+            let foreground = WriteOptions {
+                propagation: Some(PropagationPolicy::Foreground),
+                precondition: Some(Precondition::Uid),
+                ..WriteOptions::default()
+            };
+            req.client().with_options(foreground).delete(&*live).await?;
+            Ok(Action::await_change())
         }
     }
 }

@@ -5,76 +5,50 @@
 //! Guarantees: the finalizer is removed only when neither cache has an object that references the
 //! class; every change of a claim or volume enqueues the classes it references.
 
-use std::sync::Arc;
-
-use bellerophon::{Controller, Lister, ObjectKey, Outcome, ReconcileResult, Request};
+use bellerophon::index::Index;
+use bellerophon::prelude::*;
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::VolumeAttributesClass,
 };
-use kube::{Api, Client};
 
 use super::volume_protection::{finalizer_patch, patch_finalizers};
-use crate::component::Component;
-use crate::context::{Context, Loop};
-use crate::index;
 
 const FINALIZER: &str = "kubernetes.io/vac-protection";
 
-/// Index of claims and volumes by the name of each class they reference.
+/// Claims and volumes by the name of each class they reference.
 const CLASS_INDEX: &str = "volume-attributes-class";
 
 struct VacProtection {
-    client: Client,
-    claims: Lister<PersistentVolumeClaim>,
-    volumes: Lister<PersistentVolume>,
+    claims: Index<PersistentVolumeClaim>,
+    volumes: Index<PersistentVolume>,
 }
 
-/// The controller, under its upstream name.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let claims = ctx.informer::<PersistentVolumeClaim>();
-    let volumes = ctx.informer::<PersistentVolume>();
-    index::add_index(&claims, CLASS_INDEX, pvc_referenced_class_names);
-    index::add_index(&volumes, CLASS_INDEX, pv_referenced_class_names);
-    let reconciler = Arc::new(VacProtection {
-        client: ctx.client(Component::ControllerManager),
-        claims: claims.lister(),
-        volumes: volumes.lister(),
-    });
+/// Adds the controller, under its upstream name.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let protection = VacProtection {
+        claims: mgr.index(CLASS_INDEX, pvc_referenced_class_names),
+        volumes: mgr.index(CLASS_INDEX, pv_referenced_class_names),
+    };
     let keys = |names: Vec<String>| names.iter().map(ObjectKey::cluster).collect();
-    Controller::of(&ctx.informer::<VolumeAttributesClass>())
-        .watches(&claims, move |claim| {
-            keys(pvc_referenced_class_names(claim))
-        })
-        .watches(&volumes, move |volume| {
-            keys(pv_referenced_class_names(volume))
-        })
-        .with_options(ctx.options("volumeattributesclass-protection-controller", 1))
-        .reconcile_with(move |request| reconciler.clone().reconcile(request))
-        .into()
+    mgr.controller::<VolumeAttributesClass>()
+        .watches::<PersistentVolumeClaim>(move |claim| keys(pvc_referenced_class_names(claim)))
+        .watches::<PersistentVolume>(move |volume| keys(pv_referenced_class_names(volume)))
+        .name("volumeattributesclass-protection-controller")
+        .reconcile(protection);
 }
 
-impl VacProtection {
-    async fn reconcile(
-        self: Arc<Self>,
-        request: Request<VolumeAttributesClass>,
-    ) -> ReconcileResult {
-        let Some(class) = &request.object else {
-            return Ok(Outcome::Done);
+impl Reconciler<VolumeAttributesClass> for VacProtection {
+    async fn reconcile(&self, req: Request<VolumeAttributesClass>) -> Result<Action, Error> {
+        let Some(class) = req.object() else {
+            return Ok(Action::await_change());
         };
-        let name = request.key.name();
-        let in_use = self
-            .claims
-            .by_index(CLASS_INDEX, name)
-            .is_ok_and(|claims| !claims.is_empty())
-            || self
-                .volumes
-                .by_index(CLASS_INDEX, name)
-                .is_ok_and(|volumes| !volumes.is_empty());
-        let Some(patch) = finalizer_patch(&**class, FINALIZER, in_use) else {
-            return Ok(Outcome::Done);
+        let name = req.key().name();
+        let in_use = !self.claims.keys(name).is_empty() || !self.volumes.keys(name).is_empty();
+        let Some(patch) = finalizer_patch(class, FINALIZER, in_use) else {
+            return Ok(Action::await_change());
         };
-        patch_finalizers(&Api::all(self.client.clone()), &**class, &patch, &request).await
+        patch_finalizers(&req, class, &patch).await
     }
 }
 

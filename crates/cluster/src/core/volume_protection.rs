@@ -5,138 +5,94 @@
 //! Guarantees: the finalizer of a claim is removed only after a live list of pods, because the pod
 //! cache may be stale.
 
-use std::sync::Arc;
-
-use bellerophon::{Controller, Lister, ObjectKey, Outcome, Predicate, ReconcileResult, Request};
+use bellerophon::index::Index;
+use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::api::{ListParams, Patch};
+use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::api_errors::is_not_found;
-use crate::component::Component;
-use crate::context::{Context, Loop};
 use crate::index;
 
 const PVC_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const PV_FINALIZER: &str = "kubernetes.io/pv-protection";
 
-/// Index of pods by `namespace/name` of each claim they use.
-const POD_PVC_INDEX: &str = "pod-pvc";
-
 struct PvcProtection {
-    client: Client,
-    pods: Lister<Pod>,
+    /// Pods by `namespace/name` of each claim they use.
+    pods_by_claim: Index<Pod>,
 }
 
-/// The PVC protection controller, under its upstream name.
-pub(crate) fn pvc_controller(ctx: &Context) -> Loop {
-    let claims = ctx.informer::<PersistentVolumeClaim>();
-    let pods = ctx.pods();
-    index::add_index(&pods, POD_PVC_INDEX, |pod| {
+/// Adds the PVC protection controller, under its upstream name.
+pub(crate) fn setup_pvc(mgr: &mut Manager) {
+    let pods = index::pods(mgr);
+    let pods_by_claim = pods.index("pod-pvc", |pod| {
         claim_keys(pod).iter().map(ObjectKey::to_string).collect()
     });
-    let reconciler = Arc::new(PvcProtection {
-        client: ctx.client(Component::ControllerManager),
-        pods: pods.lister(),
-    });
-    Controller::of(&claims)
+    mgr.controller::<PersistentVolumeClaim>()
         // Only the deletion of a pod can end the use of a claim.
-        .watches_if(&pods, Predicate::concerns(|_| false), claim_keys)
-        .with_options(ctx.options("persistentvolumeclaim-protection-controller", 1))
-        .reconcile_with(move |request| reconciler.clone().reconcile(request))
-        .into()
+        .watches::<Pod>(claim_keys)
+        .predicate(Predicate::deletions())
+        .name("persistentvolumeclaim-protection-controller")
+        .reconcile(PvcProtection { pods_by_claim });
 }
 
-/// The PV protection controller, under its upstream name.
-pub(crate) fn pv_controller(ctx: &Context) -> Loop {
-    let client = ctx.client(Component::ControllerManager);
-    Controller::of(&ctx.informer::<PersistentVolume>())
-        .with_options(ctx.options("persistentvolume-protection-controller", 1))
-        .reconcile_with(move |request: Request<PersistentVolume>| {
-            let client = client.clone();
-            async move {
-                let Some(volume) = &request.object else {
-                    return Ok(Outcome::Done);
-                };
-                let bound = volume
-                    .status
-                    .as_ref()
-                    .and_then(|status| status.phase.as_deref())
-                    == Some("Bound");
-                let Some(patch) = finalizer_patch(&**volume, PV_FINALIZER, bound) else {
-                    return Ok(Outcome::Done);
-                };
-                patch_finalizers(&Api::all(client), &**volume, &patch, &request).await
-            }
-        })
-        .into()
+/// Adds the PV protection controller, under its upstream name.
+pub(crate) fn setup_pv(mgr: &mut Manager) {
+    mgr.controller::<PersistentVolume>()
+        .name("persistentvolume-protection-controller")
+        .reconcile(protect_volume);
 }
 
-impl PvcProtection {
-    async fn reconcile(
-        self: Arc<Self>,
-        request: Request<PersistentVolumeClaim>,
-    ) -> ReconcileResult {
-        let Some(claim) = &request.object else {
-            return Ok(Outcome::Done);
+async fn protect_volume(req: Request<PersistentVolume>) -> Result<Action, Error> {
+    let Some(volume) = req.object() else {
+        return Ok(Action::await_change());
+    };
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    let Some(patch) = finalizer_patch(volume, PV_FINALIZER, phase == Some("Bound")) else {
+        return Ok(Action::await_change());
+    };
+    patch_finalizers(&req, volume, &patch).await
+}
+
+impl Reconciler<PersistentVolumeClaim> for PvcProtection {
+    async fn reconcile(&self, req: Request<PersistentVolumeClaim>) -> Result<Action, Error> {
+        let Some(claim) = req.object() else {
+            return Ok(Action::await_change());
         };
         let terminating = claim.metadata.deletion_timestamp.is_some();
         // Mirrors isBeingUsedWith: the informer first, then a live list.
         let in_use = terminating
-            && (self.ask_informer(&request.key) || self.ask_api_server(&request.key).await?);
-        let Some(patch) = finalizer_patch(&**claim, PVC_FINALIZER, in_use) else {
-            return Ok(Outcome::Done);
+            && (self.ask_informer(req.key()) || ask_api_server(&req).await?);
+        let Some(patch) = finalizer_patch(claim, PVC_FINALIZER, in_use) else {
+            return Ok(Action::await_change());
         };
-        let api = Api::namespaced(
-            self.client.clone(),
-            request.key.namespace().unwrap_or_default(),
-        );
-        patch_finalizers(&api, &**claim, &patch, &request).await
-    }
-
-    /// Whether a cached pod uses the claim. Mirrors askInformer.
-    fn ask_informer(&self, claim: &ObjectKey) -> bool {
-        self.pods
-            .by_index(POD_PVC_INDEX, &claim.to_string())
-            .is_ok_and(|pods| !pods.is_empty())
-    }
-
-    /// Whether a pod uses the claim, by a live list. Mirrors askAPIServer.
-    async fn ask_api_server(&self, claim: &ObjectKey) -> Result<bool, kube::Error> {
-        let api =
-            Api::<Pod>::namespaced(self.client.clone(), claim.namespace().unwrap_or_default());
-        Ok(api
-            .list(&ListParams::default())
-            .await?
-            .items
-            .iter()
-            .any(|pod| claim_keys(pod).contains(claim)))
+        patch_finalizers(&req, claim, &patch).await
     }
 }
 
-pub(super) async fn patch_finalizers<K>(
-    api: &Api<K>,
+impl PvcProtection {
+    /// Whether a cached pod uses the claim. Mirrors askInformer.
+    fn ask_informer(&self, claim: &ObjectKey) -> bool {
+        !self.pods_by_claim.keys(&claim.to_string()).is_empty()
+    }
+}
+
+/// Whether a pod uses the claim, by a live list. Mirrors askAPIServer.
+async fn ask_api_server(req: &Request<PersistentVolumeClaim>) -> Result<bool, Error> {
+    let claim = req.key();
+    let pods = req.client().list::<Pod>(claim.namespace(), &ListParams::default()).await?;
+    Ok(pods.iter().any(|pod| claim_keys(pod).contains(claim)))
+}
+
+pub(super) async fn patch_finalizers<K: Kind>(
+    req: &Request<K>,
     object: &K,
     patch: &Value,
-    request: &Request<K>,
-) -> ReconcileResult
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    match api
-        .patch(
-            &object.name_any(),
-            &PatchParams::default(),
-            &Patch::Merge(patch),
-        )
-        .await
-    {
-        Ok(patched) => request.writes().wrote(&patched),
-        Err(error) if is_not_found(&error) => {}
-        Err(error) => return Err(error.into()),
+) -> Result<Action, Error> {
+    match req.client().patch(object, &Patch::Merge(patch)).await {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(Action::await_change()),
     }
-    Ok(Outcome::Done)
 }
 
 /// The patch that adds the finalizer to an object, or removes it from a terminating object that is
@@ -179,7 +135,7 @@ fn claim_keys(pod: &Pod) -> Vec<ObjectKey> {
         (None, None) => None,
     };
     let names = spec.volumes.iter().flatten().filter_map(claim);
-    names.map(|name| ObjectKey::beside(pod, &name)).collect()
+    names.map(|name| ObjectKey::in_namespace_of(pod, &name)).collect()
 }
 
 #[cfg(test)]

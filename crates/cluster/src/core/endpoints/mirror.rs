@@ -7,16 +7,17 @@
 
 use std::net::IpAddr;
 
-use bellerophon::{Controller, ObjectKey, Outcome, Request};
+use bellerophon::index::Index;
+use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints, Service};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort};
+use k8s_openapi::api::discovery::v1::{
+    Endpoint, EndpointConditions, EndpointPort, EndpointSlice,
+};
 use kube::ResourceExt;
 
 use super::pods::IpFamily;
 use super::slices::{DesiredEndpoint, SliceTemplate, plan};
-use super::{SERVICE_INDEX, apply_changes, managed_slices, service_of, slice_metadata};
-use crate::component::Component;
-use crate::context::{Context, Loop};
+use super::{apply_changes, by_service, managed_slices, service_of, slice_metadata};
 
 const MIRRORING_CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP_MIRROR_LABEL: &str = "endpointslice.kubernetes.io/skip-mirror";
@@ -31,48 +32,42 @@ const UNMIRRORED_ANNOTATIONS: [&str; 2] = [
 /// Maximum number of mirrored addresses per subset, as upstream.
 const MAX_ENDPOINTS_PER_SUBSET: usize = 1000;
 
-/// The controller, under its upstream name.
-pub(super) fn controller(ctx: &Context) -> Loop {
-    let endpoints = ctx.informer::<Endpoints>();
-    let services = ctx.informer::<Service>();
-    let slices = managed_slices(ctx, MIRRORING_CONTROLLER);
-    let client = ctx.client(Component::ControllerManager);
-    let service_lister = services.lister();
-    let slice_lister = slices.lister();
-    Controller::of(&endpoints)
-        .watches(&services, |service| vec![ObjectKey::of(service)])
-        .watches(&slices, |slice| service_of(slice).into_iter().collect())
-        .with_options(ctx.options("endpointslicemirroring-controller", 5))
-        .reconcile_with(move |request: Request<Endpoints>| {
-            let client = client.clone();
-            let service_lister = service_lister.clone();
-            let slice_lister = slice_lister.clone();
-            async move {
-                let existing = slice_lister.by_index(SERVICE_INDEX, &request.key.to_string())?;
-                let service = service_lister.get(&request.key);
-                let mirrored = request
-                    .object
-                    .as_ref()
-                    .filter(|endpoints| should_mirror(endpoints, service.as_deref()));
-                let Some(endpoints) = mirrored else {
-                    for slice in existing {
-                        let api = kube::Api::namespaced(
-                            client.clone(),
-                            request.key.namespace().unwrap_or_default(),
-                        );
-                        request.writes().delete(&api, &*slice).await?;
-                    }
-                    return Ok(Outcome::Done);
-                };
-                let changes = plan(
-                    &slice_template(endpoints),
-                    desired_endpoints(endpoints),
-                    &existing,
-                );
-                apply_changes(&client, &request.key, changes, request.writes()).await
+struct Mirroring {
+    services: Lister<Service>,
+    slices: Index<EndpointSlice>,
+}
+
+/// Adds the controller, under its upstream name.
+pub(super) fn setup(mgr: &mut Manager) {
+    let slices = managed_slices(mgr, MIRRORING_CONTROLLER);
+    let mirroring = Mirroring {
+        services: mgr.lister(),
+        slices: by_service(&slices),
+    };
+    mgr.controller::<Endpoints>()
+        .watches::<Service>(|service| vec![ObjectKey::from_object(service)])
+        .watches::<EndpointSlice>(|slice| service_of(slice).into_iter().collect())
+        .informer(&slices)
+        .name("endpointslicemirroring-controller")
+        .concurrency(5)
+        .reconcile(mirroring);
+}
+
+impl Reconciler<Endpoints> for Mirroring {
+    async fn reconcile(&self, req: Request<Endpoints>) -> Result<Action, Error> {
+        let existing = self.slices.get(&req.key().to_string());
+        let service = self.services.get(req.key());
+        let mirrored = req.object().filter(|endpoints| should_mirror(endpoints, service.as_deref()));
+        let Some(endpoints) = mirrored else {
+            for slice in existing {
+                req.client().delete(&*slice).await?;
             }
-        })
-        .into()
+            return Ok(Action::await_change());
+        };
+        let template = slice_template(endpoints);
+        let changes = plan(&template, desired_endpoints(endpoints), &existing);
+        apply_changes(req.client(), changes).await
+    }
 }
 
 /// Mirrors shouldMirror and the checks of syncEndpoints.

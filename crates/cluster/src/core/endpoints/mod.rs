@@ -13,23 +13,20 @@ mod subsets; // subsets of Endpoints
 
 use std::sync::Arc;
 
-use bellerophon::{
-    Controller, InformerOptions, Lister, ObjectKey, Outcome, Predicate, ReconcileResult, Request,
-    SharedInformer, Writes,
-};
+use bellerophon::client::{Precondition, ReconcileClient, WriteOptions};
+use bellerophon::index::Index;
+use bellerophon::informer::{InformerOptions, SharedInformer};
+use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{DeleteParams, PostParams, Preconditions};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 
 use self::{
     pods::IpFamily,
     slices::{DesiredEndpoint, SliceChanges, SliceTemplate},
 };
 use crate::api_errors::{is_namespace_terminating_or_gone, is_not_found};
-use crate::component::Component;
-use crate::context::{Context, Loop};
 use crate::index;
 
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
@@ -42,38 +39,26 @@ const ENDPOINTS_MANAGED_BY_LABEL: &str = "endpoints.kubernetes.io/managed-by";
 /// Services reconciled concurrently, as upstream.
 const WORKERS: usize = 5;
 
-/// Index of slices by `namespace/name` of their service.
-const SERVICE_INDEX: &str = "service";
-
-/// The controllers, under their upstream names.
-pub(crate) fn controllers(ctx: &Context) -> Vec<Loop> {
-    vec![
-        endpoint_slice_controller(ctx),
-        endpoints_controller(ctx),
-        mirror::controller(ctx),
-    ]
+/// Adds the controllers, under their upstream names.
+pub(crate) fn setup(mgr: &mut Manager) {
+    setup_endpoint_slices(mgr);
+    setup_endpoints(mgr);
+    mirror::setup(mgr);
 }
 
-/// Informers that both the EndpointSlice and the Endpoints controller read.
+/// Caches that both the EndpointSlice and the Endpoints controller read.
 #[derive(Clone)]
-struct Informers {
-    client: Client,
-    services: SharedInformer<Service>,
-    pods: SharedInformer<Pod>,
-    nodes: SharedInformer<Node>,
+struct Listers {
+    pods: Lister<Pod>,
+    nodes: Lister<Node>,
 }
 
-impl Informers {
-    fn new(ctx: &Context) -> Self {
-        let client = ctx.client(Component::ControllerManager);
-        let informers = Self {
-            client,
-            services: ctx.informer(),
-            pods: ctx.pods(),
-            nodes: ctx.informer(),
-        };
-        index::add_node_name_index(&informers.pods);
-        informers
+impl Listers {
+    fn new(mgr: &mut Manager) -> Self {
+        Self {
+            pods: index::pods(mgr).lister(),
+            nodes: mgr.lister(),
+        }
     }
 
     /// The pods selected by a service.
@@ -81,74 +66,68 @@ impl Informers {
         let Some(selector) = service_selector::selector(service) else {
             return Vec::new();
         };
-        let mut pods = self
-            .pods
-            .lister()
-            .in_namespace(service.metadata.namespace.as_deref().unwrap_or_default());
+        let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+        let mut pods = self.pods.in_namespace(namespace);
         pods.retain(|pod| service_selector::matches(selector, pod));
         pods
     }
 
-    fn zone_of(&self, nodes: &Lister<Node>, pod: &Pod) -> Option<String> {
-        nodes
-            .get(&ObjectKey::cluster(pods::node_name(pod)?))
-            .and_then(|node| service_selector::zone(&node))
+    fn zone_of(&self, pod: &Pod) -> Option<String> {
+        let node = self.nodes.get(&ObjectKey::cluster(pods::node_name(pod)?))?;
+        service_selector::zone(&node)
     }
 }
 
-fn endpoint_slice_controller(ctx: &Context) -> Loop {
-    let informers = Informers::new(ctx);
-    let slices = managed_slices(ctx, ENDPOINT_SLICE_CONTROLLER);
-    let services = informers.services.lister();
-    let services_by_node = informers.services.lister();
-    let pods = informers.pods.lister();
-    let slice_lister = slices.lister();
-    Controller::of(&informers.services)
-        .watches_if(
-            &informers.pods,
-            service_selector::pod_endpoints_changed(),
-            move |pod| service_selector::services_for_pod(&services, pod),
-        )
-        .watches_if(
-            &informers.nodes,
-            service_selector::node_zone_changed(),
-            move |node| service_selector::services_for_node(&services_by_node, &pods, node),
-        )
-        .watches(&slices, |slice| service_of(slice).into_iter().collect())
-        .with_options(ctx.options("endpointslice-controller", WORKERS))
-        .reconcile_with(move |request: Request<Service>| {
-            let informers = informers.clone();
-            let slice_lister = slice_lister.clone();
-            async move {
-                let Some(service) = request
-                    .object
-                    .as_ref()
-                    .filter(|service| service_selector::selector(service).is_some())
-                else {
-                    return Ok(Outcome::Done);
-                };
-                let existing = slice_lister.by_index(SERVICE_INDEX, &request.key.to_string())?;
-                let changes = slices::plan(
-                    &slice_template(service),
-                    desired_endpoints(&informers, service),
-                    &existing,
-                );
-                apply_changes(&informers.client, &request.key, changes, request.writes()).await
-            }
+struct EndpointSlices {
+    listers: Listers,
+    slices: Index<EndpointSlice>,
+}
+
+fn setup_endpoint_slices(mgr: &mut Manager) {
+    let slices = managed_slices(mgr, ENDPOINT_SLICE_CONTROLLER);
+    let endpoint_slices = EndpointSlices {
+        listers: Listers::new(mgr),
+        slices: by_service(&slices),
+    };
+    let services = mgr.lister::<Service>();
+    let services_by_node = services.clone();
+    let pods_by_node = index::by_node_name(&index::pods(mgr));
+    mgr.controller::<Service>()
+        .watches::<Pod>(move |pod| service_selector::services_for_pod(&services, pod))
+        .predicate(service_selector::pod_endpoints_changed())
+        .watches::<Node>(move |node| {
+            service_selector::services_for_node(&services_by_node, &pods_by_node, node)
         })
-        .into()
+        .predicate(service_selector::node_zone_changed())
+        .watches::<EndpointSlice>(|slice| service_of(slice).into_iter().collect())
+        .informer(&slices)
+        .name("endpointslice-controller")
+        .concurrency(WORKERS)
+        .reconcile(endpoint_slices);
+}
+
+impl Reconciler<Service> for EndpointSlices {
+    async fn reconcile(&self, req: Request<Service>) -> Result<Action, Error> {
+        let has_selector = |service: &&Service| service_selector::selector(service).is_some();
+        let Some(service) = req.object().filter(has_selector) else {
+            return Ok(Action::await_change());
+        };
+        let existing = self.slices.get(&req.key().to_string());
+        let desired = desired_endpoints(&self.listers, service);
+        let changes = slices::plan(&slice_template(service), desired, &existing);
+        apply_changes(req.client(), changes).await
+    }
 }
 
 /// The endpoints of a service, one per pod and IP family.
-fn desired_endpoints(informers: &Informers, service: &Service) -> Vec<DesiredEndpoint> {
-    let nodes = informers.nodes.lister();
+fn desired_endpoints(listers: &Listers, service: &Service) -> Vec<DesiredEndpoint> {
     let families = IpFamily::of(service);
     let mut desired = Vec::new();
-    for pod in informers.pods_of(service) {
+    for pod in listers.pods_of(service) {
         let ports = pods::ports(service, &pod);
         for family in &families {
             if let Some(endpoint) =
-                pods::endpoint(service, &pod, informers.zone_of(&nodes, &pod), *family)
+                pods::endpoint(service, &pod, listers.zone_of(&pod), *family)
             {
                 desired.push(DesiredEndpoint {
                     family: *family,
@@ -198,20 +177,20 @@ fn slice_metadata<K: Resource<DynamicType = ()>>(owner: &K, manager: &str) -> Ob
     }
 }
 
-/// Informer of the slices that a controller manages, indexed by service.
-fn managed_slices(ctx: &Context, manager: &str) -> SharedInformer<EndpointSlice> {
-    let slices = ctx.informer_with(InformerOptions {
-        labels: Some(format!("{MANAGED_BY_LABEL}={manager}")),
-        ..InformerOptions::default()
-    });
-    index::add_index(&slices, SERVICE_INDEX, |slice| {
+/// Informer of the slices that a controller manages.
+fn managed_slices(mgr: &mut Manager, manager: &str) -> SharedInformer<EndpointSlice> {
+    mgr.informer(InformerOptions::labels(format!("{MANAGED_BY_LABEL}={manager}")))
+}
+
+/// Slices by `namespace/name` of their service.
+fn by_service(slices: &SharedInformer<EndpointSlice>) -> Index<EndpointSlice> {
+    slices.index("service", |slice| {
         service_of(slice).iter().map(ObjectKey::to_string).collect()
-    });
-    slices
+    })
 }
 
 fn service_of(slice: &EndpointSlice) -> Option<ObjectKey> {
-    Some(ObjectKey::beside(
+    Some(ObjectKey::in_namespace_of(
         slice,
         slice.labels().get(SERVICE_NAME_LABEL)?,
     ))
@@ -220,93 +199,74 @@ fn service_of(slice: &EndpointSlice) -> Option<ObjectKey> {
 /// Creates, then updates, then deletes slices, so that no endpoint is missing in between. Mirrors
 /// Reconciler.finalize.
 async fn apply_changes(
-    client: &Client,
-    service: &ObjectKey,
+    client: &ReconcileClient,
     changes: SliceChanges,
-    writes: &Writes,
-) -> ReconcileResult {
-    let api =
-        Api::<EndpointSlice>::namespaced(client.clone(), service.namespace().unwrap_or_default());
+) -> Result<Action, Error> {
     for slice in &changes.create {
-        match api.create(&PostParams::default(), slice).await {
-            Ok(written) => writes.wrote(&written),
-            Err(error) if is_namespace_terminating_or_gone(&error) => return Ok(Outcome::Done),
+        match client.create(slice).await {
+            Ok(_) => {}
+            Err(error) if is_namespace_terminating_or_gone(&error) => {
+                return Ok(Action::await_change());
+            }
             Err(error) => return Err(error.into()),
         }
     }
     for slice in &changes.update {
-        match api
-            .replace(&slice.name_any(), &PostParams::default(), slice)
-            .await
-        {
-            Ok(written) => writes.wrote(&written),
-            Err(error) if is_not_found(&error) => {}
-            Err(error) => return Err(error.into()),
+        match client.update(slice).await {
+            Err(error) if !is_not_found(&error) => return Err(error.into()),
+            _ => {}
         }
     }
     for slice in &changes.delete {
-        writes.delete(&api, slice).await?;
+        client.delete(slice).await?;
     }
-    Ok(Outcome::Done)
+    Ok(Action::await_change())
 }
 
-fn endpoints_controller(ctx: &Context) -> Loop {
-    let informers = Informers::new(ctx);
-    let endpoints = ctx.informer::<Endpoints>();
-    let services = informers.services.lister();
-    let endpoints_lister = endpoints.lister();
-    Controller::of(&informers.services)
-        .watches_if(
-            &informers.pods,
-            service_selector::pod_endpoints_changed(),
-            move |pod| service_selector::services_for_pod(&services, pod),
-        )
+struct EndpointsReconciler {
+    listers: Listers,
+    endpoints: Lister<Endpoints>,
+}
+
+fn setup_endpoints(mgr: &mut Manager) {
+    let reconciler = EndpointsReconciler {
+        listers: Listers::new(mgr),
+        endpoints: mgr.lister(),
+    };
+    let services = mgr.lister::<Service>();
+    mgr.controller::<Service>()
+        .watches::<Pod>(move |pod| service_selector::services_for_pod(&services, pod))
+        .predicate(service_selector::pod_endpoints_changed())
         // As upstream: deleted Endpoints are recreated, but a modification by others is not
         // reverted until the next change of the service or its pods.
-        .watches_if(&endpoints, Predicate::concerns(|_| false), |endpoints| {
-            vec![ObjectKey::of(endpoints)]
-        })
-        .with_options(ctx.options(ENDPOINTS_CONTROLLER, WORKERS))
-        .reconcile_with(move |request: Request<Service>| {
-            let informers = informers.clone();
-            let endpoints_lister = endpoints_lister.clone();
-            async move {
-                let api = Api::<Endpoints>::namespaced(
-                    informers.client.clone(),
-                    request.key.namespace().unwrap_or_default(),
-                );
-                let existing = endpoints_lister.get(&request.key);
-                match (&request.object, existing) {
-                    (None, Some(existing)) => delete_endpoints(&api, &existing).await,
-                    (Some(service), existing) if service_selector::selector(service).is_some() => {
-                        let pods = informers.pods_of(service);
-                        let subsets = subsets::build(service, pods.iter().map(|pod| &**pod));
-                        let desired = desired_object(service, existing.as_deref(), subsets);
-                        create_or_replace(&api, desired, request.writes()).await
-                    }
-                    _ => Ok(Outcome::Done),
-                }
-            }
-        })
-        .into()
+        .watches::<Endpoints>(|endpoints| vec![ObjectKey::from_object(endpoints)])
+        .predicate(Predicate::deletions())
+        .name(ENDPOINTS_CONTROLLER)
+        .concurrency(WORKERS)
+        .reconcile(reconciler);
 }
 
-/// Deletes the Endpoints of a deleted service.
-async fn delete_endpoints(api: &Api<Endpoints>, endpoints: &Endpoints) -> ReconcileResult {
-    let preconditions = Preconditions {
-        uid: endpoints.uid(),
-        resource_version: None,
-    };
-    match api
-        .delete(
-            &endpoints.name_any(),
-            &DeleteParams::default().preconditions(preconditions),
-        )
-        .await
-    {
-        Ok(_) => Ok(Outcome::Done),
-        Err(error) if is_not_found(&error) => Ok(Outcome::Done),
-        Err(error) => Err(error.into()),
+impl Reconciler<Service> for EndpointsReconciler {
+    async fn reconcile(&self, req: Request<Service>) -> Result<Action, Error> {
+        let existing = self.endpoints.get(req.key());
+        match (req.object(), existing) {
+            (None, Some(existing)) => {
+                // The Endpoints of a deleted service, in any version.
+                let any_version = WriteOptions {
+                    precondition: Some(Precondition::Uid),
+                    ..WriteOptions::default()
+                };
+                req.client().with_options(any_version).delete(&*existing).await?;
+                Ok(Action::await_change())
+            }
+            (Some(service), existing) if service_selector::selector(service).is_some() => {
+                let pods = self.listers.pods_of(service);
+                let subsets = subsets::build(service, pods.iter().map(|pod| &**pod));
+                let desired = desired_object(service, existing.as_deref(), subsets);
+                create_or_replace(req.client(), desired).await
+            }
+            _ => Ok(Action::await_change()),
+        }
     }
 }
 
@@ -344,24 +304,18 @@ fn desired_object(
 }
 
 async fn create_or_replace(
-    api: &Api<Endpoints>,
+    client: &ReconcileClient,
     desired: Option<Endpoints>,
-    writes: &Writes,
-) -> ReconcileResult {
+) -> Result<Action, Error> {
     let Some(endpoints) = desired else {
-        return Ok(Outcome::Done);
+        return Ok(Action::await_change());
     };
-    let result = match endpoints.resource_version() {
-        None => api.create(&PostParams::default(), &endpoints).await,
-        Some(_) => {
-            api.replace(&endpoints.name_any(), &PostParams::default(), &endpoints)
-                .await
-        }
+    let written = match endpoints.resource_version() {
+        None => client.create(&endpoints).await,
+        Some(_) => client.update(&endpoints).await,
     };
-    match result {
-        Ok(written) => writes.wrote(&written),
-        Err(error) if is_namespace_terminating_or_gone(&error) => {}
-        Err(error) => return Err(error.into()),
+    match written {
+        Err(error) if !is_namespace_terminating_or_gone(&error) => Err(error.into()),
+        _ => Ok(Action::await_change()),
     }
-    Ok(Outcome::Done)
 }

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use bellerophon::{Lister, ObjectKey, Predicate};
+use bellerophon::index::Index;
+use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use kube::ResourceExt;
 
 use super::pods::{is_ready, is_terminal};
-use crate::index::NODE_NAME_INDEX;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -39,18 +39,16 @@ pub(super) fn services_for_pod(services: &Lister<Service>, pod: &Pod) -> Vec<Obj
     let selecting = services
         .iter()
         .filter(|service| selector(service).is_some_and(|selector| matches(selector, pod)));
-    selecting.map(|service| ObjectKey::of(&**service)).collect()
+    selecting.map(|service| ObjectKey::from_object(&**service)).collect()
 }
 
 /// The services of all pods on a node.
 pub(super) fn services_for_node(
     services: &Lister<Service>,
-    pods: &Lister<Pod>,
+    pods_by_node: &Index<Pod>,
     node: &Node,
 ) -> Vec<ObjectKey> {
-    let pods = pods
-        .by_index(NODE_NAME_INDEX, &node.name_any())
-        .unwrap_or_default();
+    let pods = pods_by_node.get(&node.name_any());
     let mut keys: Vec<_> = pods
         .iter()
         .flat_map(|pod| services_for_pod(services, pod))
@@ -70,7 +68,7 @@ pub(super) fn zone(node: &Node) -> Option<String> {
 
 /// Updates of a pod that affect its endpoints. Mirrors podEndpointsChanged.
 pub(super) fn pod_endpoints_changed() -> Predicate<Pod> {
-    Predicate::changed(|old: &Pod, new: &Pod| {
+    Predicate::on_update(|old: &Pod, new: &Pod| {
         let node_and_hostname = |pod: &Pod| {
             pod.spec.as_ref().map(|spec| {
                 (
@@ -97,5 +95,5 @@ pub(super) fn pod_endpoints_changed() -> Predicate<Pod> {
 
 /// Updates of a node that change its zone.
 pub(super) fn node_zone_changed() -> Predicate<Node> {
-    Predicate::changed(|old: &Node, new: &Node| zone(old) != zone(new))
+    Predicate::on_update(|old: &Node, new: &Node| zone(old) != zone(new))
 }

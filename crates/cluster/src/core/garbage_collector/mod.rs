@@ -14,10 +14,12 @@ mod process; // the workers' requests for one object
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use bellerophon::{
-    Backoff, EventRecorder, EventType, FactoryOptions, HandlerOptions, Note, QueueOptions,
-    RateLimit, SharedInformerFactory, TraceBus, WorkQueue,
-};
+use bellerophon::controller::BoxError;
+use bellerophon::events::{Event, EventRecorder};
+use bellerophon::informer::{InformerOptions, SharedInformerFactory};
+use bellerophon::manager::Manager;
+use bellerophon::queue::{Backoff, QueueOptions, RateLimit, WorkQueue};
+use bellerophon::trace::Trace;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -35,7 +37,6 @@ use self::{
 };
 use super::discovery::{ServedResource, ServedResources};
 use crate::component::Component;
-use crate::context::{BoxError, Context, Loop};
 use crate::notify::NotifyOnChange;
 
 const NAME: &str = "garbage-collector-controller";
@@ -62,69 +63,53 @@ struct Collector {
     /// Its length is bounded by the number of objects.
     queue: WorkQueue<WorkItem>,
     recorder: EventRecorder,
-    trace: TraceBus,
+    trace: Trace,
 }
 
-/// The controller, under its upstream name.
-pub(crate) fn controller(ctx: &Context) -> Loop {
+/// Adds the controller, under its upstream name. The receiver is true once every deletable resource
+/// is observed.
+pub(crate) fn setup(mgr: &mut Manager) -> watch::Receiver<bool> {
     // Custom resources start and end with their definitions.
     let changed = Arc::new(Notify::new());
-    ctx.informer::<PartialObjectMeta<CustomResourceDefinition>>()
-        .add_handler(NotifyOnChange(changed.clone()), HandlerOptions::default());
+    let definitions = mgr.informer::<PartialObjectMeta<CustomResourceDefinition>>(
+        InformerOptions::default(),
+    );
+    definitions.add_event_handler(NotifyOnChange(changed.clone()));
     let rate_limit = RateLimit {
         backoff: Some(Backoff::default()),
         bucket: None,
     };
-    let queue = WorkQueue::new(QueueOptions {
+    let queue_options = QueueOptions {
         rate_limit,
-        entropy: ctx.entropy.clone(),
-        observer: Some(
-            ctx.metrics
-                .queue_observer("garbage_collector_attempt_to_delete"),
-        ),
-    });
-    ctx.metrics
-        .watch_queue("garbage_collector_attempt_to_delete", &queue);
-    let client = ctx.client(Component::ControllerManager);
+        rng: mgr.rng().clone(),
+        observer: None,
+    };
     let collector = Arc::new(Collector {
-        client: client.clone(),
+        client: Component::ControllerManager.kube_client(mgr.client()),
         graph: Mutex::default(),
         absent_owners: Mutex::default(),
         served: RwLock::default(),
-        queue,
-        recorder: ctx.recorder(Component::ControllerManager, NAME),
-        trace: ctx.trace.clone(),
+        queue: mgr.work_queue("garbage_collector_attempt_to_delete", queue_options),
+        recorder: Component::ControllerManager.recorder(mgr, NAME),
+        trace: mgr.trace().clone(),
     });
-    let ready = ctx.awaited(NAME);
-    let factory = SharedInformerFactory::new(
-        client,
-        FactoryOptions {
-            entropy: ctx.entropy.clone(),
-            ..FactoryOptions::default()
-        },
-    );
-    Loop::background(NAME, move |stop| {
-        collector.run(factory, changed, ready, stop)
-    })
+    let (ready, is_ready) = watch::channel(false);
+    let informers = mgr.informers();
+    mgr.add(NAME, async move |stop| collector.run(informers, changed, ready, stop).await);
+    is_ready
 }
 
 impl Collector {
     /// Runs monitors and workers until `stop` is cancelled. No task is left when this returns.
     async fn run(
         self: Arc<Self>,
-        factory: SharedInformerFactory,
+        informers: SharedInformerFactory,
         changed: Arc<Notify>,
-        ready: Arc<watch::Sender<bool>>,
+        ready: watch::Sender<bool>,
         stop: CancellationToken,
     ) -> Result<(), BoxError> {
-        let caches = CancellationToken::new();
-        let watching = tokio::spawn({
-            let factory = factory.clone();
-            let caches = caches.clone();
-            async move { factory.run(caches).await }
-        });
         let mut workers = JoinSet::new();
-        let mut monitors = Monitors::new(factory);
+        let mut monitors = Monitors::new(informers);
         let mut tick = interval(RESYNC);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -161,8 +146,6 @@ impl Collector {
         while let Some(ended) = workers.join_next().await {
             ended?;
         }
-        caches.cancel();
-        watching.await??;
         Ok(())
     }
 
@@ -240,16 +223,8 @@ impl Collector {
             uid: Some(dependent.to_string()),
             ..ObjectReference::default()
         };
-        let reason = "OwnerRefInvalidNamespace".to_owned();
-        self.recorder.event_about(
-            regarding,
-            Note {
-                type_: EventType::Warning,
-                reason,
-                action: "GarbageCollect".into(),
-                note,
-            },
-        );
+        let event = Event::warning("OwnerRefInvalidNamespace", "GarbageCollect", note);
+        self.recorder.event(regarding, event);
     }
 
     fn served(&self) -> Arc<ServedResources> {

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::{
-    CacheForm, EventHandler, HandlerHandle, HandlerOptions, InformerLease, InformerOptions,
+use bellerophon::informer::{
+    CacheMode, EventHandler, HandlerRegistration, InformerOptions, Namespaces, SharedInformer,
     SharedInformerFactory, Tombstone, Transform,
 };
 use kube::ResourceExt;
@@ -29,21 +29,22 @@ const IGNORED_RESOURCES: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", 
 type Metadata = PartialObjectMeta<DynamicObject>;
 
 struct Monitor {
-    _lease: InformerLease<Metadata>,
-    handle: HandlerHandle,
+    /// Runs while it is here.
+    _informer: SharedInformer<Metadata>,
+    handler: HandlerRegistration,
 }
 
 /// The running monitors, by resource.
 pub(super) struct Monitors {
-    factory: SharedInformerFactory,
+    informers: SharedInformerFactory,
     running: HashMap<Arc<ServedResource>, Monitor>,
 }
 
 impl Monitors {
-    /// No monitors yet. The caller runs the factory.
-    pub(super) fn new(factory: SharedInformerFactory) -> Self {
+    /// No monitors yet.
+    pub(super) fn new(informers: SharedInformerFactory) -> Self {
         Self {
-            factory,
+            informers,
             running: HashMap::new(),
         }
     }
@@ -59,7 +60,7 @@ impl Monitors {
             .collect();
         for resource in unserved {
             if let Some(monitor) = self.running.remove(&resource) {
-                monitor.handle.remove();
+                monitor.handler.remove();
             }
             tracing::debug!(
                 resource = resource.group_resource(),
@@ -71,13 +72,13 @@ impl Monitors {
         for resource in &served.deletable {
             if !is_ignored(resource) && !self.running.contains_key(resource) {
                 let monitor = self.start_monitor(resource, collector);
-                new.push((resource.clone(), monitor.handle.clone()));
+                new.push((resource.clone(), monitor.handler.clone()));
                 self.running.insert(resource.clone(), monitor);
             }
         }
-        for (resource, handle) in new {
+        for (resource, handler) in new {
             let resource = resource.group_resource();
-            match timeout(SYNC_TIMEOUT, handle.wait_for_sync()).await {
+            match timeout(SYNC_TIMEOUT, handler.wait_for_cache_sync()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(resource, %error, "monitor failed, resource is not garbage collected");
@@ -93,27 +94,24 @@ impl Monitors {
     }
 
     fn start_monitor(&self, resource: &Arc<ServedResource>, collector: &Arc<Collector>) -> Monitor {
-        let transform = Transform::by(|object: &mut Metadata| {
+        let transform = Transform::new(|object: &mut Metadata| {
             object.managed_fields_mut().clear();
             object.labels_mut().clear();
             object.annotations_mut().clear();
         });
-        let options = InformerOptions {
-            transform,
-            cache: CacheForm::Decoded,
-            ..InformerOptions::default()
-        };
-        let lease = self
-            .factory
-            .cluster_informer::<Metadata>(resource.api_resource.clone(), options);
-        let handler = GraphEventHandler {
+        let informer = self.informers.informer::<Metadata>(InformerOptions {
+            transform: Some(transform),
+            cache_mode: Some(CacheMode::Decoded),
+            namespaces: Some(Namespaces::All),
+            ..InformerOptions::resource(resource.api_resource.clone())
+        });
+        let handler = informer.add_event_handler(GraphEventHandler {
             resource: resource.clone(),
             collector: collector.clone(),
-        };
-        let handle = lease.add_handler(handler, HandlerOptions::default());
+        });
         Monitor {
-            _lease: lease,
-            handle,
+            _informer: informer,
+            handler,
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use bellerophon::TraceEvent;
+use bellerophon::trace::TraceEvent;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};

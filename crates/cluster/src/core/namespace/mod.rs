@@ -8,23 +8,19 @@
 mod plan; // conditions and next step
 mod resources_deleter; // deletes the content of one namespace
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::{
-    Backoff, Controller, ControllerOptions, Failure, Outcome, Predicate, RateLimit,
-    ReconcileResult, Request, WallClock,
-};
+use bellerophon::controller::ControllerOptions;
+use bellerophon::prelude::*;
+use bellerophon::queue::{Backoff, RateLimit};
 use k8s_openapi::api::core::v1::{Namespace, NamespaceSpec};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
+use kube::api::Patch;
 use serde_json::json;
 
 use self::plan::{DeletionResult, NextStep};
 use self::resources_deleter::NamespacedResourcesDeleter;
-use crate::api_errors::is_not_found;
 use crate::component::Component;
-use crate::context::{Context, Loop};
 
 /// Namespaces reconciled concurrently, as upstream.
 const WORKERS: usize = 10;
@@ -36,142 +32,106 @@ const BACKOFF_MAX: Duration = Duration::from_secs(60);
 const FINALIZER: &str = "kubernetes";
 
 struct NamespaceReconciler {
-    client: Client,
-    clock: WallClock,
+    /// Lists and deletes objects of resources known at run time.
+    client: kube::Client,
 }
 
-/// The controller, under its upstream name.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let reconciler = Arc::new(NamespaceReconciler {
-        client: ctx.client(Component::ControllerManager),
-        clock: ctx.clock,
-    });
-    let backoff = Some(Backoff {
+/// Adds the controller, under its upstream name.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let client = Component::ControllerManager.kube_client(mgr.client());
+    let backoff = Backoff {
         delay_max: BACKOFF_MAX,
         ..Backoff::default()
-    });
+    };
     let rate_limit = RateLimit {
-        backoff,
+        backoff: Some(backoff),
         ..RateLimit::default()
     };
-    Controller::of(&ctx.informer::<Namespace>())
-        .with_predicate(Predicate::concerns(|namespace: &Namespace| {
-            namespace.metadata.deletion_timestamp.is_some()
-        }))
+    let is_terminating = |namespace: &Namespace| namespace.metadata.deletion_timestamp.is_some();
+    mgr.controller::<Namespace>()
+        .predicate(Predicate::filter(is_terminating))
+        .name("namespace-controller")
+        .concurrency(WORKERS)
         .with_options(ControllerOptions {
-            rate_limit,
-            ..ctx.options("namespace-controller", WORKERS)
+            rate_limit: Some(rate_limit),
+            ..ControllerOptions::default()
         })
-        .reconcile_with(move |request| reconciler.clone().reconcile(request))
-        .into()
+        .reconcile(NamespaceReconciler { client });
 }
 
-impl NamespaceReconciler {
+impl Reconciler<Namespace> for NamespaceReconciler {
     /// Mirrors namespacedResourcesDeleter.Delete.
-    async fn reconcile(self: Arc<Self>, request: Request<Namespace>) -> ReconcileResult {
-        let Some(namespace) = &request.object else {
-            return Ok(Outcome::Done);
+    async fn reconcile(&self, req: Request<Namespace>) -> Result<Action, Error> {
+        let Some(namespace) = req.object().filter(|namespace| has_finalizer(namespace)) else {
+            return Ok(Action::await_change());
         };
-        let Some(deletion_timestamp) = namespace
-            .metadata
-            .deletion_timestamp
-            .as_ref()
-            .filter(|_| has_finalizer(namespace))
-        else {
-            return Ok(Outcome::Done);
+        let Some(deletion_timestamp) = &namespace.metadata.deletion_timestamp else {
+            return Ok(Action::await_change());
         };
         let deleter = NamespacedResourcesDeleter {
             client: &self.client,
-            namespace: request.key.name(),
+            reads: req.client(),
+            namespace: req.key().name(),
         };
         let result = deleter.delete_all_content().await;
-        self.update_conditions(&request, namespace, &result).await?;
-        let terminating_for =
-            Duration::try_from(self.clock.now().duration_since(deletion_timestamp.0))
-                .unwrap_or_default();
+        update_conditions(&req, namespace, &result).await?;
+        let terminating_for = req.now().duration_since(deletion_timestamp.0);
+        let terminating_for = Duration::try_from(terminating_for).unwrap_or_default();
         match result.next_step(terminating_for) {
-            NextStep::RequeueAfter(delay) => Ok(Outcome::RequeueAfter(delay)),
+            NextStep::RequeueAfter(delay) => Ok(Action::requeue_after(delay)),
             NextStep::Retry => {
-                let errors = result
-                    .discovery_error
-                    .into_iter()
-                    .chain(result.failures)
-                    .collect::<Vec<_>>()
-                    .join(", ");
-                Err(Failure::retry(errors))
+                let errors = result.discovery_error.into_iter().chain(result.failures);
+                Err(Error::retry(errors.collect::<Vec<_>>().join(", ")))
             }
-            NextStep::Finalize => self.finalize(&request).await,
+            NextStep::Finalize => finalize(&req).await,
         }
     }
+}
 
-    /// Patches the conditions if they changed.
-    async fn update_conditions(
-        &self,
-        request: &Request<Namespace>,
-        namespace: &Namespace,
-        result: &DeletionResult,
-    ) -> Result<(), kube::Error> {
-        let old = namespace
-            .status
-            .as_ref()
-            .and_then(|status| status.conditions.as_deref())
-            .unwrap_or_default();
-        let Some(conditions) = result.conditions(old, self.clock.now()) else {
-            return Ok(());
-        };
-        let patch = json!({
-            "metadata": { "uid": namespace.uid() },
-            "status": { "conditions": conditions },
-        });
-        match self
-            .api()
-            .patch_status(
-                request.key.name(),
-                &PatchParams::default(),
-                &Patch::Merge(&patch),
-            )
-            .await
-        {
-            Ok(patched) => request.writes().wrote(&patched),
-            Err(error) if is_not_found(&error) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
+/// Patches the conditions if they changed.
+async fn update_conditions(
+    req: &Request<Namespace>,
+    namespace: &Namespace,
+    result: &DeletionResult,
+) -> Result<(), Error> {
+    let old = namespace
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default();
+    let Some(conditions) = result.conditions(old, req.now()) else {
+        return Ok(());
+    };
+    let patch = json!({
+        "metadata": { "uid": namespace.uid() },
+        "status": { "conditions": conditions },
+    });
+    let status = req.client().subresource("status");
+    match status.patch(namespace, &Patch::Merge(&patch)).await {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
     }
+}
 
-    /// Removes the finalizer `kubernetes` from the live namespace; others are kept. Mirrors
-    /// finalizeNamespace.
-    async fn finalize(&self, request: &Request<Namespace>) -> ReconcileResult {
-        let Some(mut namespace) = self.api().get_opt(request.key.name()).await? else {
-            return Ok(Outcome::Done);
-        };
-        if namespace.metadata.deletion_timestamp.is_none() || !has_finalizer(&namespace) {
-            return Ok(Outcome::Done);
-        }
-        if let Some(NamespaceSpec {
-            finalizers: Some(finalizers),
-        }) = &mut namespace.spec
-        {
-            finalizers.retain(|finalizer| finalizer != FINALIZER);
-        }
-        let result: Result<Namespace, _> = self
-            .api()
-            .replace_subresource(
-                "finalize",
-                request.key.name(),
-                &PostParams::default(),
-                &namespace,
-            )
-            .await;
-        match result {
-            Ok(_) => Ok(Outcome::Done),
-            Err(error) if is_not_found(&error) => Ok(Outcome::Done),
-            Err(error) => Err(error.into()),
-        }
+/// Removes the finalizer `kubernetes` from the live namespace; others are kept. Mirrors
+/// finalizeNamespace.
+async fn finalize(req: &Request<Namespace>) -> Result<Action, Error> {
+    let Some(live) = req.client().get::<Namespace>(req.key()).await? else {
+        return Ok(Action::await_change());
+    };
+    if live.metadata.deletion_timestamp.is_none() || !has_finalizer(&live) {
+        return Ok(Action::await_change());
     }
-
-    fn api(&self) -> Api<Namespace> {
-        Api::all(self.client.clone())
+    let mut namespace = Namespace::clone(&live);
+    if let Some(NamespaceSpec {
+        finalizers: Some(finalizers),
+    }) = &mut namespace.spec
+    {
+        finalizers.retain(|finalizer| finalizer != FINALIZER);
+    }
+    match req.client().subresource("finalize").update_object(&namespace).await {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(Action::await_change()),
     }
 }
 

@@ -7,17 +7,19 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, ObjectList};
+use bellerophon::client::ReconcileClient;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, Error, ResourceExt};
 
 use super::plan::DeletionResult;
-use crate::api_errors::is_not_found;
 use crate::core::discovery::{ServedResource, ServedResources};
 
 /// Deletes the content of one namespace. Mirrors namespacedResourcesDeleter.
 pub(super) struct NamespacedResourcesDeleter<'a> {
+    /// Lists and deletes objects of resources known at run time.
     pub(super) client: &'a Client,
+    pub(super) reads: &'a ReconcileClient,
     pub(super) namespace: &'a str,
 }
 
@@ -108,14 +110,16 @@ impl NamespacedResourcesDeleter<'_> {
     /// Sets the longest termination grace period of the remaining pods. Mirrors
     /// estimateGracefulTerminationForPods.
     async fn estimate_graceful_termination(&self, result: &mut DeletionResult) {
-        match Api::<Pod>::namespaced(self.client.clone(), self.namespace)
-            .list(&ListParams::default())
-            .await
-        {
+        let params = ListParams::default();
+        match self.reads.list::<Pod>(Some(self.namespace), &params).await {
             Ok(pods) => result.grace_period_seconds = max_grace_period_seconds(&pods),
             Err(error) => result.failures.push(error.to_string()),
         }
     }
+}
+
+fn is_not_found(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if status.is_not_found())
 }
 
 async fn list(api: &Api<DynamicObject>) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
@@ -126,7 +130,7 @@ fn is_pods(resource: &ServedResource) -> bool {
     resource.api_resource.group.is_empty() && resource.api_resource.plural == "pods"
 }
 
-fn max_grace_period_seconds(pods: &ObjectList<Pod>) -> i64 {
+fn max_grace_period_seconds(pods: &[Arc<Pod>]) -> i64 {
     let is_terminal = |pod: &Pod| {
         let phase = pod
             .status
@@ -141,7 +145,7 @@ fn max_grace_period_seconds(pods: &ObjectList<Pod>) -> i64 {
     };
     pods.iter()
         .filter(|pod| !is_terminal(pod))
-        .filter_map(grace_period)
+        .filter_map(|pod| grace_period(pod))
         .max()
         .unwrap_or_default()
 }
