@@ -74,6 +74,20 @@ impl Subresource {
         self.sent(&target, request).await
     }
 
+    /// Replaces it with the object itself (PUT): `status`, `finalize`.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn update_object<K: Kind>(&self, object: &K) -> Result<(), WriteError> {
+        let codec = K::codec();
+        let target = self.client.target_of("update a subresource of", object, codec).await?;
+        let body = self.client.body(&target, object, codec)?;
+        let params = self.client.post_params();
+        let path = kube::core::Request::new(&*target.path);
+        let request = path.replace_subresource(self.name, target.key.name(), &params, body);
+        self.sent(&target, request).await
+    }
+
     /// Patches it.
     ///
     /// # Errors
