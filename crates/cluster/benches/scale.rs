@@ -42,11 +42,9 @@ fn main() -> Result<(), Failure> {
             .and_then(|value| value.parse().ok())
             .unwrap_or(default)
     };
-    let (nodes, pods, idle) = (
-        number("--nodes", 1000),
-        number("--pods", 30_000),
-        number("--idle", 5000),
-    );
+    let nodes = number("--nodes", 1000);
+    let pods = number("--pods", 30_000);
+    let idle = number("--idle", 5000);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -64,13 +62,15 @@ fn main() -> Result<(), Failure> {
 async fn start(nodes: usize) -> Result<(ApiServer, Client, Cluster), Failure> {
     let server = ApiServer::builder().seed(1).start().await?;
     let client = server.client();
-    let (began, before) = (Instant::now(), processor_time()?);
+    let began = Instant::now();
+    let before = processor_time()?;
     let mut cluster = Cluster::builder(client.clone())
         .nodes(nodes)
         .seed(1)
         .start();
     cluster.ready().await?;
-    let (took, used) = (began.elapsed().as_secs_f64(), processor_time()? - before);
+    let took = began.elapsed().as_secs_f64();
+    let used = processor_time()? - before;
     println!(
         "| {nodes} nodes, from start to all Ready | {took:.1} s ({used:.1} s of processor time) |"
     );
@@ -95,7 +95,8 @@ async fn deploy(nodes: usize, pods: usize) -> Result<(), Failure> {
         },
     });
     let deployments = Api::<Deployment>::namespaced(client, "default");
-    let (began, before) = (Instant::now(), processor_time()?);
+    let began = Instant::now();
+    let before = processor_time()?;
     deployments
         .patch(
             "web",
@@ -127,7 +128,8 @@ async fn deploy(nodes: usize, pods: usize) -> Result<(), Failure> {
             break;
         }
     }
-    let (took, used) = (began.elapsed().as_secs_f64(), processor_time()? - before);
+    let took = began.elapsed().as_secs_f64();
+    let used = processor_time()? - before;
     let rate = pods as f64 / took;
     println!(
         "| {pods} pods of one Deployment on {nodes} nodes, from apply to all Ready | {took:.1} s, {rate:.0} pods/s ({used:.1} s of processor time) |"
@@ -146,7 +148,8 @@ async fn rest(nodes: usize) -> Result<(), Failure> {
     let (server, _, cluster) = start(nodes).await?;
     // The taints of new nodes are taken off, and the first renewals spread, before anything is measured.
     sleep(Duration::from_secs(15)).await;
-    let (began, before) = (Instant::now(), processor_time()?);
+    let began = Instant::now();
+    let before = processor_time()?;
     sleep(IDLE).await;
     let share = (processor_time()? - before) / began.elapsed().as_secs_f64();
     println!(

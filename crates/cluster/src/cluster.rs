@@ -1,32 +1,31 @@
-//! Cluster: starts every loop in order, stops every loop in order, and owns every task.
+//! Cluster: all controllers of a control plane in one Manager.
 //!
-//! In: a client and what to run. Out: a running cluster.
-//! Holds: no loop acts before its caches are synced; when [`Cluster::stop`] returns nothing of it runs any more.
+//! Input: a client and what to run. Output: a running cluster.
+//! Guarantees: no controller reconciles before its caches are synced; when [`Cluster::stop`] returns,
+//! all tasks have ended.
 
 use std::fmt;
 
-use bellerophon::{
-    Entropy, Manager, ManagerError, ManagerOptions, Metrics, SharedInformerFactory, SyncError,
-    TraceBus, WallClock,
-};
+use bellerophon::clock::{Clock, Rng};
+use bellerophon::informer::CacheMode;
+use bellerophon::manager::{Manager, ManagerError, ManagerOptions, RunningManager};
+use bellerophon::metrics::Metrics;
+use bellerophon::trace::Trace;
 use kube::Client;
 use thiserror::Error;
-use tokio::{sync::watch, task::JoinError};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio::sync::watch;
 
-use crate::{
-    context::{Context, Loop, Settings},
-    core,
-    nodes::{self, Nodes},
-    scheduler, workloads,
-};
+use crate::component::Component;
+use crate::nodes::{self, Nodes};
+use crate::{core, scheduler, workloads};
 
 /// How much of a cluster runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// Simulated nodes and nothing else, for a control plane that runs elsewhere.
+    /// Simulated nodes only, for a control plane that runs elsewhere.
     Nodes,
-    /// What every API server needs: garbage collection, namespaces, service accounts, roles, endpoints and the like.
+    /// What every API server needs: garbage collector, namespaces, service accounts, cluster roles,
+    /// endpoints and the like.
     Core,
     /// Also workloads, the scheduler and nodes.
     #[default]
@@ -36,16 +35,10 @@ pub enum Level {
 /// Why a cluster could not start or go on.
 #[derive(Debug, Error)]
 pub enum ClusterError {
-    /// A cache cannot be filled.
-    #[error("the cluster cannot start: {0}")]
-    Sync(#[from] SyncError),
-    /// A loop cannot go on.
-    #[error("a loop of the cluster cannot go on: {0}")]
-    Loop(#[from] ManagerError),
-    /// A loop panicked outside of any reconcile.
-    #[error("a loop of the cluster ended unexpectedly: {0}")]
-    Task(#[from] JoinError),
-    /// The loops have ended, so it will never be ready.
+    /// A controller cannot start or go on.
+    #[error("the cluster cannot run: {0}")]
+    Manager(#[from] ManagerError),
+    /// The controllers have ended, so the cluster will never be ready.
     #[error("the cluster was stopped")]
     Stopped,
 }
@@ -57,24 +50,25 @@ pub struct Builder {
     level: Level,
     nodes: usize,
     root_ca: String,
-    clock: WallClock,
-    entropy: Entropy,
-    trace: TraceBus,
+    clock: Clock,
+    rng: Rng,
+    trace: Trace,
     metrics: Metrics,
 }
 
 impl Builder {
-    /// How much runs; everything unless said.
+    /// How much runs; default: [`Level::Full`].
     pub fn level(self, level: Level) -> Self {
         Self { level, ..self }
     }
 
-    /// How many simulated nodes there are; none unless said, and none at [`Level::Core`].
+    /// The number of simulated nodes; default: 0. [`Level::Core`] has none.
     pub fn nodes(self, nodes: usize) -> Self {
         Self { nodes, ..self }
     }
 
-    /// What clients of the server trust, in PEM: every namespace gets it as config map `kube-root-ca.crt`.
+    /// The CA certificates that clients of the server trust, in PEM. Every namespace gets them as
+    /// config map `kube-root-ca.crt`.
     pub fn root_ca(self, pem: impl Into<String>) -> Self {
         Self {
             root_ca: pem.into(),
@@ -82,86 +76,69 @@ impl Builder {
         }
     }
 
-    /// The time of day that is written into objects; this machine's unless said.
-    pub fn clock(self, clock: WallClock) -> Self {
+    /// The time that is written into objects; default: the system's.
+    pub fn clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
-    /// Makes every random choice repeatable: names, ties, jitter.
+    /// Makes every random choice repeatable: generated names, tie-breaks, jitter.
     pub fn seed(self, seed: u64) -> Self {
         Self {
-            entropy: Entropy::seeded(seed),
+            rng: Rng::seeded(seed),
             ..self
         }
     }
 
-    /// Where loops report what they noticed, why they acted and what they wrote.
-    pub fn trace(self, trace: TraceBus) -> Self {
+    /// Where controllers record which events they received, why they reconciled and what they wrote.
+    pub fn trace(self, trace: Trace) -> Self {
         Self { trace, ..self }
     }
 
-    /// Where loops count and time what they do.
+    /// The metrics registry of the controllers.
     pub fn metrics(self, metrics: Metrics) -> Self {
         Self { metrics, ..self }
     }
 
-    /// Starts the loops. They run until [`Cluster::stop`], or until the cluster is dropped, which ends them at once.
+    /// Starts the controllers. They run until [`Cluster::stop`], or until the cluster is dropped,
+    /// which aborts them.
     pub fn start(self) -> Cluster {
-        let ctx = Context::new(Settings {
-            client: self.client.clone(),
-            clock: self.clock,
-            entropy: self.entropy.clone(),
-            trace: self.trace,
-            metrics: self.metrics.clone(),
-            root_ca: self.root_ca,
-        });
-        let mut loops = Vec::new();
-        let mut nodes = None;
-        if self.level != Level::Nodes {
-            loops.extend(core::loops(&ctx));
-        }
-        if self.level == Level::Full {
-            loops.extend(workloads::loops(&ctx));
-            loops.extend(scheduler::loops(&ctx));
-        }
-        if self.level != Level::Core {
-            let (kubelets, handle) = nodes::kubelets(&ctx, self.nodes);
-            loops.extend(kubelets);
-            nodes = Some(handle);
-        }
-        if self.level == Level::Full {
-            loops.extend(nodes::upkeep(&ctx));
-        }
-        let kept = ctx.take_kept();
-        loops.extend(kept.writers);
-        let options = ManagerOptions {
-            metrics: self.metrics,
-            entropy: self.entropy,
-            clock: self.clock,
-            ..ManagerOptions::default()
-        };
-        let manager = loops.into_iter().fold(
-            Manager::new(self.client, options).factory(&ctx.factory),
-            |manager, one| match one {
-                Loop::Controller(controller) => manager.controller(controller),
-                Loop::Background { name, work } => manager.background(name, work),
+        let component = Component::ControllerManager;
+        let mut mgr = Manager::new(
+            self.client,
+            ManagerOptions {
+                identity: Some(component.name().to_owned()),
+                // Controllers read the same objects in every reconcile, and some read all pods of
+                // an owner or all nodes.
+                cache_mode: Some(CacheMode::Decoded),
+                controller: component.controller_options(),
+                metrics: self.metrics,
+                trace: self.trace,
+                clock: self.clock,
+                rng: self.rng,
+                ..ManagerOptions::default()
             },
         );
-        let (stop, factory, leases) = (CancellationToken::new(), ctx.factory, kept.leases);
-        let task = AbortOnDropHandle::new(tokio::spawn({
-            let stop = stop.clone();
-            async move {
-                let ended = manager.run(stop).await;
-                drop(leases);
-                ended
-            }
-        }));
+        let mut readiness = Vec::new();
+        if self.level != Level::Nodes {
+            readiness.push(core::setup(&mut mgr, &self.root_ca));
+        }
+        if self.level == Level::Full {
+            workloads::setup(&mut mgr);
+            scheduler::setup(&mut mgr);
+        }
+        let mut nodes = None;
+        if self.level != Level::Core {
+            let (simulated, ready) = nodes::setup_kubelets(&mut mgr, self.nodes);
+            nodes = Some(simulated);
+            readiness.push(ready);
+        }
+        if self.level == Level::Full {
+            nodes::setup_controllers(&mut mgr);
+        }
         Cluster {
-            stop,
-            task: Some(task),
-            factory,
+            manager: mgr.start(),
             nodes,
-            awaited: kept.awaited,
+            readiness,
         }
     }
 }
@@ -175,52 +152,51 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// A running cluster: loops and simulated nodes that make objects of an API server come true.
+/// A running cluster: the controllers of a control plane and simulated nodes, on an API server.
 ///
-/// It keeps no state that the API does not have: another one can take over at any point. Two at once on one server fight.
+/// It keeps no state outside of the API: another one can take over at any point. Two clusters on one
+/// server conflict.
 pub struct Cluster {
-    stop: CancellationToken,
-    /// `None` once somebody was told how it ended.
-    task: Option<AbortOnDropHandle<Result<(), ManagerError>>>,
-    factory: SharedInformerFactory,
+    manager: RunningManager,
     nodes: Option<Nodes>,
-    awaited: Vec<(&'static str, watch::Receiver<bool>)>,
+    /// Whether the garbage collector observes every resource; whether every node is Ready.
+    readiness: Vec<watch::Receiver<bool>>,
 }
 
 impl Cluster {
-    /// How to start one, through a client that may do everything.
+    /// Describes a cluster. The client needs all permissions.
     pub fn builder(client: Client) -> Builder {
         Builder {
             client,
             level: Level::default(),
             nodes: 0,
             root_ca: String::new(),
-            clock: WallClock::system(),
-            entropy: Entropy::from_os(),
-            trace: TraceBus::off(),
+            clock: Clock::system(),
+            rng: Rng::from_os(),
+            trace: Trace::off(),
             metrics: Metrics::new(),
         }
     }
 
-    /// Waits until the caches are synced and every node is Ready. It can be asked again at any time.
+    /// Waits until the caches are synced and every node is Ready. It can be called at any time.
     ///
     /// # Errors
-    /// A cache cannot be filled, or a loop ended.
+    /// A cache cannot be synced, or the controllers ended.
     pub async fn ready(&mut self) -> Result<(), ClusterError> {
-        let (factory, awaited) = (self.factory.clone(), self.awaited.clone());
+        self.manager.ready().await?;
+        let readiness = self.readiness.clone();
         let all = async {
-            factory.wait_for_sync().await?;
-            for (name, mut so) in awaited {
-                so.wait_for(|so| *so)
-                    .await
-                    .map_err(|_| ClusterError::Stopped)?;
-                tracing::debug!(name, "ready");
+            for mut ready in readiness {
+                let ready = ready.wait_for(|ready| *ready).await;
+                ready.map_err(|_| ClusterError::Stopped)?;
             }
             Ok(())
         };
         tokio::select! {
             biased;
-            ended = self.ended() => Err(ended.err().unwrap_or(ClusterError::Stopped)),
+            ended = self.manager.ended() => {
+                Err(ended.map_or_else(ClusterError::Manager, |()| ClusterError::Stopped))
+            }
             ready = all => ready,
         }
     }
@@ -230,33 +206,25 @@ impl Cluster {
         self.nodes.as_ref()
     }
 
-    /// Waits until the loops end by themselves, which they do only when one of them fails.
+    /// Waits until the controllers end by themselves, which they do only if one of them fails.
     ///
     /// # Errors
-    /// Why they ended; told once.
+    /// Why they ended; returned once.
     pub async fn ended(&mut self) -> Result<(), ClusterError> {
-        let Some(task) = &mut self.task else {
-            return Ok(());
-        };
-        let ended = task.await;
-        self.task = None;
-        Ok(ended??)
+        Ok(self.manager.ended().await?)
     }
 
-    /// Stops every loop and waits for what they have begun.
+    /// Stops every controller and waits for running reconciles.
     ///
     /// # Errors
-    /// A loop had failed, or did not end in time.
-    pub async fn stop(mut self) -> Result<(), ClusterError> {
-        self.stop.cancel();
-        self.ended().await
+    /// A controller had failed, or did not end in time.
+    pub async fn stop(self) -> Result<(), ClusterError> {
+        Ok(self.manager.stop().await?)
     }
 }
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster")
-            .field("caches", &self.factory)
-            .finish_non_exhaustive()
+        f.debug_struct("Cluster").field("manager", &self.manager).finish_non_exhaustive()
     }
 }

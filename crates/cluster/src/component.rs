@@ -1,12 +1,16 @@
-//! Components: who the loops are to the server.
+//! Components: the identities (user agents) of the controllers.
 //!
-//! In: the client of a cluster. Out: a client of a component, which names it in its user agent.
-//! Holds: the server attributes fields written without a manager to the first word of the user agent, as upstream.
+//! Reason: kube-apiserver attributes a write without an explicit field manager to the user agent up
+//! to the first slash, so upstream's field managers are the names of its processes.
 
+use bellerophon::client::ReconcileClient;
+use bellerophon::controller::ControllerOptions;
+use bellerophon::events::EventRecorder;
+use bellerophon::manager::Manager;
 use http::{HeaderValue, Request, header::USER_AGENT};
 use kube::{Client, client::Body};
 
-/// A process of a Kubernetes control plane whose duties a loop has.
+/// The Kubernetes process whose controllers run here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Component {
     ControllerManager,
@@ -15,7 +19,7 @@ pub(crate) enum Component {
 }
 
 impl Component {
-    /// Its name: field manager, first word of the user agent, and where events come from.
+    /// Name of the process: field manager, prefix of the user agent, reporting instance of events.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ControllerManager => "kube-controller-manager",
@@ -24,9 +28,30 @@ impl Component {
         }
     }
 
-    /// A client whose requests come from this component.
-    pub(crate) fn client(self, client: &Client) -> Client {
-        let (inner, agent) = (client.clone(), self.user_agent());
+    /// User agent and field manager of its controllers.
+    pub(crate) fn controller_options(self) -> ControllerOptions {
+        ControllerOptions {
+            field_manager: Some(self.name().to_owned()),
+            user_agent: Some(self.user_agent().to_owned()),
+            ..ControllerOptions::default()
+        }
+    }
+
+    /// A client for work outside of reconciles.
+    pub(crate) fn client(self, mgr: &Manager) -> ReconcileClient {
+        ReconcileClient::new(self.kube_client(mgr.client()), self.name())
+    }
+
+    /// Records events as this component.
+    pub(crate) fn recorder(self, mgr: &mut Manager, controller: &str) -> EventRecorder {
+        let recorder = mgr.component_recorder(controller, Some(self.user_agent()));
+        recorder.with_instance(self.name())
+    }
+
+    /// A client that sends the user agent of this component.
+    pub(crate) fn kube_client(self, client: &Client) -> Client {
+        let inner = client.clone();
+        let agent = HeaderValue::from_static(self.user_agent());
         let service = tower::service_fn(move |mut request: Request<Body>| {
             request.headers_mut().insert(USER_AGENT, agent.clone());
             let client = inner.clone();
@@ -35,8 +60,8 @@ impl Component {
         Client::new(service, client.default_namespace())
     }
 
-    fn user_agent(self) -> HeaderValue {
-        HeaderValue::from_static(match self {
+    fn user_agent(self) -> &'static str {
+        match self {
             Self::ControllerManager => concat!(
                 "kube-controller-manager/",
                 env!("CARGO_PKG_VERSION"),
@@ -46,7 +71,7 @@ impl Component {
                 concat!("kube-scheduler/", env!("CARGO_PKG_VERSION"), " bellerophon")
             }
             Self::Kubelet => concat!("kubelet/", env!("CARGO_PKG_VERSION"), " bellerophon"),
-        })
+        }
     }
 }
 
@@ -61,11 +86,8 @@ mod tests {
             Component::Scheduler,
             Component::Kubelet,
         ] {
-            let agent = component.user_agent();
-            assert_eq!(
-                agent.to_str().unwrap().split('/').next(),
-                Some(component.name())
-            );
+            let prefix = component.user_agent().split('/').next();
+            assert_eq!(prefix, Some(component.name()));
         }
     }
 }

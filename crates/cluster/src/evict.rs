@@ -1,108 +1,94 @@
-//! Evict: ends a pod that did nothing wrong, and says why.
+//! Pod disruption by the control plane: sets the `DisruptionTarget` condition, then deletes the
+//! pod.
 //!
-//! In: a pod, the reason. Out: a condition that controllers read, then the delete.
-//! Holds: only the pod that was read is ended, never another one of its name; one that is gone is none of our business.
+//! Used by taint eviction, pod garbage collection and preemption.
+//! Guarantees: both requests carry the uid of the pod that was read, so a new pod of the same name
+//! is never affected. A pod that is gone is no error.
 
-use bellerophon::WallClock;
+use bellerophon::client::{Precondition, ReconcileClient, WriteError, WriteOptions};
+use bellerophon::clock::Clock;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Client, ResourceExt};
+use kube::api::Patch;
 use serde_json::{Value, json};
 
-/// The condition of a pod that is ended for the sake of others.
+use crate::api_errors::is_gone_or_conflict;
+
+/// Condition type of a pod that is terminated because of a disruption.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
-/// How a pod is ended.
+/// How a pod is disrupted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Eviction {
-    /// Reason and message of the condition `DisruptionTarget`.
-    pub(crate) because: Option<(&'static str, String)>,
-    /// It can end no more by itself, so its phase is set to `Failed` first.
-    pub(crate) fails: bool,
-    /// It goes at once, whether or not it still runs somewhere.
-    pub(crate) at_once: bool,
+    /// Reason and message of the `DisruptionTarget` condition; `None` sets no condition.
+    pub(crate) disruption: Option<(&'static str, String)>,
+    /// Sets the phase to `Failed` before the delete, for a pod that no kubelet will terminate.
+    pub(crate) mark_failed: bool,
+    /// Deletes with a grace period of 0 seconds.
+    pub(crate) force: bool,
 }
 
 impl Eviction {
-    /// Ends the pod.
+    /// Patches the status if necessary, then deletes the pod.
     ///
     /// # Errors
-    /// The server refuses.
+    /// The API server rejected one of the requests for a reason other than the pod being gone.
     pub(crate) async fn apply(
         &self,
-        client: &Client,
-        clock: WallClock,
+        client: &ReconcileClient,
+        clock: Clock,
         pod: &Pod,
-    ) -> Result<(), kube::Error> {
-        let pods = Api::<Pod>::namespaced(
-            client.clone(),
-            pod.metadata.namespace.as_deref().unwrap_or("default"),
-        );
+    ) -> Result<(), WriteError> {
         if let Some(status) = self.status(pod, clock) {
             let body = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
-            match pods
-                .patch_status(
-                    &pod.name_any(),
-                    &PatchParams::default(),
-                    &Patch::Strategic(&body),
-                )
-                .await
-            {
-                Ok(_) => {}
-                Err(error) if is_another(&error) => return Ok(()),
+            match client.subresource("status").patch(pod, &Patch::Strategic(&body)).await {
+                Ok(()) => {}
+                Err(error) if is_gone_or_conflict(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        let preconditions = Some(Preconditions {
-            uid: pod.uid(),
-            resource_version: None,
-        });
-        let grace_period_seconds = self.at_once.then_some(0);
-        match pods
-            .delete(
-                &pod.name_any(),
-                &DeleteParams {
-                    grace_period_seconds,
-                    preconditions,
-                    ..DeleteParams::default()
-                },
-            )
-            .await
-        {
-            Err(error) if !is_another(&error) => Err(error),
+        let options = WriteOptions {
+            precondition: Some(Precondition::Uid),
+            grace_period_seconds: self.force.then_some(0),
+            ..WriteOptions::default()
+        };
+        match client.with_options(options).delete(pod).await {
+            Err(error) if !is_gone_or_conflict(&error) => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// What the pod's status does not say yet.
-    fn status(&self, pod: &Pod, clock: WallClock) -> Option<Value> {
-        let known = pod.status.as_ref();
-        let phase = known.and_then(|status| status.phase.as_deref());
-        let fails = self.fails && !matches!(phase, Some("Succeeded" | "Failed"));
-        let says = |reason: &str| {
-            let conditions = known.and_then(|status| status.conditions.as_ref());
+    /// The status patch; `None` if the status has the phase and the condition already.
+    fn status(&self, pod: &Pod, clock: Clock) -> Option<Value> {
+        let current = pod.status.as_ref();
+        let phase = current.and_then(|status| status.phase.as_deref());
+        let mark_failed = self.mark_failed && !matches!(phase, Some("Succeeded" | "Failed"));
+        let has_condition = |reason: &str| {
+            let conditions = current.and_then(|status| status.conditions.as_ref());
             conditions.into_iter().flatten().any(|c| {
                 c.type_ == DISRUPTION_TARGET
                     && c.status == "True"
                     && c.reason.as_deref() == Some(reason)
             })
         };
-        let because = self.because.as_ref().filter(|(reason, _)| !says(reason));
-        if !fails && because.is_none() {
+        let disruption = self
+            .disruption
+            .as_ref()
+            .filter(|(reason, _)| !has_condition(reason));
+        if !mark_failed && disruption.is_none() {
             return None;
         }
         let mut status = json!({});
-        if fails {
+        if mark_failed {
             status["phase"] = json!("Failed");
         }
-        if let Some((reason, message)) = because {
+        if let Some((reason, message)) = disruption {
             status["conditions"] = json!([{
                 "type": DISRUPTION_TARGET, "status": "True", "reason": reason, "message": message,
                 "lastTransitionTime": Time(clock.now()), "observedGeneration": pod.metadata.generation,
             }]);
-            // Behind what the pod says of itself.
-            let others = known
+            // The condition is appended to those the pod has.
+            let others = current
                 .and_then(|status| status.conditions.as_ref())
                 .into_iter()
                 .flatten()
@@ -115,9 +101,4 @@ impl Eviction {
         }
         Some(status)
     }
-}
-
-/// The object that was read is no longer there; whatever is will be told by a watch.
-pub(crate) fn is_another(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404 || (status.code == 409 && status.reason == "Conflict"))
 }

@@ -1,47 +1,34 @@
-//! Indexes: how loops find what belongs together without looking at everything.
+//! Shared informers and indexes of several controllers: pods, children by owner, pods by node.
 //!
-//! In: shared informers. Out: named indexes, each added once however many loops ask.
+//! Guarantees: equal requests share one informer and one index.
 
-use bellerophon::SharedInformer;
+use bellerophon::index::{Index, controller_uid};
+use bellerophon::informer::{InformerOptions, SharedInformer, Transform};
+use bellerophon::kinds::Kind;
+use bellerophon::manager::Manager;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Resource;
+
+use crate::trim::trim_pod;
+
+/// The informer of all pods, without the fields that no controller reads.
+pub(crate) fn pods(mgr: &mut Manager) -> SharedInformer<Pod> {
+    mgr.informer(InformerOptions {
+        transform: Some(Transform::new(trim_pod)),
+        ..InformerOptions::default()
+    })
+}
 
 /// Objects by the uid of their controller.
-pub(crate) const BY_CONTROLLER: &str = "controller-uid";
-
-/// Pods by the name of their node; those without one are under the empty name.
-pub(crate) const BY_NODE: &str = "node-name";
-
-/// Lets objects be found by [`BY_CONTROLLER`].
-pub(crate) fn by_controller<K: Resource + Send + Sync + 'static>(informer: &SharedInformer<K>) {
-    add(informer, BY_CONTROLLER, |object| {
-        let owners = object.meta().owner_references.iter().flatten();
-        owners
-            .filter(|owner| owner.controller == Some(true))
-            .map(|owner| owner.uid.clone())
-            .collect()
-    });
+pub(crate) fn by_controller_uid<K: Kind>(informer: &SharedInformer<K>) -> Index<K> {
+    informer.index("controller-uid", controller_uid::<K>)
 }
 
-/// Lets pods be found by [`BY_NODE`].
-pub(crate) fn by_node(pods: &SharedInformer<Pod>) {
-    add(pods, BY_NODE, |pod| {
-        vec![
-            pod.spec
-                .as_ref()
-                .and_then(|spec| spec.node_name.clone())
-                .unwrap_or_default(),
-        ]
-    });
+/// Pods by `spec.nodeName`. Pods without a node are under the empty string.
+pub(crate) fn by_node_name(pods: &SharedInformer<Pod>) -> Index<Pod> {
+    pods.index("node-name", node_name)
 }
 
-/// Adds an index unless another loop did. Equal names mean equal functions.
-pub(crate) fn add<K: Resource + Send + Sync + 'static>(
-    informer: &SharedInformer<K>,
-    name: &'static str,
-    function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
-) {
-    if informer.add_index(name, function).is_err() {
-        tracing::trace!(index = name, ?informer, "another loop has added it");
-    }
+fn node_name(pod: &Pod) -> Vec<String> {
+    let name = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    vec![name.unwrap_or_default()]
 }

@@ -1,15 +1,16 @@
-//! The loops that make a Kubernetes API server a cluster.
+//! The controllers of a Kubernetes control plane, its scheduler and simulated nodes.
 //!
 //! ```text
-//! API server ⇄ kube::Client ⇄ one informer a kind, shared by all loops
-//!                                ├→ core       garbage, namespaces, service accounts, roles, endpoints, …
-//!                                ├→ workloads  Deployment → ReplicaSet → Pod, StatefulSet, DaemonSet, Job, CronJob, …
-//!                                ├→ scheduler  Pod → node
-//!                                └→ nodes      simulated kubelets, and what follows when one is lost
+//! API server ⇄ kube::Client ⇄ one shared informer per kind
+//!    ├→ core       garbage collector, namespace, service account, cluster roles, endpoints, …
+//!    ├→ workloads  Deployment → ReplicaSet → Pod, StatefulSet, DaemonSet, Job, CronJob, …
+//!    ├→ scheduler  binds pods to nodes
+//!    └→ nodes      simulated kubelets, node lifecycle, taint eviction, pod garbage collection
 //! ```
 //!
-//! Each loop is a small controller of its own: it reads its caches, makes a pure plan and applies it. Loops know nothing of
-//! each other; they only watch and command the API server, so a cluster can be stopped at any point and started again.
+//! Each controller reads its caches, computes a plan without IO and applies it. Controllers do not
+//! call each other; they communicate through the API server, so a cluster can be stopped at any
+//! point and started again.
 //!
 //! ```no_run
 //! use bellerophon_cluster::{Cluster, Level};
@@ -26,24 +27,25 @@
     test,
     expect(
         clippy::type_complexity,
-        reason = "tables of cases say what they hold where they stand"
+        reason = "the types of test tables are written where they are used"
     )
 )]
 
-mod cluster; // starting and stopping all of it
-mod component; // who the loops are to the server
-mod context; // what every loop is given
-mod evict; // how a pod is ended for the sake of others
-mod fit; // which nodes a pod asks for
-mod index; // how loops find what belongs together
-mod slim; // what loops read of pods
-mod tolerate; // which pods taints concern
-mod wake; // something changed, whatever it was
+mod cluster; // starts and stops all controllers
+mod component; // user agents of the controllers
 
-mod core; // what every cluster does
-mod nodes; // where pods run
-mod scheduler; // which node a pod runs on
-mod workloads; // from what people ask for to pods
+mod api_errors; // classification of API errors
+mod evict; // DisruptionTarget condition and delete
+mod index; // shared informers and indexes
+mod node_affinity; // node selector and node affinity
+mod notify; // event handler that notifies a task
+mod taints; // taints and tolerations
+mod trim; // cache transform for pods
+
+mod core; // controllers of every level
+mod nodes; // simulated nodes and node lifecycle
+mod scheduler; // binds pods to nodes
+mod workloads; // Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob
 
 pub use cluster::{Builder, Cluster, ClusterError, Level};
 pub use nodes::{Nodes, UnknownNode};

@@ -1,34 +1,33 @@
-//! What every cluster does, with or without workloads.
+//! Controllers that run at [`Level::Core`](crate::Level::Core) and above.
 
-mod answer; // what a refusal means
-mod each_namespace; // what every namespace has
-mod kinds; // what the server serves
+mod default_object; // an object that exists in every namespace
+mod discovery; // resources served by the API server
 
-mod class_protection; // classes of storage that are in use stay
-mod cluster_role; // roles that are the sum of others
-mod endpoints; // where the pods of a service are
-mod garbage; // what belongs to an object goes with it
-mod namespace; // a namespace goes with everything in it
-mod root_ca; // whom pods trust
-mod service_account; // whom pods run as
-mod ttl_after_finished; // jobs that nobody needs any more
-mod volume_protection; // storage that is in use stays
+mod cluster_role_aggregation; // rules of aggregated ClusterRoles
+mod endpoints; // EndpointSlices and Endpoints of services
+mod garbage_collector; // deletes dependents of deleted owners
+mod namespace; // deletes the content of terminating namespaces
+mod root_ca; // kube-root-ca.crt in every namespace
+mod service_account; // ServiceAccount `default` in every namespace
+mod ttl_after_finished; // deletes finished Jobs after their TTL
+mod volume_attributes_class_protection; // finalizer of VolumeAttributesClasses in use
+mod volume_protection; // finalizers of PersistentVolumes and claims in use
 
-use crate::context::{Context, Loop};
+use bellerophon::manager::Manager;
+use tokio::sync::watch;
 
-/// The loops of this level, in the order in which they start.
-pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
-    let mut loops = vec![
-        service_account::controller(ctx),
-        cluster_role::controller(ctx),
-        namespace::controller(ctx),
-        garbage::collector(ctx),
-        volume_protection::claims(ctx),
-        volume_protection::volumes(ctx),
-        class_protection::classes(ctx),
-        ttl_after_finished::controller(ctx),
-    ];
-    loops.extend(root_ca::controller(ctx));
-    loops.extend(endpoints::controllers(ctx));
-    loops
+/// Adds the controllers of this level. The receiver is true once the garbage collector observes
+/// every resource.
+pub(crate) fn setup(mgr: &mut Manager, root_ca: &str) -> watch::Receiver<bool> {
+    service_account::setup(mgr);
+    cluster_role_aggregation::setup(mgr);
+    namespace::setup(mgr);
+    let collector_ready = garbage_collector::setup(mgr);
+    volume_protection::setup_pvc(mgr);
+    volume_protection::setup_pv(mgr);
+    volume_attributes_class_protection::setup(mgr);
+    ttl_after_finished::setup(mgr);
+    root_ca::setup(mgr, root_ca);
+    endpoints::setup(mgr);
+    collector_ready
 }

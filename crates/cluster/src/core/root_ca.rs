@@ -1,46 +1,47 @@
-//! Root certificates: every namespace has a config map by which pods trust the server.
+//! Root CA certificate publisher: every namespace has a ConfigMap `kube-root-ca.crt` with the CA
+//! bundle of the API server.
 
+use bellerophon::manager::Manager;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 
-use super::each_namespace::{Standard, keep};
-use crate::context::{Context, Loop};
+use super::default_object::DefaultObject;
 
-const DESCRIBED: &str = "kubernetes.io/description";
+const DESCRIPTION_ANNOTATION: &str = "kubernetes.io/description";
 const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the \
     internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
 
-/// The loop, under its upstream name; none for a server without a certificate.
-pub(crate) fn controller(ctx: &Context) -> Option<Loop> {
-    if ctx.root_ca.is_empty() {
-        return None;
+/// Adds the controller, under its upstream name; none if the cluster has no CA bundle.
+pub(crate) fn setup(mgr: &mut Manager, root_ca: &str) {
+    if root_ca.is_empty() {
+        return;
     }
-    let mut fresh = ConfigMap {
-        data: Some([("ca.crt".to_owned(), ctx.root_ca.clone())].into()),
+    let mut desired = ConfigMap {
+        data: Some([("ca.crt".to_owned(), root_ca.to_owned())].into()),
         ..ConfigMap::default()
     };
-    fresh
+    desired
         .annotations_mut()
-        .insert(DESCRIBED.into(), DESCRIPTION.into());
-    Some(keep(
-        ctx,
-        Standard {
-            controller: "root-ca-certificate-publisher-controller",
-            name: "kube-root-ca.crt",
-            fresh,
-            repair,
-        },
-    ))
+        .insert(DESCRIPTION_ANNOTATION.into(), DESCRIPTION.into());
+    let root_ca = DefaultObject {
+        controller: "root-ca-certificate-publisher-controller",
+        name: "kube-root-ca.crt",
+        desired,
+        update,
+    };
+    root_ca.setup(mgr);
 }
 
-fn repair(map: &mut ConfigMap, fresh: &ConfigMap) {
-    map.data.clone_from(&fresh.data);
-    if map
+/// Restores the data, and the description if it is empty. Upstream: Publisher.syncNamespace.
+fn update(config_map: &mut ConfigMap, desired: &ConfigMap) {
+    config_map.data.clone_from(&desired.data);
+    if config_map
         .annotations()
-        .get(DESCRIBED)
+        .get(DESCRIPTION_ANNOTATION)
         .is_none_or(String::is_empty)
     {
-        map.annotations_mut()
-            .insert(DESCRIBED.into(), DESCRIPTION.into());
+        config_map
+            .annotations_mut()
+            .insert(DESCRIPTION_ANNOTATION.into(), DESCRIPTION.into());
     }
 }

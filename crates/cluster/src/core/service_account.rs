@@ -1,20 +1,19 @@
-//! Default service accounts: every namespace has an account that pods run as unless they say otherwise.
+//! ServiceAccounts controller: every namespace has a ServiceAccount named `default`.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 
-use super::each_namespace::{Standard, keep};
-use crate::context::{Context, Loop};
+use bellerophon::manager::Manager;
 
-/// The loop, under its upstream name.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let repair = |_: &mut ServiceAccount, _: &ServiceAccount| {};
-    keep(
-        ctx,
-        Standard {
-            controller: "serviceaccount-controller",
-            name: "default",
-            fresh: ServiceAccount::default(),
-            repair,
-        },
-    )
+use super::default_object::DefaultObject;
+
+/// Adds the controller, under its upstream name.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let default_account = DefaultObject {
+        controller: "serviceaccount-controller",
+        name: "default",
+        desired: ServiceAccount::default(),
+        // Mirrors ServiceAccountsController.syncNamespace: an existing account is never updated.
+        update: |_, _| {},
+    };
+    default_account.setup(mgr);
 }

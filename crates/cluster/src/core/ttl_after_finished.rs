@@ -1,66 +1,58 @@
-//! TTL after finished: jobs that say how long they want to be remembered go when that time is over.
+//! TTL-after-finished: deletes finished Jobs once `ttlSecondsAfterFinished` has passed.
 //!
-//! In: jobs. Out: deletions.
-//! Holds: a job goes on what the server says of it then, never on a cache that may not know of a longer time.
+//! Input: Jobs. Output: foreground deletions.
+//! Guarantees: the TTL is checked again on a live Job before the delete, because it may have been
+//! extended since the cached version.
 
 use std::time::Duration;
 
-use bellerophon::{Controller, Failure, Outcome, ReconcileResult, Request, WallClock};
+use bellerophon::client::{Precondition, WriteOptions};
+use bellerophon::prelude::*;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
-use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, Client, ResourceExt};
+use kube::api::PropagationPolicy;
 
-use super::answer::is_not_found;
-use crate::component::Component;
-use crate::context::{Context, Loop};
-
-/// The loop, under its upstream name.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (client, clock) = (ctx.client(Component::ControllerManager), ctx.clock);
-    Controller::of(&ctx.informer::<Job>())
-        .with_options(ctx.options("ttl-after-finished-controller", 5))
-        .reconcile_with(move |request| reconcile(client.clone(), clock, request))
-        .into()
+/// Adds the controller, under its upstream name.
+pub(crate) fn setup(mgr: &mut Manager) {
+    mgr.controller::<Job>()
+        .name("ttl-after-finished-controller")
+        .concurrency(5)
+        .reconcile(reconcile);
 }
 
-async fn reconcile(client: Client, clock: WallClock, request: Request<Job>) -> ReconcileResult {
-    let Some(job) = &request.object else {
-        return Ok(Outcome::Done);
+async fn reconcile(req: Request<Job>) -> Result<Action, Error> {
+    let Some(job) = req.object() else {
+        return Ok(Action::await_change());
     };
-    match left(job, clock.now()) {
-        None => return Ok(Outcome::Done),
-        Some(time) if !time.is_zero() => return Ok(Outcome::RequeueAfter(time)),
+    // Mirrors processJob: the TTL is checked on the cached Job, then on a live one.
+    match time_left(job, req.now()) {
+        None => return Ok(Action::await_change()),
+        Some(time) if !time.is_zero() => return Ok(Action::requeue_after(time)),
         Some(_) => {}
     }
-    let api = Api::<Job>::namespaced(
-        client,
-        job.metadata.namespace.as_deref().unwrap_or_default(),
-    );
-    let Some(now) = api.get_opt(&job.name_any()).await? else {
-        return Ok(Outcome::Done);
+    let Some(live) = req.client().get::<Job>(req.key()).await? else {
+        return Ok(Action::await_change());
     };
-    match left(&now, clock.now()) {
-        None => Ok(Outcome::Done),
-        Some(time) if !time.is_zero() => Ok(Outcome::RequeueAfter(time)),
+    match time_left(&live, req.now()) {
+        None => Ok(Action::await_change()),
+        Some(time) if !time.is_zero() => Ok(Action::requeue_after(time)),
         Some(_) => {
-            let params = DeleteParams::foreground().preconditions(Preconditions {
-                uid: now.uid(),
-                resource_version: None,
-            });
-            match api.delete(&now.name_any(), &params).await {
-                Ok(answer) => drop(answer.map_left(|held| request.writes().wrote(&held))),
-                Err(error) if is_not_found(&error) => {}
-                Err(error) => return Err(Failure::from(error)),
-            }
-            Ok(Outcome::Done)
+            let foreground = WriteOptions {
+                propagation: Some(PropagationPolicy::Foreground),
+                precondition: Some(Precondition::Uid),
+                ..WriteOptions::default()
+            };
+            req.client().with_options(foreground).delete(&*live).await?;
+            Ok(Action::await_change())
         }
     }
 }
 
-/// How long the job is still wanted; `None` if nobody knows.
-fn left(job: &Job, now: Timestamp) -> Option<Duration> {
-    let wanted = job.spec.as_ref()?.ttl_seconds_after_finished?;
+/// Time until the Job expires; `None` if it has no TTL, has not finished or is terminating.
+///
+/// Mirrors timeLeft.
+fn time_left(job: &Job, now: Timestamp) -> Option<Duration> {
+    let ttl_seconds = job.spec.as_ref()?.ttl_seconds_after_finished?;
     if job.metadata.deletion_timestamp.is_some() {
         return None;
     }
@@ -68,13 +60,13 @@ fn left(job: &Job, now: Timestamp) -> Option<Duration> {
     let finished = conditions.iter().find(|condition| {
         matches!(&*condition.type_, "Complete" | "Failed") && condition.status == "True"
     })?;
-    let end = finished
+    let expiry = finished
         .last_transition_time
         .as_ref()?
         .0
-        .saturating_add(SignedDuration::from_secs(wanted.into()))
+        .saturating_add(SignedDuration::from_secs(ttl_seconds.into()))
         .ok()?;
-    Some(Duration::try_from(end.duration_since(now)).unwrap_or_default())
+    Some(Duration::try_from(expiry.duration_since(now)).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -84,10 +76,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_finished_jobs_with_a_time_expire() {
+    fn only_finished_jobs_with_a_ttl_expire() {
         let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
         let condition = |type_: &str, status: &str| json!([{"type": type_, "status": status, "lastTransitionTime": "2026-01-02T03:04:00Z"}]);
-        for (ttl, conditions, deleted, wanted) in [
+        for (ttl, conditions, deleted, expected) in [
             (json!(10), condition("Complete", "True"), false, Some(5)),
             (json!(5), condition("Failed", "True"), false, Some(0)),
             (json!(0), condition("Failed", "True"), false, Some(0)),
@@ -106,8 +98,8 @@ mod tests {
             let job: Job = serde_json::from_value(job.clone())
                 .unwrap_or_else(|error| panic!("{job}: {error}"));
             assert_eq!(
-                left(&job, now).map(|left| left.as_secs()),
-                wanted,
+                time_left(&job, now).map(|left| left.as_secs()),
+                expected,
                 "{job:?}"
             );
         }

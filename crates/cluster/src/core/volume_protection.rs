@@ -1,145 +1,114 @@
-//! Volume protection: claims that pods use, and volumes that claims use, stay until nobody does.
+//! PersistentVolumeClaim and PersistentVolume protection: claims used by pods and bound volumes
+//! keep a finalizer.
 //!
-//! In: claims, volumes, pods. Out: finalizers put on and taken off.
-//! Holds: a claim is let go only after the server itself was asked for pods that use it, since a cache may not know the newest.
+//! Input: claims, volumes, pods. Output: finalizers added and removed.
+//! Guarantees: the finalizer of a claim is removed only after a live list of pods, because the pod
+//! cache may be stale.
 
-use std::sync::Arc;
-
-use bellerophon::{Controller, Lister, ObjectKey, Outcome, Predicate, ReconcileResult, Request};
+use bellerophon::index::Index;
+use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::api::{ListParams, Patch};
+use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::answer::is_not_found;
-use crate::component::Component;
-use crate::context::{Context, Loop};
 use crate::index;
 
-const CLAIM_IN_USE: &str = "kubernetes.io/pvc-protection";
-const VOLUME_IN_USE: &str = "kubernetes.io/pv-protection";
+const PVC_FINALIZER: &str = "kubernetes.io/pvc-protection";
+const PV_FINALIZER: &str = "kubernetes.io/pv-protection";
 
-/// Pods by `namespace/claim` of each claim they use.
-const BY_CLAIM: &str = "pod-pvc";
-
-struct Claims {
-    client: Client,
-    pods: Lister<Pod>,
+struct PvcProtection {
+    /// Pods by `namespace/name` of each claim they use.
+    pods_by_claim: Index<Pod>,
 }
 
-/// The loop that protects claims, under its upstream name.
-pub(crate) fn claims(ctx: &Context) -> Loop {
-    let (claims, pods) = (ctx.informer::<PersistentVolumeClaim>(), ctx.pods());
-    index::add(&pods, BY_CLAIM, |pod| {
-        claims_of(pod).iter().map(ObjectKey::to_string).collect()
+/// Adds the PVC protection controller, under its upstream name.
+pub(crate) fn setup_pvc(mgr: &mut Manager) {
+    let pods = index::pods(mgr);
+    let pods_by_claim = pods.index("pod-pvc", |pod| {
+        claim_keys(pod).iter().map(ObjectKey::to_string).collect()
     });
-    let protector = Arc::new(Claims {
-        client: ctx.client(Component::ControllerManager),
-        pods: pods.lister(),
-    });
-    Controller::of(&claims)
-        // Only a pod that goes can set a claim free.
-        .watches_if(&pods, Predicate::concerns(|_| false), claims_of)
-        .with_options(ctx.options("persistentvolumeclaim-protection-controller", 1))
-        .reconcile_with(move |request| protector.clone().reconcile(request))
-        .into()
+    mgr.controller::<PersistentVolumeClaim>()
+        // Only the deletion of a pod can end the use of a claim.
+        .watches::<Pod>(claim_keys)
+        .predicate(Predicate::deletions())
+        .name("persistentvolumeclaim-protection-controller")
+        .reconcile(PvcProtection { pods_by_claim });
 }
 
-/// The loop that protects volumes, under its upstream name.
-pub(crate) fn volumes(ctx: &Context) -> Loop {
-    let client = ctx.client(Component::ControllerManager);
-    Controller::of(&ctx.informer::<PersistentVolume>())
-        .with_options(ctx.options("persistentvolume-protection-controller", 1))
-        .reconcile_with(move |request: Request<PersistentVolume>| {
-            let client = client.clone();
-            async move {
-                let Some(volume) = &request.object else {
-                    return Ok(Outcome::Done);
-                };
-                let bound = volume
-                    .status
-                    .as_ref()
-                    .and_then(|status| status.phase.as_deref())
-                    == Some("Bound");
-                let Some(patch) = change(&**volume, VOLUME_IN_USE, bound) else {
-                    return Ok(Outcome::Done);
-                };
-                write(&Api::all(client), &**volume, &patch, &request).await
-            }
-        })
-        .into()
+/// Adds the PV protection controller, under its upstream name.
+pub(crate) fn setup_pv(mgr: &mut Manager) {
+    mgr.controller::<PersistentVolume>()
+        .name("persistentvolume-protection-controller")
+        .reconcile(protect_volume);
 }
 
-impl Claims {
-    async fn reconcile(
-        self: Arc<Self>,
-        request: Request<PersistentVolumeClaim>,
-    ) -> ReconcileResult {
-        let Some(claim) = &request.object else {
-            return Ok(Outcome::Done);
+async fn protect_volume(req: Request<PersistentVolume>) -> Result<Action, Error> {
+    let Some(volume) = req.object() else {
+        return Ok(Action::await_change());
+    };
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    let Some(patch) = finalizer_patch(volume, PV_FINALIZER, phase == Some("Bound")) else {
+        return Ok(Action::await_change());
+    };
+    patch_finalizers(&req, volume, &patch).await
+}
+
+impl Reconciler<PersistentVolumeClaim> for PvcProtection {
+    async fn reconcile(&self, req: Request<PersistentVolumeClaim>) -> Result<Action, Error> {
+        let Some(claim) = req.object() else {
+            return Ok(Action::await_change());
         };
-        let going = claim.metadata.deletion_timestamp.is_some();
-        let used = going
-            && (self.is_used_by_known_pod(&request.key) || self.is_used(&request.key).await?);
-        let Some(patch) = change(&**claim, CLAIM_IN_USE, used) else {
-            return Ok(Outcome::Done);
+        let terminating = claim.metadata.deletion_timestamp.is_some();
+        // Mirrors isBeingUsedWith: the informer first, then a live list.
+        let in_use = terminating
+            && (self.ask_informer(req.key()) || ask_api_server(&req).await?);
+        let Some(patch) = finalizer_patch(claim, PVC_FINALIZER, in_use) else {
+            return Ok(Action::await_change());
         };
-        let api = Api::namespaced(
-            self.client.clone(),
-            request.key.namespace().unwrap_or_default(),
-        );
-        write(&api, &**claim, &patch, &request).await
-    }
-
-    fn is_used_by_known_pod(&self, claim: &ObjectKey) -> bool {
-        self.pods
-            .by_index(BY_CLAIM, &claim.to_string())
-            .is_ok_and(|pods| !pods.is_empty())
-    }
-
-    async fn is_used(&self, claim: &ObjectKey) -> Result<bool, kube::Error> {
-        let api =
-            Api::<Pod>::namespaced(self.client.clone(), claim.namespace().unwrap_or_default());
-        Ok(api
-            .list(&ListParams::default())
-            .await?
-            .items
-            .iter()
-            .any(|pod| claims_of(pod).contains(claim)))
+        patch_finalizers(&req, claim, &patch).await
     }
 }
 
-pub(super) async fn write<K>(
-    api: &Api<K>,
+impl PvcProtection {
+    /// Whether a cached pod uses the claim. Mirrors askInformer.
+    fn ask_informer(&self, claim: &ObjectKey) -> bool {
+        !self.pods_by_claim.keys(&claim.to_string()).is_empty()
+    }
+}
+
+/// Whether a pod uses the claim, by a live list. Mirrors askAPIServer.
+async fn ask_api_server(req: &Request<PersistentVolumeClaim>) -> Result<bool, Error> {
+    let claim = req.key();
+    let pods = req.client().list::<Pod>(claim.namespace(), &ListParams::default()).await?;
+    Ok(pods.iter().any(|pod| claim_keys(pod).contains(claim)))
+}
+
+pub(super) async fn patch_finalizers<K: Kind>(
+    req: &Request<K>,
     object: &K,
     patch: &Value,
-    request: &Request<K>,
-) -> ReconcileResult
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    match api
-        .patch(
-            &object.name_any(),
-            &PatchParams::default(),
-            &Patch::Merge(patch),
-        )
-        .await
-    {
-        Ok(answer) => request.writes().wrote(&answer),
-        Err(error) if is_not_found(&error) => {}
-        Err(error) => return Err(error.into()),
+) -> Result<Action, Error> {
+    match req.client().patch(object, &Patch::Merge(patch)).await {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(Action::await_change()),
     }
-    Ok(Outcome::Done)
 }
 
-/// The patch that puts the finalizer on an object that stays, or takes it off one that goes and is not used any more.
-pub(super) fn change<K: Resource>(object: &K, finalizer: &str, used: bool) -> Option<Value> {
+/// The patch that adds the finalizer to an object, or removes it from a terminating object that is
+/// no longer in use; `None` if there is nothing to change.
+///
+/// Mirrors NeedToAddFinalizer and IsDeletionCandidate.
+pub(super) fn finalizer_patch<K: Resource>(
+    object: &K,
+    finalizer: &str,
+    in_use: bool,
+) -> Option<Value> {
     let mut finalizers = object.finalizers().to_vec();
-    let has = finalizers.iter().any(|name| name == finalizer);
-    match (object.meta().deletion_timestamp.is_some(), has) {
+    let has_finalizer = finalizers.iter().any(|name| name == finalizer);
+    match (object.meta().deletion_timestamp.is_some(), has_finalizer) {
         (false, false) => finalizers.push(finalizer.into()),
-        (true, true) if !used => finalizers.retain(|name| name != finalizer),
+        (true, true) if !in_use => finalizers.retain(|name| name != finalizer),
         _ => return None,
     }
     Some(
@@ -147,8 +116,9 @@ pub(super) fn change<K: Resource>(object: &K, finalizer: &str, used: bool) -> Op
     )
 }
 
-/// The claims that a pod uses. A pod without a node uses nothing yet: no node will let it start with a claim that goes.
-fn claims_of(pod: &Pod) -> Vec<ObjectKey> {
+/// The claims that a pod uses. A pod that is not scheduled uses none: the kubelet does not start a
+/// pod that references a terminating claim.
+fn claim_keys(pod: &Pod) -> Vec<ObjectKey> {
     let Some(spec) = pod
         .spec
         .as_ref()
@@ -165,42 +135,42 @@ fn claims_of(pod: &Pod) -> Vec<ObjectKey> {
         (None, None) => None,
     };
     let names = spec.volumes.iter().flatten().filter_map(claim);
-    names.map(|name| ObjectKey::beside(pod, &name)).collect()
+    names.map(|name| ObjectKey::in_namespace_of(pod, &name)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn claim(going: bool, finalizers: &[&str]) -> PersistentVolumeClaim {
-        let time = going.then_some("2026-01-02T03:04:05Z");
+    fn claim(terminating: bool, finalizers: &[&str]) -> PersistentVolumeClaim {
+        let time = terminating.then_some("2026-01-02T03:04:05Z");
         let metadata = json!({"name": "c", "deletionTimestamp": time, "finalizers": finalizers});
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
     }
 
     #[test]
-    fn claim_is_protected_while_it_stays_or_is_used() {
-        for (going, finalizers, used, wanted) in [
-            (false, &[][..], false, Some(json!([CLAIM_IN_USE]))),
-            (false, &["x"], true, Some(json!(["x", CLAIM_IN_USE]))),
-            (false, &[CLAIM_IN_USE], false, None),
-            (true, &[CLAIM_IN_USE], true, None),
-            (true, &["x", CLAIM_IN_USE], false, Some(json!(["x"]))),
+    fn finalizer_is_kept_until_terminating_and_unused() {
+        for (terminating, finalizers, in_use, expected) in [
+            (false, &[][..], false, Some(json!([PVC_FINALIZER]))),
+            (false, &["x"], true, Some(json!(["x", PVC_FINALIZER]))),
+            (false, &[PVC_FINALIZER], false, None),
+            (true, &[PVC_FINALIZER], true, None),
+            (true, &["x", PVC_FINALIZER], false, Some(json!(["x"]))),
             (true, &["x"], false, None),
         ] {
-            let patch = change(&claim(going, finalizers), CLAIM_IN_USE, used);
+            let patch = finalizer_patch(&claim(terminating, finalizers), PVC_FINALIZER, in_use);
             assert_eq!(
                 patch.map(|patch| patch["metadata"]["finalizers"].clone()),
-                wanted,
-                "{going} {finalizers:?} {used}"
+                expected,
+                "{terminating} {finalizers:?} {in_use}"
             );
         }
     }
 
     #[test]
-    fn scheduled_pods_use_their_claims() {
+    fn only_scheduled_pods_use_their_claims() {
         let volumes = json!([{"name": "a", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "b", "ephemeral": {}}, {"name": "d"}]);
-        for (node, wanted) in [
+        for (node, expected) in [
             (json!("n"), vec!["x/c", "x/p-b"]),
             (json!(""), vec![]),
             (json!(null), vec![]),
@@ -211,11 +181,11 @@ mod tests {
             )
             .unwrap();
             assert_eq!(
-                claims_of(&pod)
+                claim_keys(&pod)
                     .iter()
                     .map(ToString::to_string)
                     .collect::<Vec<_>>(),
-                wanted
+                expected
             );
         }
     }

@@ -1,8 +1,10 @@
-//! Heartbeat: kubelets register their nodes and show that they are alive.
+//! Node registration and heartbeats of the simulated kubelets.
 //!
-//! In: machines, their Node objects, the time. Out: Node objects, their status, renewed leases.
-//! Holds: one queue serves all nodes; a machine that is off or cut off writes nothing; a Node that somebody deleted comes
-//! back only with a boot of its machine, as with real kubelets.
+//! In: simulated nodes, their Node objects, the time. Out: Node objects, node status, lease
+//! renewals.
+//! Guarantees: one work queue serves all nodes; a node that is powered off or partitioned writes
+//! nothing; a deleted Node object is created again only after the next boot, as kubelets register
+//! only once per start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,65 +15,68 @@ use bellerophon::{
 };
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 
-use super::machines::{Machine, Machines, Power};
-use super::orders::{Operation, Orders};
-use super::register::{self, LEASE_EVERY, LEASE_NAMESPACE, STATUS_EVERY};
-use super::simulated::after;
+use super::node_simulation::{NodeSimulation, Operation};
+use super::node_status::{
+    LEASE_NAMESPACE, LEASE_RENEW_INTERVAL, STATUS_REPORT_INTERVAL, condition, initial_node,
+    new_lease, node_status, node_status_has_changed,
+};
+use super::simulated_node::{Power, SimulatedNode, SimulatedNodes};
+use super::time::{after, remaining};
 use crate::component::Component;
 use crate::context::Context;
 
-/// How many nodes are looked after at once.
+/// The maximum number of nodes reconciled concurrently.
 const WORKERS: usize = 8;
 
-/// How long a beat is, in milliseconds; a second is a whole number of them.
-const BEAT_MS: i64 = 500;
+/// Renewal times are rounded down to a multiple of this, which divides a second.
+const RENEWAL_ALIGNMENT_MS: i64 = 500;
 
-/// Looks after the Node objects of all machines.
+/// Reconciles the Node objects of all simulated nodes.
 pub(crate) struct Heartbeat {
-    machines: Arc<Machines>,
+    nodes: Arc<SimulatedNodes>,
     client: Client,
     clock: WallClock,
     entropy: Entropy,
     recorder: EventRecorder,
-    /// Has the pods of a node looked at when it boots or is heard of again.
-    revive: Box<dyn Fn(&str) + Send + Sync>,
+    /// Called with the name of a node that booted or reconnected, to sync its pods.
+    on_node_up: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl Heartbeat {
-    /// The controller of all Node objects that are machines' own; `revive` is called with each node that boots or is
-    /// heard of again.
+    /// Builds the controller of the Node objects of simulated nodes. `on_node_up` is called with
+    /// the name of each node that booted or reconnected.
     pub(crate) fn controller(
         ctx: &Context,
-        machines: Arc<Machines>,
+        nodes: Arc<SimulatedNodes>,
         recorder: EventRecorder,
-        revive: impl Fn(&str) + Send + Sync + 'static,
+        on_node_up: impl Fn(&str) + Send + Sync + 'static,
     ) -> (Controller, Trigger) {
-        let ours = machines.clone();
+        let simulated_nodes = nodes.clone();
         let heartbeat = Arc::new(Self {
-            machines: machines.clone(),
+            nodes: nodes.clone(),
             client: ctx.client(Component::Kubelet),
             clock: ctx.clock,
             entropy: ctx.entropy.clone(),
             recorder,
-            revive: Box::new(revive),
+            on_node_up: Box::new(on_node_up),
         });
         let controller = Controller::of(&ctx.informer::<Node>())
             .with_options(ctx.options("kubelet-heartbeat", WORKERS))
             .with_predicate(Predicate::concerns(move |node: &Node| {
-                ours.contains(&node.name_any())
+                simulated_nodes.contains(&node.name_any())
             }))
             .reconcile_with(move |request| heartbeat.clone().reconcile(request));
         let trigger = controller.trigger();
-        machines
-            .names()
-            .into_iter()
-            .for_each(|name| trigger.reconcile(ObjectKey::cluster(name)));
+        // Nodes are not registered yet, so no informer event enqueues them.
+        for name in nodes.names() {
+            trigger.reconcile(ObjectKey::cluster(name));
+        }
         (controller, trigger)
     }
 
@@ -79,117 +84,118 @@ impl Heartbeat {
         let name = request.key.name();
         let now = self.clock.now();
         if let Some(node) = &request.object {
-            self.obey(node, now);
+            self.apply_annotations(node, now);
         }
-        let Some(machine) = self.machines.get(name) else {
+        let Some(simulated) = self.nodes.get(name) else {
             return Ok(Outcome::Done);
         };
-        match machine.power {
+        match simulated.power {
             Power::Off => return Ok(Outcome::Done),
             Power::Booting { until } if now < until => {
-                return Ok(Outcome::RequeueAfter(left(now, until)));
+                return Ok(Outcome::RequeueAfter(remaining(now, until)));
             }
             Power::Booting { .. } => {
-                self.machines.booted(name, now);
-                (self.revive)(name);
+                self.nodes.finish_boot(name, now);
+                (self.on_node_up)(name);
             }
             Power::On => {}
         }
-        let Some(machine) = self.machines.get(name).filter(Machine::is_heard) else {
+        let Some(simulated) = self.nodes.get(name).filter(SimulatedNode::is_reachable) else {
             return Ok(Outcome::Done);
         };
-        let node = match &request.object {
-            Some(node) => self.report(&request, &machine, node, now).await?,
-            None if machine.registered => return Ok(Outcome::Done),
-            None => Some(self.register(&request, &machine, now).await?),
+        let written = match &request.object {
+            Some(node) => {
+                self.update_node_status(&request, &simulated, node, now)
+                    .await?
+            }
+            None if simulated.registered => return Ok(Outcome::Done),
+            None => Some(self.register(&request, &simulated, now).await?),
         };
-        if let Some(node) = node.as_ref().or(request.object.as_deref()) {
-            self.renew(&machine, node, now).await?;
+        if let Some(node) = written.as_ref().or(request.object.as_deref()) {
+            self.renew_lease(&simulated, node, now).await?;
         }
-        Ok(self.machines.get(name).map_or(Outcome::Done, |machine| {
-            Outcome::RequeueAfter(left(now, next(&machine, now)))
+        Ok(self.nodes.get(name).map_or(Outcome::Done, |simulated| {
+            Outcome::RequeueAfter(remaining(now, next_heartbeat(&simulated, now)))
         }))
     }
 
-    /// Does to the machine what its annotations say.
-    fn obey(&self, node: &Node, now: Timestamp) {
-        let (name, orders) = (
-            node.name_any(),
-            Orders::of(node.metadata.annotations.as_ref()),
-        );
-        let Some(operations) = self.machines.obey(&name, &orders, now) else {
+    /// Operates the simulated node as its annotations request.
+    fn apply_annotations(&self, node: &Node, now: Timestamp) {
+        let name = node.name_any();
+        let simulation = NodeSimulation::of(node.metadata.annotations.as_ref());
+        let Some(operations) = self.nodes.apply_annotations(&name, &simulation, now) else {
             return;
         };
-        if operations.contains(&Operation::Join) {
-            (self.revive)(&name);
+        if operations.contains(&Operation::Reconnect) {
+            (self.on_node_up)(&name);
         }
-        for mistake in orders.mistakes {
-            self.tell(node, EventType::Warning, "InvalidSimulation", mistake);
+        for error in simulation.errors {
+            self.record_event(node, EventType::Warning, "InvalidSimulation", error);
         }
     }
 
+    /// Creates the Node object. Mirrors `registerWithAPIServer`.
     async fn register(
         &self,
         request: &Request<Node>,
-        machine: &Machine,
+        simulated: &SimulatedNode,
         now: Timestamp,
     ) -> Result<Node, kube::Error> {
         let nodes = Api::<Node>::all(self.client.clone());
         let node = nodes
-            .create(&PostParams::default(), &register::node(machine, now))
+            .create(&PostParams::default(), &initial_node(simulated, now))
             .await?;
         request.writes().wrote(&node);
-        self.machines.change(&machine.name, |machine| {
-            (machine.registered, machine.reported) = (true, Some(now))
+        self.nodes.update(&simulated.name, |simulated| {
+            simulated.registered = true;
+            simulated.status_reported_at = Some(now);
         });
-        self.tell(
+        self.record_event(
             &node,
             EventType::Normal,
             "Starting",
             "Starting kubelet.".into(),
         );
-        self.tell_status(&node, "NodeReady");
-        self.machines.is_ready(&machine.name);
+        self.record_node_status_event(&node, "NodeReady");
+        self.nodes.mark_ready(&simulated.name);
         Ok(node)
     }
 
-    /// Writes the status if it does not say everything, or was not written for long; returns what was written.
-    async fn report(
+    /// Writes the status if it changed or is due; returns the written Node. Mirrors
+    /// `tryUpdateNodeStatus`.
+    async fn update_node_status(
         &self,
         request: &Request<Node>,
-        machine: &Machine,
+        simulated: &SimulatedNode,
         node: &Node,
         now: Timestamp,
     ) -> Result<Option<Node>, kube::Error> {
-        let known = node.status.as_ref();
-        let known_boot = known
+        let current = node.status.as_ref();
+        let current_boot_id = current
             .and_then(|status| status.node_info.as_ref())
             .map(|info| info.boot_id.clone())
             .filter(|id| !id.is_empty());
-        let mut machine = machine.clone();
-        if !machine.registered
-            && machine.booted == Timestamp::MIN
-            && let Some(boot_id) = known_boot.clone()
+        let mut simulated = simulated.clone();
+        if !simulated.registered
+            && simulated.booted_at == Timestamp::MIN
+            && let Some(boot_id) = current_boot_id.clone()
         {
-            // Another process ran this machine before, and it has not stopped since.
-            machine.boot_id = boot_id;
+            // The node ran under an earlier process and has not rebooted since.
+            simulated.boot_id = boot_id;
         }
-        let wanted = register::status(&machine, known, now);
-        let ready = |status: &k8s_openapi::api::core::v1::NodeStatus| {
-            register::condition(status, "Ready").is_some_and(|c| c.status == "True")
-        };
-        let fresh = machine
-            .reported
-            .is_some_and(|reported| now < after(reported, STATUS_EVERY));
-        let was_ready = known.is_some_and(ready);
-        let written = if fresh && known.is_some_and(|known| register::says_it_all(known, &wanted)) {
+        let reported = node_status(&simulated, current, now);
+        let is_fresh = simulated
+            .status_reported_at
+            .is_some_and(|reported_at| now < after(reported_at, STATUS_REPORT_INTERVAL));
+        let has_changed = current.is_none_or(|current| node_status_has_changed(current, &reported));
+        let written = if is_fresh && !has_changed {
             None
         } else {
             let nodes = Api::<Node>::all(self.client.clone());
-            let body = json!({ "metadata": { "uid": node.metadata.uid }, "status": wanted });
+            let body = json!({ "metadata": { "uid": node.metadata.uid }, "status": reported });
             let written = nodes
                 .patch_status(
-                    &machine.name,
+                    &simulated.name,
                     &PatchParams::default(),
                     &Patch::Strategic(&body),
                 )
@@ -197,83 +203,85 @@ impl Heartbeat {
             request.writes().wrote(&written);
             Some(written)
         };
-        let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
-        self.machines.change(&machine.name, |known| {
-            (known.registered, known.cordoned) = (true, cordoned);
-            known.boot_id.clone_from(&machine.boot_id);
-            known.reported = if written.is_some() {
-                Some(now)
-            } else {
-                known.reported
-            };
+        let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
+        self.nodes.update(&simulated.name, |state| {
+            state.registered = true;
+            state.unschedulable = unschedulable;
+            state.boot_id.clone_from(&simulated.boot_id);
+            if written.is_some() {
+                state.status_reported_at = Some(now);
+            }
         });
-        if known_boot
+        if current_boot_id
             .as_ref()
-            .is_some_and(|known| *known != machine.boot_id)
+            .is_some_and(|current| *current != simulated.boot_id)
         {
-            let text = format!(
+            let message = format!(
                 "Node {} has been rebooted, boot id: {}",
-                machine.name, machine.boot_id
+                simulated.name, simulated.boot_id
             );
-            self.tell(node, EventType::Warning, "Rebooted", text);
+            self.record_event(node, EventType::Warning, "Rebooted", message);
         }
-        if !was_ready {
-            self.tell_status(node, "NodeReady");
+        if !current.is_some_and(is_ready) {
+            self.record_node_status_event(node, "NodeReady");
         }
-        if cordoned != machine.cordoned {
-            self.tell_status(
-                node,
-                if cordoned {
-                    "NodeNotSchedulable"
-                } else {
-                    "NodeSchedulable"
-                },
-            );
+        if unschedulable != simulated.unschedulable {
+            let reason = if unschedulable {
+                "NodeNotSchedulable"
+            } else {
+                "NodeSchedulable"
+            };
+            self.record_node_status_event(node, reason);
         }
-        self.machines.is_ready(&machine.name);
+        self.nodes.mark_ready(&simulated.name);
         Ok(written)
     }
 
-    async fn renew(
+    /// Renews the lease if it is due; creates it if it is missing.
+    async fn renew_lease(
         &self,
-        machine: &Machine,
+        simulated: &SimulatedNode,
         node: &Node,
         now: Timestamp,
     ) -> Result<(), kube::Error> {
-        if machine
-            .renewed
-            .is_some_and(|renewed| now < after(renewed, LEASE_EVERY))
+        if simulated
+            .lease_renewed_at
+            .is_some_and(|renewed_at| now < after(renewed_at, LEASE_RENEW_INTERVAL))
         {
             return Ok(());
         }
         let leases = Api::<Lease>::namespaced(self.client.clone(), LEASE_NAMESPACE);
         let body = json!({ "spec": { "renewTime": MicroTime(now) } });
         match leases
-            .patch(&machine.name, &PatchParams::default(), &Patch::Merge(&body))
+            .patch(
+                &simulated.name,
+                &PatchParams::default(),
+                &Patch::Merge(&body),
+            )
             .await
         {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 leases
-                    .create(&PostParams::default(), &register::lease(node, now))
+                    .create(&PostParams::default(), &new_lease(node, now))
                     .await?;
             }
             Err(error) => return Err(error),
         }
-        // The first renewal spreads all nodes over the period, however many start at once.
-        let early = if machine.renewed.is_none() {
-            LEASE_EVERY.mul_f64(self.entropy.fraction())
+        // The jitter of the first renewal spreads nodes that start together over the interval.
+        let jitter = if simulated.lease_renewed_at.is_none() {
+            LEASE_RENEW_INTERVAL.mul_f64(self.entropy.fraction())
         } else {
             Duration::ZERO
         };
-        self.machines.change(&machine.name, |machine| {
-            machine.renewed = now.checked_sub(early).ok().map(beat)
+        self.nodes.update(&simulated.name, |simulated| {
+            simulated.lease_renewed_at = now.checked_sub(jitter).ok().map(align_renewal);
         });
         Ok(())
     }
 
-    fn tell_status(&self, node: &Node, status: &str) {
-        self.tell(
+    fn record_node_status_event(&self, node: &Node, status: &str) {
+        self.record_event(
             node,
             EventType::Normal,
             status,
@@ -281,42 +289,42 @@ impl Heartbeat {
         );
     }
 
-    fn tell(&self, node: &Node, type_: EventType, reason: &str, note: String) {
+    fn record_event(&self, node: &Node, type_: EventType, reason: &str, message: String) {
         self.recorder.with_instance(node.name_any()).event(
             node,
             Note {
                 type_,
                 reason: reason.into(),
                 action: reason.into(),
-                note,
+                note: message,
             },
         );
     }
 }
 
-/// The beat that a time belongs to. All nodes whose turn comes within one are served together, which wakes everyone who watches
-/// leases once and not thousands of times.
-fn beat(time: Timestamp) -> Timestamp {
+fn is_ready(status: &NodeStatus) -> bool {
+    condition(status, "Ready").is_some_and(|ready| ready.status == "True")
+}
+
+/// Rounds a renewal time down, so that the nodes of one interval are renewed together. A watcher of
+/// leases then receives one batch instead of thousands of single events.
+fn align_renewal(time: Timestamp) -> Timestamp {
     time.round(
         TimestampRound::new()
             .smallest(Unit::Millisecond)
-            .increment(BEAT_MS)
+            .increment(RENEWAL_ALIGNMENT_MS)
             .mode(RoundMode::Floor),
     )
     .unwrap_or(time)
 }
 
-/// When a machine has something to say even if nothing changes.
-fn next(machine: &Machine, now: Timestamp) -> Timestamp {
-    let lease = machine
-        .renewed
-        .map_or(now, |renewed| after(renewed, LEASE_EVERY));
-    let status = machine
-        .reported
-        .map_or(now, |reported| after(reported, STATUS_EVERY));
-    lease.min(status)
-}
-
-pub(crate) fn left(now: Timestamp, until: Timestamp) -> Duration {
-    Duration::try_from(until.duration_since(now)).unwrap_or_default()
+/// When the lease or the status is due next.
+fn next_heartbeat(simulated: &SimulatedNode, now: Timestamp) -> Timestamp {
+    let lease_due = simulated
+        .lease_renewed_at
+        .map_or(now, |renewed_at| after(renewed_at, LEASE_RENEW_INTERVAL));
+    let status_due = simulated.status_reported_at.map_or(now, |reported_at| {
+        after(reported_at, STATUS_REPORT_INTERVAL)
+    });
+    lease_due.min(status_due)
 }

@@ -1,19 +1,22 @@
-//! Nodes: where pods run, and what follows when a node is lost.
+//! Nodes: simulated kubelets, and the controllers of node lifecycle and storage.
 //!
-//! In: pods that have a node. Out: running pods, living nodes; taints, evictions and clean-up when nodes are not.
+//! In: pods that are bound to a node. Out: running pods and Ready nodes; taints, evictions and pod
+//! garbage collection when nodes fail; bound volumes.
 
-mod heartbeat; // kubelets show that they are alive
-mod machines; // the simulated nodes, below what the API shows
-mod orders; // what annotations do to machines
-mod register; // what a kubelet says of its node
+mod heartbeat; // node registration, node status, lease renewals
+mod node_simulation; // simulation annotations of Nodes
+mod node_status; // Node objects and leases
+mod simulated_node; // power, network and addresses of nodes
 
-mod kubelet; // the pods of a node
-mod runtime; // what runs containers
-mod script; // what simulated containers do
-mod simulated; // containers that are nothing but points in time
+mod container_simulation; // simulation annotations of pods
+mod kubelet; // pod sync and pod status
+mod runtime; // container runtime interface
+mod simulated_runtime; // containers as timers
 
-mod lifecycle; // what follows when a node is not well
-mod storage; // volumes for claims
+mod lifecycle; // node lifecycle, taint eviction, pod garbage collection
+mod storage; // persistent volume controller
+
+mod time; // timestamp arithmetic
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,48 +27,48 @@ use thiserror::Error;
 
 use self::heartbeat::Heartbeat;
 use self::kubelet::Kubelet;
-use self::machines::Machines;
-use self::orders::Operation;
-use self::simulated::Simulated;
+use self::node_simulation::Operation;
+use self::simulated_node::SimulatedNodes;
+use self::simulated_runtime::SimulatedRuntime;
 use crate::component::Component;
 use crate::context::{Context, Loop};
 use crate::index;
 
-/// The loops of so many simulated nodes, in the order in which they start, and the way to operate those.
-pub(crate) fn kubelets(ctx: &Context, nodes: usize) -> (Vec<Loop>, Nodes) {
+/// The controllers of `count` simulated nodes, in start order, and the handle to operate them.
+pub(crate) fn kubelets(ctx: &Context, count: usize) -> (Vec<Loop>, Nodes) {
     let pods = ctx.pods();
-    index::by_node(&pods);
-    let machines = Arc::new(Machines::new(
-        nodes,
+    index::add_node_name_index(&pods);
+    let nodes = Arc::new(SimulatedNodes::new(
+        count,
         ctx.entropy.clone(),
         ctx.awaited("nodes"),
     ));
     let recorder = ctx.recorder(Component::Kubelet, "kubelet");
     let (kubelet, pod_trigger) =
-        Kubelet::controller(ctx, machines.clone(), Simulated, recorder.clone());
-    let residents = Residents {
+        Kubelet::controller(ctx, nodes.clone(), SimulatedRuntime, recorder.clone());
+    let pods_on_node = PodsOnNode {
         pods: pods.lister(),
         trigger: pod_trigger,
     };
-    let revived = residents.clone();
+    let pods_of_started_node = pods_on_node.clone();
     let (heartbeat, node_trigger) =
-        Heartbeat::controller(ctx, machines.clone(), recorder, move |node| {
-            revived.look_after(node)
+        Heartbeat::controller(ctx, nodes.clone(), recorder, move |node| {
+            pods_of_started_node.enqueue(node)
         });
-    let nodes = Nodes {
-        machines,
+    let handle = Nodes {
+        nodes,
         clock: ctx.clock,
         trigger: node_trigger,
-        residents,
+        pods_on_node,
     };
-    (vec![heartbeat.into(), kubelet.into()], nodes)
+    (vec![heartbeat.into(), kubelet.into()], handle)
 }
 
-/// The loops that look after nodes and storage from outside, in the order in which they start.
-pub(crate) fn upkeep(ctx: &Context) -> Vec<Loop> {
+/// The node lifecycle and storage controllers, in start order.
+pub(crate) fn controllers(ctx: &Context) -> Vec<Loop> {
     let lifecycle = [
         lifecycle::controller(ctx).into(),
-        lifecycle::eviction::controller(ctx).into(),
+        lifecycle::taint_eviction::controller(ctx).into(),
         lifecycle::pod_gc::work(ctx),
     ];
     lifecycle.into_iter().chain(storage::loops(ctx)).collect()
@@ -78,36 +81,38 @@ pub struct UnknownNode(String);
 
 /// Operates the simulated nodes of a cluster. Cheap to clone, usable from any thread.
 ///
-/// Each operation takes effect at once, and shows in the API as it would with real machines: a node that is off or cut off
-/// is not heard of any more, and the rest of the cluster finds out by its silence.
+/// An operation takes effect immediately on the simulated node. The API shows it as it would show
+/// the failure of a real node: a node that is powered off or partitioned stops renewing its lease,
+/// and the node lifecycle controller marks it `Unknown` after the grace period.
 #[derive(Clone)]
 pub struct Nodes {
-    machines: Arc<Machines>,
+    nodes: Arc<SimulatedNodes>,
     clock: WallClock,
     trigger: Trigger,
-    residents: Residents,
+    pods_on_node: PodsOnNode,
 }
 
 impl Nodes {
     /// The names of the simulated nodes.
     pub fn names(&self) -> Vec<String> {
-        self.machines.names()
+        self.nodes.names()
     }
 
-    /// The id of a node's boot; `None` while nothing on it could act: it is off, boots, is cut off, or its kubelet has not
-    /// registered yet.
+    /// The boot ID of a node; `None` while nothing on the node can act: it is powered off, booting
+    /// or partitioned, or its kubelet has not registered yet.
     ///
     /// # Errors
     /// There is no such node.
     pub fn boot_id(&self, node: &str) -> Result<Option<String>, UnknownNode> {
-        let machine = self
-            .machines
+        let simulated = self
+            .nodes
             .get(node)
             .ok_or_else(|| UnknownNode(node.to_owned()))?;
-        Ok((machine.is_heard() && machine.registered).then_some(machine.boot_id))
+        let can_act = simulated.is_reachable() && simulated.registered;
+        Ok(can_act.then_some(simulated.boot_id))
     }
 
-    /// Reboots a node: its containers end, it is away for ten seconds, and comes back with another boot id.
+    /// Reboots a node: its containers end, and 10 seconds later it has booted with a new boot ID.
     ///
     /// # Errors
     /// There is no such node.
@@ -115,7 +120,8 @@ impl Nodes {
         self.operate(node, &[Operation::Reboot])
     }
 
-    /// Cuts a node's power: its containers end, and it is not heard of until [`restore`](Self::restore).
+    /// Powers a node off until [`restore`](Self::restore): its containers end, and it sends no
+    /// heartbeats.
     ///
     /// # Errors
     /// There is no such node.
@@ -123,31 +129,32 @@ impl Nodes {
         self.operate(node, &[Operation::PowerOff])
     }
 
-    /// Cuts a node off the network: its containers go on, and it is not heard of until [`restore`](Self::restore), whatever
-    /// else is done to it.
+    /// Partitions a node from the API server until [`restore`](Self::restore): its containers keep
+    /// running, and it sends no heartbeats. A reboot does not end the partition.
     ///
     /// # Errors
     /// There is no such node.
     pub fn partition(&self, node: &str) -> Result<(), UnknownNode> {
-        self.operate(node, &[Operation::CutOff])
+        self.operate(node, &[Operation::Partition])
     }
 
-    /// Brings a node back: one that is off boots, one that was cut off goes on where it is. Does nothing to others.
+    /// Restores a node: boots it if it is powered off, and ends its partition. Does nothing to a
+    /// node that is running and connected.
     ///
     /// # Errors
     /// There is no such node.
     pub fn restore(&self, node: &str) -> Result<(), UnknownNode> {
-        self.operate(node, &[Operation::PowerOn, Operation::Join])
+        self.operate(node, &[Operation::PowerOn, Operation::Reconnect])
     }
 
     fn operate(&self, node: &str, operations: &[Operation]) -> Result<(), UnknownNode> {
         for operation in operations {
-            self.machines
+            self.nodes
                 .operate(node, *operation, self.clock.now())
                 .ok_or_else(|| UnknownNode(node.to_owned()))?;
         }
         self.trigger.reconcile(ObjectKey::cluster(node));
-        self.residents.look_after(node);
+        self.pods_on_node.enqueue(node);
         Ok(())
     }
 }
@@ -158,20 +165,21 @@ impl fmt::Debug for Nodes {
     }
 }
 
-/// The pods of a node, for those who have them looked at.
+/// Enqueues the pods of a node for the kubelet.
 #[derive(Clone)]
-struct Residents {
+struct PodsOnNode {
     pods: Lister<Pod>,
     trigger: Trigger,
 }
 
-impl Residents {
-    fn look_after(&self, node: &str) {
+impl PodsOnNode {
+    fn enqueue(&self, node: &str) {
         let pods = self
             .pods
-            .by_index(index::BY_NODE, node)
-            .expect("the index was added with the loops");
-        pods.iter()
-            .for_each(|pod| self.trigger.reconcile(ObjectKey::of(&**pod)));
+            .by_index(index::NODE_NAME_INDEX, node)
+            .expect("the index was added with the controllers");
+        for pod in &pods {
+            self.trigger.reconcile(ObjectKey::of(&**pod));
+        }
     }
 }

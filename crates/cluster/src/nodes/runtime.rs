@@ -1,93 +1,107 @@
-//! Runtime: what runs containers, and the only thing a kubelet does not decide.
+//! Container runtime interface: how a kubelet starts, stops and observes containers.
 //!
-//! In: orders to start and to stop. Out: how each run of each container is doing.
-//! Holds: a runtime never restarts anything; whether and when is the kubelet's business.
+//! In: requests to start and stop containers. Out: the status of every container instance.
+//! Guarantees: a runtime never restarts a container; restart policy and back-off belong to the
+//! kubelet.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-/// What a container is for in its pod.
+/// The type of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Runs to its end before the next one.
+pub(crate) enum ContainerType {
+    /// An init container that must complete before the next container starts.
     Init,
-    /// Begins like an init container and stays.
+    /// An init container with `restartPolicy: Always`: it must start before the next container
+    /// and keeps running.
     Sidecar,
-    /// What the pod is for.
-    Main,
+    /// A container of `spec.containers`.
+    App,
 }
 
-/// One start of one container.
+/// What to run: one start of one container.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Task<'a> {
+pub(crate) struct ContainerConfig<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) container: &'a Container,
-    pub(crate) role: Role,
-    /// How often it was restarted before.
+    pub(crate) container_type: ContainerType,
+    /// The number of restarts before this start, as in the CRI's `ContainerMetadata.attempt`.
     pub(crate) attempt: i32,
-    /// How many starts and runs of it failed before.
+    /// The number of earlier starts and instances of this container that failed.
     pub(crate) failures: i32,
 }
 
-/// How a run is doing.
+/// The state of a container instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// Being prepared.
+pub(crate) enum InstanceState {
+    /// The image is pulled or the container is created.
     Creating,
-    /// It cannot be started. The run is over.
-    Refused {
+    /// The container cannot be started. The instance has ended.
+    StartFailed {
         at: Timestamp,
         reason: &'static str,
         message: String,
     },
-    /// Running since then.
+    /// Running; `started` and `ready` are the results of its startup and readiness probes.
     Running {
         since: Timestamp,
         started: bool,
         ready: bool,
     },
-    /// Its liveness probe fails. It runs until it is stopped.
-    Unhealthy { since: Timestamp },
-    /// The run is over.
+    /// Running with a failed liveness probe. It runs until it is stopped.
+    LivenessFailed { since: Timestamp },
+    /// The instance has ended.
     Exited(Exit),
 }
 
-/// The end of a run.
+/// How a container instance ended; the fields of `v1.ContainerStateTerminated`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exit {
-    /// `None` when it ended before it ran.
-    pub(crate) started: Option<Timestamp>,
-    pub(crate) finished: Timestamp,
-    pub(crate) code: i32,
+    /// `None` if it was stopped before it was running.
+    pub(crate) started_at: Option<Timestamp>,
+    pub(crate) finished_at: Timestamp,
+    pub(crate) exit_code: i32,
     pub(crate) reason: String,
 }
 
-/// How a run is doing, and when to look again even if nobody says so.
+/// The status of a container instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
-    pub(crate) state: State,
-    pub(crate) again: Option<Timestamp>,
+pub(crate) struct InstanceStatus {
+    pub(crate) state: InstanceState,
+    /// When the state changes next without a request; `None` if it does not, or if the runtime
+    /// triggers the kubelet itself.
+    pub(crate) next_change: Option<Timestamp>,
 }
 
-/// Runs containers. Calls return at once; what takes time is seen by looking.
+/// A container runtime. The methods correspond to the calls of the Container Runtime Interface
+/// (CRI), and return immediately; progress is observed with [`Runtime::status`].
 ///
-/// The simulated runtime follows a pod's annotations. One of local processes keeps a child in its `Run` and has the
-/// kubelet look again, through its trigger, when the child ends.
+/// The simulated runtime derives the status from the pod's annotations and the time. A runtime of
+/// local processes keeps a child process in its `Instance`, and enqueues the pod through the
+/// kubelet's trigger when the child exits.
 pub(crate) trait Runtime: Send + Sync + 'static {
-    /// One run of one container. Dropping it ends the run without a trace, as a power loss does.
-    type Run: Send + 'static;
+    /// A container instance; every restart of a container is a new one. Dropping it kills the
+    /// container without a status, as a power loss does.
+    type Instance: Send + 'static;
 
-    /// Begins to run a container.
-    fn start(&self, task: &Task<'_>, now: Timestamp) -> Self::Run;
+    /// Starts a container (`CreateContainer` and `StartContainer`).
+    fn start(&self, config: &ContainerConfig<'_>, now: Timestamp) -> Self::Instance;
 
-    /// Finds a container that runs since then, begun by an earlier process; `None` if it did not survive.
-    fn find(&self, task: &Task<'_>, since: Timestamp) -> Option<Self::Run>;
+    /// Finds the container that an earlier kubelet process started at `started_at`; `None` if it
+    /// is not running any more.
+    fn find(&self, config: &ContainerConfig<'_>, started_at: Timestamp) -> Option<Self::Instance>;
 
-    /// Asks a run to end, and ends it after the grace period. Asking again can only shorten it.
-    fn stop(&self, run: &mut Self::Run, now: Timestamp, grace: Duration);
+    /// Stops a container (`StopContainer`): kills it if it has not exited after the grace period.
+    /// A second call can only shorten the grace period.
+    fn stop(&self, instance: &mut Self::Instance, now: Timestamp, grace_period: Duration);
 
-    /// How a run is doing.
-    fn look(&self, task: &Task<'_>, run: &Self::Run, now: Timestamp) -> Look;
+    /// The status of a container (`ContainerStatus`).
+    fn status(
+        &self,
+        config: &ContainerConfig<'_>,
+        instance: &Self::Instance,
+        now: Timestamp,
+    ) -> InstanceStatus;
 }

@@ -18,8 +18,8 @@ use serde_json::json;
 
 use crate::component::Component;
 use crate::context::{Context, Loop};
-use crate::evict::is_another;
-use crate::scheduler::units;
+use crate::api_errors::is_gone_or_conflict;
+use crate::scheduler::quantity_value;
 
 /// Who makes simulated volumes; also the name of their driver.
 const PROVISIONER: &str = "sim.bellerophon.io";
@@ -119,7 +119,7 @@ fn is_for(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
 fn size(amounts: Option<&std::collections::BTreeMap<String, Quantity>>) -> i64 {
     amounts
         .and_then(|amounts| amounts.get("storage"))
-        .map_or(0, |quantity| units(quantity, 1))
+        .map_or(0, |quantity| quantity_value(quantity))
 }
 
 fn is_bound(claim: &PersistentVolumeClaim) -> bool {
@@ -281,7 +281,7 @@ impl Storage {
             )
             .await
         {
-            Err(error) if !is_another(&error) => Err(error),
+            Err(error) if !is_gone_or_conflict(&error) => Err(error),
             _ => Ok(()),
         }
     }
@@ -303,7 +303,7 @@ impl Storage {
             )
             .await
         {
-            Err(error) if is_another(&error) => Ok(None),
+            Err(error) if is_gone_or_conflict(&error) => Ok(None),
             claimed => claimed.map(Some),
         }
     }
@@ -386,7 +386,7 @@ impl Storage {
             )
             .await
         {
-            Err(error) if !is_another(&error) => Err(error),
+            Err(error) if !is_gone_or_conflict(&error) => Err(error),
             _ => Ok(()),
         }
     }
@@ -436,7 +436,7 @@ impl Storage {
                 .await
             {
                 Ok(written) => request.writes().wrote(&written),
-                Err(error) if is_another(&error) => {}
+                Err(error) if is_gone_or_conflict(&error) => {}
                 Err(error) => return Err(error.into()),
             }
             return Ok(Outcome::Done);
@@ -458,7 +458,7 @@ impl Storage {
                 ..DeleteParams::default()
             };
             match self.volumes_api().delete(request.key.name(), &params).await {
-                Err(error) if !is_another(&error) => return Err(error.into()),
+                Err(error) if !is_gone_or_conflict(&error) => return Err(error.into()),
                 _ => {}
             }
         }

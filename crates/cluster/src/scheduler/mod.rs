@@ -1,29 +1,30 @@
-//! Scheduler: which node a pod runs on.
+//! Scheduler: assigns pods to nodes.
 //!
-//! In: pods without a node, nodes, placed pods. Out: bindings; conditions and events of pods that no node takes; evictions
-//! of less important ones.
-//! Holds: one pod is decided on at a time, on a ledger that has every earlier decision; requests are made in parallel, and
-//! a decision that the server refuses is taken back.
+//! In: pods without a node, nodes, assigned pods. Out: bindings; conditions and events of
+//! unschedulable pods; evictions of preemption victims.
+//! Guarantees: scheduling cycles run one at a time, each on a cache that contains all earlier
+//! assignments; binding cycles run concurrently, and a failed binding is undone in the cache.
 
-mod ledger; // which pods are on which node
-mod pod_info; // what matters of a pod
-mod resources; // what pods ask for and nodes have
-mod terms; // which nodes and pods a pod speaks of
+mod cache; // nodes and their pods, with aggregates
+mod pod_info; // scheduling information of pods
+mod resources; // requests and allocatable
+mod selectors; // node selectors and pod selectors
 
-mod notice; // what informers tell
-mod queue; // which pod is next
+mod event_handlers; // informer events into the state
+mod queue; // active, back-off and unschedulable pods
+mod state; // cache, queue and assumed pods
 
-mod budget; // which pods may be ended
-mod cycle; // where one pod goes
-mod preempt; // whom to end for it
-mod refusal; // why a node does not take it
-mod score; // which node is best
-mod trial; // whether a node takes it
-mod volumes; // where its claims can be reached
+mod diagnosis; // why nodes are not feasible
+mod filter; // filter plugins
+mod pdb; // disruption budgets
+mod preemption; // victims for a pod of higher priority
+mod scheduling_cycle; // filter, score, select a node
+mod score; // score plugins
+mod volume_binding; // node affinity of volumes
 
-mod act; // what the server is told
+mod actions; // bindings, conditions, evictions
 #[cfg(test)]
-mod tests; // decisions on small clusters
+mod tests; // scheduling cycles on small clusters
 
 use std::sync::Arc;
 
@@ -35,47 +36,49 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use self::act::Act;
-use self::cycle::{Circumstances, Decision, decide};
-use self::notice::{Board, Notices};
-use self::volumes::Volumes;
+use self::actions::Actions;
+use self::event_handlers::EventHandlers;
+use self::pod_info::PendingPod;
+use self::scheduling_cycle::{CycleInputs, ScheduleResult, schedule_pod};
+use self::state::SharedState;
+use self::volume_binding::VolumeBinding;
 use crate::component::Component;
 use crate::context::{Context, Loop};
 
-pub(crate) use resources::units;
+pub(crate) use resources::value as quantity_value;
 
-/// How many decisions are on their way to the server at once; while so many are, no further one is made.
-const ACTS_MAX: usize = 32;
+/// The maximum number of concurrent actions. At the limit no scheduling cycle starts.
+const MAX_CONCURRENT_ACTIONS: usize = 32;
 
-/// Decisions in a row before other tasks of the thread get their turn.
-const DECISIONS_IN_A_ROW: usize = 8;
+/// Scheduling cycles between two yields to other tasks of the thread.
+const CYCLES_PER_YIELD: usize = 8;
 
-/// The loops of this level, in the order in which they start.
-pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
-    let board = Arc::new(Board::default());
-    let notices = Notices {
-        board: board.clone(),
+/// The scheduler as a background task.
+pub(crate) fn controllers(ctx: &Context) -> Vec<Loop> {
+    let state = Arc::new(SharedState::default());
+    let handlers = EventHandlers {
+        state: state.clone(),
         trace: ctx.trace.clone(),
     };
     let pods = ctx.pods();
     let handles = vec![
-        listen(&ctx.informer::<Namespace>(), &notices),
-        listen(&ctx.informer::<Node>(), &notices),
-        listen(&ctx.informer::<PersistentVolume>(), &notices),
-        listen(&ctx.informer::<PersistentVolumeClaim>(), &notices),
-        listen(&pods, &notices),
+        add_handler(&ctx.informer::<Namespace>(), &handlers),
+        add_handler(&ctx.informer::<Node>(), &handlers),
+        add_handler(&ctx.informer::<PersistentVolume>(), &handlers),
+        add_handler(&ctx.informer::<PersistentVolumeClaim>(), &handlers),
+        add_handler(&pods, &handlers),
     ];
     let scheduler = Scheduler {
-        act: Arc::new(Act {
+        actions: Arc::new(Actions {
             client: ctx.client(Component::Scheduler),
             clock: ctx.clock,
-            recorder: ctx.recorder(Component::Scheduler, pod_info::SCHEDULER),
+            recorder: ctx.recorder(Component::Scheduler, pod_info::SCHEDULER_NAME),
             pods: pods.lister(),
-            board: board.clone(),
+            state: state.clone(),
             trace: ctx.trace.clone(),
         }),
-        board,
-        volumes: Volumes {
+        state,
+        volumes: VolumeBinding {
             claims: ctx.informer::<PersistentVolumeClaim>().lister(),
             volumes: ctx.informer::<PersistentVolume>().lister(),
             classes: ctx.informer::<StorageClass>().lister(),
@@ -95,85 +98,87 @@ pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
     })]
 }
 
-fn listen<K>(informer: &SharedInformer<K>, notices: &Notices) -> HandlerHandle
+fn add_handler<K>(informer: &SharedInformer<K>, handlers: &EventHandlers) -> HandlerHandle
 where
     K: kube::Resource + Send + Sync + 'static,
-    Notices: bellerophon::EventHandler<K>,
+    EventHandlers: bellerophon::EventHandler<K>,
 {
-    informer.add_handler(notices.clone(), HandlerOptions::default())
+    informer.add_handler(handlers.clone(), HandlerOptions::default())
 }
 
 struct Scheduler {
-    board: Arc<Board>,
-    act: Arc<Act>,
-    volumes: Volumes,
+    state: Arc<SharedState>,
+    actions: Arc<Actions>,
+    volumes: VolumeBinding,
     budgets: Lister<PodDisruptionBudget>,
     entropy: Entropy,
 }
 
 impl Scheduler {
-    /// Decides and acts until told to stop; what was decided by then is still told to the server.
+    /// Runs scheduling cycles until cancelled, then waits for the running actions.
     async fn run(&self, stop: CancellationToken) {
-        let mut acts = JoinSet::new();
+        let mut running = JoinSet::new();
         loop {
-            for _ in 0..DECISIONS_IN_A_ROW {
-                if acts.len() >= ACTS_MAX {
+            for _ in 0..CYCLES_PER_YIELD {
+                if running.len() >= MAX_CONCURRENT_ACTIONS {
                     break;
                 }
-                let Some((pending, decision)) = self.next() else {
+                let Some((pending, result)) = self.schedule_one() else {
                     break;
                 };
-                let act = self.act.clone();
-                acts.spawn(async move { act.perform(pending, decision).await });
+                let actions = self.actions.clone();
+                running.spawn(async move { actions.run(pending, result).await });
             }
-            let (in_line, due) = {
-                let board = self.board.lock();
-                (
-                    board.queue.is_in_line(Instant::now()),
-                    board.queue.next_time(),
-                )
+            let has_capacity = running.len() < MAX_CONCURRENT_ACTIONS;
+            let (has_ready_pods, deadline) = {
+                let state = self.state.lock();
+                let has_ready_pods = state.queue.has_ready_pods(Instant::now());
+                (has_ready_pods, state.queue.next_deadline())
             };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some(done) = acts.join_next() => {
-                    noted(done);
-                    while let Some(done) = acts.try_join_next() {
-                        noted(done);
+                Some(joined) = running.join_next() => {
+                    log_join_error(joined);
+                    while let Some(joined) = running.try_join_next() {
+                        log_join_error(joined);
                     }
                 }
-                () = tokio::task::yield_now(), if in_line && acts.len() < ACTS_MAX => {}
-                () = self.board.changed.notified() => {}
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+                () = tokio::task::yield_now(), if has_ready_pods && has_capacity => {}
+                () = self.state.changed.notified() => {}
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {}
             }
         }
-        while let Some(done) = acts.join_next().await {
-            noted(done);
+        while let Some(joined) = running.join_next().await {
+            log_join_error(joined);
         }
     }
 
-    /// Decides on the next pod, if there is one, and notes the decision in the ledger.
-    fn next(&self) -> Option<(Arc<pod_info::Pending>, Decision)> {
-        let mut board = self.board.lock();
-        let board = &mut *board;
-        let pending = board.queue.take(Instant::now())?;
-        let circumstances = Circumstances {
-            volumes: self.volumes.of(&pending),
+    /// Runs the scheduling cycle of the next pod, if there is one, and applies the result to the
+    /// state. Mirrors `ScheduleOne` up to the binding cycle.
+    fn schedule_one(&self) -> Option<(Arc<PendingPod>, ScheduleResult)> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let pending = state.queue.pop(Instant::now())?;
+        let inputs = CycleInputs {
+            volume_selectors: self.volumes.node_selectors(&pending),
             budgets: &self.budgets,
             entropy: &self.entropy,
         };
-        let decision = decide(&mut board.ledger, &pending, &circumstances);
-        match &decision {
-            Decision::Bind { node } => board.assume(&pending, node),
-            Decision::Refuse(refused) => board.refused(&pending, refused, Instant::now()),
+        let result = schedule_pod(&mut state.cache, &pending, &inputs);
+        match &result {
+            ScheduleResult::Scheduled { node } => state.assume_pod(&pending, node),
+            ScheduleResult::Unschedulable(error) => {
+                state.handle_fit_error(&pending, error, Instant::now());
+            }
         }
-        Some((pending, decision))
+        Some((pending, result))
     }
 }
 
-/// A pod whose act ended badly stays taken until its next change; hiding that would be worse than saying it.
-fn noted(done: Result<(), JoinError>) {
-    if let Err(error) = done {
-        tracing::error!(%error, "telling the server of a decision ended unexpectedly");
+/// Logs an action that panicked. Its pod stays in flight until the next update of the pod.
+fn log_join_error(joined: Result<(), JoinError>) {
+    if let Err(error) = joined {
+        tracing::error!(%error, "scheduler action panicked");
     }
 }

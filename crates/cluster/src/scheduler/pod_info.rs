@@ -1,7 +1,8 @@
-//! Pod info: what the scheduler needs of a pod, read once.
+//! Scheduling information of pods, extracted from the Pod object once.
 //!
-//! In: a Pod. Out: numbers, terms and ports; the object itself is let go.
-//! Holds: what only matters while a pod has no node is dropped once it has one.
+//! In: a Pod. Out: [`PodInfo`] for assigned pods, [`PendingPod`] for pods in the scheduling queue.
+//! Guarantees: the Pod object itself is not retained; fields that only matter before a pod is
+//! assigned are dropped with its [`PendingPod`].
 
 use std::sync::Arc;
 
@@ -12,13 +13,17 @@ use k8s_openapi::api::core::v1::{
     WeightedPodAffinityTerm,
 };
 
-use super::resources::{Resources, requests, weight};
-use super::terms::{Candidate, Group, Labels};
+use super::resources::{NonZeroRequests, Resources, non_zero_requests, pod_requests};
+use super::selectors::{Labels, PodAttributes, PodSelector};
 
-/// The scheduler whose pods these are.
-pub(crate) const SCHEDULER: &str = "default-scheduler";
+/// The `schedulerName` of the pods that this scheduler handles.
+pub(crate) const SCHEDULER_NAME: &str = "default-scheduler";
 
-/// A port of the node that a pod wants for itself.
+/// Weight of a required affinity term of an existing pod when it scores nodes for later pods
+/// (upstream `hardPodAffinityWeight`).
+const HARD_POD_AFFINITY_WEIGHT: i64 = 1;
+
+/// A host port of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostPort {
     protocol: String,
@@ -27,132 +32,123 @@ pub(crate) struct HostPort {
 }
 
 impl HostPort {
-    /// Whether both cannot be on one node.
-    pub(crate) fn collides(&self, other: &Self) -> bool {
-        let anywhere = |ip: &str| matches!(ip, "" | "0.0.0.0" | "::");
+    /// Whether two pods with these ports cannot share a node. Mirrors `HostPortInfo.CheckConflict`.
+    pub(crate) fn conflicts(&self, other: &Self) -> bool {
+        let is_wildcard = |ip: &str| matches!(ip, "" | "0.0.0.0" | "::");
         self.port == other.port
             && self.protocol == other.protocol
-            && (self.ip == other.ip || anywhere(&self.ip) || anywhere(&other.ip))
+            && (self.ip == other.ip || is_wildcard(&self.ip) || is_wildcard(&other.ip))
     }
 }
 
-/// Pods, and the part of the cluster that counts as one place.
+/// Selected pods, counted by the value of a node label.
 #[derive(Clone, Debug)]
-pub(crate) struct Term {
-    pub(crate) group: Arc<Group>,
-    pub(crate) topology: Arc<str>,
+pub(crate) struct TopologyTerm {
+    pub(crate) selector: Arc<PodSelector>,
+    pub(crate) topology_key: Arc<str>,
 }
 
-/// How pods of a group are to be spread.
+/// A topology spread constraint.
 #[derive(Clone, Debug)]
-pub(crate) struct Spread {
-    pub(crate) term: Term,
+pub(crate) struct SpreadConstraint {
+    pub(crate) term: TopologyTerm,
     pub(crate) max_skew: i64,
     pub(crate) min_domains: usize,
-    /// Whether it is a demand, or only a wish.
-    pub(crate) demanded: bool,
-    /// Whether nodes that the pod's node affinity excludes do not count.
-    pub(crate) honours_affinity: bool,
-    /// Whether nodes with taints that the pod does not bear do not count.
-    pub(crate) honours_taints: bool,
+    /// `whenUnsatisfiable: DoNotSchedule`, as opposed to `ScheduleAnyway`.
+    pub(crate) do_not_schedule: bool,
+    /// `nodeAffinityPolicy: Honor`: nodes that the pod's node affinity excludes do not count.
+    pub(crate) honors_node_affinity: bool,
+    /// `nodeTaintsPolicy: Honor`: nodes with taints that the pod does not tolerate do not count.
+    pub(crate) honors_node_taints: bool,
 }
 
-/// What a pod says about where other pods may be, or where it wants to be with them.
+/// An affinity term of an assigned pod that applies symmetrically to pods scheduled later.
 #[derive(Clone, Debug)]
-pub(crate) struct Declared {
-    pub(crate) term: Term,
-    pub(crate) effect: Effect,
+pub(crate) struct SymmetricTerm {
+    pub(crate) term: TopologyTerm,
+    pub(crate) effect: SymmetricEffect,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    /// No pod of the group may come into the same place.
-    Forbids,
-    /// Pods of the group are welcome in the same place, or unwelcome if negative.
-    Weighs(i64),
+pub(crate) enum SymmetricEffect {
+    /// Filter: no selected pod may be scheduled into the same topology domain.
+    RequiredAntiAffinity,
+    /// Score: selected pods gain this weight in the same topology domain; negative for
+    /// anti-affinity.
+    Weight(i64),
 }
 
-/// What matters of a pod once it has a node.
+/// The scheduling information of an assigned pod.
 #[derive(Clone, Debug)]
 pub(crate) struct PodInfo {
     pub(crate) key: ObjectKey,
     pub(crate) uid: String,
     pub(crate) labels: Labels,
-    pub(crate) controller: Option<String>,
+    pub(crate) controller_uid: Option<String>,
     pub(crate) priority: i32,
     pub(crate) requests: Resources,
-    /// Milli-CPUs and bytes it counts for in scores.
-    pub(crate) weight: (i64, i64),
-    pub(crate) ports: Vec<HostPort>,
-    pub(crate) declared: Vec<Declared>,
-    pub(crate) started: Option<Timestamp>,
-    /// It is being deleted.
-    pub(crate) going: bool,
-    /// It is being deleted to make room for another.
+    pub(crate) non_zero_requests: NonZeroRequests,
+    pub(crate) host_ports: Vec<HostPort>,
+    pub(crate) symmetric_terms: Vec<SymmetricTerm>,
+    pub(crate) start_time: Option<Timestamp>,
+    /// It has a deletion timestamp.
+    pub(crate) terminating: bool,
+    /// It is terminating because the scheduler preempted it.
     pub(crate) preempted: bool,
 }
 
-/// A pod without a node, and everything it asks of one.
+/// A pod without a node, with its scheduling constraints.
 #[derive(Clone, Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingPod {
     pub(crate) info: Arc<PodInfo>,
     pub(crate) tolerations: Vec<Toleration>,
     pub(crate) node_selector: Labels,
-    pub(crate) required: Option<NodeSelector>,
-    pub(crate) preferred: Vec<PreferredSchedulingTerm>,
-    pub(crate) affinity: Vec<Term>,
-    pub(crate) anti_affinity: Vec<Term>,
-    pub(crate) wishes: Vec<(i64, Term)>,
-    pub(crate) spread: Vec<Spread>,
-    pub(crate) claims: Vec<String>,
+    pub(crate) required_node_affinity: Option<NodeSelector>,
+    pub(crate) preferred_node_affinity: Vec<PreferredSchedulingTerm>,
+    pub(crate) required_affinity: Vec<TopologyTerm>,
+    pub(crate) required_anti_affinity: Vec<TopologyTerm>,
+    /// Preferred affinity terms with their weights; weights of anti-affinity terms are negative.
+    pub(crate) preferred_terms: Vec<(i64, TopologyTerm)>,
+    pub(crate) spread_constraints: Vec<SpreadConstraint>,
+    /// Names of the persistent volume claims it uses.
+    pub(crate) volume_claims: Vec<String>,
+    /// It has scheduling gates.
     pub(crate) gated: bool,
-    pub(crate) may_preempt: bool,
-    pub(crate) nominated: Option<String>,
+    pub(crate) can_preempt: bool,
+    pub(crate) nominated_node: Option<String>,
 }
 
 impl PodInfo {
     pub(crate) fn of(pod: &Pod) -> Self {
         let empty = PodSpec::default();
-        let (meta, spec) = (&pod.metadata, pod.spec.as_ref().unwrap_or(&empty));
-        let (namespace, labels) = (
-            meta.namespace.clone().unwrap_or_default(),
-            meta.labels.clone().unwrap_or_default(),
-        );
+        let meta = &pod.metadata;
+        let spec = pod.spec.as_ref().unwrap_or(&empty);
+        let namespace = meta.namespace.clone().unwrap_or_default();
+        let labels = meta.labels.clone().unwrap_or_default();
         let status = pod.status.as_ref();
-        let disrupted = |pod: &Pod| {
-            let conditions = pod
-                .status
-                .as_ref()
-                .and_then(|status| status.conditions.as_ref())
-                .into_iter()
-                .flatten();
-            conditions.into_iter().any(|c| {
-                c.type_ == "DisruptionTarget"
-                    && c.reason.as_deref() == Some("PreemptionByScheduler")
-            })
-        };
+        let terminating = meta.deletion_timestamp.is_some();
         let controller = meta
             .owner_references
             .iter()
             .flatten()
             .find(|owner| owner.controller == Some(true));
-        let mut requests = requests(spec);
+        let mut requests = pod_requests(spec);
         requests.pods = 1;
         Self {
             key: ObjectKey::of(pod),
             uid: meta.uid.clone().unwrap_or_default(),
-            declared: declared(spec, &namespace, &labels),
+            symmetric_terms: symmetric_terms(spec, &namespace, &labels),
             labels,
-            controller: controller.map(|owner| owner.uid.clone()),
+            controller_uid: controller.map(|owner| owner.uid.clone()),
             priority: spec.priority.unwrap_or_default(),
             requests,
-            weight: weight(spec),
-            ports: ports(spec),
-            started: status
+            non_zero_requests: non_zero_requests(spec),
+            host_ports: host_ports(spec),
+            start_time: status
                 .and_then(|status| status.start_time.as_ref())
                 .map(|time| time.0),
-            going: meta.deletion_timestamp.is_some(),
-            preempted: meta.deletion_timestamp.is_some() && disrupted(pod),
+            terminating,
+            preempted: terminating && is_preemption_target(pod),
         }
     }
 
@@ -160,43 +156,47 @@ impl PodInfo {
         self.key.namespace().unwrap_or_default()
     }
 
-    pub(crate) fn candidate(&self) -> Candidate<'_> {
-        Candidate {
+    pub(crate) fn attributes(&self) -> PodAttributes<'_> {
+        PodAttributes {
             namespace: self.namespace(),
             labels: &self.labels,
-            controller: self.controller.as_deref(),
-            going: self.going,
+            controller_uid: self.controller_uid.as_deref(),
+            terminating: self.terminating,
         }
     }
 }
 
-impl Pending {
+impl PendingPod {
     pub(crate) fn of(pod: &Pod) -> Self {
         let empty = PodSpec::default();
-        let (info, spec) = (PodInfo::of(pod), pod.spec.as_ref().unwrap_or(&empty));
+        let info = PodInfo::of(pod);
+        let spec = pod.spec.as_ref().unwrap_or(&empty);
         let affinity = spec.affinity.as_ref();
-        let of_node = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
-        let to_pods = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
-        let from_pods = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
-        let term = |term: &PodAffinityTerm| self::term(term, info.namespace(), &info.labels);
-        let terms =
+        let node_affinity = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
+        let pod_affinity = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
+        let pod_anti_affinity = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+        let term = |term: &PodAffinityTerm| affinity_term(term, info.namespace(), &info.labels);
+        let required =
             |terms: Option<&Vec<PodAffinityTerm>>| terms.into_iter().flatten().map(term).collect();
-        let wish = |wishes: Option<&Vec<WeightedPodAffinityTerm>>, sign: i64| -> Vec<_> {
-            wishes
+        let preferred = |terms: Option<&Vec<WeightedPodAffinityTerm>>, sign: i64| -> Vec<_> {
+            terms
                 .into_iter()
                 .flatten()
-                .map(|wish| (sign * i64::from(wish.weight), term(&wish.pod_affinity_term)))
+                .map(|weighted| {
+                    let weight = sign * i64::from(weighted.weight);
+                    (weight, term(&weighted.pod_affinity_term))
+                })
                 .collect()
         };
-        let mut wishes = wish(
-            to_pods.and_then(|a| {
+        let mut preferred_terms = preferred(
+            pod_affinity.and_then(|a| {
                 a.preferred_during_scheduling_ignored_during_execution
                     .as_ref()
             }),
             1,
         );
-        wishes.extend(wish(
-            from_pods.and_then(|a| {
+        preferred_terms.extend(preferred(
+            pod_anti_affinity.and_then(|a| {
                 a.preferred_during_scheduling_ignored_during_execution
                     .as_ref()
             }),
@@ -205,33 +205,33 @@ impl Pending {
         Self {
             tolerations: spec.tolerations.clone().unwrap_or_default(),
             node_selector: spec.node_selector.clone().unwrap_or_default(),
-            required: of_node.and_then(|a| {
+            required_node_affinity: node_affinity.and_then(|a| {
                 a.required_during_scheduling_ignored_during_execution
                     .clone()
             }),
-            preferred: of_node
+            preferred_node_affinity: node_affinity
                 .and_then(|a| {
                     a.preferred_during_scheduling_ignored_during_execution
                         .clone()
                 })
                 .unwrap_or_default(),
-            affinity: terms(to_pods.and_then(|a| {
+            required_affinity: required(pod_affinity.and_then(|a| {
                 a.required_during_scheduling_ignored_during_execution
                     .as_ref()
             })),
-            anti_affinity: terms(from_pods.and_then(|a| {
+            required_anti_affinity: required(pod_anti_affinity.and_then(|a| {
                 a.required_during_scheduling_ignored_during_execution
                     .as_ref()
             })),
-            wishes,
-            spread: spread(spec, &info),
-            claims: claims(pod, spec),
+            preferred_terms,
+            spread_constraints: spread_constraints(spec, &info),
+            volume_claims: volume_claims(pod, spec),
             gated: spec
                 .scheduling_gates
                 .as_ref()
                 .is_some_and(|gates| !gates.is_empty()),
-            may_preempt: spec.preemption_policy.as_deref() != Some("Never"),
-            nominated: pod
+            can_preempt: spec.preemption_policy.as_deref() != Some("Never"),
+            nominated_node: pod
                 .status
                 .as_ref()
                 .and_then(|status| status.nominated_node_name.clone())
@@ -241,91 +241,106 @@ impl Pending {
     }
 }
 
-fn term(term: &PodAffinityTerm, namespace: &str, labels: &Labels) -> Term {
-    Term {
-        group: Arc::new(Group::of_term(term, namespace, labels)),
-        topology: term.topology_key.as_str().into(),
+/// Whether the scheduler marked the pod as a preemption victim.
+fn is_preemption_target(pod: &Pod) -> bool {
+    pod.status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten())
+        .any(|condition| {
+            condition.type_ == "DisruptionTarget"
+                && condition.reason.as_deref() == Some("PreemptionByScheduler")
+        })
+}
+
+fn affinity_term(term: &PodAffinityTerm, namespace: &str, labels: &Labels) -> TopologyTerm {
+    TopologyTerm {
+        selector: Arc::new(PodSelector::from_affinity_term(term, namespace, labels)),
+        topology_key: term.topology_key.as_str().into(),
     }
 }
 
-/// What a pod that has a node says about others.
-fn declared(spec: &PodSpec, namespace: &str, labels: &Labels) -> Vec<Declared> {
+/// The affinity terms of a pod that apply to pods scheduled after it.
+fn symmetric_terms(spec: &PodSpec, namespace: &str, labels: &Labels) -> Vec<SymmetricTerm> {
     let Some(affinity) = &spec.affinity else {
         return Vec::new();
     };
-    let declare = |one: &PodAffinityTerm, effect| Declared {
-        term: term(one, namespace, labels),
+    let symmetric = |term: &PodAffinityTerm, effect| SymmetricTerm {
+        term: affinity_term(term, namespace, labels),
         effect,
     };
-    let mut all = Vec::new();
-    if let Some(pods) = &affinity.pod_affinity {
-        // A pod that must be with others weighs a little for those who come later.
-        all.extend(
-            pods.required_during_scheduling_ignored_during_execution
+    let mut terms = Vec::new();
+    if let Some(pod_affinity) = &affinity.pod_affinity {
+        terms.extend(
+            pod_affinity
+                .required_during_scheduling_ignored_during_execution
                 .iter()
                 .flatten()
-                .map(|one| declare(one, Effect::Weighs(1))),
+                .map(|term| symmetric(term, SymmetricEffect::Weight(HARD_POD_AFFINITY_WEIGHT))),
         );
-        let wished = pods
+        let preferred = pod_affinity
             .preferred_during_scheduling_ignored_during_execution
             .iter()
             .flatten();
-        all.extend(
-            wished.map(|wish| declare(&wish.pod_affinity_term, Effect::Weighs(wish.weight.into()))),
-        );
-    }
-    if let Some(pods) = &affinity.pod_anti_affinity {
-        all.extend(
-            pods.required_during_scheduling_ignored_during_execution
-                .iter()
-                .flatten()
-                .map(|one| declare(one, Effect::Forbids)),
-        );
-        let wished = pods
-            .preferred_during_scheduling_ignored_during_execution
-            .iter()
-            .flatten();
-        all.extend(wished.map(|wish| {
-            declare(
-                &wish.pod_affinity_term,
-                Effect::Weighs(-i64::from(wish.weight)),
+        terms.extend(preferred.map(|weighted| {
+            symmetric(
+                &weighted.pod_affinity_term,
+                SymmetricEffect::Weight(weighted.weight.into()),
             )
         }));
     }
-    all
+    if let Some(pod_anti_affinity) = &affinity.pod_anti_affinity {
+        terms.extend(
+            pod_anti_affinity
+                .required_during_scheduling_ignored_during_execution
+                .iter()
+                .flatten()
+                .map(|term| symmetric(term, SymmetricEffect::RequiredAntiAffinity)),
+        );
+        let preferred = pod_anti_affinity
+            .preferred_during_scheduling_ignored_during_execution
+            .iter()
+            .flatten();
+        terms.extend(preferred.map(|weighted| {
+            symmetric(
+                &weighted.pod_affinity_term,
+                SymmetricEffect::Weight(-i64::from(weighted.weight)),
+            )
+        }));
+    }
+    terms
 }
 
-fn spread(spec: &PodSpec, info: &PodInfo) -> Vec<Spread> {
+fn spread_constraints(spec: &PodSpec, info: &PodInfo) -> Vec<SpreadConstraint> {
     let constraints = spec.topology_spread_constraints.iter().flatten();
-    let honours = |policy: Option<&str>, default: &str| policy.unwrap_or(default) == "Honor";
+    let honors = |policy: Option<&str>, default: &str| policy.unwrap_or(default) == "Honor";
     constraints
         .map(|constraint| {
-            let keys = constraint.match_label_keys.as_deref().unwrap_or_default();
-            let group = Group::of_spread(
+            let selector = PodSelector::from_spread_constraint(
                 constraint.label_selector.as_ref(),
-                keys,
+                constraint.match_label_keys.as_deref().unwrap_or_default(),
                 info.namespace(),
                 &info.labels,
             );
-            Spread {
-                term: Term {
-                    group: Arc::new(group),
-                    topology: constraint.topology_key.as_str().into(),
+            SpreadConstraint {
+                term: TopologyTerm {
+                    selector: Arc::new(selector),
+                    topology_key: constraint.topology_key.as_str().into(),
                 },
                 max_skew: constraint.max_skew.into(),
                 min_domains: constraint
                     .min_domains
                     .and_then(|domains| usize::try_from(domains).ok())
                     .unwrap_or(1),
-                demanded: constraint.when_unsatisfiable == "DoNotSchedule",
-                honours_affinity: honours(constraint.node_affinity_policy.as_deref(), "Honor"),
-                honours_taints: honours(constraint.node_taints_policy.as_deref(), "Ignore"),
+                do_not_schedule: constraint.when_unsatisfiable == "DoNotSchedule",
+                honors_node_affinity: honors(constraint.node_affinity_policy.as_deref(), "Honor"),
+                honors_node_taints: honors(constraint.node_taints_policy.as_deref(), "Ignore"),
             }
         })
         .collect()
 }
 
-fn ports(spec: &PodSpec) -> Vec<HostPort> {
+/// The host ports of containers and sidecars. Ports of other init containers are not reserved.
+fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
     let containers = spec.containers.iter().chain(
         spec.init_containers
             .iter()
@@ -346,8 +361,9 @@ fn ports(spec: &PodSpec) -> Vec<HostPort> {
         .collect()
 }
 
-/// The names of the volume claims a pod needs.
-fn claims(pod: &Pod, spec: &PodSpec) -> Vec<String> {
+/// The names of the persistent volume claims of a pod. The claim of a generic ephemeral volume is
+/// named after pod and volume.
+fn volume_claims(pod: &Pod, spec: &PodSpec) -> Vec<String> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let volumes = spec.volumes.iter().flatten();
     volumes

@@ -1,8 +1,11 @@
-//! Scheduling queue: which pod is next, and when those that found no node are tried again.
+//! Scheduling queue: which pod is scheduled next, and when unschedulable pods are tried again.
 //!
-//! In: pods without a node, what became of them, events. Out: one pod at a time, the most important first.
-//! Holds: a pod that found no node is tried again only after something happened that could help, or after five minutes;
-//! one that failed often waits a little longer each time. One entry for each pod without a node.
+//! In: pods without a node, results of their scheduling cycles, cluster events. Out: one pod at a
+//! time, the highest priority first. Mirrors `PriorityQueue` with its active queue, back-off queue
+//! and unschedulable pods.
+//! Guarantees: an unschedulable pod is tried again only after an event that can resolve one of its
+//! reasons, or after 5 minutes; attempts of a pod are separated by a back-off of 1 s, doubled up to
+//! 10 s. One entry per pod without a node.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -11,201 +14,230 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::pod_info::Pending;
-use super::refusal::Refusal;
+use super::diagnosis::UnschedulableReasons;
+use super::pod_info::PendingPod;
 
-/// How long a pod waits after its first failure, and at most.
-const BACKOFF_FIRST: Duration = Duration::from_secs(1);
-const BACKOFF_MAX: Duration = Duration::from_secs(10);
-/// After this time a pod is tried again whatever happened.
-const FLUSH_AFTER: Duration = Duration::from_secs(300);
+/// Upstream `podInitialBackoffSeconds`.
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+/// Upstream `podMaxBackoffSeconds`.
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// Upstream `podMaxInUnschedulablePodsDuration`.
+const MAX_IN_UNSCHEDULABLE: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 enum State {
-    /// In line.
+    /// In the active queue, with its sequence number.
     Active(u64),
-    /// Waits until then, whatever happens.
+    /// In the back-off queue until then.
     BackingOff(Instant),
-    /// Waits for something to happen that could help, until then at the latest.
-    Refused { blockers: Refusal, until: Instant },
-    /// Waits for its gates to be opened.
+    /// Waits for an event that can resolve one of the reasons, at most until then.
+    Unschedulable {
+        reasons: UnschedulableReasons,
+        until: Instant,
+    },
+    /// Waits for the removal of its scheduling gates.
     Gated,
-    /// With the scheduler.
-    Taken,
+    /// Popped; its scheduling or binding cycle has not ended.
+    InFlight,
 }
 
 #[derive(Debug)]
 struct Entry {
-    pending: Arc<Pending>,
+    pending: Arc<PendingPod>,
     state: State,
     attempts: u32,
-    tried: Option<Instant>,
-    /// It changed while it was with the scheduler.
-    changed: bool,
+    last_attempt: Option<Instant>,
+    /// The pod was updated while it was in flight.
+    updated_in_flight: bool,
 }
 
 /// Pods without a node, by uid.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct SchedulingQueue {
     entries: HashMap<String, Entry>,
-    /// Those in line.
+    /// The active queue: by priority, then by sequence number.
     active: BTreeSet<(Reverse<i32>, u64, String)>,
-    /// When those that wait for a time are due.
-    times: BTreeSet<(Instant, String)>,
-    refused: HashSet<String>,
-    /// What happened since the refused ones were last looked through.
-    happened: Refusal,
-    next_turn: u64,
+    /// When pods of the back-off queue and unschedulable pods become active.
+    deadlines: BTreeSet<(Instant, String)>,
+    unschedulable: HashSet<String>,
+    /// The reasons resolved by events since the unschedulable pods were last checked.
+    resolved: UnschedulableReasons,
+    last_sequence: u64,
 }
 
-impl Queue {
-    /// A pod is there, or changed in what it asks for.
-    pub(crate) fn set(&mut self, pending: Pending, now: Instant) {
+impl SchedulingQueue {
+    /// Adds a pod, or replaces it after an update of its spec or labels.
+    pub(crate) fn add_or_update(&mut self, pending: PendingPod, now: Instant) {
         let uid = pending.info.uid.clone();
-        let known = self.entries.get_mut(&uid);
-        if let Some(entry) = known
-            && matches!(entry.state, State::Taken)
-        {
-            (entry.pending, entry.changed) = (Arc::new(pending), true);
-            return;
+        let mut attempts = 0;
+        let mut last_attempt = None;
+        if let Some(entry) = self.entries.get_mut(&uid) {
+            if matches!(entry.state, State::InFlight) {
+                entry.pending = Arc::new(pending);
+                entry.updated_in_flight = true;
+                return;
+            }
+            attempts = entry.attempts;
+            last_attempt = entry.last_attempt;
         }
-        let attempts = known_attempts(self.entries.get(&uid));
-        self.remove(&uid);
+        self.delete(&uid);
         let gated = pending.gated;
         let entry = Entry {
             pending: Arc::new(pending),
             state: State::Gated,
-            attempts: attempts.0,
-            tried: attempts.1,
-            changed: false,
+            attempts,
+            last_attempt,
+            updated_in_flight: false,
         };
         self.entries.insert(uid.clone(), entry);
         if !gated {
-            self.activate(&uid, now);
+            self.move_to_active_or_backoff(&uid, now);
         }
     }
 
-    /// The pod has a node, or is gone.
-    pub(crate) fn remove(&mut self, uid: &str) {
+    /// Removes a pod that was assigned or deleted.
+    pub(crate) fn delete(&mut self, uid: &str) {
         if let Some(entry) = self.entries.remove(uid) {
             self.unlink(uid, &entry);
         }
     }
 
-    /// Something happened that can mend this.
-    pub(crate) fn happened(&mut self, mends: Refusal) {
-        if !self.refused.is_empty() {
-            self.happened = self.happened.and(mends);
+    /// Records a cluster event by the reasons it can resolve. The next [`SchedulingQueue::pop`]
+    /// moves the pods that wait for it, as `MoveAllToActiveOrBackoffQueue` does with queueing
+    /// hints.
+    pub(crate) fn record_event(&mut self, resolves: UnschedulableReasons) {
+        if !self.unschedulable.is_empty() {
+            self.resolved = self.resolved.union(resolves);
         }
     }
 
-    /// The next pod, for the scheduler to decide on.
-    pub(crate) fn take(&mut self, now: Instant) -> Option<Arc<Pending>> {
-        self.settle(now);
+    /// Takes the next pod for a scheduling cycle.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<Arc<PendingPod>> {
+        self.move_due_pods(now);
         let (_, _, uid) = self.active.pop_first()?;
         let entry = self
             .entries
             .get_mut(&uid)
-            .expect("those in line have an entry");
-        (entry.state, entry.tried, entry.changed) = (State::Taken, Some(now), false);
+            .expect("a pod of the active queue has an entry");
+        entry.state = State::InFlight;
+        entry.last_attempt = Some(now);
+        entry.updated_in_flight = false;
         entry.attempts += 1;
         Some(entry.pending.clone())
     }
 
-    /// The pod found no node.
-    pub(crate) fn refused(
+    /// Puts a pod back whose scheduling cycle found no node. Mirrors
+    /// `AddUnschedulableIfNotPresent`.
+    pub(crate) fn add_unschedulable(
         &mut self,
         uid: &str,
-        blockers: Refusal,
-        nominated: Option<String>,
+        reasons: UnschedulableReasons,
+        nominated_node: Option<String>,
         now: Instant,
     ) {
         let Some(entry) = self.entries.get_mut(uid) else {
             return;
         };
-        if entry.pending.nominated != nominated {
-            Arc::make_mut(&mut entry.pending).nominated = nominated;
+        if entry.pending.nominated_node != nominated_node {
+            Arc::make_mut(&mut entry.pending).nominated_node = nominated_node;
         }
-        if entry.changed {
-            return self.again(uid, now);
+        if entry.updated_in_flight {
+            return self.retry(uid, now);
         }
-        let until = now + FLUSH_AFTER;
-        entry.state = State::Refused { blockers, until };
-        self.refused.insert(uid.to_owned());
-        self.times.insert((until, uid.to_owned()));
+        let until = now + MAX_IN_UNSCHEDULABLE;
+        entry.state = State::Unschedulable { reasons, until };
+        self.unschedulable.insert(uid.to_owned());
+        self.deadlines.insert((until, uid.to_owned()));
     }
 
-    /// The pod is to be tried again soon: it has a node, but could not be bound.
-    pub(crate) fn again(&mut self, uid: &str, now: Instant) {
+    /// Puts a pod back whose binding failed, to be retried after its back-off.
+    pub(crate) fn retry(&mut self, uid: &str, now: Instant) {
         if let Some(entry) = self.entries.get_mut(uid)
-            && matches!(entry.state, State::Taken)
+            && matches!(entry.state, State::InFlight)
         {
             if entry.pending.gated {
                 entry.state = State::Gated;
             } else {
-                self.activate(uid, now);
+                self.move_to_active_or_backoff(uid, now);
             }
         }
     }
 
-    /// Whether a pod could be taken now.
-    pub(crate) fn is_in_line(&self, now: Instant) -> bool {
+    /// Whether [`SchedulingQueue::pop`] may return a pod now.
+    pub(crate) fn has_ready_pods(&self, now: Instant) -> bool {
         !self.active.is_empty()
-            || !self.happened.is_none()
-            || self.next_time().is_some_and(|at| at <= now)
+            || !self.resolved.is_empty()
+            || self.next_deadline().is_some_and(|at| at <= now)
     }
 
-    /// When a pod is due that waits for a time.
-    pub(crate) fn next_time(&self) -> Option<Instant> {
-        self.times.first().map(|(at, _)| *at)
+    /// When the next back-off or unschedulable time-out ends.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Puts in line who is due, or can be helped by what happened.
-    fn settle(&mut self, now: Instant) {
-        let happened = std::mem::take(&mut self.happened);
-        if !happened.is_none() {
-            let helped = |uid: &&String| matches!(self.entries.get(*uid), Some(Entry { state: State::Refused { blockers, .. }, .. }) if blockers.meets(happened));
-            let mut helped: Vec<_> = self.refused.iter().filter(helped).cloned().collect();
-            // In the order they were first tried, not that of a hash.
-            helped.sort_by_key(|uid| self.entries.get(uid).map(|entry| entry.tried));
-            helped.iter().for_each(|uid| self.activate(uid, now));
+    /// Moves unschedulable pods that an event may help, then pods whose deadline has passed
+    /// (`flushBackoffQCompleted` and `flushUnschedulablePodsLeftover`).
+    fn move_due_pods(&mut self, now: Instant) {
+        let resolved = std::mem::take(&mut self.resolved);
+        if !resolved.is_empty() {
+            let is_helped = |uid: &&String| {
+                self.entries.get(*uid).is_some_and(|entry| {
+                    matches!(
+                        entry.state,
+                        State::Unschedulable { reasons, .. } if reasons.intersects(resolved)
+                    )
+                })
+            };
+            let mut helped: Vec<_> = self
+                .unschedulable
+                .iter()
+                .filter(is_helped)
+                .cloned()
+                .collect();
+            // The hash set has no order; the order of the attempts is reproducible.
+            helped.sort_by_key(|uid| self.entries.get(uid).map(|entry| entry.last_attempt));
+            for uid in &helped {
+                self.move_to_active_or_backoff(uid, now);
+            }
         }
-        while let Some((at, uid)) = self.times.first().cloned() {
+        while let Some((at, uid)) = self.deadlines.first().cloned() {
             if at > now {
                 break;
             }
-            self.enqueue(&uid);
+            self.move_to_active(&uid);
         }
     }
 
-    /// Puts a pod in line, or has it wait for the rest of its back-off first.
-    fn activate(&mut self, uid: &str, now: Instant) {
+    /// Moves a pod to the active queue, or to the back-off queue if its back-off has not ended.
+    fn move_to_active_or_backoff(&mut self, uid: &str, now: Instant) {
         let Some(entry) = self.entries.get(uid) else {
             return;
         };
-        let due = entry
-            .tried
-            .map(|tried| tried + backoff(entry.attempts))
-            .filter(|due| *due > now);
-        match due {
-            None => self.enqueue(uid),
-            Some(due) => {
-                self.relink(uid, State::BackingOff(due));
-                self.times.insert((due, uid.to_owned()));
+        let backoff_end = entry
+            .last_attempt
+            .map(|last_attempt| last_attempt + backoff_duration(entry.attempts))
+            .filter(|end| *end > now);
+        match backoff_end {
+            None => self.move_to_active(uid),
+            Some(end) => {
+                self.set_state(uid, State::BackingOff(end));
+                self.deadlines.insert((end, uid.to_owned()));
             }
         }
     }
 
-    fn enqueue(&mut self, uid: &str) {
-        self.next_turn += 1;
-        let turn = self.next_turn;
-        if let Some(priority) = self.relink(uid, State::Active(turn)) {
+    fn move_to_active(&mut self, uid: &str) {
+        self.last_sequence += 1;
+        let sequence = self.last_sequence;
+        if let Some(priority) = self.set_state(uid, State::Active(sequence)) {
             self.active
-                .insert((Reverse(priority), turn, uid.to_owned()));
+                .insert((Reverse(priority), sequence, uid.to_owned()));
         }
     }
 
-    fn relink(&mut self, uid: &str, state: State) -> Option<i32> {
+    /// Changes the state of a pod and removes it from the queue of its previous state; returns its
+    /// priority.
+    fn set_state(&mut self, uid: &str, state: State) -> Option<i32> {
         let mut entry = self.entries.remove(uid)?;
         self.unlink(uid, &entry);
         entry.state = state;
@@ -214,35 +246,31 @@ impl Queue {
         Some(priority)
     }
 
+    /// Removes a pod from the queue of its state.
     fn unlink(&mut self, uid: &str, entry: &Entry) {
         match entry.state {
-            State::Active(turn) => {
-                _ = self.active.remove(&(
-                    Reverse(entry.pending.info.priority),
-                    turn,
-                    uid.to_owned(),
-                ))
+            State::Active(sequence) => {
+                let priority = Reverse(entry.pending.info.priority);
+                self.active.remove(&(priority, sequence, uid.to_owned()));
             }
-            State::BackingOff(until) => _ = self.times.remove(&(until, uid.to_owned())),
-            State::Refused { until, .. } => {
-                self.refused.remove(uid);
-                self.times.remove(&(until, uid.to_owned()));
+            State::BackingOff(until) => {
+                self.deadlines.remove(&(until, uid.to_owned()));
             }
-            State::Gated | State::Taken => {}
+            State::Unschedulable { until, .. } => {
+                self.unschedulable.remove(uid);
+                self.deadlines.remove(&(until, uid.to_owned()));
+            }
+            State::Gated | State::InFlight => {}
         }
     }
 }
 
-fn known_attempts(entry: Option<&Entry>) -> (u32, Option<Instant>) {
-    entry.map_or((0, None), |entry| (entry.attempts, entry.tried))
-}
-
-/// How long a pod waits that was tried so often.
-fn backoff(attempts: u32) -> Duration {
-    let doubled = BACKOFF_FIRST.saturating_mul(1 << attempts.saturating_sub(1).min(8));
+/// Mirrors `calculateBackoffDuration`.
+fn backoff_duration(attempts: u32) -> Duration {
+    let doubled = INITIAL_BACKOFF.saturating_mul(1 << attempts.saturating_sub(1).min(8));
     if attempts == 0 {
         Duration::ZERO
     } else {
-        doubled.min(BACKOFF_MAX)
+        doubled.min(MAX_BACKOFF)
     }
 }

@@ -1,7 +1,8 @@
-//! Resources: what pods ask for and nodes have, as numbers.
+//! Resource requests of pods and allocatable resources of nodes.
 //!
-//! In: quantities as people write them. Out: milli-CPUs and whole units.
-//! Holds: what does not divide evenly is rounded up, as everywhere in Kubernetes; what cannot be read counts as nothing.
+//! In: `v1.ResourceList` maps of quantities. Out: CPU in milli-CPUs, everything else in base units.
+//! Guarantees: values are rounded up, as `Quantity.Value` and `Quantity.MilliValue` do; a quantity
+//! that cannot be parsed counts as zero.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,110 +10,140 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// What a container counts for in scores when it asks for nothing: milli-CPUs and bytes.
-const UNASKED: (i64, i64) = (100, 200 * 1024 * 1024);
+/// CPU request that scoring assumes for a container without one, in milli-CPUs
+/// (upstream `DefaultMilliCPURequest`).
+const DEFAULT_MILLI_CPU_REQUEST: i64 = 100;
 
-/// Amounts of each resource.
+/// Memory request that scoring assumes for a container without one, in bytes
+/// (upstream `DefaultMemoryRequest`).
+const DEFAULT_MEMORY_REQUEST: i64 = 200 * 1024 * 1024;
+
+/// Amounts of compute resources. Mirrors the scheduler framework's `Resource`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resources {
-    /// In thousandths of a CPU.
-    pub(crate) cpu: i64,
+    pub(crate) milli_cpu: i64,
     pub(crate) memory: i64,
-    pub(crate) ephemeral: i64,
+    pub(crate) ephemeral_storage: i64,
     pub(crate) pods: i64,
-    /// Resources with names of their own, ordered by these.
+    /// Extended resources, sorted by name.
     pub(crate) extended: Vec<(Arc<str>, i64)>,
 }
 
-type Quantities = BTreeMap<String, Quantity>;
+/// CPU and memory requests of pods for scoring, with defaults for containers without requests.
+/// Mirrors `NodeInfo.NonZeroRequested`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NonZeroRequests {
+    pub(crate) milli_cpu: i64,
+    /// In bytes.
+    pub(crate) memory: i64,
+}
+
+impl NonZeroRequests {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.milli_cpu += other.milli_cpu;
+        self.memory += other.memory;
+    }
+
+    pub(crate) fn subtract(&mut self, other: Self) {
+        self.milli_cpu -= other.milli_cpu;
+        self.memory -= other.memory;
+    }
+}
+
+type ResourceList = BTreeMap<String, Quantity>;
 
 impl Resources {
-    pub(crate) fn of(quantities: Option<&Quantities>) -> Self {
-        let mut all = Self::default();
-        for (name, quantity) in quantities.into_iter().flatten() {
+    pub(crate) fn from_list(list: Option<&ResourceList>) -> Self {
+        let mut resources = Self::default();
+        for (name, quantity) in list.into_iter().flatten() {
             match name.as_str() {
-                "cpu" => all.cpu = units(quantity, 1000),
-                "memory" => all.memory = units(quantity, 1),
-                "ephemeral-storage" => all.ephemeral = units(quantity, 1),
-                "pods" => all.pods = units(quantity, 1),
-                _ => all
+                "cpu" => resources.milli_cpu = milli_value(quantity),
+                "memory" => resources.memory = value(quantity),
+                "ephemeral-storage" => resources.ephemeral_storage = value(quantity),
+                "pods" => resources.pods = value(quantity),
+                _ => resources
                     .extended
-                    .push((name.as_str().into(), units(quantity, 1))),
+                    .push((name.as_str().into(), value(quantity))),
             }
         }
-        all
+        resources
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        self.change(other, |a, b| a.saturating_add(b));
+        self.combine(other, |a, b| a.saturating_add(b));
     }
 
     pub(crate) fn subtract(&mut self, other: &Self) {
-        self.change(other, |a, b| a.saturating_sub(b));
+        self.combine(other, |a, b| a.saturating_sub(b));
     }
 
-    /// The larger amount of each resource.
-    fn raise(&mut self, other: &Self) {
-        self.change(other, i64::max);
+    /// Keeps the larger amount of each resource. Mirrors `Resource.SetMaxResource`.
+    fn set_max(&mut self, other: &Self) {
+        self.combine(other, i64::max);
     }
 
-    /// How much there is of a resource with a name of its own.
+    /// The amount of an extended resource; zero if it is not listed.
     pub(crate) fn extended(&self, name: &str) -> i64 {
         self.extended
             .binary_search_by(|(known, _)| (**known).cmp(name))
             .map_or(0, |at| self.extended[at].1)
     }
 
-    fn change(&mut self, other: &Self, change: impl Fn(i64, i64) -> i64) {
-        self.cpu = change(self.cpu, other.cpu);
-        self.memory = change(self.memory, other.memory);
-        self.ephemeral = change(self.ephemeral, other.ephemeral);
-        self.pods = change(self.pods, other.pods);
+    fn combine(&mut self, other: &Self, combine: impl Fn(i64, i64) -> i64) {
+        self.milli_cpu = combine(self.milli_cpu, other.milli_cpu);
+        self.memory = combine(self.memory, other.memory);
+        self.ephemeral_storage = combine(self.ephemeral_storage, other.ephemeral_storage);
+        self.pods = combine(self.pods, other.pods);
         for (name, amount) in &other.extended {
             match self.extended.binary_search_by(|(known, _)| known.cmp(name)) {
-                Ok(at) => self.extended[at].1 = change(self.extended[at].1, *amount),
-                Err(at) => self.extended.insert(at, (name.clone(), change(0, *amount))),
+                Ok(at) => self.extended[at].1 = combine(self.extended[at].1, *amount),
+                Err(at) => self
+                    .extended
+                    .insert(at, (name.clone(), combine(0, *amount))),
             }
         }
     }
 }
 
-/// What a pod asks for: its containers at once, or its hungriest init container if that is more.
-pub(crate) fn requests(spec: &PodSpec) -> Resources {
-    let mut all = sum(spec, asked);
-    let pod = spec
+/// The resource requests of a pod. Mirrors `PodRequests` of the component helpers: pod-level
+/// requests replace the sum of the containers' requests, and the overhead is added.
+pub(crate) fn pod_requests(spec: &PodSpec) -> Resources {
+    let mut requests = aggregate_container_requests(spec, container_requests);
+    let pod_level = spec
         .resources
         .as_ref()
         .and_then(|resources| resources.requests.as_ref());
-    let pod = Resources::of(pod);
-    // What the pod asks for as a whole counts instead of what its containers do.
-    all.cpu = if pod.cpu > 0 { pod.cpu } else { all.cpu };
-    all.memory = if pod.memory > 0 {
-        pod.memory
-    } else {
-        all.memory
-    };
-    all.add(&Resources::of(spec.overhead.as_ref()));
-    all
+    let pod_level = Resources::from_list(pod_level);
+    if pod_level.milli_cpu > 0 {
+        requests.milli_cpu = pod_level.milli_cpu;
+    }
+    if pod_level.memory > 0 {
+        requests.memory = pod_level.memory;
+    }
+    requests.add(&Resources::from_list(spec.overhead.as_ref()));
+    requests
 }
 
-/// What a pod counts for in scores: milli-CPUs and bytes, never nothing.
-pub(crate) fn weight(spec: &PodSpec) -> (i64, i64) {
-    let all = sum(spec, |container| {
-        let mut asked = asked(container);
-        asked.cpu = if asked.cpu == 0 { UNASKED.0 } else { asked.cpu };
-        asked.memory = if asked.memory == 0 {
-            UNASKED.1
-        } else {
-            asked.memory
-        };
-        asked
+/// The CPU and memory requests of a pod for scoring, with defaults for containers without requests.
+pub(crate) fn non_zero_requests(spec: &PodSpec) -> NonZeroRequests {
+    let requests = aggregate_container_requests(spec, |container| {
+        let mut requests = container_requests(container);
+        if requests.milli_cpu == 0 {
+            requests.milli_cpu = DEFAULT_MILLI_CPU_REQUEST;
+        }
+        if requests.memory == 0 {
+            requests.memory = DEFAULT_MEMORY_REQUEST;
+        }
+        requests
     });
-    (all.cpu, all.memory)
+    NonZeroRequests {
+        milli_cpu: requests.milli_cpu,
+        memory: requests.memory,
+    }
 }
 
-fn asked(container: &Container) -> Resources {
-    Resources::of(
+fn container_requests(container: &Container) -> Resources {
+    Resources::from_list(
         container
             .resources
             .as_ref()
@@ -120,41 +151,54 @@ fn asked(container: &Container) -> Resources {
     )
 }
 
-fn sum(spec: &PodSpec, asked: impl Fn(&Container) -> Resources) -> Resources {
-    let (mut all, mut sidecars, mut hungriest) = (
-        Resources::default(),
-        Resources::default(),
-        Resources::default(),
-    );
-    spec.containers
-        .iter()
-        .for_each(|container| all.add(&asked(container)));
+/// Mirrors `AggregateContainerRequests`: containers and sidecars run concurrently, so their
+/// requests add up; an init container runs with the sidecars that started before it, so the
+/// largest such sum is a lower bound.
+fn aggregate_container_requests(
+    spec: &PodSpec,
+    requests_of: impl Fn(&Container) -> Resources,
+) -> Resources {
+    let mut total = Resources::default();
+    let mut sidecars = Resources::default();
+    let mut init_max = Resources::default();
+    for container in &spec.containers {
+        total.add(&requests_of(container));
+    }
     for container in spec.init_containers.iter().flatten() {
-        let mut asked = asked(container);
+        let mut requests = requests_of(container);
         if container.restart_policy.as_deref() == Some("Always") {
-            all.add(&asked);
-            sidecars.add(&asked);
-            hungriest.raise(&sidecars);
+            total.add(&requests);
+            sidecars.add(&requests);
+            init_max.set_max(&sidecars);
         } else {
-            asked.add(&sidecars);
-            hungriest.raise(&asked);
+            requests.add(&sidecars);
+            init_max.set_max(&requests);
         }
     }
-    all.raise(&hungriest);
-    all
+    total.set_max(&init_max);
+    total
 }
 
-/// A quantity in so many parts of a whole, rounded up.
-pub(crate) fn units(quantity: &Quantity, parts: i128) -> i64 {
+/// A quantity in base units, rounded up. Mirrors `Quantity.Value`.
+pub(crate) fn value(quantity: &Quantity) -> i64 {
+    scaled_value(quantity, 1)
+}
+
+/// A quantity in thousandths, rounded up. Mirrors `Quantity.MilliValue`.
+fn milli_value(quantity: &Quantity) -> i64 {
+    scaled_value(quantity, 1000)
+}
+
+fn scaled_value(quantity: &Quantity, parts_per_unit: i128) -> i64 {
     parse(&quantity.0).map_or(0, |(mantissa, scale)| {
-        let (numerator, denominator) = scale.of(mantissa * parts);
+        let (numerator, denominator) = scale.fraction(mantissa * parts_per_unit);
         let rounded =
             numerator.div_euclid(denominator) + i128::from(numerator.rem_euclid(denominator) != 0);
         i64::try_from(rounded).unwrap_or(if rounded < 0 { i64::MIN } else { i64::MAX })
     })
 }
 
-/// What a mantissa is multiplied with: tens or twos to a power.
+/// The scale of a quantity's suffix: 10 to the power of `tens`, times 2 to the power of `twos`.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     tens: i32,
@@ -162,17 +206,18 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(self, mantissa: i128) -> (i128, i128) {
+    /// The scaled mantissa as numerator and denominator.
+    fn fraction(self, mantissa: i128) -> (i128, i128) {
         let power = |exponent: u32| 10_i128.checked_pow(exponent).unwrap_or(i128::MAX);
         let mantissa = mantissa.saturating_mul(1 << self.twos);
         match u32::try_from(self.tens) {
-            Ok(up) => (mantissa.saturating_mul(power(up)), 1),
+            Ok(tens) => (mantissa.saturating_mul(power(tens)), 1),
             Err(_) => (mantissa, power(self.tens.unsigned_abs())),
         }
     }
 }
 
-/// Digits as one number, and what it is multiplied with.
+/// Splits a quantity into its digits as one integer and its scale.
 fn parse(text: &str) -> Option<(i128, Scale)> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '+' | '-'))
@@ -224,8 +269,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_read_as_people_write_them() {
-        for (text, milli, whole) in [
+    fn quantities_are_parsed_and_rounded_up() {
+        for (text, expected_milli, expected) in [
             ("0", 0, 0),
             ("1", 1000, 1),
             ("100m", 100, 1),
@@ -243,18 +288,25 @@ mod tests {
         ] {
             let quantity = Quantity(text.into());
             assert_eq!(
-                (units(&quantity, 1000), units(&quantity, 1)),
-                (milli, whole),
-                "{text}"
+                milli_value(&quantity),
+                expected_milli,
+                "milli value of {text}"
             );
+            assert_eq!(value(&quantity), expected, "value of {text}");
         }
     }
 
     #[test]
-    fn pods_ask_for_their_containers_or_their_hungriest_init_container() {
-        let container = |cpu: &str| json!({"name": "c", "resources": {"requests": {"cpu": cpu, "example.com/gpu": "1"}}});
-        let sidecar = |cpu: &str| json!({"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}});
-        for (why, spec, cpu, gpus) in [
+    fn pod_requests_are_the_maximum_of_containers_and_init_containers() {
+        let container = |cpu: &str| {
+            let requests = json!({"cpu": cpu, "example.com/gpu": "1"});
+            json!({"name": "c", "resources": {"requests": requests}})
+        };
+        let sidecar = |cpu: &str| {
+            let resources = json!({"requests": {"cpu": cpu}});
+            json!({"name": "s", "restartPolicy": "Always", "resources": resources})
+        };
+        for (case, spec, milli_cpu, gpus) in [
             (
                 "containers",
                 json!({"containers": [container("1"), container("2")]}),
@@ -262,26 +314,32 @@ mod tests {
                 2,
             ),
             (
-                "a hungry init container",
+                "larger init container",
                 json!({"containers": [container("1")], "initContainers": [container("5")]}),
                 5000,
                 1,
             ),
             (
-                "sidecars stay",
+                "sidecar",
                 json!({"containers": [container("1")], "initContainers": [sidecar("2")]}),
                 3000,
                 1,
             ),
             (
-                "init after a sidecar",
-                json!({"containers": [container("1")], "initContainers": [sidecar("2"), container("3")]}),
+                "init container after a sidecar",
+                json!({
+                    "containers": [container("1")],
+                    "initContainers": [sidecar("2"), container("3")],
+                }),
                 5000,
                 1,
             ),
             (
-                "init before a sidecar",
-                json!({"containers": [container("1")], "initContainers": [container("3"), sidecar("2")]}),
+                "init container before a sidecar",
+                json!({
+                    "containers": [container("1")],
+                    "initContainers": [container("3"), sidecar("2")],
+                }),
                 3000,
                 1,
             ),
@@ -292,21 +350,22 @@ mod tests {
                 1,
             ),
             (
-                "the pod as a whole",
+                "pod-level requests",
                 json!({"containers": [container("1")], "resources": {"requests": {"cpu": "4"}}}),
                 4000,
                 1,
             ),
         ] {
-            let asked = requests(&serde_json::from_value(spec).unwrap());
-            assert_eq!(
-                (asked.cpu, asked.extended("example.com/gpu")),
-                (cpu, gpus),
-                "{why}"
-            );
+            let requests = pod_requests(&serde_json::from_value(spec).unwrap());
+            assert_eq!(requests.milli_cpu, milli_cpu, "{case}");
+            assert_eq!(requests.extended("example.com/gpu"), gpus, "{case}");
         }
-        let idle: PodSpec =
+        let best_effort: PodSpec =
             serde_json::from_value(json!({"containers": [{"name": "a"}, {"name": "b"}]})).unwrap();
-        assert_eq!(weight(&idle), (200, 400 * 1024 * 1024));
+        let expected = NonZeroRequests {
+            milli_cpu: 200,
+            memory: 400 * 1024 * 1024,
+        };
+        assert_eq!(non_zero_requests(&best_effort), expected);
     }
 }

@@ -1,96 +1,113 @@
-//! Scores: which of the nodes that take a pod is best.
+//! Scores: which of the feasible nodes is best for a pod.
 //!
-//! In: a pod, nodes that take it, the ledger. Out: a number for each node; the highest is best.
-//! Holds: weights and scales as upstream: taints 3, node affinity 2, spread 2, neighbours 2, room 1, balance 1.
+//! In: a pending pod, its feasible nodes, the scheduler cache. Out: one score per node; the highest
+//! is best.
+//! Guarantees: weights and normalization are those of kube-scheduler's default plugins:
+//! `TaintToleration` 3, `NodeAffinity` 2, `PodTopologySpread` 2, `InterPodAffinity` 2,
+//! `NodeResourcesFit` 1, `NodeResourcesBalancedAllocation` 1.
 
 use std::sync::Arc;
 
-use super::ledger::{Ledger, NodeInfo, Topology};
-use super::pod_info::{Effect, Pending, Term};
-use super::terms::{Group, term_matches};
-use crate::tolerate::{PREFER_NO_SCHEDULE, tolerating};
+use super::cache::{Cache, NodeInfo, Topology};
+use super::pod_info::{PendingPod, SymmetricEffect, TopologyTerm};
+use super::selectors::{PodSelector, node_selector_term_matches};
+use crate::taints::{PREFER_NO_SCHEDULE, find_matching_toleration};
 
-/// The best a node can get for one thing.
-const BEST: i64 = 100;
+/// The highest score of one plugin for a node.
+const MAX_NODE_SCORE: i64 = 100;
 
-/// How pods of one controller are spread when their pod says nothing: by which label, how much skew is fine.
-const SPREAD_DEFAULT: [(&str, i64); 2] = [
+/// Topology keys and maximum skews of the system default constraints, which apply to pods of a
+/// controller without constraints of their own.
+const SYSTEM_DEFAULT_CONSTRAINTS: [(&str, i64); 2] = [
     ("topology.kubernetes.io/zone", 3),
     ("kubernetes.io/hostname", 5),
 ];
 
-/// The score of each of the nodes.
-pub(crate) fn scores(ledger: &mut Ledger, pending: &Pending, slots: &[usize]) -> Vec<i64> {
-    let neighbours = neighbours(ledger, pending, slots);
-    let spread = spread(ledger, pending, slots);
+/// The weighted sum of all plugin scores, per node. Mirrors `prioritizeNodes`.
+pub(crate) fn prioritize_nodes(
+    cache: &mut Cache,
+    pending: &PendingPod,
+    slots: &[usize],
+) -> Vec<i64> {
+    let inter_pod_affinity = inter_pod_affinity_score(cache, pending, slots);
+    let pod_topology_spread = pod_topology_spread_score(cache, pending, slots);
     let nodes: Vec<_> = slots
         .iter()
-        .map(|slot| {
-            ledger
-                .node(*slot)
-                .expect("a node that took the pod is there")
+        .map(|slot| cache.node(*slot).expect("a feasible node is in the cache"))
+        .collect();
+    let mut totals: Vec<i64> = nodes
+        .iter()
+        .map(|node| {
+            node_resources_fit_score(pending, node) + balanced_allocation_score(pending, node)
         })
         .collect();
-    let mut all: Vec<i64> = nodes
-        .iter()
-        .map(|node| room(pending, node) + balance(pending, node))
-        .collect();
-    add(&mut all, 3, taints(pending, &nodes));
-    add(&mut all, 2, affinity(pending, &nodes));
-    add(&mut all, 2, spread);
-    add(&mut all, 2, neighbours);
-    all
+    add_weighted(&mut totals, 3, taint_toleration_score(pending, &nodes));
+    add_weighted(&mut totals, 2, node_affinity_score(pending, &nodes));
+    add_weighted(&mut totals, 2, pod_topology_spread);
+    add_weighted(&mut totals, 2, inter_pod_affinity);
+    totals
 }
 
-fn add(all: &mut [i64], weight: i64, scores: Option<Vec<i64>>) {
-    for (sum, score) in all.iter_mut().zip(scores.into_iter().flatten()) {
-        *sum += weight * score;
+/// Adds the scores of a plugin; `None` means that the plugin skips the pod.
+fn add_weighted(totals: &mut [i64], weight: i64, scores: Option<Vec<i64>>) {
+    for (total, score) in totals.iter_mut().zip(scores.into_iter().flatten()) {
+        *total += weight * score;
     }
 }
 
-/// More for nodes with more left.
-fn room(pending: &Pending, node: &NodeInfo) -> i64 {
-    let left = |all: i64, used: i64| {
-        if all == 0 || used > all {
+/// `NodeResourcesFit` with the `LeastAllocated` strategy (`leastResourceScorer`): the mean of the
+/// free shares of CPU and memory.
+fn node_resources_fit_score(pending: &PendingPod, node: &NodeInfo) -> i64 {
+    let free_share = |allocatable: i64, requested: i64| {
+        if allocatable == 0 || requested > allocatable {
             0
         } else {
-            (all - used) * BEST / all
+            (allocatable - requested) * MAX_NODE_SCORE / allocatable
         }
     };
-    let (cpu, memory) = pending.info.weight;
-    let (all, used) = (&node.allocatable, node.weight);
-    (left(all.cpu, used.0 + cpu) + left(all.memory, used.1 + memory)) / 2
+    let mut requested = node.non_zero_requested;
+    requested.add(pending.info.non_zero_requests);
+    let cpu = free_share(node.allocatable.milli_cpu, requested.milli_cpu);
+    let memory = free_share(node.allocatable.memory, requested.memory);
+    (cpu + memory) / 2
 }
 
-/// More for nodes whose resources are used evenly, or become so by this pod.
-fn balance(pending: &Pending, node: &NodeInfo) -> i64 {
-    let (asked, all, used) = (&pending.info.requests, &node.allocatable, &node.requested);
-    if (asked.cpu == 0 && asked.memory == 0) || all.cpu == 0 || all.memory == 0 {
+/// `NodeResourcesBalancedAllocation`: how much the pod improves the balance between CPU and memory
+/// usage. 75 means no change; best-effort pods are not scored.
+fn balanced_allocation_score(pending: &PendingPod, node: &NodeInfo) -> i64 {
+    let requests = &pending.info.requests;
+    let allocatable = &node.allocatable;
+    let requested = &node.requested;
+    let is_best_effort = requests.milli_cpu == 0 && requests.memory == 0;
+    if is_best_effort || allocatable.milli_cpu == 0 || allocatable.memory == 0 {
         return 0;
     }
-    let even = |cpu: i64, memory: i64| {
-        let (cpu, memory) = (
-            (cpu as f64 / all.cpu as f64).min(1.0),
-            (memory as f64 / all.memory as f64).min(1.0),
-        );
-        ((1.0 - (cpu - memory).abs() / 2.0) * BEST as f64) as i64
+    // Mirrors balancedResourceScorer: the standard deviation of two fractions is half of their
+    // difference.
+    let balance = |milli_cpu: i64, memory: i64| {
+        let cpu = (milli_cpu as f64 / allocatable.milli_cpu as f64).min(1.0);
+        let memory = (memory as f64 / allocatable.memory as f64).min(1.0);
+        let deviation = (cpu - memory).abs() / 2.0;
+        ((1.0 - deviation) * MAX_NODE_SCORE as f64) as i64
     };
-    let (with, without) = (
-        even(used.cpu + asked.cpu, used.memory + asked.memory),
-        even(used.cpu, used.memory),
+    let with_pod = balance(
+        requested.milli_cpu + requests.milli_cpu,
+        requested.memory + requests.memory,
     );
-    BEST / 2 + (BEST / 2 + with - without) / 2
+    let without_pod = balance(requested.milli_cpu, requested.memory);
+    MAX_NODE_SCORE / 2 + (MAX_NODE_SCORE / 2 + with_pod - without_pod) / 2
 }
 
-/// Less for nodes that would rather not have it; `None` if none minds.
-fn taints(pending: &Pending, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
-    let minds = |node: &&NodeInfo| {
-        let soft = node
+/// `TaintToleration`: fewer untolerated `PreferNoSchedule` taints score higher.
+fn taint_toleration_score(pending: &PendingPod, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
+    let intolerable = |node: &&NodeInfo| {
+        let preferences = node
             .taints()
             .iter()
             .filter(|taint| taint.effect == PREFER_NO_SCHEDULE);
         i64::try_from(
-            soft.filter(|taint| tolerating(&pending.tolerations, taint).is_none())
+            preferences
+                .filter(|taint| find_matching_toleration(&pending.tolerations, taint).is_none())
                 .count(),
         )
         .unwrap_or(i64::MAX)
@@ -98,161 +115,187 @@ fn taints(pending: &Pending, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
     if nodes.iter().all(|node| node.taints().is_empty()) {
         return None;
     }
-    let counts: Vec<_> = nodes.iter().map(minds).collect();
-    let most = counts.iter().copied().max().filter(|most| *most > 0)?;
+    let counts: Vec<_> = nodes.iter().map(intolerable).collect();
+    let max = counts.iter().copied().max().filter(|max| *max > 0)?;
+    // Mirrors DefaultNormalizeScore with reverse set.
     Some(
         counts
             .into_iter()
-            .map(|count| BEST - count * BEST / most)
+            .map(|count| MAX_NODE_SCORE - count * MAX_NODE_SCORE / max)
             .collect(),
     )
 }
 
-/// More for nodes the pod would like; `None` if it likes none more.
-fn affinity(pending: &Pending, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
-    if pending.preferred.is_empty() {
+/// `NodeAffinity`: the weights of the matching preferred terms.
+fn node_affinity_score(pending: &PendingPod, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
+    if pending.preferred_node_affinity.is_empty() {
         return None;
     }
-    let liked = |node: &&NodeInfo| -> i64 {
-        let terms = pending
-            .preferred
+    let weight_sum = |node: &&NodeInfo| -> i64 {
+        let matching = pending
+            .preferred_node_affinity
             .iter()
-            .filter(|term| term_matches(&term.preference, &node.name, node.labels()));
-        terms.map(|term| i64::from(term.weight)).sum()
+            .filter(|term| node_selector_term_matches(&term.preference, &node.name, node.labels()));
+        matching.map(|term| i64::from(term.weight)).sum()
     };
-    let sums: Vec<_> = nodes.iter().map(liked).collect();
-    let most = sums.iter().copied().max().filter(|most| *most > 0)?;
-    Some(sums.into_iter().map(|sum| sum * BEST / most).collect())
+    let sums: Vec<_> = nodes.iter().map(weight_sum).collect();
+    let max = sums.iter().copied().max().filter(|max| *max > 0)?;
+    Some(
+        sums.into_iter()
+            .map(|sum| sum * MAX_NODE_SCORE / max)
+            .collect(),
+    )
 }
 
-/// More for nodes in parts of the cluster with fewer pods like this one; `None` if that does not matter.
-fn spread(ledger: &mut Ledger, pending: &Pending, slots: &[usize]) -> Option<Vec<i64>> {
-    let wished = wished_spread(pending);
-    if wished.is_empty() {
+/// `PodTopologySpread`: topology domains with fewer matching pods score higher.
+fn pod_topology_spread_score(
+    cache: &mut Cache,
+    pending: &PendingPod,
+    slots: &[usize],
+) -> Option<Vec<i64>> {
+    let constraints = soft_constraints(pending);
+    if constraints.is_empty() {
         return None;
     }
-    let mut crowds = vec![0.0_f64; slots.len()];
-    let mut outside = vec![false; slots.len()];
-    let says_so = !pending.spread.is_empty();
-    for (term, max_skew) in &wished {
-        let topology = ledger.topology(&term.topology);
-        let members = topology.sums(ledger.counts(&term.group).iter().copied());
-        let weight = ((parts_of(&topology, slots) + 2) as f64).ln();
-        for ((crowd, outside), slot) in crowds.iter_mut().zip(&mut outside).zip(slots) {
+    let mut raw_scores = vec![0.0_f64; slots.len()];
+    let mut ignored = vec![false; slots.len()];
+    // Mirrors requireAllTopologies: with constraints of its own, nodes without a topology key are
+    // ignored; with the system defaults, a node without a zone label is still spread by hostname.
+    let require_all_topologies = !pending.spread_constraints.is_empty();
+    for (term, max_skew) in &constraints {
+        let topology = cache.topology(&term.topology_key);
+        let matching = topology.sum_by_domain(cache.matching_pods(&term.selector).iter().copied());
+        let weight = topology_normalizing_weight(domain_count(&topology, slots));
+        for ((raw_score, ignored), slot) in raw_scores.iter_mut().zip(&mut ignored).zip(slots) {
             match topology.domain_of[*slot] {
+                // Mirrors scoreForCount: maxSkew - 1 dampens differences between domains.
                 Some(domain) => {
-                    *crowd += f64::from(members[domain]) * weight + (max_skew - 1) as f64
+                    *raw_score += f64::from(matching[domain]) * weight + (max_skew - 1) as f64;
                 }
-                // A node outside of what the pod names itself is no place to spread to; without a zone it may be one.
-                None => *outside |= says_so,
+                None => *ignored |= require_all_topologies,
             }
         }
     }
-    let crowds: Vec<_> = crowds
+    let raw_scores: Vec<_> = raw_scores
         .into_iter()
-        .map(|crowd| crowd.round() as i64)
+        .map(|raw_score| raw_score.round() as i64)
         .collect();
-    let inside = || {
-        crowds
-            .iter()
-            .zip(&outside)
-            .filter(|(_, outside)| !**outside)
-            .map(|(crowd, _)| *crowd)
-    };
-    let (least, most) = (inside().min().unwrap_or(0), inside().max().unwrap_or(0));
-    let score = |(crowd, outside): (&i64, &bool)| match (outside, most) {
-        (true, _) => 0,
-        (false, 0) => BEST,
-        (false, most) => BEST * (most + least - crowd) / most,
-    };
-    Some(crowds.iter().zip(&outside).map(score).collect())
+    Some(normalize_spread(&raw_scores, &ignored))
 }
 
-/// What the pod wishes for, or what is usual for pods of a controller.
-fn wished_spread(pending: &Pending) -> Vec<(Term, i64)> {
-    if !pending.spread.is_empty() {
-        return pending
-            .spread
+/// Mirrors `PodTopologySpread.NormalizeScore`: the lowest raw score becomes the highest score.
+fn normalize_spread(raw_scores: &[i64], ignored: &[bool]) -> Vec<i64> {
+    let counted = || {
+        raw_scores
             .iter()
-            .filter(|spread| !spread.demanded)
-            .map(|spread| (spread.term.clone(), spread.max_skew))
+            .zip(ignored)
+            .filter(|(_, ignored)| !**ignored)
+            .map(|(raw_score, _)| *raw_score)
+    };
+    let min = counted().min().unwrap_or(0);
+    let max = counted().max().unwrap_or(0);
+    let normalize = |(raw_score, ignored): (&i64, &bool)| match (ignored, max) {
+        (true, _) => 0,
+        (false, 0) => MAX_NODE_SCORE,
+        (false, max) => MAX_NODE_SCORE * (max + min - raw_score) / max,
+    };
+    raw_scores.iter().zip(ignored).map(normalize).collect()
+}
+
+/// The weight of a constraint by the number of its domains. Mirrors `topologyNormalizingWeight`:
+/// a topology with many domains, such as hostname, has fewer pods per domain than one with few,
+/// such as zone; the logarithm keeps its counts from being outweighed. Two is added so that the
+/// weight is above 1 even for a single domain (ln 3 = 1.09).
+fn topology_normalizing_weight(domains: usize) -> f64 {
+    ((domains + 2) as f64).ln()
+}
+
+/// The `ScheduleAnyway` constraints of a pod, or the system defaults for pods of a controller.
+/// Mirrors `buildDefaultConstraints`.
+fn soft_constraints(pending: &PendingPod) -> Vec<(TopologyTerm, i64)> {
+    if !pending.spread_constraints.is_empty() {
+        return pending
+            .spread_constraints
+            .iter()
+            .filter(|constraint| !constraint.do_not_schedule)
+            .map(|constraint| (constraint.term.clone(), constraint.max_skew))
             .collect();
     }
-    let Some(controller) = &pending.info.controller else {
+    let Some(controller_uid) = &pending.info.controller_uid else {
         return Vec::new();
     };
-    let group = Arc::new(Group::of_controller(controller));
-    SPREAD_DEFAULT
-        .map(|(label, skew)| {
-            (
-                Term {
-                    group: group.clone(),
-                    topology: label.into(),
-                },
-                skew,
-            )
+    let selector = Arc::new(PodSelector::from_controller(controller_uid));
+    SYSTEM_DEFAULT_CONSTRAINTS
+        .map(|(topology_key, max_skew)| {
+            let term = TopologyTerm {
+                selector: selector.clone(),
+                topology_key: topology_key.into(),
+            };
+            (term, max_skew)
         })
         .into()
 }
 
-/// In how many parts the nodes are.
-fn parts_of(topology: &Topology, slots: &[usize]) -> usize {
+/// The number of topology domains of the feasible nodes.
+fn domain_count(topology: &Topology, slots: &[usize]) -> usize {
     let mut seen = vec![false; topology.domains];
-    slots
-        .iter()
-        .filter_map(|slot| topology.domain_of[*slot])
-        .for_each(|domain| seen[domain] = true);
+    for domain in slots.iter().filter_map(|slot| topology.domain_of[*slot]) {
+        seen[domain] = true;
+    }
     seen.into_iter().filter(|seen| *seen).count()
 }
 
-/// More for nodes beside pods that it likes, or that like it; `None` if nobody cares.
-fn neighbours(ledger: &mut Ledger, pending: &Pending, slots: &[usize]) -> Option<Vec<i64>> {
-    let weighed = |effect: Effect| match effect {
-        Effect::Weighs(weight) => Some(weight),
-        Effect::Forbids => None,
+/// `InterPodAffinity`: the weights of the pod's preferred terms that match assigned pods, and of
+/// the assigned pods' terms that match the pod.
+fn inter_pod_affinity_score(
+    cache: &mut Cache,
+    pending: &PendingPod,
+    slots: &[usize],
+) -> Option<Vec<i64>> {
+    let weight_of = |effect: SymmetricEffect| match effect {
+        SymmetricEffect::Weight(weight) => Some(weight),
+        SymmetricEffect::RequiredAntiAffinity => None,
     };
-    let standing = ledger
-        .standings()
-        .filter_map(|standing| Some((standing, weighed(standing.declared.effect)?)));
-    let about_it = standing
-        .filter(|(standing, _)| ledger.contains(&standing.declared.term.group, &pending.info));
-    let mut opinions: Vec<(Arc<str>, i64, Vec<u32>)> = about_it
-        .map(|(standing, weight)| {
+    // Topology key, weight, and pods by slot.
+    let mut terms: Vec<(Arc<str>, i64, Vec<u32>)> = cache
+        .symmetric_terms()
+        .filter_map(|existing| Some((existing, weight_of(existing.term.effect)?)))
+        .filter(|(existing, _)| cache.selector_matches(&existing.term.term.selector, &pending.info))
+        .map(|(existing, weight)| {
             (
-                standing.declared.term.topology.clone(),
+                existing.term.term.topology_key.clone(),
                 weight,
-                standing.counts.clone(),
+                existing.counts.clone(),
             )
         })
         .collect();
-    for (weight, term) in &pending.wishes {
-        opinions.push((
-            term.topology.clone(),
+    for (weight, term) in &pending.preferred_terms {
+        terms.push((
+            term.topology_key.clone(),
             *weight,
-            ledger.counts(&term.group).to_vec(),
+            cache.matching_pods(&term.selector).to_vec(),
         ));
     }
-    if opinions.is_empty() {
+    if terms.is_empty() {
         return None;
     }
     let mut sums = vec![0_i64; slots.len()];
-    for (label, weight, counts) in opinions {
-        let topology = ledger.topology(&label);
-        let members = topology.sums(counts.into_iter().map(i64::from));
+    for (topology_key, weight, by_slot) in terms {
+        let topology = cache.topology(&topology_key);
+        let counts = topology.sum_by_domain(by_slot.into_iter().map(i64::from));
         for (sum, slot) in sums.iter_mut().zip(slots) {
-            *sum += topology.domain_of[*slot].map_or(0, |domain| members[domain] * weight);
+            *sum += topology.domain_of[*slot].map_or(0, |domain| counts[domain] * weight);
         }
     }
-    let (least, most) = (sums.iter().copied().min()?, sums.iter().copied().max()?);
-    Some(
-        sums.into_iter()
-            .map(|sum| {
-                if most == least {
-                    0
-                } else {
-                    BEST * (sum - least) / (most - least)
-                }
-            })
-            .collect(),
-    )
+    // Mirrors InterPodAffinity.NormalizeScore.
+    let min = sums.iter().copied().min()?;
+    let max = sums.iter().copied().max()?;
+    let normalize = |sum: i64| {
+        if max == min {
+            0
+        } else {
+            MAX_NODE_SCORE * (sum - min) / (max - min)
+        }
+    };
+    Some(sums.into_iter().map(normalize).collect())
 }

@@ -1,4 +1,4 @@
-//! Decisions on small clusters.
+//! Scheduling cycles on small clusters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +9,26 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::budget::Budgets;
-use super::cycle::{Circumstances, Decision, Refused, decide};
-use super::ledger::Ledger;
-use super::pod_info::{Pending, PodInfo};
-use super::queue::Queue;
-use super::refusal::Refusal;
+use super::cache::Cache;
+use super::diagnosis::UnschedulableReasons;
+use super::pdb::PodDisruptionBudgets;
+use super::pod_info::{PendingPod, PodInfo};
+use super::queue::SchedulingQueue;
+use super::scheduling_cycle::{CycleInputs, FitError, ScheduleResult, schedule_pod};
 
-impl Budgets for Vec<Arc<PodDisruptionBudget>> {
-    fn of(&self, _: &str) -> Vec<Arc<PodDisruptionBudget>> {
+const ZONE: &str = "topology.kubernetes.io/zone";
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+impl PodDisruptionBudgets for Vec<Arc<PodDisruptionBudget>> {
+    fn list(&self, _: &str) -> Vec<Arc<PodDisruptionBudget>> {
         self.clone()
     }
 }
 
-fn merged(mut base: Value, over: Value) -> Value {
-    for (key, value) in over.as_object().into_iter().flatten() {
+fn merge(mut base: Value, overrides: Value) -> Value {
+    for (key, value) in overrides.as_object().into_iter().flatten() {
         if base[key].is_object() && value.is_object() {
-            base[key] = merged(base[key].clone(), value.clone());
+            base[key] = merge(base[key].clone(), value.clone());
         } else {
             base[key] = value.clone();
         }
@@ -33,175 +36,234 @@ fn merged(mut base: Value, over: Value) -> Value {
     base
 }
 
-/// A node with 4 CPUs, room for 10 pods, in a zone that is the first letter of its name.
-fn node(name: &str, over: Value) -> Arc<Node> {
+/// A node with 4 CPUs and 10 pods allocatable. Its zone is the first letter of its name.
+fn node(name: &str, overrides: Value) -> Arc<Node> {
     let node = json!({
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": &name[..1]}},
+        "metadata": {"name": name, "labels": {HOSTNAME: name, ZONE: &name[..1]}},
         "spec": {},
         "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}},
     });
-    Arc::new(serde_json::from_value(merged(node, over)).unwrap())
+    Arc::new(serde_json::from_value(merge(node, overrides)).unwrap())
 }
 
-/// A pod that asks for nothing, with a label `app` of its name without the part after a dash.
-fn pod(name: &str, over: Value) -> Pod {
+/// A pod without requests. Its label `app` is its name up to the first dash.
+fn pod(name: &str, overrides: Value) -> Pod {
     let app = name.split('-').next().unwrap();
     let pod = json!({
         "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": app}},
         "spec": {"containers": [{"name": "c"}]},
     });
-    serde_json::from_value(merged(pod, over)).unwrap()
+    serde_json::from_value(merge(pod, overrides)).unwrap()
 }
 
 fn cpu(amount: &str) -> Value {
     json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": amount}}}]}})
 }
 
-/// A cluster with pods on nodes as `node: pod pod`.
-fn ledger(nodes: &[Arc<Node>], placed: &[(&str, Pod)]) -> Ledger {
-    let mut ledger = Ledger::default();
-    nodes.iter().for_each(|node| ledger.set_node(node.clone()));
-    placed
+/// A scheduler cache with these nodes and pods assigned to them.
+fn cache(nodes: &[Arc<Node>], assigned: &[(&str, Pod)]) -> Cache {
+    let mut cache = Cache::default();
+    nodes
         .iter()
-        .for_each(|(node, pod)| ledger.place(&Arc::new(PodInfo::of(pod)), node));
-    assert!(ledger.is_consistent());
-    ledger
+        .for_each(|node| cache.update_node(node.clone()));
+    assigned
+        .iter()
+        .for_each(|(node, pod)| cache.add_pod(&Arc::new(PodInfo::of(pod)), node));
+    assert!(cache.is_consistent());
+    cache
 }
 
-fn decide_with(ledger: &mut Ledger, pod: &Pod, budgets: Vec<Arc<PodDisruptionBudget>>) -> Decision {
-    let circumstances = Circumstances {
-        volumes: Ok(Vec::new()),
+fn schedule_with(
+    cache: &mut Cache,
+    pod: &Pod,
+    budgets: Vec<Arc<PodDisruptionBudget>>,
+) -> ScheduleResult {
+    let inputs = CycleInputs {
+        volume_selectors: Ok(Vec::new()),
         budgets: &budgets,
         entropy: &Entropy::seeded(7),
     };
-    let decision = decide(ledger, &Pending::of(pod), &circumstances);
+    let result = schedule_pod(cache, &PendingPod::of(pod), &inputs);
     assert!(
-        ledger.is_consistent(),
-        "a decision leaves the ledger as it was"
+        cache.is_consistent(),
+        "a scheduling cycle leaves the cache consistent"
     );
-    decision
+    result
 }
 
-/// The node, or the message.
-fn outcome(ledger: &mut Ledger, pod: &Pod) -> String {
-    match decide_with(ledger, pod, Vec::new()) {
-        Decision::Bind { node } => node,
-        Decision::Refuse(Refused { message, .. }) => message,
+/// The selected node, or the message of the fit error.
+fn node_or_message(cache: &mut Cache, pod: &Pod) -> String {
+    match schedule_with(cache, pod, Vec::new()) {
+        ScheduleResult::Scheduled { node } => node,
+        ScheduleResult::Unschedulable(FitError { message, .. }) => message,
     }
 }
 
+fn host_port() -> Value {
+    let port = json!({"containerPort": 80, "hostPort": 80});
+    json!({"spec": {"containers": [{"name": "c", "ports": [port]}]}})
+}
+
+fn requests(requests: Value) -> Value {
+    json!({"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}})
+}
+
+/// A spec with required terms of `podAffinity` or `podAntiAffinity`.
+fn required_terms(kind: &str, terms: Value) -> Value {
+    let terms = json!({"requiredDuringSchedulingIgnoredDuringExecution": terms});
+    json!({"spec": {"affinity": {kind: terms}}})
+}
+
+/// An affinity term that selects pods by their label `app`.
+fn affinity_term(app: &str, topology_key: &str) -> Value {
+    json!({"topologyKey": topology_key, "labelSelector": {"matchLabels": {"app": app}}})
+}
+
 #[test]
-fn filters_say_why_in_the_words_people_know() {
-    let three = || {
-        vec![
-            node("a1", json!({})),
-            node("b1", json!({})),
-            node("c1", json!({})),
-        ]
-    };
-    let all = |why: &str| {
-        format!(
-            "0/3 nodes are available: 3 {why}. preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
-        )
-    };
-    let each = |over: Value| {
-        vec![
-            node("a1", over.clone()),
-            node("b1", over.clone()),
-            node("c1", over),
-        ]
-    };
-    let no_victims = |why: &str| {
-        format!(
-            "0/3 nodes are available: 3 {why}. preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
-        )
-    };
-    let full = || {
+fn fit_errors_use_the_messages_of_kube_scheduler() {
+    let each = |overrides: Value| ["a1", "b1", "c1"].map(|name| node(name, overrides.clone()));
+    let three = || each(json!({})).to_vec();
+    let on_each = |overrides: Value| {
         ["a1", "b1", "c1"]
-            .map(|node| (node, pod(&format!("old-{node}"), cpu("3"))))
+            .map(|node| (node, pod(&format!("old-{node}"), overrides.clone())))
             .to_vec()
     };
-    let port = || json!({"spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}});
+    let not_helpful = |reason: &str| {
+        format!(
+            "0/3 nodes are available: 3 {reason}. preemption: 0/3 nodes are available: \
+             3 Preemption is not helpful for scheduling."
+        )
+    };
+    let no_victims = |reason: &str| {
+        format!(
+            "0/3 nodes are available: 3 {reason}. preemption: 0/3 nodes are available: \
+             3 No preemption victims found for incoming pod."
+        )
+    };
+    let anti_affinity = || {
+        let ignored = json!({"topologyKey": "missing", "labelSelector": {}});
+        let terms = json!([ignored, affinity_term("new", HOSTNAME)]);
+        pod("db", required_terms("podAntiAffinity", terms))
+    };
     let cases: Vec<(&str, Vec<Arc<Node>>, Vec<(&str, Pod)>, Value, String)> = vec![
-        ("no nodes", vec![], vec![], json!({}), "no nodes available to schedule pods".into()),
-        ("more than any node has", three(), vec![], cpu("5"), all("Insufficient cpu")),
-        ("more than is left", three(), full(), cpu("2"), no_victims("Insufficient cpu")),
-        ("cordoned", each(json!({"spec": {"unschedulable": true}})), vec![], json!({}), all("node(s) were unschedulable")),
         (
-            "tainted",
-            each(json!({"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}})),
+            "no nodes",
+            vec![],
             vec![],
             json!({}),
-            all("node(s) had untolerated taint(s)"),
+            "no nodes available to schedule pods".into(),
         ),
-        ("selector", three(), vec![], json!({"spec": {"nodeSelector": {"disk": "ssd"}}}), all("node(s) didn't match Pod's node affinity/selector")),
         (
-            "ports",
+            "requests exceed allocatable",
             three(),
-            ["a1", "b1", "c1"].map(|node| (node, pod(&format!("old-{node}"), port()))).to_vec(),
-            port(),
+            vec![],
+            cpu("5"),
+            not_helpful("Insufficient cpu"),
+        ),
+        (
+            "requests exceed what is left",
+            three(),
+            on_each(cpu("3")),
+            cpu("2"),
+            no_victims("Insufficient cpu"),
+        ),
+        (
+            "cordoned",
+            each(json!({"spec": {"unschedulable": true}})).to_vec(),
+            vec![],
+            json!({}),
+            not_helpful("node(s) were unschedulable"),
+        ),
+        (
+            "tainted",
+            each(json!({"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}})).to_vec(),
+            vec![],
+            json!({}),
+            not_helpful("node(s) had untolerated taint(s)"),
+        ),
+        (
+            "node selector",
+            three(),
+            vec![],
+            json!({"spec": {"nodeSelector": {"disk": "ssd"}}}),
+            not_helpful("node(s) didn't match Pod's node affinity/selector"),
+        ),
+        (
+            "host ports",
+            three(),
+            on_each(host_port()),
+            host_port(),
             no_victims("node(s) didn't have free ports for the requested pod ports"),
         ),
         (
             "too many pods",
-            each(json!({"status": {"allocatable": {"pods": "0"}}})),
+            each(json!({"status": {"allocatable": {"pods": "0"}}})).to_vec(),
             vec![],
             json!({}),
             no_victims("Too many pods"),
         ),
         (
-            "extended",
+            "extended resource",
             three(),
             vec![],
-            json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"example.com/gpu": "1"}}}]}}),
-            all("Insufficient example.com/gpu"),
+            requests(json!({"example.com/gpu": "1"})),
+            not_helpful("Insufficient example.com/gpu"),
         ),
         (
-            "several",
-            vec![node("a1", json!({"spec": {"unschedulable": true}})), node("b1", json!({})), node("c1", json!({}))],
-            full(),
-            json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "memory": "9Gi"}}}]}}),
-            "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu, 2 Insufficient memory. \
-             preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+            "several reasons",
+            vec![
+                node("a1", json!({"spec": {"unschedulable": true}})),
+                node("b1", json!({})),
+                node("c1", json!({})),
+            ],
+            on_each(cpu("3")),
+            requests(json!({"cpu": "2", "memory": "9Gi"})),
+            "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu, \
+             2 Insufficient memory. preemption: 0/3 nodes are available: \
+             3 Preemption is not helpful for scheduling."
                 .into(),
         ),
         (
-            "never preempts",
+            "preemptionPolicy: Never",
             three(),
-            full(),
-            merged(cpu("2"), json!({"spec": {"preemptionPolicy": "Never"}})),
-            "0/3 nodes are available: 3 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never.".into(),
+            on_each(cpu("3")),
+            merge(cpu("2"), json!({"spec": {"preemptionPolicy": "Never"}})),
+            "0/3 nodes are available: 3 Insufficient cpu. \
+             preemption: not eligible due to preemptionPolicy=Never."
+                .into(),
         ),
         (
-            "affinity",
+            "pod affinity",
             three(),
             vec![],
-            json!({"spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}}]}}}}),
-            all("node(s) didn't match pod affinity rules"),
+            required_terms("podAffinity", json!([affinity_term("db", HOSTNAME)])),
+            not_helpful("node(s) didn't match pod affinity rules"),
         ),
         (
-            "anti-affinity of those who are there",
+            "anti-affinity of existing pods",
             three(),
-            vec![("a1", pod("db", json!({"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-                {"topologyKey": "nowhere", "labelSelector": {}}, {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "new"}}}]}}}})))],
+            vec![("a1", anti_affinity())],
             json!({"spec": {"nodeSelector": {"kubernetes.io/hostname": "a1"}}}),
-            "0/3 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules, 2 node(s) didn't match Pod's node affinity/selector. \
-             preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
+            "0/3 nodes are available: \
+             1 node(s) didn't satisfy existing pods anti-affinity rules, \
+             2 node(s) didn't match Pod's node affinity/selector. \
+             preemption: 0/3 nodes are available: \
+             1 No preemption victims found for incoming pod, \
+             2 Preemption is not helpful for scheduling."
                 .into(),
         ),
     ];
-    for (why, nodes, placed, over, wanted) in cases {
+    for (case, nodes, assigned, overrides, expected) in cases {
         assert_eq!(
-            outcome(&mut ledger(&nodes, &placed), &pod("new", over)),
-            wanted,
-            "{why}"
+            node_or_message(&mut cache(&nodes, &assigned), &pod("new", overrides)),
+            expected,
+            "{case}"
         );
     }
 }
 
 #[test]
-fn pods_go_where_they_belong() {
+fn pods_are_placed_by_affinity_spread_and_free_resources() {
     let nodes = || {
         [
             node("a1", json!({})),
@@ -209,102 +271,116 @@ fn pods_go_where_they_belong() {
             node("b1", json!({})),
         ]
     };
-    let term = |app: &str, key: &str| json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}});
-    let (zone, host) = ("topology.kubernetes.io/zone", "kubernetes.io/hostname");
-    let required = |kind: &str, term: Value| json!({"spec": {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}});
-    let preferred = |kind: &str, term: Value| json!({"spec": {"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "podAffinityTerm": term}]}}}});
-    let spread = |when: &str, key: &str| {
-        json!({"spec": {"topologySpreadConstraints": [
-            {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": {"matchLabels": {"app": "new"}}}]}})
+    let required = |kind: &str, term: Value| required_terms(kind, json!([term]));
+    let preferred = |kind: &str, term: Value| {
+        let term = json!({"weight": 10, "podAffinityTerm": term});
+        let terms = json!({"preferredDuringSchedulingIgnoredDuringExecution": [term]});
+        json!({"spec": {"affinity": {kind: terms}}})
     };
-    let owned = json!({"metadata": {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}]}});
+    let spread = |when_unsatisfiable: &str, topology_key: &str| {
+        let constraint = json!({
+            "maxSkew": 1, "topologyKey": topology_key, "whenUnsatisfiable": when_unsatisfiable,
+            "labelSelector": {"matchLabels": {"app": "new"}},
+        });
+        json!({"spec": {"topologySpreadConstraints": [constraint]}})
+    };
+    let owner = json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true,
+    });
+    let owned = json!({"metadata": {"ownerReferences": [owner]}});
     let cases: Vec<(&str, Vec<(&str, Pod)>, Value, &[&str])> = vec![
         (
-            "by name",
+            "node selector",
             vec![],
-            json!({"spec": {"nodeSelector": {host: "a2"}}}),
+            json!({"spec": {"nodeSelector": {HOSTNAME: "a2"}}}),
             &["a2"],
         ),
         (
-            "where there is most room",
+            "least allocated node",
             vec![("a1", pod("x", cpu("3"))), ("b1", pod("y", cpu("2")))],
             cpu("1"),
             &["a2"],
         ),
         (
-            "beside another",
+            "required affinity by hostname",
             vec![("a2", pod("db", json!({})))],
-            required("podAffinity", term("db", host)),
+            required("podAffinity", affinity_term("db", HOSTNAME)),
             &["a2"],
         ),
         (
-            "in the zone of another",
+            "required affinity by zone",
             vec![("a2", pod("db", json!({})))],
-            required("podAffinity", term("db", zone)),
+            required("podAffinity", affinity_term("db", ZONE)),
             &["a1", "a2"],
         ),
         (
-            "the first of its kind",
+            "required affinity to itself",
             vec![],
-            required("podAffinity", term("new", zone)),
+            required("podAffinity", affinity_term("new", ZONE)),
             &["a1", "a2", "b1"],
         ),
         (
-            "not beside another",
+            "required anti-affinity by hostname",
             vec![("a1", pod("db", json!({}))), ("b1", pod("db-2", json!({})))],
-            required("podAntiAffinity", term("db", host)),
+            required("podAntiAffinity", affinity_term("db", HOSTNAME)),
             &["a2"],
         ),
         (
-            "not in the zone of another",
+            "required anti-affinity by zone",
             vec![("a2", pod("db", json!({})))],
-            required("podAntiAffinity", term("db", zone)),
+            required("podAntiAffinity", affinity_term("db", ZONE)),
             &["b1"],
         ),
         (
-            "rather beside another",
+            "preferred affinity",
             vec![("b1", pod("db", json!({})))],
-            preferred("podAffinity", term("db", zone)),
+            preferred("podAffinity", affinity_term("db", ZONE)),
             &["b1"],
         ),
         (
-            "rather not beside another",
+            "preferred anti-affinity",
             vec![("b1", pod("db", json!({}))), ("a1", pod("db-2", json!({})))],
-            preferred("podAntiAffinity", term("db", host)),
+            preferred("podAntiAffinity", affinity_term("db", HOSTNAME)),
             &["a2"],
         ),
         (
-            "where it is liked",
-            vec![("b1", pod("db", preferred("podAffinity", term("new", host))))],
+            "preferred affinity of an existing pod",
+            vec![(
+                "b1",
+                pod(
+                    "db",
+                    preferred("podAffinity", affinity_term("new", HOSTNAME)),
+                ),
+            )],
             json!({}),
             &["b1"],
         ),
         (
-            "spread over zones",
+            "hard spread constraint by zone",
             vec![("a1", pod("new-1", json!({})))],
-            spread("DoNotSchedule", zone),
+            spread("DoNotSchedule", ZONE),
             &["b1"],
         ),
         (
-            "spread over nodes",
+            "hard spread constraint by hostname",
             vec![
                 ("a1", pod("new-1", json!({}))),
                 ("b1", pod("new-2", json!({}))),
             ],
-            spread("DoNotSchedule", host),
+            spread("DoNotSchedule", HOSTNAME),
             &["a2"],
         ),
         (
-            "rather spread",
+            "soft spread constraint",
             vec![
                 ("a1", pod("new-1", json!({}))),
                 ("b1", pod("new-2", json!({}))),
             ],
-            spread("ScheduleAnyway", host),
+            spread("ScheduleAnyway", HOSTNAME),
             &["a2"],
         ),
         (
-            "pods of a controller are spread",
+            "system default constraints",
             vec![
                 ("a1", pod("n-1", owned.clone())),
                 ("b1", pod("n-2", owned.clone())),
@@ -313,36 +389,38 @@ fn pods_go_where_they_belong() {
             &["a2"],
         ),
         (
-            "other namespaces do not count",
+            "anti-affinity ignores other namespaces",
             vec![("a1", pod("db", json!({"metadata": {"namespace": "other"}})))],
-            merged(
-                required("podAntiAffinity", term("db", zone)),
-                json!({"spec": {"nodeSelector": {host: "a1"}}}),
+            merge(
+                required("podAntiAffinity", affinity_term("db", ZONE)),
+                json!({"spec": {"nodeSelector": {HOSTNAME: "a1"}}}),
             ),
             &["a1"],
         ),
     ];
-    for (why, placed, over, wanted) in cases {
-        let got = outcome(&mut ledger(&nodes(), &placed), &pod("new", over));
+    for (case, assigned, overrides, expected) in cases {
+        let actual = node_or_message(&mut cache(&nodes(), &assigned), &pod("new", overrides));
         assert!(
-            wanted.contains(&got.as_str()),
-            "{why}: {got}, not one of {wanted:?}"
+            expected.contains(&actual.as_str()),
+            "{case}: {actual}, not one of {expected:?}"
         );
     }
 }
 
 #[test]
-fn preemption_ends_the_least_that_helps() {
+fn preemption_selects_the_candidate_with_the_lowest_cost() {
     let with =
-        |priority: i32, amount: &str| merged(cpu(amount), json!({"spec": {"priority": priority}}));
+        |priority: i32, amount: &str| merge(cpu(amount), json!({"spec": {"priority": priority}}));
     let nodes = || [node("a1", json!({})), node("b1", json!({}))];
     let budget = |app: &str, allowed: i32| {
         let budget = json!({
-            "metadata": {"uid": app}, "spec": {"selector": {"matchLabels": {"app": app}}}, "status": {"disruptionsAllowed": allowed},
+            "metadata": {"uid": app},
+            "spec": {"selector": {"matchLabels": {"app": app}}},
+            "status": {"disruptionsAllowed": allowed},
         });
         Arc::new(serde_json::from_value::<PodDisruptionBudget>(budget).unwrap())
     };
-    // Who is where; disruption budgets; the node and the victims.
+    // Assigned pods, disruption budgets, expected node and victims.
     let cases: Vec<(
         &str,
         Vec<(&str, Pod)>,
@@ -350,7 +428,7 @@ fn preemption_ends_the_least_that_helps() {
         Option<(&str, &[&str])>,
     )> = vec![
         (
-            "the less important",
+            "lower priority",
             vec![
                 ("a1", pod("x", with(5, "4"))),
                 ("b1", pod("y", with(1, "4"))),
@@ -359,7 +437,7 @@ fn preemption_ends_the_least_that_helps() {
             Some(("b1", &["y"])),
         ),
         (
-            "the fewer",
+            "fewer victims",
             vec![
                 ("a1", pod("x", with(1, "2"))),
                 ("a1", pod("y", with(1, "2"))),
@@ -369,7 +447,7 @@ fn preemption_ends_the_least_that_helps() {
             Some(("b1", &["z"])),
         ),
         (
-            "no more than needed",
+            "minimal victims",
             vec![
                 ("a1", pod("x", with(1, "1"))),
                 ("a1", pod("y", with(2, "3"))),
@@ -379,7 +457,7 @@ fn preemption_ends_the_least_that_helps() {
             Some(("a1", &["y"])),
         ),
         (
-            "budgets are kept",
+            "disruption budgets are respected",
             vec![
                 ("a1", pod("x", with(1, "4"))),
                 ("b1", pod("y", with(5, "4"))),
@@ -388,7 +466,7 @@ fn preemption_ends_the_least_that_helps() {
             Some(("b1", &["y"])),
         ),
         (
-            "if there is no other way",
+            "budgets are violated without another candidate",
             vec![
                 ("a1", pod("x", with(1, "4"))),
                 ("b1", pod("y", with(100, "4"))),
@@ -397,7 +475,7 @@ fn preemption_ends_the_least_that_helps() {
             Some(("a1", &["x"])),
         ),
         (
-            "nobody more important",
+            "no victims of higher priority",
             vec![
                 ("a1", pod("x", with(100, "4"))),
                 ("b1", pod("y", with(100, "4"))),
@@ -406,149 +484,152 @@ fn preemption_ends_the_least_that_helps() {
             None,
         ),
     ];
-    for (why, placed, budgets, wanted) in cases {
-        let mut ledger = ledger(&nodes(), &placed);
-        let decision = decide_with(&mut ledger, &pod("new", with(10, "3")), budgets);
-        let Decision::Refuse(refused) = decision else {
-            panic!("{why}: {decision:?}")
+    for (case, assigned, budgets, expected) in cases {
+        let mut cache = cache(&nodes(), &assigned);
+        let result = schedule_with(&mut cache, &pod("new", with(10, "3")), budgets);
+        let ScheduleResult::Unschedulable(error) = result else {
+            panic!("{case}: {result:?}")
         };
-        let got = refused.preemption.map(|p| {
-            (
-                p.node,
-                p.victims
-                    .iter()
-                    .map(|pod| pod.uid.clone())
-                    .collect::<Vec<_>>(),
-            )
+        let preemption = error.preemption.as_ref();
+        let node = preemption.map(|preemption| preemption.node.as_str());
+        let victims: Option<Vec<_>> = preemption.map(|preemption| {
+            let victims = preemption.victims.iter();
+            victims.map(|pod| pod.uid.as_str()).collect()
         });
-        assert_eq!(
-            got,
-            wanted.map(|(node, victims)| (
-                node.to_owned(),
-                victims.iter().map(|uid| (*uid).to_owned()).collect()
-            )),
-            "{why}"
-        );
+        assert_eq!(node, expected.map(|(node, _)| node), "node: {case}");
+        let expected_victims = expected.map(|(_, victims)| victims.to_vec());
+        assert_eq!(victims, expected_victims, "victims: {case}");
     }
 }
 
 #[test]
-fn room_that_a_pod_waits_for_is_kept_from_less_important_ones() {
-    let with = |priority: i32| merged(cpu("3"), json!({"spec": {"priority": priority}}));
-    let mut ledger = ledger(&[node("a1", json!({}))], &[]);
-    let waiting = Arc::new(PodInfo::of(&pod("waiting", with(10))));
-    ledger.nominate(&waiting, "a1");
-    assert!(outcome(&mut ledger, &pod("less", with(1))).contains("Insufficient cpu"));
-    assert_eq!(outcome(&mut ledger, &pod("more", with(20))), "a1");
-    ledger.withdraw("waiting");
-    assert_eq!(outcome(&mut ledger, &pod("less", with(1))), "a1");
+fn nominated_pod_reserves_resources_against_lower_priority() {
+    let with = |priority: i32| merge(cpu("3"), json!({"spec": {"priority": priority}}));
+    let mut cache = cache(&[node("a1", json!({}))], &[]);
+    let nominated = Arc::new(PodInfo::of(&pod("nominated", with(10))));
+    cache.add_nominated_pod(&nominated, "a1");
+    assert!(node_or_message(&mut cache, &pod("lower", with(1))).contains("Insufficient cpu"));
+    assert_eq!(node_or_message(&mut cache, &pod("higher", with(20))), "a1");
+    cache.delete_nominated_pod("nominated");
+    assert_eq!(node_or_message(&mut cache, &pod("lower", with(1))), "a1");
+}
+
+fn requested_milli_cpu(cache: &Cache, node: &str) -> i64 {
+    let slot = cache.slot_of(node).unwrap();
+    cache.node(slot).unwrap().requested.milli_cpu
 }
 
 #[test]
-fn ledger_follows_nodes_and_pods_that_come_and_go() {
-    let mut ledger = ledger(
+fn cache_tracks_added_and_removed_nodes_and_pods() {
+    let mut cache = cache(
         &[node("a1", json!({}))],
         &[("ghost", pod("early", cpu("1")))],
     );
+    assert_eq!(cache.node_count(), 1, "the Node of a pod may be unknown");
+    assert_eq!(cache.slot_count(), 2, "a pod may be added before its node");
+    cache.update_node(node("ghost", json!({})));
+    assert_eq!(requested_milli_cpu(&cache, "ghost"), 1000);
+    cache.add_pod(&Arc::new(PodInfo::of(&pod("early", cpu("2")))), "a1");
     assert_eq!(
-        (ledger.len(), ledger.slots()),
-        (1, 2),
-        "a pod may come before its node"
-    );
-    ledger.set_node(node("ghost", json!({})));
-    assert_eq!(
-        ledger
-            .node(ledger.slot_of("ghost").unwrap())
-            .unwrap()
-            .requested
-            .cpu,
-        1000
-    );
-    ledger.place(&Arc::new(PodInfo::of(&pod("early", cpu("2")))), "a1");
-    assert_eq!(
-        ledger
-            .node(ledger.slot_of("a1").unwrap())
-            .unwrap()
-            .requested
-            .cpu,
+        requested_milli_cpu(&cache, "a1"),
         2000,
-        "a pod that is told again counts once"
+        "an updated pod counts once"
     );
-    ledger.remove_node("ghost");
-    assert!(!ledger.remove("nobody") && ledger.remove("early"));
-    ledger.set_node(node("b1", json!({})));
-    assert_eq!(
-        (ledger.len(), ledger.slots()),
-        (2, 2),
-        "what is free is used again"
-    );
-    assert!(ledger.is_consistent());
+    cache.remove_node("ghost");
+    assert!(!cache.remove_pod("unknown"));
+    assert!(cache.remove_pod("early"));
+    cache.update_node(node("b1", json!({})));
+    assert_eq!(cache.node_count(), 2);
+    assert_eq!(cache.slot_count(), 2, "free slots are reused");
+    assert!(cache.is_consistent());
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_pods_are_tried_again_when_it_can_help() {
+async fn unschedulable_pods_are_retried_after_helpful_events() {
     let second = Duration::from_secs(1);
-    let named = |name: &str, priority: i32| {
-        Pending::of(&pod(name, json!({"spec": {"priority": priority}})))
+    let pending = |name: &str, priority: i32| {
+        PendingPod::of(&pod(name, json!({"spec": {"priority": priority}})))
     };
-    let mut queue = Queue::default();
-    let take = |queue: &mut Queue| {
+    let mut queue = SchedulingQueue::default();
+    let pop = |queue: &mut SchedulingQueue| {
         queue
-            .take(Instant::now())
+            .pop(Instant::now())
             .map(|pending| pending.info.uid.clone())
     };
     for (name, priority) in [("low", 1), ("high", 9), ("also-high", 9)] {
-        queue.set(named(name, priority), Instant::now());
+        queue.add_or_update(pending(name, priority), Instant::now());
     }
-    let order: Vec<_> = std::iter::from_fn(|| take(&mut queue)).collect();
+    let order: Vec<_> = std::iter::from_fn(|| pop(&mut queue)).collect();
     assert_eq!(order, ["high", "also-high", "low"]);
-    queue.refused("low", Refusal::CPU, None, Instant::now());
-    queue.refused("high", Refusal::TAINTS, None, Instant::now());
-    queue.again("also-high", Instant::now());
+    queue.add_unschedulable(
+        "low",
+        UnschedulableReasons::INSUFFICIENT_CPU,
+        None,
+        Instant::now(),
+    );
+    queue.add_unschedulable(
+        "high",
+        UnschedulableReasons::UNTOLERATED_TAINT,
+        None,
+        Instant::now(),
+    );
+    queue.retry("also-high", Instant::now());
 
     tokio::time::advance(second * 2).await;
     assert_eq!(
-        take(&mut queue).as_deref(),
+        pop(&mut queue).as_deref(),
         Some("also-high"),
-        "its back-off is over"
+        "its back-off has ended"
     );
-    queue.remove("also-high");
-    queue.happened(Refusal::MENDED_BY_END);
+    queue.delete("also-high");
+    queue.record_event(UnschedulableReasons::RESOLVED_BY_POD_DELETE);
     assert_eq!(
-        take(&mut queue).as_deref(),
+        pop(&mut queue).as_deref(),
         Some("low"),
-        "room helps those without room"
+        "a pod deletion frees CPU"
     );
-    assert_eq!(take(&mut queue), None, "and nobody else");
-    queue.refused("low", Refusal::CPU, None, Instant::now());
-    queue.happened(Refusal::MENDED_BY_END);
-    assert_eq!(take(&mut queue), None, "it failed just now");
+    assert_eq!(
+        pop(&mut queue),
+        None,
+        "a pod deletion does not change taints"
+    );
+    queue.add_unschedulable(
+        "low",
+        UnschedulableReasons::INSUFFICIENT_CPU,
+        None,
+        Instant::now(),
+    );
+    queue.record_event(UnschedulableReasons::RESOLVED_BY_POD_DELETE);
+    assert_eq!(pop(&mut queue), None, "its back-off has not ended");
     tokio::time::advance(second * 2).await;
-    assert_eq!(take(&mut queue).as_deref(), Some("low"));
+    assert_eq!(pop(&mut queue).as_deref(), Some("low"));
     tokio::time::advance(second * 300).await;
     assert_eq!(
-        take(&mut queue).as_deref(),
+        pop(&mut queue).as_deref(),
         Some("high"),
-        "after five minutes whatever happened"
+        "unschedulable for 5 minutes"
     );
-    queue.refused("low", Refusal::CPU, None, Instant::now());
-    queue.remove("low");
-    queue.remove("high");
-    queue.happened(Refusal::ANY);
-    assert!(
-        take(&mut queue).is_none()
-            && queue.next_time().is_none()
-            && !queue.is_in_line(Instant::now())
+    queue.add_unschedulable(
+        "low",
+        UnschedulableReasons::INSUFFICIENT_CPU,
+        None,
+        Instant::now(),
     );
+    queue.delete("low");
+    queue.delete("high");
+    queue.record_event(UnschedulableReasons::ALL);
+    assert!(pop(&mut queue).is_none());
+    assert!(queue.next_deadline().is_none());
+    assert!(!queue.has_ready_pods(Instant::now()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn gated_pods_wait_until_their_gates_are_open() {
-    let mut queue = Queue::default();
+async fn gated_pods_are_not_popped_until_their_gates_are_removed() {
+    let mut queue = SchedulingQueue::default();
     let gated = json!({"spec": {"schedulingGates": [{"name": "example.com/wait"}]}});
-    queue.set(Pending::of(&pod("web", gated)), Instant::now());
-    queue.happened(Refusal::ANY);
-    assert!(queue.take(Instant::now()).is_none());
-    queue.set(Pending::of(&pod("web", json!({}))), Instant::now());
-    assert!(queue.take(Instant::now()).is_some());
+    queue.add_or_update(PendingPod::of(&pod("web", gated)), Instant::now());
+    queue.record_event(UnschedulableReasons::ALL);
+    assert!(queue.pop(Instant::now()).is_none());
+    queue.add_or_update(PendingPod::of(&pod("web", json!({}))), Instant::now());
+    assert!(queue.pop(Instant::now()).is_some());
 }

@@ -19,7 +19,9 @@ pub(crate) async fn slow_start<E, F>(
 where
     F: Future<Output = Result<(), E>>,
 {
-    let (mut done, mut begun, mut size) = (0, 0, 1);
+    let mut done = 0;
+    let mut begun = 0;
+    let mut size = 1;
     while begun < count {
         let batch = size.min(count - begun);
         let calls: Vec<_> = (begun..begun + batch).map(&mut once).collect();
@@ -79,8 +81,12 @@ mod tests {
             })
             .await;
             assert_eq!(
-                (calls.get(), successes),
-                (made, done),
+                calls.get(),
+                made,
+                "{count} wanted, refused from {refused_from}"
+            );
+            assert_eq!(
+                successes, done,
                 "{count} wanted, refused from {refused_from}"
             );
             assert_eq!(

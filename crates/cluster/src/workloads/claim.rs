@@ -209,7 +209,8 @@ mod tests {
 
     #[test]
     fn children_are_claimed_by_reference_and_selector() {
-        let (live, dying) = (owner(false), owner(true));
+        let live = owner(false);
+        let dying = owner(true);
         let mut elsewhere = pod("elsewhere").build();
         elsewhere.metadata.namespace = Some("other".into());
         for (what, owner, child, matches, expected) in [

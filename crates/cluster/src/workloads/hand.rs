@@ -182,7 +182,8 @@ impl Hand<'_> {
     }
 
     async fn patch_status<K: Kind>(&self, object: &K, patch: &Value) -> Result<bool, kube::Error> {
-        let (name, params) = (object.name_any(), PatchParams::default());
+        let name = object.name_any();
+        let params = PatchParams::default();
         let request = Request::new(url::<K>(object)).patch_subresource(
             "status",
             &name,

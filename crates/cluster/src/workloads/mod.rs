@@ -29,7 +29,7 @@ mod samples; // objects for tests
 use crate::context::{Context, Loop};
 
 /// The loops of this level, in the order in which they start.
-pub(crate) fn loops(ctx: &Context) -> Vec<Loop> {
+pub(crate) fn controllers(ctx: &Context) -> Vec<Loop> {
     vec![
         deployment::controller(ctx),
         daemon_set::controller(ctx),

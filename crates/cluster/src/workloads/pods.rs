@@ -196,12 +196,8 @@ mod tests {
             (pod("going").running().deleting().build(), false, true),
             (pod("gone").phase("Failed").deleting().build(), false, false),
         ] {
-            assert_eq!(
-                (is_active(&pod), is_terminating(&pod)),
-                (active, terminating),
-                "{:?}",
-                pod.metadata.name
-            );
+            assert_eq!(is_active(&pod), active, "{:?}", pod.metadata.name);
+            assert_eq!(is_terminating(&pod), terminating, "{:?}", pod.metadata.name);
         }
     }
 }

@@ -94,7 +94,8 @@ pub(crate) fn same_template(
 
 fn same_meta(one: Option<&ObjectMeta>, other: Option<&ObjectMeta>) -> bool {
     let empty = ObjectMeta::default();
-    let (one, other) = (one.unwrap_or(&empty), other.unwrap_or(&empty));
+    let one = one.unwrap_or(&empty);
+    let other = other.unwrap_or(&empty);
     let labels = |meta: &ObjectMeta| {
         let labels = meta
             .labels

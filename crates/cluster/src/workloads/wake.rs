@@ -19,7 +19,7 @@ pub(crate) const ORPHANS: &str = "orphans";
 pub(crate) fn by_orphanage<K: Resource + Send + Sync + 'static>(
     informer: &bellerophon::SharedInformer<K>,
 ) {
-    index::add(informer, ORPHANS, |object| {
+    index::add_index(informer, ORPHANS, |object| {
         if controller_of(object).is_some() {
             Vec::new()
         } else {

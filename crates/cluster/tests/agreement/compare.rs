@@ -16,10 +16,8 @@ pub(crate) fn differences(recorded: &[Value], ours: &[Value]) -> Vec<String> {
     let empty = Map::new();
     let mut out = Vec::new();
     for (round, (theirs, ours)) in recorded.iter().zip(ours).enumerate() {
-        let (theirs, ours) = (
-            theirs.as_object().unwrap_or(&empty),
-            ours.as_object().unwrap_or(&empty),
-        );
+        let theirs = theirs.as_object().unwrap_or(&empty);
+        let ours = ours.as_object().unwrap_or(&empty);
         let kinds: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
         for kind in kinds {
             let list = |side: &Map<String, Value>| {

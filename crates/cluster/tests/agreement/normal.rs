@@ -37,10 +37,8 @@ pub(crate) fn normal(seen: &[DynamicObject], namespaces: &[&str]) -> Value {
 
 /// Whether an object is part of a scenario; what every namespace has is not.
 fn is_theirs(object: &DynamicObject, namespaces: &[&str]) -> bool {
-    let (kind, name) = (
-        object.types.as_ref().map_or("", |types| &types.kind),
-        object.name_any(),
-    );
+    let kind = object.types.as_ref().map_or("", |types| &types.kind);
+    let name = object.name_any();
     match kind {
         "Node" => false,
         "Namespace" => namespaces[0] == name,

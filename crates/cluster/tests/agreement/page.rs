@@ -30,10 +30,8 @@ impl Outcome<'_> {
 
 /// Holds the page against how it ended; writes it if asked to.
 pub(crate) fn check(outcomes: &[Outcome]) {
-    let (path, text) = (
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance-controllers.md"),
-        page(outcomes),
-    );
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance-controllers.md");
+    let text = page(outcomes);
     if env::var("BELLEROPHON_WRITE").is_ok() {
         fs::write(&path, text).expect("the page is written");
         return;
@@ -47,13 +45,11 @@ pub(crate) fn check(outcomes: &[Outcome]) {
 }
 
 fn page(outcomes: &[Outcome]) -> String {
-    let (equal, all) = (
-        outcomes
-            .iter()
-            .filter(|outcome| outcome.differences.is_empty())
-            .count(),
-        outcomes.len(),
-    );
+    let equal = outcomes
+        .iter()
+        .filter(|outcome| outcome.differences.is_empty())
+        .count();
+    let all = outcomes.len();
     let mut page = format!(
         "# Agreement with Kubernetes' own controllers\n\n\
          Made by `BELLEROPHON_WRITE=1 cargo test -p bellerophon-cluster --test agreement`; every test run holds it against what happens.\n\n\

@@ -144,10 +144,8 @@ impl Stage {
         match action {
             Action::Apply(object) => self.apply(namespace, object).await,
             Action::Patch(Change { kind, name, with }) => {
-                let (api, name) = (
-                    self.api(kind, namespace),
-                    self.find(kind, namespace, name).await,
-                );
+                let api = self.api(kind, namespace);
+                let name = self.find(kind, namespace, name).await;
                 let patched = api
                     .patch(&name, &PatchParams::default(), &Patch::Merge(with))
                     .await;
@@ -161,10 +159,8 @@ impl Stage {
                 cascade,
                 grace,
             }) => {
-                let (api, name) = (
-                    self.api(kind, namespace),
-                    self.find(kind, namespace, name).await,
-                );
+                let api = self.api(kind, namespace);
+                let name = self.find(kind, namespace, name).await;
                 let params = DeleteParams {
                     propagation_policy: cascade.map(Into::into),
                     grace_period_seconds: *grace,
@@ -223,10 +219,8 @@ impl Stage {
             return;
         };
         for owner in owners.iter_mut().filter(|owner| owner.get("uid").is_none()) {
-            let (kind, name) = (
-                owner["kind"].as_str().expect("a kind").to_owned(),
-                owner["name"].as_str().expect("a name").to_owned(),
-            );
+            let kind = owner["kind"].as_str().expect("a kind").to_owned();
+            let name = owner["name"].as_str().expect("a name").to_owned();
             let there = self
                 .api(&kind, namespace.trim_end_matches("-other"))
                 .get(&name)
@@ -260,20 +254,19 @@ impl Stage {
     /// Waits until nothing changes any more. Returns at once then: a little later it may be the next minute of a cron job.
     async fn rest(&self, at_least: Duration) {
         tokio::time::sleep(at_least).await;
-        let (mut before, mut since, mut waited) =
-            (self.versions().await, Duration::ZERO, Duration::ZERO);
+        let mut before = self.versions().await;
+        let mut since = Duration::ZERO;
+        let mut waited = Duration::ZERO;
         while since < REST {
             assert!(waited < PATIENCE, "this round comes to no rest");
             tokio::time::sleep(LOOK_EVERY).await;
             let now = self.versions().await;
-            (since, waited) = (
-                if now == before {
-                    since + LOOK_EVERY
-                } else {
-                    Duration::ZERO
-                },
-                waited + LOOK_EVERY,
-            );
+            since = if now == before {
+                since + LOOK_EVERY
+            } else {
+                Duration::ZERO
+            };
+            waited = waited + LOOK_EVERY;
             before = now;
         }
     }

@@ -80,12 +80,11 @@ fn told(slices: &[EndpointSlice], service: &str) -> Vec<String> {
     let endpoints = of_service(slices, service).flat_map(|slice| slice.endpoints.iter().flatten());
     let mut told: Vec<_> = endpoints
         .map(|endpoint| {
-            let (target, conditions) = (
-                endpoint.target_ref.clone().unwrap_or_default(),
-                endpoint.conditions.clone().unwrap_or_default(),
-            );
-            let (ready, serving, terminating) =
-                (conditions.ready, conditions.serving, conditions.terminating);
+            let target = endpoint.target_ref.clone().unwrap_or_default();
+            let conditions = endpoint.conditions.clone().unwrap_or_default();
+            let ready = conditions.ready;
+            let serving = conditions.serving;
+            let terminating = conditions.terminating;
             format!(
                 "{}:{}{}{}",
                 target.name.unwrap_or_default(),
@@ -102,8 +101,8 @@ fn told(slices: &[EndpointSlice], service: &str) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn slices_and_endpoints_follow_the_pods_of_a_service() {
     let world = world().await;
-    let (slices, endpoints): (Api<EndpointSlice>, Api<Endpoints>) =
-        (world.within("default"), world.within("default"));
+    let slices: Api<EndpointSlice> = world.within("default");
+    let endpoints: Api<Endpoints> = world.within("default");
     let ports = json!([{"name": "http", "port": 80, "targetPort": "http"}]);
     world
         .apply(service(
@@ -135,10 +134,9 @@ async fn slices_and_endpoints_follow_the_pods_of_a_service() {
         "endpointslice-controller.k8s.io"
     );
     let port = &slice.ports.as_ref().expect("ports")[0];
-    assert_eq!(
-        (port.name.as_deref(), port.port, port.protocol.as_deref()),
-        (Some("http"), Some(8080), Some("TCP"))
-    );
+    assert_eq!(port.name.as_deref(), Some("http"));
+    assert_eq!(port.port, Some(8080));
+    assert_eq!(port.protocol.as_deref(), Some("TCP"));
     let sides = |all: &[Endpoints]| -> Option<(usize, usize)> {
         let web = all.iter().find(|endpoints| endpoints.name_any() == "web")?;
         let subset = web.subsets.as_ref()?.first()?;

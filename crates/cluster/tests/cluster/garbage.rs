@@ -65,10 +65,8 @@ async fn delete(api: &Api<ConfigMap>, name: &str, propagation: PropagationPolicy
 async fn dependents_go_in_the_background_with_their_last_owner() {
     let world = World::core().await;
     let api = world.within::<ConfigMap>("default");
-    let (a, b) = (
-        map(&world, "default", "a", &[]).await,
-        map(&world, "default", "b", &[]).await,
-    );
+    let a = map(&world, "default", "a", &[]).await;
+    let b = map(&world, "default", "b", &[]).await;
     let of_a = map(&world, "default", "of-a", &[owner(&a)]).await;
     map(&world, "default", "of-of-a", &[owner(&of_a)]).await;
     map(&world, "default", "of-both", &[owner(&a), owner(&b)]).await;
@@ -117,10 +115,8 @@ async fn owner_in_the_foreground_waits_for_those_that_block_it() {
 async fn orphans_stay_and_name_no_owner() {
     let world = World::core().await;
     let api = world.within::<ConfigMap>("default");
-    let (a, b) = (
-        map(&world, "default", "a", &[]).await,
-        map(&world, "default", "b", &[]).await,
-    );
+    let a = map(&world, "default", "a", &[]).await;
+    let b = map(&world, "default", "b", &[]).await;
     for i in 0..30 {
         map(
             &world,
@@ -232,10 +228,8 @@ async fn cluster_scoped_object_of_a_namespaced_owner_stays() {
 async fn circle_of_owners_goes_in_the_foreground() {
     let world = World::core().await;
     let api = world.within::<ConfigMap>("default");
-    let (a, b) = (
-        map(&world, "default", "a", &[]).await,
-        map(&world, "default", "b", &[]).await,
-    );
+    let a = map(&world, "default", "a", &[]).await;
+    let b = map(&world, "default", "b", &[]).await;
     map(&world, "default", "a", &[blocking(owner(&b))]).await;
     map(&world, "default", "b", &[blocking(owner(&a))]).await;
     delete(&api, "a", PropagationPolicy::Foreground).await;

@@ -47,8 +47,8 @@ async fn every_namespace_has_an_account_and_a_root_certificate() {
     let world = World::core().await;
     world.apply(namespace("team-a")).await;
     for name in ["default", "kube-system", "team-a"] {
-        let (accounts, maps): (Api<ServiceAccount>, Api<ConfigMap>) =
-            (world.within(name), world.within(name));
+        let accounts: Api<ServiceAccount> = world.within(name);
+        let maps: Api<ConfigMap> = world.within(name);
         until(&accounts, "an account", |all| {
             all.iter().any(|account| account.name_any() == "default")
         })
@@ -76,8 +76,8 @@ async fn every_namespace_has_an_account_and_a_root_certificate() {
 #[tokio::test(start_paused = true)]
 async fn what_every_namespace_has_comes_back_and_is_repaired() {
     let world = World::core().await;
-    let (accounts, maps): (Api<ServiceAccount>, Api<ConfigMap>) =
-        (world.within("default"), world.within("default"));
+    let accounts: Api<ServiceAccount> = world.within("default");
+    let maps: Api<ConfigMap> = world.within("default");
     let before = until(&accounts, "an account", |all| all.len() == 1).await;
     until(&maps, "a root certificate", |all| all.len() == 1).await;
     accounts
@@ -104,13 +104,8 @@ async fn what_every_namespace_has_comes_back_and_is_repaired() {
     })
     .await;
     assert_eq!(repaired[0].data.as_ref().map(|data| data.len()), Some(1));
-    assert_eq!(
-        (
-            repaired[0].annotations().len(),
-            repaired[0].labels()["kept"].as_str()
-        ),
-        (1, "yes")
-    );
+    assert_eq!(repaired[0].annotations().len(), 1);
+    assert_eq!(repaired[0].labels()["kept"].as_str(), "yes");
     world.stop().await;
 }
 

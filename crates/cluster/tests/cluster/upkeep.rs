@@ -90,8 +90,8 @@ async fn finished_job_goes_after_its_time() {
 #[tokio::test(start_paused = true)]
 async fn claim_stays_while_a_pod_uses_it() {
     let world = World::core().await;
-    let (claims, pods): (Api<PersistentVolumeClaim>, Api<Pod>) =
-        (world.within("default"), world.within("default"));
+    let claims: Api<PersistentVolumeClaim> = world.within("default");
+    let pods: Api<Pod> = world.within("default");
     let spec =
         json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
     world.apply(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": spec})).await;

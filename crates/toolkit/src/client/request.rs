@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bellerophon_kinds::{KindCodec, Object};
+use futures_util::future::BoxFuture;
 use http::header::USER_AGENT;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
 use kube::Resource;
@@ -88,32 +89,34 @@ struct List<'a> {
 
 impl ReconcileClient {
     /// The resource, key and path of an object.
-    pub(super) async fn target_of(
-        &self,
+    pub(super) fn target_of<'a>(
+        &'a self,
         verb: &'static str,
-        object: &AnyObject,
+        object: &'a AnyObject,
         codec: &'static KindCodec,
-    ) -> Result<Target, WriteError> {
-        let metadata = codec.metadata(object);
-        let name = metadata.name.as_deref().unwrap_or_default();
-        let key = ObjectKey::new(metadata.namespace.as_deref(), name);
-        if let Some(resource) = codec.resource() {
-            return Ok(Target::new(verb, resource, key));
-        }
-        let failed = |key: ObjectKey, source| WriteError {
-            verb,
-            kind: "object".to_owned(),
-            key,
-            source: Box::new(source),
-        };
-        let Some(types) = codec.types(object) else {
-            let missing = "it has no apiVersion and kind".into();
-            return Err(failed(key, kube::Error::Service(missing)));
-        };
-        match self.config.mapper.resource(types).await {
-            Ok(resource) => Ok(Target::new(verb, resource, key)),
-            Err(error) => Err(failed(key, error)),
-        }
+    ) -> BoxFuture<'a, Result<Target, WriteError>> {
+        Box::pin(async move {
+            let metadata = codec.metadata(object);
+            let name = metadata.name.as_deref().unwrap_or_default();
+            let key = ObjectKey::new(metadata.namespace.as_deref(), name);
+            if let Some(resource) = codec.resource() {
+                return Ok(Target::new(verb, resource, key));
+            }
+            let failed = |key: ObjectKey, source| WriteError {
+                verb,
+                kind: "object".to_owned(),
+                key,
+                source: Box::new(source),
+            };
+            let Some(types) = codec.types(object) else {
+                let missing = "it has no apiVersion and kind".into();
+                return Err(failed(key, kube::Error::Service(missing)));
+            };
+            match self.config.mapper.resource(types).await {
+                Ok(resource) => Ok(Target::new(verb, resource, key)),
+                Err(error) => Err(failed(key, error)),
+            }
+        })
     }
 
     /// The same for a type that knows its kind.
@@ -176,19 +179,21 @@ impl ReconcileClient {
     }
 
     /// Sends a request and decodes the metadata of the response.
-    pub(super) async fn send(
-        &self,
-        target: &Target,
+    pub(super) fn send<'a>(
+        &'a self,
+        target: &'a Target,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<Response, WriteError> {
-        let text = self.text(target, request).await?;
-        let head = serde_json::from_str::<Head>(&text);
-        let head = head.map_err(|error| target.failed(kube::Error::SerdeError(error)))?;
-        Ok(Response {
-            operation: OperationResult::Updated,
-            metadata: head.metadata,
-            json: text.into_bytes(),
-            is_status: head.kind == "Status",
+    ) -> BoxFuture<'a, Result<Response, WriteError>> {
+        Box::pin(async move {
+            let text = self.text(target, request).await?;
+            let head = serde_json::from_str::<Head>(&text);
+            let head = head.map_err(|error| target.failed(kube::Error::SerdeError(error)))?;
+            Ok(Response {
+                operation: OperationResult::Updated,
+                metadata: head.metadata,
+                json: text.into_bytes(),
+                is_status: head.kind == "Status",
+            })
         })
     }
 
@@ -208,54 +213,58 @@ impl ReconcileClient {
         sent.map_err(|error| target.failed(error))
     }
 
-    pub(super) async fn get_erased(
-        &self,
-        target: &Target,
+    pub(super) fn get_erased<'a>(
+        &'a self,
+        target: &'a Target,
         codec: &'static KindCodec,
-    ) -> Result<Option<Object>, WriteError> {
-        let path = kube::core::Request::new(&*target.path);
-        let params = GetParams::default();
-        let request = match codec.is_metadata_only() {
-            true => path.get_metadata(target.key.name(), &params),
-            false => path.get(target.key.name(), &params),
-        };
-        match self.text(target, request).await {
-            Ok(text) => {
-                let object = codec.decode(text.as_bytes());
-                let object =
-                    object.map_err(|error| target.failed(kube::Error::SerdeError(error)))?;
-                Ok(Some(object))
+    ) -> BoxFuture<'a, Result<Option<Object>, WriteError>> {
+        Box::pin(async move {
+            let path = kube::core::Request::new(&*target.path);
+            let params = GetParams::default();
+            let request = match codec.is_metadata_only() {
+                true => path.get_metadata(target.key.name(), &params),
+                false => path.get(target.key.name(), &params),
+            };
+            match self.text(target, request).await {
+                Ok(text) => {
+                    let object = codec.decode(text.as_bytes());
+                    let object =
+                        object.map_err(|error| target.failed(kube::Error::SerdeError(error)))?;
+                    Ok(Some(object))
+                }
+                Err(error) if error.is_not_found() => Ok(None),
+                Err(error) => Err(error),
             }
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        })
     }
 
-    pub(super) async fn list_erased(
-        &self,
-        target: &Target,
+    pub(super) fn list_erased<'a>(
+        &'a self,
+        target: &'a Target,
         codec: &'static KindCodec,
-        params: &ListParams,
-    ) -> Result<Vec<Object>, WriteError> {
-        let undecodable = |error| target.failed(kube::Error::SerdeError(error));
-        let mut params = params.clone();
-        params.limit.get_or_insert(PAGE_SIZE);
-        let mut objects = Vec::new();
-        loop {
-            let path = kube::core::Request::new(&*target.path);
-            let request = match codec.is_metadata_only() {
-                true => path.list_metadata(&params),
-                false => path.list(&params),
-            };
-            let text = self.text(target, request).await?;
-            let list: List<'_> = serde_json::from_str(&text).map_err(undecodable)?;
-            for item in list.items.unwrap_or_default() {
-                objects.push(codec.decode(item.get().as_bytes()).map_err(undecodable)?);
+        params: &'a ListParams,
+    ) -> BoxFuture<'a, Result<Vec<Object>, WriteError>> {
+        Box::pin(async move {
+            let undecodable = |error| target.failed(kube::Error::SerdeError(error));
+            let mut params = params.clone();
+            params.limit.get_or_insert(PAGE_SIZE);
+            let mut objects = Vec::new();
+            loop {
+                let path = kube::core::Request::new(&*target.path);
+                let request = match codec.is_metadata_only() {
+                    true => path.list_metadata(&params),
+                    false => path.list(&params),
+                };
+                let text = self.text(target, request).await?;
+                let list: List<'_> = serde_json::from_str(&text).map_err(undecodable)?;
+                for item in list.items.unwrap_or_default() {
+                    objects.push(codec.decode(item.get().as_bytes()).map_err(undecodable)?);
+                }
+                params.continue_token = list.metadata.continue_.filter(|token| !token.is_empty());
+                if params.continue_token.is_none() {
+                    return Ok(objects);
+                }
             }
-            params.continue_token = list.metadata.continue_.filter(|token| !token.is_empty());
-            if params.continue_token.is_none() {
-                return Ok(objects);
-            }
-        }
+        })
     }
 }

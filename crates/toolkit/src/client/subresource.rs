@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bellerophon_kinds::Kind;
+use futures_util::future::BoxFuture;
 use kube::api::Patch;
 use serde::Serialize;
 
@@ -74,6 +75,23 @@ impl Subresource {
         self.sent(&target, request).await
     }
 
+    /// Replaces it with the object itself (PUT): `status`, `finalize`.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub async fn update_object<K: Kind>(&self, object: &K) -> Result<(), WriteError> {
+        let codec = K::codec();
+        let target = self
+            .client
+            .target_of("update a subresource of", object, codec)
+            .await?;
+        let body = self.client.body(&target, object, codec)?;
+        let params = self.client.post_params();
+        let path = kube::core::Request::new(&*target.path);
+        let request = path.replace_subresource(self.name, target.key.name(), &params, body);
+        self.sent(&target, request).await
+    }
+
     /// Patches it.
     ///
     /// # Errors
@@ -94,22 +112,29 @@ impl Subresource {
     }
 
     /// Sends the request and records it: as a write of the object if the response is the object.
-    async fn sent(
-        &self,
-        target: &Target,
+    fn sent<'a>(
+        &'a self,
+        target: &'a Target,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<(), WriteError> {
-        let response = self.client.send(target, request).await?;
-        let is_object = !response.is_status && response.metadata.resource_version.is_some();
-        if is_object {
-            self.client
-                .recorded(target, response, OperationResult::Updated);
-        } else if let Some(gate) = &self.client.gate {
-            let kind = kind_name(&target.resource);
-            let controller = &gate.controller;
-            controller.wrote_subresource(&gate.reconciling, kind, target.key.clone(), self.name);
-        }
-        Ok(())
+    ) -> BoxFuture<'a, Result<(), WriteError>> {
+        Box::pin(async move {
+            let response = self.client.send(target, request).await?;
+            let is_object = !response.is_status && response.metadata.resource_version.is_some();
+            if is_object {
+                self.client
+                    .recorded(target, response, OperationResult::Updated);
+            } else if let Some(gate) = &self.client.gate {
+                let kind = kind_name(&target.resource);
+                let controller = &gate.controller;
+                controller.wrote_subresource(
+                    &gate.reconciling,
+                    kind,
+                    target.key.clone(),
+                    self.name,
+                );
+            }
+            Ok(())
+        })
     }
 }
 

@@ -327,7 +327,7 @@ impl Description<'_> {
             kind: kind.clone(),
             reconciler,
             primary,
-            recorder: mgr.controller_recorder(&name, options.user_agent.as_deref()),
+            recorder: mgr.component_recorder(&name, options.user_agent.as_deref()),
             client: Arc::new(client),
             clock: mgr.clock(),
             leadership: mgr.leadership(),

@@ -23,6 +23,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use bellerophon_kinds::Kind;
+use futures_util::future::BoxFuture;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -100,10 +101,18 @@ impl Manager {
     /// # Errors
     /// There is no usable configuration.
     pub async fn try_default() -> Result<Self, ManagerError> {
-        let config = kube::Config::infer().await.map_err(ManagerError::config)?;
-        let host = config.cluster_url.authority().map(ToString::to_string);
-        let client = Client::try_from(config).map_err(ManagerError::config)?;
-        Ok(Self::with_host(client, ManagerOptions::default(), host))
+        Self::infer().await
+    }
+
+    /// Boxed, as every future of the public API that does not depend on a type: a future is compiled
+    /// in the crate that polls it, and boxing it here keeps that in the toolkit.
+    fn infer() -> BoxFuture<'static, Result<Self, ManagerError>> {
+        Box::pin(async {
+            let config = kube::Config::infer().await.map_err(ManagerError::config)?;
+            let host = config.cluster_url.authority().map(ToString::to_string);
+            let client = Client::try_from(config).map_err(ManagerError::config)?;
+            Ok(Self::with_host(client, ManagerOptions::default(), host))
+        })
     }
 
     /// A Manager with this client and these options. Its requests are counted in `rest_client_*`.
@@ -182,7 +191,7 @@ impl Manager {
 
     /// Records events with this `reportingController`. The Manager writes them.
     pub fn recorder(&mut self, controller: impl Into<String>) -> EventRecorder {
-        self.controller_recorder(&controller.into(), None)
+        self.component_recorder(&controller.into(), None)
     }
 
     /// A work queue whose `workqueue_*` metrics are in the Manager's registry under this name.
@@ -286,18 +295,24 @@ impl Manager {
     /// # Errors
     /// A setup error, or a part failed or did not end in time, or a second signal came.
     pub async fn run(self) -> Result<(), ManagerError> {
-        let stop = CancellationToken::new();
-        let mut signals = Signals::listen();
-        let twice = async {
-            signals.next().await;
-            tracing::info!("stopping; a second signal aborts");
-            stop.cancel();
-            signals.next().await;
-        };
-        tokio::select! {
-            ended = self.run_with(stop.clone(), None) => ended,
-            () = twice => Err(ManagerError::Interrupted),
-        }
+        self.run_until_signalled().await
+    }
+
+    fn run_until_signalled(self) -> BoxFuture<'static, Result<(), ManagerError>> {
+        Box::pin(async move {
+            let stop = CancellationToken::new();
+            let mut signals = Signals::listen();
+            let twice = async {
+                signals.next().await;
+                tracing::info!("stopping; a second signal aborts");
+                stop.cancel();
+                signals.next().await;
+            };
+            tokio::select! {
+                ended = self.run_with(stop.clone(), None) => ended,
+                () = twice => Err(ManagerError::Interrupted),
+            }
+        })
     }
 
     /// Runs until the future completes. All tasks have ended when this returns; dropping it aborts
@@ -335,8 +350,9 @@ impl Manager {
         &self.mapper
     }
 
-    /// The recorder of a controller; requests of one user agent and name share it.
-    pub(crate) fn controller_recorder(
+    /// As [`recorder`](Self::recorder), with the user agent of its requests: for a process that acts
+    /// as several components. Equal requests share one recorder.
+    pub fn component_recorder(
         &mut self,
         controller: &str,
         user_agent: Option<&str>,

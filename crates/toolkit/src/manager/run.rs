@@ -33,7 +33,15 @@ type Tasks = JoinSet<Result<(), ManagerError>>;
 
 impl Manager {
     /// Runs until stopped; `ready` is sent once controllers run.
-    pub(super) async fn run_with(
+    pub(super) fn run_with(
+        self,
+        stop: CancellationToken,
+        ready: Option<oneshot::Sender<()>>,
+    ) -> BoxFuture<'static, Result<(), ManagerError>> {
+        Box::pin(self.run_in_order(stop, ready))
+    }
+
+    async fn run_in_order(
         self,
         stop: CancellationToken,
         ready: Option<oneshot::Sender<()>>,

@@ -1,5 +1,6 @@
 //! A Manager in its own task.
 
+use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -39,14 +40,20 @@ impl RunningManager {
     /// # Errors
     /// The Manager ended first.
     pub async fn ready(&mut self) -> Result<(), ManagerError> {
-        if let Some(ready) = &mut self.ready
-            && ready.await.is_err()
-        {
-            self.ended().await?;
-            return Err(ManagerError::Stopped);
-        }
-        self.ready = None;
-        Ok(())
+        self.wait_ready().await
+    }
+
+    fn wait_ready(&mut self) -> BoxFuture<'_, Result<(), ManagerError>> {
+        Box::pin(async move {
+            if let Some(ready) = &mut self.ready
+                && ready.await.is_err()
+            {
+                self.ended().await?;
+                return Err(ManagerError::Stopped);
+            }
+            self.ready = None;
+            Ok(())
+        })
     }
 
     /// Waits until the Manager ends by itself, which it does only if a part fails.

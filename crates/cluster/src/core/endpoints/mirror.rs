@@ -1,83 +1,78 @@
-//! Mirror: slices of the endpoints that people write for a service without a selector.
+//! EndpointSlice mirroring: EndpointSlices of the Endpoints that users create for services without
+//! a selector.
 //!
-//! In: Endpoints and their services. Out: EndpointSlices.
-//! Holds: endpoints that a loop made, that belong to no service, or that say so, are not mirrored.
+//! Input: Endpoints and their services. Output: EndpointSlices.
+//! Rules: Endpoints of a service with a selector, without a service, used for leader election, or
+//! labelled `skip-mirror` are not mirrored.
 
 use std::net::IpAddr;
 
-use bellerophon::{Controller, ObjectKey, Outcome, Request};
+use bellerophon::index::Index;
+use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints, Service};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort};
+use k8s_openapi::api::discovery::v1::{
+    Endpoint, EndpointConditions, EndpointPort, EndpointSlice,
+};
 use kube::ResourceExt;
 
-use super::pods::Family;
-use super::slices::{Common, Form, plan};
-use super::{BY_SERVICE, new_slice, service_of, slices_of, write};
-use crate::component::Component;
-use crate::context::{Context, Loop};
+use super::pods::IpFamily;
+use super::slices::{DesiredEndpoint, SliceTemplate, plan};
+use super::{apply_changes, by_service, managed_slices, service_of, slice_metadata};
 
-const MIRROR: &str = "endpointslicemirroring-controller.k8s.io";
-const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
-const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
+const MIRRORING_CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
+const SKIP_MIRROR_LABEL: &str = "endpointslice.kubernetes.io/skip-mirror";
+const LEADER_ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 
-/// Annotations that are about the mirrored object itself.
-const OWN_ANNOTATIONS: [&str; 2] = [
+/// Annotations of Endpoints that are not copied to the slices.
+const UNMIRRORED_ANNOTATIONS: [&str; 2] = [
     "endpoints.kubernetes.io/last-change-trigger-time",
     "kubectl.kubernetes.io/last-applied-configuration",
 ];
 
-/// How many addresses of a subset are mirrored, as upstream.
-const ADDRESSES_MAX: usize = 1000;
+/// Maximum number of mirrored addresses per subset, as upstream.
+const MAX_ENDPOINTS_PER_SUBSET: usize = 1000;
 
-/// The loop, under its upstream name.
-pub(super) fn controller(ctx: &Context) -> Loop {
-    let (endpoints, services, slices) = (
-        ctx.informer::<Endpoints>(),
-        ctx.informer::<Service>(),
-        slices_of(ctx, MIRROR),
-    );
-    let (client, known, own) = (
-        ctx.client(Component::ControllerManager),
-        services.lister(),
-        slices.lister(),
-    );
-    Controller::of(&endpoints)
-        .watches(&services, |service| vec![ObjectKey::of(service)])
-        .watches(&slices, |slice| service_of(slice).into_iter().collect())
-        .with_options(ctx.options("endpointslicemirroring-controller", 5))
-        .reconcile_with(move |request: Request<Endpoints>| {
-            let (client, known, own) = (client.clone(), known.clone(), own.clone());
-            async move {
-                let existing = own.by_index(BY_SERVICE, &request.key.to_string())?;
-                let service = known.get(&request.key);
-                let mirrored = request
-                    .object
-                    .as_ref()
-                    .filter(|endpoints| is_mirrored(endpoints, service.as_deref()));
-                let Some(endpoints) = mirrored else {
-                    for slice in existing {
-                        let api = kube::Api::namespaced(
-                            client.clone(),
-                            request.key.namespace().unwrap_or_default(),
-                        );
-                        request.writes().delete(&api, &*slice).await?;
-                    }
-                    return Ok(Outcome::Done);
-                };
-                write(
-                    &client,
-                    &request.key,
-                    plan(&form(endpoints), wanted(endpoints), &existing),
-                    request.writes(),
-                )
-                .await
-            }
-        })
-        .into()
+struct Mirroring {
+    services: Lister<Service>,
+    slices: Index<EndpointSlice>,
 }
 
-fn is_mirrored(endpoints: &Endpoints, service: Option<&Service>) -> bool {
-    let selected = |service: &Service| {
+/// Adds the controller, under its upstream name.
+pub(super) fn setup(mgr: &mut Manager) {
+    let slices = managed_slices(mgr, MIRRORING_CONTROLLER);
+    let mirroring = Mirroring {
+        services: mgr.lister(),
+        slices: by_service(&slices),
+    };
+    mgr.controller::<Endpoints>()
+        .watches::<Service>(|service| vec![ObjectKey::from_object(service)])
+        .watches::<EndpointSlice>(|slice| service_of(slice).into_iter().collect())
+        .informer(&slices)
+        .name("endpointslicemirroring-controller")
+        .concurrency(5)
+        .reconcile(mirroring);
+}
+
+impl Reconciler<Endpoints> for Mirroring {
+    async fn reconcile(&self, req: Request<Endpoints>) -> Result<Action, Error> {
+        let existing = self.slices.get(&req.key().to_string());
+        let service = self.services.get(req.key());
+        let mirrored = req.object().filter(|endpoints| should_mirror(endpoints, service.as_deref()));
+        let Some(endpoints) = mirrored else {
+            for slice in existing {
+                req.client().delete(&*slice).await?;
+            }
+            return Ok(Action::await_change());
+        };
+        let template = slice_template(endpoints);
+        let changes = plan(&template, desired_endpoints(endpoints), &existing);
+        apply_changes(req.client(), changes).await
+    }
+}
+
+/// Mirrors shouldMirror and the checks of syncEndpoints.
+fn should_mirror(endpoints: &Endpoints, service: Option<&Service>) -> bool {
+    let has_selector = |service: &Service| {
         service
             .spec
             .as_ref()
@@ -86,25 +81,25 @@ fn is_mirrored(endpoints: &Endpoints, service: Option<&Service>) -> bool {
     };
     let skipped = endpoints
         .labels()
-        .get(SKIP)
+        .get(SKIP_MIRROR_LABEL)
         .is_some_and(|value| value == "true")
-        || endpoints.annotations().contains_key(LEADER);
-    !skipped && service.is_some_and(|service| !selected(service))
+        || endpoints.annotations().contains_key(LEADER_ANNOTATION);
+    !skipped && service.is_some_and(|service| !has_selector(service))
 }
 
-fn form(endpoints: &Endpoints) -> Form {
-    let mut meta = new_slice(endpoints, MIRROR);
+fn slice_template(endpoints: &Endpoints) -> SliceTemplate {
+    let mut meta = slice_metadata(endpoints, MIRRORING_CONTROLLER);
     let mut annotations = endpoints.annotations().clone();
-    annotations.retain(|key, _| !OWN_ANNOTATIONS.contains(&key.as_str()));
+    annotations.retain(|key, _| !UNMIRRORED_ANNOTATIONS.contains(&key.as_str()));
     meta.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
-    Form {
+    SliceTemplate {
         meta,
         families: Vec::new(),
     }
 }
 
-fn wanted(endpoints: &Endpoints) -> Vec<(Common, Endpoint)> {
-    let mut wanted = Vec::new();
+fn desired_endpoints(endpoints: &Endpoints) -> Vec<DesiredEndpoint> {
+    let mut desired = Vec::new();
     for subset in endpoints.subsets.iter().flatten() {
         let ports: Vec<_> = subset
             .ports
@@ -127,22 +122,21 @@ fn wanted(endpoints: &Endpoints) -> Vec<(Common, Endpoint)> {
             .iter()
             .flatten()
             .map(|address| (address, false));
-        for (address, ready) in ready.chain(not_ready).take(ADDRESSES_MAX) {
+        for (address, ready) in ready.chain(not_ready).take(MAX_ENDPOINTS_PER_SUBSET) {
             if let Ok(ip) = address.ip.parse() {
-                wanted.push((
-                    Common {
-                        family: Family::of_address(ip),
-                        ports: ports.clone(),
-                    },
-                    endpoint(address, ip, ready),
-                ));
+                desired.push(DesiredEndpoint {
+                    family: IpFamily::of_address(ip),
+                    ports: ports.clone(),
+                    endpoint: address_to_endpoint(address, ip, ready),
+                });
             }
         }
     }
-    wanted
+    desired
 }
 
-fn endpoint(address: &EndpointAddress, ip: IpAddr, ready: bool) -> Endpoint {
+/// Mirrors addressToEndpoint.
+fn address_to_endpoint(address: &EndpointAddress, ip: IpAddr, ready: bool) -> Endpoint {
     Endpoint {
         addresses: vec![ip.to_string()],
         conditions: Some(EndpointConditions {

@@ -1,176 +1,165 @@
-//! Endpoints: where the pods of a service are.
+//! EndpointSlice, Endpoints and EndpointSlice mirroring controllers.
 //!
-//! In: services, pods, nodes; endpoints that people write for services without pods. Out: EndpointSlices and Endpoints.
-//! Holds: what is as it should be is not written; slices go with what they belong to, by the garbage collector.
+//! Input: services, pods, nodes; Endpoints created by users for services without a selector.
+//! Output: EndpointSlices and Endpoints.
+//! Guarantees: an object that has the desired state is not written; the slices of a deleted service
+//! are deleted by the garbage collector.
 
-mod mirror; // slices of endpoints that people wrote
-mod pods; // a pod as an endpoint
-mod select; // which pods belong to which services
-mod slices; // endpoints spread over slices
-mod subsets; // endpoints in the older form
+mod mirror; // mirrors Endpoints to EndpointSlices
+mod pods; // converts a pod to an endpoint
+mod service_selector; // the services affected by a change
+mod slices; // distributes endpoints over slices
+mod subsets; // subsets of Endpoints
 
 use std::sync::Arc;
 
-use bellerophon::{
-    Controller, InformerOptions, Lister, ObjectKey, Outcome, Predicate, ReconcileResult, Request,
-    SharedInformer, Writes,
-};
+use bellerophon::client::{Precondition, ReconcileClient, WriteOptions};
+use bellerophon::index::Index;
+use bellerophon::informer::{InformerOptions, SharedInformer};
+use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{DeleteParams, PostParams, Preconditions};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 
 use self::{
-    pods::Family,
-    slices::{Changes, Common, Form},
+    pods::IpFamily,
+    slices::{DesiredEndpoint, SliceChanges, SliceTemplate},
 };
-use super::answer::{is_not_found, namespace_goes};
-use crate::component::Component;
-use crate::context::{Context, Loop};
+use crate::api_errors::{is_namespace_terminating_or_gone, is_not_found};
 use crate::index;
 
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
-const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-const HEADLESS: &str = "service.kubernetes.io/headless";
-const SLICER: &str = "endpointslice-controller.k8s.io";
-const OLDER: &str = "endpoint-controller";
-const OLDER_MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
+const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
+const ENDPOINT_SLICE_CONTROLLER: &str = "endpointslice-controller.k8s.io";
+const ENDPOINTS_CONTROLLER: &str = "endpoint-controller";
+const ENDPOINTS_MANAGED_BY_LABEL: &str = "endpoints.kubernetes.io/managed-by";
 
-/// How many services are looked at once, as upstream.
+/// Services reconciled concurrently, as upstream.
 const WORKERS: usize = 5;
 
-/// Slices by `namespace/name` of their service.
-const BY_SERVICE: &str = "service";
-
-/// The loops, under their upstream names.
-pub(crate) fn controllers(ctx: &Context) -> Vec<Loop> {
-    vec![slicer(ctx), older(ctx), mirror::controller(ctx)]
+/// Adds the controllers, under their upstream names.
+pub(crate) fn setup(mgr: &mut Manager) {
+    setup_endpoint_slices(mgr);
+    setup_endpoints(mgr);
+    mirror::setup(mgr);
 }
 
-/// What both forms of endpoints are made from.
+/// Caches that both the EndpointSlice and the Endpoints controller read.
 #[derive(Clone)]
-struct Sources {
-    client: Client,
-    services: SharedInformer<Service>,
-    pods: SharedInformer<Pod>,
-    nodes: SharedInformer<Node>,
+struct Listers {
+    pods: Lister<Pod>,
+    nodes: Lister<Node>,
 }
 
-impl Sources {
-    fn new(ctx: &Context) -> Self {
-        let client = ctx.client(Component::ControllerManager);
-        let sources = Self {
-            client,
-            services: ctx.informer(),
-            pods: ctx.pods(),
-            nodes: ctx.informer(),
-        };
-        index::by_node(&sources.pods);
-        sources
+impl Listers {
+    fn new(mgr: &mut Manager) -> Self {
+        Self {
+            pods: index::pods(mgr).lister(),
+            nodes: mgr.lister(),
+        }
     }
 
-    /// The pods of a service.
+    /// The pods selected by a service.
     fn pods_of(&self, service: &Service) -> Vec<Arc<Pod>> {
-        let Some(selector) = select::selector(service) else {
+        let Some(selector) = service_selector::selector(service) else {
             return Vec::new();
         };
-        let mut pods = self
-            .pods
-            .lister()
-            .in_namespace(service.metadata.namespace.as_deref().unwrap_or_default());
-        pods.retain(|pod| select::selects(selector, pod));
+        let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+        let mut pods = self.pods.in_namespace(namespace);
+        pods.retain(|pod| service_selector::matches(selector, pod));
         pods
     }
 
-    fn zone_of(&self, nodes: &Lister<Node>, pod: &Pod) -> Option<String> {
-        nodes
-            .get(&ObjectKey::cluster(pods::node_name(pod)?))
-            .and_then(|node| select::zone(&node))
+    fn zone_of(&self, pod: &Pod) -> Option<String> {
+        let node = self.nodes.get(&ObjectKey::cluster(pods::node_name(pod)?))?;
+        service_selector::zone(&node)
     }
 }
 
-fn slicer(ctx: &Context) -> Loop {
-    let sources = Sources::new(ctx);
-    let slices = slices_of(ctx, SLICER);
-    let (services, services_too, pods, own) = (
-        sources.services.lister(),
-        sources.services.lister(),
-        sources.pods.lister(),
-        slices.lister(),
-    );
-    Controller::of(&sources.services)
-        .watches_if(&sources.pods, select::of_pods(), move |pod| {
-            select::services_of(&services, pod)
-        })
-        .watches_if(&sources.nodes, select::of_nodes(), move |node| {
-            select::services_on(&services_too, &pods, node)
-        })
-        .watches(&slices, |slice| service_of(slice).into_iter().collect())
-        .with_options(ctx.options("endpointslice-controller", WORKERS))
-        .reconcile_with(move |request: Request<Service>| {
-            let (sources, own) = (sources.clone(), own.clone());
-            async move {
-                let Some(service) = request
-                    .object
-                    .as_ref()
-                    .filter(|service| select::selector(service).is_some())
-                else {
-                    return Ok(Outcome::Done);
-                };
-                let existing = own.by_index(BY_SERVICE, &request.key.to_string())?;
-                let changes = slices::plan(&form(service), wanted(&sources, service), &existing);
-                write(&sources.client, &request.key, changes, request.writes()).await
-            }
-        })
-        .into()
+struct EndpointSlices {
+    listers: Listers,
+    slices: Index<EndpointSlice>,
 }
 
-/// The endpoints of a service, each with what it has in common with others.
-fn wanted(
-    sources: &Sources,
-    service: &Service,
-) -> Vec<(Common, k8s_openapi::api::discovery::v1::Endpoint)> {
-    let (nodes, families) = (sources.nodes.lister(), Family::of(service));
-    let mut wanted = Vec::new();
-    for pod in sources.pods_of(service) {
+fn setup_endpoint_slices(mgr: &mut Manager) {
+    let slices = managed_slices(mgr, ENDPOINT_SLICE_CONTROLLER);
+    let endpoint_slices = EndpointSlices {
+        listers: Listers::new(mgr),
+        slices: by_service(&slices),
+    };
+    let services = mgr.lister::<Service>();
+    let services_by_node = services.clone();
+    let pods_by_node = index::by_node_name(&index::pods(mgr));
+    mgr.controller::<Service>()
+        .watches::<Pod>(move |pod| service_selector::services_for_pod(&services, pod))
+        .predicate(service_selector::pod_endpoints_changed())
+        .watches::<Node>(move |node| {
+            service_selector::services_for_node(&services_by_node, &pods_by_node, node)
+        })
+        .predicate(service_selector::node_zone_changed())
+        .watches::<EndpointSlice>(|slice| service_of(slice).into_iter().collect())
+        .informer(&slices)
+        .name("endpointslice-controller")
+        .concurrency(WORKERS)
+        .reconcile(endpoint_slices);
+}
+
+impl Reconciler<Service> for EndpointSlices {
+    async fn reconcile(&self, req: Request<Service>) -> Result<Action, Error> {
+        let has_selector = |service: &&Service| service_selector::selector(service).is_some();
+        let Some(service) = req.object().filter(has_selector) else {
+            return Ok(Action::await_change());
+        };
+        let existing = self.slices.get(&req.key().to_string());
+        let desired = desired_endpoints(&self.listers, service);
+        let changes = slices::plan(&slice_template(service), desired, &existing);
+        apply_changes(req.client(), changes).await
+    }
+}
+
+/// The endpoints of a service, one per pod and IP family.
+fn desired_endpoints(listers: &Listers, service: &Service) -> Vec<DesiredEndpoint> {
+    let families = IpFamily::of(service);
+    let mut desired = Vec::new();
+    for pod in listers.pods_of(service) {
         let ports = pods::ports(service, &pod);
         for family in &families {
             if let Some(endpoint) =
-                pods::endpoint(service, &pod, sources.zone_of(&nodes, &pod), *family)
+                pods::endpoint(service, &pod, listers.zone_of(&pod), *family)
             {
-                wanted.push((
-                    Common {
-                        family: *family,
-                        ports: ports.clone(),
-                    },
+                desired.push(DesiredEndpoint {
+                    family: *family,
+                    ports: ports.clone(),
                     endpoint,
-                ));
+                });
             }
         }
     }
-    wanted
+    desired
 }
 
-fn form(service: &Service) -> Form {
-    let mut meta = new_slice(service, SLICER);
+fn slice_template(service: &Service) -> SliceTemplate {
+    let mut meta = slice_metadata(service, ENDPOINT_SLICE_CONTROLLER);
     if let Some(labels) = &mut meta.labels {
-        labels.remove(HEADLESS);
+        labels.remove(HEADLESS_LABEL);
         if pods::is_headless(service) {
-            labels.insert(HEADLESS.into(), String::new());
+            labels.insert(HEADLESS_LABEL.into(), String::new());
         }
     }
-    Form {
+    SliceTemplate {
         meta,
-        families: Family::of(service),
+        families: IpFamily::of(service),
     }
 }
 
-/// Metadata of a new slice of an object: named after it, owned by it, labelled like it.
-fn new_slice<K: Resource<DynamicType = ()>>(owner: &K, manager: &str) -> ObjectMeta {
+/// Metadata of a slice: `generateName`, labels and owner reference of its owner. Mirrors
+/// newEndpointSlice and setEndpointSliceLabels.
+fn slice_metadata<K: Resource<DynamicType = ()>>(owner: &K, manager: &str) -> ObjectMeta {
     let mut labels = owner.labels().clone();
-    labels.insert(SERVICE_NAME.into(), owner.name_any());
-    labels.insert(MANAGED_BY.into(), manager.into());
+    labels.insert(SERVICE_NAME_LABEL.into(), owner.name_any());
+    labels.insert(MANAGED_BY_LABEL.into(), manager.into());
     let reference = OwnerReference {
         api_version: K::api_version(&()).into_owned(),
         kind: K::kind(&()).into_owned(),
@@ -188,118 +177,104 @@ fn new_slice<K: Resource<DynamicType = ()>>(owner: &K, manager: &str) -> ObjectM
     }
 }
 
-/// The slices that a loop manages, to be found by service.
-fn slices_of(ctx: &Context, manager: &str) -> SharedInformer<EndpointSlice> {
-    let slices = ctx.informer_with(InformerOptions {
-        labels: Some(format!("{MANAGED_BY}={manager}")),
-        ..InformerOptions::default()
-    });
-    index::add(&slices, BY_SERVICE, |slice| {
+/// Informer of the slices that a controller manages.
+fn managed_slices(mgr: &mut Manager, manager: &str) -> SharedInformer<EndpointSlice> {
+    mgr.informer(InformerOptions::labels(format!("{MANAGED_BY_LABEL}={manager}")))
+}
+
+/// Slices by `namespace/name` of their service.
+fn by_service(slices: &SharedInformer<EndpointSlice>) -> Index<EndpointSlice> {
+    slices.index("service", |slice| {
         service_of(slice).iter().map(ObjectKey::to_string).collect()
-    });
-    slices
+    })
 }
 
 fn service_of(slice: &EndpointSlice) -> Option<ObjectKey> {
-    Some(ObjectKey::beside(slice, slice.labels().get(SERVICE_NAME)?))
+    Some(ObjectKey::in_namespace_of(
+        slice,
+        slice.labels().get(SERVICE_NAME_LABEL)?,
+    ))
 }
 
-/// Makes the changes: new slices first, so that no endpoint is missing in between.
-async fn write(
-    client: &Client,
-    service: &ObjectKey,
-    changes: Changes,
-    writes: &Writes,
-) -> ReconcileResult {
-    let api =
-        Api::<EndpointSlice>::namespaced(client.clone(), service.namespace().unwrap_or_default());
+/// Creates, then updates, then deletes slices, so that no endpoint is missing in between. Mirrors
+/// Reconciler.finalize.
+async fn apply_changes(
+    client: &ReconcileClient,
+    changes: SliceChanges,
+) -> Result<Action, Error> {
     for slice in &changes.create {
-        match api.create(&PostParams::default(), slice).await {
-            Ok(answer) => writes.wrote(&answer),
-            Err(error) if namespace_goes(&error) => return Ok(Outcome::Done),
+        match client.create(slice).await {
+            Ok(_) => {}
+            Err(error) if is_namespace_terminating_or_gone(&error) => {
+                return Ok(Action::await_change());
+            }
             Err(error) => return Err(error.into()),
         }
     }
     for slice in &changes.update {
-        match api
-            .replace(&slice.name_any(), &PostParams::default(), slice)
-            .await
-        {
-            Ok(answer) => writes.wrote(&answer),
-            Err(error) if is_not_found(&error) => {}
-            Err(error) => return Err(error.into()),
+        match client.update(slice).await {
+            Err(error) if !is_not_found(&error) => return Err(error.into()),
+            _ => {}
         }
     }
     for slice in &changes.delete {
-        writes.delete(&api, slice).await?;
+        client.delete(slice).await?;
     }
-    Ok(Outcome::Done)
+    Ok(Action::await_change())
 }
 
-fn older(ctx: &Context) -> Loop {
-    let sources = Sources::new(ctx);
-    let endpoints = ctx.informer::<Endpoints>();
-    let (services, known) = (sources.services.lister(), endpoints.lister());
-    Controller::of(&sources.services)
-        .watches_if(&sources.pods, select::of_pods(), move |pod| {
-            select::services_of(&services, pod)
-        })
-        // What people change in an object of ours is not undone at once, as upstream; what they delete comes back.
-        .watches_if(&endpoints, Predicate::concerns(|_| false), |endpoints| {
-            vec![ObjectKey::of(endpoints)]
-        })
-        .with_options(ctx.options(OLDER, WORKERS))
-        .reconcile_with(move |request: Request<Service>| {
-            let (sources, known) = (sources.clone(), known.clone());
-            async move {
-                let api = Api::<Endpoints>::namespaced(
-                    sources.client.clone(),
-                    request.key.namespace().unwrap_or_default(),
-                );
-                let existing = known.get(&request.key);
-                match (&request.object, existing) {
-                    (None, Some(existing)) => forget(&api, &existing).await,
-                    (Some(service), existing) if select::selector(service).is_some() => {
-                        let pods = sources.pods_of(service);
-                        let made = subsets::of(service, pods.iter().map(|pod| &**pod));
-                        keep(
-                            &api,
-                            planned(service, existing.as_deref(), made),
-                            request.writes(),
-                        )
-                        .await
-                    }
-                    _ => Ok(Outcome::Done),
-                }
-            }
-        })
-        .into()
+struct EndpointsReconciler {
+    listers: Listers,
+    endpoints: Lister<Endpoints>,
 }
 
-/// Deletes the endpoints of a service that is gone.
-async fn forget(api: &Api<Endpoints>, endpoints: &Endpoints) -> ReconcileResult {
-    let preconditions = Preconditions {
-        uid: endpoints.uid(),
-        resource_version: None,
+fn setup_endpoints(mgr: &mut Manager) {
+    let reconciler = EndpointsReconciler {
+        listers: Listers::new(mgr),
+        endpoints: mgr.lister(),
     };
-    match api
-        .delete(
-            &endpoints.name_any(),
-            &DeleteParams::default().preconditions(preconditions),
-        )
-        .await
-    {
-        Ok(_) => Ok(Outcome::Done),
-        Err(error) if is_not_found(&error) => Ok(Outcome::Done),
-        Err(error) => Err(error.into()),
+    let services = mgr.lister::<Service>();
+    mgr.controller::<Service>()
+        .watches::<Pod>(move |pod| service_selector::services_for_pod(&services, pod))
+        .predicate(service_selector::pod_endpoints_changed())
+        // As upstream: deleted Endpoints are recreated, but a modification by others is not
+        // reverted until the next change of the service or its pods.
+        .watches::<Endpoints>(|endpoints| vec![ObjectKey::from_object(endpoints)])
+        .predicate(Predicate::deletions())
+        .name(ENDPOINTS_CONTROLLER)
+        .concurrency(WORKERS)
+        .reconcile(reconciler);
+}
+
+impl Reconciler<Service> for EndpointsReconciler {
+    async fn reconcile(&self, req: Request<Service>) -> Result<Action, Error> {
+        let existing = self.endpoints.get(req.key());
+        match (req.object(), existing) {
+            (None, Some(existing)) => {
+                // The Endpoints of a deleted service, in any version.
+                let any_version = WriteOptions {
+                    precondition: Some(Precondition::Uid),
+                    ..WriteOptions::default()
+                };
+                req.client().with_options(any_version).delete(&*existing).await?;
+                Ok(Action::await_change())
+            }
+            (Some(service), existing) if service_selector::selector(service).is_some() => {
+                let pods = self.listers.pods_of(service);
+                let subsets = subsets::build(service, pods.iter().map(|pod| &**pod));
+                let desired = desired_object(service, existing.as_deref(), subsets);
+                create_or_replace(req.client(), desired).await
+            }
+            _ => Ok(Action::await_change()),
+        }
     }
 }
 
-/// The endpoints of a service as they should be; `None` if they are.
-fn planned(
+/// The desired Endpoints of a service; `None` if they are up to date.
+fn desired_object(
     service: &Service,
     existing: Option<&Endpoints>,
-    made: subsets::Subsets,
+    desired: subsets::Subsets,
 ) -> Option<Endpoints> {
     let mut endpoints = existing.cloned().unwrap_or_default();
     endpoints.metadata.name.clone_from(&service.metadata.name);
@@ -308,42 +283,39 @@ fn planned(
         .namespace
         .clone_from(&service.metadata.namespace);
     let mut labels = service.labels().clone();
-    labels.remove(HEADLESS);
+    labels.remove(HEADLESS_LABEL);
     if pods::is_headless(service) {
-        labels.insert(HEADLESS.into(), String::new());
+        labels.insert(HEADLESS_LABEL.into(), String::new());
     }
-    labels.insert(OLDER_MANAGED_BY.into(), OLDER.into());
+    labels.insert(
+        ENDPOINTS_MANAGED_BY_LABEL.into(),
+        ENDPOINTS_CONTROLLER.into(),
+    );
     endpoints.metadata.labels = Some(labels);
-    endpoints.subsets = Some(made.subsets).filter(|subsets| !subsets.is_empty());
-    if made.truncated {
+    endpoints.subsets = Some(desired.subsets).filter(|subsets| !subsets.is_empty());
+    if desired.truncated {
         endpoints
             .annotations_mut()
-            .insert(subsets::OVER_CAPACITY.into(), "truncated".into());
+            .insert(subsets::OVER_CAPACITY_ANNOTATION.into(), "truncated".into());
     } else if let Some(annotations) = &mut endpoints.metadata.annotations {
-        annotations.remove(subsets::OVER_CAPACITY);
+        annotations.remove(subsets::OVER_CAPACITY_ANNOTATION);
     }
     (existing != Some(&endpoints)).then_some(endpoints)
 }
 
-async fn keep(
-    api: &Api<Endpoints>,
-    planned: Option<Endpoints>,
-    writes: &Writes,
-) -> ReconcileResult {
-    let Some(endpoints) = planned else {
-        return Ok(Outcome::Done);
+async fn create_or_replace(
+    client: &ReconcileClient,
+    desired: Option<Endpoints>,
+) -> Result<Action, Error> {
+    let Some(endpoints) = desired else {
+        return Ok(Action::await_change());
     };
     let written = match endpoints.resource_version() {
-        None => api.create(&PostParams::default(), &endpoints).await,
-        Some(_) => {
-            api.replace(&endpoints.name_any(), &PostParams::default(), &endpoints)
-                .await
-        }
+        None => client.create(&endpoints).await,
+        Some(_) => client.update(&endpoints).await,
     };
     match written {
-        Ok(answer) => writes.wrote(&answer),
-        Err(error) if namespace_goes(&error) => {}
-        Err(error) => return Err(error.into()),
+        Err(error) if !is_namespace_terminating_or_gone(&error) => Err(error.into()),
+        _ => Ok(Action::await_change()),
     }
-    Ok(Outcome::Done)
 }

@@ -1,7 +1,8 @@
-//! Pods as endpoints: which pods of a service take traffic, where, and how well.
+//! Conversion of a pod to an endpoint of a service.
 //!
-//! In: a service, a pod, the zone of its node. Out: an endpoint and the ports it is reached on.
-//! Holds: a pod that has ended, or has no address, is no endpoint; one that ends is, and says so.
+//! Input: a service, a pod, the zone of its node. Output: an endpoint and its ports.
+//! Rules: a terminal pod, or one without an address, is no endpoint; a terminating pod is one, with
+//! the condition `terminating`.
 
 use std::net::IpAddr;
 
@@ -10,15 +11,15 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 
-/// A family of addresses, which a slice has exactly one of.
+/// IP family. All endpoints of a slice have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Family {
+pub(super) enum IpFamily {
     V4,
     V6,
 }
 
-impl Family {
-    /// The families of a service.
+impl IpFamily {
+    /// The IP families of a service. Mirrors getAddressTypesForService.
     pub(super) fn of(service: &Service) -> Vec<Self> {
         let spec = service.spec.as_ref();
         let families: Vec<_> = spec
@@ -36,7 +37,7 @@ impl Family {
         families
     }
 
-    /// The family of an address.
+    /// The IP family of an address.
     pub(super) fn of_address(address: IpAddr) -> Self {
         if address.is_ipv6() {
             Self::V6
@@ -45,7 +46,7 @@ impl Family {
         }
     }
 
-    /// How slices name it.
+    /// Its value in `EndpointSlice.addressType`.
     pub(super) fn address_type(self) -> &'static str {
         match self {
             Self::V4 => "IPv4",
@@ -54,7 +55,7 @@ impl Family {
     }
 }
 
-/// Whether the pod says that it can take traffic.
+/// Whether the pod has the condition `Ready`.
 pub(super) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod
         .status
@@ -65,8 +66,8 @@ pub(super) fn is_ready(pod: &Pod) -> bool {
         .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Whether the pod has ended for good.
-pub(super) fn has_ended(pod: &Pod) -> bool {
+/// Whether the pod's phase is `Succeeded` or `Failed`.
+pub(super) fn is_terminal(pod: &Pod) -> bool {
     matches!(
         pod.status
             .as_ref()
@@ -75,38 +76,40 @@ pub(super) fn has_ended(pod: &Pod) -> bool {
     )
 }
 
-/// The addresses of a pod, in the order in which it has them.
+/// The addresses of a pod in the order of its status.
 pub(super) fn addresses(pod: &Pod) -> impl Iterator<Item = IpAddr> {
     let Some(status) = &pod.status else {
         return Vec::new().into_iter();
     };
-    let many = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str());
-    let first = status
+    let pod_ips = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str());
+    let pod_ip = status
         .pod_ip
         .as_deref()
         .into_iter()
         .filter(|_| status.pod_ips.is_none());
-    many.chain(first)
+    pod_ips
+        .chain(pod_ip)
         .filter_map(|ip| ip.parse().ok())
         .collect::<Vec<_>>()
         .into_iter()
 }
 
-/// The pod as an endpoint of a service; `None` if it takes no traffic in this family.
+/// The endpoint of a pod in an IP family; `None` if it has none. Mirrors podToEndpoint.
 pub(super) fn endpoint(
     service: &Service,
     pod: &Pod,
     zone: Option<String>,
-    family: Family,
+    family: IpFamily,
 ) -> Option<Endpoint> {
     let addresses: Vec<_> = addresses(pod)
-        .filter(|ip| Family::of_address(*ip) == family)
+        .filter(|ip| IpFamily::of_address(*ip) == family)
         .map(|ip| ip.to_string())
         .collect();
-    if addresses.is_empty() || has_ended(pod) {
+    if addresses.is_empty() || is_terminal(pod) {
         return None;
     }
-    let (serving, terminating) = (is_ready(pod), pod.metadata.deletion_timestamp.is_some());
+    let serving = is_ready(pod);
+    let terminating = pod.metadata.deletion_timestamp.is_some();
     Some(Endpoint {
         addresses,
         conditions: Some(EndpointConditions {
@@ -122,7 +125,8 @@ pub(super) fn endpoint(
     })
 }
 
-/// The ports of a service as this pod has them: a named port may be another number in every pod, or missing.
+/// The ports of a service in a pod. A named target port that the pod lacks is left out. Mirrors
+/// getEndpointPorts.
 pub(super) fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
     let ports = service
         .spec
@@ -132,14 +136,15 @@ pub(super) fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
         Some(EndpointPort {
             app_protocol: port.app_protocol.clone(),
             name: Some(port.name.clone().unwrap_or_default()),
-            port: Some(number(port, pod)?),
+            port: Some(find_port(port, pod)?),
             protocol: port.protocol.clone(),
         })
     });
     found.collect()
 }
 
-fn number(port: &ServicePort, pod: &Pod) -> Option<i32> {
+/// The target port number in a pod. Mirrors FindPort.
+fn find_port(port: &ServicePort, pod: &Pod) -> Option<i32> {
     match &port.target_port {
         None => Some(port.port),
         Some(IntOrString::Int(number)) => Some(*number),
@@ -164,7 +169,7 @@ fn number(port: &ServicePort, pod: &Pod) -> Option<i32> {
     }
 }
 
-/// Whether a service wants traffic to go to pods that are not ready.
+/// The service's `publishNotReadyAddresses`.
 pub(super) fn publishes_not_ready(service: &Service) -> bool {
     service
         .spec
@@ -173,7 +178,7 @@ pub(super) fn publishes_not_ready(service: &Service) -> bool {
         .unwrap_or_default()
 }
 
-/// Whether a service has no address of its own.
+/// Whether a service has no cluster IP.
 pub(super) fn is_headless(service: &Service) -> bool {
     let address = service
         .spec
@@ -183,7 +188,7 @@ pub(super) fn is_headless(service: &Service) -> bool {
     matches!(address, "" | "None")
 }
 
-/// The name under which a pod of a headless service is found.
+/// The pod's hostname if its subdomain is the service. Mirrors ShouldSetHostname.
 pub(super) fn hostname(service: &Service, pod: &Pod) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let name = spec
@@ -195,7 +200,7 @@ pub(super) fn hostname(service: &Service, pod: &Pod) -> Option<String> {
         .then_some(name)
 }
 
-/// The node of a pod.
+/// The node of a pod; `None` until it is scheduled.
 pub(super) fn node_name(pod: &Pod) -> Option<String> {
     pod.spec
         .as_ref()?
@@ -204,7 +209,7 @@ pub(super) fn node_name(pod: &Pod) -> Option<String> {
         .filter(|name| !name.is_empty())
 }
 
-/// The pod, for those who look at an endpoint.
+/// The `targetRef` of a pod's endpoint.
 pub(super) fn reference(pod: &Pod) -> ObjectReference {
     ObjectReference {
         kind: Some("Pod".into()),
@@ -234,64 +239,63 @@ mod tests {
             ]},
             "status": {"phase": "Running", "podIPs": [{"ip": "10.1.0.1"}, {"ip": "fd00::1"}], "conditions": [{"type": "Ready", "status": "True"}]}
         });
-        json_patch(&mut pod, changes);
+        merge_json(&mut pod, changes);
         serde_json::from_value(pod).unwrap()
     }
 
-    fn json_patch(to: &mut Value, changes: Value) {
-        match (to, changes) {
-            (Value::Object(to), Value::Object(changes)) => {
+    fn merge_json(target: &mut Value, changes: Value) {
+        match (target, changes) {
+            (Value::Object(target), Value::Object(changes)) => {
                 changes.into_iter().for_each(|(key, value)| {
-                    json_patch(to.entry(key).or_insert(Value::Null), value)
+                    merge_json(target.entry(key).or_insert(Value::Null), value)
                 });
             }
-            (to, changes) => *to = changes,
+            (target, changes) => *target = changes,
         }
     }
 
     #[test]
-    fn conditions_tell_ready_serving_and_terminating_apart() {
+    fn endpoint_conditions_follow_pod_readiness_and_termination() {
         let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
-        let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
-        let (plain, publishing) = (
-            service(json!({})),
-            service(json!({"publishNotReadyAddresses": true})),
-        );
-        for (service, changes, wanted) in [
+        let terminating = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let plain = service(json!({}));
+        let publishing = service(json!({"publishNotReadyAddresses": true}));
+        for (service, changes, expected) in [
             (&plain, json!({}), Some((true, true, false))),
             (&plain, not_ready.clone(), Some((false, false, false))),
-            (&plain, going.clone(), Some((false, true, true))),
+            (&plain, terminating.clone(), Some((false, true, true))),
             (&publishing, not_ready, Some((true, false, false))),
-            (&publishing, going, Some((true, true, true))),
+            (&publishing, terminating, Some((true, true, true))),
             (&plain, json!({"status": {"phase": "Failed"}}), None),
             (&plain, json!({"status": {"podIPs": []}}), None),
         ] {
-            let made = endpoint(service, &pod(changes.clone()), Some("z".into()), Family::V4);
-            let told = made.as_ref().and_then(|made| made.conditions.clone());
+            let endpoint = endpoint(
+                service,
+                &pod(changes.clone()),
+                Some("z".into()),
+                IpFamily::V4,
+            );
+            let conditions = endpoint.as_ref().and_then(|it| it.conditions.clone());
             assert_eq!(
-                told.map(|c| (c.ready.unwrap(), c.serving.unwrap(), c.terminating.unwrap())),
-                wanted,
+                conditions.map(|c| (c.ready.unwrap(), c.serving.unwrap(), c.terminating.unwrap())),
+                expected,
                 "{changes}"
             );
-            if let Some(made) = made {
-                assert_eq!(
-                    (made.addresses.as_slice(), made.hostname.as_deref()),
-                    (&["10.1.0.1".to_owned()][..], Some("h"))
-                );
-                assert_eq!(
-                    (made.node_name.as_deref(), made.zone.as_deref()),
-                    (Some("n"), Some("z"))
-                );
+            if let Some(endpoint) = endpoint {
+                assert_eq!(endpoint.addresses.as_slice(), &["10.1.0.1".to_owned()][..]);
+                assert_eq!(endpoint.hostname.as_deref(), Some("h"));
+                assert_eq!(endpoint.node_name.as_deref(), Some("n"));
+                assert_eq!(endpoint.zone.as_deref(), Some("z"));
             }
         }
-        let six = endpoint(&plain, &pod(json!({})), None, Family::V6).unwrap();
-        assert_eq!(six.addresses, ["fd00::1"]);
+        let ipv6 = endpoint(&plain, &pod(json!({})), None, IpFamily::V6).unwrap();
+        assert_eq!(ipv6.addresses, ["fd00::1"]);
     }
 
     #[test]
-    fn ports_are_found_by_name_in_each_pod() {
+    fn target_ports_are_resolved_by_number_or_name() {
         let port = |target: Value| json!({"ports": [{"name": "x", "port": 80, "protocol": "TCP", "targetPort": target}]});
-        for (spec, wanted) in [
+        for (spec, expected) in [
             (port(json!(9090)), vec![9090]),
             (port(json!("http")), vec![8080]),
             (port(json!("dns")), vec![]),
@@ -303,7 +307,7 @@ mod tests {
                 .into_iter()
                 .filter_map(|port| port.port)
                 .collect();
-            assert_eq!(found, wanted, "{spec}");
+            assert_eq!(found, expected, "{spec}");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Slices: endpoints spread over objects of at most a hundred, changing as few of them as possible.
+//! Distribution of endpoints over EndpointSlices with as few changed slices as possible.
 //!
-//! In: the endpoints there should be, by family and ports; the slices there are. Out: slices to create, change and delete.
-//! Holds: an endpoint stays in the slice it is in; no slice has more than [`ENDPOINTS_MAX`]; a service without endpoints
-//! keeps one empty slice, so that its watchers see that it is known.
+//! Input: desired endpoints with IP family and ports; existing slices. Output: slices to create,
+//! update and delete.
+//! Guarantees: an endpoint stays in its slice; a slice has at most [`MAX_ENDPOINTS_PER_SLICE`]
+//! endpoints; a service without endpoints has one empty placeholder slice per IP family.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,60 +11,48 @@ use std::sync::Arc;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::pods::Family;
+use super::pods::IpFamily;
 
-/// How many endpoints a slice has at most, as upstream.
-pub(super) const ENDPOINTS_MAX: usize = 100;
+/// Maximum number of endpoints per slice, as upstream.
+pub(super) const MAX_ENDPOINTS_PER_SLICE: usize = 100;
 
-/// What endpoints of one slice have in common.
+/// An endpoint that a service should have.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Common {
-    pub(super) family: Family,
+pub(super) struct DesiredEndpoint {
+    pub(super) family: IpFamily,
     pub(super) ports: Vec<EndpointPort>,
+    pub(super) endpoint: Endpoint,
 }
 
-impl Common {
-    /// Equal for equal ports, in whichever order; kept apart by family.
-    fn key(&self) -> Key {
-        let mut ports: Vec<_> = self.ports.iter().map(|port| format!("{port:?}")).collect();
-        ports.sort();
-        (self.family, ports)
-    }
+/// IP family and ports. Endpoints with equal keys share slices. Upstream: addrTypePortMapKey.
+type PortMapKey = (IpFamily, Vec<String>);
 
-    fn of(slice: &EndpointSlice) -> Self {
-        let family = if slice.address_type == "IPv6" {
-            Family::V6
-        } else {
-            Family::V4
-        };
-        Self {
-            family,
-            ports: slice.ports.clone().unwrap_or_default(),
-        }
-    }
+/// The key does not depend on the order of the ports.
+fn port_map_key(family: IpFamily, ports: &[EndpointPort]) -> PortMapKey {
+    let mut ports: Vec<_> = ports.iter().map(|port| format!("{port:?}")).collect();
+    ports.sort();
+    (family, ports)
 }
 
-type Key = (Family, Vec<String>);
-
-/// What to do with slices.
+/// Slices to create, update and delete.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Changes {
+pub(super) struct SliceChanges {
     pub(super) create: Vec<EndpointSlice>,
     pub(super) update: Vec<EndpointSlice>,
     pub(super) delete: Vec<EndpointSlice>,
 }
 
-/// What slices of one service look like.
+/// Template of the slices of one service.
 #[derive(Clone, Debug)]
-pub(super) struct Form {
-    /// Name prefix, owner and labels of a new one. Those that are there get the labels.
+pub(super) struct SliceTemplate {
+    /// Metadata of new slices. The labels are also set on existing slices.
     pub(super) meta: ObjectMeta,
-    /// The families that keep an empty slice.
-    pub(super) families: Vec<Family>,
+    /// IP families that have a placeholder slice if there are no endpoints.
+    pub(super) families: Vec<IpFamily>,
 }
 
-/// Which endpoint it is, whatever becomes of it.
-fn identity(endpoint: &Endpoint) -> String {
+/// Identity of an endpoint, independent of its conditions. Mirrors hashEndpoint.
+fn endpoint_identity(endpoint: &Endpoint) -> String {
     let uid = endpoint
         .target_ref
         .as_ref()
@@ -72,88 +61,102 @@ fn identity(endpoint: &Endpoint) -> String {
     format!("{uid} {}", endpoint.addresses.join(" "))
 }
 
-/// The changes that lead from the slices there are to the endpoints there should be.
+/// The changes from the existing slices to the desired endpoints. Mirrors reconcileByAddressType.
 pub(super) fn plan(
-    form: &Form,
-    wanted: Vec<(Common, Endpoint)>,
+    template: &SliceTemplate,
+    desired: Vec<DesiredEndpoint>,
     existing: &[Arc<EndpointSlice>],
-) -> Changes {
-    let mut groups: BTreeMap<Key, Group> = BTreeMap::new();
-    for (common, endpoint) in wanted {
-        let group = groups
-            .entry(common.key())
-            .or_insert_with(|| Group::new(common));
-        group.wanted.insert(identity(&endpoint), endpoint);
+) -> SliceChanges {
+    let mut groups = Groups::default();
+    for DesiredEndpoint {
+        family,
+        ports,
+        endpoint,
+    } in desired
+    {
+        let group = groups.entry(family, &ports);
+        group.desired.insert(endpoint_identity(&endpoint), endpoint);
     }
     for slice in existing {
-        let common = Common::of(slice);
-        groups
-            .entry(common.key())
-            .or_insert_with(|| Group::new(common))
-            .slices
-            .push(slice.clone());
-    }
-    for family in &form.families {
-        let empty = Common {
-            family: *family,
-            ports: Vec::new(),
+        let family = if slice.address_type == "IPv6" {
+            IpFamily::V6
+        } else {
+            IpFamily::V4
         };
-        if !groups
+        let ports = slice.ports.as_deref().unwrap_or_default();
+        groups.entry(family, ports).slices.push(slice.clone());
+    }
+    for family in &template.families {
+        let has_endpoints = groups
+            .0
             .values()
-            .any(|group| group.common.family == *family && !group.wanted.is_empty())
-        {
-            groups
-                .entry(empty.key())
-                .or_insert_with(|| Group::new(empty))
-                .placeholder = true;
+            .any(|group| group.family == *family && !group.desired.is_empty());
+        if !has_endpoints {
+            groups.entry(*family, &[]).placeholder = true;
         }
     }
-    let mut changes = Changes::default();
+    let mut changes = SliceChanges::default();
     groups
+        .0
         .into_values()
-        .for_each(|group| group.plan(form, &mut changes));
+        .for_each(|group| group.plan(template, &mut changes));
     changes
 }
 
-/// Slices and endpoints that have everything in common that slices have.
+#[derive(Default)]
+struct Groups(BTreeMap<PortMapKey, Group>);
+
+impl Groups {
+    fn entry(&mut self, family: IpFamily, ports: &[EndpointPort]) -> &mut Group {
+        self.0
+            .entry(port_map_key(family, ports))
+            .or_insert_with(|| Group::new(family, ports.to_vec()))
+    }
+}
+
+/// Endpoints and slices of one port map key.
 struct Group {
-    common: Common,
-    /// In the order of their identities, so that equal histories give equal slices.
-    wanted: BTreeMap<String, Endpoint>,
+    family: IpFamily,
+    ports: Vec<EndpointPort>,
+    /// Endpoints that have no slice yet, by identity, so that equal inputs give equal slices.
+    desired: BTreeMap<String, Endpoint>,
     slices: Vec<Arc<EndpointSlice>>,
+    /// Keeps one empty slice if there are no endpoints.
     placeholder: bool,
 }
 
-/// A slice as it will be.
-struct Filled {
-    /// All but its endpoints.
+/// An existing slice with its new endpoints.
+struct PlannedSlice {
+    /// The slice without its endpoints.
     slice: EndpointSlice,
     endpoints: Vec<Endpoint>,
     changed: bool,
 }
 
 impl Group {
-    fn new(common: Common) -> Self {
+    fn new(family: IpFamily, ports: Vec<EndpointPort>) -> Self {
         Self {
-            common,
-            wanted: BTreeMap::new(),
+            family,
+            ports,
+            desired: BTreeMap::new(),
             slices: Vec::new(),
             placeholder: false,
         }
     }
 
-    fn plan(mut self, form: &Form, changes: &mut Changes) {
-        let mut filled: Vec<_> = std::mem::take(&mut self.slices)
+    /// Mirrors reconcileByPortMapping.
+    fn plan(mut self, template: &SliceTemplate, changes: &mut SliceChanges) {
+        let mut planned: Vec<_> = std::mem::take(&mut self.slices)
             .into_iter()
-            .map(|slice| self.keep(form, &slice))
+            .map(|slice| self.retain_desired(template, &slice))
             .collect();
-        self.spread(&mut filled);
+        self.fill_slices(&mut planned);
         let mut kept = 0;
-        for Filled {
+        for PlannedSlice {
             mut slice,
             endpoints,
             changed,
-        } in filled
+        } in planned
         {
             let is_empty = endpoints.is_empty();
             slice.endpoints = Some(endpoints);
@@ -166,71 +169,74 @@ impl Group {
                 changes.update.push(slice);
             }
         }
-        let left: Vec<_> = self.wanted.into_values().collect();
-        for endpoints in left.chunks(ENDPOINTS_MAX) {
+        let remaining: Vec<_> = std::mem::take(&mut self.desired).into_values().collect();
+        for endpoints in remaining.chunks(MAX_ENDPOINTS_PER_SLICE) {
             changes
                 .create
-                .push(fresh(form, &self.common, endpoints.to_vec()));
+                .push(self.new_slice(template, endpoints.to_vec()));
             kept += 1;
         }
         if self.placeholder && kept == 0 {
-            changes.create.push(fresh(form, &self.common, Vec::new()));
+            changes.create.push(self.new_slice(template, Vec::new()));
         }
     }
 
-    /// The slice with those of its endpoints that are wanted, as they are now; they are no longer looked for elsewhere.
-    fn keep(&mut self, form: &Form, slice: &EndpointSlice) -> Filled {
+    /// The slice with those of its endpoints that are desired, in their current state. They are
+    /// removed from `desired`.
+    fn retain_desired(&mut self, template: &SliceTemplate, slice: &EndpointSlice) -> PlannedSlice {
         let old = slice.endpoints.as_deref().unwrap_or_default();
         let endpoints: Vec<_> = old
             .iter()
-            .filter_map(|endpoint| self.wanted.remove(&identity(endpoint)))
+            .filter_map(|endpoint| self.desired.remove(&endpoint_identity(endpoint)))
             .collect();
-        let changed = endpoints != old || slice.metadata.labels != form.meta.labels;
+        let changed = endpoints != old || slice.metadata.labels != template.meta.labels;
         let mut slice = slice.clone();
-        slice.metadata.labels.clone_from(&form.meta.labels);
-        Filled {
+        slice.metadata.labels.clone_from(&template.meta.labels);
+        PlannedSlice {
             slice,
             endpoints,
             changed,
         }
     }
 
-    /// Puts what is left into slices that are written anyway, then into the one that it fills best.
-    fn spread(&mut self, filled: &mut [Filled]) {
-        let room = |slice: &Filled| ENDPOINTS_MAX.saturating_sub(slice.endpoints.len());
-        for slice in filled.iter_mut().filter(|slice| slice.changed) {
-            self.pour(slice, room(slice));
+    /// Adds the remaining endpoints to slices that are updated anyway. The remainder beyond full
+    /// slices goes to the unchanged slice that it fills best, as in getSliceToFill.
+    fn fill_slices(&mut self, planned: &mut [PlannedSlice]) {
+        let capacity =
+            |slice: &PlannedSlice| MAX_ENDPOINTS_PER_SLICE.saturating_sub(slice.endpoints.len());
+        for slice in planned.iter_mut().filter(|slice| slice.changed) {
+            self.move_endpoints(slice, capacity(slice));
         }
-        if self.wanted.is_empty() {
+        if self.desired.is_empty() {
             return;
         }
-        let rest = self.wanted.len() % ENDPOINTS_MAX;
-        let best = filled
+        let remainder = self.desired.len() % MAX_ENDPOINTS_PER_SLICE;
+        let slice_to_fill = planned
             .iter_mut()
-            .filter(|slice| rest > 0 && room(slice) >= rest)
-            .min_by_key(|slice| room(slice));
-        if let Some(slice) = best {
-            self.pour(slice, rest);
+            .filter(|slice| remainder > 0 && capacity(slice) >= remainder)
+            .min_by_key(|slice| capacity(slice));
+        if let Some(slice) = slice_to_fill {
+            self.move_endpoints(slice, remainder);
         }
     }
 
-    fn pour(&mut self, into: &mut Filled, count: usize) {
+    fn move_endpoints(&mut self, slice: &mut PlannedSlice, count: usize) {
         for _ in 0..count {
-            let Some((_, endpoint)) = self.wanted.pop_first() else {
+            let Some((_, endpoint)) = self.desired.pop_first() else {
                 return;
             };
-            into.endpoints.push(endpoint);
-            into.changed = true;
+            slice.endpoints.push(endpoint);
+            slice.changed = true;
         }
     }
-}
 
-fn fresh(form: &Form, common: &Common, endpoints: Vec<Endpoint>) -> EndpointSlice {
-    EndpointSlice {
-        metadata: form.meta.clone(),
-        address_type: common.family.address_type().into(),
-        ports: Some(common.ports.clone()),
-        endpoints: Some(endpoints),
+    fn new_slice(&self, template: &SliceTemplate, endpoints: Vec<Endpoint>) -> EndpointSlice {
+        EndpointSlice {
+            metadata: template.meta.clone(),
+            address_type: self.family.address_type().into(),
+            ports: Some(self.ports.clone()),
+            endpoints: Some(endpoints),
+        }
     }
 }
 

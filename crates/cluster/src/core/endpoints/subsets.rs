@@ -1,60 +1,61 @@
-//! Subsets: the endpoints of a service in the older form, all in one object.
+//! Subsets of an Endpoints object.
 //!
-//! In: a service and its pods. Out: subsets of addresses that share their ports.
-//! Holds: at most [`ADDRESSES_MAX`] addresses, ready ones first; the same pods give the same subsets.
+//! Input: a service and its pods. Output: subsets of addresses with equal ports.
+//! Guarantees: at most [`MAX_CAPACITY`] addresses, ready ones preferred; the result does not depend
+//! on the order of the pods.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Pod, Service};
 
-use super::pods::{self, Family};
+use super::pods::{self, IpFamily};
 
-/// How many addresses the object has at most, as upstream.
-pub(super) const ADDRESSES_MAX: usize = 1000;
+/// Maximum number of addresses of an Endpoints object, as upstream (maxCapacity).
+pub(super) const MAX_CAPACITY: usize = 1000;
 
-/// The annotation of an object that has fewer addresses than there are.
-pub(super) const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
+/// Annotation of Endpoints from which addresses were left out.
+pub(super) const OVER_CAPACITY_ANNOTATION: &str = "endpoints.kubernetes.io/over-capacity";
 
-/// Subsets, and whether something was left out.
+/// Subsets, and whether addresses were left out.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Subsets {
     pub(super) subsets: Vec<EndpointSubset>,
     pub(super) truncated: bool,
 }
 
-/// An address with the ports it has, ready or not.
-struct Place {
+/// Address, readiness and ports of a pod.
+struct PodAddress {
     address: EndpointAddress,
     ready: bool,
     ports: Vec<EndpointPort>,
 }
 
-/// The subsets of a service.
-pub(super) fn of<'a>(service: &Service, pods: impl Iterator<Item = &'a Pod>) -> Subsets {
-    let mut places: Vec<_> = pods.filter_map(|pod| place(service, pod)).collect();
-    places.sort_by(|a, b| order(&a.address).cmp(&order(&b.address)));
-    let truncated = places.len() > ADDRESSES_MAX;
+/// The subsets of a service. Mirrors RepackSubsets and truncateEndpoints.
+pub(super) fn build<'a>(service: &Service, pods: impl Iterator<Item = &'a Pod>) -> Subsets {
+    let mut addresses: Vec<_> = pods.filter_map(|pod| pod_address(service, pod)).collect();
+    addresses.sort_by(|a, b| sort_key(&a.address).cmp(&sort_key(&b.address)));
+    let truncated = addresses.len() > MAX_CAPACITY;
     if truncated {
-        // Who takes traffic is worth more than who may take some later.
-        places.sort_by_key(|place| !place.ready);
-        places.truncate(ADDRESSES_MAX);
-        places.sort_by(|a, b| order(&a.address).cmp(&order(&b.address)));
+        // Ready addresses are kept before not-ready ones.
+        addresses.sort_by_key(|address| !address.ready);
+        addresses.truncate(MAX_CAPACITY);
+        addresses.sort_by(|a, b| sort_key(&a.address).cmp(&sort_key(&b.address)));
     }
     let mut subsets: BTreeMap<String, EndpointSubset> = BTreeMap::new();
-    for Place {
+    for PodAddress {
         address,
         ready,
         ports,
-    } in places
+    } in addresses
     {
         let subset = subsets.entry(format!("{ports:?}")).or_default();
         subset.ports = Some(ports).filter(|ports| !ports.is_empty());
-        let side = if ready {
+        let list = if ready {
             &mut subset.addresses
         } else {
             &mut subset.not_ready_addresses
         };
-        side.get_or_insert_default().push(address);
+        list.get_or_insert_default().push(address);
     }
     Subsets {
         subsets: subsets.into_values().collect(),
@@ -62,7 +63,7 @@ pub(super) fn of<'a>(service: &Service, pods: impl Iterator<Item = &'a Pod>) -> 
     }
 }
 
-fn order(address: &EndpointAddress) -> (&str, Option<&str>) {
+fn sort_key(address: &EndpointAddress) -> (&str, Option<&str>) {
     (
         &address.ip,
         address
@@ -72,16 +73,21 @@ fn order(address: &EndpointAddress) -> (&str, Option<&str>) {
     )
 }
 
-fn place(service: &Service, pod: &Pod) -> Option<Place> {
-    let publishes = pods::publishes_not_ready(service);
-    let going = pod.metadata.deletion_timestamp.is_some();
-    if pods::has_ended(pod) || (going && !publishes) {
+/// The address of a pod in the Endpoints of a service; `None` if it is left out. Mirrors
+/// ShouldPodBeInEndpoints and podToEndpointAddressForService.
+fn pod_address(service: &Service, pod: &Pod) -> Option<PodAddress> {
+    let publish_not_ready = pods::publishes_not_ready(service);
+    let terminating = pod.metadata.deletion_timestamp.is_some();
+    if pods::is_terminal(pod) || (terminating && !publish_not_ready) {
         return None;
     }
-    let family = Family::of(service).first().copied().unwrap_or(Family::V4);
-    let ip = pods::addresses(pod).find(|ip| Family::of_address(*ip) == family)?;
-    let ready = publishes || pods::is_ready(pod);
-    // One that will never run again is not waited for.
+    let family = IpFamily::of(service)
+        .first()
+        .copied()
+        .unwrap_or(IpFamily::V4);
+    let ip = pods::addresses(pod).find(|ip| IpFamily::of_address(*ip) == family)?;
+    let ready = publish_not_ready || pods::is_ready(pod);
+    // A succeeded pod that is not restarted will not become ready.
     let restarts = pod
         .spec
         .as_ref()
@@ -97,12 +103,15 @@ fn place(service: &Service, pod: &Pod) -> Option<Place> {
     {
         return None;
     }
-    let mut ports: Vec<_> = pods::ports(service, pod).into_iter().map(older).collect();
-    let wants_ports = service
+    let mut ports: Vec<_> = pods::ports(service, pod)
+        .into_iter()
+        .map(to_endpoints_port)
+        .collect();
+    let has_ports = service
         .spec
         .as_ref()
         .is_some_and(|spec| spec.ports.as_ref().is_some_and(|ports| !ports.is_empty()));
-    if ports.is_empty() && (wants_ports || !pods::is_headless(service)) {
+    if ports.is_empty() && (has_ports || !pods::is_headless(service)) {
         return None;
     }
     ports.sort_by(|a, b| (&a.name, a.port, &a.protocol).cmp(&(&b.name, b.port, &b.protocol)));
@@ -112,14 +121,14 @@ fn place(service: &Service, pod: &Pod) -> Option<Place> {
         node_name: pods::node_name(pod),
         target_ref: Some(pods::reference(pod)),
     };
-    Some(Place {
+    Some(PodAddress {
         address,
         ready,
         ports,
     })
 }
 
-fn older(port: k8s_openapi::api::discovery::v1::EndpointPort) -> EndpointPort {
+fn to_endpoints_port(port: k8s_openapi::api::discovery::v1::EndpointPort) -> EndpointPort {
     EndpointPort {
         app_protocol: port.app_protocol,
         name: port.name.filter(|name| !name.is_empty()),
@@ -152,9 +161,10 @@ mod tests {
     }
 
     /// `ports: ready/not ready` of each subset.
-    fn told(made: &Subsets) -> Vec<String> {
-        let count = |side: &Option<Vec<EndpointAddress>>| side.as_ref().map_or(0, Vec::len);
-        let told = |subset: &EndpointSubset| {
+    fn summary(built: &Subsets) -> Vec<String> {
+        let count =
+            |addresses: &Option<Vec<EndpointAddress>>| addresses.as_ref().map_or(0, Vec::len);
+        let line = |subset: &EndpointSubset| {
             let ports: Vec<_> = subset
                 .ports
                 .iter()
@@ -167,37 +177,36 @@ mod tests {
                 count(&subset.not_ready_addresses)
             )
         };
-        made.subsets.iter().map(told).collect()
+        built.subsets.iter().map(line).collect()
     }
 
     #[test]
-    fn addresses_are_grouped_by_their_ports() {
+    fn addresses_are_grouped_by_ports() {
         let pods = [pod(1, true, 8080), pod(2, false, 8080), pod(3, true, 9090)];
         assert_eq!(
-            told(&of(&service(), pods.iter())),
+            summary(&build(&service(), pods.iter())),
             ["[8080]: 1/1", "[9090]: 1/0"]
         );
-        let again = [pod(3, true, 9090), pod(2, false, 8080), pod(1, true, 8080)];
+        let reversed = [pod(3, true, 9090), pod(2, false, 8080), pod(1, true, 8080)];
         assert_eq!(
-            of(&service(), pods.iter()),
-            of(&service(), again.iter()),
-            "in whichever order they come"
+            build(&service(), pods.iter()),
+            build(&service(), reversed.iter()),
+            "independent of the order of the pods"
         );
         let mut headless = service();
         let spec = headless.spec.as_mut().unwrap();
-        (spec.cluster_ip, spec.ports) = (Some("None".into()), None);
-        assert_eq!(told(&of(&headless, pods.iter())), ["[]: 2/1"]);
+        spec.cluster_ip = Some("None".into());
+        spec.ports = None;
+        assert_eq!(summary(&build(&headless, pods.iter())), ["[]: 2/1"]);
     }
 
     #[test]
-    fn ready_addresses_are_kept_when_there_are_too_many() {
+    fn truncation_prefers_ready_addresses() {
         let pods: Vec<_> = (0..1200)
             .map(|number| pod(number, number % 2 == 0, 8080))
             .collect();
-        let made = of(&service(), pods.iter());
-        assert_eq!(
-            (told(&made), made.truncated),
-            (vec!["[8080]: 600/400".to_owned()], true)
-        );
+        let built = build(&service(), pods.iter());
+        assert_eq!(summary(&built), vec!["[8080]: 600/400".to_owned()]);
+        assert!(built.truncated);
     }
 }

@@ -1,176 +1,142 @@
-//! Namespace lifecycle: a namespace that is deleted goes when everything in it is gone.
+//! Namespace controller: deletes the content of terminating namespaces, then finalizes them.
 //!
-//! In: namespaces. Out: deletions of their content, kind by kind, pods first; conditions while something is stuck.
-//! Holds: the namespace is let go only when the server showed every kind to be empty in it.
+//! Input: namespaces. Output: deletions of their content, pods first; conditions while content
+//! remains.
+//! Guarantees: a namespace is finalized only when live lists showed no object of any resource in
+//! it.
 
-mod content; // what is in a namespace
-mod plan; // what is said of it, and what follows
+mod plan; // conditions and next step
+mod resources_deleter; // deletes the content of one namespace
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::{
-    Backoff, Controller, ControllerOptions, Failure, Outcome, Predicate, RateLimit,
-    ReconcileResult, Request, WallClock,
-};
+use bellerophon::controller::ControllerOptions;
+use bellerophon::prelude::*;
+use bellerophon::queue::{Backoff, RateLimit};
 use k8s_openapi::api::core::v1::{Namespace, NamespaceSpec};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
+use kube::api::Patch;
 use serde_json::json;
 
-use self::content::Content;
-use self::plan::{Findings, Step};
-use super::answer::is_not_found;
+use self::plan::{DeletionResult, NextStep};
+use self::resources_deleter::NamespacedResourcesDeleter;
 use crate::component::Component;
-use crate::context::{Context, Loop};
 
-/// How many namespaces go at once, as upstream.
+/// Namespaces reconciled concurrently, as upstream.
 const WORKERS: usize = 10;
 
-/// The longest time between two tries, as upstream.
-const RETRY_MAX: Duration = Duration::from_secs(60);
+/// Maximum back-off, as upstream.
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
-/// The finalizer of the spec that is ours.
+/// The finalizer in `spec.finalizers` that this controller removes.
 const FINALIZER: &str = "kubernetes";
 
-struct Namespaces {
-    client: Client,
-    clock: WallClock,
+struct NamespaceReconciler {
+    /// Lists and deletes objects of resources known at run time.
+    client: kube::Client,
 }
 
-/// The loop, under its upstream name.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let namespaces = Arc::new(Namespaces {
-        client: ctx.client(Component::ControllerManager),
-        clock: ctx.clock,
-    });
-    let backoff = Some(Backoff {
-        delay_max: RETRY_MAX,
+/// Adds the controller, under its upstream name.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let client = Component::ControllerManager.kube_client(mgr.client());
+    let backoff = Backoff {
+        delay_max: BACKOFF_MAX,
         ..Backoff::default()
-    });
+    };
     let rate_limit = RateLimit {
-        backoff,
+        backoff: Some(backoff),
         ..RateLimit::default()
     };
-    Controller::of(&ctx.informer::<Namespace>())
-        .with_predicate(Predicate::concerns(|namespace: &Namespace| {
-            namespace.metadata.deletion_timestamp.is_some()
-        }))
+    let is_terminating = |namespace: &Namespace| namespace.metadata.deletion_timestamp.is_some();
+    mgr.controller::<Namespace>()
+        .predicate(Predicate::filter(is_terminating))
+        .name("namespace-controller")
+        .concurrency(WORKERS)
         .with_options(ControllerOptions {
-            rate_limit,
-            ..ctx.options("namespace-controller", WORKERS)
+            rate_limit: Some(rate_limit),
+            ..ControllerOptions::default()
         })
-        .reconcile_with(move |request| namespaces.clone().reconcile(request))
-        .into()
+        .reconcile(NamespaceReconciler { client });
 }
 
-impl Namespaces {
-    async fn reconcile(self: Arc<Self>, request: Request<Namespace>) -> ReconcileResult {
-        let Some(known) = &request.object else {
-            return Ok(Outcome::Done);
+impl Reconciler<Namespace> for NamespaceReconciler {
+    /// Mirrors namespacedResourcesDeleter.Delete.
+    async fn reconcile(&self, req: Request<Namespace>) -> Result<Action, Error> {
+        let Some(namespace) = req.object().filter(|namespace| has_finalizer(namespace)) else {
+            return Ok(Action::await_change());
         };
-        let Some(deleted) = known
-            .metadata
-            .deletion_timestamp
-            .as_ref()
-            .filter(|_| is_held(known))
-        else {
-            return Ok(Outcome::Done);
+        let Some(deletion_timestamp) = &namespace.metadata.deletion_timestamp else {
+            return Ok(Action::await_change());
         };
-        let findings = Content {
+        let deleter = NamespacedResourcesDeleter {
             client: &self.client,
-            namespace: request.key.name(),
-        }
-        .empty()
-        .await;
-        self.tell(&request, known, &findings).await?;
-        let going_for =
-            Duration::try_from(self.clock.now().duration_since(deleted.0)).unwrap_or_default();
-        match findings.step(going_for) {
-            Step::LookAgain(after) => Ok(Outcome::RequeueAfter(after)),
-            Step::Retry => {
-                let why = findings
-                    .undiscovered
-                    .into_iter()
-                    .chain(findings.failures)
-                    .collect::<Vec<_>>()
-                    .join(", ");
-                Err(Failure::retry(why))
+            reads: req.client(),
+            namespace: req.key().name(),
+        };
+        let result = deleter.delete_all_content().await;
+        update_conditions(&req, namespace, &result).await?;
+        let terminating_for = req.now().duration_since(deletion_timestamp.0);
+        let terminating_for = Duration::try_from(terminating_for).unwrap_or_default();
+        match result.next_step(terminating_for) {
+            NextStep::RequeueAfter(delay) => Ok(Action::requeue_after(delay)),
+            NextStep::Retry => {
+                let errors = result.discovery_error.into_iter().chain(result.failures);
+                Err(Error::retry(errors.collect::<Vec<_>>().join(", ")))
             }
-            Step::Finalize => self.finalize(&request).await,
+            NextStep::Finalize => finalize(&req).await,
         }
-    }
-
-    /// Writes the conditions, if they changed.
-    async fn tell(
-        &self,
-        request: &Request<Namespace>,
-        known: &Namespace,
-        findings: &Findings,
-    ) -> Result<(), kube::Error> {
-        let old = known
-            .status
-            .as_ref()
-            .and_then(|status| status.conditions.as_deref())
-            .unwrap_or_default();
-        let Some(conditions) = findings.conditions(old, self.clock.now()) else {
-            return Ok(());
-        };
-        let status =
-            json!({ "metadata": { "uid": known.uid() }, "status": { "conditions": conditions } });
-        match self
-            .api()
-            .patch_status(
-                request.key.name(),
-                &PatchParams::default(),
-                &Patch::Merge(&status),
-            )
-            .await
-        {
-            Ok(answer) => request.writes().wrote(&answer),
-            Err(error) if is_not_found(&error) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
-    /// Takes our finalizer off the namespace as it is now; what else holds it stays.
-    async fn finalize(&self, request: &Request<Namespace>) -> ReconcileResult {
-        let Some(mut namespace) = self.api().get_opt(request.key.name()).await? else {
-            return Ok(Outcome::Done);
-        };
-        if namespace.metadata.deletion_timestamp.is_none() || !is_held(&namespace) {
-            return Ok(Outcome::Done);
-        }
-        if let Some(NamespaceSpec {
-            finalizers: Some(finalizers),
-        }) = &mut namespace.spec
-        {
-            finalizers.retain(|finalizer| finalizer != FINALIZER);
-        }
-        let answer: Result<Namespace, _> = self
-            .api()
-            .replace_subresource(
-                "finalize",
-                request.key.name(),
-                &PostParams::default(),
-                &namespace,
-            )
-            .await;
-        match answer {
-            Ok(_) => Ok(Outcome::Done),
-            Err(error) if is_not_found(&error) => Ok(Outcome::Done),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn api(&self) -> Api<Namespace> {
-        Api::all(self.client.clone())
     }
 }
 
-/// Whether our finalizer holds the namespace.
-fn is_held(namespace: &Namespace) -> bool {
+/// Patches the conditions if they changed.
+async fn update_conditions(
+    req: &Request<Namespace>,
+    namespace: &Namespace,
+    result: &DeletionResult,
+) -> Result<(), Error> {
+    let old = namespace
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default();
+    let Some(conditions) = result.conditions(old, req.now()) else {
+        return Ok(());
+    };
+    let patch = json!({
+        "metadata": { "uid": namespace.uid() },
+        "status": { "conditions": conditions },
+    });
+    let status = req.client().subresource("status");
+    match status.patch(namespace, &Patch::Merge(&patch)).await {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the finalizer `kubernetes` from the live namespace; others are kept. Mirrors
+/// finalizeNamespace.
+async fn finalize(req: &Request<Namespace>) -> Result<Action, Error> {
+    let Some(live) = req.client().get::<Namespace>(req.key()).await? else {
+        return Ok(Action::await_change());
+    };
+    if live.metadata.deletion_timestamp.is_none() || !has_finalizer(&live) {
+        return Ok(Action::await_change());
+    }
+    let mut namespace = Namespace::clone(&live);
+    if let Some(NamespaceSpec {
+        finalizers: Some(finalizers),
+    }) = &mut namespace.spec
+    {
+        finalizers.retain(|finalizer| finalizer != FINALIZER);
+    }
+    match req.client().subresource("finalize").update_object(&namespace).await {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(Action::await_change()),
+    }
+}
+
+/// Whether the namespace has the finalizer `kubernetes`.
+fn has_finalizer(namespace: &Namespace) -> bool {
     let finalizers = namespace
         .spec
         .as_ref()

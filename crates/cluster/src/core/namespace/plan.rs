@@ -1,7 +1,8 @@
-//! Plan: what is said of a namespace that goes, and how long to wait.
+//! Plan: conditions of a terminating namespace, and the next step.
 //!
-//! In: what is left in it, what went wrong. Out: its conditions, and the next step.
-//! Holds: types, reasons and messages are those that users know; a condition's time changes only with its status.
+//! Input: remaining content and errors of one deletion pass. Output: conditions, next step.
+//! Guarantees: types, reasons and messages equal those of kube-controller-manager;
+//! `lastTransitionTime` changes only with the status of a condition.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,70 +11,73 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NamespaceCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// How long a finalizer may reasonably take.
-const FINALIZER_SECONDS: i64 = 15;
+/// Estimated time for other controllers to remove their finalizers, as upstream
+/// (finalizerEstimateSeconds).
+const FINALIZER_ESTIMATE_SECONDS: i64 = 15;
 
-/// What was found in a namespace that goes.
+/// Result of one deletion pass over a terminating namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Findings {
-    /// Why the kinds that the server serves are not known.
-    pub(super) undiscovered: Option<String>,
-    /// What could not be deleted.
+pub(super) struct DeletionResult {
+    /// Error of discovery, if it failed.
+    pub(super) discovery_error: Option<String>,
+    /// Errors of deletions, one per resource.
     pub(super) failures: Vec<String>,
-    /// How many objects are left, by `resource.group`.
-    pub(super) left: BTreeMap<String, usize>,
-    /// How many of them wait for which finalizer.
+    /// Number of remaining objects by `resource.group`.
+    pub(super) remaining: BTreeMap<String, usize>,
+    /// Number of remaining objects by finalizer.
     pub(super) finalizers: BTreeMap<String, usize>,
-    /// The longest time that a pod may take to end.
-    pub(super) grace_seconds: i64,
+    /// Longest termination grace period of the remaining pods.
+    pub(super) grace_period_seconds: i64,
 }
 
-/// What follows.
+/// What the controller does after a deletion pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Nothing is left, so the namespace may go.
+pub(super) enum NextStep {
+    /// No content remains: remove the finalizer.
     Finalize,
-    /// Something is left; look again then.
-    LookAgain(Duration),
-    /// Something went wrong; try again.
+    /// Content remains: requeue after this delay.
+    RequeueAfter(Duration),
+    /// An error occurred: retry with back-off.
     Retry,
 }
 
-impl Findings {
-    /// What follows, for a namespace that has been going for that long.
-    pub(super) fn step(&self, going_for: Duration) -> Step {
-        if self.undiscovered.is_some() || !self.failures.is_empty() {
-            return Step::Retry;
+impl DeletionResult {
+    /// The next step, given how long the namespace has been terminating.
+    pub(super) fn next_step(&self, terminating_for: Duration) -> NextStep {
+        if self.discovery_error.is_some() || !self.failures.is_empty() {
+            return NextStep::Retry;
         }
-        if self.left.is_empty() {
-            return Step::Finalize;
+        if self.remaining.is_empty() {
+            return NextStep::Finalize;
         }
-        let finalizers = if self.finalizers.is_empty() {
+        let finalizer_estimate = if self.finalizers.is_empty() {
             0
         } else {
-            FINALIZER_SECONDS
+            FINALIZER_ESTIMATE_SECONDS
         };
-        let estimate = u64::try_from(self.grace_seconds.max(finalizers)).unwrap_or_default();
-        // Most content goes at once, and what has been stuck for long will not go soon.
-        Step::LookAgain(going_for.clamp(
+        let estimate =
+            u64::try_from(self.grace_period_seconds.max(finalizer_estimate)).unwrap_or_default();
+        // Upstream waits estimate/2 + 1 seconds. The first passes are more frequent, because most
+        // content is deleted immediately.
+        NextStep::RequeueAfter(terminating_for.clamp(
             Duration::from_secs(1),
             Duration::from_secs(estimate / 2 + 1),
         ))
     }
 
-    /// The conditions after this, in the order in which they have always been; `None` if nothing changed.
+    /// The updated conditions in upstream's order; `None` if they are unchanged.
     pub(super) fn conditions(
         &self,
         old: &[NamespaceCondition],
         now: Timestamp,
     ) -> Option<Vec<NamespaceCondition>> {
         let mut new = old.to_vec();
-        for (type_, wrong, right) in self.judged() {
-            let (status, (reason, message)) = wrong.map_or_else(
-                || ("False", (right.0, right.1.to_owned())),
-                |wrong| ("True", wrong),
+        for (type_, failure, success) in self.condition_table() {
+            let (status, (reason, message)) = failure.map_or_else(
+                || ("False", (success.0, success.1.to_owned())),
+                |failure| ("True", failure),
             );
-            let wanted = NamespaceCondition {
+            let desired = NamespaceCondition {
                 type_: type_.into(),
                 status: status.into(),
                 reason: Some(reason.into()),
@@ -81,30 +85,30 @@ impl Findings {
                 last_transition_time: Some(Time(now)),
             };
             match new.iter_mut().find(|condition| condition.type_ == type_) {
-                None => new.push(wanted),
-                Some(known) if known.status == status => {
-                    *known = NamespaceCondition {
-                        last_transition_time: known.last_transition_time.clone(),
-                        ..wanted
+                None => new.push(desired),
+                Some(current) if current.status == status => {
+                    *current = NamespaceCondition {
+                        last_transition_time: current.last_transition_time.clone(),
+                        ..desired
                     };
                 }
-                Some(known) => *known = wanted,
+                Some(current) => *current = desired,
             }
         }
         (new != old).then_some(new)
     }
 
-    /// Each type, what is wrong, and what is said when nothing is.
-    fn judged(&self) -> [Judged; 5] {
-        let all = |counts: &BTreeMap<String, usize>, say: fn((&String, &usize)) -> String| {
-            let mut said: Vec<_> = counts.iter().map(say).collect();
-            said.sort();
-            said.join(", ")
+    /// Mirrors namespaceConditionUpdater.
+    fn condition_table(&self) -> [ConditionRow; 5] {
+        let list = |counts: &BTreeMap<String, usize>, format: fn((&String, &usize)) -> String| {
+            let mut entries: Vec<_> = counts.iter().map(format).collect();
+            entries.sort();
+            entries.join(", ")
         };
-        let undiscovered = self
-            .undiscovered
+        let discovery_error = self
+            .discovery_error
             .clone()
-            .map(|why| ("DiscoveryFailed", why));
+            .map(|error| ("DiscoveryFailed", error));
         let failed = (!self.failures.is_empty()).then(|| {
             let mut failures = self.failures.clone();
             failures.sort();
@@ -115,28 +119,28 @@ impl Findings {
             );
             ("ContentDeletionFailed", message)
         });
-        let left = (!self.left.is_empty()).then(|| {
-            let left = all(&self.left, |(resource, count)| {
+        let remaining = (!self.remaining.is_empty()).then(|| {
+            let resources = list(&self.remaining, |(resource, count)| {
                 format!("{resource} has {count} resource instances")
             });
             (
                 "SomeResourcesRemain",
-                format!("Some resources are remaining: {left}"),
+                format!("Some resources are remaining: {resources}"),
             )
         });
         let finalizers = (!self.finalizers.is_empty()).then(|| {
-            let held = all(&self.finalizers, |(finalizer, count)| {
+            let finalizers = list(&self.finalizers, |(finalizer, count)| {
                 format!("{finalizer} in {count} resource instances")
             });
             (
                 "SomeFinalizersRemain",
-                format!("Some content in the namespace has finalizers remaining: {held}"),
+                format!("Some content in the namespace has finalizers remaining: {finalizers}"),
             )
         });
         [
             (
                 "NamespaceDeletionDiscoveryFailure",
-                undiscovered,
+                discovery_error,
                 (
                     "ResourcesDiscovered",
                     "All resources successfully discovered",
@@ -160,7 +164,7 @@ impl Findings {
             ),
             (
                 "NamespaceContentRemaining",
-                left,
+                remaining,
                 ("ContentRemoved", "All content successfully removed"),
             ),
             (
@@ -175,7 +179,8 @@ impl Findings {
     }
 }
 
-type Judged = (
+/// Type, reason and message if the status is `True`, reason and message if it is `False`.
+type ConditionRow = (
     &'static str,
     Option<(&'static str, String)>,
     (&'static str, &'static str),
@@ -193,66 +198,71 @@ mod tests {
     }
 
     #[test]
-    fn next_step_follows_from_what_is_left() {
-        let stuck = Findings {
-            left: counts(&[("pods.", 2)]),
-            ..Findings::default()
+    fn next_step_depends_on_remaining_content_and_errors() {
+        let remaining = DeletionResult {
+            remaining: counts(&[("pods.", 2)]),
+            ..DeletionResult::default()
         };
-        let held = Findings {
+        let with_finalizers = DeletionResult {
             finalizers: counts(&[("example.com/hold", 1)]),
-            ..stuck.clone()
+            ..remaining.clone()
         };
-        let graceful = Findings {
-            grace_seconds: 30,
-            ..stuck.clone()
+        let with_pods = DeletionResult {
+            grace_period_seconds: 30,
+            ..remaining.clone()
         };
         let seconds = Duration::from_secs;
-        for (findings, going_for, wanted) in [
-            (Findings::default(), 0, Step::Finalize),
-            (stuck.clone(), 0, Step::LookAgain(seconds(1))),
-            (held.clone(), 0, Step::LookAgain(seconds(1))),
-            (held.clone(), 3, Step::LookAgain(seconds(3))),
-            (held, 3600, Step::LookAgain(seconds(8))),
-            (graceful, 3600, Step::LookAgain(seconds(16))),
+        for (result, terminating_for, expected) in [
+            (DeletionResult::default(), 0, NextStep::Finalize),
+            (remaining.clone(), 0, NextStep::RequeueAfter(seconds(1))),
             (
-                Findings {
-                    failures: vec!["no".into()],
-                    ..stuck
-                },
+                with_finalizers.clone(),
                 0,
-                Step::Retry,
+                NextStep::RequeueAfter(seconds(1)),
             ),
             (
-                Findings {
-                    undiscovered: Some("no".into()),
-                    ..Findings::default()
+                with_finalizers.clone(),
+                3,
+                NextStep::RequeueAfter(seconds(3)),
+            ),
+            (with_finalizers, 3600, NextStep::RequeueAfter(seconds(8))),
+            (with_pods, 3600, NextStep::RequeueAfter(seconds(16))),
+            (
+                DeletionResult {
+                    failures: vec!["no".into()],
+                    ..remaining
                 },
                 0,
-                Step::Retry,
+                NextStep::Retry,
+            ),
+            (
+                DeletionResult {
+                    discovery_error: Some("no".into()),
+                    ..DeletionResult::default()
+                },
+                0,
+                NextStep::Retry,
             ),
         ] {
             assert_eq!(
-                findings.step(seconds(going_for)),
-                wanted,
-                "{findings:?} after {going_for}"
+                result.next_step(seconds(terminating_for)),
+                expected,
+                "{result:?} after {terminating_for}"
             );
         }
     }
 
     #[test]
-    fn conditions_say_what_is_stuck_and_since_when() {
-        let (first, later): (Timestamp, Timestamp) = (
-            "2026-01-01T00:00:00Z".parse().unwrap(),
-            "2026-01-01T01:00:00Z".parse().unwrap(),
-        );
-        let left = counts(&[("pods.", 2), ("heroes.example.com", 1)]);
-        let findings = Findings {
-            left,
+    fn conditions_report_remaining_content_and_transition_time() {
+        let first: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let later: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        let result = DeletionResult {
+            remaining: counts(&[("pods.", 2), ("heroes.example.com", 1)]),
             finalizers: counts(&[("example.com/hold", 3)]),
-            ..Findings::default()
+            ..DeletionResult::default()
         };
-        let stuck = findings.conditions(&[], first).unwrap();
-        let said: Vec<_> = stuck
+        let conditions = result.conditions(&[], first).unwrap();
+        let rows: Vec<_> = conditions
             .iter()
             .map(|c| {
                 (
@@ -263,7 +273,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            said,
+            rows,
             [
                 (
                     "False",
@@ -292,30 +302,28 @@ mod tests {
                 ),
             ]
         );
-        assert_eq!(findings.conditions(&stuck, later), None, "nothing new");
-        let fewer = Findings {
-            left: counts(&[("pods.", 1)]),
-            ..findings
+        assert_eq!(result.conditions(&conditions, later), None, "unchanged");
+        let fewer = DeletionResult {
+            remaining: counts(&[("pods.", 1)]),
+            ..result
         };
-        let again = fewer.conditions(&stuck, later).unwrap();
+        let updated = fewer.conditions(&conditions, later).unwrap();
         assert_eq!(
-            again[3].last_transition_time,
+            updated[3].last_transition_time,
             Some(Time(first)),
-            "still the same status"
+            "same status"
         );
-        let failed = Findings {
+        let failed = DeletionResult {
             failures: vec!["b".into(), "a".into()],
-            ..Findings::default()
+            ..DeletionResult::default()
         }
-        .conditions(&again, later)
+        .conditions(&updated, later)
         .unwrap();
         assert_eq!(
             failed[2].message.as_deref(),
             Some("Failed to delete all resource types, 2 remaining: a, b")
         );
-        assert_eq!(
-            (&*failed[3].status, &failed[3].last_transition_time),
-            ("False", &Some(Time(later)))
-        );
+        assert_eq!(&*failed[3].status, "False");
+        assert_eq!(&failed[3].last_transition_time, &Some(Time(later)));
     }
 }

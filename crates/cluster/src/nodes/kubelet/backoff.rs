@@ -1,69 +1,69 @@
-//! Back-off: how long a container that failed waits for its next start.
+//! Restart back-off of containers (`CrashLoopBackOff`, `ImagePullBackOff`).
 //!
-//! In: when a run ended. Out: when the next one may begin.
-//! Holds: the first restart is at once, then 10 s, doubled each time up to 5 min; a run of 10 min starts it afresh.
+//! In: when an instance ended. Out: when the next one may start.
+//! Guarantees: the first restart is immediate, the second waits 10 s, doubled up to 5 min; the
+//! back-off is reset when 10 min have passed since the last restart.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::simulated::after;
+use super::super::time::after;
 
-const FIRST: Duration = Duration::from_secs(10);
-const MAX: Duration = Duration::from_secs(300);
+const INITIAL_DELAY: Duration = Duration::from_secs(10);
+/// Upstream `MaxContainerBackOff`.
+const MAX_DELAY: Duration = Duration::from_secs(300);
 
-/// A container whose last restart is longer ago than this has proved itself.
-const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_secs(600);
+/// The back-off is reset when the last restart is longer ago than this.
+const RESET_AFTER: SignedDuration = SignedDuration::from_secs(600);
 
-/// How long the next start waits.
+/// The restart back-off of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Backoff {
     delay: Duration,
-    /// When the delay was last raised.
-    raised: Option<Timestamp>,
+    /// When the delay was last increased.
+    increased_at: Option<Timestamp>,
 }
 
 impl Backoff {
-    /// The state after so many restarts, for a kubelet that did not see them.
-    pub(crate) fn after_restarts(restarts: i32, raised: Timestamp) -> Self {
+    /// The back-off after that many restarts, for a kubelet that did not observe them.
+    pub(crate) fn after_restarts(restarts: i32, increased_at: Timestamp) -> Self {
         let mut backoff = Self::default();
-        // Beyond the longest delay nothing changes.
-        (0..restarts.min(8)).for_each(|_| backoff.raise(raised));
+        // The maximum delay is reached after 6 restarts.
+        for _ in 0..restarts.min(8) {
+            backoff.increase(increased_at);
+        }
         backoff
     }
 
-    /// How long a container waits that ended at `ended`.
-    pub(crate) fn delay(&self, ended: Timestamp) -> Duration {
-        let forgotten = self
-            .raised
-            .is_none_or(|raised| ended.duration_since(raised) > FORGOTTEN_AFTER);
-        if forgotten {
-            Duration::ZERO
-        } else {
-            self.delay
-        }
+    /// The delay of a container that ended at that time.
+    pub(crate) fn delay(&self, finished_at: Timestamp) -> Duration {
+        let is_reset = self
+            .increased_at
+            .is_none_or(|increased_at| finished_at.duration_since(increased_at) > RESET_AFTER);
+        if is_reset { Duration::ZERO } else { self.delay }
     }
 
-    /// When a container may start that ended at `ended`.
-    pub(crate) fn due(&self, ended: Timestamp) -> Timestamp {
-        after(ended, self.delay(ended))
+    /// When a container that ended at that time may start.
+    pub(crate) fn due(&self, finished_at: Timestamp) -> Timestamp {
+        after(finished_at, self.delay(finished_at))
     }
 
-    /// A container that ended at `ended` is started again now.
-    pub(crate) fn next(&mut self, ended: Timestamp, now: Timestamp) {
-        if self.delay(ended).is_zero() {
+    /// Increases the delay: a container that ended at that time is started again now.
+    pub(crate) fn next(&mut self, finished_at: Timestamp, now: Timestamp) {
+        if self.delay(finished_at).is_zero() {
             self.delay = Duration::ZERO;
         }
-        self.raise(now);
+        self.increase(now);
     }
 
-    fn raise(&mut self, now: Timestamp) {
+    fn increase(&mut self, now: Timestamp) {
         self.delay = if self.delay.is_zero() {
-            FIRST
+            INITIAL_DELAY
         } else {
-            (self.delay * 2).min(MAX)
+            (self.delay * 2).min(MAX_DELAY)
         };
-        self.raised = Some(now);
+        self.increased_at = Some(now);
     }
 }
 
@@ -72,27 +72,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crash_loop_waits_twice_as_long_each_time() {
+    fn delay_doubles_up_to_the_maximum_and_is_reset() {
         let mut backoff = Backoff::default();
         let mut now = Timestamp::UNIX_EPOCH;
-        let mut waits = Vec::new();
+        let mut delays = Vec::new();
         for _ in 0..8 {
-            waits.push(backoff.delay(now).as_secs());
+            delays.push(backoff.delay(now).as_secs());
             let due = backoff.due(now);
             backoff.next(now, due);
             now = due;
         }
-        assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
+        assert_eq!(delays, [0, 10, 20, 40, 80, 160, 300, 300]);
         let long_run = after(now, Duration::from_secs(601));
-        assert_eq!(
-            backoff.due(long_run),
-            long_run,
-            "a long run starts it afresh"
-        );
+        assert_eq!(backoff.due(long_run), long_run, "reset after 10 minutes");
         assert_eq!(
             Backoff::after_restarts(2, now).delay(now),
             Duration::from_secs(20),
-            "as if it had been there"
+            "recovered after two restarts"
         );
     }
 }

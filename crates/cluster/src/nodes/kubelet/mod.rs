@@ -1,16 +1,20 @@
-//! Kubelet: the pods of all simulated nodes, from their arrival to their end.
+//! Kubelet: syncs the pods of all simulated nodes.
 //!
-//! In: pods that have a node, the time. Out: their status, events, and the last delete of those that are to go.
-//! Holds: one queue serves all pods; what is in memory can be found again from the API; a status is written only if it
-//! says something new; a pod leaves the API only when nothing of it runs.
+//! In: pods that are bound to a simulated node, the time. Out: pod status, events, and the final
+//! delete of terminating pods.
+//! Guarantees: one work queue serves all pods; the state in memory can be recovered from the API; a
+//! status is written only if it changed; a pod is removed from the API only after all its
+//! containers have ended.
 
-mod backoff; // how long a failed container waits
-mod life; // a pod on its node
-mod notes; // what people are told
-mod slot; // one container of a pod
-mod status; // what is said of a pod
+mod backoff; // restart back-off of containers
+mod conditions; // pod conditions
+mod container; // one container of a pod
+mod events; // events of pods
+mod pod_worker; // the sync of one pod
+mod status; // pod status from container states
+mod status_patch; // changed fields of a pod status
 #[cfg(test)]
-mod tests; // lives of pods, minute by minute
+mod tests; // timelines of simulated pods
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,71 +29,73 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, ResourceExt};
 
-use self::life::Life;
-use self::notes::Told;
-use self::status::Facts;
-use super::heartbeat::left;
-use super::machines::{Machine, Machines};
+use self::events::PodEvent;
+use self::pod_worker::PodWorker;
+use self::status::{StatusInputs, generate_pod_status, is_terminal_phase};
+use self::status_patch::{changed_fields, strategic_merge_patch};
+use super::container_simulation;
 use super::runtime::Runtime;
-use super::script;
+use super::simulated_node::{SimulatedNode, SimulatedNodes};
+use super::time::remaining;
 use crate::component::Component;
 use crate::context::Context;
-use crate::evict::is_another;
+use crate::api_errors::is_gone_or_conflict;
 
-/// How many pods are looked after at once; each costs at most two requests at a time.
+/// The maximum number of pods reconciled concurrently. A reconcile sends at most two requests, one
+/// after the other.
 const WORKERS: usize = 16;
 
-/// Looks after the pods of all machines.
+/// Reconciles the pods of all simulated nodes.
 pub(crate) struct Kubelet<R: Runtime> {
-    machines: Arc<Machines>,
+    nodes: Arc<SimulatedNodes>,
     runtime: R,
     client: Client,
     clock: WallClock,
     recorder: EventRecorder,
-    /// At most one for each pod in the cache.
-    pods: Mutex<HashMap<ObjectKey, Resident<R::Run>>>,
+    /// At most one worker per pod in the informer cache.
+    workers: Mutex<HashMap<ObjectKey, WorkerEntry<R::Instance>>>,
 }
 
-/// A pod that is looked after.
-struct Resident<Run> {
+/// The worker of a pod, with the identity of the pod and of the boot it belongs to.
+struct WorkerEntry<I> {
     uid: String,
     node: String,
-    /// The boot of the node its containers live on.
-    booted: Timestamp,
-    life: Life<Run>,
+    /// When the node booted on which the containers were started.
+    node_booted_at: Timestamp,
+    worker: PodWorker<I>,
 }
 
-/// What is to be done about a pod.
-struct Step {
-    told: Vec<Told>,
+/// What a sync of a pod leaves to do.
+struct SyncOutcome {
+    events: Vec<PodEvent>,
+    /// The changed fields of the status.
     status: Option<PodStatus>,
-    /// Nothing of it runs, nor will.
-    over: bool,
-    again: Option<Duration>,
+    /// All containers have ended and none is restarted.
+    terminated: bool,
+    requeue_after: Option<Duration>,
 }
 
 impl<R: Runtime> Kubelet<R> {
-    /// The controller of all pods on these machines.
+    /// Builds the controller of all pods on simulated nodes.
     pub(crate) fn controller(
         ctx: &Context,
-        machines: Arc<Machines>,
+        nodes: Arc<SimulatedNodes>,
         runtime: R,
         recorder: EventRecorder,
     ) -> (Controller, Trigger) {
-        let ours = machines.clone();
-        let (client, clock, pods) = (ctx.client(Component::Kubelet), ctx.clock, Mutex::default());
+        let simulated_nodes = nodes.clone();
         let kubelet = Arc::new(Self {
-            machines,
+            nodes,
             runtime,
-            client,
-            clock,
+            client: ctx.client(Component::Kubelet),
+            clock: ctx.clock,
             recorder,
-            pods,
+            workers: Mutex::default(),
         });
         let controller = Controller::of(&ctx.pods())
             .with_options(ctx.options("kubelet", WORKERS))
             .with_predicate(Predicate::concerns(move |pod: &Pod| {
-                node_of(pod).is_some_and(|node| ours.contains(node))
+                node_name(pod).is_some_and(|node| simulated_nodes.contains(node))
             }))
             .reconcile_with(move |request| kubelet.clone().reconcile(request));
         let trigger = controller.trigger();
@@ -98,97 +104,97 @@ impl<R: Runtime> Kubelet<R> {
 
     async fn reconcile(self: Arc<Self>, request: Request<Pod>) -> ReconcileResult {
         let Some(pod) = request.object.as_deref() else {
-            self.forget(&request.key, None);
+            self.remove_worker(&request.key, None);
             return Ok(Outcome::Done);
         };
-        let machine = node_of(pod)
-            .and_then(|node| self.machines.get(node))
-            .filter(Machine::is_heard);
-        let Some(machine) = machine else {
+        let node = node_name(pod)
+            .and_then(|name| self.nodes.get(name))
+            .filter(SimulatedNode::is_reachable);
+        // The pods of an unreachable node are enqueued again when it boots or reconnects.
+        let Some(node) = node else {
             return Ok(Outcome::Done);
         };
-        if status::is_final(
-            pod.status
-                .as_ref()
-                .and_then(|status| status.phase.as_deref()),
-        ) {
-            return self.finish(&request, pod).await;
+        let phase = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
+        if is_terminal_phase(phase) {
+            return self.finish_pod(&request, pod).await;
         }
-        let step = self.step(&request.key, pod, &machine);
-        if !step.told.is_empty() {
-            let recorder = self.recorder.with_instance(machine.name.as_str());
-            step.told
-                .into_iter()
-                .for_each(|told| recorder.event(pod, told));
+        let outcome = self.sync_pod(&request.key, pod, &node);
+        if !outcome.events.is_empty() {
+            let recorder = self.recorder.with_instance(node.name.as_str());
+            for event in outcome.events {
+                recorder.event(pod, event);
+            }
         }
-        if let Some(status) = step.status {
+        if let Some(status) = outcome.status {
             self.write_status(&request, pod, &status).await?;
         }
-        if step.over {
-            return self.finish(&request, pod).await;
+        if outcome.terminated {
+            return self.finish_pod(&request, pod).await;
         }
-        Ok(step.again.map_or(Outcome::Done, Outcome::RequeueAfter))
+        Ok(outcome
+            .requeue_after
+            .map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
-    /// Brings a pod to where it should be now, and says what the API does not know of it.
-    fn step(&self, key: &ObjectKey, pod: &Pod, machine: &Machine) -> Step {
+    /// Starts and stops containers as the pod requires, and compares the resulting status with the
+    /// API. Mirrors `SyncPod` and `SyncTerminatingPod`.
+    fn sync_pod(&self, key: &ObjectKey, pod: &Pod, node: &SimulatedNode) -> SyncOutcome {
         let now = self.clock.now();
         let uid = pod.uid().unwrap_or_default();
-        let mut residents = self.residents();
-        let known = residents
+        let mut workers = self.lock_workers();
+        let is_known = workers
             .get(key)
-            .is_some_and(|known| known.uid == uid && known.booted == machine.booted);
-        if !known {
-            let life = Life::recover(&self.runtime, pod, machine.booted, now);
-            residents.insert(
-                key.clone(),
-                Resident {
-                    uid: uid.clone(),
-                    node: machine.name.clone(),
-                    booted: machine.booted,
-                    life,
-                },
-            );
+            .is_some_and(|entry| entry.uid == uid && entry.node_booted_at == node.booted_at);
+        if !is_known {
+            let entry = WorkerEntry {
+                uid,
+                node: node.name.clone(),
+                node_booted_at: node.booted_at,
+                worker: PodWorker::recover(&self.runtime, pod, node.booted_at, now),
+            };
+            workers.insert(key.clone(), entry);
         }
-        let resident = residents
+        let entry = workers
             .get_mut(key)
-            .expect("it was put there if it was not");
-        let life = &mut resident.life;
-        let mut advance = life.advance(&self.runtime, pod, now);
-        if !known {
-            advance.told.extend(
-                script::mistakes(pod.metadata.annotations.as_ref())
+            .expect("the entry was inserted if it was missing");
+        let worker = &mut entry.worker;
+        let mut result = worker.sync(&self.runtime, pod, now);
+        if !is_known {
+            result.events.extend(
+                container_simulation::validate(pod.metadata.annotations.as_ref())
                     .into_iter()
-                    .map(notes::misunderstood),
+                    .map(events::invalid_simulation),
             );
         }
-        let facts = Facts {
-            host_ip: machine.host_ip().to_string(),
-            pod_ip: self.pod_ip(pod, machine, life.has_sandbox()),
+        let inputs = StatusInputs {
+            host_ip: node.host_ip().to_string(),
+            pod_ip: self.pod_ip(pod, node, worker.has_sandbox()),
             now,
         };
-        let status = status::difference(pod, status::status(pod, life, &facts));
-        Step {
-            told: advance.told,
-            status,
-            over: life.is_over(),
-            again: advance.again.map(|again| left(now, again)),
+        SyncOutcome {
+            events: result.events,
+            status: changed_fields(pod, generate_pod_status(pod, worker, &inputs)),
+            terminated: worker.is_terminated(),
+            requeue_after: result.next_sync.map(|at| remaining(now, at)),
         }
     }
 
-    fn pod_ip(&self, pod: &Pod, machine: &Machine, has_sandbox: bool) -> Option<String> {
-        let said = pod
+    fn pod_ip(&self, pod: &Pod, node: &SimulatedNode, has_sandbox: bool) -> Option<String> {
+        let status_ip = pod
             .status
             .as_ref()
             .and_then(|status| status.pod_ip.as_deref());
         if pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true) {
-            return Some(machine.host_ip().to_string());
+            return Some(node.host_ip().to_string());
         }
-        if !has_sandbox && said.is_none() {
+        if !has_sandbox && status_ip.is_none() {
             return None;
         }
-        self.machines
-            .address(&machine.name, &pod.uid().unwrap_or_default(), said)
+        self.nodes
+            .allocate_pod_ip(&node.name, &pod.uid().unwrap_or_default(), status_ip)
     }
 
     async fn write_status(
@@ -197,7 +203,7 @@ impl<R: Runtime> Kubelet<R> {
         pod: &Pod,
         status: &PodStatus,
     ) -> Result<(), kube::Error> {
-        let body = status::patch(pod, status);
+        let body = strategic_merge_patch(pod, status);
         match self
             .api(pod)
             .patch_status(
@@ -211,42 +217,43 @@ impl<R: Runtime> Kubelet<R> {
                 request.writes().wrote(&written);
                 Ok(())
             }
-            Err(error) if is_another(&error) => Ok(()),
+            Err(error) if is_gone_or_conflict(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Nothing of the pod runs: takes it out of the API if it is to go.
-    async fn finish(&self, request: &Request<Pod>, pod: &Pod) -> ReconcileResult {
-        self.forget(&request.key, pod.metadata.uid.as_deref());
+    /// Drops the worker of a pod without running containers, and deletes the pod from the API if it
+    /// is terminating. Mirrors `SyncTerminatedPod` and the status manager's final delete.
+    async fn finish_pod(&self, request: &Request<Pod>, pod: &Pod) -> ReconcileResult {
+        self.remove_worker(&request.key, pod.metadata.uid.as_deref());
         if pod.metadata.deletion_timestamp.is_none() {
             return Ok(Outcome::Done);
         }
-        let only_this = Preconditions {
+        let preconditions = Preconditions {
             uid: pod.uid(),
             resource_version: None,
         };
         let params = DeleteParams {
             grace_period_seconds: Some(0),
-            preconditions: Some(only_this),
+            preconditions: Some(preconditions),
             ..DeleteParams::default()
         };
         match self.api(pod).delete(&pod.name_any(), &params).await {
-            Err(error) if !is_another(&error) => Err(error.into()),
+            Err(error) if !is_gone_or_conflict(&error) => Err(error.into()),
             _ => Ok(Outcome::Done),
         }
     }
 
-    /// Lets go of a pod, or only if it is the one of that uid.
-    fn forget(&self, key: &ObjectKey, uid: Option<&str>) {
-        let mut residents = self.residents();
-        if residents
+    /// Drops the worker of a pod and releases its IP; with a uid, only if it is the pod's.
+    fn remove_worker(&self, key: &ObjectKey, uid: Option<&str>) {
+        let mut workers = self.lock_workers();
+        if workers
             .get(key)
-            .is_some_and(|resident| uid.is_none_or(|uid| uid == resident.uid))
-            && let Some(gone) = residents.remove(key)
+            .is_some_and(|entry| uid.is_none_or(|uid| uid == entry.uid))
+            && let Some(removed) = workers.remove(key)
         {
-            drop(residents);
-            self.machines.release(&gone.node, &gone.uid);
+            drop(workers);
+            self.nodes.release_pod_ip(&removed.node, &removed.uid);
         }
     }
 
@@ -257,13 +264,13 @@ impl<R: Runtime> Kubelet<R> {
         )
     }
 
-    fn residents(&self) -> MutexGuard<'_, HashMap<ObjectKey, Resident<R::Run>>> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_workers(&self) -> MutexGuard<'_, HashMap<ObjectKey, WorkerEntry<R::Instance>>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The node a pod is bound to.
-pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
+pub(crate) fn node_name(pod: &Pod) -> Option<&str> {
     pod.spec
         .as_ref()
         .and_then(|spec| spec.node_name.as_deref())

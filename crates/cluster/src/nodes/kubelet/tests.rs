@@ -1,4 +1,4 @@
-//! Lives of pods, minute by minute, as somebody sees who looks whenever the kubelet says so.
+//! Timelines of simulated pods: the status after every sync that the worker requests.
 
 use std::time::Duration;
 
@@ -7,23 +7,32 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::super::simulated::{Simulated, SimulatedRun, after};
-use super::life::Life;
-use super::status::{self, Facts};
+use super::super::simulated_runtime::{SimulatedInstance, SimulatedRuntime};
+use super::super::time::after;
+use super::pod_worker::PodWorker;
+use super::status::{StatusInputs, generate_pod_status};
+use super::status_patch::changed_fields;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-/// A pod with these annotations; `spec` is merged over one container `app` with a policy of `Always`.
+/// A pod with these annotations. The fields of `spec` replace those of a pod with one container
+/// `app` and `restartPolicy: Always`.
 fn pod(annotations: &[(&str, &str)], spec: &Value) -> Pod {
     let annotations: serde_json::Map<_, _> = annotations
         .iter()
         .map(|(key, value)| (format!("sim.bellerophon.io/{key}"), json!(value)))
         .collect();
     let mut pod = json!({
-        "metadata": {"name": "web", "namespace": "default", "uid": "u-1", "generation": 1, "annotations": annotations},
-        "spec": {"nodeName": "node-1", "restartPolicy": "Always", "containers": [{"name": "app", "image": "nginx"}]},
+        "metadata": {
+            "name": "web", "namespace": "default", "uid": "u-1", "generation": 1,
+            "annotations": annotations,
+        },
+        "spec": {
+            "nodeName": "node-1", "restartPolicy": "Always",
+            "containers": [{"name": "app", "image": "nginx"}],
+        },
     });
     spec.as_object()
         .into_iter()
@@ -32,9 +41,9 @@ fn pod(annotations: &[(&str, &str)], spec: &Value) -> Pod {
     serde_json::from_value(pod).unwrap()
 }
 
-fn shown(container: &ContainerStatus) -> String {
+fn summary(container: &ContainerStatus) -> String {
     let state = container.state.clone().unwrap_or_default();
-    let what = match (state.waiting, state.running, state.terminated) {
+    let state = match (state.waiting, state.running, state.terminated) {
         (Some(waiting), _, _) => waiting.reason.unwrap_or_default(),
         (_, Some(_), _) if container.ready => "ready".into(),
         (_, Some(_), _) => "running".into(),
@@ -50,95 +59,93 @@ fn shown(container: &ContainerStatus) -> String {
     } else {
         String::new()
     };
-    format!("{}={what}{restarts}", container.name)
+    format!("{}={state}{restarts}", container.name)
 }
 
-/// A pod, its life, and everything that was written about it.
-struct Story {
+/// A pod, its worker, and one line for every status that was written.
+struct Timeline {
     pod: Pod,
-    life: Life<SimulatedRun>,
-    booted: Timestamp,
-    told: Vec<String>,
+    worker: PodWorker<SimulatedInstance>,
+    lines: Vec<String>,
 }
 
-impl Story {
-    fn begin(pod: Pod) -> Self {
-        let life = Life::recover(&Simulated, &pod, Timestamp::MIN, at(0));
+impl Timeline {
+    fn start(pod: Pod) -> Self {
+        let worker = PodWorker::recover(&SimulatedRuntime, &pod, Timestamp::MIN, at(0));
         Self {
             pod,
-            life,
-            booted: Timestamp::MIN,
-            told: Vec::new(),
+            worker,
+            lines: Vec::new(),
         }
     }
 
-    /// Looks after the pod up to and including that second.
-    fn until(&mut self, from: i64, to: i64) {
+    /// Syncs the pod from one second up to and including another.
+    fn run(&mut self, from: i64, to: i64) {
         let mut now = at(from);
         loop {
-            let advance = self.life.advance(&Simulated, &self.pod, now);
-            let pod_ip = self.life.has_sandbox().then(|| "10.0.0.2".to_owned());
-            let facts = Facts {
+            let result = self.worker.sync(&SimulatedRuntime, &self.pod, now);
+            let pod_ip = self.worker.has_sandbox().then(|| "10.0.0.2".to_owned());
+            let inputs = StatusInputs {
                 host_ip: "172.16.0.1".into(),
                 pod_ip,
                 now,
             };
-            let wanted = status::status(&self.pod, &self.life, &facts);
-            if status::difference(&self.pod, wanted.clone()).is_some() {
-                let statuses = wanted
+            let status = generate_pod_status(&self.pod, &self.worker, &inputs);
+            if changed_fields(&self.pod, status.clone()).is_some() {
+                let statuses = status
                     .init_container_statuses
                     .iter()
                     .flatten()
-                    .chain(wanted.container_statuses.iter().flatten());
-                let containers: Vec<_> = statuses.map(shown).collect();
-                self.told.push(format!(
+                    .chain(status.container_statuses.iter().flatten());
+                let containers: Vec<_> = statuses.map(summary).collect();
+                self.lines.push(format!(
                     "{} {} {}",
                     now.as_second(),
-                    wanted.phase.as_deref().unwrap_or("?"),
+                    status.phase.as_deref().unwrap_or("?"),
                     containers.join(" ")
                 ));
-                // As the server stores it: times in whole seconds.
+                // The API server stores times in whole seconds.
                 self.pod.status =
-                    serde_json::from_value(serde_json::to_value(wanted).unwrap()).unwrap();
+                    serde_json::from_value(serde_json::to_value(status).unwrap()).unwrap();
             }
-            if self.life.is_over() {
-                self.told.push("over".into());
+            if self.worker.is_terminated() {
+                self.lines.push("terminated".into());
                 return;
             }
-            match advance.again.filter(|again| *again <= at(to)) {
-                Some(again) => {
-                    assert!(again > now, "looking again at the same moment");
-                    now = again;
+            match result.next_sync.filter(|next_sync| *next_sync <= at(to)) {
+                Some(next_sync) => {
+                    assert!(next_sync > now, "a sync must not request itself again");
+                    now = next_sync;
                 }
                 None => return,
             }
         }
     }
 
-    fn delete(&mut self, second: i64, grace: u64) {
+    fn delete(&mut self, second: i64, grace_seconds: u64) {
         self.pod.metadata.deletion_timestamp =
-            Some(Time(after(at(second), Duration::from_secs(grace))));
+            Some(Time(after(at(second), Duration::from_secs(grace_seconds))));
     }
 
     fn reboot(&mut self, second: i64) {
-        self.booted = at(second);
-        self.life = Life::recover(&Simulated, &self.pod, self.booted, at(second));
+        self.worker = PodWorker::recover(&SimulatedRuntime, &self.pod, at(second), at(second));
     }
 }
 
 #[test]
-fn pods_live_by_their_script() {
-    let init = || json!({"initContainers": [{"name": "prepare"}, {"name": "proxy", "restartPolicy": "Always"}]});
+fn pods_follow_the_simulation_annotations() {
+    let proxy = || json!({"name": "proxy", "restartPolicy": "Always"});
+    let init = || json!({"initContainers": [{"name": "prepare"}, proxy()]});
     let cases: [(&str, &[(&str, &str)], Value, i64, &[&str]); 13] = [
         (
-            "a server",
+            "no annotations",
             &[],
             json!({}),
             60,
             &["0 Pending app=ContainerCreating", "1 Running app=ready"],
         ),
         (
-            "slow to be ready",
+            "ready-delay",
             &[("ready-delay", "5s")],
             json!({}),
             60,
@@ -149,7 +156,7 @@ fn pods_live_by_their_script() {
             ],
         ),
         (
-            "init container, sidecar, main",
+            "init container, sidecar, app container",
             &[("startup-delay.proxy", "2s")],
             init(),
             60,
@@ -163,7 +170,7 @@ fn pods_live_by_their_script() {
             ],
         ),
         (
-            "a crash loop",
+            "crash loop",
             &[("run-for", "1s"), ("exit-code", "1")],
             json!({}),
             45,
@@ -179,7 +186,7 @@ fn pods_live_by_their_script() {
             ],
         ),
         (
-            "failing twice, then well",
+            "crash loop that ends after two failures",
             &[("run-for", "1s"), ("exit-code", "1"), ("fail-times", "2")],
             json!({}),
             600,
@@ -192,7 +199,7 @@ fn pods_live_by_their_script() {
             ],
         ),
         (
-            "no such image",
+            "image pull failure",
             &[("fail", "pull"), ("fail-times", "2")],
             json!({}),
             60,
@@ -208,7 +215,7 @@ fn pods_live_by_their_script() {
             ],
         ),
         (
-            "a run that succeeds once",
+            "completion with restartPolicy Never",
             &[("run-for", "3s")],
             json!({"restartPolicy": "Never"}),
             60,
@@ -216,11 +223,11 @@ fn pods_live_by_their_script() {
                 "0 Pending app=ContainerCreating",
                 "1 Running app=ready",
                 "4 Succeeded app=Completed(0)",
-                "over",
+                "terminated",
             ],
         ),
         (
-            "a run that fails once",
+            "failure with restartPolicy Never",
             &[("run-for", "3s"), ("exit-code", "9")],
             json!({"restartPolicy": "Never"}),
             60,
@@ -228,15 +235,15 @@ fn pods_live_by_their_script() {
                 "0 Pending app=ContainerCreating",
                 "1 Running app=ready",
                 "4 Failed app=Error(9)",
-                "over",
+                "terminated",
             ],
         ),
         (
-            "tried until it succeeds",
+            "restartPolicy OnFailure",
             &[("run-for", "3s"), ("exit-code", "9"), ("fail-times", "1")],
             json!({"restartPolicy": "OnFailure"}),
             60,
-            // A run that no longer fails lasts.
+            // After the last failure the container keeps running.
             &[
                 "0 Pending app=ContainerCreating",
                 "1 Running app=ready",
@@ -244,7 +251,7 @@ fn pods_live_by_their_script() {
             ],
         ),
         (
-            "init container that fails for good",
+            "failed init container with restartPolicy Never",
             &[("exit-code.prepare", "1")],
             json!({"restartPolicy": "Never", "initContainers": [{"name": "prepare"}]}),
             60,
@@ -252,27 +259,27 @@ fn pods_live_by_their_script() {
                 "0 Pending prepare=PodInitializing app=PodInitializing",
                 "1 Pending prepare=running app=PodInitializing",
                 "2 Failed prepare=Error(1) app=PodInitializing",
-                "over",
+                "terminated",
             ],
         ),
         (
-            "sidecar ends with what it serves",
+            "sidecar is stopped after the app container",
             &[
                 ("run-for.app", "3s"),
                 ("stop-delay.proxy", "2s"),
                 ("start-delay", "0s"),
             ],
-            json!({"restartPolicy": "Never", "initContainers": [{"name": "proxy", "restartPolicy": "Always"}]}),
+            json!({"restartPolicy": "Never", "initContainers": [proxy()]}),
             60,
             &[
                 "0 Running proxy=ready app=ready",
                 "3 Running proxy=ready app=Completed(0)",
                 "5 Succeeded proxy=Completed(0) app=Completed(0)",
-                "over",
+                "terminated",
             ],
         ),
         (
-            "active too long",
+            "activeDeadlineSeconds",
             &[("stop-delay", "2s")],
             json!({"activeDeadlineSeconds": 10}),
             60,
@@ -280,11 +287,11 @@ fn pods_live_by_their_script() {
                 "0 Pending app=ContainerCreating",
                 "1 Running app=ready",
                 "12 Failed app=Completed(0)",
-                "over",
+                "terminated",
             ],
         ),
         (
-            "killed by its liveness probe",
+            "liveness probe failure",
             &[("live-for", "8s"), ("fail-times", "1")],
             json!({"containers": [{"name": "app", "livenessProbe": {}}]}),
             12,
@@ -295,127 +302,125 @@ fn pods_live_by_their_script() {
             ],
         ),
     ];
-    for (why, annotations, spec, to, wanted) in cases {
-        let mut story = Story::begin(pod(annotations, &spec));
-        story.until(0, to);
-        assert_eq!(story.told, wanted, "{why}");
+    for (case, annotations, spec, to, expected) in cases {
+        let mut timeline = Timeline::start(pod(annotations, &spec));
+        timeline.run(0, to);
+        assert_eq!(timeline.lines, expected, "{case}");
     }
 }
 
 #[test]
-fn deletion_stops_a_pod_within_its_grace() {
-    for (why, annotations, wanted) in [
+fn deleted_pod_terminates_within_its_grace_period() {
+    for (case, annotations, expected) in [
         (
-            "obeys",
+            "exits immediately",
             &[][..],
-            &["5 Succeeded app=Completed(0)", "over"][..],
+            &["5 Succeeded app=Completed(0)", "terminated"][..],
         ),
         (
-            "takes its time",
+            "exits within the grace period",
             &[("stop-delay", "7s")],
-            &["12 Succeeded app=Completed(0)", "over"],
+            &["12 Succeeded app=Completed(0)", "terminated"],
         ),
         (
-            "is killed",
+            "killed after the grace period",
             &[("stop-delay", "7m")],
-            &["35 Failed app=Error(137)", "over"],
+            &["35 Failed app=Error(137)", "terminated"],
         ),
         (
-            "never ran",
+            "never running",
             &[("start-delay", "1h")],
-            &["5 Failed app=ContainerStatusUnknown(137)", "over"],
+            &["5 Failed app=ContainerStatusUnknown(137)", "terminated"],
         ),
         (
-            "waits after a crash",
+            "in CrashLoopBackOff",
             &[("run-for", "1s"), ("exit-code", "1")],
-            &["5 Failed app=Error(1)*1", "over"],
+            &["5 Failed app=Error(1)*1", "terminated"],
         ),
     ] {
-        let mut story = Story::begin(pod(annotations, &json!({})));
-        story.until(0, 4);
-        story.told.clear();
-        story.delete(5, 30);
-        story.until(5, 60);
-        assert_eq!(story.told, wanted, "{why}");
+        let mut timeline = Timeline::start(pod(annotations, &json!({})));
+        timeline.run(0, 4);
+        timeline.lines.clear();
+        timeline.delete(5, 30);
+        timeline.run(5, 60);
+        assert_eq!(timeline.lines, expected, "{case}");
     }
 }
 
 #[test]
-fn shorter_grace_counts_at_once() {
-    let mut story = Story::begin(pod(&[("stop-delay", "7m")], &json!({})));
-    story.until(0, 4);
-    story.delete(5, 300);
-    story.until(5, 9);
-    story.delete(10, 1);
-    story.told.clear();
-    story.until(10, 60);
-    assert_eq!(story.told, ["11 Failed app=Error(137)", "over"]);
+fn shorter_grace_period_replaces_the_longer_one() {
+    let mut timeline = Timeline::start(pod(&[("stop-delay", "7m")], &json!({})));
+    timeline.run(0, 4);
+    timeline.delete(5, 300);
+    timeline.run(5, 9);
+    timeline.delete(10, 1);
+    timeline.lines.clear();
+    timeline.run(10, 60);
+    assert_eq!(timeline.lines, ["11 Failed app=Error(137)", "terminated"]);
 }
 
 #[test]
-fn reboot_restarts_what_ran() {
-    let mut story = Story::begin(pod(&[], &json!({"initContainers": [{"name": "prepare"}]})));
-    story.until(0, 60);
-    story.told.clear();
-    story.reboot(100);
-    story.until(100, 200);
+fn reboot_restarts_containers_and_init_containers() {
+    let mut timeline = Timeline::start(pod(&[], &json!({"initContainers": [{"name": "prepare"}]})));
+    timeline.run(0, 60);
+    timeline.lines.clear();
+    timeline.reboot(100);
+    timeline.run(100, 200);
     assert_eq!(
-        story.told,
+        timeline.lines,
         [
             "100 Pending prepare=running*1 app=PodInitializing",
             "101 Running prepare=Completed(0)*1 app=ready*1"
         ]
     );
-    let last = story.pod.status.unwrap().container_statuses.unwrap()[0]
+    let last = timeline.pod.status.unwrap().container_statuses.unwrap()[0]
         .last_state
         .clone()
         .unwrap()
         .terminated
         .unwrap();
-    assert_eq!(
-        (last.exit_code, last.reason.as_deref()),
-        (255, Some("Unknown"))
-    );
+    assert_eq!(last.exit_code, 255);
+    assert_eq!(last.reason.as_deref(), Some("Unknown"));
 }
 
 #[test]
-fn another_kubelet_finds_everything_as_it_was() {
+fn restarted_kubelet_recovers_the_worker_from_the_status() {
     for (annotations, to) in [
         (&[][..], 60),
         (&[("run-for", "1s"), ("exit-code", "1")], 20),
         (&[("ready-delay", "5s")], 3),
     ] {
-        let (mut one, mut other) = (
-            Story::begin(pod(annotations, &json!({}))),
-            Story::begin(pod(annotations, &json!({}))),
-        );
-        one.until(0, 120);
-        other.until(0, to);
-        other.life = Life::recover(&Simulated, &other.pod, Timestamp::MIN, at(to));
-        other.until(to, 120);
-        assert_eq!(one.told, other.told, "{annotations:?}");
+        let mut uninterrupted = Timeline::start(pod(annotations, &json!({})));
+        uninterrupted.run(0, 120);
+        let mut restarted = Timeline::start(pod(annotations, &json!({})));
+        restarted.run(0, to);
+        restarted.worker =
+            PodWorker::recover(&SimulatedRuntime, &restarted.pod, Timestamp::MIN, at(to));
+        restarted.run(to, 120);
+        assert_eq!(uninterrupted.lines, restarted.lines, "{annotations:?}");
     }
 }
 
 #[test]
-fn status_tells_why_a_pod_is_not_ready() {
+fn conditions_carry_reason_and_message() {
     let conditions = |annotations: &[(&str, &str)], spec: &Value, to: i64| -> Vec<String> {
-        let mut story = Story::begin(pod(annotations, spec));
-        story.until(0, to);
-        let conditions = story.pod.status.unwrap().conditions.unwrap();
-        let told = conditions
+        let mut timeline = Timeline::start(pod(annotations, spec));
+        timeline.run(0, to);
+        let conditions = timeline.pod.status.unwrap().conditions.unwrap();
+        let notable = conditions
             .iter()
             .filter(|condition| condition.status != "True" || condition.reason.is_some());
-        told.map(|c| {
-            format!(
-                "{}={} {} {}",
-                c.type_,
-                c.status,
-                c.reason.as_deref().unwrap_or("-"),
-                c.message.as_deref().unwrap_or("-")
-            )
-        })
-        .collect()
+        notable
+            .map(|c| {
+                format!(
+                    "{}={} {} {}",
+                    c.type_,
+                    c.status,
+                    c.reason.as_deref().unwrap_or("-"),
+                    c.message.as_deref().unwrap_or("-")
+                )
+            })
+            .collect()
     };
     let none: Vec<String> = Vec::new();
     assert_eq!(conditions(&[], &json!({}), 10), none);
@@ -434,7 +439,8 @@ fn status_tells_why_a_pod_is_not_ready() {
             10
         ),
         [
-            "Ready=False ReadinessGatesNotReady corresponding condition of pod readiness gate \"example.com/ok\" does not exist."
+            "Ready=False ReadinessGatesNotReady corresponding condition of pod readiness gate \
+             \"example.com/ok\" does not exist."
         ]
     );
     assert_eq!(

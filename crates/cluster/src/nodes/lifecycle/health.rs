@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::super::register::condition;
-use crate::tolerate::{NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE};
+use super::super::node_status::condition;
+use crate::taints::{NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";

@@ -4,10 +4,10 @@
 //! [`pod_gc`] see to the pods.
 //! Holds: a node is given up only after the whole grace period without a sign of life; taints follow from conditions alone.
 
-pub(crate) mod eviction; // pods that a taint drives out
 mod health; // what conditions mean
-mod heard; // signs of life
+mod heartbeats; // signs of life
 pub(crate) mod pod_gc; // pods nobody else takes away
+pub(crate) mod taint_eviction; // pods that a taint drives out
 mod zones; // how fast
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,13 +27,13 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 
 use self::health::{DriveOut, drives_out, readiness, taints, unknown_conditions};
-use self::heard::Heard;
+use self::heartbeats::Heard;
 use self::zones::Zones;
-use super::heartbeat::left;
-use super::simulated::after;
+use super::time::after;
+use super::time::remaining;
 use crate::component::Component;
 use crate::context::Context;
-use crate::evict::is_another;
+use crate::api_errors::is_gone_or_conflict;
 use crate::index;
 
 /// How long a node may be silent.
@@ -61,7 +61,7 @@ pub(crate) struct Lifecycle {
 /// The controller that judges all nodes.
 pub(crate) fn controller(ctx: &Context) -> Controller {
     let (nodes, pods, leases) = (ctx.informer::<Node>(), ctx.pods(), ctx.informer::<Lease>());
-    index::by_node(&pods);
+    index::add_node_name_index(&pods);
     let heard = Heard::new(ctx.clock);
     leases.add_handler(heard.clone(), HandlerOptions::default());
     let lifecycle = Arc::new(Lifecycle {
@@ -111,7 +111,7 @@ impl Lifecycle {
             return Ok(Outcome::RequeueAfter(MONITOR_EVERY));
         }
         Ok(Outcome::RequeueAfter(
-            left(now, deadline).max(Duration::from_secs(1)),
+            remaining(now, deadline).max(Duration::from_secs(1)),
         ))
     }
 
@@ -151,7 +151,7 @@ impl Lifecycle {
             .await
         {
             Ok(written) => writes.wrote(&written),
-            Err(error) if is_another(&error) => return Ok(()),
+            Err(error) if is_gone_or_conflict(&error) => return Ok(()),
             Err(error) => return Err(error),
         }
         if readiness(node) == "True" {
@@ -187,7 +187,7 @@ impl Lifecycle {
             .await
         {
             Ok(written) => writes.wrote(&written),
-            Err(error) if is_another(&error) => {
+            Err(error) if is_gone_or_conflict(&error) => {
                 tracing::debug!(node = node.name_any(), "changed meanwhile, looked at again")
             }
             Err(error) => return Err(error),
@@ -198,7 +198,7 @@ impl Lifecycle {
     async fn mark_pods_not_ready(&self, node: &Node, now: Timestamp) -> Result<(), kube::Error> {
         let pods = self
             .pods
-            .by_index(index::BY_NODE, &node.name_any())
+            .by_index(index::NODE_NAME_INDEX, &node.name_any())
             .unwrap_or_default();
         let ready = pods.into_iter().filter_map(|pod| {
             let conditions = pod.status.as_ref()?.conditions.as_ref()?;
@@ -237,7 +237,7 @@ impl Lifecycle {
             )
             .await
         {
-            Err(error) if !is_another(&error) => return Err(error),
+            Err(error) if !is_gone_or_conflict(&error) => return Err(error),
             _ => {}
         }
         let (reason, note) = ("NodeNotReady".to_owned(), "Node is not ready".to_owned());

@@ -16,8 +16,8 @@ use kube::api::Api;
 use kube::{Client, ResourceExt};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::super::kubelet::node_of;
-use super::super::simulated::after;
+use super::super::kubelet::node_name;
+use super::super::time::after;
 use super::health::readiness;
 use crate::component::Component;
 use crate::context::{Context, Loop};
@@ -66,7 +66,7 @@ pub(crate) fn plan<'a>(
         .collect();
     plan.extend(pods.iter().filter_map(|pod| {
         let going = pod.metadata.deletion_timestamp.is_some();
-        match node_of(pod) {
+        match node_name(pod) {
             None => going.then_some((Why::Unscheduled, pod)),
             Some(node) if gone.contains(node) => Some((Why::Orphaned, pod)),
             Some(node) => (going && nodes.get(node).is_some_and(|node| is_out_of_service(node)))
@@ -145,7 +145,7 @@ impl Quarantine {
     ) -> Vec<String> {
         let missing: BTreeSet<_> = pods
             .iter()
-            .filter_map(|pod| node_of(pod))
+            .filter_map(|pod| node_name(pod))
             .filter(|node| !nodes.contains_key(*node))
             .collect();
         self.0.retain(|node, _| missing.contains(node.as_str()));
@@ -177,12 +177,12 @@ async fn confirmed(client: &Client, suspects: Vec<String>) -> BTreeSet<String> {
 }
 
 async fn take_away(client: &Client, clock: WallClock, why: Why, pod: &Arc<Pod>) {
-    let because = (why == Why::Orphaned)
+    let disruption = (why == Why::Orphaned)
         .then(|| ("DeletionByPodGC", "PodGC: node no longer exists".to_owned()));
     let eviction = Eviction {
-        because,
-        fails: true,
-        at_once: true,
+        disruption,
+        mark_failed: true,
+        force: true,
     };
     if let Err(error) = eviction.apply(client, clock, pod).await {
         tracing::warn!(pod = pod.name_any(), namespace = pod.namespace(), ?why, %error, "cannot take a pod away, tried again soon");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 
-use super::super::simulated::after;
+use super::super::time::after;
 use super::health::{DriveOut, readiness};
 
 /// Between two nodes of a zone.

@@ -20,7 +20,7 @@ use super::hand::{Hand, is_code, is_namespace_terminating, reason};
 use super::note::{normal, warning};
 use crate::component::Component;
 use crate::context::{Context, Loop};
-use crate::index::{BY_CONTROLLER, by_controller};
+use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
 use plan::{Plan, plan, reference};
 
 /// Its name in events and metrics.
@@ -31,8 +31,9 @@ const WORKERS: usize = 5;
 
 /// The loop of CronJobs.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (crons, jobs) = (ctx.informer::<CronJob>(), ctx.informer::<Job>());
-    by_controller(&jobs);
+    let crons = ctx.informer::<CronJob>();
+    let jobs = ctx.informer::<Job>();
+    add_controller_uid_index(&jobs);
     let loop_ = Arc::new(CronJobs {
         client: ctx.client(Component::ControllerManager),
         jobs: jobs.lister(),
@@ -64,7 +65,7 @@ impl CronJobs {
         };
         let jobs = self
             .jobs
-            .by_index(BY_CONTROLLER, &cron.uid().unwrap_or_default())?;
+            .by_index(CONTROLLER_UID_INDEX, &cron.uid().unwrap_or_default())?;
         let plan = plan(cron, &jobs, self.clock.now());
         self.apply(&hand, cron, &plan).await?;
         Ok(plan.next.map_or(Outcome::Done, Outcome::RequeueAfter))

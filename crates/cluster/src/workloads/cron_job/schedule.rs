@@ -143,7 +143,8 @@ impl Fields {
                 parts.len()
             ));
         };
-        let ((days, any), (weekdays, any_weekday)) = (DAY.parse(day)?, WEEKDAY.parse(weekday)?);
+        let (days, any) = DAY.parse(day)?;
+        let (weekdays, any_weekday) = WEEKDAY.parse(weekday)?;
         Ok(Self {
             minutes: MINUTE.parse(minute)?.0,
             hours: HOUR.parse(hour)?.0,
@@ -191,7 +192,8 @@ impl Fields {
         } else {
             date.weekday().to_monday_one_offset()
         };
-        let (day, weekday) = (has(self.days, date.day()), has(self.weekdays, weekday));
+        let day = has(self.days, date.day());
+        let weekday = has(self.weekdays, weekday);
         has(self.months, date.month())
             && if self.any_day {
                 day && weekday
@@ -208,7 +210,8 @@ fn has(bits: u64, value: i8) -> bool {
 impl Field {
     /// The bits of a list of ranges, and whether it leaves everything open.
     fn parse(&self, text: &str) -> Result<(u64, bool), ScheduleError> {
-        let (mut bits, mut open) = (0, false);
+        let mut bits = 0;
+        let mut open = false;
         for part in text.split(',') {
             let (part_bits, part_open) = self.range(part)?;
             bits |= part_bits;

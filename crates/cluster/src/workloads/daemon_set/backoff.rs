@@ -67,7 +67,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn delays_double_and_start_afresh() {
-        let (mut backoff, start) = (Backoff::default(), Instant::now());
+        let mut backoff = Backoff::default();
+        let start = Instant::now();
         let mut ask = |second: u64| {
             backoff
                 .hold_back(
@@ -88,7 +89,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn memory_is_bounded() {
-        let (mut backoff, now) = (Backoff::default(), Instant::now());
+        let mut backoff = Backoff::default();
+        let now = Instant::now();
         for index in 0..NODES_MAX + 5 {
             backoff.hold_back(("u".into(), 1, index.to_string()), now);
         }

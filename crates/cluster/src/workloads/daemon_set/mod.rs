@@ -30,7 +30,7 @@ use super::revision::{HASH, Present, Revisions, Snapshot, ensure};
 use super::wake::{ORPHANS, by_orphanage, owners, pod_changes};
 use crate::component::Component;
 use crate::context::{Context, Loop};
-use crate::index::{BY_CONTROLLER, by_controller};
+use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
 use backoff::Backoff;
 use place::{Places, pod_for, target, template};
 use plan::{ByNode, Facts, Plan, plan};
@@ -46,15 +46,13 @@ const BURST: usize = 250;
 
 /// The loop of DaemonSets.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (sets, pods, nodes) = (
-        ctx.informer::<DaemonSet>(),
-        ctx.pods(),
-        ctx.informer::<Node>(),
-    );
+    let sets = ctx.informer::<DaemonSet>();
+    let pods = ctx.pods();
+    let nodes = ctx.informer::<Node>();
     let revisions = ctx.informer::<ControllerRevision>();
-    by_controller(&pods);
+    add_controller_uid_index(&pods);
     by_orphanage(&pods);
-    by_controller(&revisions);
+    add_controller_uid_index(&revisions);
     by_orphanage(&revisions);
     let recorder = ctx.recorder(Component::ControllerManager, CONTROLLER);
     let daemons = Arc::new(Daemons {
@@ -66,7 +64,9 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
         clock: ctx.clock,
         backoff: Mutex::default(),
     });
-    let (of_pods, of_nodes, of_revisions) = (sets.lister(), sets.lister(), sets.lister());
+    let of_pods = sets.lister();
+    let of_nodes = sets.lister();
+    let of_revisions = sets.lister();
     Controller::of(&sets)
         .watches_if(&pods, pod_changes(), move |pod| {
             owners(&of_pods, pod, selector)
@@ -152,7 +152,7 @@ impl Daemons {
     ) -> Result<Revisions, Failure> {
         let mut all = self
             .revisions
-            .by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())?;
+            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
         all.extend(
             self.revisions
                 .by_index(ORPHANS, &set.namespace().unwrap_or_default())?,
@@ -209,7 +209,7 @@ impl Daemons {
     ) -> Result<Vec<Arc<Pod>>, Failure> {
         let mut pods = self
             .pods
-            .by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())?;
+            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
         pods.extend(
             self.pods
                 .by_index(ORPHANS, &set.namespace().unwrap_or_default())?,

@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::{
 };
 use kube::ResourceExt;
 
-use crate::fit::selects;
-use crate::tolerate::{NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, tolerating};
+use crate::node_affinity::required_node_affinity_matches;
+use crate::taints::{NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, find_matching_toleration};
 use crate::workloads::pods::node_name;
 use crate::workloads::revision::HASH;
 use crate::workloads::template::pod_from;
@@ -65,7 +65,7 @@ impl Places {
             .node_name
             .as_deref()
             .is_none_or(|name| name.is_empty() || Some(name) == node.metadata.name.as_deref());
-        if !named || !selects(&self.spec, node) {
+        if !named || !required_node_affinity_matches(&self.spec, node) {
             return Place::No;
         }
         let taints = node
@@ -75,9 +75,9 @@ impl Places {
             .unwrap_or_default();
         let tolerations = self.spec.tolerations.as_deref().unwrap_or_default();
         let keeps_away = |effect: &str| {
-            taints
-                .iter()
-                .any(|taint| taint.effect == effect && tolerating(tolerations, taint).is_none())
+            taints.iter().any(|taint| {
+                taint.effect == effect && find_matching_toleration(tolerations, taint).is_none()
+            })
         };
         match (keeps_away(NO_EXECUTE), keeps_away(NO_SCHEDULE)) {
             (true, _) => Place::No,

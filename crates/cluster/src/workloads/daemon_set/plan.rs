@@ -256,7 +256,8 @@ impl Facts<'_> {
 
     /// Takes old pods away, those that are not available at once, others as far as the limit allows.
     fn roll_by_replacing(&self, plan: &mut Plan, max_unavailable: usize) {
-        let (mut unavailable, mut candidates) = (0, Vec::new());
+        let mut unavailable = 0;
+        let mut candidates = Vec::new();
         for node in self.nodes() {
             match self.pair(node) {
                 Some(Pair {
@@ -286,8 +287,10 @@ impl Facts<'_> {
 
     /// Brings new pods beside old ones, which go when the new ones are available.
     fn roll_by_surging(&self, plan: &mut Plan, max_surge: usize, desired: usize) {
-        let (mut surging, mut available) = (0, 0);
-        let (mut candidates, mut misplaced) = (Vec::new(), Vec::new());
+        let mut surging = 0;
+        let mut available = 0;
+        let mut candidates = Vec::new();
+        let mut misplaced = Vec::new();
         for node in self.nodes() {
             let Some(Pair { new, old }) = self.pair(node) else {
                 surging += 1;
@@ -329,7 +332,8 @@ impl Facts<'_> {
             conditions: was.conditions,
             ..DaemonSetStatus::default()
         };
-        let (mut updated, mut available) = (0, 0);
+        let mut updated = 0;
+        let mut available = 0;
         for (node, place) in self.places {
             let pod = self
                 .pods

@@ -174,10 +174,8 @@ impl Size {
             .strategy
             .as_ref()
             .and_then(|strategy| strategy.rolling_update.as_ref());
-        let (surge, unavailable) = (
-            rolling.and_then(|it| it.max_surge.as_ref()),
-            rolling.and_then(|it| it.max_unavailable.as_ref()),
-        );
+        let surge = rolling.and_then(|it| it.max_surge.as_ref());
+        let unavailable = rolling.and_then(|it| it.max_unavailable.as_ref());
         let (max_surge, max_unavailable) = fenceposts(surge, unavailable, desired);
         Self {
             desired,
@@ -396,10 +394,7 @@ mod tests {
             remember(&mut annotations, revision.to_string());
         }
         let history = &annotations[REVISION_HISTORY];
-        assert!(
-            history.ends_with(",999,1000") && history.len() <= HISTORY_MAX,
-            "{}",
-            history.len()
-        );
+        assert!(history.ends_with(",999,1000"), "{}", history.len());
+        assert!(history.len() <= HISTORY_MAX, "{}", history.len());
     }
 }

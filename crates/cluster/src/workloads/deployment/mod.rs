@@ -30,7 +30,7 @@ use super::template::same_template;
 use super::wake::{ORPHANS, by_orphanage, deletions, owners};
 use crate::component::Component;
 use crate::context::{Context, Loop};
-use crate::index::{BY_CONTROLLER, by_controller};
+use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
 use family::{Member, REVISION, is_recreate};
 use plan::{Plan, plan};
 
@@ -42,14 +42,12 @@ const WORKERS: usize = 5;
 
 /// The loop of Deployments.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (deployments, sets, pods) = (
-        ctx.informer::<Deployment>(),
-        ctx.informer::<ReplicaSet>(),
-        ctx.pods(),
-    );
-    by_controller(&sets);
+    let deployments = ctx.informer::<Deployment>();
+    let sets = ctx.informer::<ReplicaSet>();
+    let pods = ctx.pods();
+    add_controller_uid_index(&sets);
     by_orphanage(&sets);
-    by_controller(&pods);
+    add_controller_uid_index(&pods);
     let loop_ = Arc::new(Deployments {
         client: ctx.client(Component::ControllerManager),
         sets: sets.lister(),
@@ -57,8 +55,9 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
         recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
         clock: ctx.clock,
     });
-    let (of_sets, of_pods, set_lister) =
-        (deployments.lister(), deployments.lister(), sets.lister());
+    let of_sets = deployments.lister();
+    let of_pods = deployments.lister();
+    let set_lister = sets.lister();
     Controller::of(&deployments)
         .watches(&sets, move |set| owners(&of_sets, set, selector))
         .watches_if(&pods, deletions(), move |pod| {
@@ -112,7 +111,7 @@ impl Deployments {
         };
         let mut sets = self
             .sets
-            .by_index(BY_CONTROLLER, &deployment.uid().unwrap_or_default())?;
+            .by_index(CONTROLLER_UID_INDEX, &deployment.uid().unwrap_or_default())?;
         sets.extend(
             self.sets
                 .by_index(ORPHANS, &deployment.namespace().unwrap_or_default())?,
@@ -131,7 +130,7 @@ impl Deployments {
     fn has_pods(&self, set: &ReplicaSet) -> bool {
         let pods = self
             .pods
-            .by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())
+            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())
             .unwrap_or_default();
         pods.iter().any(|pod| !is_finished(pod))
     }
@@ -247,7 +246,8 @@ impl Deployments {
     }
 
     fn tell_scaling(&self, deployment: &Deployment, member: &Member) {
-        let (from, to) = (member.replicas_before(), member.replicas());
+        let from = member.replicas_before();
+        let to = member.replicas();
         if from != to {
             let direction = if from < to { "up" } else { "down" };
             let note = format!(

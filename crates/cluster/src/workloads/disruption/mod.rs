@@ -35,7 +35,8 @@ const SOURCE: &str = "controllermanager";
 
 /// The loop of PodDisruptionBudgets.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (budgets, pods) = (ctx.informer::<PodDisruptionBudget>(), ctx.pods());
+    let budgets = ctx.informer::<PodDisruptionBudget>();
+    let pods = ctx.pods();
     let client = ctx.client(Component::ControllerManager);
     let owners = Owners {
         client: client.clone(),

@@ -40,7 +40,8 @@ impl Owners {
     /// # Errors
     /// A pod's owner cannot be found or asked, in words for people.
     pub(super) async fn wanted(&self, pods: &[Arc<Pod>]) -> Result<Wanted, String> {
-        let (mut wanted, mut by_owner) = (Wanted::default(), BTreeMap::new());
+        let mut wanted = Wanted::default();
+        let mut by_owner = BTreeMap::new();
         for pod in pods {
             let Some(owner) = controller_of(&**pod) else {
                 wanted.unmanaged.push(pod.name_any());

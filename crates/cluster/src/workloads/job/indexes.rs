@@ -43,7 +43,8 @@ impl Indexes {
             .collect();
         for (known_first, known_last) in touching {
             self.ranges.remove(&known_first);
-            (first, last) = (first.min(known_first), last.max(known_last));
+            first = first.min(known_first);
+            last = last.max(known_last);
         }
         self.ranges.insert(first, last);
     }
@@ -133,11 +134,8 @@ mod tests {
             ("4,0-3,9", 10, "0-4,9", 6),
         ] {
             let indexes = Indexes::parse(text, completions);
-            assert_eq!(
-                (indexes.to_string().as_str(), indexes.len()),
-                (written, count),
-                "{text:?}"
-            );
+            assert_eq!(indexes.to_string().as_str(), written, "{text:?}");
+            assert_eq!(indexes.len(), count, "{text:?}");
         }
     }
 
@@ -148,7 +146,9 @@ mod tests {
             indexes.insert(index);
         }
         assert_eq!(indexes.to_string(), "0,1,5-7");
-        assert!(indexes.contains(6) && !indexes.contains(4) && !indexes.contains(8));
+        assert!(indexes.contains(6));
+        assert!(!indexes.contains(4));
+        assert!(!indexes.contains(8));
     }
 
     #[test]

@@ -170,7 +170,8 @@ impl<'a> Mother<'a> {
 
     /// The pod of an index, after so many failures of it, counted and ignored.
     pub(super) fn pod_of(&self, index: i32, (failures, ignored): (i32, i32)) -> Pod {
-        let (mut pod, job) = (self.pod(), self.job.name_any());
+        let mut pod = self.pod();
+        let job = self.job.name_any();
         pod.annotations_mut()
             .insert(INDEX.into(), index.to_string());
         pod.labels_mut().insert(INDEX.into(), index.to_string());
@@ -258,7 +259,8 @@ mod tests {
         .unwrap();
         let pod = Mother::of(&job).pod_of(7, (1, 2));
         assert!(is_tracked(&pod));
-        assert_eq!((index(&pod), failures_before(&pod)), (Some(7), (1, 2)));
+        assert_eq!(index(&pod), Some(7));
+        assert_eq!(failures_before(&pod), (1, 2));
         assert_eq!(
             pod.metadata.generate_name.as_ref().unwrap().len(),
             GENERATED_MAX

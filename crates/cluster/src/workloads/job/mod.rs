@@ -29,7 +29,7 @@ use super::pod_control::PodControl;
 use super::wake::{ORPHANS, by_orphanage, owners, pod_changes};
 use crate::component::Component;
 use crate::context::{Context, Loop};
-use crate::index::{self, BY_CONTROLLER, by_controller};
+use crate::index::{self, CONTROLLER_UID_INDEX, add_controller_uid_index};
 use member::{Mother, TRACKING, is_tracked};
 use plan::{Create, Plan, is_finished, plan};
 
@@ -47,10 +47,11 @@ const TRACKED: &str = "tracked-by-job";
 
 /// The loop of Jobs.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (jobs, pods) = (ctx.informer::<Job>(), ctx.pods());
-    by_controller(&pods);
+    let jobs = ctx.informer::<Job>();
+    let pods = ctx.pods();
+    add_controller_uid_index(&pods);
     by_orphanage(&pods);
-    index::add(&pods, TRACKED, |pod| {
+    index::add_index(&pods, TRACKED, |pod| {
         tracked_by(pod)
             .map(|key| key.to_string())
             .into_iter()
@@ -112,7 +113,7 @@ impl Jobs {
         };
         let mut pods = self
             .pods
-            .by_index(BY_CONTROLLER, &job.uid().unwrap_or_default())?;
+            .by_index(CONTROLLER_UID_INDEX, &job.uid().unwrap_or_default())?;
         pods.extend(
             self.pods
                 .by_index(ORPHANS, &job.namespace().unwrap_or_default())?,

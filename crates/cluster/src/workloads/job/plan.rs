@@ -159,7 +159,8 @@ impl Draft<'_> {
                 message: message.into(),
             })
         };
-        let (tally, spec) = (&self.tally, self.tally.spec);
+        let tally = &self.tally;
+        let spec = self.tally.spec;
         let judged = tally
             .pods
             .iter()
@@ -211,7 +212,8 @@ impl Draft<'_> {
             .as_ref()
             .and_then(|pod| pod.restart_policy.as_deref())
             == Some("OnFailure");
-        let (limit, restarts) = (spec.backoff_limit.unwrap_or(6), self.tally.restarts());
+        let limit = spec.backoff_limit.unwrap_or(6);
+        let restarts = self.tally.restarts();
         in_place
             && if limit == 0 {
                 restarts > 0
@@ -304,7 +306,8 @@ impl Draft<'_> {
     }
 
     fn wanted_active(&self, active: i32) -> i32 {
-        let (tally, parallelism) = (&self.tally, self.tally.spec.parallelism.unwrap_or(1));
+        let tally = &self.tally;
+        let parallelism = self.tally.spec.parallelism.unwrap_or(1);
         match tally.spec.completions {
             None if tally.succeeded > 0 => active,
             None => parallelism,
@@ -390,7 +393,8 @@ impl Draft<'_> {
 
     /// Counts what runs.
     fn count(&mut self, active: i32) {
-        let (tally, plan) = (&self.tally, &mut self.plan);
+        let tally = &self.tally;
+        let plan = &mut self.plan;
         let gone: Vec<_> = plan.end.iter().chain(&plan.discard).collect();
         let ready = tally.ready() - number(gone.iter().filter(|pod| is_ready(pod)).count());
         plan.status.active = some(active);
@@ -406,15 +410,14 @@ impl Draft<'_> {
 
     /// Notes pods that ended, and releases those that are noted or need not be.
     fn track(&mut self, verdict: Option<&Verdict>) {
-        let (tally, plan) = (&self.tally, &mut self.plan);
+        let tally = &self.tally;
+        let plan = &mut self.plan;
         let noted = plan
             .status
             .uncounted_terminated_pods
             .get_or_insert_default();
-        let (mut succeeded, mut failed) = (
-            noted.succeeded.take().unwrap_or_default(),
-            noted.failed.take().unwrap_or_default(),
-        );
+        let mut succeeded = noted.succeeded.take().unwrap_or_default();
+        let mut failed = noted.failed.take().unwrap_or_default();
         let going = self.job.metadata.deletion_timestamp.is_some();
         let discarded = |pod: &Pod| {
             plan.discard
@@ -454,7 +457,8 @@ impl Draft<'_> {
             plan.release.push(pod.clone());
         }
         let some = |list: Vec<String>| Some(list).filter(|list| !list.is_empty());
-        (noted.succeeded, noted.failed) = (some(succeeded), some(failed));
+        noted.succeeded = some(succeeded);
+        noted.failed = some(failed);
     }
 
     fn tell_suspension(&mut self) {

@@ -57,10 +57,8 @@ impl<'a> Tally<'a> {
             replaced_next: BTreeMap::new(),
         };
         let noted = status.uncounted_terminated_pods.clone().unwrap_or_default();
-        let (noted_succeeded, noted_failed) = (
-            noted.succeeded.unwrap_or_default(),
-            noted.failed.unwrap_or_default(),
-        );
+        let noted_succeeded = noted.succeeded.unwrap_or_default();
+        let noted_failed = noted.failed.unwrap_or_default();
         let new_succeeded = tally
             .unnoted(&noted_succeeded, |pod| phase(pod) == Phase::Succeeded)
             .count();
@@ -276,7 +274,8 @@ pub(super) fn settle(job: &Job, pods: &[Arc<Pod>]) -> JobStatus {
         *list = Some(left).filter(|left| !left.is_empty());
         settled
     };
-    let (succeeded, failed) = (settled(&mut noted.succeeded), settled(&mut noted.failed));
+    let succeeded = settled(&mut noted.succeeded);
+    let failed = settled(&mut noted.failed);
     status.succeeded = some(status.succeeded.unwrap_or(0) + succeeded);
     status.failed = some(status.failed.unwrap_or(0) + failed);
     status

@@ -33,7 +33,7 @@ use super::template::pod_from;
 use super::wake::{ORPHANS, by_orphanage, owners, pod_changes};
 use crate::component::Component;
 use crate::context::{Context, Loop};
-use crate::index::{BY_CONTROLLER, by_controller};
+use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
 use pace::Pace;
 use plan::{Facts, Step, status, step};
 
@@ -67,9 +67,10 @@ pub(crate) fn replication_controllers(ctx: &Context) -> Loop {
 }
 
 fn controller<S: Replicated>(ctx: &Context) -> Loop {
-    let (sets, pods) = (ctx.informer::<S>(), ctx.pods());
-    by_controller(&sets);
-    by_controller(&pods);
+    let sets = ctx.informer::<S>();
+    let pods = ctx.pods();
+    add_controller_uid_index(&sets);
+    add_controller_uid_index(&pods);
     by_orphanage(&pods);
     let replicas = Arc::new(Replicas {
         client: ctx.client(Component::ControllerManager),
@@ -150,7 +151,7 @@ impl<S: Replicated> Replicas<S> {
     fn read(&self, set: &S, selector: &Selector) -> Result<(Vec<Arc<Pod>>, usize), Failure> {
         let mut pods = self
             .pods
-            .by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())?;
+            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
         let terminating = pods
             .iter()
             .filter(|pod| is_terminating(pod) && matches(selector, &***pod))
@@ -170,12 +171,12 @@ impl<S: Replicated> Replicas<S> {
         };
         let sets = self
             .sets
-            .by_index(BY_CONTROLLER, &owner.uid)
+            .by_index(CONTROLLER_UID_INDEX, &owner.uid)
             .unwrap_or_default();
         sets.iter()
             .flat_map(|set| {
                 self.pods
-                    .by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())
+                    .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())
                     .unwrap_or_default()
             })
             .collect()
@@ -218,7 +219,9 @@ impl<S: Replicated> Replicas<S> {
             .template()
             .and_then(|template| template.metadata.as_ref()?.labels.clone())
             .unwrap_or_default();
-        let (was, failure, now) = (set.status(), failure.map(reason), self.clock.now());
+        let was = set.status();
+        let failure = failure.map(reason);
+        let now = self.clock.now();
         let facts = Facts {
             was: &was,
             generation: set.meta().generation,

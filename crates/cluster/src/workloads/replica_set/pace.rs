@@ -60,11 +60,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_large_and_complete_sets_wait() {
-        let (pace, key, now) = (
-            Pace::default(),
-            ObjectKey::namespaced("default", "web"),
-            Instant::now(),
-        );
+        let pace = Pace::default();
+        let key = ObjectKey::namespaced("default", "web");
+        let now = Instant::now();
         for (is_complete, pods, waits) in [
             (true, 10, false),
             (false, 5000, false),

@@ -158,11 +158,8 @@ mod tests {
                 Step::Create(count) => (count, 0),
                 Step::Delete(pods) => (0, pods.len()),
             };
-            assert_eq!(
-                (got_created, got_deleted),
-                (created, deleted),
-                "{wanted} wanted, {there} there"
-            );
+            assert_eq!(got_created, created, "{wanted} wanted, {there} there");
+            assert_eq!(got_deleted, deleted, "{wanted} wanted, {there} there");
         }
     }
 
@@ -219,10 +216,8 @@ mod tests {
     fn failure_is_told_until_it_is_over() {
         let failed = told(&ReplicaSetStatus::default(), &[], Some("exceeded quota"));
         let condition = failed.conditions.as_ref().unwrap()[0].clone();
-        assert_eq!(
-            (condition.reason.as_deref(), condition.message.as_deref()),
-            (Some("FailedCreate"), Some("exceeded quota"))
-        );
+        assert_eq!(condition.reason.as_deref(), Some("FailedCreate"));
+        assert_eq!(condition.message.as_deref(), Some("exceeded quota"));
         assert_eq!(condition.last_transition_time, Some(at(100)));
         let again = told(&failed, &[], Some("another message"));
         assert_eq!(

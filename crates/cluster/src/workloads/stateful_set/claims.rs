@@ -198,7 +198,8 @@ mod tests {
 
     #[test]
     fn foreign_and_former_owners_are_respected() {
-        let (set, pod) = (set("Delete", "Delete"), pod("db-0").build());
+        let set = set("Delete", "Delete");
+        let pod = pod("db-0").build();
         let mut claim = wanted(&set, 0).remove(0);
         claim.metadata.owner_references =
             serde_json::from_value(json!([{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": true }])).unwrap();

@@ -184,15 +184,11 @@ mod tests {
         let pod = member(&set, &template, "db-abc", 6);
         assert!(is_identified(&set, &pod, 6));
         assert!(!is_identified(&set, &pod, 7));
-        assert_eq!(
-            (pod.name_any().as_str(), revision(&pod)),
-            ("db-6", "db-abc")
-        );
+        assert_eq!(pod.name_any().as_str(), "db-6");
+        assert_eq!(revision(&pod), "db-abc");
         let spec = pod.spec.unwrap();
-        assert_eq!(
-            (spec.hostname.as_deref(), spec.subdomain.as_deref()),
-            (Some("db-6"), Some("db"))
-        );
+        assert_eq!(spec.hostname.as_deref(), Some("db-6"));
+        assert_eq!(spec.subdomain.as_deref(), Some("db"));
         let volumes: Vec<_> = spec
             .volumes
             .unwrap()

@@ -29,7 +29,7 @@ use super::revision::{Present, Revisions, Snapshot, ensure, template_of};
 use super::wake::{ORPHANS, by_orphanage, deletions, owners, pod_changes};
 use crate::component::Component;
 use crate::context::{Context, Loop};
-use crate::index::{BY_CONTROLLER, by_controller};
+use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
 use plan::{Facts, Plan, Revision, Step, is_parallel, plan};
 
 /// Its name in events and metrics.
@@ -43,15 +43,13 @@ const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
 /// The loop of StatefulSets.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let (sets, pods, claims) = (
-        ctx.informer::<StatefulSet>(),
-        ctx.pods(),
-        ctx.informer::<PersistentVolumeClaim>(),
-    );
+    let sets = ctx.informer::<StatefulSet>();
+    let pods = ctx.pods();
+    let claims = ctx.informer::<PersistentVolumeClaim>();
     let revisions = ctx.informer::<ControllerRevision>();
-    by_controller(&pods);
+    add_controller_uid_index(&pods);
     by_orphanage(&pods);
-    by_controller(&revisions);
+    add_controller_uid_index(&revisions);
     by_orphanage(&revisions);
     let members = Arc::new(StatefulSets {
         client: ctx.client(Component::ControllerManager),
@@ -61,7 +59,9 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
         recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
         clock: ctx.clock,
     });
-    let (of_pods, of_claims, of_revisions) = (sets.lister(), sets.lister(), sets.lister());
+    let of_pods = sets.lister();
+    let of_claims = sets.lister();
+    let of_revisions = sets.lister();
     Controller::of(&sets)
         .watches_if(&pods, pod_changes(), move |pod| {
             owners(&of_pods, pod, selector)
@@ -165,7 +165,7 @@ impl StatefulSets {
     ) -> Result<Revisions, Failure> {
         let mut all = self
             .revisions
-            .by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())?;
+            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
         all.extend(
             self.revisions
                 .by_index(ORPHANS, &set.namespace().unwrap_or_default())?,
@@ -234,7 +234,7 @@ impl StatefulSets {
     ) -> Result<Vec<Arc<Pod>>, Failure> {
         let mut pods = self
             .pods
-            .by_index(BY_CONTROLLER, &set.uid().unwrap_or_default())?;
+            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
         pods.extend(
             self.pods
                 .by_index(ORPHANS, &set.namespace().unwrap_or_default())?,

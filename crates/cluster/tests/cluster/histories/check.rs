@@ -35,7 +35,8 @@ pub(super) fn check(asked: &Asked, seen: &Seen) -> Vec<String> {
 
 /// One workload has exactly its pods, all of them ready.
 fn runs(workload: Workload, wanted: Wanted, seen: &Seen) -> Vec<String> {
-    let (kind, name) = (workload.type_().1, workload.name);
+    let kind = workload.type_().1;
+    let name = workload.name;
     let Some(object) = seen.get(kind, workload.namespace, name) else {
         return vec![format!("{workload:?} is not there")];
     };
@@ -237,7 +238,8 @@ fn runs(workload: Workload, wanted: Wanted, seen: &Seen) -> Vec<String> {
 
 /// The service of a workload leads to its ready pods, and its disruption budget counts them.
 fn is_served(workload: Workload, seen: &Seen) -> Vec<String> {
-    let (namespace, name) = (workload.namespace, workload.name);
+    let namespace = workload.namespace;
+    let name = workload.name;
     let ready = seen
         .within("Pod", namespace)
         .filter(|pod| is_of(pod, name) && holds(pod, "Ready"));
@@ -415,10 +417,8 @@ fn orphaned_sets<'a>(asked: &'a Asked, seen: &'a Seen) -> impl Iterator<Item = &
 
 /// A replica set has exactly the pods it asks for.
 fn has_its_pods(set: &DynamicObject, seen: &Seen) -> Option<String> {
-    let (pods, wanted) = (
-        seen.controlled_by("Pod", set).len() as u64,
-        number(set, "/spec/replicas"),
-    );
+    let pods = seen.controlled_by("Pod", set).len() as u64;
+    let wanted = number(set, "/spec/replicas");
     (pods != wanted).then(|| format!("{} has {pods} pods, not {wanted}", title("ReplicaSet", set)))
 }
 

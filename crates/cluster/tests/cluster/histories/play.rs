@@ -202,7 +202,8 @@ impl Player {
     }
 
     async fn serve(&mut self, workload: Workload) {
-        let (name, namespace) = (workload.name, workload.namespace);
+        let name = workload.name;
+        let namespace = workload.namespace;
         let metadata = json!({ "name": name, "namespace": namespace });
         let service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": metadata,

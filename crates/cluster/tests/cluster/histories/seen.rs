@@ -109,7 +109,8 @@ impl Seen {
         kind: &'static str,
         owner: &DynamicObject,
     ) -> Vec<&DynamicObject> {
-        let (namespace, uid) = (owner.namespace().unwrap_or_default(), owner.uid());
+        let namespace = owner.namespace().unwrap_or_default();
+        let uid = owner.uid();
         let ours = |object: &&DynamicObject| {
             controller(object).is_some_and(|owner| Some(&owner.uid) == uid.as_ref())
         };
@@ -124,7 +125,8 @@ impl Seen {
                 .map(|(kind, object)| (title(kind, object), object.resource_version()))
                 .collect()
         };
-        let (before, after) = (versions(self), versions(later));
+        let before = versions(self);
+        let after = versions(later);
         let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
         keys.into_iter()
             .filter(|key| before.get(*key) != after.get(*key))

@@ -104,11 +104,9 @@ impl Workload {
     }
 
     fn spec(self, wanted: Wanted) -> Value {
-        let (name, count, selector) = (
-            self.name,
-            wanted.count,
-            json!({ "matchLabels": { "app": self.name } }),
-        );
+        let name = self.name;
+        let count = wanted.count;
+        let selector = json!({ "matchLabels": { "app": self.name } });
         let template = self.template(wanted);
         match self.kind {
             Kind::Deployment => json!({

@@ -88,14 +88,9 @@ async fn every_node_gets_one_pod() {
     )
     .await;
     let status = told[0].status.clone().unwrap();
-    assert_eq!(
-        (
-            status.desired_number_scheduled,
-            status.current_number_scheduled,
-            status.updated_number_scheduled
-        ),
-        (3, 3, Some(3))
-    );
+    assert_eq!(status.desired_number_scheduled, 3);
+    assert_eq!(status.current_number_scheduled, 3);
+    assert_eq!(status.updated_number_scheduled, Some(3));
 
     // Tainted so that nothing may stay there.
     patch(&world.all::<Node>(), "n3", json!({ "spec": { "taints": [{ "key": "dedicated", "value": "db", "effect": "NoExecute" }] } }))

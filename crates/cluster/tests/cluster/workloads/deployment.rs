@@ -149,15 +149,9 @@ async fn broken_template_leaves_the_old_pods_and_times_out() {
     .await;
     let stuck = stuck.remove(0);
     let status = stuck.status.unwrap();
-    assert_eq!(
-        (
-            status.available_replicas,
-            status.updated_replicas,
-            status.replicas
-        ),
-        (Some(3), Some(2), Some(5)),
-        "25 % each way"
-    );
+    assert_eq!(status.available_replicas, Some(3), "25 % each way");
+    assert_eq!(status.updated_replicas, Some(2), "25 % each way");
+    assert_eq!(status.replicas, Some(5), "25 % each way");
     let working = pods(&world, 5)
         .await
         .iter()
@@ -282,7 +276,8 @@ async fn orphaned_sets_are_adopted() {
     world.apply(deployment("web", 2, "web:1")).await;
     run_until(&world, "adoption", is_complete).await;
     let adopted = sets(&world).await;
-    assert_eq!((adopted.len(), controller(&adopted[0])), (1, Some("web")));
+    assert_eq!(adopted.len(), 1);
+    assert_eq!(controller(&adopted[0]), Some("web"));
     let uids = |pods: &[Pod]| pods.iter().map(|pod| pod.uid()).collect::<Vec<_>>();
     assert_eq!(
         uids(&pods(&world, 2).await),

@@ -1,4 +1,4 @@
-//! Slices after changes: as few as possible are touched.
+//! Slice plans change as few slices as possible.
 
 use super::*;
 
@@ -9,47 +9,43 @@ fn endpoint(name: &str) -> Endpoint {
     }
 }
 
-fn on_port(port: i32, names: impl IntoIterator<Item = String>) -> Vec<(Common, Endpoint)> {
+fn on_port(port: i32, names: impl IntoIterator<Item = String>) -> Vec<DesiredEndpoint> {
     let ports = vec![EndpointPort {
         port: Some(port),
         ..EndpointPort::default()
     }];
     names
         .into_iter()
-        .map(|name| {
-            (
-                Common {
-                    family: Family::V4,
-                    ports: ports.clone(),
-                },
-                endpoint(&name),
-            )
+        .map(|name| DesiredEndpoint {
+            family: IpFamily::V4,
+            ports: ports.clone(),
+            endpoint: endpoint(&name),
         })
         .collect()
 }
 
-fn form() -> Form {
+fn template() -> SliceTemplate {
     let labels = Some([("app".to_owned(), "x".to_owned())].into());
-    Form {
+    SliceTemplate {
         meta: ObjectMeta {
             generate_name: Some("web-".into()),
             labels,
             ..ObjectMeta::default()
         },
-        families: vec![Family::V4],
+        families: vec![IpFamily::V4],
     }
 }
 
-/// What is there after changes were made, each slice under a name of its own.
-fn after(existing: &[Arc<EndpointSlice>], changes: &Changes) -> Vec<Arc<EndpointSlice>> {
-    let named = |slice: &EndpointSlice| slice.metadata.name.clone();
+/// The slices after the changes; new slices get unique names.
+fn after(existing: &[Arc<EndpointSlice>], changes: &SliceChanges) -> Vec<Arc<EndpointSlice>> {
+    let name = |slice: &EndpointSlice| slice.metadata.name.clone();
     let mut slices: Vec<_> = existing
         .iter()
         .filter(|slice| {
             changes
                 .delete
                 .iter()
-                .all(|gone| named(gone) != named(slice))
+                .all(|deleted| name(deleted) != name(slice))
         })
         .cloned()
         .collect();
@@ -57,7 +53,7 @@ fn after(existing: &[Arc<EndpointSlice>], changes: &Changes) -> Vec<Arc<Endpoint
         if let Some(changed) = changes
             .update
             .iter()
-            .find(|changed| named(changed) == named(slice))
+            .find(|changed| name(changed) == name(slice))
         {
             *slice = Arc::new(changed.clone());
         }
@@ -81,12 +77,12 @@ fn sizes(slices: &[Arc<EndpointSlice>]) -> Vec<usize> {
         .collect()
 }
 
-/// How many different endpoints there are, and how many in all.
+/// Number of distinct endpoints, and number of endpoints.
 fn counts(slices: &[Arc<EndpointSlice>]) -> (usize, usize) {
     let all: Vec<_> = slices
         .iter()
         .flat_map(|slice| slice.endpoints.iter().flatten())
-        .map(identity)
+        .map(endpoint_identity)
         .collect();
     (
         all.iter().collect::<std::collections::BTreeSet<_>>().len(),
@@ -95,119 +91,107 @@ fn counts(slices: &[Arc<EndpointSlice>]) -> (usize, usize) {
 }
 
 #[test]
-fn endpoints_fill_slices_of_a_hundred() {
-    for (count, wanted) in [
+fn endpoints_fill_slices_of_100() {
+    for (count, expected) in [
         (0, vec![0]),
         (1, vec![1]),
         (100, vec![100]),
         (101, vec![100, 1]),
         (250, vec![100, 100, 50]),
     ] {
-        let slices = after(&[], &plan(&form(), on_port(80, names(0..count)), &[]));
-        assert_eq!(sizes(&slices), wanted, "{count}");
+        let slices = after(&[], &plan(&template(), on_port(80, names(0..count)), &[]));
+        assert_eq!(sizes(&slices), expected, "{count}");
         assert_eq!(
-            plan(&form(), on_port(80, names(0..count)), &slices),
-            Changes::default(),
-            "{count} again is nothing to do"
+            plan(&template(), on_port(80, names(0..count)), &slices),
+            SliceChanges::default(),
+            "second plan for {count} is empty"
         );
     }
 }
 
 #[test]
 fn changes_touch_as_few_slices_as_possible() {
-    let start = after(&[], &plan(&form(), on_port(80, names(0..250)), &[]));
+    let start = after(&[], &plan(&template(), on_port(80, names(0..250)), &[]));
     let cases: [(&str, Vec<String>, (usize, usize, usize), Vec<usize>); 6] = [
         (
-            "one more goes where there is room",
+            "one more is added to a slice with capacity",
             names(0..251),
             (0, 1, 0),
             vec![100, 100, 51],
         ),
         (
-            "one less is taken out of its slice",
+            "one fewer is removed from its slice",
             names(1..250),
             (0, 1, 0),
             vec![99, 100, 50],
         ),
         (
-            "one for another fills the gap",
+            "a replacement goes to the changed slice",
             names(1..251),
             (0, 1, 0),
             vec![100, 100, 50],
         ),
         (
-            "a hundred more are a slice of their own",
+            "100 more are one new slice",
             names(0..350),
             (1, 0, 0),
             vec![100, 100, 50, 100],
         ),
         (
-            "the last of a slice takes it along",
+            "a slice without endpoints is deleted",
             names(0..200),
             (0, 0, 1),
             vec![100, 100],
         ),
         (
-            "none at all leaves an empty one",
+            "no endpoints leave a placeholder",
             Vec::new(),
             (1, 0, 3),
             vec![0],
         ),
     ];
-    for (why, wanted, (create, update, delete), left) in cases {
-        let changes = plan(&form(), on_port(80, wanted.clone()), &start);
-        assert_eq!(
-            (
-                changes.create.len(),
-                changes.update.len(),
-                changes.delete.len()
-            ),
-            (create, update, delete),
-            "{why}"
-        );
+    for (case, desired, (create, update, delete), expected) in cases {
+        let changes = plan(&template(), on_port(80, desired.clone()), &start);
+        assert_eq!(changes.create.len(), create, "{case}");
+        assert_eq!(changes.update.len(), update, "{case}");
+        assert_eq!(changes.delete.len(), delete, "{case}");
         let slices = after(&start, &changes);
-        assert_eq!(sizes(&slices), left, "{why}");
-        assert_eq!(counts(&slices), (wanted.len(), wanted.len()), "{why}");
+        assert_eq!(sizes(&slices), expected, "{case}");
+        assert_eq!(counts(&slices), (desired.len(), desired.len()), "{case}");
     }
 }
 
 #[test]
-fn other_ports_and_labels_are_other_slices_and_changes() {
-    let start = after(&[], &plan(&form(), on_port(80, names(0..2)), &[]));
+fn ports_labels_and_families_determine_slices() {
+    let start = after(&[], &plan(&template(), on_port(80, names(0..2)), &[]));
     let mixed = [on_port(80, names(0..1)), on_port(81, names(1..2))].concat();
-    let slices = after(&start, &plan(&form(), mixed, &start));
+    let slices = after(&start, &plan(&template(), mixed, &start));
     assert_eq!(sizes(&slices), [1, 1]);
-    let mut relabelled = form();
+    let mut relabelled = template();
     relabelled.meta.labels = None;
     let changes = plan(&relabelled, on_port(80, names(0..2)), &start);
-    assert_eq!((changes.update.len(), changes.create.len()), (1, 0));
+    assert_eq!(changes.update.len(), 1);
+    assert_eq!(changes.create.len(), 0);
     assert_eq!(changes.update[0].metadata.labels, None);
-    let mut both = form();
-    both.families.push(Family::V6);
-    let changes = plan(&both, on_port(80, names(0..2)), &start);
+    let mut dual_stack = template();
+    dual_stack.families.push(IpFamily::V6);
+    let changes = plan(&dual_stack, on_port(80, names(0..2)), &start);
+    assert_eq!(changes.create.len(), 1, "each IP family has a slice");
     assert_eq!(
-        (
-            changes.create.len(),
-            changes.create[0].address_type.as_str()
-        ),
-        (1, "IPv6"),
-        "each family has a slice"
+        changes.create[0].address_type.as_str(),
+        "IPv6",
+        "each IP family has a slice"
     );
 }
 
 #[test]
-fn changed_endpoint_stays_where_it_is() {
-    let start = after(&[], &plan(&form(), on_port(80, names(0..150)), &[]));
-    let mut wanted = on_port(80, names(0..150));
-    wanted[120].1.node_name = Some("n".into());
-    let changes = plan(&form(), wanted, &start);
-    assert_eq!(
-        (
-            changes.create.len(),
-            changes.update.len(),
-            changes.delete.len()
-        ),
-        (0, 1, 0)
-    );
+fn updated_endpoint_stays_in_its_slice() {
+    let start = after(&[], &plan(&template(), on_port(80, names(0..150)), &[]));
+    let mut desired = on_port(80, names(0..150));
+    desired[120].endpoint.node_name = Some("n".into());
+    let changes = plan(&template(), desired, &start);
+    assert_eq!(changes.create.len(), 0);
+    assert_eq!(changes.update.len(), 1);
+    assert_eq!(changes.delete.len(), 0);
     assert_eq!(changes.update[0].metadata.name, start[1].metadata.name);
 }

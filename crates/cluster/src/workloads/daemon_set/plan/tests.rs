@@ -58,7 +58,9 @@ fn places(forms: &str) -> BTreeMap<String, Place> {
 }
 
 fn check(what: &str, strategy: &Value, nodes: &str, there: &str, expected: &str) {
-    let (set, places, by_node) = (set(strategy.clone()), places(nodes), pods(there));
+    let set = set(strategy.clone());
+    let places = places(nodes);
+    let by_node = pods(there);
     let facts = Facts {
         set: &set,
         hash: "new",
@@ -225,11 +227,9 @@ fn update_brings_as_many_more_as_it_may() {
 
 #[test]
 fn failed_pod_waits_for_its_turn() {
-    let (set, places, by_node) = (
-        set(rolling(json!(0), json!(1))),
-        places("a"),
-        pods("a:new:failed"),
-    );
+    let set = set(rolling(json!(0), json!(1)));
+    let places = places("a");
+    let by_node = pods("a:new:failed");
     let facts = Facts {
         set: &set,
         hash: "new",
@@ -238,7 +238,8 @@ fn failed_pod_waits_for_its_turn() {
         now: Timestamp::from_second(100).unwrap(),
     };
     let held = plan(&facts, |_| Some(Duration::from_secs(8)));
-    assert!(held.delete.is_empty() && held.notes.is_empty());
+    assert!(held.delete.is_empty());
+    assert!(held.notes.is_empty());
     assert_eq!(held.next, Some(Duration::from_secs(8)));
     let replaced = plan(&facts, |_| None);
     assert_eq!(
@@ -277,10 +278,8 @@ fn pod_that_waits_for_a_lost_node_goes() {
 #[test]
 fn status_counts_nodes() {
     let set = set(rolling(json!(0), json!(1)));
-    let (places, by_node) = (
-        places("a b c d? e!"),
-        pods("a:new:ready b:old:ready c:new:up d:old:ready e:old:going"),
-    );
+    let places = places("a b c d? e!");
+    let by_node = pods("a:new:ready b:old:ready c:new:up d:old:ready e:old:going");
     let facts = Facts {
         set: &set,
         hash: "new",

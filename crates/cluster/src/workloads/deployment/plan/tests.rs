@@ -128,14 +128,9 @@ fn rollout_goes_step_by_step() {
     );
     assert_eq!(sets[1].annotations()[REVISION], "2");
     let status = web.status.as_ref().unwrap();
-    assert_eq!(
-        (
-            status.replicas,
-            status.updated_replicas,
-            status.available_replicas
-        ),
-        (Some(3), Some(3), Some(3))
-    );
+    assert_eq!(status.replicas, Some(3));
+    assert_eq!(status.updated_replicas, Some(3));
+    assert_eq!(status.available_replicas, Some(3));
 
     web.spec
         .as_mut()
@@ -263,7 +258,8 @@ fn paused_deployment_is_resized_but_not_rolled_out() {
     let mut web = deployment(3, "web:1", json!({}));
     let (sets, _) = settle(&mut web, Vec::new(), all);
     let spec = web.spec.as_mut().unwrap();
-    (spec.paused, spec.replicas) = (Some(true), Some(5));
+    spec.paused = Some(true);
+    spec.replicas = Some(5);
     spec.template.spec.as_mut().unwrap().containers[0].image = Some("web:2".into());
     let (sets, steps) = settle(&mut web, sets, all);
     assert_eq!(steps, [[5]]);

@@ -47,13 +47,8 @@ fn condition_keeps_its_transition_while_its_status_stays() {
         ),
     );
     let known = find(&status, PROGRESSING).unwrap();
-    assert_eq!(
-        (
-            known.last_transition_time.clone(),
-            known.last_update_time.clone()
-        ),
-        (Some(Time(moment(1))), Some(Time(moment(3))))
-    );
+    assert_eq!(known.last_transition_time.clone(), Some(Time(moment(1))));
+    assert_eq!(known.last_update_time.clone(), Some(Time(moment(3))));
     set(
         &mut status,
         condition(PROGRESSING, "False", TIMED_OUT, "four".into(), moment(4)),

@@ -165,10 +165,8 @@ fn too_many_failures_end_it() {
         ["p0", "p1"],
         "what is ended with it has failed"
     );
-    assert_eq!(
-        (over.status.active, over.status.terminating),
-        (None, Some(1))
-    );
+    assert_eq!(over.status.active, None);
+    assert_eq!(over.status.terminating, Some(1));
     let waits = json!({ "failed": 3, "conditions": [{ "type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded" }] });
     assert_eq!(
         told(&made(&job(spec.clone(), waits.clone()), "!going")),
@@ -202,10 +200,8 @@ fn failures_in_a_row_are_waited_after() {
         .condition("Ready", "False", NOW - 3)
         .cached()];
     let plan = plan(&it, it.spec.as_ref().unwrap(), &failed, now());
-    assert_eq!(
-        (told(&plan).as_str(), plan.next),
-        ("^p", Some(Duration::from_secs(7)))
-    );
+    assert_eq!(told(&plan).as_str(), "^p");
+    assert_eq!(plan.next, Some(Duration::from_secs(7)));
 }
 
 #[test]
@@ -225,11 +221,8 @@ fn deadline_ends_it_unless_it_is_suspended() {
     suspended["suspend"] = json!(true);
     let stopped = made(&job(suspended.clone(), since(60)), "run");
     assert_eq!(told(&stopped), "~p0 Suspended=JobSuspended");
-    assert_eq!(
-        (stopped.status.failed, stopped.status.start_time),
-        (None, None),
-        "suspending is no failure"
-    );
+    assert_eq!(stopped.status.failed, None, "suspending is no failure");
+    assert_eq!(stopped.status.start_time, None, "suspending is no failure");
     suspended["suspend"] = json!(false);
     let mut status = since(3600);
     status["conditions"] = json!([{ "type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Job suspended" }]);
@@ -276,10 +269,8 @@ fn each_index_succeeds_once() {
         "1:ok 3:run",
     )
     .status;
-    assert_eq!(
-        (done.completed_indexes.as_deref(), done.succeeded),
-        (Some("0-2"), Some(3))
-    );
+    assert_eq!(done.completed_indexes.as_deref(), Some("0-2"));
+    assert_eq!(done.succeeded, Some(3));
 }
 
 #[test]
@@ -348,17 +339,15 @@ fn only_so_many_are_noted_at_once() {
         json!({}),
     );
     let plan = made(&it, &"ok ".repeat(1200));
+    assert_eq!(plan.release.len(), NOTED_MAX);
     assert_eq!(
-        (
-            plan.release.len(),
-            plan.status
-                .uncounted_terminated_pods
-                .unwrap()
-                .succeeded
-                .unwrap()
-                .len()
-        ),
-        (NOTED_MAX, NOTED_MAX)
+        plan.status
+            .uncounted_terminated_pods
+            .unwrap()
+            .succeeded
+            .unwrap()
+            .len(),
+        NOTED_MAX
     );
     assert_eq!(plan.create, Create::Plain(500));
 }

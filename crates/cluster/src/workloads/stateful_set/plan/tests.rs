@@ -58,7 +58,8 @@ fn pods(set: &StatefulSet, forms: &str) -> Vec<Arc<Pod>> {
 
 fn made(set: &StatefulSet, there: &str) -> Plan {
     let pods = pods(set, there);
-    let (current, update) = (revision("old"), revision("new"));
+    let current = revision("old");
+    let update = revision("new");
     let facts = Facts {
         set,
         current: &current,
@@ -263,7 +264,8 @@ fn pod_waits_for_a_claim_that_is_going() {
     let mut claim = claims::wanted(&set, 0).remove(0);
     claim.metadata.deletion_timestamp = Some(crate::workloads::samples::at(1));
     let claim = Arc::new(claim);
-    let (current, update) = (revision("old"), revision("new"));
+    let current = revision("old");
+    let update = revision("new");
     let with = |set: &StatefulSet, claim: Arc<PersistentVolumeClaim>| {
         let lookup = move |_: &str| Some(claim.clone());
         told(&plan(&Facts {
@@ -295,31 +297,20 @@ fn pod_waits_for_a_claim_that_is_going() {
 #[test]
 fn status_counts_members_and_revisions() {
     let status = made(&set(3, json!({})), "0:old:ready 1:old:up 2:new:ready").status;
-    assert_eq!(
-        (
-            status.replicas,
-            status.ready_replicas,
-            status.available_replicas
-        ),
-        (3, Some(2), Some(2))
-    );
-    assert_eq!(
-        (status.current_replicas, status.updated_replicas),
-        (Some(2), Some(1))
-    );
-    assert_eq!(
-        (
-            status.current_revision.as_deref(),
-            status.update_revision.as_deref()
-        ),
-        (Some("old"), Some("new"))
-    );
+    assert_eq!(status.replicas, 3);
+    assert_eq!(status.ready_replicas, Some(2));
+    assert_eq!(status.available_replicas, Some(2));
+    assert_eq!(status.current_replicas, Some(2));
+    assert_eq!(status.updated_replicas, Some(1));
+    assert_eq!(status.current_revision.as_deref(), Some("old"));
+    assert_eq!(status.update_revision.as_deref(), Some("new"));
     let done = made(&set(2, json!({})), "0:new:ready 1:new:ready").status;
     assert_eq!(
-        (done.current_revision.as_deref(), done.current_replicas),
-        (Some("new"), Some(2)),
+        done.current_revision.as_deref(),
+        Some("new"),
         "the update is complete"
     );
+    assert_eq!(done.current_replicas, Some(2), "the update is complete");
 }
 
 #[test]

@@ -1,0 +1,439 @@
+//! Container of a pod: its instances, restarts and back-off.
+//!
+//! In: the status of its instance, whether it should run. Out: starts and stops of instances,
+//! events.
+//! Guarantees: at most one instance at a time; the restart count increases when the restarted
+//! container is running.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::super::runtime::{ContainerConfig, ContainerType, Exit, InstanceState, Runtime};
+use super::super::time::after;
+use super::backoff::Backoff;
+use super::events;
+use super::pod_worker::SyncResult;
+
+/// The default of `terminationGracePeriodSeconds`.
+pub(super) const DEFAULT_GRACE_PERIOD: Duration = Duration::from_secs(30);
+
+/// How long a failed pull is shown as `ErrImagePull` before it is shown as `ImagePullBackOff`.
+pub(super) const PULL_ERROR_SHOWN: Duration = Duration::from_secs(2);
+
+/// Exit code and reason of containers that were lost with their node.
+const LOST_EXIT_CODE: i32 = 255;
+const LOST_REASON: &str = "Unknown";
+
+/// One container of a pod.
+pub(crate) struct PodContainer<I> {
+    pub(crate) container_type: ContainerType,
+    /// Its index in `spec.initContainers` or `spec.containers`.
+    index: usize,
+    pub(crate) phase: ContainerPhase<I>,
+    /// How the previous instance ended.
+    pub(crate) last_exit: Option<Exit>,
+    pub(crate) restart_count: i32,
+    failures: i32,
+    backoff: Backoff,
+}
+
+/// The phase of a container.
+pub(crate) enum ContainerPhase<I> {
+    /// Not started since the pod sandbox was created.
+    Waiting,
+    /// It has an instance; `observed` is its last observed state.
+    Active {
+        instance: I,
+        observed: InstanceState,
+        stopping: bool,
+    },
+    /// It could not be started and is tried again after the back-off.
+    StartFailed {
+        at: Timestamp,
+        reason: &'static str,
+        message: String,
+    },
+    /// Its instance has ended. It may be restarted after the back-off.
+    Terminated(Exit),
+}
+
+/// The containers of a pod with their types and indexes, in start order.
+pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = (ContainerType, usize, &Container)> {
+    let init_containers = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten())
+        .enumerate();
+    let init_containers = init_containers.map(|(index, container)| {
+        let container_type = if container.restart_policy.as_deref() == Some("Always") {
+            ContainerType::Sidecar
+        } else {
+            ContainerType::Init
+        };
+        (container_type, index, container)
+    });
+    let app_containers = pod
+        .spec
+        .iter()
+        .flat_map(|spec| &spec.containers)
+        .enumerate();
+    init_containers
+        .chain(app_containers.map(|(index, container)| (ContainerType::App, index, container)))
+}
+
+impl<I: Send + 'static> PodContainer<I> {
+    pub(super) fn new(container_type: ContainerType, index: usize) -> Self {
+        Self {
+            container_type,
+            index,
+            phase: ContainerPhase::Waiting,
+            last_exit: None,
+            restart_count: 0,
+            failures: 0,
+            backoff: Backoff::default(),
+        }
+    }
+
+    /// Recovers the container from its status. An instance that started before the node booted is
+    /// lost.
+    pub(super) fn recover<R: Runtime<Instance = I>>(
+        mut self,
+        runtime: &R,
+        pod: &Pod,
+        status: &ContainerStatus,
+        node_booted_at: Timestamp,
+        now: Timestamp,
+    ) -> Self {
+        let state = status.state.as_ref();
+        let last_terminated = status
+            .last_state
+            .as_ref()
+            .and_then(|state| state.terminated.as_ref());
+        self.restart_count = status.restart_count;
+        self.failures = status.restart_count;
+        self.last_exit = last_terminated.map(|terminated| exit_of(terminated, now));
+        if let Some(running) = state.and_then(|state| state.running.as_ref()) {
+            let since = running.started_at.as_ref().map_or(now, |time| time.0);
+            self.phase = match runtime
+                .find(&self.config(pod), since)
+                .filter(|_| since >= node_booted_at)
+            {
+                Some(instance) => ContainerPhase::Active {
+                    instance,
+                    observed: InstanceState::Running {
+                        since,
+                        started: false,
+                        ready: false,
+                    },
+                    stopping: false,
+                },
+                None => ContainerPhase::Terminated(Exit {
+                    started_at: Some(since),
+                    finished_at: now,
+                    exit_code: LOST_EXIT_CODE,
+                    reason: LOST_REASON.into(),
+                }),
+            };
+        } else if let Some(terminated) = state.and_then(|state| state.terminated.as_ref()) {
+            self.phase = ContainerPhase::Terminated(exit_of(terminated, now));
+        } else if let Some(exit) = self.last_exit.take() {
+            // It waits in CrashLoopBackOff.
+            self.backoff = Backoff::after_restarts(self.restart_count, exit.finished_at);
+            self.phase = ContainerPhase::Terminated(exit);
+        }
+        self.reset_after_reboot(pod, node_booted_at);
+        self
+    }
+
+    /// A reboot destroys the pod sandbox, so lost containers start again without back-off, and init
+    /// containers run again.
+    fn reset_after_reboot(&mut self, pod: &Pod, node_booted_at: Timestamp) {
+        let ContainerPhase::Terminated(exit) = &self.phase else {
+            return;
+        };
+        let is_lost = exit.exit_code == LOST_EXIT_CODE && exit.reason == LOST_REASON;
+        let starts_again = match self.container_type {
+            ContainerType::Init => is_lost || exit.finished_at < node_booted_at,
+            ContainerType::Sidecar | ContainerType::App => {
+                is_lost && self.should_restart_after(exit, pod)
+            }
+        };
+        if starts_again {
+            self.last_exit = Some(exit.clone());
+            self.phase = ContainerPhase::Waiting;
+        }
+    }
+
+    /// The container in the pod's spec.
+    pub(crate) fn spec<'a>(&self, pod: &'a Pod) -> &'a Container {
+        let spec = pod.spec.as_ref().expect("a synced pod has a spec");
+        match self.container_type {
+            ContainerType::App => &spec.containers[self.index],
+            ContainerType::Init | ContainerType::Sidecar => &spec
+                .init_containers
+                .as_ref()
+                .expect("the container type was read from this list")[self.index],
+        }
+    }
+
+    /// How its instance ended, if it has ended.
+    pub(crate) fn exit(&self) -> Option<&Exit> {
+        match &self.phase {
+            ContainerPhase::Terminated(exit) => Some(exit),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.phase, ContainerPhase::Active { .. })
+    }
+
+    pub(crate) fn succeeded(&self) -> bool {
+        self.exit().is_some_and(|exit| exit.exit_code == 0)
+    }
+
+    /// Whether it was started since the last boot of its node.
+    pub(crate) fn has_started(&self) -> bool {
+        !matches!(self.phase, ContainerPhase::Waiting)
+    }
+
+    /// Whether an instance of it has been running.
+    pub(crate) fn has_run(&self) -> bool {
+        let is_past_creation = matches!(
+            &self.phase,
+            ContainerPhase::Active { observed, .. } if *observed != InstanceState::Creating
+        );
+        is_past_creation
+            || self.last_exit.is_some()
+            || self.exit().is_some_and(|exit| exit.started_at.is_some())
+    }
+
+    /// Whether the next container in start order may start.
+    pub(crate) fn allows_next_container(&self) -> bool {
+        match self.container_type {
+            ContainerType::Init => self.succeeded(),
+            ContainerType::Sidecar => matches!(
+                self.phase,
+                ContainerPhase::Active {
+                    observed: InstanceState::Running { started: true, .. },
+                    ..
+                }
+            ),
+            ContainerType::App => true,
+        }
+    }
+
+    /// Whether its instance has ended and the restart policy starts no other.
+    pub(crate) fn is_terminated_for_good(&self, pod: &Pod) -> bool {
+        self.exit()
+            .is_some_and(|exit| !self.should_restart_after(exit, pod))
+    }
+
+    /// When the terminated container is restarted, if it is, and its back-off.
+    pub(crate) fn next_restart(&self, pod: &Pod) -> Option<(Timestamp, Duration)> {
+        let exit = self
+            .exit()
+            .filter(|exit| self.should_restart_after(exit, pod))?;
+        Some((
+            self.backoff.due(exit.finished_at),
+            self.backoff.delay(exit.finished_at),
+        ))
+    }
+
+    /// Applies the restart policy. Mirrors `ShouldContainerBeRestarted`.
+    fn should_restart_after(&self, exit: &Exit, pod: &Pod) -> bool {
+        let policy = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.restart_policy.as_deref())
+            .unwrap_or("Always");
+        match (self.container_type, policy) {
+            (ContainerType::Sidecar, _) => true,
+            // An init container is not restarted after success, whatever the policy.
+            (ContainerType::Init, "Always") | (_, "OnFailure") => exit.exit_code != 0,
+            (_, "Never") => false,
+            _ => true,
+        }
+    }
+
+    fn config<'a>(&self, pod: &'a Pod) -> ContainerConfig<'a> {
+        // The restart count increases only once the container is running, so the attempt of a
+        // first restart is 1 before that as well.
+        let attempt = if self.last_exit.is_some() {
+            self.restart_count.max(1)
+        } else {
+            0
+        };
+        ContainerConfig {
+            pod,
+            container: self.spec(pod),
+            container_type: self.container_type,
+            attempt,
+            failures: self.failures,
+        }
+    }
+
+    /// Reads the status of its instance; returns whether it changed.
+    pub(super) fn observe<R: Runtime<Instance = I>>(
+        &mut self,
+        runtime: &R,
+        pod: &Pod,
+        now: Timestamp,
+        result: &mut SyncResult,
+    ) -> bool {
+        let config = self.config(pod);
+        let container = config.container;
+        let ContainerPhase::Active {
+            instance,
+            observed,
+            stopping,
+        } = &mut self.phase
+        else {
+            return false;
+        };
+        let status = runtime.status(&config, instance, now);
+        if let Some(next_change) = status.next_change {
+            result.sync_at(next_change);
+        }
+        match status.state {
+            InstanceState::Exited(exit) => {
+                let was_stopped = *stopping;
+                self.failures += i32::from(exit.exit_code != 0 && !was_stopped);
+                if !was_stopped
+                    && self.should_restart_after(&exit, pod)
+                    && !self.backoff.delay(exit.finished_at).is_zero()
+                {
+                    result.events.push(events::back_off(container, pod));
+                }
+                self.phase = ContainerPhase::Terminated(exit);
+                true
+            }
+            InstanceState::StartFailed {
+                at,
+                reason,
+                message,
+            } => {
+                self.failures += 1;
+                result
+                    .events
+                    .extend(events::start_failed(container, reason, &message));
+                self.backoff.next(at, at);
+                self.phase = ContainerPhase::StartFailed {
+                    at,
+                    reason,
+                    message,
+                };
+                true
+            }
+            InstanceState::LivenessFailed { .. } if !*stopping => {
+                result.events.extend(events::liveness_failed(container));
+                runtime.stop(instance, now, termination_grace_period(pod));
+                *observed = status.state;
+                *stopping = true;
+                true
+            }
+            state => {
+                let changed = *observed != state;
+                if *observed == InstanceState::Creating && changed {
+                    result.events.extend([
+                        events::pulled(container),
+                        events::created(),
+                        events::started(),
+                    ]);
+                    self.restart_count += i32::from(self.last_exit.is_some());
+                }
+                *observed = state;
+                changed
+            }
+        }
+    }
+
+    /// Starts the container if it should run and its back-off has ended; returns whether it was
+    /// started.
+    pub(super) fn ensure_started<R: Runtime<Instance = I>>(
+        &mut self,
+        runtime: &R,
+        pod: &Pod,
+        now: Timestamp,
+        result: &mut SyncResult,
+    ) -> bool {
+        let due = match &self.phase {
+            ContainerPhase::Active { .. } => return false,
+            ContainerPhase::Waiting => now,
+            ContainerPhase::StartFailed { at, .. } => {
+                let shown_until = after(*at, PULL_ERROR_SHOWN);
+                if shown_until > now {
+                    result.sync_at(shown_until);
+                }
+                self.backoff.due(*at)
+            }
+            ContainerPhase::Terminated(exit) if self.should_restart_after(exit, pod) => {
+                self.backoff.due(exit.finished_at)
+            }
+            ContainerPhase::Terminated(_) => return false,
+        };
+        if due > now {
+            result.sync_at(due);
+            return false;
+        }
+        if let ContainerPhase::Terminated(exit) = &self.phase {
+            self.backoff.next(exit.finished_at, now);
+            self.last_exit = Some(exit.clone());
+        }
+        let instance = runtime.start(&self.config(pod), now);
+        self.phase = ContainerPhase::Active {
+            instance,
+            observed: InstanceState::Creating,
+            stopping: false,
+        };
+        true
+    }
+
+    /// Stops its instance; returns whether this is the first stop request.
+    pub(super) fn stop<R: Runtime<Instance = I>>(
+        &mut self,
+        runtime: &R,
+        pod: &Pod,
+        now: Timestamp,
+        grace_period: Duration,
+        result: &mut SyncResult,
+    ) -> bool {
+        let container = self.spec(pod);
+        let ContainerPhase::Active {
+            instance, stopping, ..
+        } = &mut self.phase
+        else {
+            return false;
+        };
+        runtime.stop(instance, now, grace_period);
+        let is_first = !std::mem::replace(stopping, true);
+        if is_first {
+            result.events.push(events::stopping(container));
+        }
+        is_first
+    }
+}
+
+/// The pod's `terminationGracePeriodSeconds`.
+pub(super) fn termination_grace_period(pod: &Pod) -> Duration {
+    let seconds = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.termination_grace_period_seconds);
+    seconds.map_or(DEFAULT_GRACE_PERIOD, |seconds| {
+        Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+    })
+}
+
+fn exit_of(terminated: &ContainerStateTerminated, now: Timestamp) -> Exit {
+    let timestamp = |time: &Option<Time>| time.as_ref().map(|time| time.0);
+    Exit {
+        started_at: timestamp(&terminated.started_at),
+        finished_at: timestamp(&terminated.finished_at).unwrap_or(now),
+        exit_code: terminated.exit_code,
+        reason: terminated.reason.clone().unwrap_or_default(),
+    }
+}

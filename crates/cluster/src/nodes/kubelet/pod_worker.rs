@@ -1,0 +1,263 @@
+//! Pod worker: the sync of one pod on its node.
+//!
+//! In: the pod, the status of its container instances, the time. Out: starts and stops of
+//! containers, events, the time of the next sync.
+//! Guarantees: init containers run one after the other; sidecars start among them and are stopped
+//! last, in reverse order; no container is started once the pod terminates.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::super::runtime::{ContainerType, InstanceState, Runtime};
+use super::super::time::{after, remaining};
+use super::container::{ContainerPhase, PodContainer, containers, termination_grace_period};
+use super::events::{self, PodEvent};
+
+/// A pod on its node.
+pub(crate) struct PodWorker<I> {
+    /// The `startTime` of the pod.
+    pub(crate) start_time: Timestamp,
+    /// Init containers and sidecars in the order of the spec, then app containers.
+    pub(crate) containers: Vec<PodContainer<I>>,
+    /// Set once the pod terminates.
+    pub(crate) termination: Option<Termination>,
+}
+
+/// Why a pod terminates, and until when its containers may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Termination {
+    pub(crate) reason: TerminationReason,
+    /// The end of the grace period.
+    deadline: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TerminationReason {
+    /// It has a deletion timestamp.
+    Deleted,
+    /// It exceeded its `activeDeadlineSeconds`.
+    DeadlineExceeded,
+    /// Its app containers have ended and none is restarted, or an init container failed for good.
+    Completed,
+}
+
+/// The result of a sync.
+#[derive(Debug, Default)]
+pub(crate) struct SyncResult {
+    pub(crate) events: Vec<PodEvent>,
+    /// When the next change is due without an update of the pod.
+    pub(crate) next_sync: Option<Timestamp>,
+}
+
+impl SyncResult {
+    /// Requests a sync at that time, or earlier.
+    pub(super) fn sync_at(&mut self, at: Timestamp) {
+        self.next_sync = Some(self.next_sync.map_or(at, |known| known.min(at)));
+    }
+}
+
+impl<I: Send + 'static> PodWorker<I> {
+    /// A worker for a pod that was bound to the node, or that an earlier kubelet synced. Container
+    /// instances that started before the node booted are lost.
+    pub(crate) fn recover<R: Runtime<Instance = I>>(
+        runtime: &R,
+        pod: &Pod,
+        node_booted_at: Timestamp,
+        now: Timestamp,
+    ) -> Self {
+        let status = pod.status.as_ref();
+        let container_status = |container_type: ContainerType, name: &str| {
+            let list = status.and_then(|status| match container_type {
+                ContainerType::App => status.container_statuses.as_ref(),
+                ContainerType::Init | ContainerType::Sidecar => {
+                    status.init_container_statuses.as_ref()
+                }
+            });
+            list.into_iter()
+                .flatten()
+                .find(|status| status.name == name)
+        };
+        let containers = containers(pod).map(|(container_type, index, container)| {
+            let pod_container = PodContainer::new(container_type, index);
+            match container_status(container_type, &container.name) {
+                Some(status) => pod_container.recover(runtime, pod, status, node_booted_at, now),
+                None => pod_container,
+            }
+        });
+        let start_time = status
+            .and_then(|status| status.start_time.as_ref())
+            .map_or(now, |time| time.0);
+        Self {
+            start_time,
+            containers: containers.collect(),
+            termination: None,
+        }
+    }
+
+    /// Starts and stops containers until nothing changes at this point in time.
+    pub(crate) fn sync<R: Runtime<Instance = I>>(
+        &mut self,
+        runtime: &R,
+        pod: &Pod,
+        now: Timestamp,
+    ) -> SyncResult {
+        let mut result = SyncResult::default();
+        loop {
+            result.next_sync = None;
+            self.check_termination(pod, now, &mut result);
+            let mut changed = match self.termination {
+                Some(termination) => {
+                    self.stop_containers(runtime, pod, termination, now, &mut result)
+                }
+                None => self.start_containers(runtime, pod, now, &mut result),
+            };
+            for container in &mut self.containers {
+                changed |= container.observe(runtime, pod, now, &mut result);
+            }
+            if !changed {
+                return result;
+            }
+        }
+    }
+
+    /// Whether the pod terminates and no container is running.
+    pub(crate) fn is_terminated(&self) -> bool {
+        self.termination.is_some() && !self.containers.iter().any(PodContainer::is_running)
+    }
+
+    /// Whether all init containers have completed and all sidecars have started, now or before the
+    /// app containers started.
+    pub(crate) fn is_initialized(&self) -> bool {
+        self.has_started_app_containers()
+            || self
+                .containers
+                .iter()
+                .all(PodContainer::allows_next_container)
+    }
+
+    /// Whether the pod sandbox with its network exists: some container is past its creation.
+    pub(crate) fn has_sandbox(&self) -> bool {
+        self.containers
+            .iter()
+            .any(|container| match &container.phase {
+                ContainerPhase::Waiting => false,
+                ContainerPhase::Active { observed, .. } => *observed != InstanceState::Creating,
+                ContainerPhase::StartFailed { .. } | ContainerPhase::Terminated(_) => true,
+            })
+    }
+
+    pub(crate) fn app_containers(&self) -> impl Iterator<Item = &PodContainer<I>> {
+        self.containers
+            .iter()
+            .filter(|container| container.container_type == ContainerType::App)
+    }
+
+    fn has_started_app_containers(&self) -> bool {
+        self.app_containers().any(PodContainer::has_started)
+    }
+
+    /// Decides whether the pod terminates.
+    fn check_termination(&mut self, pod: &Pod, now: Timestamp, result: &mut SyncResult) {
+        if let Some(deadline) = &pod.metadata.deletion_timestamp {
+            // Another delete may have shortened the grace period.
+            self.termination = Some(Termination {
+                reason: TerminationReason::Deleted,
+                deadline: deadline.0,
+            });
+            return;
+        }
+        if self.termination.is_some() {
+            return;
+        }
+        let terminate = |reason| {
+            Some(Termination {
+                reason,
+                deadline: after(now, termination_grace_period(pod)),
+            })
+        };
+        if let Some(seconds) = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.active_deadline_seconds)
+        {
+            let active_deadline = after(
+                self.start_time,
+                Duration::from_secs(u64::try_from(seconds).unwrap_or_default()),
+            );
+            if active_deadline <= now {
+                result.events.push(events::deadline_exceeded());
+                self.termination = terminate(TerminationReason::DeadlineExceeded);
+                return;
+            }
+            result.sync_at(active_deadline);
+        }
+        let has_failed_init = self.containers.iter().any(|container| {
+            container.container_type == ContainerType::Init
+                && container.is_terminated_for_good(pod)
+                && !container.succeeded()
+        });
+        let has_completed = self
+            .app_containers()
+            .all(|container| container.is_terminated_for_good(pod));
+        if has_completed || has_failed_init {
+            self.termination = terminate(TerminationReason::Completed);
+        }
+    }
+
+    /// Starts the containers that should run, in order. Mirrors `computePodActions`; returns
+    /// whether a container was started.
+    fn start_containers<R: Runtime<Instance = I>>(
+        &mut self,
+        runtime: &R,
+        pod: &Pod,
+        now: Timestamp,
+        result: &mut SyncResult,
+    ) -> bool {
+        let has_started_app_containers = self.has_started_app_containers();
+        let mut changed = false;
+        for container in &mut self.containers {
+            if container.container_type == ContainerType::Init
+                && (has_started_app_containers || container.succeeded())
+            {
+                continue;
+            }
+            changed |= container.ensure_started(runtime, pod, now, result);
+            if !has_started_app_containers && !container.allows_next_container() {
+                break;
+            }
+        }
+        changed
+    }
+
+    /// Stops running containers: first init and app containers, then the sidecars in reverse order;
+    /// returns whether a container was stopped.
+    fn stop_containers<R: Runtime<Instance = I>>(
+        &mut self,
+        runtime: &R,
+        pod: &Pod,
+        termination: Termination,
+        now: Timestamp,
+        result: &mut SyncResult,
+    ) -> bool {
+        let grace_period = remaining(now, termination.deadline);
+        let mut any_running = false;
+        let mut changed = false;
+        for container in self
+            .containers
+            .iter_mut()
+            .filter(|container| container.container_type != ContainerType::Sidecar)
+        {
+            changed |= container.stop(runtime, pod, now, grace_period, result);
+            any_running |= container.is_running();
+        }
+        if let Some(sidecar) = self.containers.iter_mut().rev().find(|container| {
+            container.container_type == ContainerType::Sidecar && container.is_running()
+        }) && !any_running
+        {
+            changed |= sidecar.stop(runtime, pod, now, grace_period, result);
+        }
+        changed
+    }
+}

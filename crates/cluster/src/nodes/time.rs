@@ -1,0 +1,16 @@
+//! Arithmetic on timestamps that saturates instead of failing.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// The timestamp `delay` after `at`; the latest timestamp there is on overflow.
+pub(crate) fn after(at: Timestamp, delay: Duration) -> Timestamp {
+    let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
+    at.saturating_add(delay).unwrap_or(Timestamp::MAX)
+}
+
+/// The time from `now` until `deadline`; zero if it has passed.
+pub(crate) fn remaining(now: Timestamp, deadline: Timestamp) -> Duration {
+    Duration::try_from(deadline.duration_since(now)).unwrap_or_default()
+}
