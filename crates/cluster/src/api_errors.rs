@@ -45,7 +45,7 @@ pub(crate) fn has_code(error: &Error, code: u16) -> bool {
 }
 
 /// The message of the returned `Status`, without the prefix the client adds to it.
-pub(crate) fn message(error: &Error) -> String {
+pub(crate) fn status_message(error: &Error) -> String {
     match error {
         Error::Api(status) => status.message.clone(),
         other => other.to_string(),
