@@ -16,8 +16,9 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::api::DeleteParams;
 use kube::{Api, Client, ResourceExt};
 
-use super::hand::{Hand, is_code, is_namespace_terminating, reason};
-use super::note::{normal, warning};
+use super::api_writer::ApiWriter;
+use super::events::{normal_event, warning_event};
+use crate::api_errors::{has_code, is_namespace_terminating, status_message};
 use crate::component::Component;
 use crate::context::{Context, Loop};
 use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
@@ -59,7 +60,7 @@ impl CronJobs {
         let Some(cron) = request.object.as_deref() else {
             return Ok(Outcome::Done);
         };
-        let hand = Hand {
+        let writer = ApiWriter {
             client: &self.client,
             writes: request.writes(),
         };
@@ -67,36 +68,47 @@ impl CronJobs {
             .jobs
             .by_index(CONTROLLER_UID_INDEX, &cron.uid().unwrap_or_default())?;
         let plan = plan(cron, &jobs, self.clock.now());
-        self.apply(&hand, cron, &plan).await?;
+        self.apply(&writer, cron, &plan).await?;
         Ok(plan.next.map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
-    async fn apply(&self, hand: &Hand<'_>, cron: &CronJob, plan: &Plan) -> Result<(), Failure> {
+    async fn apply(
+        &self,
+        writer: &ApiWriter<'_>,
+        cron: &CronJob,
+        plan: &Plan,
+    ) -> Result<(), Failure> {
         for note in &plan.notes {
             self.recorder.event(cron, note.clone());
         }
         for job in plan.forget.iter().chain(&plan.replace) {
-            self.delete(hand, cron, job).await?;
+            self.delete(writer, cron, job).await?;
         }
         let mut status = plan.status.clone();
         if let Some(job) = &plan.start {
-            match self.start(hand, cron, job).await? {
+            match self.start(writer, cron, job).await? {
                 Some(job) => status.active.get_or_insert_default().push(reference(&job)),
                 // Somebody else's Job has the name of this time; it is theirs to tell of.
                 None => return Ok(()),
             }
         }
-        hand.status(cron, &cron.status.clone().unwrap_or_default(), &status)
+        writer
+            .update_status(cron, &cron.status.clone().unwrap_or_default(), &status)
             .await?;
         Ok(())
     }
 
-    async fn delete(&self, hand: &Hand<'_>, cron: &CronJob, job: &Job) -> Result<(), Failure> {
-        match hand.delete(job, DeleteParams::background()).await {
+    async fn delete(
+        &self,
+        writer: &ApiWriter<'_>,
+        cron: &CronJob,
+        job: &Job,
+    ) -> Result<(), Failure> {
+        match writer.delete(job, DeleteParams::background()).await {
             Ok(_) => {
                 self.recorder.event(
                     cron,
-                    normal(
+                    normal_event(
                         "SuccessfulDelete",
                         format!("Deleted job {}", job.name_any()),
                     ),
@@ -106,7 +118,10 @@ impl CronJobs {
             Err(error) => {
                 self.recorder.event(
                     cron,
-                    warning("FailedDelete", format!("Deleted job: {}", reason(&error))),
+                    warning_event(
+                        "FailedDelete",
+                        format!("Deleted job: {}", status_message(&error)),
+                    ),
                 );
                 Err(error.into())
             }
@@ -116,15 +131,15 @@ impl CronJobs {
     /// Starts a Job, or finds the one that an earlier pass started for this time.
     async fn start(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         cron: &CronJob,
         job: &Job,
     ) -> Result<Option<Job>, Failure> {
-        match hand.create(job).await {
+        match writer.create(job).await {
             Ok(created) => {
                 self.recorder.event(
                     cron,
-                    normal(
+                    normal_event(
                         "SuccessfulCreate",
                         format!("Created job {}", created.name_any()),
                     ),
@@ -134,9 +149,9 @@ impl CronJobs {
                     ..Job::default()
                 }))
             }
-            Err(error) if is_code(&error, 409) && !is_namespace_terminating(&error) => {
+            Err(error) if has_code(&error, 409) && !is_namespace_terminating(&error) => {
                 let jobs = Api::<Job>::namespaced(
-                    hand.client.clone(),
+                    writer.client.clone(),
                     &job.namespace().unwrap_or_default(),
                 );
                 let there = jobs.get(&job.name_any()).await?;
@@ -148,9 +163,9 @@ impl CronJobs {
                 if !is_namespace_terminating(&error) {
                     self.recorder.event(
                         cron,
-                        warning(
+                        warning_event(
                             "FailedCreate",
-                            format!("Error creating job: {}", reason(&error)),
+                            format!("Error creating job: {}", status_message(&error)),
                         ),
                     );
                 }

@@ -18,8 +18,8 @@ use kube::{Resource, ResourceExt};
 
 use super::schedule::Schedule;
 use crate::workloads::claim::controller_reference;
-use crate::workloads::note::{normal, warning};
-use crate::workloads::pods::{later, until};
+use crate::workloads::events::{normal_event, warning_event};
+use crate::workloads::pods::{saturating_add, time_until};
 
 /// The time a Job was made for.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
@@ -121,7 +121,7 @@ impl Draft<'_> {
                         "Saw a job that the controller did not create or forgot: {}",
                         job.name_any()
                     );
-                    self.plan.notes.push(warning("UnexpectedJob", note));
+                    self.plan.notes.push(warning_event("UnexpectedJob", note));
                 }
                 None => {}
                 Some(type_) => {
@@ -129,7 +129,7 @@ impl Draft<'_> {
                         self.deactivate(&uid);
                         let note =
                             format!("Saw completed job: {}, condition: {type_}", job.name_any());
-                        self.plan.notes.push(normal("SawCompletedJob", note));
+                        self.plan.notes.push(normal_event("SawCompletedJob", note));
                     }
                     if type_ == "Complete" {
                         self.note_success(job);
@@ -150,7 +150,7 @@ impl Draft<'_> {
                 "Active job went missing: {}",
                 active.name.as_deref().unwrap_or_default()
             );
-            self.plan.notes.push(normal("MissingJob", note));
+            self.plan.notes.push(normal_event("MissingJob", note));
             self.deactivate(&active.uid.unwrap_or_default());
         }
     }
@@ -203,12 +203,12 @@ impl Draft<'_> {
             .spec
             .starting_deadline_seconds
             .map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
-        if deadline.is_some_and(|deadline| later(due, deadline) < self.now) {
+        if deadline.is_some_and(|deadline| saturating_add(due, deadline) < self.now) {
             let when = due
                 .to_zoned(TimeZone::UTC)
                 .strftime("%a, %d %b %Y %H:%M:%S %z")
                 .to_string();
-            return self.plan.notes.push(warning(
+            return self.plan.notes.push(warning_event(
                 "MissSchedule",
                 format!("Missed scheduled time to start a job: {when}"),
             ));
@@ -234,7 +234,7 @@ impl Draft<'_> {
                 return self
                     .plan
                     .notes
-                    .push(normal("JobAlreadyActive", note.into()));
+                    .push(normal_event("JobAlreadyActive", note.into()));
             }
             Some("Replace") => {
                 let active: Vec<_> = self
@@ -269,7 +269,7 @@ impl Draft<'_> {
         match TimeZone::get(name) {
             Ok(zone) => Some(zone),
             Err(error) => {
-                self.plan.notes.push(warning(
+                self.plan.notes.push(warning_event(
                     "UnknownTimeZone",
                     format!("invalid timeZone: {name:?}: {error}"),
                 ));
@@ -284,12 +284,14 @@ impl Draft<'_> {
             let note = format!(
                 "CRON_TZ or TZ used in schedule {text:?} is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
             );
-            self.plan.notes.push(warning("UnsupportedSchedule", note));
+            self.plan
+                .notes
+                .push(warning_event("UnsupportedSchedule", note));
         }
         match Schedule::parse(text, zone) {
             Ok(schedule) => Some(schedule),
             Err(error) => {
-                self.plan.notes.push(warning(
+                self.plan.notes.push(warning_event(
                     "UnparseableSchedule",
                     format!("unparseable schedule: {text:?} : {error}"),
                 ));
@@ -325,7 +327,7 @@ impl Draft<'_> {
             let note = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
             self.plan
                 .notes
-                .push(warning("TooManyMissedTimes", note.into()));
+                .push(warning_event("TooManyMissedTimes", note.into()));
         }
         Some(due)
     }
@@ -336,7 +338,7 @@ impl Draft<'_> {
             .next(since)
             .filter(|next| *next > self.now)
             .or_else(|| schedule.next(self.now))?;
-        until(next, self.now).map(|wait| wait + LATE)
+        time_until(next, self.now).map(|wait| wait + LATE)
     }
 
     fn job(&self, due: Timestamp, zone: &TimeZone) -> Job {

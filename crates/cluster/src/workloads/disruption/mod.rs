@@ -18,10 +18,10 @@ use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec}
 use kube::core::Selector;
 use kube::{Client, ResourceExt};
 
+use super::api_writer::ApiWriter;
 use super::claim::matches;
-use super::hand::Hand;
-use super::note::{normal, warning};
-use super::pods::{is_deleting, is_ready};
+use super::events::{normal_event, warning_event};
+use super::pods::{has_deletion_timestamp, is_ready};
 use crate::component::Component;
 use crate::context::{Context, Loop};
 use plan::{fail_safe, needs_scale, plan};
@@ -65,7 +65,7 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
 
 fn health_changed(old: &Pod, new: &Pod) -> bool {
     is_ready(old) != is_ready(new)
-        || is_deleting(old) != is_deleting(new)
+        || has_deletion_timestamp(old) != has_deletion_timestamp(new)
         || old.metadata.labels != new.metadata.labels
         || old.metadata.owner_references != new.metadata.owner_references
 }
@@ -104,7 +104,7 @@ impl Budgets {
         let Some(spec) = &budget.spec else {
             return Ok(Outcome::Done);
         };
-        let hand = Hand {
+        let writer = ApiWriter {
             client: &self.client,
             writes: request.writes(),
         };
@@ -119,9 +119,16 @@ impl Budgets {
             Ok(wanted) => wanted,
             Err(why) => {
                 let note = format!("Failed to calculate the number of expected pods: {why}");
-                self.recorder
-                    .event(budget, warning("CalculateExpectedPodCountFailed", note));
-                hand.status_at(budget, &was, &fail_safe(budget, &why, self.clock.now()))
+                self.recorder.event(
+                    budget,
+                    warning_event("CalculateExpectedPodCountFailed", note),
+                );
+                writer
+                    .update_status_at_version(
+                        budget,
+                        &was,
+                        &fail_safe(budget, &why, self.clock.now()),
+                    )
                     .await?;
                 return Ok(Outcome::Done);
             }
@@ -129,10 +136,12 @@ impl Budgets {
         if !wanted.unmanaged.is_empty() {
             let note = "Pods selected by this PodDisruptionBudget were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.";
             self.recorder
-                .event(budget, warning("UnmanagedPods", note.into()));
+                .event(budget, warning_event("UnmanagedPods", note.into()));
         }
         let plan = plan(budget, spec, &pods, wanted.replicas, self.clock.now());
-        hand.status_at(budget, &was, &plan.status).await?;
+        writer
+            .update_status_at_version(budget, &was, &plan.status)
+            .await?;
         let which = format!(
             "{}/{}",
             budget.namespace().unwrap_or_default(),
@@ -140,7 +149,8 @@ impl Budgets {
         );
         for pod in &plan.spared {
             let note = format!("Pod was expected by PDB {which} to be deleted but it wasn't");
-            self.recorder.event(&**pod, warning("NotDeleted", note));
+            self.recorder
+                .event(&**pod, warning_event("NotDeleted", note));
         }
         Ok(plan.next.map_or(Outcome::Done, Outcome::RequeueAfter))
     }
@@ -154,8 +164,10 @@ impl Budgets {
             .in_namespace(&budget.namespace().unwrap_or_default());
         pods.retain(|pod| matches(&selector, &**pod));
         if pods.is_empty() {
-            self.recorder
-                .event(budget, normal("NoPods", "No matching pods found".into()));
+            self.recorder.event(
+                budget,
+                normal_event("NoPods", "No matching pods found".into()),
+            );
         }
         pods
     }

@@ -18,8 +18,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 
-use crate::workloads::pods::{is_deleting, is_ready, later, until};
-use crate::workloads::share::{Round, share};
+use crate::workloads::int_or_percent::{Round, scaled_value};
+use crate::workloads::pods::{has_deletion_timestamp, is_ready, saturating_add, time_until};
 
 /// How long a granted eviction may take until it counts as given up.
 const EVICTION_MAX: Duration = Duration::from_secs(120);
@@ -52,15 +52,18 @@ pub(super) fn plan(
 ) -> Plan {
     let was = budget.status.clone().unwrap_or_default();
     let (expected, desired) = match (&spec.max_unavailable, &spec.min_available) {
-        (Some(max), _) => (scale, (scale - share(Some(max), scale, Round::Up)).max(0)),
+        (Some(max), _) => (
+            scale,
+            (scale - scaled_value(Some(max), scale, Round::Up)).max(0),
+        ),
         (None, Some(IntOrString::Int(min))) => {
             (i32::try_from(pods.len()).unwrap_or(i32::MAX), *min)
         }
-        (None, min) => (scale, share(min.as_ref(), scale, Round::Up)),
+        (None, min) => (scale, scaled_value(min.as_ref(), scale, Round::Up)),
     };
     let (disrupted, spared, next) = granted(&was, pods, now);
     let counts = |pod: &&Arc<Pod>| {
-        !is_deleting(pod) && !disrupted.contains_key(&pod.name_any()) && is_ready(pod)
+        !has_deletion_timestamp(pod) && !disrupted.contains_key(&pod.name_any()) && is_ready(pod)
     };
     let healthy = i32::try_from(pods.iter().filter(counts).count()).unwrap_or(i32::MAX);
     let allowed = if expected > 0 {
@@ -100,11 +103,11 @@ fn granted(
     let mut spared = Vec::new();
     let mut next = None;
     let known = was.disrupted_pods.clone().unwrap_or_default();
-    for pod in pods.iter().filter(|pod| !is_deleting(pod)) {
+    for pod in pods.iter().filter(|pod| !has_deletion_timestamp(pod)) {
         let Some(since) = known.get(&pod.name_any()) else {
             continue;
         };
-        match until(later(since.0, EVICTION_MAX), now) {
+        match time_until(saturating_add(since.0, EVICTION_MAX), now) {
             None => spared.push(pod.clone()),
             Some(left) => {
                 awaited.insert(pod.name_any(), since.clone());
@@ -150,7 +153,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::workloads::samples::pod;
+    use crate::workloads::test_objects::pod;
 
     fn now() -> Timestamp {
         Timestamp::from_second(10_000).unwrap()

@@ -15,7 +15,7 @@ use kube::core::GroupVersionKind;
 use kube::core::request::Request;
 use kube::{Client, Resource, ResourceExt};
 
-use crate::workloads::hand::is_code;
+use crate::api_errors::has_code;
 
 /// Where owners are looked up.
 pub(super) struct Owners {
@@ -116,7 +116,7 @@ impl Owners {
         let resource = match kube::discovery::pinned_kind(&self.client, &kind).await {
             Ok((resource, _)) => resource,
             Err(kube::Error::Discovery(_)) => return Ok(None),
-            Err(error) if is_code(&error, 404) => return Ok(None),
+            Err(error) if has_code(&error, 404) => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
         let url = kube::api::DynamicObject::url_path(&resource, Some(namespace));
@@ -124,7 +124,7 @@ impl Owners {
         let request = request.map_err(|error| failed(kube::Error::BuildRequest(error)))?;
         match self.client.request::<Scale>(request).await {
             Ok(scale) => Ok(Some(scale.spec.and_then(|spec| spec.replicas).unwrap_or(0))),
-            Err(error) if is_code(&error, 404) => Ok(None),
+            Err(error) if has_code(&error, 404) => Ok(None),
             Err(error) => Err(failed(error)),
         }
     }

@@ -12,8 +12,10 @@ use k8s_openapi::api::core::v1::{
 };
 use kube::ResourceExt;
 
-use crate::workloads::pods::{Phase, annotation, condition, is_deleting, later, phase, until};
-use crate::workloads::template::pod_from;
+use crate::workloads::pods::{
+    Phase, annotation, condition, has_deletion_timestamp, phase, saturating_add, time_until,
+};
+use crate::workloads::template::pod_from_template;
 
 /// Held by every pod until it is counted.
 pub(super) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
@@ -67,7 +69,7 @@ pub(super) fn has_failed(pod: &Pod, spec: &JobSpec) -> bool {
     match phase(pod) {
         Phase::Failed => true,
         Phase::Succeeded => false,
-        _ => is_deleting(pod) && !replaces_failed_only(spec),
+        _ => has_deletion_timestamp(pod) && !replaces_failed_only(spec),
     }
 }
 
@@ -125,7 +127,7 @@ pub(super) fn wait_after(
     let delay = 2u32.checked_pow(doublings).map_or(LONGEST_DELAY, |factor| {
         FIRST_DELAY.saturating_mul(factor).min(LONGEST_DELAY)
     });
-    until(later(last?, delay), now)
+    time_until(saturating_add(last?, delay), now)
 }
 
 /// What the pods of a Job are made from.
@@ -165,7 +167,7 @@ impl<'a> Mother<'a> {
 
     /// A pod without an index.
     pub(super) fn pod(&self) -> Pod {
-        pod_from(&self.template, self.job)
+        pod_from_template(&self.template, self.job)
     }
 
     /// The pod of an index, after so many failures of it, counted and ignored.

@@ -22,16 +22,17 @@ use kube::core::Selector;
 use kube::{Client, ResourceExt};
 use serde_json::json;
 
-use super::batch::{at_once, slow_start};
-use super::claim::{self, claim_tracked, matches};
-use super::hand::{Hand, Mould, is_code};
+use super::api_writer::{ApiWriter, ObjectTemplate};
+use super::batch::{run_concurrently, slow_start_batch};
+use super::claim::{self, claim_with_finalizers, matches};
+use super::enqueue::{ORPHAN_INDEX, add_orphan_index, owners_to_enqueue, pod_update_predicate};
 use super::pod_control::PodControl;
-use super::wake::{ORPHANS, by_orphanage, owners, pod_changes};
+use crate::api_errors::has_code;
 use crate::component::Component;
 use crate::context::{Context, Loop};
 use crate::index::{self, CONTROLLER_UID_INDEX, add_controller_uid_index};
 use member::{Mother, TRACKING, is_tracked};
-use plan::{Create, Plan, is_finished, plan};
+use plan::{Create, Plan, is_terminal, plan};
 
 /// Its name in events and metrics.
 const CONTROLLER: &str = "job-controller";
@@ -50,7 +51,7 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
     let jobs = ctx.informer::<Job>();
     let pods = ctx.pods();
     add_controller_uid_index(&pods);
-    by_orphanage(&pods);
+    add_orphan_index(&pods);
     index::add_index(&pods, TRACKED, |pod| {
         tracked_by(pod)
             .map(|key| key.to_string())
@@ -65,9 +66,11 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
     });
     let lister = jobs.lister();
     Controller::of(&jobs)
-        .watches_if(&pods, pod_changes(), move |pod| match tracked_by(pod) {
-            Some(key) => vec![key],
-            None => owners(&lister, pod, selector),
+        .watches_if(&pods, pod_update_predicate(), move |pod| {
+            match tracked_by(pod) {
+                Some(key) => vec![key],
+                None => owners_to_enqueue(&lister, pod, selector),
+            }
         })
         .with_options(ctx.options(CONTROLLER, WORKERS))
         .reconcile_with(move |request| loop_.clone().reconcile(request))
@@ -75,7 +78,7 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
 }
 
 fn selector(job: &Job) -> Option<Selector> {
-    claim::selector(job.spec.as_ref()?.selector.as_ref()?)
+    claim::non_empty_selector(job.spec.as_ref()?.selector.as_ref()?)
 }
 
 /// The Job that a tracked pod names as its controller, there or not.
@@ -93,7 +96,7 @@ struct Jobs {
 
 impl Jobs {
     async fn reconcile(self: Arc<Self>, request: Request<Job>) -> ReconcileResult {
-        let hand = Hand {
+        let writer = ApiWriter {
             client: &self.client,
             writes: request.writes(),
         };
@@ -104,8 +107,8 @@ impl Jobs {
         {
             return Ok(Outcome::Done);
         }
-        self.release_strays(&hand, &request.key, job).await?;
-        let Some(job) = job.filter(|job| !is_finished(job)) else {
+        self.release_strays(&writer, &request.key, job).await?;
+        let Some(job) = job.filter(|job| !is_terminal(job)) else {
             return Ok(Outcome::Done);
         };
         let (Some(spec), Some(selector)) = (&job.spec, selector(job)) else {
@@ -116,41 +119,49 @@ impl Jobs {
             .by_index(CONTROLLER_UID_INDEX, &job.uid().unwrap_or_default())?;
         pods.extend(
             self.pods
-                .by_index(ORPHANS, &job.namespace().unwrap_or_default())?,
+                .by_index(ORPHAN_INDEX, &job.namespace().unwrap_or_default())?,
         );
-        let mut pods =
-            claim_tracked(&hand, job, pods, |pod| matches(&selector, pod), &[TRACKING]).await?;
+        let mut pods = claim_with_finalizers(
+            &writer,
+            job,
+            pods,
+            |pod| matches(&selector, pod),
+            &[TRACKING],
+        )
+        .await?;
         pods.sort_by_cached_key(|pod| (member::index(pod), pod.name_any()));
         let plan = plan(job, spec, &pods, self.clock.now());
-        self.apply(&hand, job, &plan).await?;
+        self.apply(&writer, job, &plan).await?;
         Ok(plan.next.map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
     /// Releases pods of another Job of this name, or of one that is over.
     async fn release_strays(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         key: &ObjectKey,
         job: Option<&Job>,
     ) -> Result<(), Failure> {
         let alive = job
-            .filter(|job| !is_finished(job))
+            .filter(|job| !is_terminal(job))
             .and_then(|job| job.metadata.uid.as_ref());
         let mut strays = self.pods.by_index(TRACKED, &key.to_string())?;
         strays.retain(|pod| controller_of(&**pod).is_none_or(|owner| Some(&owner.uid) != alive));
-        let (_, failure) = at_once(strays.iter().map(|pod| release(hand, pod)).collect()).await;
+        let (_, failure) =
+            run_concurrently(strays.iter().map(|pod| release(writer, pod)).collect()).await;
         failure.map_or(Ok(()), |failure| Err(failure.into()))
     }
 
-    async fn apply(&self, hand: &Hand<'_>, job: &Job, plan: &Plan) -> Result<(), Failure> {
+    async fn apply(&self, writer: &ApiWriter<'_>, job: &Job, plan: &Plan) -> Result<(), Failure> {
         let control = PodControl {
-            hand: *hand,
+            writer: *writer,
             owner: job,
             recorder: &self.recorder,
         };
         let (created, refused) = self.create(control, job, plan).await?;
-        let (ended, kept) = at_once(plan.end.iter().map(|pod| control.delete(pod)).collect()).await;
-        let (discarded, stayed) = at_once(
+        let (ended, kept) =
+            run_concurrently(plan.end.iter().map(|pod| control.delete(pod)).collect()).await;
+        let (discarded, stayed) = run_concurrently(
             plan.discard
                 .iter()
                 .map(|pod| discard(control, pod))
@@ -164,12 +175,17 @@ impl Jobs {
         let mut status = plan.status.clone();
         status.active = tally::some(status.active.unwrap_or(0) - short + over);
         let was = job.status.clone().unwrap_or_default();
-        hand.status(job, &was, &status).await?;
+        writer.update_status(job, &was, &status).await?;
         self.tell(job, plan);
         // A Job is not over before all its pods are ended: they would not be counted.
         if failure.is_none() || plan.end.is_empty() {
-            let (_, held) =
-                at_once(plan.release.iter().map(|pod| release(hand, pod)).collect()).await;
+            let (_, held) = run_concurrently(
+                plan.release
+                    .iter()
+                    .map(|pod| release(writer, pod))
+                    .collect(),
+            )
+            .await;
             held.map_or(Ok(()), Err)?;
         }
         failure.map_or(Ok(()), |failure| Err(failure.into()))
@@ -185,17 +201,17 @@ impl Jobs {
         Ok(match &plan.create {
             Create::Plain(0) => (0, None),
             Create::Plain(count) => {
-                let mould = &Mould::of(&mother.pod())?;
-                slow_start(*count, |_| control.create(mould)).await
+                let mould = &ObjectTemplate::new(&mother.pod())?;
+                slow_start_batch(*count, |_| control.create(mould)).await
             }
             Create::Indexed(indexes) => {
                 let create = |position: usize| async move {
                     let (index, failures) = indexes[position];
                     control
-                        .create(&Mould::of(&mother.pod_of(index, failures))?)
+                        .create(&ObjectTemplate::new(&mother.pod_of(index, failures))?)
                         .await
                 };
-                slow_start(indexes.len(), create).await
+                slow_start_batch(indexes.len(), create).await
             }
         })
     }
@@ -216,19 +232,19 @@ fn created_by(plan: &Plan) -> usize {
 
 /// Ends a pod that is not to be counted.
 async fn discard(control: PodControl<'_, Job>, pod: &Pod) -> Result<(), kube::Error> {
-    release(&control.hand, pod).await?;
+    release(&control.writer, pod).await?;
     control.delete(pod).await
 }
 
 /// Takes the finalizer off a pod; one that is gone has none.
-async fn release(hand: &Hand<'_>, pod: &Pod) -> Result<(), kube::Error> {
+async fn release(writer: &ApiWriter<'_>, pod: &Pod) -> Result<(), kube::Error> {
     if !is_tracked(pod) {
         return Ok(());
     }
     let patch = json!({ "metadata": { "uid": pod.uid(), "$deleteFromPrimitiveList/finalizers": [TRACKING] } });
-    match hand.patch(pod, &patch).await {
+    match writer.patch(pod, &patch).await {
         Ok(_) => Ok(()),
-        Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(()),
+        Err(error) if has_code(&error, 404) || has_code(&error, 409) => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -18,9 +18,9 @@ use kube::ResourceExt;
 use super::member::{has_failed, index, is_tracked, replaces_failed_only};
 use super::policy::{Meaning, success};
 use super::tally::{Tally, number, settle, some};
-use crate::workloads::note::{normal, warning};
-use crate::workloads::pods::{Phase, is_ready, is_terminating, later, phase, until};
-use crate::workloads::rank::first_to_go;
+use crate::workloads::deletion_order::pods_to_delete;
+use crate::workloads::events::{normal_event, warning_event};
+use crate::workloads::pods::{Phase, is_ready, is_terminating, phase, saturating_add, time_until};
 
 /// How many pods one pass creates or deletes at most, as upstream.
 const BURST: usize = 500;
@@ -62,7 +62,7 @@ enum Verdict {
 }
 
 /// Whether a Job is over.
-pub(super) fn is_finished(job: &Job) -> bool {
+pub(super) fn is_terminal(job: &Job) -> bool {
     let conditions = job
         .status
         .as_ref()
@@ -230,8 +230,8 @@ impl Draft<'_> {
             .active_deadline_seconds
             .filter(|_| !self.tally.is_suspended())?;
         let started = self.plan.status.start_time.as_ref()?.0;
-        Some(until(
-            later(
+        Some(time_until(
+            saturating_add(
                 started,
                 Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
             ),
@@ -333,13 +333,13 @@ impl Draft<'_> {
                 } else {
                     pods.len()
                 };
-                let gone = first_to_go(pods.clone(), &[], spare, self.tally.now);
+                let gone = pods_to_delete(pods.clone(), &[], spare, self.tally.now);
                 pods.retain(|pod| gone.iter().all(|gone| gone.uid() != pod.uid()));
                 left.extend(pods);
                 discard.extend(gone);
             }
         }
-        discard.extend(first_to_go(
+        discard.extend(pods_to_delete(
             left,
             &[],
             surplus.saturating_sub(discard.len()),
@@ -473,7 +473,7 @@ impl Draft<'_> {
             self.set(condition("Suspended", "JobSuspended", "Job suspended", now));
             self.plan
                 .notes
-                .push(normal("Suspended", "Job suspended".into()));
+                .push(normal_event("Suspended", "Job suspended".into()));
             // It starts anew when it is resumed, and may be changed until then.
             self.plan.status.start_time = None;
         } else if !suspended && known == Some(true) {
@@ -483,7 +483,7 @@ impl Draft<'_> {
             });
             self.plan
                 .notes
-                .push(normal("Resumed", "Job resumed".into()));
+                .push(normal_event("Resumed", "Job resumed".into()));
             // The deadline counts from when it runs again.
             self.plan.status.start_time = Some(Time(now));
         }
@@ -521,7 +521,7 @@ impl Draft<'_> {
         self.set(condition(last, reason, message, now));
         self.plan.next = None;
         if let Verdict::Failed { reason, message } = verdict {
-            return self.plan.notes.push(warning(reason, message.clone()));
+            return self.plan.notes.push(warning_event(reason, message.clone()));
         }
         self.plan.status.completion_time = Some(Time(now));
         if self
@@ -531,11 +531,13 @@ impl Draft<'_> {
             .is_some_and(|completions| self.plan.status.succeeded.unwrap_or(0) > completions)
         {
             let note = "Too many succeeded pods running after completion count reached".to_owned();
-            self.plan.notes.push(warning("TooManySucceededPods", note));
+            self.plan
+                .notes
+                .push(warning_event("TooManySucceededPods", note));
         }
         self.plan
             .notes
-            .push(normal("Completed", "Job completed".into()));
+            .push(normal_event("Completed", "Job completed".into()));
     }
 
     fn conditions(&self) -> &[JobCondition] {

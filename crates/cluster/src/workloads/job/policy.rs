@@ -120,7 +120,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::workloads::samples::pod;
+    use crate::workloads::test_objects::pod;
 
     fn failed(code: i32) -> Pod {
         let status = json!({ "name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": { "terminated": { "exitCode": code } } });

@@ -1,12 +1,13 @@
-//! ReplicaSet and ReplicationController: so many equal pods, always.
+//! ReplicaSet and ReplicationController controllers.
 //!
-//! In: sets, pods. Out: pods created and deleted, adopted and released; the status of the set.
-//! Holds: a set acts only on a cache that shows its own last writes (the gate of the controller, which replaces upstream's
-//! expectations), so no pod is created twice because the first one was not seen yet. A process that dies between a write and
-//! its answer may leave one pod too many, which the next pass deletes.
+//! Input: sets, pods. Output: pods created, deleted, adopted and released; the status of the set.
+//! Guarantees: a set is reconciled only when the cache has its previous writes (the controller's
+//! gate, which replaces upstream's ControllerExpectations), so no pod is created twice because of a
+//! stale cache. A crash between a write and its response may leave a surplus pod, which the next
+//! reconcile deletes.
 
-mod pace; // how often very large sets are looked at
-mod plan; // what to do, and what to say
+mod plan; // replicas to create or delete, and the status
+mod status_throttle; // limits the reconciles of very large sets
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -24,131 +25,135 @@ use kube::core::Selector;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::batch::{at_once, slow_start};
-use super::claim::{self, claim_all, matches};
-use super::hand::{Hand, Kind, Mould, reason};
+use super::api_writer::{ApiWriter, NamespacedResource, ObjectTemplate};
+use super::batch::{run_concurrently, slow_start_batch};
+use super::claim::{self, claim_children, matches};
+use super::enqueue::{ORPHAN_INDEX, add_orphan_index, owners_to_enqueue, pod_update_predicate};
 use super::pod_control::PodControl;
-use super::pods::{is_active, is_terminating, next_available, seconds};
-use super::template::pod_from;
-use super::wake::{ORPHANS, by_orphanage, owners, pod_changes};
+use super::pods::{duration_from_seconds, is_active, is_terminating, next_availability_check};
+use super::template::pod_from_template;
+use crate::api_errors::status_message;
 use crate::component::Component;
 use crate::context::{Context, Loop};
 use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
-use pace::Pace;
-use plan::{Facts, Step, status, step};
+use plan::{ReplicaAction, StatusInput, calculate_status, manage_replicas};
+use status_throttle::StatusThrottle;
 
-/// How many sets are worked on at once, as upstream.
+/// Sets reconciled concurrently, as upstream.
 const WORKERS: usize = 5;
 
-/// What the two kinds of sets have in common. Their statuses have one form, but for the pods on their way out.
-pub(crate) trait Replicated:
-    Kind + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+/// Common interface of ReplicaSet and ReplicationController. Their statuses differ only in
+/// `terminatingReplicas`.
+pub(crate) trait ReplicatedWorkload:
+    NamespacedResource + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
-    /// The name of the controller in events and metrics.
+    /// Name of the controller in events and metrics.
     const CONTROLLER: &'static str;
-    /// Whether the status tells how many pods are on their way out.
-    const TELLS_TERMINATING: bool;
+    /// Whether the status has `terminatingReplicas`.
+    const HAS_TERMINATING_REPLICAS: bool;
 
-    fn wanted(&self) -> usize;
+    fn desired_replicas(&self) -> usize;
     fn min_ready(&self) -> Duration;
     fn selector(&self) -> Option<Selector>;
     fn template(&self) -> Option<&PodTemplateSpec>;
     fn status(&self) -> ReplicaSetStatus;
 }
 
-/// The loop of ReplicaSets.
+/// The ReplicaSet controller.
 pub(crate) fn replica_sets(ctx: &Context) -> Loop {
     controller::<ReplicaSet>(ctx)
 }
 
-/// The loop of ReplicationControllers.
+/// The ReplicationController controller.
 pub(crate) fn replication_controllers(ctx: &Context) -> Loop {
     controller::<ReplicationController>(ctx)
 }
 
-fn controller<S: Replicated>(ctx: &Context) -> Loop {
+fn controller<S: ReplicatedWorkload>(ctx: &Context) -> Loop {
     let sets = ctx.informer::<S>();
     let pods = ctx.pods();
     add_controller_uid_index(&sets);
     add_controller_uid_index(&pods);
-    by_orphanage(&pods);
-    let replicas = Arc::new(Replicas {
+    add_orphan_index(&pods);
+    let reconciler = Arc::new(ReplicaSetReconciler {
         client: ctx.client(Component::ControllerManager),
         sets: sets.lister(),
         pods: pods.lister(),
         recorder: ctx.recorder(Component::ControllerManager, S::CONTROLLER),
         clock: ctx.clock,
-        pace: Pace::default(),
+        throttle: StatusThrottle::default(),
     });
     let lister = sets.lister();
     Controller::of(&sets)
-        .watches_if(&pods, pod_changes(), move |pod| {
-            owners(&lister, pod, S::selector)
+        .watches_if(&pods, pod_update_predicate(), move |pod| {
+            owners_to_enqueue(&lister, pod, S::selector)
         })
         .with_options(ctx.options(S::CONTROLLER, WORKERS))
-        .reconcile_with(move |request| replicas.clone().reconcile(request))
+        .reconcile_with(move |request| reconciler.clone().reconcile(request))
         .into()
 }
 
-struct Replicas<S> {
+struct ReplicaSetReconciler<S> {
     client: Client,
     sets: Lister<S>,
     pods: Lister<Pod>,
     recorder: EventRecorder,
     clock: WallClock,
-    pace: Pace,
+    throttle: StatusThrottle,
 }
 
-impl<S: Replicated> Replicas<S> {
+impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
+    /// Mirrors syncReplicaSet.
     async fn reconcile(self: Arc<Self>, request: Request<S>) -> ReconcileResult {
         let Some(set) = request.object.as_deref() else {
-            self.pace.forget(&request.key);
+            self.throttle.forget(&request.key);
             return Ok(Outcome::Done);
         };
-        let is_told = set.status().observed_generation == set.meta().generation;
-        if let Some(wait) = self
-            .pace
-            .wait(&request.key, Instant::now())
-            .filter(|_| is_told)
+        let has_observed_generation = set.status().observed_generation == set.meta().generation;
+        if let Some(delay) = self
+            .throttle
+            .delay(&request.key, Instant::now())
+            .filter(|_| has_observed_generation)
         {
-            return Ok(Outcome::RequeueAfter(wait));
+            return Ok(Outcome::RequeueAfter(delay));
         }
-        // The server refuses invalid selectors; one that slipped in selects nothing.
+        // Validation rejects invalid selectors.
         let Some(selector) = set.selector() else {
             return Ok(Outcome::Done);
         };
-        let hand = Hand {
+        let writer = ApiWriter {
             client: &self.client,
             writes: request.writes(),
         };
-        let (active, terminating) = self.read(set, &selector)?;
-        let active = claim_all(&hand, set, active, |pod| matches(&selector, pod)).await?;
+        let (active, terminating) = self.candidates(set, &selector)?;
+        let active = claim_children(&writer, set, active, |pod| matches(&selector, pod)).await?;
         let now = self.clock.now();
         let failure = match set.meta().deletion_timestamp {
             Some(_) => None,
             None => {
-                let step = step(set.wanted(), &active, || self.related(set), now);
-                self.pace.looked(
+                let related = || self.related_pods(set);
+                let action = manage_replicas(set.desired_replicas(), &active, related, now);
+                self.throttle.reconciled(
                     &request.key,
-                    step == Step::Nothing,
+                    action == ReplicaAction::Nothing,
                     active.len(),
                     Instant::now(),
                 );
-                self.apply(&hand, set, step).await.err()
+                self.apply(&writer, set, action).await.err()
             }
         };
-        let next = self
-            .tell(&hand, set, &active, terminating, failure.as_ref())
+        let next_check = self
+            .update_status(&writer, set, &active, terminating, failure.as_ref())
             .await?;
-        match (failure, next) {
+        match (failure, next_check) {
             (Some(failure), _) => Err(failure.into()),
-            (None, Some(wait)) => Ok(Outcome::RequeueAfter(wait)),
+            (None, Some(delay)) => Ok(Outcome::RequeueAfter(delay)),
             (None, None) => Ok(Outcome::Done),
         }
     }
 
-    /// The pods that are or may become this set's, and how many of its own are on their way out.
-    fn read(&self, set: &S, selector: &Selector) -> Result<(Vec<Arc<Pod>>, usize), Failure> {
+    /// The active pods of the set and active orphans, and the number of the set's terminating pods.
+    fn candidates(&self, set: &S, selector: &Selector) -> Result<(Vec<Arc<Pod>>, usize), Failure> {
         let mut pods = self
             .pods
             .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
@@ -158,14 +163,15 @@ impl<S: Replicated> Replicas<S> {
             .count();
         pods.extend(
             self.pods
-                .by_index(ORPHANS, &set.namespace().unwrap_or_default())?,
+                .by_index(ORPHAN_INDEX, &set.namespace().unwrap_or_default())?,
         );
         pods.retain(|pod| is_active(pod));
         Ok((pods, terminating))
     }
 
-    /// The pods of all sets that one owner has: those of the old and new sets of a Deployment crowd the same nodes.
-    fn related(&self, set: &S) -> Vec<Arc<Pod>> {
+    /// The pods of all sets with the same controller, such as the old and new ReplicaSets of a
+    /// Deployment. Mirrors getIndirectlyRelatedPods.
+    fn related_pods(&self, set: &S) -> Vec<Arc<Pod>> {
         let Some(owner) = controller_of(set) else {
             return Vec::new();
         };
@@ -182,23 +188,28 @@ impl<S: Replicated> Replicas<S> {
             .collect()
     }
 
-    async fn apply(&self, hand: &Hand<'_>, set: &S, step: Step) -> Result<(), kube::Error> {
+    async fn apply(
+        &self,
+        writer: &ApiWriter<'_>,
+        set: &S,
+        action: ReplicaAction,
+    ) -> Result<(), kube::Error> {
         let control = PodControl {
-            hand: *hand,
+            writer: *writer,
             owner: set,
             recorder: &self.recorder,
         };
-        let failure = match step {
-            Step::Nothing => None,
-            Step::Create(count) => {
+        let failure = match action {
+            ReplicaAction::Nothing => None,
+            ReplicaAction::Create(count) => {
                 let Some(template) = set.template() else {
                     return Ok(());
                 };
-                let mould = &Mould::of(&pod_from(template, set))?;
-                slow_start(count, |_| control.create(mould)).await.1
+                let pod = &ObjectTemplate::new(&pod_from_template(template, set))?;
+                slow_start_batch(count, |_| control.create(pod)).await.1
             }
-            Step::Delete(pods) => {
-                at_once(pods.iter().map(|pod| control.delete(pod)).collect())
+            ReplicaAction::Delete(pods) => {
+                run_concurrently(pods.iter().map(|pod| control.delete(pod)).collect())
                     .await
                     .1
             }
@@ -206,10 +217,10 @@ impl<S: Replicated> Replicas<S> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Writes the status, and says when it will change by itself.
-    async fn tell(
+    /// Updates the status. Returns the time until the next pod becomes available.
+    async fn update_status(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         set: &S,
         active: &[Arc<Pod>],
         terminating: usize,
@@ -219,22 +230,22 @@ impl<S: Replicated> Replicas<S> {
             .template()
             .and_then(|template| template.metadata.as_ref()?.labels.clone())
             .unwrap_or_default();
-        let was = set.status();
-        let failure = failure.map(reason);
+        let current = set.status();
+        let failure = failure.map(status_message);
         let now = self.clock.now();
-        let facts = Facts {
-            was: &was,
+        let desired = calculate_status(&StatusInput {
+            current: &current,
             generation: set.meta().generation,
-            wanted: set.wanted(),
+            desired: set.desired_replicas(),
             active,
-            terminating: S::TELLS_TERMINATING.then_some(terminating),
+            terminating: S::HAS_TERMINATING_REPLICAS.then_some(terminating),
             labels: &labels,
             min_ready: set.min_ready(),
             failure: failure.as_deref(),
             now,
-        };
-        hand.status(set, &was, &status(&facts)).await?;
-        Ok(next_available(
+        });
+        writer.update_status(set, &current, &desired).await?;
+        Ok(next_availability_check(
             active.iter().map(|pod| &**pod),
             set.min_ready(),
             now,
@@ -242,11 +253,11 @@ impl<S: Replicated> Replicas<S> {
     }
 }
 
-impl Replicated for ReplicaSet {
+impl ReplicatedWorkload for ReplicaSet {
     const CONTROLLER: &'static str = "replicaset-controller";
-    const TELLS_TERMINATING: bool = true;
+    const HAS_TERMINATING_REPLICAS: bool = true;
 
-    fn wanted(&self) -> usize {
+    fn desired_replicas(&self) -> usize {
         self.spec
             .as_ref()
             .and_then(|spec| spec.replicas)
@@ -254,11 +265,11 @@ impl Replicated for ReplicaSet {
     }
 
     fn min_ready(&self) -> Duration {
-        seconds(self.spec.as_ref().and_then(|spec| spec.min_ready_seconds))
+        duration_from_seconds(self.spec.as_ref().and_then(|spec| spec.min_ready_seconds))
     }
 
     fn selector(&self) -> Option<Selector> {
-        claim::selector(&self.spec.as_ref()?.selector)
+        claim::non_empty_selector(&self.spec.as_ref()?.selector)
     }
 
     fn template(&self) -> Option<&PodTemplateSpec> {
@@ -270,11 +281,11 @@ impl Replicated for ReplicaSet {
     }
 }
 
-impl Replicated for ReplicationController {
+impl ReplicatedWorkload for ReplicationController {
     const CONTROLLER: &'static str = "replication-controller";
-    const TELLS_TERMINATING: bool = false;
+    const HAS_TERMINATING_REPLICAS: bool = false;
 
-    fn wanted(&self) -> usize {
+    fn desired_replicas(&self) -> usize {
         self.spec
             .as_ref()
             .and_then(|spec| spec.replicas)
@@ -282,7 +293,7 @@ impl Replicated for ReplicationController {
     }
 
     fn min_ready(&self) -> Duration {
-        seconds(self.spec.as_ref().and_then(|spec| spec.min_ready_seconds))
+        duration_from_seconds(self.spec.as_ref().and_then(|spec| spec.min_ready_seconds))
     }
 
     fn selector(&self) -> Option<Selector> {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::workloads::job::member::{INDEX, TRACKING};
-use crate::workloads::samples::{PodSample, pod};
+use crate::workloads::test_objects::{PodBuilder, pod};
 
 const NOW: i64 = 10_000;
 
@@ -33,7 +33,7 @@ fn pods(forms: &str) -> Vec<Arc<Pod>> {
         }
         // Ended long ago, so that no back-off is in the way.
         let ended =
-            |sample: PodSample, phase: &str| sample.phase(phase).condition("Ready", "False", 0);
+            |sample: PodBuilder, phase: &str| sample.phase(phase).condition("Ready", "False", 0);
         match state.trim_start_matches('!') {
             "run" => sample.running(),
             "ready" => sample.running().ready(),

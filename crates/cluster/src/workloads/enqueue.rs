@@ -1,25 +1,26 @@
-//! Waking: which owner a change of a child concerns.
+//! Owners to enqueue when a child changes.
 //!
-//! In: a child that changed, the owners as cached. Out: keys to reconcile.
-//! Holds: a child with a controller wakes that one alone; an orphan wakes everyone whose selector matches it, to adopt it.
+//! Input: a changed child, the cached owners. Output: keys to reconcile.
+//! Rules: a child with a controller enqueues that owner only; an orphan enqueues every owner whose
+//! selector matches it, for adoption.
 
 use bellerophon::{Lister, ObjectKey, Predicate, controller_of};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Selector;
 use kube::{Resource, ResourceExt};
 
+use super::api_writer::NamespacedResource;
 use super::claim::matches;
-use super::hand::Kind;
 use crate::index;
 
-/// Pods without a controller, by namespace.
-pub(crate) const ORPHANS: &str = "orphans";
+/// Index of objects without a controller, by namespace.
+pub(crate) const ORPHAN_INDEX: &str = "orphans";
 
-/// Lets orphans be found by [`ORPHANS`].
-pub(crate) fn by_orphanage<K: Resource + Send + Sync + 'static>(
+/// Adds [`ORPHAN_INDEX`].
+pub(crate) fn add_orphan_index<K: Resource + Send + Sync + 'static>(
     informer: &bellerophon::SharedInformer<K>,
 ) {
-    index::add_index(informer, ORPHANS, |object| {
+    index::add_index(informer, ORPHAN_INDEX, |object| {
         if controller_of(object).is_some() {
             Vec::new()
         } else {
@@ -28,34 +29,35 @@ pub(crate) fn by_orphanage<K: Resource + Send + Sync + 'static>(
     });
 }
 
-/// The owners that a change of `child` concerns.
-pub(crate) fn owners<O, C>(
+/// The owners to enqueue for a change of `child`. Mirrors getPodReplicaSets and resolveControllerRef
+/// of the upstream controllers.
+pub(crate) fn owners_to_enqueue<O, C>(
     owners: &Lister<O>,
     child: &C,
     selector_of: impl Fn(&O) -> Option<Selector>,
 ) -> Vec<ObjectKey>
 where
-    O: Kind + Send + Sync + 'static,
+    O: NamespacedResource + Send + Sync + 'static,
     C: Resource,
 {
     let Some(namespace) = child.namespace() else {
         return Vec::new();
     };
     if let Some(controller) = controller_of(child) {
-        return controlling::<O>(owners, &namespace, child)
+        return resolve_controller_ref::<O>(owners, &namespace, child)
             .filter(|_| controller.kind == O::kind(&()))
             .into_iter()
             .collect();
     }
-    let in_reach = owners.in_namespace(&namespace).into_iter();
-    in_reach
+    let candidates = owners.in_namespace(&namespace).into_iter();
+    candidates
         .filter(|owner| selector_of(owner).is_some_and(|selector| matches(&selector, child)))
         .map(|owner| ObjectKey::of(&*owner))
         .collect()
 }
 
-/// The owner of a kind that controls a child, if it is the very one the reference names.
-fn controlling<O: Kind + Send + Sync + 'static>(
+/// The controller of a child if it is cached with the uid of the owner reference.
+fn resolve_controller_ref<O: NamespacedResource + Send + Sync + 'static>(
     owners: &Lister<O>,
     namespace: &str,
     child: &impl Resource,
@@ -68,8 +70,8 @@ fn controlling<O: Kind + Send + Sync + 'static>(
         .map(|_| key)
 }
 
-/// Changes of pods that matter to an owner: all of a pod that has one; of an orphan those that may win it one.
-pub(crate) fn pod_changes() -> Predicate<Pod> {
+/// All updates of a controlled pod; for an orphan, changes of labels and owner references.
+pub(crate) fn pod_update_predicate() -> Predicate<Pod> {
     Predicate::changed(|old: &Pod, new: &Pod| {
         controller_of(new).is_some()
             || old.metadata.labels != new.metadata.labels
@@ -77,7 +79,7 @@ pub(crate) fn pod_changes() -> Predicate<Pod> {
     })
 }
 
-/// Deletions, and nothing else.
-pub(crate) fn deletions<K: Resource + 'static>() -> Predicate<K> {
+/// Delete events only.
+pub(crate) fn deletions_only<K: Resource + 'static>() -> Predicate<K> {
     Predicate::concerns(|_| false)
 }

@@ -1,4 +1,4 @@
-//! Short builders of objects for tests: only what matters is written.
+//! Builders of test objects.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 
-/// A pod in namespace `default`, made at second 0, with its name as uid.
-pub(crate) fn pod(name: &str) -> PodSample {
+/// A pod in namespace `default`, created at second 0, with its name as uid.
+pub(crate) fn pod(name: &str) -> PodBuilder {
     let mut pod = Pod {
         spec: Some(PodSpec::default()),
         status: Some(PodStatus::default()),
@@ -17,17 +17,17 @@ pub(crate) fn pod(name: &str) -> PodSample {
     pod.metadata.namespace = Some("default".into());
     pod.metadata.uid = Some(name.into());
     pod.metadata.creation_timestamp = Some(at(0));
-    PodSample(pod)
+    PodBuilder(pod)
 }
 
-/// A moment.
+/// A time in seconds since the epoch.
 pub(crate) fn at(second: i64) -> Time {
     Time(Timestamp::from_second(second).unwrap())
 }
 
-pub(crate) struct PodSample(Pod);
+pub(crate) struct PodBuilder(Pod);
 
-impl PodSample {
+impl PodBuilder {
     pub(crate) fn build(self) -> Pod {
         self.0
     }

@@ -1,9 +1,11 @@
-//! Claims of a StatefulSet's members: made before their pods, kept or given up by policy.
+//! PersistentVolumeClaims of a StatefulSet and their retention policy.
 //!
-//! In: a set, an ordinal, claims as cached. Out: claims to create; owners a claim should have.
-//! Holds: with `Retain` a claim has no owner of ours and outlives its pod and its set. With `whenDeleted: Delete` the set owns
-//! it, with `whenScaled: Delete` the pod that is scaled away does: the garbage collector does the rest. A claim that another
-//! controller manages, or that an earlier set or pod of the same name owned, is left alone.
+//! Input: a StatefulSet, an ordinal, cached claims. Output: claims to create; owner references of
+//! existing claims.
+//! Rules: with `Retain` a claim has no owner reference and outlives pod and set. With
+//! `whenDeleted: Delete` the set owns it; with `whenScaled: Delete` the condemned pod owns it. The
+//! garbage collector deletes it with its owner. A claim that has another controller, or references an
+//! earlier set or pod of the same name, is not modified.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -14,8 +16,8 @@ use kube::{Resource, ResourceExt};
 use super::identity::{claim_name, ordinals, pod_name};
 use crate::workloads::claim::controller_reference;
 
-/// The claims of a member as they are to be created.
-pub(super) fn wanted(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeClaim> {
+/// The claims of a replica. Mirrors getPersistentVolumeClaims.
+pub(super) fn desired_claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeClaim> {
     let Some(spec) = &set.spec else {
         return Vec::new();
     };
@@ -50,26 +52,33 @@ pub(super) fn wanted(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeCla
     templates.iter().map(claim).collect()
 }
 
+/// Field of the retention policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     Deleted,
     Scaled,
 }
 
+/// Whether the retention policy is `Delete`.
 fn deletes(set: &StatefulSet, when: When) -> bool {
     let policy = set
         .spec
         .as_ref()
         .and_then(|spec| spec.persistent_volume_claim_retention_policy.as_ref());
-    let word = policy.and_then(|policy| match when {
+    let value = policy.and_then(|policy| match when {
         When::Deleted => policy.when_deleted.as_deref(),
         When::Scaled => policy.when_scaled.as_deref(),
     });
-    word == Some("Delete")
+    value == Some("Delete")
 }
 
-/// Whether a claim belongs to an earlier pod of this member, and goes with it: a new pod must wait for a new claim.
-pub(super) fn is_stale(set: &StatefulSet, claim: &PersistentVolumeClaim, ordinal: i32) -> bool {
+/// Whether a claim is owned by an earlier pod of the ordinal and will be deleted with it, so that the
+/// new pod has to wait for a new claim. Mirrors PodClaimIsStale.
+pub(super) fn is_claim_stale(
+    set: &StatefulSet,
+    claim: &PersistentVolumeClaim,
+    ordinal: i32,
+) -> bool {
     let name = pod_name(set, ordinal);
     deletes(set, When::Scaled)
         && claim
@@ -78,39 +87,41 @@ pub(super) fn is_stale(set: &StatefulSet, claim: &PersistentVolumeClaim, ordinal
             .any(|owner| owner.kind == "Pod" && owner.name == name)
 }
 
-/// The claim with the owners it should have; `None` if it has them, or is not ours to change.
-pub(super) fn owned(
+/// The claim with the owner references of the retention policy; `None` if it has them, or must not be
+/// modified. Mirrors updateClaimOwnerRefForSetAndPod.
+pub(super) fn with_owner_refs(
     set: &StatefulSet,
     pod: &Pod,
     ordinal: i32,
     claim: &PersistentVolumeClaim,
 ) -> Option<PersistentVolumeClaim> {
-    let refers = |owner: &OwnerReference, kind: &str, meta: &ObjectMeta| {
+    let references = |owner: &OwnerReference, kind: &str, meta: &ObjectMeta| {
         owner.kind == kind && Some(&owner.name) == meta.name.as_ref()
     };
-    let ours = |owner: &OwnerReference| {
-        refers(owner, "StatefulSet", set.meta()) || refers(owner, "Pod", pod.meta())
+    let references_set_or_pod = |owner: &OwnerReference| {
+        references(owner, "StatefulSet", set.meta()) || references(owner, "Pod", pod.meta())
     };
-    let is = |owner: &OwnerReference, meta: &ObjectMeta| Some(&owner.uid) == meta.uid.as_ref();
+    let has_uid = |owner: &OwnerReference, meta: &ObjectMeta| Some(&owner.uid) == meta.uid.as_ref();
     let owners = claim.owner_references();
-    let earlier =
-        |owner: &OwnerReference| ours(owner) && !is(owner, set.meta()) && !is(owner, pod.meta());
-    if owners.iter().any(earlier) {
+    let is_stale_reference = |owner: &OwnerReference| {
+        references_set_or_pod(owner) && !has_uid(owner, set.meta()) && !has_uid(owner, pod.meta())
+    };
+    if owners.iter().any(is_stale_reference) {
         return None;
     }
-    let mut kept: Vec<OwnerReference> = owners
+    let mut desired: Vec<OwnerReference> = owners
         .iter()
-        .filter(|owner| !ours(owner))
+        .filter(|owner| !references_set_or_pod(owner))
         .cloned()
         .collect();
-    let managed_by_another = kept.iter().any(|owner| owner.controller == Some(true));
+    let has_other_controller = desired.iter().any(|owner| owner.controller == Some(true));
     let retains = !deletes(set, When::Deleted) && !deletes(set, When::Scaled);
-    if retains || !managed_by_another {
-        let scaled_away = !ordinals(set).contains(&ordinal);
-        if deletes(set, When::Scaled) && scaled_away {
-            kept.push(controller_reference(pod));
+    if retains || !has_other_controller {
+        let is_condemned = !ordinals(set).contains(&ordinal);
+        if deletes(set, When::Scaled) && is_condemned {
+            desired.push(controller_reference(pod));
         } else if deletes(set, When::Deleted) {
-            kept.push(controller_reference(set));
+            desired.push(controller_reference(set));
         }
     }
     let key = |owners: &[OwnerReference]| {
@@ -119,16 +130,20 @@ pub(super) fn owned(
             .map(|owner| (owner.uid.clone(), owner.controller))
             .collect::<std::collections::BTreeSet<_>>()
     };
-    (key(&kept) != key(owners)).then(|| {
-        let mut changed = claim.clone();
-        changed.metadata.owner_references = Some(kept);
-        changed
+    (key(&desired) != key(owners)).then(|| {
+        let mut updated = claim.clone();
+        updated.metadata.owner_references = Some(desired);
+        updated
     })
 }
 
-/// Whether another controller manages a claim that the policy would have us delete.
-pub(super) fn is_contested(set: &StatefulSet, pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
-    let ours = |owner: &OwnerReference| {
+/// Whether a claim that the policy deletes has another controller. Mirrors hasUnexpectedController.
+pub(super) fn has_unexpected_controller(
+    set: &StatefulSet,
+    pod: &Pod,
+    claim: &PersistentVolumeClaim,
+) -> bool {
+    let is_set_or_pod = |owner: &OwnerReference| {
         Some(&owner.uid) == set.metadata.uid.as_ref()
             || Some(&owner.uid) == pod.metadata.uid.as_ref()
     };
@@ -136,7 +151,7 @@ pub(super) fn is_contested(set: &StatefulSet, pod: &Pod, claim: &PersistentVolum
         && claim
             .owner_references()
             .iter()
-            .any(|owner| owner.controller == Some(true) && !ours(owner))
+            .any(|owner| owner.controller == Some(true) && !is_set_or_pod(owner))
 }
 
 #[cfg(test)]
@@ -144,7 +159,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::workloads::samples::pod;
+    use crate::workloads::test_objects::pod;
 
     fn set(deleted: &str, scaled: &str) -> StatefulSet {
         serde_json::from_value(json!({
@@ -167,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_follow_the_policy() {
+    fn owner_references_follow_the_retention_policy() {
         for (deleted, scaled, ordinal, expected) in [
             ("Retain", "Retain", 0, &[][..]),
             ("Retain", "Retain", 5, &[]),
@@ -181,40 +196,40 @@ mod tests {
             let set = set(deleted, scaled);
             let pod = pod(&format!("db-{ordinal}")).build();
             for before in ["Retain", "Delete"] {
-                let claim = wanted(&super::tests::set(before, "Retain"), ordinal).remove(0);
-                let after = owned(&set, &pod, ordinal, &claim).unwrap_or(claim);
+                let claim = desired_claims(&super::tests::set(before, "Retain"), ordinal).remove(0);
+                let after = with_owner_refs(&set, &pod, ordinal, &claim).unwrap_or(claim);
                 assert_eq!(
                     owners(&after),
                     expected,
-                    "{deleted} {scaled} {ordinal}, was {before}"
+                    "{deleted} {scaled} {ordinal}, before {before}"
                 );
                 assert!(
-                    owned(&set, &pod, ordinal, &after).is_none(),
-                    "it is settled"
+                    with_owner_refs(&set, &pod, ordinal, &after).is_none(),
+                    "second update is empty"
                 );
             }
         }
     }
 
     #[test]
-    fn foreign_and_former_owners_are_respected() {
+    fn claims_of_other_or_former_owners_are_not_modified() {
         let set = set("Delete", "Delete");
         let pod = pod("db-0").build();
-        let mut claim = wanted(&set, 0).remove(0);
+        let mut claim = desired_claims(&set, 0).remove(0);
         claim.metadata.owner_references =
             serde_json::from_value(json!([{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": true }])).unwrap();
-        assert!(owned(&set, &pod, 0, &claim).is_none());
-        assert!(is_contested(&set, &pod, &claim));
+        assert!(with_owner_refs(&set, &pod, 0, &claim).is_none());
+        assert!(has_unexpected_controller(&set, &pod, &claim));
         claim.metadata.owner_references =
             serde_json::from_value(json!([{ "apiVersion": "v1", "kind": "Pod", "name": "db-0", "uid": "former", "controller": true }]))
                 .unwrap();
-        assert!(owned(&set, &pod, 0, &claim).is_none());
-        assert!(is_stale(&set, &claim, 0));
+        assert!(with_owner_refs(&set, &pod, 0, &claim).is_none());
+        assert!(is_claim_stale(&set, &claim, 0));
     }
 
     #[test]
-    fn claim_is_named_and_labelled_for_its_member() {
-        let claim = wanted(&set("Retain", "Retain"), 1).remove(0);
+    fn claim_has_name_and_labels_of_its_ordinal() {
+        let claim = desired_claims(&set("Retain", "Retain"), 1).remove(0);
         assert_eq!(claim.name_any(), "data-db-1");
         assert_eq!(claim.labels().len(), 2);
     }

@@ -1,19 +1,18 @@
-//! Shares: numbers that people give as they are or in percent.
-//!
-//! In: `3` or `"25%"`, of how many. Out: a number of pods.
+//! Absolute numbers of `IntOrString` fields such as `maxUnavailable: 25%`.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// Where the fraction of a pod goes.
+/// Rounding of a percentage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
     Up,
     Down,
 }
 
-/// So many of `total`. What is no number and no percentage, which the server refuses, is none.
-pub(crate) fn share(of: Option<&IntOrString>, total: i32, round: Round) -> i32 {
-    let percent = match of {
+/// The number, or the percentage of `total`. Absent and malformed values, which validation rejects,
+/// are 0. Mirrors GetScaledValueFromIntOrPercent.
+pub(crate) fn scaled_value(value: Option<&IntOrString>, total: i32, round: Round) -> i32 {
+    let percent = match value {
         None => return 0,
         Some(IntOrString::Int(number)) => return *number,
         Some(IntOrString::String(text)) => text
@@ -29,18 +28,19 @@ pub(crate) fn share(of: Option<&IntOrString>, total: i32, round: Round) -> i32 {
     i32::try_from(whole).unwrap_or(i32::MAX)
 }
 
-/// How many pods more and how many fewer than `total` an update may have, never neither: it could not move.
-pub(crate) fn fenceposts(
+/// Absolute `(maxSurge, maxUnavailable)` of a rolling update. They are never both 0, because the
+/// update could not proceed. Mirrors ResolveFenceposts.
+pub(crate) fn resolve_fenceposts(
     max_surge: Option<&IntOrString>,
     max_unavailable: Option<&IntOrString>,
     total: i32,
 ) -> (i32, i32) {
     match (
-        share(max_surge, total, Round::Up),
-        share(max_unavailable, total, Round::Down),
+        scaled_value(max_surge, total, Round::Up),
+        scaled_value(max_unavailable, total, Round::Down),
     ) {
         (0, 0) => (0, 1),
-        posts => posts,
+        fenceposts => fenceposts,
     }
 }
 
@@ -48,14 +48,14 @@ pub(crate) fn fenceposts(
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> IntOrString {
+    fn parse(text: &str) -> IntOrString {
         text.parse()
             .map_or_else(|_| IntOrString::String(text.into()), IntOrString::Int)
     }
 
     #[test]
-    fn share_is_rounded_the_way_it_is_meant() {
-        for (of, total, up, down) in [
+    fn percentages_are_rounded_up_or_down() {
+        for (value, total, up, down) in [
             ("3", 10, 3, 3),
             ("25%", 10, 3, 2),
             ("0%", 10, 0, 0),
@@ -64,19 +64,23 @@ mod tests {
             ("33%", 0, 0, 0),
             ("what", 5, 0, 0),
         ] {
-            let of = read(of);
-            assert_eq!(share(Some(&of), total, Round::Up), up, "{of:?} of {total}");
+            let value = parse(value);
             assert_eq!(
-                share(Some(&of), total, Round::Down),
+                scaled_value(Some(&value), total, Round::Up),
+                up,
+                "{value:?} of {total}"
+            );
+            assert_eq!(
+                scaled_value(Some(&value), total, Round::Down),
                 down,
-                "{of:?} of {total}"
+                "{value:?} of {total}"
             );
         }
     }
 
     #[test]
-    fn update_can_always_move() {
-        for (surge, unavailable, total, posts) in [
+    fn surge_and_unavailable_are_never_both_zero() {
+        for (surge, unavailable, total, fenceposts) in [
             ("0", "1%", 2, (0, 1)),
             ("0%", "1%", 1, (0, 1)),
             ("1%", "25%", 2, (1, 0)),
@@ -84,8 +88,8 @@ mod tests {
             ("0", "0", 5, (0, 1)),
         ] {
             assert_eq!(
-                fenceposts(Some(&read(surge)), Some(&read(unavailable)), total),
-                posts,
+                resolve_fenceposts(Some(&parse(surge)), Some(&parse(unavailable)), total),
+                fenceposts,
                 "{surge} {unavailable} of {total}"
             );
         }

@@ -1,7 +1,10 @@
-//! The hand a workload loop writes with: small bodies, every success noted for the gate of the controller.
+//! Writes of the workload controllers: create, patch, delete and status updates within one
+//! reconcile.
 //!
-//! In: objects to create, changes to make. Out: requests; the metadata of what the server answered.
-//! Holds: an object is only changed or deleted while it still has the uid it was read with; a status is only written when it differs.
+//! Input: objects to create, changes to make. Output: requests, and the metadata of the responses.
+//! Guarantees: every write is recorded for the controller's read-your-writes gate; an object is
+//! patched or deleted only while it has the uid it was read with; an unchanged status is not
+//! written.
 
 use bellerophon::{ObjectKey, Writes, difference};
 use k8s_openapi::NamespaceResourceScope;
@@ -13,27 +16,33 @@ use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Writes within one reconcile.
+/// Writer of one reconcile.
 #[derive(Clone, Copy)]
-pub(crate) struct Hand<'a> {
+pub(crate) struct ApiWriter<'a> {
     pub(crate) client: &'a Client,
     pub(crate) writes: &'a Writes,
 }
 
-/// A namespaced kind that is known when this is compiled.
-pub(crate) trait Kind: Resource<DynamicType = (), Scope = NamespaceResourceScope> {}
-impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>> Kind for K {}
+/// A namespaced resource with a static type.
+pub(crate) trait NamespacedResource:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+{
+}
+impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>> NamespacedResource for K {}
 
-/// A new object as the bytes of its request, for creating many alike: serialised once.
+/// A serialized object from which several objects are created with `generateName`.
 #[derive(Clone, Debug)]
-pub(crate) struct Mould {
+pub(crate) struct ObjectTemplate {
     url: String,
     body: Vec<u8>,
 }
 
-impl Mould {
-    /// The form of a pod; its name is left to the server.
-    pub(crate) fn of<K: Kind + Serialize>(object: &K) -> Result<Self, kube::Error> {
+impl ObjectTemplate {
+    /// Serializes the object.
+    ///
+    /// # Errors
+    /// The object cannot be serialized.
+    pub(crate) fn new<K: NamespacedResource + Serialize>(object: &K) -> Result<Self, kube::Error> {
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
         Ok(Self {
             url: url::<K>(object),
@@ -42,29 +51,35 @@ impl Mould {
     }
 }
 
-impl Hand<'_> {
+impl ApiWriter<'_> {
     /// Creates an object.
-    pub(crate) async fn create<K: Kind + Serialize>(
+    pub(crate) async fn create<K: NamespacedResource + Serialize>(
         &self,
         object: &K,
     ) -> Result<PartialObjectMeta<K>, kube::Error> {
-        self.post(Mould::of(object)?).await
+        self.post(ObjectTemplate::new(object)?).await
     }
 
-    /// Creates one more pod of a form.
-    pub(crate) async fn cast(&self, mould: &Mould) -> Result<PartialObjectMeta<Pod>, kube::Error> {
-        self.post(mould.clone()).await
+    /// Creates a pod from a template.
+    pub(crate) async fn create_from_template(
+        &self,
+        template: &ObjectTemplate,
+    ) -> Result<PartialObjectMeta<Pod>, kube::Error> {
+        self.post(template.clone()).await
     }
 
-    async fn post<K: Kind>(&self, mould: Mould) -> Result<PartialObjectMeta<K>, kube::Error> {
-        let request = Request::new(mould.url)
-            .create(&PostParams::default(), mould.body)
+    async fn post<K: NamespacedResource>(
+        &self,
+        template: ObjectTemplate,
+    ) -> Result<PartialObjectMeta<K>, kube::Error> {
+        let request = Request::new(template.url)
+            .create(&PostParams::default(), template.body)
             .map_err(kube::Error::BuildRequest)?;
         self.send(request).await
     }
 
-    /// Deletes exactly the object that was read, whatever changed in it since. Says whether it was there.
-    pub(crate) async fn delete<K: Kind>(
+    /// Deletes an object with a uid precondition. Returns whether it existed.
+    pub(crate) async fn delete<K: NamespacedResource>(
         &self,
         object: &K,
         params: DeleteParams,
@@ -82,21 +97,21 @@ impl Hand<'_> {
             .request_status::<PartialObjectMeta<K>>(request)
             .await
         {
-            Ok(answer) => {
+            Ok(response) => {
                 let key = ObjectKey::of(object);
-                answer
-                    .map_left(|left| self.writes.wrote(&left))
+                response
+                    .map_left(|terminating| self.writes.wrote(&terminating))
                     .map_right(|_| self.writes.deleted::<K>(key));
                 Ok(true)
             }
-            // Gone, or another object has its name by now.
+            // Gone, or replaced by another object of the same name.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Changes an object by a strategic merge patch.
-    pub(crate) async fn patch<K: Kind>(
+    /// Sends a strategic merge patch.
+    pub(crate) async fn patch<K: NamespacedResource>(
         &self,
         object: &K,
         patch: &Value,
@@ -109,8 +124,9 @@ impl Hand<'_> {
         self.send(request.map_err(kube::Error::BuildRequest)?).await
     }
 
-    /// Changes an object from one form to another, if they differ. Says whether anything was written.
-    pub(crate) async fn change<K: Kind + Serialize>(
+    /// Sends the difference between two versions of an object as a merge patch. Returns whether
+    /// there was one.
+    pub(crate) async fn update<K: NamespacedResource + Serialize>(
         &self,
         from: &K,
         to: &K,
@@ -118,7 +134,7 @@ impl Hand<'_> {
         let Some(mut patch) = difference(&value(from)?, &value(to)?) else {
             return Ok(false);
         };
-        // What was read may be old, and a change that was decided on it must not undo another's.
+        // The cached object may be stale; with its resourceVersion a stale update fails with 409.
         patch["metadata"]["uid"] = json!(from.uid());
         patch["metadata"]["resourceVersion"] = json!(from.resource_version());
         let request = Request::new(url::<K>(from)).patch(
@@ -131,18 +147,21 @@ impl Hand<'_> {
             .map(|_| true)
     }
 
-    /// Writes what differs between two forms of an object's status. Says whether anything was written.
-    pub(crate) async fn status<K: Kind, S: Serialize>(
+    /// Patches the status subresource with the difference of two statuses. Returns whether there
+    /// was one.
+    pub(crate) async fn update_status<K: NamespacedResource, S: Serialize>(
         &self,
         object: &K,
         from: &S,
         to: &S,
     ) -> Result<bool, kube::Error> {
-        self.status_and(object, from, to, json!({})).await
+        self.update_status_and_annotations(object, from, to, json!({}))
+            .await
     }
 
-    /// As [`status`](Self::status), if the object is still as it was read: for a status that others write as well.
-    pub(crate) async fn status_at<K: Kind, S: Serialize>(
+    /// As [`update_status`](Self::update_status), with a resourceVersion precondition, for a
+    /// status that has other writers.
+    pub(crate) async fn update_status_at_version<K: NamespacedResource, S: Serialize>(
         &self,
         object: &K,
         from: &S,
@@ -156,8 +175,8 @@ impl Hand<'_> {
             .await
     }
 
-    /// As [`status`](Self::status), with annotations in the same request.
-    pub(crate) async fn status_and<K: Kind, S: Serialize>(
+    /// As [`update_status`](Self::update_status), with annotations in the same request.
+    pub(crate) async fn update_status_and_annotations<K: NamespacedResource, S: Serialize>(
         &self,
         object: &K,
         from: &S,
@@ -165,23 +184,27 @@ impl Hand<'_> {
         annotations: Value,
     ) -> Result<bool, kube::Error> {
         let changes = difference(&value(from)?, &value(to)?);
-        let annotated = annotations
+        let has_annotations = annotations
             .as_object()
             .is_some_and(|annotations| !annotations.is_empty());
-        if changes.is_none() && !annotated {
+        if changes.is_none() && !has_annotations {
             return Ok(false);
         }
         let mut patch = json!({ "metadata": { "uid": object.uid() } });
         if let Some(changes) = changes {
             patch["status"] = changes;
         }
-        if annotated {
+        if has_annotations {
             patch["metadata"]["annotations"] = annotations;
         }
         self.patch_status(object, &patch).await
     }
 
-    async fn patch_status<K: Kind>(&self, object: &K, patch: &Value) -> Result<bool, kube::Error> {
+    async fn patch_status<K: NamespacedResource>(
+        &self,
+        object: &K,
+        patch: &Value,
+    ) -> Result<bool, kube::Error> {
         let name = object.name_any();
         let params = PatchParams::default();
         let request = Request::new(url::<K>(object)).patch_subresource(
@@ -195,42 +218,17 @@ impl Hand<'_> {
             .map(|_| true)
     }
 
-    async fn send<K: Kind>(
+    async fn send<K: NamespacedResource>(
         &self,
         request: http::Request<Vec<u8>>,
     ) -> Result<PartialObjectMeta<K>, kube::Error> {
-        let answer = self.client.request::<PartialObjectMeta<K>>(request).await?;
-        self.writes.wrote(&answer);
-        Ok(answer)
+        let object = self.client.request::<PartialObjectMeta<K>>(request).await?;
+        self.writes.wrote(&object);
+        Ok(object)
     }
 }
 
-/// What the server said, without the client's words around it.
-pub(crate) fn reason(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
-}
-
-/// Whether a creation failed because its namespace is going away, which no retry mends.
-pub(crate) fn is_namespace_terminating(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else {
-        return false;
-    };
-    status
-        .details
-        .iter()
-        .flat_map(|details| &details.causes)
-        .any(|cause| cause.reason == "NamespaceTerminating")
-}
-
-/// Whether the server refused with this code.
-pub(crate) fn is_code(error: &kube::Error, code: u16) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == code)
-}
-
-fn url<K: Kind>(object: &K) -> String {
+fn url<K: NamespacedResource>(object: &K) -> String {
     K::url_path(&(), object.meta().namespace.as_deref())
 }
 

@@ -1,8 +1,9 @@
-//! Ranking: which pods go first when there are too many.
+//! Deletion order: which pods are deleted first on scale-down.
 //!
-//! In: pods, those they share nodes with, the time. Out: the pods to delete.
-//! Holds: the order is Kubernetes': not assigned before assigned, pending before running, not ready before ready, cheap
-//! before dear (`pod-deletion-cost`), crowded before alone, young before old, restarting before steady.
+//! Input: pods, related pods on the same nodes, the time. Output: the pods to delete.
+//! Order, as ActivePodsWithRanks.Less: unassigned before assigned, pending before running, not ready
+//! before ready, lower `pod-deletion-cost` first, more related pods on the same node first, ready for
+//! a shorter time first, more restarts first, newer before older.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,43 +14,45 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::workloads::pods::{annotation, is_active, is_ready, node_name, phase, ready_since};
 
-/// By which people say which pods are dear to them.
+/// Annotation with the deletion cost of a pod; a lower cost is deleted first.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The `count` pods that go first. `related` are all pods that the owner's owner has, which tell how crowded nodes are.
-pub(crate) fn first_to_go(
+/// The `count` pods to delete. `related` are the pods of all ReplicaSets with the same controller,
+/// counted per node. Mirrors getPodsToDelete and getPodsRankedByRelatedPodsOnSameNode.
+pub(crate) fn pods_to_delete(
     mut pods: Vec<Arc<Pod>>,
     related: &[Arc<Pod>],
     count: usize,
     now: Timestamp,
 ) -> Vec<Arc<Pod>> {
     if count < pods.len() {
-        let mut crowd: HashMap<&str, usize> = HashMap::new();
+        let mut related_per_node: HashMap<&str, usize> = HashMap::new();
         for pod in related.iter().filter(|pod| is_active(pod)) {
-            *crowd.entry(node_name(pod)).or_default() += 1;
+            *related_per_node.entry(node_name(pod)).or_default() += 1;
         }
         pods.sort_by_cached_key(|pod| {
-            rank(pod, crowd.get(node_name(pod)).copied().unwrap_or(0), now)
+            let related = related_per_node.get(node_name(pod)).copied();
+            deletion_rank(pod, related.unwrap_or(0), now)
         });
         pods.truncate(count);
     }
     pods
 }
 
-/// Smaller goes first. Ages count by their order of magnitude, so that a scale-down does not always hit the youngest;
-/// within a magnitude the uid decides, which is as good as chance and never changes.
-fn rank(pod: &Pod, crowd: usize, now: Timestamp) -> impl Ord + use<> {
+/// Sort key; smaller is deleted first. Ages are compared by logarithm, as in logarithmicRankDiff, so
+/// that a scale-down does not always delete the newest pods; equal ranks are ordered by uid.
+fn deletion_rank(pod: &Pod, related: usize, now: Timestamp) -> impl Ord + use<> {
     let ready = is_ready(pod);
     let cost = annotation(pod, DELETION_COST)
         .and_then(|cost| cost.parse::<i32>().ok())
         .unwrap_or(0);
     let ready_for = if ready {
-        magnitude(ready_since(pod), now)
+        logarithmic_age(ready_since(pod), now)
     } else {
         0
     };
-    let (restarts, sidecar_restarts) = restarts(pod);
-    let age = magnitude(
+    let (restarts, sidecar_restarts) = max_container_restarts(pod);
+    let age = logarithmic_age(
         pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
         now,
     );
@@ -57,7 +60,7 @@ fn rank(pod: &Pod, crowd: usize, now: Timestamp) -> impl Ord + use<> {
     (
         state,
         cost,
-        Reverse(crowd),
+        Reverse(related),
         ready_for,
         Reverse(restarts),
         Reverse(sidecar_restarts),
@@ -66,9 +69,9 @@ fn rank(pod: &Pod, crowd: usize, now: Timestamp) -> impl Ord + use<> {
     )
 }
 
-/// The logarithm of the time since a moment; an unknown moment is the youngest.
-fn magnitude(moment: Option<Timestamp>, now: Timestamp) -> i32 {
-    let nanoseconds = moment.map_or(0, |moment| now.duration_since(moment).as_nanos());
+/// Base-2 logarithm of the age in nanoseconds; an unknown time counts as age 0.
+fn logarithmic_age(since: Option<Timestamp>, now: Timestamp) -> i32 {
+    let nanoseconds = since.map_or(0, |since| now.duration_since(since).as_nanos());
     u128::try_from(nanoseconds)
         .ok()
         .and_then(u128::checked_ilog2)
@@ -76,14 +79,15 @@ fn magnitude(moment: Option<Timestamp>, now: Timestamp) -> i32 {
         .unwrap_or(-1)
 }
 
-/// The most restarts of a main container, and of one that accompanies them.
-fn restarts(pod: &Pod) -> (i32, i32) {
+/// Maximum restart count of the containers, and of the sidecar containers. Mirrors
+/// maxContainerRestarts.
+fn max_container_restarts(pod: &Pod) -> (i32, i32) {
     let status = pod.status.as_ref();
-    let main = status
+    let containers = status
         .and_then(|status| status.container_statuses.as_ref())
         .into_iter()
         .flatten();
-    let init = status
+    let init_containers = status
         .and_then(|status| status.init_container_statuses.as_ref())
         .into_iter()
         .flatten();
@@ -96,10 +100,12 @@ fn restarts(pod: &Pod) -> (i32, i32) {
         .map(|container| &container.name)
         .collect();
     (
-        main.map(|container| container.restart_count)
+        containers
+            .map(|container| container.restart_count)
             .max()
             .unwrap_or(0),
-        init.filter(|container| sidecars.contains(&&container.name))
+        init_containers
+            .filter(|container| sidecars.contains(&&container.name))
             .map(|container| container.restart_count)
             .max()
             .unwrap_or(0),
@@ -109,11 +115,11 @@ fn restarts(pod: &Pod) -> (i32, i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workloads::samples::pod;
+    use crate::workloads::test_objects::pod;
 
-    /// Each pod goes before the next one, for one reason.
+    /// Each pod is ordered before the next one for exactly one reason.
     #[test]
-    fn pods_go_in_the_order_of_kubernetes() {
+    fn pods_are_ordered_as_by_kubernetes() {
         let now = Timestamp::from_second(1_000_000).unwrap();
         let ready = |name: &str| pod(name).on("n").running().ready_since(0);
         let ordered = [
@@ -122,7 +128,7 @@ mod tests {
             pod("c-unknown").on("n").phase("Unknown").cached(),
             pod("d-not-ready").on("n").running().cached(),
             ready("e-cheap").annotation(DELETION_COST, "-5").cached(),
-            pod("f-crowded")
+            pod("f-many-related")
                 .on("full")
                 .running()
                 .ready_since(0)
@@ -136,7 +142,9 @@ mod tests {
             ready("i-young").created(999_999).cached(),
             ready("j-by-uid").cached(),
             ready("k-by-uid").cached(),
-            ready("l-dear").annotation(DELETION_COST, "100").cached(),
+            ready("l-expensive")
+                .annotation(DELETION_COST, "100")
+                .cached(),
         ];
         let related: Vec<_> = (0..5)
             .map(|i| pod(&format!("r{i}")).on("full").running().cached())
@@ -151,7 +159,7 @@ mod tests {
                     .collect::<Vec<_>>()
             };
             assert_eq!(
-                names(&first_to_go(mixed, &related, split, now)),
+                names(&pods_to_delete(mixed, &related, split, now)),
                 names(&ordered[..split])
             );
         }
