@@ -7,17 +7,17 @@
 //! longer exists with this uid, adopts nothing. That is checked with a live read before the first
 //! adoption of a reconcile.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
-use bellerophon::{Failure, controller_of};
+use bellerophon::ObjectKey;
+use bellerophon::controller::Error;
+use bellerophon::owner::controller_of;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::core::{Selector, SelectorExt};
-use kube::{Api, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
+use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::api_writer::{ApiWriter, NamespacedResource};
+use super::api_writer::{ApiWriter, StaticKind};
 use crate::api_errors::has_code;
 
 /// What to do with one child.
@@ -92,10 +92,10 @@ pub(crate) async fn claim_children<O, C>(
     owner: &O,
     children: Vec<Arc<C>>,
     matches: impl Fn(&C) -> bool,
-) -> Result<Vec<Arc<C>>, Failure>
+) -> Result<Vec<Arc<C>>, Error>
 where
-    O: NamespacedResource + Clone + Debug + DeserializeOwned,
-    C: NamespacedResource + Clone + Debug + DeserializeOwned,
+    O: StaticKind,
+    C: StaticKind,
 {
     claim_with_finalizers(writer, owner, children, matches, &[]).await
 }
@@ -110,10 +110,10 @@ pub(crate) async fn claim_with_finalizers<O, C>(
     children: Vec<Arc<C>>,
     matches: impl Fn(&C) -> bool,
     finalizers: &[&str],
-) -> Result<Vec<Arc<C>>, Failure>
+) -> Result<Vec<Arc<C>>, Error>
 where
-    O: NamespacedResource + Clone + Debug + DeserializeOwned,
-    C: NamespacedResource + Clone + Debug + DeserializeOwned,
+    O: StaticKind,
+    C: StaticKind,
 {
     let mut claimed = Vec::with_capacity(children.len());
     let mut adoption_checked = false;
@@ -145,28 +145,27 @@ pub(crate) fn matches<C: Resource>(selector: &Selector, child: &C) -> bool {
 
 /// Checks the live owner. The cached one may be stale, and children adopted by a deleted owner
 /// would be garbage collected. Mirrors RecheckDeletionTimestamp.
-async fn check_can_adopt<O>(writer: &ApiWriter<'_>, owner: &O) -> Result<(), Failure>
+async fn check_can_adopt<O>(writer: &ApiWriter<'_>, owner: &O) -> Result<(), Error>
 where
-    O: NamespacedResource + Clone + Debug + DeserializeOwned,
+    O: StaticKind,
 {
-    let owners = Api::<O>::namespaced(
-        writer.client.clone(),
-        &owner.namespace().unwrap_or_default(),
-    );
-    let live = owners.get(&owner.name_any()).await?;
+    let live = writer.client.get::<O>(&ObjectKey::from_object(owner)).await?;
     let description = format!(
         "{} {}/{}",
         O::kind(&()),
         owner.namespace().unwrap_or_default(),
         owner.name_any()
     );
+    let Some(live) = live else {
+        return Err(Error::retry(format!("original {description} is gone")));
+    };
     if live.uid() != owner.uid() {
-        return Err(Failure::retry(format!(
+        return Err(Error::retry(format!(
             "original {description} is gone: its name has another uid"
         )));
     }
     if live.meta().deletion_timestamp.is_some() {
-        return Err(Failure::retry(format!(
+        return Err(Error::retry(format!(
             "{description} has just been deleted"
         )));
     }
@@ -174,11 +173,11 @@ where
 }
 
 /// Returns whether the child was adopted; `false` if it is gone.
-async fn adopt<C: NamespacedResource>(
+async fn adopt<C: StaticKind>(
     writer: &ApiWriter<'_>,
     child: &C,
     patch: &Value,
-) -> Result<bool, Failure> {
+) -> Result<bool, Error> {
     match writer.patch(child, patch).await {
         Ok(_) => Ok(true),
         Err(error) if has_code(&error, 404) => Ok(false),
@@ -186,11 +185,11 @@ async fn adopt<C: NamespacedResource>(
     }
 }
 
-async fn release<C: NamespacedResource>(
+async fn release<C: StaticKind>(
     writer: &ApiWriter<'_>,
     child: &C,
     patch: &Value,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     match writer.patch(child, patch).await {
         Ok(_) => Ok(()),
         // 404: the child is gone. 422: it has another uid or no longer references the owner.
@@ -199,7 +198,7 @@ async fn release<C: NamespacedResource>(
     }
 }
 
-fn adopt_patch<O: NamespacedResource, C: Resource>(
+fn adopt_patch<O: StaticKind, C: Resource>(
     owner: &O,
     child: &C,
     finalizers: &[&str],

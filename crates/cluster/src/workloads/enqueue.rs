@@ -4,29 +4,60 @@
 //! Rules: a child with a controller enqueues that owner only; an orphan enqueues every owner whose
 //! selector matches it, for adoption.
 
-use bellerophon::{Lister, ObjectKey, Predicate, controller_of};
+use std::sync::Arc;
+
+use bellerophon::index::Index;
+use bellerophon::informer::SharedInformer;
+use bellerophon::kinds::Kind;
+use bellerophon::owner::controller_of;
+use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Selector;
 use kube::{Resource, ResourceExt};
 
-use super::api_writer::NamespacedResource;
+use super::api_writer::StaticKind;
 use super::claim::matches;
-use crate::index;
+use crate::index::by_controller_uid;
 
-/// Index of objects without a controller, by namespace.
-pub(crate) const ORPHAN_INDEX: &str = "orphans";
+/// Objects without a controller, by namespace.
+pub(crate) fn orphans<K: Kind>(informer: &SharedInformer<K>) -> Index<K> {
+    informer.index("orphans", orphan_namespace::<K>)
+}
 
-/// Adds [`ORPHAN_INDEX`].
-pub(crate) fn add_orphan_index<K: Resource + Send + Sync + 'static>(
-    informer: &bellerophon::SharedInformer<K>,
-) {
-    index::add_index(informer, ORPHAN_INDEX, |object| {
-        if controller_of(object).is_some() {
-            Vec::new()
-        } else {
-            object.meta().namespace.clone().into_iter().collect()
+fn orphan_namespace<K: Kind>(object: &K) -> Vec<String> {
+    match controller_of(object) {
+        Some(_) => Vec::new(),
+        None => object.meta().namespace.clone().into_iter().collect(),
+    }
+}
+
+/// The children of an owner and the orphans of its namespace, which it may adopt.
+#[derive(Clone, Debug)]
+pub(crate) struct Children<C> {
+    by_owner: Index<C>,
+    orphans: Index<C>,
+}
+
+impl<C: Kind> Children<C> {
+    pub(crate) fn new(informer: &SharedInformer<C>) -> Self {
+        Self {
+            by_owner: by_controller_uid(informer),
+            orphans: orphans(informer),
         }
-    });
+    }
+
+    /// The children of an owner.
+    pub(crate) fn of<O: Resource>(&self, owner: &O) -> Vec<Arc<C>> {
+        self.by_owner.get(owner.meta().uid.as_deref().unwrap_or_default())
+    }
+
+    /// The children of an owner, then the orphans of its namespace.
+    pub(crate) fn candidates<O: Resource>(&self, owner: &O) -> Vec<Arc<C>> {
+        let mut candidates = self.of(owner);
+        let namespace = owner.meta().namespace.as_deref().unwrap_or_default();
+        candidates.extend(self.orphans.get(namespace));
+        candidates
+    }
 }
 
 /// The owners to enqueue for a change of `child`. Mirrors getPodReplicaSets and
@@ -37,7 +68,7 @@ pub(crate) fn owners_to_enqueue<O, C>(
     selector_of: impl Fn(&O) -> Option<Selector>,
 ) -> Vec<ObjectKey>
 where
-    O: NamespacedResource + Send + Sync + 'static,
+    O: StaticKind,
     C: Resource,
 {
     let Some(namespace) = child.namespace() else {
@@ -52,12 +83,12 @@ where
     let candidates = owners.in_namespace(&namespace).into_iter();
     candidates
         .filter(|owner| selector_of(owner).is_some_and(|selector| matches(&selector, child)))
-        .map(|owner| ObjectKey::of(&*owner))
+        .map(|owner| ObjectKey::from_object(&*owner))
         .collect()
 }
 
 /// The controller of a child if it is cached with the uid of the owner reference.
-fn resolve_controller_ref<O: NamespacedResource + Send + Sync + 'static>(
+fn resolve_controller_ref<O: StaticKind>(
     owners: &Lister<O>,
     namespace: &str,
     child: &impl Resource,
@@ -72,14 +103,9 @@ fn resolve_controller_ref<O: NamespacedResource + Send + Sync + 'static>(
 
 /// All updates of a controlled pod; for an orphan, changes of labels and owner references.
 pub(crate) fn pod_update_predicate() -> Predicate<Pod> {
-    Predicate::changed(|old: &Pod, new: &Pod| {
+    Predicate::on_update(|old: &Pod, new: &Pod| {
         controller_of(new).is_some()
             || old.metadata.labels != new.metadata.labels
             || old.metadata.owner_references != new.metadata.owner_references
     })
-}
-
-/// Delete events only.
-pub(crate) fn deletions_only<K: Resource + 'static>() -> Predicate<K> {
-    Predicate::concerns(|_| false)
 }

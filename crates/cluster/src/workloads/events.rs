@@ -1,22 +1,13 @@
 //! Constructors of events whose action equals their reason.
 
-use bellerophon::{EventType, Note};
+use bellerophon::events::Event;
 
 /// A `Normal` event.
-pub(crate) fn normal_event(reason: &str, message: String) -> Note {
-    event(EventType::Normal, reason, message)
+pub(crate) fn normal_event(reason: &str, message: String) -> Event {
+    Event::normal(reason, reason, message)
 }
 
 /// A `Warning` event.
-pub(crate) fn warning_event(reason: &str, message: String) -> Note {
-    event(EventType::Warning, reason, message)
-}
-
-fn event(type_: EventType, reason: &str, message: String) -> Note {
-    Note {
-        type_,
-        reason: reason.into(),
-        action: reason.into(),
-        note: message,
-    }
+pub(crate) fn warning_event(reason: &str, message: String) -> Event {
+    Event::warning(reason, reason, message)
 }

@@ -28,18 +28,15 @@ mod stateful_set; // StatefulSet controller
 #[cfg(test)]
 mod test_objects; // builders of test objects
 
-use crate::context::{Context, Loop};
+use bellerophon::manager::Manager;
 
-/// The workload controllers, in start order.
-pub(crate) fn controllers(ctx: &Context) -> Vec<Loop> {
-    vec![
-        deployment::controller(ctx),
-        daemon_set::controller(ctx),
-        stateful_set::controller(ctx),
-        replica_set::replica_sets(ctx),
-        replica_set::replication_controllers(ctx),
-        job::controller(ctx),
-        cron_job::controller(ctx),
-        disruption::controller(ctx),
-    ]
+/// Adds the workload controllers.
+pub(crate) fn setup(mgr: &mut Manager) {
+    deployment::setup(mgr);
+    daemon_set::setup(mgr);
+    stateful_set::setup(mgr);
+    replica_set::setup(mgr);
+    job::setup(mgr);
+    cron_job::setup(mgr);
+    disruption::setup(mgr);
 }

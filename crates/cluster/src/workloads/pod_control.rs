@@ -3,11 +3,13 @@
 //! Input: pods. Output: requests, and events regarding the owner.
 //! Rules: a create that fails because the namespace is terminating is no error, as upstream.
 
-use bellerophon::EventRecorder;
+use bellerophon::client::{Template, WriteError};
+use bellerophon::events::EventRecorder;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
-use super::api_writer::{ApiWriter, NamespacedResource, ObjectTemplate};
+use super::api_writer::{ApiWriter, StaticKind};
 use super::events::{normal_event, warning_event};
 use crate::api_errors::{is_namespace_terminating, status_message};
 
@@ -26,15 +28,15 @@ impl<O> Clone for PodControl<'_, O> {
 
 impl<O> Copy for PodControl<'_, O> {}
 
-impl<O: NamespacedResource> PodControl<'_, O> {
+impl<O: StaticKind> PodControl<'_, O> {
     /// Creates a pod from a template.
-    pub(crate) async fn create(self, template: &ObjectTemplate) -> Result<(), kube::Error> {
+    pub(crate) async fn create(self, template: &Template<Pod>) -> Result<(), WriteError> {
         match self.writer.create_from_template(template).await {
             Ok(pod) => self.recorder.event(
                 self.owner,
                 normal_event(
                     "SuccessfulCreate",
-                    format!("Created pod: {}", pod.name_any()),
+                    format!("Created pod: {}", name_of(pod.metadata())),
                 ),
             ),
             Err(error) if is_namespace_terminating(&error) => {}
@@ -53,8 +55,8 @@ impl<O: NamespacedResource> PodControl<'_, O> {
     }
 
     /// Deletes a pod. A pod that is gone is no error.
-    pub(crate) async fn delete(self, pod: &Pod) -> Result<(), kube::Error> {
-        match self.writer.delete(pod, Default::default()).await {
+    pub(crate) async fn delete(self, pod: &Pod) -> Result<(), WriteError> {
+        match self.writer.delete(pod, None).await {
             Ok(true) => self.recorder.event(
                 self.owner,
                 normal_event(
@@ -76,4 +78,8 @@ impl<O: NamespacedResource> PodControl<'_, O> {
         }
         Ok(())
     }
+}
+
+fn name_of(metadata: &ObjectMeta) -> &str {
+    metadata.name.as_deref().unwrap_or_default()
 }

@@ -5,25 +5,25 @@
 //! Guarantees: the revision of the owner's template has the highest number, also after a rollback
 //! to an earlier template; a revision used by a pod is not deleted.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
-use bellerophon::{Failure, Lister};
+use bellerophon::ObjectKey;
+use bellerophon::controller::Error;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::api::ObjectMeta;
 use kube::core::Selector;
-use kube::{Api, ResourceExt};
-use serde::de::DeserializeOwned;
+use kube::ResourceExt;
 use serde_json::json;
 
-use super::api_writer::{ApiWriter, NamespacedResource};
+use super::api_writer::{ApiWriter, StaticKind};
 use super::claim::{claim_children, controller_reference, matches};
-use super::enqueue::ORPHAN_INDEX;
-use super::template::{compute_hash, equal_ignore_hash};
+use super::enqueue::Children;
+use super::template::{
+    compute_hash, equal_ignore_hash, template_from_json, template_to_json,
+};
 use crate::api_errors::has_code;
-use crate::index::CONTROLLER_UID_INDEX;
 
 /// Label of pods, and of the revisions of DaemonSets, with the hash of the template.
 pub(crate) const CONTROLLER_REVISION_HASH_LABEL: &str = "controller-revision-hash";
@@ -35,9 +35,7 @@ const DEFAULT_HISTORY_LIMIT: usize = 10;
 const OWNER_NAME_MAX: usize = 223;
 
 /// A workload with a revision history.
-pub(crate) trait RevisionOwner:
-    NamespacedResource + Clone + Debug + DeserializeOwned
-{
+pub(crate) trait RevisionOwner: StaticKind {
     /// Label of the revisions with the hash of the template.
     const HASH_LABEL: &'static str;
 
@@ -62,12 +60,11 @@ impl Revisions {
     /// As [`claim_children`].
     pub(crate) async fn claim<O: RevisionOwner>(
         writer: &ApiWriter<'_>,
-        revisions: &Lister<ControllerRevision>,
+        revisions: &Children<ControllerRevision>,
         owner: &O,
         selector: &Selector,
-    ) -> Result<Self, Failure> {
-        let mut all = revisions.by_index(CONTROLLER_UID_INDEX, &owner.uid().unwrap_or_default())?;
-        all.extend(revisions.by_index(ORPHAN_INDEX, &owner.namespace().unwrap_or_default())?);
+    ) -> Result<Self, Error> {
+        let all = revisions.candidates(owner);
         let all =
             claim_children(writer, owner, all, |revision| matches(selector, revision)).await?;
         Ok(Self::new(&owner.template(), all))
@@ -133,7 +130,7 @@ impl Revisions {
         &self,
         writer: &ApiWriter<'_>,
         owner: &O,
-    ) -> Result<ControllerRevision, Failure> {
+    ) -> Result<ControllerRevision, Error> {
         let number = self.next_number();
         let Some(latest) = self.current.last() else {
             return create(writer, owner, new_revision(owner, number)).await;
@@ -153,14 +150,14 @@ impl Revisions {
 /// The template of a revision.
 pub(crate) fn template_of(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
     let template = revision.data.as_ref()?.0.get("spec")?.get("template")?;
-    serde_json::from_value(template.clone()).ok()
+    template_from_json(template)
 }
 
 /// The revision of the owner's template. Its data is a patch that restores the template, for
 /// `kubectl rollout undo`. Mirrors getPatch and NewControllerRevision.
 fn new_revision<O: RevisionOwner>(owner: &O, number: i64) -> ControllerRevision {
     let template = owner.template();
-    let mut patch = json!(template);
+    let mut patch = template_to_json(&template);
     patch["$patch"] = json!("replace");
     let hash = compute_hash(&template, owner.collision_count());
     let mut labels = template
@@ -187,29 +184,25 @@ async fn create<O: RevisionOwner>(
     writer: &ApiWriter<'_>,
     owner: &O,
     revision: ControllerRevision,
-) -> Result<ControllerRevision, Failure> {
+) -> Result<ControllerRevision, Error> {
     let error = match writer.create(&revision).await {
         Ok(_) => return Ok(revision),
         Err(error) if has_code(&error, 409) => error,
         Err(error) => return Err(error.into()),
     };
-    let api = Api::<ControllerRevision>::namespaced(
-        writer.client.clone(),
-        &revision.namespace().unwrap_or_default(),
-    );
-    let Some(existing) = api.get_opt(&revision.name_any()).await? else {
+    let key = ObjectKey::from_object(&revision);
+    let Some(existing) = writer.client.get::<ControllerRevision>(&key).await? else {
         return Err(error.into());
     };
     if equal_ignore_hash(
         template_of(&existing).as_ref(),
         template_of(&revision).as_ref(),
     ) {
-        return Ok(existing);
+        return Ok(ControllerRevision::clone(&existing));
     }
     let collision_count = owner.collision_count().unwrap_or(0) + 1;
-    let status = json!({ "collisionCount": collision_count });
-    writer.update_status(owner, &json!({}), &status).await?;
-    Err(Failure::retry(format!(
+    writer.set_collision_count(owner, collision_count).await?;
+    Err(Error::retry(format!(
         "ControllerRevision {} has another template, retrying with collision count \
             {collision_count}",
         revision.name_any()

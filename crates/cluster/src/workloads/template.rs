@@ -4,10 +4,11 @@
 //! Guarantees: the hash does not depend on the order of map entries and is valid in names and
 //! labels.
 
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use bellerophon::kinds::{decode, encode};
+use k8s_openapi::api::core::v1::{Pod, PodTemplate, PodTemplateSpec};
 use kube::Resource;
 use kube::api::ObjectMeta;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::claim::controller_reference;
 
@@ -47,17 +48,31 @@ pub(crate) fn pod_from_template<O: Resource<DynamicType = ()>>(
 ///
 /// The value differs from upstream's, which hashes a dump of Go structs. ReplicaSets and revisions
 /// of other controllers are therefore found by template, never by hash.
-pub(crate) fn compute_hash<T: Serialize>(content: &T, collision_count: Option<i32>) -> String {
+pub(crate) fn compute_hash(template: &PodTemplateSpec, collision_count: Option<i32>) -> String {
     // Maps of a JSON value are sorted.
-    let bytes = serde_json::to_value(content)
-        .map(|value| value.to_string())
-        .unwrap_or_default();
+    let bytes = template_to_json(template).to_string();
     let mut hasher = Fnv::default();
     hasher.write(bytes.as_bytes());
     if let Some(collision_count) = collision_count {
         hasher.write(&i64::from(collision_count).to_le_bytes());
     }
     safe_encode_string(&hasher.0.to_string())
+}
+
+/// A template as JSON. It is encoded as part of a PodTemplate, whose codec is shared.
+pub(crate) fn template_to_json(template: &PodTemplateSpec) -> Value {
+    let object = PodTemplate {
+        template: Some(template.clone()),
+        ..PodTemplate::default()
+    };
+    let json = encode(&object).and_then(|json| serde_json::from_slice::<Value>(&json));
+    json.map(|mut object| object["template"].take()).unwrap_or_default()
+}
+
+/// The template of its JSON; `None` if it is not a template.
+pub(crate) fn template_from_json(template: &Value) -> Option<PodTemplateSpec> {
+    let object = json!({ "template": template }).to_string();
+    decode::<PodTemplate>(object.as_bytes()).ok()?.template.clone()
 }
 
 /// Encodes text in the alphabet of generated names. Mirrors SafeEncodeString.

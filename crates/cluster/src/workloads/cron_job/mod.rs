@@ -7,22 +7,19 @@
 mod plan; // the Job to create, and Jobs to delete
 mod schedule; // cron schedules
 
-use std::sync::Arc;
-
-use bellerophon::{
-    Controller, EventRecorder, Failure, Lister, Outcome, ReconcileResult, Request, WallClock,
-    controller_of,
-};
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::index::{Index, controller_uid};
+use bellerophon::owner::controller_of;
+use bellerophon::prelude::*;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use kube::api::DeleteParams;
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
+use kube::api::PropagationPolicy;
 
 use super::api_writer::ApiWriter;
 use super::events::{normal_event, warning_event};
 use crate::api_errors::{has_code, is_namespace_terminating, status_message};
 use crate::component::Component;
-use crate::context::{Context, Loop};
-use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
 use plan::{Plan, plan, reference};
 
 /// Name of the controller in events and metrics.
@@ -31,57 +28,53 @@ const CONTROLLER: &str = "cronjob-controller";
 /// CronJobs reconciled concurrently, as upstream.
 const WORKERS: usize = 5;
 
-/// The CronJob controller.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let cron_jobs = ctx.informer::<CronJob>();
-    let jobs = ctx.informer::<Job>();
-    add_controller_uid_index(&jobs);
-    let reconciler = Arc::new(CronJobReconciler {
-        client: ctx.client(Component::ControllerManager),
-        jobs: jobs.lister(),
-        recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
-        clock: ctx.clock,
-    });
-    Controller::of(&cron_jobs)
-        .owns(&jobs)
-        .with_options(ctx.options(CONTROLLER, WORKERS))
-        .reconcile_with(move |request| reconciler.clone().reconcile(request))
-        .into()
+/// Adds the CronJob controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let reconciler = CronJobReconciler {
+        jobs: mgr.index("controller-uid", controller_uid::<Job>),
+        recorder: Component::ControllerManager.recorder(mgr, CONTROLLER),
+        clock: mgr.clock(),
+    };
+    mgr.controller::<CronJob>()
+        .owns::<Job>()
+        .name(CONTROLLER)
+        .concurrency(WORKERS)
+        .reconcile(reconciler);
 }
 
 struct CronJobReconciler {
-    client: Client,
-    jobs: Lister<Job>,
+    /// By the uid of their controller.
+    jobs: Index<Job>,
     recorder: EventRecorder,
-    clock: WallClock,
+    clock: Clock,
 }
 
-impl CronJobReconciler {
+impl Reconciler<CronJob> for CronJobReconciler {
     /// Mirrors syncCronJob.
-    async fn reconcile(self: Arc<Self>, request: Request<CronJob>) -> ReconcileResult {
-        let Some(cron_job) = request.object.as_deref() else {
-            return Ok(Outcome::Done);
+    async fn reconcile(&self, req: Request<CronJob>) -> Result<Action, Error> {
+        let Some(cron_job) = req.object() else {
+            return Ok(Action::await_change());
         };
         let writer = ApiWriter {
-            client: &self.client,
-            writes: request.writes(),
+            client: req.client(),
         };
-        let jobs = self
-            .jobs
-            .by_index(CONTROLLER_UID_INDEX, &cron_job.uid().unwrap_or_default())?;
+        let jobs = self.jobs.get(&cron_job.uid().unwrap_or_default());
         let plan = plan(cron_job, &jobs, self.clock.now());
         self.apply(&writer, cron_job, &plan).await?;
         Ok(plan
             .requeue_after
-            .map_or(Outcome::Done, Outcome::RequeueAfter))
+            .map_or_else(Action::await_change, Action::requeue_after))
     }
+}
+
+impl CronJobReconciler {
 
     async fn apply(
         &self,
         writer: &ApiWriter<'_>,
         cron_job: &CronJob,
         plan: &Plan,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Error> {
         for event in &plan.events {
             self.recorder.event(cron_job, event.clone());
         }
@@ -96,13 +89,9 @@ impl CronJobReconciler {
                 None => return Ok(()),
             }
         }
-        writer
-            .update_status(
-                cron_job,
-                &cron_job.status.clone().unwrap_or_default(),
-                &status,
-            )
-            .await?;
+        let current = cron_job.status.clone().unwrap_or_default();
+        let set_status = |cron_job: &mut CronJob, status| cron_job.status = Some(status);
+        writer.update_status(cron_job, &current, status, set_status).await?;
         Ok(())
     }
 
@@ -111,8 +100,8 @@ impl CronJobReconciler {
         writer: &ApiWriter<'_>,
         cron_job: &CronJob,
         job: &Job,
-    ) -> Result<(), Failure> {
-        match writer.delete(job, DeleteParams::background()).await {
+    ) -> Result<(), Error> {
+        match writer.delete(job, Some(PropagationPolicy::Background)).await {
             Ok(_) => {
                 self.recorder.event(
                     cron_job,
@@ -143,30 +132,29 @@ impl CronJobReconciler {
         writer: &ApiWriter<'_>,
         cron_job: &CronJob,
         job: &Job,
-    ) -> Result<Option<Job>, Failure> {
+    ) -> Result<Option<Job>, Error> {
         match writer.create(job).await {
             Ok(created) => {
                 self.recorder.event(
                     cron_job,
                     normal_event(
                         "SuccessfulCreate",
-                        format!("Created job {}", created.name_any()),
+                        format!("Created job {}", job.name_any()),
                     ),
                 );
                 Ok(Some(Job {
-                    metadata: created.metadata,
+                    metadata: created.metadata().clone(),
                     ..Job::default()
                 }))
             }
             Err(error) if has_code(&error, 409) && !is_namespace_terminating(&error) => {
-                let jobs = Api::<Job>::namespaced(
-                    writer.client.clone(),
-                    &job.namespace().unwrap_or_default(),
-                );
-                let existing = jobs.get(&job.name_any()).await?;
-                let is_controlled = controller_of(&existing)
+                let key = ObjectKey::from_object(job);
+                let Some(existing) = writer.client.get::<Job>(&key).await? else {
+                    return Err(error.into());
+                };
+                let is_controlled = controller_of(&*existing)
                     .is_some_and(|owner| Some(&owner.uid) == cron_job.metadata.uid.as_ref());
-                Ok(is_controlled.then_some(existing))
+                Ok(is_controlled.then(|| Job::clone(&existing)))
             }
             Err(error) => {
                 if !is_namespace_terminating(&error) {

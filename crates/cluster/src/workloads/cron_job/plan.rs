@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::Note;
+use bellerophon::events::Event;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, CronJobStatus, Job};
@@ -40,7 +40,7 @@ pub(super) struct Plan {
     pub(super) create: Option<Box<Job>>,
     /// The status without the created Job in its active list.
     pub(super) status: CronJobStatus,
-    pub(super) events: Vec<Note>,
+    pub(super) events: Vec<Event>,
     /// Time until the next schedule time.
     pub(super) requeue_after: Option<Duration>,
 }

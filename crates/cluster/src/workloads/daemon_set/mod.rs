@@ -12,26 +12,26 @@ mod plan; // pods to create and delete, and the status
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bellerophon::{
-    Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, Predicate, ReconcileResult,
-    Request, WallClock,
-};
+use bellerophon::client::WriteError;
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::informer::InformerOptions;
+use bellerophon::prelude::*;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod, PodTemplateSpec};
+use kube::ResourceExt;
 use kube::core::Selector;
-use kube::{Client, ResourceExt};
 use tokio::time::Instant;
 
-use super::api_writer::{ApiWriter, ObjectTemplate};
+use super::api_writer::ApiWriter;
 use super::batch::{run_concurrently, slow_start_batch};
 use super::claim::{self, claim_children, matches};
-use super::enqueue::{ORPHAN_INDEX, add_orphan_index, owners_to_enqueue, pod_update_predicate};
+use super::enqueue::{Children, owners_to_enqueue, pod_update_predicate};
 use super::pod_control::PodControl;
 use super::pods::{has_deletion_timestamp, is_terminal, label};
 use super::revision::{CONTROLLER_REVISION_HASH_LABEL, RevisionOwner, Revisions};
 use crate::component::Component;
-use crate::context::{Context, Loop};
-use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
+use crate::index;
 use backoff::FailedPodsBackoff;
 use daemon_pod::{
     DaemonPodSpec, NodeEligibility, daemon_pod_template, pod_for_node, target_node_name,
@@ -47,50 +47,31 @@ const WORKERS: usize = 2;
 /// Maximum number of pods created or deleted in one reconcile, as upstream.
 const BURST_REPLICAS: usize = 250;
 
-/// The DaemonSet controller.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let sets = ctx.informer::<DaemonSet>();
-    let pods = ctx.pods();
-    let nodes = ctx.informer::<Node>();
-    let revisions = ctx.informer::<ControllerRevision>();
-    add_controller_uid_index(&pods);
-    add_orphan_index(&pods);
-    add_controller_uid_index(&revisions);
-    add_orphan_index(&revisions);
-    let recorder = ctx.recorder(Component::ControllerManager, CONTROLLER);
-    let reconciler = Arc::new(DaemonSetReconciler {
-        client: ctx.client(Component::ControllerManager),
-        nodes: nodes.lister(),
-        pods: pods.lister(),
-        revisions: revisions.lister(),
-        recorder,
-        clock: ctx.clock,
+/// Adds the DaemonSet controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let revisions = mgr.informer::<ControllerRevision>(InformerOptions::default());
+    let reconciler = DaemonSetReconciler {
+        nodes: mgr.lister(),
+        pods: Children::new(&index::pods(mgr)),
+        revisions: Children::new(&revisions),
+        recorder: Component::ControllerManager.recorder(mgr, CONTROLLER),
+        clock: mgr.clock(),
         failed_pods_backoff: Mutex::default(),
-    });
-    let sets_of_pods = sets.lister();
-    let sets_of_nodes = sets.lister();
-    let sets_of_revisions = sets.lister();
-    Controller::of(&sets)
-        .watches_if(&pods, pod_update_predicate(), move |pod| {
-            owners_to_enqueue(&sets_of_pods, pod, selector)
-        })
-        .watches(&revisions, move |revision| {
+    };
+    let sets = mgr.lister::<DaemonSet>();
+    let sets_of_pods = sets.clone();
+    let sets_of_revisions = sets.clone();
+    mgr.controller::<DaemonSet>()
+        .watches::<Pod>(move |pod| owners_to_enqueue(&sets_of_pods, pod, selector))
+        .predicate(pod_update_predicate())
+        .watches::<ControllerRevision>(move |revision| {
             owners_to_enqueue(&sets_of_revisions, revision, selector)
         })
-        .watches_if(
-            &nodes,
-            Predicate::changed(node_update_predicate),
-            move |_| {
-                sets_of_nodes
-                    .list()
-                    .iter()
-                    .map(|set| ObjectKey::of(&**set))
-                    .collect()
-            },
-        )
-        .with_options(ctx.options(CONTROLLER, WORKERS))
-        .reconcile_with(move |request| reconciler.clone().reconcile(request))
-        .into()
+        .watches::<Node>(move |_| sets.keys())
+        .predicate(Predicate::on_update(node_update_predicate))
+        .name(CONTROLLER)
+        .concurrency(WORKERS)
+        .reconcile(reconciler);
 }
 
 fn selector(set: &DaemonSet) -> Option<Selector> {
@@ -118,32 +99,30 @@ impl RevisionOwner for DaemonSet {
 }
 
 struct DaemonSetReconciler {
-    client: Client,
     nodes: Lister<Node>,
-    pods: Lister<Pod>,
-    revisions: Lister<ControllerRevision>,
+    pods: Children<Pod>,
+    revisions: Children<ControllerRevision>,
     recorder: EventRecorder,
-    clock: WallClock,
+    clock: Clock,
     failed_pods_backoff: Mutex<FailedPodsBackoff>,
 }
 
-impl DaemonSetReconciler {
+impl Reconciler<DaemonSet> for DaemonSetReconciler {
     /// Mirrors syncDaemonSet.
-    async fn reconcile(self: Arc<Self>, request: Request<DaemonSet>) -> ReconcileResult {
-        let Some(set) = request.object.as_deref() else {
-            return Ok(Outcome::Done);
+    async fn reconcile(&self, req: Request<DaemonSet>) -> Result<Action, Error> {
+        let Some(set) = req.object() else {
+            return Ok(Action::await_change());
         };
         let Some(selector) = selector(set) else {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         };
         // The garbage collector may have deleted the revisions already, without which the status
         // cannot be computed.
         if set.metadata.deletion_timestamp.is_some() {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         }
         let writer = ApiWriter {
-            client: &self.client,
-            writes: request.writes(),
+            client: req.client(),
         };
         let revisions = Revisions::claim(&writer, &self.revisions, set, &selector).await?;
         let current = revisions.ensure_current(&writer, set).await?;
@@ -169,28 +148,25 @@ impl DaemonSetReconciler {
                 .await?;
         }
         let current_status = set.status.clone().unwrap_or_default();
-        writer
-            .update_status(set, &current_status, &state.status())
-            .await?;
+        let set_status = |set: &mut DaemonSet, status| set.status = Some(status);
+        let desired = state.status();
+        writer.update_status(set, &current_status, desired, set_status).await?;
         result?;
         Ok(plan
             .requeue_after
-            .map_or(Outcome::Done, Outcome::RequeueAfter))
+            .map_or_else(Action::await_change, Action::requeue_after))
     }
+}
+
+impl DaemonSetReconciler {
 
     async fn pods(
         &self,
         writer: &ApiWriter<'_>,
         set: &DaemonSet,
         selector: &Selector,
-    ) -> Result<Vec<Arc<Pod>>, Failure> {
-        let mut pods = self
-            .pods
-            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
-        pods.extend(
-            self.pods
-                .by_index(ORPHAN_INDEX, &set.namespace().unwrap_or_default())?,
-        );
+    ) -> Result<Vec<Arc<Pod>>, Error> {
+        let pods = self.pods.candidates(set);
         claim_children(writer, set, pods, |pod| matches(selector, pod)).await
     }
 
@@ -223,7 +199,7 @@ impl DaemonSetReconciler {
         set: &DaemonSet,
         hash: &str,
         plan: &Plan,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), WriteError> {
         for event in &plan.events {
             self.recorder.event(set, event.clone());
         }
@@ -234,7 +210,8 @@ impl DaemonSetReconciler {
         };
         let template = &daemon_pod_template(set, hash);
         let create = |index: usize| async move {
-            let pod = ObjectTemplate::new(&pod_for_node(template, set, &plan.create[index]))?;
+            let pod = pod_for_node(template, set, &plan.create[index]);
+            let pod = writer.template(&pod).await?;
             control.create(&pod).await
         };
         let (_, create_error) =
@@ -257,7 +234,7 @@ impl DaemonSetReconciler {
         set: &DaemonSet,
         revisions: &Revisions,
         pods: &[Arc<Pod>],
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), WriteError> {
         let is_live = |revision: &ControllerRevision| {
             let hash = revision
                 .labels()
@@ -274,7 +251,7 @@ impl DaemonSetReconciler {
                 .and_then(|spec| spec.revision_history_limit),
             is_live,
         ) {
-            writer.delete(&*revision, Default::default()).await?;
+            writer.delete(&*revision, None).await?;
         }
         Ok(())
     }

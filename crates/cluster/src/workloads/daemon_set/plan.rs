@@ -23,7 +23,7 @@ use crate::workloads::pods::{
     Phase, duration_from_seconds, has_deletion_timestamp, is_available, is_ready,
     next_availability_check, node_name, phase,
 };
-use bellerophon::Note;
+use bellerophon::events::Event;
 
 /// The pods of a DaemonSet by target node.
 pub(super) type PodsByNode = BTreeMap<String, Vec<Arc<Pod>>>;
@@ -45,7 +45,7 @@ pub(super) struct Plan {
     /// Nodes on which a pod is created.
     pub(super) create: Vec<String>,
     pub(super) delete: Vec<Arc<Pod>>,
-    pub(super) events: Vec<Note>,
+    pub(super) events: Vec<Event>,
     /// Time until the next availability check or end of a back-off.
     pub(super) requeue_after: Option<Duration>,
 }

@@ -13,26 +13,27 @@ mod status; // counts and conditions
 
 use std::sync::Arc;
 
-use bellerophon::{
-    Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request,
-    WallClock, controller_of,
-};
+use bellerophon::client::{Precondition, WriteError};
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::index::Index;
+use bellerophon::informer::InformerOptions;
+use bellerophon::owner::controller_of;
+use bellerophon::prelude::*;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kube::core::Selector;
-use kube::{Client, ResourceExt};
-use serde_json::json;
 
 use super::api_writer::ApiWriter;
 use super::claim::{self, claim_children, matches};
-use super::enqueue::{ORPHAN_INDEX, add_orphan_index, deletions_only, owners_to_enqueue};
+use super::enqueue::{Children, owners_to_enqueue};
 use super::events::{normal_event, warning_event};
 use super::pods::is_terminal;
 use super::template::equal_ignore_hash;
 use crate::api_errors::{has_code, is_namespace_terminating, status_message};
 use crate::component::Component;
-use crate::context::{Context, Loop};
-use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
+use crate::index;
 use plan::{Plan, plan};
 use replica_sets::{PlannedReplicaSet, REVISION_ANNOTATION, is_recreate};
 
@@ -42,35 +43,28 @@ const CONTROLLER: &str = "deployment-controller";
 /// Deployments reconciled concurrently, as upstream.
 const WORKERS: usize = 5;
 
-/// The Deployment controller.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let deployments = ctx.informer::<Deployment>();
-    let sets = ctx.informer::<ReplicaSet>();
-    let pods = ctx.pods();
-    add_controller_uid_index(&sets);
-    add_orphan_index(&sets);
-    add_controller_uid_index(&pods);
-    let reconciler = Arc::new(DeploymentReconciler {
-        client: ctx.client(Component::ControllerManager),
+/// Adds the Deployment controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let sets = mgr.informer::<ReplicaSet>(InformerOptions::default());
+    let pods = index::pods(mgr);
+    let reconciler = DeploymentReconciler {
         sets: sets.lister(),
-        pods: pods.lister(),
-        recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
-        clock: ctx.clock,
-    });
-    let deployments_of_sets = deployments.lister();
-    let deployments_of_pods = deployments.lister();
+        children: Children::new(&sets),
+        pods: index::by_controller_uid(&pods),
+        recorder: Component::ControllerManager.recorder(mgr, CONTROLLER),
+        clock: mgr.clock(),
+    };
+    let deployments_of_sets = mgr.lister::<Deployment>();
+    let deployments_of_pods = deployments_of_sets.clone();
     let set_lister = sets.lister();
-    Controller::of(&deployments)
-        .watches(&sets, move |set| {
-            owners_to_enqueue(&deployments_of_sets, set, selector)
-        })
+    mgr.controller::<Deployment>()
+        .watches::<ReplicaSet>(move |set| owners_to_enqueue(&deployments_of_sets, set, selector))
         // Mirrors deletePod: a Recreate rollout waits for the deletion of old pods.
-        .watches_if(&pods, deletions_only(), move |pod| {
-            recreate_deployment_of(&deployments_of_pods, &set_lister, pod)
-        })
-        .with_options(ctx.options(CONTROLLER, WORKERS))
-        .reconcile_with(move |request| reconciler.clone().reconcile(request))
-        .into()
+        .watches::<Pod>(move |pod| recreate_deployment_of(&deployments_of_pods, &set_lister, pod))
+        .predicate(Predicate::deletions())
+        .name(CONTROLLER)
+        .concurrency(WORKERS)
+        .reconcile(reconciler);
 }
 
 fn selector(deployment: &Deployment) -> Option<Selector> {
@@ -83,44 +77,38 @@ fn recreate_deployment_of(
     sets: &Lister<ReplicaSet>,
     pod: &Pod,
 ) -> Vec<ObjectKey> {
-    let owner = |controller: &str| ObjectKey::beside(pod, controller);
+    let owner = |controller: &str| ObjectKey::in_namespace_of(pod, controller);
     let set = controller_of(pod).and_then(|set| sets.get(&owner(&set.name)));
     let deployment = set.and_then(|set| deployments.get(&owner(&controller_of(&*set)?.name)));
     deployment
         .filter(|deployment| deployment.spec.as_ref().is_some_and(is_recreate))
-        .map(|deployment| ObjectKey::of(&*deployment))
+        .map(|deployment| ObjectKey::from_object(&*deployment))
         .into_iter()
         .collect()
 }
 
 struct DeploymentReconciler {
-    client: Client,
     sets: Lister<ReplicaSet>,
-    pods: Lister<Pod>,
+    children: Children<ReplicaSet>,
+    /// By the uid of their controller.
+    pods: Index<Pod>,
     recorder: EventRecorder,
-    clock: WallClock,
+    clock: Clock,
 }
 
-impl DeploymentReconciler {
-    async fn reconcile(self: Arc<Self>, request: Request<Deployment>) -> ReconcileResult {
-        let Some(deployment) = request.object.as_deref() else {
-            return Ok(Outcome::Done);
+impl Reconciler<Deployment> for DeploymentReconciler {
+    async fn reconcile(&self, req: Request<Deployment>) -> Result<Action, Error> {
+        let Some(deployment) = req.object() else {
+            return Ok(Action::await_change());
         };
         // Validation rejects invalid and empty selectors.
         let Some(selector) = selector(deployment) else {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         };
         let writer = ApiWriter {
-            client: &self.client,
-            writes: request.writes(),
+            client: req.client(),
         };
-        let mut sets = self
-            .sets
-            .by_index(CONTROLLER_UID_INDEX, &deployment.uid().unwrap_or_default())?;
-        sets.extend(
-            self.sets
-                .by_index(ORPHAN_INDEX, &deployment.namespace().unwrap_or_default())?,
-        );
+        let sets = self.children.candidates(deployment);
         let sets = claim_children(&writer, deployment, sets, |set| matches(&selector, set)).await?;
         let plan = plan(
             deployment,
@@ -131,14 +119,14 @@ impl DeploymentReconciler {
         self.apply(&writer, deployment, &plan).await?;
         Ok(plan
             .requeue_after
-            .map_or(Outcome::Done, Outcome::RequeueAfter))
+            .map_or_else(Action::await_change, Action::requeue_after))
     }
+}
+
+impl DeploymentReconciler {
 
     fn has_pods(&self, set: &ReplicaSet) -> bool {
-        let pods = self
-            .pods
-            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())
-            .unwrap_or_default();
+        let pods = self.pods.get(&set.uid().unwrap_or_default());
         pods.iter().any(|pod| !is_terminal(pod))
     }
 
@@ -147,7 +135,7 @@ impl DeploymentReconciler {
         writer: &ApiWriter<'_>,
         deployment: &Deployment,
         plan: &Plan,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Error> {
         for replica_set in plan.replica_sets.all() {
             match &replica_set.cached {
                 Some(cached) => {
@@ -157,20 +145,18 @@ impl DeploymentReconciler {
             }
         }
         for set in &plan.delete {
-            writer.delete(&**set, Default::default()).await?;
+            writer.delete(&**set, None).await?;
         }
-        let annotations = plan.new_revision(deployment).map_or(
-            json!({}),
-            |revision| json!({ REVISION_ANNOTATION: revision }),
-        );
-        writer
-            .update_status_and_annotations(
-                deployment,
-                &current_status(deployment),
-                &plan.status,
-                annotations,
-            )
-            .await?;
+        let mut updated = deployment.clone();
+        let current = current_status(deployment);
+        if current != plan.status {
+            updated.status = Some(plan.status.clone());
+        }
+        if let Some(revision) = plan.new_revision(deployment) {
+            let annotations = updated.annotations_mut();
+            annotations.insert(REVISION_ANNOTATION.to_owned(), revision);
+        }
+        writer.patch_status(deployment, &updated, Precondition::Uid).await?;
         Ok(())
     }
 
@@ -180,7 +166,7 @@ impl DeploymentReconciler {
         deployment: &Deployment,
         replica_set: &PlannedReplicaSet,
         cached: &ReplicaSet,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), WriteError> {
         if writer.update(cached, &replica_set.desired).await? {
             self.record_scaling(deployment, replica_set);
         }
@@ -193,7 +179,7 @@ impl DeploymentReconciler {
         deployment: &Deployment,
         replica_set: &PlannedReplicaSet,
         plan: &Plan,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Error> {
         let set = &replica_set.desired;
         let Err(error) = writer.create(set).await else {
             self.record_scaling(deployment, replica_set);
@@ -225,9 +211,8 @@ impl DeploymentReconciler {
                     message,
                     now,
                 );
-                writer
-                    .update_status(deployment, &current_status(deployment), &failed)
-                    .await?;
+                let current = current_status(deployment);
+                writer.update_status(deployment, &current, failed, set_status).await?;
             }
         }
         Err(error.into())
@@ -241,10 +226,10 @@ impl DeploymentReconciler {
         writer: &ApiWriter<'_>,
         deployment: &Deployment,
         set: &ReplicaSet,
-    ) -> Result<(), Failure> {
-        let key = ObjectKey::of(set);
+    ) -> Result<(), Error> {
+        let key = ObjectKey::from_object(set);
         let Some(existing) = self.sets.get(&key) else {
-            return Err(Failure::retry(format!(
+            return Err(Error::retry(format!(
                 "ReplicaSet {key} exists, but is not in the cache yet"
             )));
         };
@@ -261,8 +246,8 @@ impl DeploymentReconciler {
             collision_count: Some(collision_count),
             ..current.clone()
         };
-        writer.update_status(deployment, &current, &status).await?;
-        Err(Failure::retry(format!(
+        writer.update_status(deployment, &current, status, set_status).await?;
+        Err(Error::retry(format!(
             "ReplicaSet {key} exists with another template, retrying with collision count \
                 {collision_count}"
         )))
@@ -285,4 +270,8 @@ impl DeploymentReconciler {
 
 fn current_status(deployment: &Deployment) -> DeploymentStatus {
     deployment.status.clone().unwrap_or_default()
+}
+
+fn set_status(deployment: &mut Deployment, status: DeploymentStatus) {
+    deployment.status = Some(status);
 }

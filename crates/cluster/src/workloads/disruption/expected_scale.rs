@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bellerophon::{Lister, ObjectKey, controller_of};
+use bellerophon::ObjectKey;
+use bellerophon::informer::Lister;
+use bellerophon::owner::controller_of;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
@@ -15,8 +17,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::GroupVersionKind;
 use kube::core::request::Request;
 use kube::{Client, Resource, ResourceExt};
-
-use crate::api_errors::has_code;
 
 /// Finds the scale of controllers. Upstream: finders.
 pub(super) struct ScaleFinder {
@@ -128,7 +128,7 @@ impl ScaleFinder {
         let resource = match kube::discovery::pinned_kind(&self.client, &kind).await {
             Ok((resource, _)) => resource,
             Err(kube::Error::Discovery(_)) => return Ok(None),
-            Err(error) if has_code(&error, 404) => return Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
             Err(error) => return Err(message(error)),
         };
         let url = kube::api::DynamicObject::url_path(&resource, Some(namespace));
@@ -136,7 +136,7 @@ impl ScaleFinder {
         let request = request.map_err(|error| message(kube::Error::BuildRequest(error)))?;
         match self.client.request::<Scale>(request).await {
             Ok(scale) => Ok(Some(scale.spec.and_then(|spec| spec.replicas).unwrap_or(0))),
-            Err(error) if has_code(&error, 404) => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => Err(message(error)),
         }
     }

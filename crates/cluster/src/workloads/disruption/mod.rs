@@ -10,22 +10,20 @@ mod plan; // healthy pods and allowed disruptions
 
 use std::sync::Arc;
 
-use bellerophon::{
-    Controller, EventRecorder, Lister, ObjectKey, Outcome, Predicate, ReconcileResult, Request,
-    WallClock,
-};
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Pod, ReplicationController};
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::prelude::*;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use kube::ResourceExt;
 use kube::core::Selector;
-use kube::{Client, ResourceExt};
 
 use super::api_writer::ApiWriter;
 use super::claim::matches;
 use super::events::{normal_event, warning_event};
 use super::pods::{has_deletion_timestamp, is_ready};
 use crate::component::Component;
-use crate::context::{Context, Loop};
+use crate::index;
 use expected_scale::{ExpectedScale, ScaleFinder};
 use plan::{fail_safe, needs_scale, plan};
 
@@ -35,36 +33,27 @@ const CONTROLLER: &str = "disruption-controller";
 /// Reporting component of its events.
 const EVENT_SOURCE: &str = "controllermanager";
 
-/// The disruption controller.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let pdbs = ctx.informer::<PodDisruptionBudget>();
-    let pods = ctx.pods();
-    let client = ctx.client(Component::ControllerManager);
+/// Adds the disruption controller.
+pub(crate) fn setup(mgr: &mut Manager) {
     let scale_finder = ScaleFinder {
-        client: client.clone(),
-        replica_sets: ctx.informer::<ReplicaSet>().lister(),
-        deployments: ctx.informer::<Deployment>().lister(),
-        stateful_sets: ctx.informer::<StatefulSet>().lister(),
-        replication_controllers: ctx.informer::<ReplicationController>().lister(),
+        client: Component::ControllerManager.kube_client(mgr.client()),
+        replica_sets: mgr.lister(),
+        deployments: mgr.lister(),
+        stateful_sets: mgr.lister(),
+        replication_controllers: mgr.lister(),
     };
-    let recorder = ctx.recorder(Component::ControllerManager, EVENT_SOURCE);
-    let reconciler = Arc::new(DisruptionReconciler {
-        client,
-        pods: pods.lister(),
+    let reconciler = DisruptionReconciler {
+        pods: index::pods(mgr).lister(),
         scale_finder,
-        recorder,
-        clock: ctx.clock,
-    });
-    let lister = pdbs.lister();
-    Controller::of(&pdbs)
-        .watches_if(
-            &pods,
-            Predicate::changed(pod_update_predicate),
-            move |pod| budgets_for_pod(&lister, pod),
-        )
-        .with_options(ctx.options(CONTROLLER, 1))
-        .reconcile_with(move |request| reconciler.clone().reconcile(request))
-        .into()
+        recorder: Component::ControllerManager.recorder(mgr, EVENT_SOURCE),
+        clock: mgr.clock(),
+    };
+    let pdbs = mgr.lister::<PodDisruptionBudget>();
+    mgr.controller::<PodDisruptionBudget>()
+        .watches::<Pod>(move |pod| budgets_for_pod(&pdbs, pod))
+        .predicate(Predicate::on_update(pod_update_predicate))
+        .name(CONTROLLER)
+        .reconcile(reconciler);
 }
 
 fn pod_update_predicate(old: &Pod, new: &Pod) -> bool {
@@ -82,7 +71,7 @@ fn budgets_for_pod(pdbs: &Lister<PodDisruptionBudget>, pod: &Pod) -> Vec<ObjectK
     };
     pdbs.iter()
         .filter(|pdb| selects(pdb))
-        .map(|pdb| ObjectKey::of(&**pdb))
+        .map(|pdb| ObjectKey::from_object(&**pdb))
         .collect()
 }
 
@@ -92,27 +81,26 @@ fn selector(spec: Option<&PodDisruptionBudgetSpec>) -> Option<Selector> {
 }
 
 struct DisruptionReconciler {
-    client: Client,
     pods: Lister<Pod>,
     scale_finder: ScaleFinder,
     recorder: EventRecorder,
-    clock: WallClock,
+    clock: Clock,
 }
 
-impl DisruptionReconciler {
+impl Reconciler<PodDisruptionBudget> for DisruptionReconciler {
     /// Mirrors trySync.
-    async fn reconcile(self: Arc<Self>, request: Request<PodDisruptionBudget>) -> ReconcileResult {
-        let Some(pdb) = request.object.as_deref() else {
-            return Ok(Outcome::Done);
+    async fn reconcile(&self, req: Request<PodDisruptionBudget>) -> Result<Action, Error> {
+        let Some(pdb) = req.object() else {
+            return Ok(Action::await_change());
         };
         let Some(spec) = &pdb.spec else {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         };
         let writer = ApiWriter {
-            client: &self.client,
-            writes: request.writes(),
+            client: req.client(),
         };
         let current = pdb.status.clone().unwrap_or_default();
+        let set_status = |pdb: &mut PodDisruptionBudget, status| pdb.status = Some(status);
         let pods = self.pods_for_pdb(pdb, spec);
         let expected = if needs_scale(spec) {
             self.scale_finder.expected_scale(&pods).await
@@ -128,10 +116,8 @@ impl DisruptionReconciler {
                     warning_event("CalculateExpectedPodCountFailed", message),
                 );
                 let status = fail_safe(pdb, &error, self.clock.now());
-                writer
-                    .update_status_at_version(pdb, &current, &status)
-                    .await?;
-                return Ok(Outcome::Done);
+                writer.update_status_at_version(pdb, &current, status, set_status).await?;
+                return Ok(Action::await_change());
             }
         };
         if !expected.unmanaged.is_empty() {
@@ -143,9 +129,8 @@ impl DisruptionReconciler {
                 .event(pdb, warning_event("UnmanagedPods", message.into()));
         }
         let plan = plan(pdb, spec, &pods, expected.replicas, self.clock.now());
-        writer
-            .update_status_at_version(pdb, &current, &plan.status)
-            .await?;
+        let desired = plan.status.clone();
+        writer.update_status_at_version(pdb, &current, desired, set_status).await?;
         let key = format!("{}/{}", pdb.namespace().unwrap_or_default(), pdb.name_any());
         for pod in &plan.not_deleted {
             let message = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
@@ -154,8 +139,11 @@ impl DisruptionReconciler {
         }
         Ok(plan
             .requeue_after
-            .map_or(Outcome::Done, Outcome::RequeueAfter))
+            .map_or_else(Action::await_change, Action::requeue_after))
     }
+}
+
+impl DisruptionReconciler {
 
     /// Mirrors getPodsForPdb.
     fn pods_for_pdb(

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::{ConditionStatus, SetCondition, set_condition};
+use bellerophon::conditions::{ConditionStatus, ConditionUpdate, set_status_condition};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{
@@ -159,14 +159,11 @@ fn set_disruption_allowed(
     now: Timestamp,
 ) {
     let observed_generation = status.observed_generation;
-    let condition = SetCondition {
-        type_: DISRUPTION_ALLOWED,
-        status: condition_status,
-        reason,
-        message,
+    let condition = ConditionUpdate {
         observed_generation,
+        ..ConditionUpdate::new(DISRUPTION_ALLOWED, condition_status, reason).message(message)
     };
-    set_condition(status.conditions.get_or_insert_default(), &condition, now);
+    set_status_condition(status.conditions.get_or_insert_default(), condition, now);
 }
 
 #[cfg(test)]

@@ -13,26 +13,27 @@ mod policy; // pod failure policy and success policy
 
 use std::sync::Arc;
 
-use bellerophon::{
-    Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request,
-    WallClock, controller_of,
-};
+use bellerophon::client::WriteError;
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::index::Index;
+use bellerophon::owner::controller_of;
+use bellerophon::prelude::*;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kube::core::Selector;
-use kube::{Client, ResourceExt};
 use serde_json::json;
 
-use super::api_writer::{ApiWriter, ObjectTemplate};
+use super::api_writer::ApiWriter;
 use super::batch::{run_concurrently, slow_start_batch};
 use super::claim::{self, claim_with_finalizers, matches};
 use super::counts::{omit_zero, saturating_i32};
-use super::enqueue::{ORPHAN_INDEX, add_orphan_index, owners_to_enqueue, pod_update_predicate};
+use super::enqueue::{Children, owners_to_enqueue, pod_update_predicate};
 use super::pod_control::PodControl;
 use crate::api_errors::has_code;
 use crate::component::Component;
-use crate::context::{Context, Loop};
-use crate::index::{self, CONTROLLER_UID_INDEX, add_controller_uid_index};
+use crate::index;
 use job_pod::{JobPodTemplate, TRACKING_FINALIZER, has_tracking_finalizer};
 use plan::{Create, Plan, is_job_finished, plan};
 
@@ -45,40 +46,28 @@ const WORKERS: usize = 5;
 /// Value of `spec.managedBy` for this controller, and its default.
 const MANAGED_BY: &str = "kubernetes.io/job-controller";
 
-/// Index of pods with the tracking finalizer by the key of their Job, which may be deleted.
-const TRACKED_PODS_INDEX: &str = "tracked-by-job";
-
-/// The Job controller.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let jobs = ctx.informer::<Job>();
-    let pods = ctx.pods();
-    add_controller_uid_index(&pods);
-    add_orphan_index(&pods);
-    index::add_index(&pods, TRACKED_PODS_INDEX, |pod| {
-        tracking_job(pod)
-            .map(|key| key.to_string())
-            .into_iter()
-            .collect()
-    });
-    let reconciler = Arc::new(JobReconciler {
-        client: ctx.client(Component::ControllerManager),
-        pods: pods.lister(),
-        recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
-        clock: ctx.clock,
-    });
-    let lister = jobs.lister();
-    Controller::of(&jobs)
-        .watches_if(
-            &pods,
-            pod_update_predicate(),
-            move |pod| match tracking_job(pod) {
-                Some(key) => vec![key],
-                None => owners_to_enqueue(&lister, pod, selector),
-            },
-        )
-        .with_options(ctx.options(CONTROLLER, WORKERS))
-        .reconcile_with(move |request| reconciler.clone().reconcile(request))
-        .into()
+/// Adds the Job controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let pods = index::pods(mgr);
+    let reconciler = JobReconciler {
+        pods: Children::new(&pods),
+        tracked_pods: pods.index("tracked-by-job", |pod| {
+            let job = tracking_job(pod);
+            job.map(|key| key.to_string()).into_iter().collect()
+        }),
+        recorder: Component::ControllerManager.recorder(mgr, CONTROLLER),
+        clock: mgr.clock(),
+    };
+    let jobs = mgr.lister::<Job>();
+    mgr.controller::<Job>()
+        .watches::<Pod>(move |pod| match tracking_job(pod) {
+            Some(key) => vec![key],
+            None => owners_to_enqueue(&jobs, pod, selector),
+        })
+        .predicate(pod_update_predicate())
+        .name(CONTROLLER)
+        .concurrency(WORKERS)
+        .reconcile(reconciler);
 }
 
 fn selector(job: &Job) -> Option<Selector> {
@@ -89,44 +78,38 @@ fn selector(job: &Job) -> Option<Selector> {
 fn tracking_job(pod: &Pod) -> Option<ObjectKey> {
     let controller =
         controller_of(pod).filter(|owner| owner.kind == "Job" && has_tracking_finalizer(pod))?;
-    Some(ObjectKey::beside(pod, &controller.name))
+    Some(ObjectKey::in_namespace_of(pod, &controller.name))
 }
 
 struct JobReconciler {
-    client: Client,
-    pods: Lister<Pod>,
+    pods: Children<Pod>,
+    /// Pods with the tracking finalizer by the key of their Job, which may be deleted.
+    tracked_pods: Index<Pod>,
     recorder: EventRecorder,
-    clock: WallClock,
+    clock: Clock,
 }
 
-impl JobReconciler {
+impl Reconciler<Job> for JobReconciler {
     /// Mirrors syncJob.
-    async fn reconcile(self: Arc<Self>, request: Request<Job>) -> ReconcileResult {
+    async fn reconcile(&self, req: Request<Job>) -> Result<Action, Error> {
         let writer = ApiWriter {
-            client: &self.client,
-            writes: request.writes(),
+            client: req.client(),
         };
-        let job = request.object.as_deref();
+        let job = req.object();
         if job
             .and_then(|job| job.spec.as_ref()?.managed_by.as_deref())
             .is_some_and(|manager| manager != MANAGED_BY)
         {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         }
-        self.release_orphan_pods(&writer, &request.key, job).await?;
+        self.release_orphan_pods(&writer, req.key(), job).await?;
         let Some(job) = job.filter(|job| !is_job_finished(job)) else {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         };
         let (Some(spec), Some(selector)) = (&job.spec, selector(job)) else {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         };
-        let mut pods = self
-            .pods
-            .by_index(CONTROLLER_UID_INDEX, &job.uid().unwrap_or_default())?;
-        pods.extend(
-            self.pods
-                .by_index(ORPHAN_INDEX, &job.namespace().unwrap_or_default())?,
-        );
+        let pods = self.pods.candidates(job);
         let mut pods = claim_with_finalizers(
             &writer,
             job,
@@ -140,8 +123,11 @@ impl JobReconciler {
         self.apply(&writer, job, &plan).await?;
         Ok(plan
             .requeue_after
-            .map_or(Outcome::Done, Outcome::RequeueAfter))
+            .map_or_else(Action::await_change, Action::requeue_after))
     }
+}
+
+impl JobReconciler {
 
     /// Removes the finalizer of pods whose Job is deleted, replaced or finished. Mirrors
     /// syncOrphanPod.
@@ -150,11 +136,11 @@ impl JobReconciler {
         writer: &ApiWriter<'_>,
         key: &ObjectKey,
         job: Option<&Job>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Error> {
         let active_uid = job
             .filter(|job| !is_job_finished(job))
             .and_then(|job| job.metadata.uid.as_ref());
-        let mut orphans = self.pods.by_index(TRACKED_PODS_INDEX, &key.to_string())?;
+        let mut orphans = self.tracked_pods.get(&key.to_string());
         orphans
             .retain(|pod| controller_of(&**pod).is_none_or(|owner| Some(&owner.uid) != active_uid));
         let (_, failure) = run_concurrently(
@@ -167,7 +153,7 @@ impl JobReconciler {
         failure.map_or(Ok(()), |failure| Err(failure.into()))
     }
 
-    async fn apply(&self, writer: &ApiWriter<'_>, job: &Job, plan: &Plan) -> Result<(), Failure> {
+    async fn apply(&self, writer: &ApiWriter<'_>, job: &Job, plan: &Plan) -> Result<(), Error> {
         let control = PodControl {
             writer: *writer,
             owner: job,
@@ -191,7 +177,8 @@ impl JobReconciler {
         let mut status = plan.status.clone();
         status.active = omit_zero(status.active.unwrap_or(0) - not_created + not_deleted);
         let current = job.status.clone().unwrap_or_default();
-        writer.update_status(job, &current, &status).await?;
+        let set_status = |job: &mut Job, status| job.status = Some(status);
+        writer.update_status(job, &current, status, set_status).await?;
         for event in &plan.events {
             self.recorder.event(job, event.clone());
         }
@@ -214,18 +201,19 @@ impl JobReconciler {
         control: PodControl<'_, Job>,
         job: &Job,
         plan: &Plan,
-    ) -> Result<(usize, Option<kube::Error>), Failure> {
+    ) -> Result<(usize, Option<WriteError>), Error> {
         let template = &JobPodTemplate::of(job);
         Ok(match &plan.create {
             Create::NonIndexed(0) => (0, None),
             Create::NonIndexed(count) => {
-                let pod = &ObjectTemplate::new(&template.pod())?;
+                let pod = &control.writer.template(&template.pod()).await?;
                 slow_start_batch(*count, |_| control.create(pod)).await
             }
             Create::Indexed(indexes) => {
                 let create = |position: usize| async move {
                     let (index, failures) = indexes[position];
-                    let pod = ObjectTemplate::new(&template.pod_for_index(index, failures))?;
+                    let pod = template.pod_for_index(index, failures);
+                    let pod = control.writer.template(&pod).await?;
                     control.create(&pod).await
                 };
                 slow_start_batch(indexes.len(), create).await
@@ -242,14 +230,14 @@ fn planned_creations(plan: &Plan) -> usize {
 }
 
 /// Deletes a pod without counting it.
-async fn discard(control: PodControl<'_, Job>, pod: &Pod) -> Result<(), kube::Error> {
+async fn discard(control: PodControl<'_, Job>, pod: &Pod) -> Result<(), WriteError> {
     remove_tracking_finalizer(&control.writer, pod).await?;
     control.delete(pod).await
 }
 
 /// Removes the tracking finalizer. A pod that is gone is no error. Mirrors
 /// removeTrackingFinalizerFromPods.
-async fn remove_tracking_finalizer(writer: &ApiWriter<'_>, pod: &Pod) -> Result<(), kube::Error> {
+async fn remove_tracking_finalizer(writer: &ApiWriter<'_>, pod: &Pod) -> Result<(), WriteError> {
     if !has_tracking_finalizer(pod) {
         return Ok(());
     }

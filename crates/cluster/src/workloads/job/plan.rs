@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::Note;
+use bellerophon::events::Event;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
@@ -55,7 +55,7 @@ pub(super) struct Plan {
     pub(super) status: JobStatus,
     /// Pods whose tracking finalizer is removed once the status is written.
     pub(super) release: Vec<Arc<Pod>>,
-    pub(super) events: Vec<Note>,
+    pub(super) events: Vec<Event>,
     /// Time until the active deadline or the end of a back-off.
     pub(super) requeue_after: Option<Duration>,
 }

@@ -9,33 +9,35 @@
 mod plan; // replicas to create or delete, and the status
 mod status_throttle; // limits the reconciles of very large sets
 
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::{
-    Controller, EventRecorder, Failure, Lister, Outcome, ReconcileResult, Request, WallClock,
-    controller_of,
-};
+use bellerophon::client::WriteError;
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::index::Index;
+use bellerophon::informer::InformerOptions;
+use bellerophon::owner::controller_of;
+use bellerophon::prelude::*;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ReplicationController};
-use kube::Client;
+use k8s_openapi::api::core::v1::{
+    Pod, PodTemplateSpec, ReplicationController, ReplicationControllerCondition,
+    ReplicationControllerStatus,
+};
 use kube::ResourceExt;
 use kube::core::Selector;
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::api_writer::{ApiWriter, NamespacedResource, ObjectTemplate};
+use super::api_writer::{ApiWriter, StaticKind};
 use super::batch::{run_concurrently, slow_start_batch};
 use super::claim::{self, claim_children, matches};
-use super::enqueue::{ORPHAN_INDEX, add_orphan_index, owners_to_enqueue, pod_update_predicate};
+use super::enqueue::{Children, owners_to_enqueue, pod_update_predicate};
 use super::pod_control::PodControl;
 use super::pods::{duration_from_seconds, is_active, is_terminating, next_availability_check};
 use super::template::pod_from_template;
 use crate::api_errors::status_message;
 use crate::component::Component;
-use crate::context::{Context, Loop};
-use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
+use crate::index;
 use plan::{ReplicaAction, StatusInput, calculate_status, manage_replicas};
 use status_throttle::StatusThrottle;
 
@@ -44,9 +46,7 @@ const WORKERS: usize = 5;
 
 /// Common interface of ReplicaSet and ReplicationController. Their statuses differ only in
 /// `terminatingReplicas`.
-pub(crate) trait ReplicatedWorkload:
-    NamespacedResource + Clone + Debug + DeserializeOwned + Send + Sync + 'static
-{
+pub(crate) trait ReplicatedWorkload: StaticKind {
     /// Name of the controller in events and metrics.
     const CONTROLLER: &'static str;
     /// Whether the status has `terminatingReplicas`.
@@ -57,75 +57,66 @@ pub(crate) trait ReplicatedWorkload:
     fn selector(&self) -> Option<Selector>;
     fn template(&self) -> Option<&PodTemplateSpec>;
     fn status(&self) -> ReplicaSetStatus;
+    fn set_status(&mut self, status: ReplicaSetStatus);
 }
 
-/// The ReplicaSet controller.
-pub(crate) fn replica_sets(ctx: &Context) -> Loop {
-    controller::<ReplicaSet>(ctx)
+/// Adds the ReplicaSet and the ReplicationController controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    setup_controller::<ReplicaSet>(mgr);
+    setup_controller::<ReplicationController>(mgr);
 }
 
-/// The ReplicationController controller.
-pub(crate) fn replication_controllers(ctx: &Context) -> Loop {
-    controller::<ReplicationController>(ctx)
-}
-
-fn controller<S: ReplicatedWorkload>(ctx: &Context) -> Loop {
-    let sets = ctx.informer::<S>();
-    let pods = ctx.pods();
-    add_controller_uid_index(&sets);
-    add_controller_uid_index(&pods);
-    add_orphan_index(&pods);
-    let reconciler = Arc::new(ReplicaSetReconciler {
-        client: ctx.client(Component::ControllerManager),
-        sets: sets.lister(),
-        pods: pods.lister(),
-        recorder: ctx.recorder(Component::ControllerManager, S::CONTROLLER),
-        clock: ctx.clock,
+fn setup_controller<S: ReplicatedWorkload>(mgr: &mut Manager) {
+    let sets = mgr.informer::<S>(InformerOptions::default());
+    let pods = index::pods(mgr);
+    let reconciler = ReplicaSetReconciler {
+        sets: index::by_controller_uid(&sets),
+        pods: Children::new(&pods),
+        recorder: Component::ControllerManager.recorder(mgr, S::CONTROLLER),
+        clock: mgr.clock(),
         throttle: StatusThrottle::default(),
-    });
-    let lister = sets.lister();
-    Controller::of(&sets)
-        .watches_if(&pods, pod_update_predicate(), move |pod| {
-            owners_to_enqueue(&lister, pod, S::selector)
-        })
-        .with_options(ctx.options(S::CONTROLLER, WORKERS))
-        .reconcile_with(move |request| reconciler.clone().reconcile(request))
-        .into()
+    };
+    let sets = sets.lister();
+    mgr.controller::<S>()
+        .watches::<Pod>(move |pod| owners_to_enqueue(&sets, pod, S::selector))
+        .predicate(pod_update_predicate())
+        .name(S::CONTROLLER)
+        .concurrency(WORKERS)
+        .reconcile(reconciler);
 }
 
 struct ReplicaSetReconciler<S> {
-    client: Client,
-    sets: Lister<S>,
-    pods: Lister<Pod>,
+    /// By the uid of their controller.
+    sets: Index<S>,
+    pods: Children<Pod>,
     recorder: EventRecorder,
-    clock: WallClock,
+    clock: Clock,
     throttle: StatusThrottle,
 }
 
-impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
+impl<S: ReplicatedWorkload> Reconciler<S> for ReplicaSetReconciler<S> {
     /// Mirrors syncReplicaSet.
-    async fn reconcile(self: Arc<Self>, request: Request<S>) -> ReconcileResult {
-        let Some(set) = request.object.as_deref() else {
-            self.throttle.forget(&request.key);
-            return Ok(Outcome::Done);
+    async fn reconcile(&self, req: Request<S>) -> Result<Action, Error> {
+        let Some(set) = req.object() else {
+            self.throttle.forget(req.key());
+            return Ok(Action::await_change());
         };
         let has_observed_generation = set.status().observed_generation == set.meta().generation;
         if let Some(delay) = self
             .throttle
-            .delay(&request.key, Instant::now())
+            .delay(req.key(), Instant::now())
             .filter(|_| has_observed_generation)
         {
-            return Ok(Outcome::RequeueAfter(delay));
+            return Ok(Action::requeue_after(delay));
         }
         // Validation rejects invalid selectors.
         let Some(selector) = set.selector() else {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         };
         let writer = ApiWriter {
-            client: &self.client,
-            writes: request.writes(),
+            client: req.client(),
         };
-        let (active, terminating) = self.candidates(set, &selector)?;
+        let (active, terminating) = self.candidates(set, &selector);
         let active = claim_children(&writer, set, active, |pod| matches(&selector, pod)).await?;
         let now = self.clock.now();
         let failure = match set.meta().deletion_timestamp {
@@ -134,7 +125,7 @@ impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
                 let related = || self.related_pods(set);
                 let action = manage_replicas(set.desired_replicas(), &active, related, now);
                 self.throttle.reconciled(
-                    &request.key,
+                    req.key(),
                     action == ReplicaAction::Nothing,
                     active.len(),
                     Instant::now(),
@@ -147,26 +138,24 @@ impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
             .await?;
         match (failure, next_check) {
             (Some(failure), _) => Err(failure.into()),
-            (None, Some(delay)) => Ok(Outcome::RequeueAfter(delay)),
-            (None, None) => Ok(Outcome::Done),
+            (None, Some(delay)) => Ok(Action::requeue_after(delay)),
+            (None, None) => Ok(Action::await_change()),
         }
     }
+}
+
+impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
 
     /// The active pods of the set and active orphans, and the number of the set's terminating pods.
-    fn candidates(&self, set: &S, selector: &Selector) -> Result<(Vec<Arc<Pod>>, usize), Failure> {
-        let mut pods = self
-            .pods
-            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
-        let terminating = pods
+    fn candidates(&self, set: &S, selector: &Selector) -> (Vec<Arc<Pod>>, usize) {
+        let of_set = self.pods.of(set);
+        let terminating = of_set
             .iter()
             .filter(|pod| is_terminating(pod) && matches(selector, &***pod))
             .count();
-        pods.extend(
-            self.pods
-                .by_index(ORPHAN_INDEX, &set.namespace().unwrap_or_default())?,
-        );
-        pods.retain(|pod| is_active(pod));
-        Ok((pods, terminating))
+        let mut active = self.pods.candidates(set);
+        active.retain(|pod| is_active(pod));
+        (active, terminating)
     }
 
     /// The pods of all sets with the same controller, such as the old and new ReplicaSets of a
@@ -175,17 +164,8 @@ impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
         let Some(owner) = controller_of(set) else {
             return Vec::new();
         };
-        let sets = self
-            .sets
-            .by_index(CONTROLLER_UID_INDEX, &owner.uid)
-            .unwrap_or_default();
-        sets.iter()
-            .flat_map(|set| {
-                self.pods
-                    .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())
-                    .unwrap_or_default()
-            })
-            .collect()
+        let sets = self.sets.get(&owner.uid);
+        sets.iter().flat_map(|set| self.pods.of(&**set)).collect()
     }
 
     async fn apply(
@@ -193,7 +173,7 @@ impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
         writer: &ApiWriter<'_>,
         set: &S,
         action: ReplicaAction,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), WriteError> {
         let control = PodControl {
             writer: *writer,
             owner: set,
@@ -205,7 +185,7 @@ impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
                 let Some(template) = set.template() else {
                     return Ok(());
                 };
-                let pod = &ObjectTemplate::new(&pod_from_template(template, set))?;
+                let pod = &writer.template(&pod_from_template(template, set)).await?;
                 slow_start_batch(count, |_| control.create(pod)).await.1
             }
             ReplicaAction::Delete(pods) => {
@@ -224,8 +204,8 @@ impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
         set: &S,
         active: &[Arc<Pod>],
         terminating: usize,
-        failure: Option<&kube::Error>,
-    ) -> Result<Option<Duration>, kube::Error> {
+        failure: Option<&WriteError>,
+    ) -> Result<Option<Duration>, WriteError> {
         let labels = set
             .template()
             .and_then(|template| template.metadata.as_ref()?.labels.clone())
@@ -244,7 +224,7 @@ impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
             failure: failure.as_deref(),
             now,
         });
-        writer.update_status(set, &current, &desired).await?;
+        writer.update_status(set, &current, desired, S::set_status).await?;
         Ok(next_availability_check(
             active.iter().map(|pod| &**pod),
             set.min_ready(),
@@ -278,6 +258,10 @@ impl ReplicatedWorkload for ReplicaSet {
 
     fn status(&self) -> ReplicaSetStatus {
         self.status.clone().unwrap_or_default()
+    }
+
+    fn set_status(&mut self, status: ReplicaSetStatus) {
+        self.status = Some(status);
     }
 }
 
@@ -335,5 +319,26 @@ impl ReplicatedWorkload for ReplicationController {
             observed_generation: status.observed_generation,
             conditions,
         }
+    }
+
+    fn set_status(&mut self, status: ReplicaSetStatus) {
+        let condition = |condition: k8s_openapi::api::apps::v1::ReplicaSetCondition| {
+            ReplicationControllerCondition {
+                type_: condition.type_,
+                status: condition.status,
+                reason: condition.reason,
+                message: condition.message,
+                last_transition_time: condition.last_transition_time,
+            }
+        };
+        let conditions = status.conditions;
+        self.status = Some(ReplicationControllerStatus {
+            replicas: status.replicas,
+            fully_labeled_replicas: status.fully_labeled_replicas,
+            ready_replicas: status.ready_replicas,
+            available_replicas: status.available_replicas,
+            observed_generation: status.observed_generation,
+            conditions: conditions.map(|all| all.into_iter().map(condition).collect()),
+        });
     }
 }

@@ -11,29 +11,27 @@ mod volume_claims; // claims and their retention policy
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bellerophon::{
-    Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request,
-    WallClock,
-};
+use bellerophon::client::WriteError;
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::informer::InformerOptions;
+use bellerophon::prelude::*;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
+use kube::ResourceExt;
 use kube::core::Selector;
-use kube::{Client, ResourceExt};
 
 use super::api_writer::ApiWriter;
 use super::batch::run_concurrently;
 use super::claim::{self, claim_children, matches};
-use super::enqueue::{
-    ORPHAN_INDEX, add_orphan_index, deletions_only, owners_to_enqueue, pod_update_predicate,
-};
+use super::enqueue::{Children, owners_to_enqueue, pod_update_predicate};
 use super::events::{normal_event, warning_event};
 use super::pods::{duration_from_seconds, next_availability_check};
 use super::revision::{RevisionOwner, Revisions, template_of};
 use crate::api_errors::status_message;
 use crate::component::Component;
-use crate::context::{Context, Loop};
-use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
-use plan::{Action, Plan, Revision, StatefulSetState, allows_burst, plan};
+use crate::index;
+use plan::{StatefulSetAction, Plan, Revision, StatefulSetState, allows_burst, plan};
 
 /// Name of the controller in events and metrics.
 const CONTROLLER: &str = "statefulset-controller";
@@ -41,40 +39,30 @@ const CONTROLLER: &str = "statefulset-controller";
 /// StatefulSets reconciled concurrently, as upstream.
 const WORKERS: usize = 5;
 
-/// The StatefulSet controller.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let sets = ctx.informer::<StatefulSet>();
-    let pods = ctx.pods();
-    let claims = ctx.informer::<PersistentVolumeClaim>();
-    let revisions = ctx.informer::<ControllerRevision>();
-    add_controller_uid_index(&pods);
-    add_orphan_index(&pods);
-    add_controller_uid_index(&revisions);
-    add_orphan_index(&revisions);
-    let reconciler = Arc::new(StatefulSetReconciler {
-        client: ctx.client(Component::ControllerManager),
-        pods: pods.lister(),
-        claims: claims.lister(),
-        revisions: revisions.lister(),
-        recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
-        clock: ctx.clock,
-    });
-    let sets_of_pods = sets.lister();
-    let sets_of_claims = sets.lister();
-    let sets_of_revisions = sets.lister();
-    Controller::of(&sets)
-        .watches_if(&pods, pod_update_predicate(), move |pod| {
-            owners_to_enqueue(&sets_of_pods, pod, selector)
-        })
-        .watches(&revisions, move |revision| {
+/// Adds the StatefulSet controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let revisions = mgr.informer::<ControllerRevision>(InformerOptions::default());
+    let reconciler = StatefulSetReconciler {
+        pods: Children::new(&index::pods(mgr)),
+        claims: mgr.lister(),
+        revisions: Children::new(&revisions),
+        recorder: Component::ControllerManager.recorder(mgr, CONTROLLER),
+        clock: mgr.clock(),
+    };
+    let sets = mgr.lister::<StatefulSet>();
+    let sets_of_pods = sets.clone();
+    let sets_of_revisions = sets.clone();
+    mgr.controller::<StatefulSet>()
+        .watches::<Pod>(move |pod| owners_to_enqueue(&sets_of_pods, pod, selector))
+        .predicate(pod_update_predicate())
+        .watches::<ControllerRevision>(move |revision| {
             owners_to_enqueue(&sets_of_revisions, revision, selector)
         })
-        .watches_if(&claims, deletions_only(), move |claim| {
-            sets_of_claim(&sets_of_claims, claim)
-        })
-        .with_options(ctx.options(CONTROLLER, WORKERS))
-        .reconcile_with(move |request| reconciler.clone().reconcile(request))
-        .into()
+        .watches::<PersistentVolumeClaim>(move |claim| sets_of_claim(&sets, claim))
+        .predicate(Predicate::deletions())
+        .name(CONTROLLER)
+        .concurrency(WORKERS)
+        .reconcile(reconciler);
 }
 
 fn selector(set: &StatefulSet) -> Option<Selector> {
@@ -98,7 +86,7 @@ fn sets_of_claim(sets: &Lister<StatefulSet>, claim: &PersistentVolumeClaim) -> V
     let sets = sets.in_namespace(&claim.namespace().unwrap_or_default());
     sets.iter()
         .filter(|set| is_member(set))
-        .map(|set| ObjectKey::of(&**set))
+        .map(|set| ObjectKey::from_object(&**set))
         .collect()
 }
 
@@ -123,26 +111,24 @@ impl RevisionOwner for StatefulSet {
 }
 
 struct StatefulSetReconciler {
-    client: Client,
-    pods: Lister<Pod>,
+    pods: Children<Pod>,
     claims: Lister<PersistentVolumeClaim>,
-    revisions: Lister<ControllerRevision>,
+    revisions: Children<ControllerRevision>,
     recorder: EventRecorder,
-    clock: WallClock,
+    clock: Clock,
 }
 
-impl StatefulSetReconciler {
+impl Reconciler<StatefulSet> for StatefulSetReconciler {
     /// Mirrors syncStatefulSet.
-    async fn reconcile(self: Arc<Self>, request: Request<StatefulSet>) -> ReconcileResult {
-        let Some(set) = request.object.as_deref() else {
-            return Ok(Outcome::Done);
+    async fn reconcile(&self, req: Request<StatefulSet>) -> Result<Action, Error> {
+        let Some(set) = req.object() else {
+            return Ok(Action::await_change());
         };
         let (Some(spec), Some(selector)) = (&set.spec, selector(set)) else {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         };
         let writer = ApiWriter {
-            client: &self.client,
-            writes: request.writes(),
+            client: req.client(),
         };
         let namespace = set.namespace().unwrap_or_default();
         let revisions = Revisions::claim(&writer, &self.revisions, set, &selector).await?;
@@ -160,9 +146,10 @@ impl StatefulSetReconciler {
             now,
         });
         let result = self.apply(&writer, set, &plan).await;
-        writer
-            .update_status(set, &set.status.clone().unwrap_or_default(), &plan.status)
-            .await?;
+        let current_status = set.status.clone().unwrap_or_default();
+        let set_status = |set: &mut StatefulSet, status| set.status = Some(status);
+        let desired = plan.status.clone();
+        writer.update_status(set, &current_status, desired, set_status).await?;
         self.truncate_history(
             &writer,
             set,
@@ -177,8 +164,11 @@ impl StatefulSetReconciler {
             duration_from_seconds(spec.min_ready_seconds),
             now,
         );
-        Ok(requeue_after.map_or(Outcome::Done, Outcome::RequeueAfter))
+        Ok(requeue_after.map_or_else(Action::await_change, Action::requeue_after))
     }
+}
+
+impl StatefulSetReconciler {
 
     /// The revision of the set's template, created if necessary. A terminating set creates none.
     async fn update_revision(
@@ -186,7 +176,7 @@ impl StatefulSetReconciler {
         writer: &ApiWriter<'_>,
         set: &StatefulSet,
         revisions: &Revisions,
-    ) -> Result<Revision, Failure> {
+    ) -> Result<Revision, Error> {
         let template = set.template();
         if set.metadata.deletion_timestamp.is_some() {
             let name = set
@@ -208,14 +198,8 @@ impl StatefulSetReconciler {
         writer: &ApiWriter<'_>,
         set: &StatefulSet,
         selector: &Selector,
-    ) -> Result<Vec<Arc<Pod>>, Failure> {
-        let mut pods = self
-            .pods
-            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
-        pods.extend(
-            self.pods
-                .by_index(ORPHAN_INDEX, &set.namespace().unwrap_or_default())?,
-        );
+    ) -> Result<Vec<Arc<Pod>>, Error> {
+        let pods = self.pods.candidates(set);
         claim_children(writer, set, pods, |pod| {
             identity::ordinal(set, pod).is_some() && matches(selector, pod)
         })
@@ -227,13 +211,13 @@ impl StatefulSetReconciler {
         writer: &ApiWriter<'_>,
         set: &StatefulSet,
         plan: &Plan,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Error> {
         if allows_burst(set) {
             // The claims of a pod are created before the pod; pods are created concurrently.
             let (pods, others): (Vec<_>, Vec<_>) = plan
                 .actions
                 .iter()
-                .partition(|action| matches!(action, Action::CreatePod(_)));
+                .partition(|action| matches!(action, StatefulSetAction::CreatePod(_)));
             let (_, first_error) = run_concurrently(
                 others
                     .into_iter()
@@ -259,10 +243,10 @@ impl StatefulSetReconciler {
         &self,
         writer: &ApiWriter<'_>,
         set: &StatefulSet,
-        action: &Action,
-    ) -> Result<(), Failure> {
+        action: &StatefulSetAction,
+    ) -> Result<(), Error> {
         match action {
-            Action::CreateClaim { claim, pod } => {
+            StatefulSetAction::CreateClaim { claim, pod } => {
                 let result = writer.create(&**claim).await.map(|_| ());
                 let success = format!(
                     "Create Claim {} Pod {pod} in StatefulSet {} success",
@@ -276,25 +260,25 @@ impl StatefulSetReconciler {
                 );
                 self.record_event(set, "Create", &success, &failed, result)
             }
-            Action::CreatePod(pod) => {
+            StatefulSetAction::CreatePod(pod) => {
                 self.record_pod_event(set, "Create", pod, writer.create(&**pod).await.map(|_| ()))
             }
-            Action::DeletePod(pod) => self.record_pod_event(
+            StatefulSetAction::DeletePod(pod) => self.record_pod_event(
                 set,
                 "Delete",
                 pod,
-                writer.delete(&**pod, Default::default()).await.map(|_| ()),
+                writer.delete(&**pod, None).await.map(|_| ()),
             ),
-            Action::UpdatePod { from, to } => self.record_pod_event(
+            StatefulSetAction::UpdatePod { from, to } => self.record_pod_event(
                 set,
                 "Update",
                 to,
                 writer.update(&**from, &**to).await.map(|_| ()),
             ),
-            Action::UpdateClaim { from, to } => {
+            StatefulSetAction::UpdateClaim { from, to } => {
                 Ok(writer.update(&**from, &**to).await.map(|_| ())?)
             }
-            Action::RecordConflictingController(claim) => {
+            StatefulSetAction::RecordConflictingController(claim) => {
                 let message = format!(
                     "PersistentVolumeClaim {claim} has a conflicting OwnerReference that acts as a \
                         managing controller, the retention policy is ignored for this claim"
@@ -303,14 +287,14 @@ impl StatefulSetReconciler {
                     .event(set, warning_event("ConflictingController", message));
                 Ok(())
             }
-            Action::RecordCreateFailure { pod, reason } => {
+            StatefulSetAction::RecordCreateFailure { pod, reason } => {
                 let message = format!(
                     "Create Pod {pod} in StatefulSet {} failed error: {reason}",
                     set.name_any()
                 );
                 self.recorder
                     .event(set, warning_event("FailedCreate", message));
-                Err(Failure::retry(reason.clone()))
+                Err(Error::retry(reason.clone()))
             }
         }
     }
@@ -320,8 +304,8 @@ impl StatefulSetReconciler {
         set: &StatefulSet,
         verb: &str,
         pod: &Pod,
-        result: Result<(), kube::Error>,
-    ) -> Result<(), Failure> {
+        result: Result<(), WriteError>,
+    ) -> Result<(), Error> {
         let operation = format!(
             "{verb} Pod {} in StatefulSet {}",
             pod.name_any(),
@@ -343,8 +327,8 @@ impl StatefulSetReconciler {
         verb: &str,
         success: &str,
         failed: &str,
-        result: Result<(), kube::Error>,
-    ) -> Result<(), Failure> {
+        result: Result<(), WriteError>,
+    ) -> Result<(), Error> {
         match result {
             Ok(()) => {
                 self.recorder.event(
@@ -375,7 +359,7 @@ impl StatefulSetReconciler {
         revisions: &Revisions,
         set_revisions: &[&str],
         pods: &[Arc<Pod>],
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), WriteError> {
         let live: BTreeSet<&str> = set_revisions
             .iter()
             .copied()
@@ -397,7 +381,7 @@ impl StatefulSetReconciler {
         let live_count = revisions.old.iter().filter(|old| is_live(old)).count();
         let limit = limit.saturating_add(i32::try_from(live_count).unwrap_or(i32::MAX));
         for revision in revisions.surplus(Some(limit), is_live) {
-            writer.delete(&*revision, Default::default()).await?;
+            writer.delete(&*revision, None).await?;
         }
         Ok(())
     }

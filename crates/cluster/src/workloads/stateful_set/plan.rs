@@ -30,7 +30,7 @@ use crate::workloads::pods::{
 
 /// One write or event.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Action {
+pub(super) enum StatefulSetAction {
     /// Create a claim of a pod.
     CreateClaim {
         claim: Box<PersistentVolumeClaim>,
@@ -76,7 +76,7 @@ pub(super) struct StatefulSetState<'a> {
 /// Result of planning one reconcile.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) actions: Vec<Action>,
+    pub(super) actions: Vec<StatefulSetAction>,
     pub(super) status: StatefulSetStatus,
 }
 
@@ -170,7 +170,7 @@ impl StatefulSetState<'_> {
         (replicas, condemned)
     }
 
-    fn process_replicas(&self, replicas: &Replicas, actions: &mut Vec<Action>) -> Progress {
+    fn process_replicas(&self, replicas: &Replicas, actions: &mut Vec<StatefulSetAction>) -> Progress {
         let burst = allows_burst(self.set);
         for (ordinal, pod) in replicas {
             let progress = match pod {
@@ -185,7 +185,7 @@ impl StatefulSetState<'_> {
     }
 
     /// Creates a replica and its claims, unless an earlier claim is terminating.
-    fn create_replica(&self, ordinal: i32, actions: &mut Vec<Action>) -> Progress {
+    fn create_replica(&self, ordinal: i32, actions: &mut Vec<StatefulSetAction>) -> Progress {
         let revision = if self.uses_current_revision(ordinal) {
             self.current
         } else {
@@ -209,22 +209,22 @@ impl StatefulSetState<'_> {
                 .is_some_and(|existing| existing.metadata.deletion_timestamp.is_some())
         });
         if let Some((_, claim)) = terminating {
-            actions.push(Action::RecordCreateFailure {
+            actions.push(StatefulSetAction::RecordCreateFailure {
                 pod: pod.name_any(),
                 reason: format!("pvc {} is being deleted", claim.name_any()),
             });
             return Progress::Block;
         }
         self.create_missing_claims(ordinal, &pod.name_any(), actions);
-        actions.push(Action::CreatePod(Box::new(pod)));
+        actions.push(StatefulSetAction::CreatePod(Box::new(pod)));
         Progress::Block
     }
 
-    fn create_missing_claims(&self, ordinal: i32, pod: &str, actions: &mut Vec<Action>) {
+    fn create_missing_claims(&self, ordinal: i32, pod: &str, actions: &mut Vec<StatefulSetAction>) {
         let missing = volume_claims::desired_claims(self.set, ordinal)
             .into_iter()
             .filter(|claim| (self.claim)(&claim.name_any()).is_none());
-        actions.extend(missing.map(|claim| Action::CreateClaim {
+        actions.extend(missing.map(|claim| StatefulSetAction::CreateClaim {
             claim: Box::new(claim),
             pod: pod.to_owned(),
         }));
@@ -250,10 +250,10 @@ impl StatefulSetState<'_> {
     }
 
     /// Mirrors processReplica.
-    fn process_replica(&self, ordinal: i32, pod: &Arc<Pod>, actions: &mut Vec<Action>) -> Progress {
+    fn process_replica(&self, ordinal: i32, pod: &Arc<Pod>, actions: &mut Vec<StatefulSetAction>) -> Progress {
         // A terminal pod, failed or succeeded, is deleted and created again.
         if is_terminal(pod) {
-            actions.extend((!has_deletion_timestamp(pod)).then(|| Action::DeletePod(pod.clone())));
+            actions.extend((!has_deletion_timestamp(pod)).then(|| StatefulSetAction::DeletePod(pod.clone())));
             return Progress::Block;
         }
         if phase(pod) == Phase::Pending && !has_deletion_timestamp(pod) {
@@ -267,7 +267,7 @@ impl StatefulSetState<'_> {
             self.create_missing_claims(ordinal, &pod.name_any(), actions);
             let mut updated = Pod::clone(pod);
             update_identity(self.set, &mut updated, ordinal);
-            actions.push(Action::UpdatePod {
+            actions.push(StatefulSetAction::UpdatePod {
                 from: pod.clone(),
                 to: Box::new(updated),
             });
@@ -278,7 +278,7 @@ impl StatefulSetState<'_> {
 
     /// Updates the owner references of a replica's claims. Mirrors
     /// UpdatePodClaimForRetentionPolicy.
-    fn update_claim_owners(&self, ordinal: i32, pod: &Pod, actions: &mut Vec<Action>) {
+    fn update_claim_owners(&self, ordinal: i32, pod: &Pod, actions: &mut Vec<StatefulSetAction>) {
         for claim in volume_claims::desired_claims(self.set, ordinal)
             .iter()
             .filter_map(|claim| (self.claim)(&claim.name_any()))
@@ -288,9 +288,9 @@ impl StatefulSetState<'_> {
             {
                 actions.extend(
                     volume_claims::has_unexpected_controller(self.set, pod, &claim)
-                        .then(|| Action::RecordConflictingController(claim.name_any())),
+                        .then(|| StatefulSetAction::RecordConflictingController(claim.name_any())),
                 );
-                actions.push(Action::UpdateClaim {
+                actions.push(StatefulSetAction::UpdateClaim {
                     from: claim,
                     to: Box::new(claim_with_owners),
                 });
@@ -303,7 +303,7 @@ impl StatefulSetState<'_> {
         &self,
         replicas: &Replicas,
         condemned: &Condemned,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<StatefulSetAction>,
     ) -> Progress {
         for (ordinal, pod) in condemned {
             self.update_claim_owners(*ordinal, pod, actions);
@@ -326,7 +326,7 @@ impl StatefulSetState<'_> {
                 return Progress::Block;
             }
             if !has_deletion_timestamp(pod) {
-                actions.push(Action::DeletePod(pod.clone()));
+                actions.push(StatefulSetAction::DeletePod(pod.clone()));
             }
             if !burst {
                 return Progress::Block;
@@ -340,7 +340,7 @@ impl StatefulSetState<'_> {
     fn rolling_update(
         &self,
         replicas: &Replicas,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<StatefulSetAction>,
         status: &mut StatefulSetStatus,
     ) {
         let partition = ordinals(self.set).start
@@ -376,7 +376,7 @@ impl StatefulSetState<'_> {
                 Some(pod) if is_outdated(pod) => {
                     // A terminal pod has been deleted by process_replica.
                     if !is_terminal(pod) {
-                        actions.push(Action::DeletePod(pod.clone()));
+                        actions.push(StatefulSetAction::DeletePod(pod.clone()));
                     }
                     let current = status.current_replicas.unwrap_or(0)
                         - i32::from(pod_revision(pod) == self.current.name);

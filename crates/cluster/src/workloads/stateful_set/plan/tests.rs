@@ -76,14 +76,14 @@ fn plan_for(set: &StatefulSet, pod_text: &str) -> Plan {
 }
 
 fn summary(plan: &Plan) -> String {
-    let text = |action: &Action| match action {
-        Action::CreateClaim { claim, .. } => format!("+{}", claim.name_any()),
-        Action::CreatePod(pod) => format!("+{}:{}", pod.name_any(), pod_revision(pod)),
-        Action::DeletePod(pod) => format!("-{}", pod.name_any()),
-        Action::UpdatePod { to, .. } => format!("~{}", to.name_any()),
-        Action::UpdateClaim { to, .. } => format!("~{}", to.name_any()),
-        Action::RecordConflictingController(claim) => format!("!{claim}"),
-        Action::RecordCreateFailure { pod, .. } => format!("!{pod}"),
+    let text = |action: &StatefulSetAction| match action {
+        StatefulSetAction::CreateClaim { claim, .. } => format!("+{}", claim.name_any()),
+        StatefulSetAction::CreatePod(pod) => format!("+{}:{}", pod.name_any(), pod_revision(pod)),
+        StatefulSetAction::DeletePod(pod) => format!("-{}", pod.name_any()),
+        StatefulSetAction::UpdatePod { to, .. } => format!("~{}", to.name_any()),
+        StatefulSetAction::UpdateClaim { to, .. } => format!("~{}", to.name_any()),
+        StatefulSetAction::RecordConflictingController(claim) => format!("!{claim}"),
+        StatefulSetAction::RecordCreateFailure { pod, .. } => format!("!{pod}"),
     };
     plan.actions.iter().map(text).collect::<Vec<_>>().join(" ")
 }
