@@ -69,7 +69,7 @@ pub(crate) fn controllers(ctx: &Context) -> Vec<Loop> {
     let lifecycle = [
         lifecycle::controller(ctx).into(),
         lifecycle::taint_eviction::controller(ctx).into(),
-        lifecycle::pod_gc::work(ctx),
+        lifecycle::pod_gc::controller(ctx),
     ];
     lifecycle.into_iter().chain(storage::loops(ctx)).collect()
 }

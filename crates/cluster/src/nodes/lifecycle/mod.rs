@@ -1,14 +1,17 @@
-//! Node lifecycle: what follows when a node is not well.
+//! Node lifecycle controller: marks nodes without heartbeats as `Unknown` and taints unhealthy
+//! nodes.
 //!
-//! In: nodes, their leases, the time. Out: conditions `Unknown`, taints, pods that are not ready; then [`eviction`] and
-//! [`pod_gc`] see to the pods.
-//! Holds: a node is given up only after the whole grace period without a sign of life; taints follow from conditions alone.
+//! In: nodes, their leases, the time. Out: `Unknown` conditions, taints, pods marked not ready. The
+//! controllers in [`taint_eviction`] and [`pod_gc`] then delete pods.
+//! Guarantees: conditions become `Unknown` only after a whole grace period without heartbeats;
+//! managed taints follow from conditions and `spec.unschedulable` alone.
 
-mod health; // what conditions mean
-mod heartbeats; // signs of life
-pub(crate) mod pod_gc; // pods nobody else takes away
-pub(crate) mod taint_eviction; // pods that a taint drives out
-mod zones; // how fast
+mod health; // conditions and taints
+mod heartbeats; // lease renewals and node status
+mod zones; // rate of NoExecute taints
+
+pub(crate) mod pod_gc; // orphaned and terminated pods
+pub(crate) mod taint_eviction; // pods that do not tolerate taints
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,55 +23,58 @@ use bellerophon::{
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, PodCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 
-use self::health::{DriveOut, drives_out, readiness, taints, unknown_conditions};
-use self::heartbeats::Heard;
+use self::health::{
+    NoExecutePolicy, desired_taints, has_no_execute_taint, ready_status, unknown_conditions,
+};
+use self::heartbeats::Heartbeats;
 use self::zones::Zones;
-use super::time::after;
-use super::time::remaining;
+use super::time::{after, remaining};
 use crate::component::Component;
 use crate::context::Context;
 use crate::api_errors::is_gone_or_conflict;
 use crate::index;
 
-/// How long a node may be silent.
-const GRACE: Duration = Duration::from_secs(50);
-/// How long a node may be silent that never said anything.
-const STARTUP_GRACE: Duration = Duration::from_secs(60);
-/// How often nodes that are not well are looked at while they wait for their zone's turn.
-const MONITOR_EVERY: Duration = Duration::from_secs(5);
+/// How long a node may send no heartbeats (upstream `nodeMonitorGracePeriod`).
+const MONITOR_GRACE_PERIOD: Duration = Duration::from_secs(50);
+/// The same for a node that never reported a Ready condition (upstream `nodeStartupGracePeriod`).
+const STARTUP_GRACE_PERIOD: Duration = Duration::from_secs(60);
+/// How often an unhealthy node is reconciled (upstream `nodeMonitorPeriod`).
+const MONITOR_PERIOD: Duration = Duration::from_secs(5);
 
 const WORKERS: usize = 8;
-/// How many pods of one node are written at once.
-const PODS_AT_ONCE: usize = 8;
+/// The maximum number of concurrent pod status updates per node.
+const MAX_CONCURRENT_POD_UPDATES: usize = 8;
 
-/// Judges nodes by their signs of life.
-pub(crate) struct Lifecycle {
+/// Reconciles nodes by their heartbeats and conditions.
+pub(crate) struct NodeLifecycle {
     client: Client,
     clock: WallClock,
     recorder: EventRecorder,
-    heard: Heard,
+    heartbeats: Heartbeats,
     nodes: Lister<Node>,
     pods: Lister<Pod>,
     zones: Mutex<Zones>,
 }
 
-/// The controller that judges all nodes.
+/// Builds the node lifecycle controller.
 pub(crate) fn controller(ctx: &Context) -> Controller {
-    let (nodes, pods, leases) = (ctx.informer::<Node>(), ctx.pods(), ctx.informer::<Lease>());
+    let nodes = ctx.informer::<Node>();
+    let pods = ctx.pods();
+    let leases = ctx.informer::<Lease>();
     index::add_node_name_index(&pods);
-    let heard = Heard::new(ctx.clock);
-    leases.add_handler(heard.clone(), HandlerOptions::default());
-    let lifecycle = Arc::new(Lifecycle {
+    let heartbeats = Heartbeats::new(ctx.clock);
+    leases.add_handler(heartbeats.clone(), HandlerOptions::default());
+    let lifecycle = Arc::new(NodeLifecycle {
         client: ctx.client(Component::ControllerManager),
         clock: ctx.clock,
         recorder: ctx.recorder(Component::ControllerManager, "node-controller"),
-        heard,
+        heartbeats,
         nodes: nodes.lister(),
         pods: pods.lister(),
         zones: Mutex::default(),
@@ -78,69 +84,77 @@ pub(crate) fn controller(ctx: &Context) -> Controller {
         .reconcile_with(move |request| lifecycle.clone().reconcile(request))
 }
 
-impl Lifecycle {
+impl NodeLifecycle {
+    /// Mirrors one pass of `monitorNodeHealth` for a node.
     async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
         let Some(node) = request.object.as_deref() else {
-            self.heard.forget(request.key.name());
+            self.heartbeats.remove(request.key.name());
             return Ok(Outcome::Done);
         };
         let now = self.clock.now();
-        let grace = if readiness(node).is_empty() {
-            STARTUP_GRACE
+        let grace_period = if ready_status(node).is_empty() {
+            STARTUP_GRACE_PERIOD
         } else {
-            GRACE
+            MONITOR_GRACE_PERIOD
         };
-        let deadline = after(self.heard.of(node), grace);
+        let deadline = after(self.heartbeats.last_observed(node), grace_period);
         let conditions = if deadline <= now {
             unknown_conditions(node, now)
         } else {
             Vec::new()
         };
         if !conditions.is_empty() {
-            self.give_up(request.writes(), node, &conditions).await?;
+            // The update of the status enqueues the node again.
+            self.mark_unknown(request.writes(), node, &conditions)
+                .await?;
             return Ok(Outcome::Done);
         }
-        let drive_out = self.drive_out(node, now);
-        if let Some(taints) = taints(node, drive_out, now) {
-            self.taint(request.writes(), node, &taints).await?;
+        let no_execute = self.no_execute_policy(node, now);
+        if let Some(taints) = desired_taints(node, no_execute, now) {
+            self.set_taints(request.writes(), node, &taints).await?;
         }
-        let ready = readiness(node);
+        let ready = ready_status(node);
         if ready == "False" || ready == "Unknown" {
             self.mark_pods_not_ready(node, now).await?;
-            // Silent or not, it waits for its zone's turn, and for the day that no longer all are lost.
-            return Ok(Outcome::RequeueAfter(MONITOR_EVERY));
+            // The eviction rate of its zone may allow the NoExecute taint later.
+            return Ok(Outcome::RequeueAfter(MONITOR_PERIOD));
         }
         Ok(Outcome::RequeueAfter(
             remaining(now, deadline).max(Duration::from_secs(1)),
         ))
     }
 
-    /// Whether the node's pods may be driven out; nobody is asked about a node that is well.
-    fn drive_out(&self, node: &Node, now: Timestamp) -> DriveOut {
-        if readiness(node) == "True" {
-            return DriveOut::Nobody;
+    /// What to do with the `NoExecute` taint of a node. Mirrors `handleDisruption` and the
+    /// rate-limited tainting of zones.
+    fn no_execute_policy(&self, node: &Node, now: Timestamp) -> NoExecutePolicy {
+        if ready_status(node) == "True" {
+            return NoExecutePolicy::Remove;
         }
         let mut zones = self.zones.lock().unwrap_or_else(PoisonError::into_inner);
         if zones
-            .counted
-            .is_none_or(|counted| after(counted, MONITOR_EVERY) <= now)
+            .counted_at
+            .is_none_or(|counted_at| after(counted_at, MONITOR_PERIOD) <= now)
         {
             zones.count(self.nodes.list().iter().map(|node| &**node), now);
         }
-        match drives_out(node) {
-            true if zones.all_lost() => DriveOut::Nobody,
-            true => DriveOut::Yes,
-            false => zones.ask(node, now),
+        match has_no_execute_taint(node) {
+            true if zones.is_fully_disrupted() => NoExecutePolicy::Remove,
+            true => NoExecutePolicy::Add,
+            false => zones.try_evict(node, now),
         }
     }
 
-    async fn give_up(
+    /// Writes `Unknown` conditions and records the `NodeNotReady` event.
+    async fn mark_unknown(
         &self,
         writes: &Writes,
         node: &Node,
-        conditions: &[k8s_openapi::api::core::v1::NodeCondition],
+        conditions: &[NodeCondition],
     ) -> Result<(), kube::Error> {
-        let body = json!({ "metadata": { "uid": node.metadata.uid }, "status": { "conditions": conditions } });
+        let body = json!({
+            "metadata": { "uid": node.metadata.uid },
+            "status": { "conditions": conditions },
+        });
         let nodes = Api::<Node>::all(self.client.clone());
         match nodes
             .patch_status(
@@ -154,29 +168,32 @@ impl Lifecycle {
             Err(error) if is_gone_or_conflict(&error) => return Ok(()),
             Err(error) => return Err(error),
         }
-        if readiness(node) == "True" {
-            let note = format!("Node {} status is now: NodeNotReady", node.name_any());
+        if ready_status(node) == "True" {
+            let message = format!("Node {} status is now: NodeNotReady", node.name_any());
             self.recorder.event(
                 node,
                 Note {
                     type_: EventType::Normal,
                     reason: "NodeNotReady".into(),
                     action: "NodeNotReady".into(),
-                    note,
+                    note: message,
                 },
             );
         }
         Ok(())
     }
 
-    async fn taint(
+    async fn set_taints(
         &self,
         writes: &Writes,
         node: &Node,
         taints: &[Taint],
     ) -> Result<(), kube::Error> {
-        // The list is replaced as a whole, so nobody may have changed it since it was read.
-        let body = json!({ "metadata": { "resourceVersion": node.metadata.resource_version }, "spec": { "taints": taints } });
+        // The patch replaces the whole list, so the resource version guards against lost updates.
+        let body = json!({
+            "metadata": { "resourceVersion": node.metadata.resource_version },
+            "spec": { "taints": taints },
+        });
         let nodes = Api::<Node>::all(self.client.clone());
         match nodes
             .patch(
@@ -188,43 +205,48 @@ impl Lifecycle {
         {
             Ok(written) => writes.wrote(&written),
             Err(error) if is_gone_or_conflict(&error) => {
-                tracing::debug!(node = node.name_any(), "changed meanwhile, looked at again")
+                tracing::debug!(node = node.name_any(), "conflict on taints, retrying");
             }
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
+    /// Sets the Ready condition of the node's pods to `False`. Mirrors `MarkPodsNotReady`.
     async fn mark_pods_not_ready(&self, node: &Node, now: Timestamp) -> Result<(), kube::Error> {
         let pods = self
             .pods
             .by_index(index::NODE_NAME_INDEX, &node.name_any())
             .unwrap_or_default();
-        let ready = pods.into_iter().filter_map(|pod| {
+        let not_ready = pods.into_iter().filter_map(|pod| {
             let conditions = pod.status.as_ref()?.conditions.as_ref()?;
             let ready = conditions
                 .iter()
                 .find(|condition| condition.type_ == "Ready" && condition.status == "True")?;
-            let ready = PodCondition {
+            let not_ready = PodCondition {
                 status: "False".into(),
                 last_transition_time: Some(Time(now)),
                 ..ready.clone()
             };
-            Some((pod, ready))
+            Some((pod, not_ready))
         });
-        let marks = stream::iter(ready).map(|(pod, condition)| self.mark_not_ready(pod, condition));
-        marks
-            .buffer_unordered(PODS_AT_ONCE)
+        let updates =
+            stream::iter(not_ready).map(|(pod, condition)| self.mark_pod_not_ready(pod, condition));
+        updates
+            .buffer_unordered(MAX_CONCURRENT_POD_UPDATES)
             .try_collect::<()>()
             .await
     }
 
-    async fn mark_not_ready(
+    async fn mark_pod_not_ready(
         &self,
         pod: Arc<Pod>,
         condition: PodCondition,
     ) -> Result<(), kube::Error> {
-        let body = json!({ "metadata": { "uid": pod.metadata.uid }, "status": { "conditions": [condition] } });
+        let body = json!({
+            "metadata": { "uid": pod.metadata.uid },
+            "status": { "conditions": [condition] },
+        });
         let pods = Api::<Pod>::namespaced(
             self.client.clone(),
             pod.metadata.namespace.as_deref().unwrap_or("default"),
@@ -240,14 +262,13 @@ impl Lifecycle {
             Err(error) if !is_gone_or_conflict(&error) => return Err(error),
             _ => {}
         }
-        let (reason, note) = ("NodeNotReady".to_owned(), "Node is not ready".to_owned());
         self.recorder.event(
             &*pod,
             Note {
                 type_: EventType::Warning,
-                action: reason.clone(),
-                reason,
-                note,
+                reason: "NodeNotReady".into(),
+                action: "NodeNotReady".into(),
+                note: "Node is not ready".into(),
             },
         );
         Ok(())
