@@ -42,7 +42,7 @@ impl Eviction {
         if let Some(status) = self.status(pod, clock) {
             let body = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
             match client.subresource("status").patch(pod, &Patch::Strategic(&body)).await {
-                Ok(()) => {}
+                Ok(_) => {}
                 Err(error) if is_gone_or_conflict(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }

@@ -6,8 +6,8 @@ use bellerophon_kinds::Kind;
 use kube::api::Patch;
 use serde::Serialize;
 
-use super::request::Target;
-use super::{OperationResult, ReconcileClient, WriteError};
+use super::request::{Response, Target};
+use super::{OperationResult, ReconcileClient, WriteError, Written};
 use crate::informer::kind_name;
 
 /// A subresource of objects. [`ReconcileClient::subresource`] makes one.
@@ -51,10 +51,11 @@ impl Subresource {
         let params = self.client.post_params();
         let path = kube::core::Request::new(&*target.path);
         let request = path.create_subresource(self.name, target.key.name(), &params, body);
-        self.sent(&target, request).await
+        self.sent(&target, request).await.map(|_| ())
     }
 
-    /// Replaces it (PUT): `status`, `scale`.
+    /// Replaces it (PUT): `status`, `scale`. The response is that of the server: the object, or an
+    /// object of another kind such as `Scale`.
     ///
     /// # Errors
     /// The server refuses.
@@ -62,7 +63,7 @@ impl Subresource {
         &self,
         object: &K,
         body: &impl Serialize,
-    ) -> Result<(), WriteError> {
+    ) -> Result<Written<K>, WriteError> {
         let target = self
             .client
             .target_of("update a subresource of", object, K::codec())
@@ -71,10 +72,10 @@ impl Subresource {
         let params = self.client.post_params();
         let path = kube::core::Request::new(&*target.path);
         let request = path.replace_subresource(self.name, target.key.name(), &params, body);
-        self.sent(&target, request).await
+        Ok(self.sent(&target, request).await?.into())
     }
 
-    /// Patches it.
+    /// Patches it. The response is as for [`update`](Self::update).
     ///
     /// # Errors
     /// The server refuses.
@@ -82,7 +83,7 @@ impl Subresource {
         &self,
         object: &K,
         patch: &Patch<impl Serialize + fmt::Debug>,
-    ) -> Result<(), WriteError> {
+    ) -> Result<Written<K>, WriteError> {
         let target = self
             .client
             .target_of("patch a subresource of", object, K::codec())
@@ -90,7 +91,7 @@ impl Subresource {
         let params = self.client.patch_params(matches!(patch, Patch::Apply(_)));
         let path = kube::core::Request::new(&*target.path);
         let request = path.patch_subresource(self.name, target.key.name(), &params, patch);
-        self.sent(&target, request).await
+        Ok(self.sent(&target, request).await?.into())
     }
 
     /// Sends the request and records it: as a write of the object if the response is the object.
@@ -98,18 +99,19 @@ impl Subresource {
         &self,
         target: &Target,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<(), WriteError> {
+    ) -> Result<Response, WriteError> {
         let response = self.client.send(target, request).await?;
         let is_object = !response.is_status && response.metadata.resource_version.is_some();
         if is_object {
-            self.client
-                .recorded(target, response, OperationResult::Updated);
-        } else if let Some(gate) = &self.client.gate {
+            let updated = OperationResult::Updated;
+            return Ok(self.client.recorded(target, response, updated));
+        }
+        if let Some(gate) = &self.client.gate {
             let kind = kind_name(&target.resource);
             let controller = &gate.controller;
             controller.wrote_subresource(&gate.reconciling, kind, target.key.clone(), self.name);
         }
-        Ok(())
+        Ok(response)
     }
 }
 
