@@ -8,7 +8,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bellerophon::{EventHandler, Tombstone, WallClock};
+use bellerophon::clock::Clock;
+use bellerophon::informer::{EventHandler, Tombstone};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
@@ -28,12 +29,12 @@ struct Entry {
 /// The last heartbeats, by node name. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Heartbeats {
-    clock: WallClock,
+    clock: Clock,
     entries: Arc<Mutex<HashMap<String, Entry>>>,
 }
 
 impl Heartbeats {
-    pub(crate) fn new(clock: WallClock) -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         Self {
             clock,
             entries: Arc::default(),

@@ -16,17 +16,18 @@ pub(crate) mod taint_eviction; // pods that do not tolerate taints
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bellerophon::{
-    Controller, EventRecorder, EventType, HandlerOptions, Lister, Note, Outcome, ReconcileResult,
-    Request, WallClock, Writes,
-};
+use bellerophon::client::{ReconcileClient, WriteError};
+use bellerophon::events::EventRecorder;
+use bellerophon::index::Index;
+use bellerophon::informer::InformerOptions;
+use bellerophon::prelude::*;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, PodCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, Patch, PatchParams};
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
+use kube::api::Patch;
 use serde_json::json;
 
 use self::health::{
@@ -35,9 +36,8 @@ use self::health::{
 use self::heartbeats::Heartbeats;
 use self::zones::Zones;
 use super::time::{after, remaining};
-use crate::component::Component;
-use crate::context::Context;
 use crate::api_errors::is_gone_or_conflict;
+use crate::component::Component;
 use crate::index;
 
 /// How long a node may send no heartbeats (upstream `nodeMonitorGracePeriod`).
@@ -53,45 +53,39 @@ const MAX_CONCURRENT_POD_UPDATES: usize = 8;
 
 /// Reconciles nodes by their heartbeats and conditions.
 pub(crate) struct NodeLifecycle {
-    client: Client,
-    clock: WallClock,
     recorder: EventRecorder,
     heartbeats: Heartbeats,
     nodes: Lister<Node>,
-    pods: Lister<Pod>,
+    pods_by_node: Index<Pod>,
     zones: Mutex<Zones>,
 }
 
-/// Builds the node lifecycle controller.
-pub(crate) fn controller(ctx: &Context) -> Controller {
-    let nodes = ctx.informer::<Node>();
-    let pods = ctx.pods();
-    let leases = ctx.informer::<Lease>();
-    index::add_node_name_index(&pods);
-    let heartbeats = Heartbeats::new(ctx.clock);
-    leases.add_handler(heartbeats.clone(), HandlerOptions::default());
-    let lifecycle = Arc::new(NodeLifecycle {
-        client: ctx.client(Component::ControllerManager),
-        clock: ctx.clock,
-        recorder: ctx.recorder(Component::ControllerManager, "node-controller"),
+/// Adds the node lifecycle controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let heartbeats = Heartbeats::new(mgr.clock());
+    let leases = mgr.informer::<Lease>(InformerOptions::default());
+    leases.add_event_handler(heartbeats.clone());
+    let lifecycle = NodeLifecycle {
+        recorder: Component::ControllerManager.recorder(mgr, "node-controller"),
         heartbeats,
-        nodes: nodes.lister(),
-        pods: pods.lister(),
+        nodes: mgr.lister(),
+        pods_by_node: index::by_node_name(&index::pods(mgr)),
         zones: Mutex::default(),
-    });
-    Controller::of(&nodes)
-        .with_options(ctx.options("node-lifecycle-controller", WORKERS))
-        .reconcile_with(move |request| lifecycle.clone().reconcile(request))
+    };
+    mgr.controller::<Node>()
+        .name("node-lifecycle-controller")
+        .concurrency(WORKERS)
+        .reconcile(lifecycle);
 }
 
-impl NodeLifecycle {
+impl Reconciler<Node> for NodeLifecycle {
     /// Mirrors one pass of `monitorNodeHealth` for a node.
-    async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
-        let Some(node) = request.object.as_deref() else {
-            self.heartbeats.remove(request.key.name());
-            return Ok(Outcome::Done);
+    async fn reconcile(&self, req: Request<Node>) -> Result<Action, Error> {
+        let Some(node) = req.object() else {
+            self.heartbeats.remove(req.key().name());
+            return Ok(Action::await_change());
         };
-        let now = self.clock.now();
+        let now = req.now();
         let grace_period = if ready_status(node).is_empty() {
             STARTUP_GRACE_PERIOD
         } else {
@@ -105,25 +99,25 @@ impl NodeLifecycle {
         };
         if !conditions.is_empty() {
             // The update of the status enqueues the node again.
-            self.mark_unknown(request.writes(), node, &conditions)
-                .await?;
-            return Ok(Outcome::Done);
+            self.mark_unknown(req.client(), node, &conditions).await?;
+            return Ok(Action::await_change());
         }
         let no_execute = self.no_execute_policy(node, now);
         if let Some(taints) = desired_taints(node, no_execute, now) {
-            self.set_taints(request.writes(), node, &taints).await?;
+            set_taints(req.client(), node, &taints).await?;
         }
         let ready = ready_status(node);
         if ready == "False" || ready == "Unknown" {
-            self.mark_pods_not_ready(node, now).await?;
+            self.mark_pods_not_ready(req.client(), node, now).await?;
             // The eviction rate of its zone may allow the NoExecute taint later.
-            return Ok(Outcome::RequeueAfter(MONITOR_PERIOD));
+            return Ok(Action::requeue_after(MONITOR_PERIOD).reason("the node is not ready"));
         }
-        Ok(Outcome::RequeueAfter(
-            remaining(now, deadline).max(Duration::from_secs(1)),
-        ))
+        let delay = remaining(now, deadline).max(Duration::from_secs(1));
+        Ok(Action::requeue_after(delay).reason("the grace period may have ended"))
     }
+}
 
+impl NodeLifecycle {
     /// What to do with the `NoExecute` taint of a node. Mirrors `handleDisruption` and the
     /// rate-limited tainting of zones.
     fn no_execute_policy(&self, node: &Node, now: Timestamp) -> NoExecutePolicy {
@@ -147,77 +141,36 @@ impl NodeLifecycle {
     /// Writes `Unknown` conditions and records the `NodeNotReady` event.
     async fn mark_unknown(
         &self,
-        writes: &Writes,
+        client: &ReconcileClient,
         node: &Node,
         conditions: &[NodeCondition],
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), WriteError> {
         let body = json!({
             "metadata": { "uid": node.metadata.uid },
             "status": { "conditions": conditions },
         });
-        let nodes = Api::<Node>::all(self.client.clone());
-        match nodes
-            .patch_status(
-                &node.name_any(),
-                &PatchParams::default(),
-                &Patch::Strategic(&body),
-            )
-            .await
-        {
-            Ok(written) => writes.wrote(&written),
+        let statuses = client.subresource("status");
+        match statuses.patch(node, &Patch::Strategic(&body)).await {
+            Ok(_) => {}
             Err(error) if is_gone_or_conflict(&error) => return Ok(()),
             Err(error) => return Err(error),
         }
         if ready_status(node) == "True" {
             let message = format!("Node {} status is now: NodeNotReady", node.name_any());
-            self.recorder.event(
-                node,
-                Note {
-                    type_: EventType::Normal,
-                    reason: "NodeNotReady".into(),
-                    action: "NodeNotReady".into(),
-                    note: message,
-                },
-            );
-        }
-        Ok(())
-    }
-
-    async fn set_taints(
-        &self,
-        writes: &Writes,
-        node: &Node,
-        taints: &[Taint],
-    ) -> Result<(), kube::Error> {
-        // The patch replaces the whole list, so the resource version guards against lost updates.
-        let body = json!({
-            "metadata": { "resourceVersion": node.metadata.resource_version },
-            "spec": { "taints": taints },
-        });
-        let nodes = Api::<Node>::all(self.client.clone());
-        match nodes
-            .patch(
-                &node.name_any(),
-                &PatchParams::default(),
-                &Patch::Merge(&body),
-            )
-            .await
-        {
-            Ok(written) => writes.wrote(&written),
-            Err(error) if is_gone_or_conflict(&error) => {
-                tracing::debug!(node = node.name_any(), "conflict on taints, retrying");
-            }
-            Err(error) => return Err(error),
+            let event = Event::normal("NodeNotReady", "NodeNotReady", message);
+            self.recorder.event(node, event);
         }
         Ok(())
     }
 
     /// Sets the Ready condition of the node's pods to `False`. Mirrors `MarkPodsNotReady`.
-    async fn mark_pods_not_ready(&self, node: &Node, now: Timestamp) -> Result<(), kube::Error> {
-        let pods = self
-            .pods
-            .by_index(index::NODE_NAME_INDEX, &node.name_any())
-            .unwrap_or_default();
+    async fn mark_pods_not_ready(
+        &self,
+        client: &ReconcileClient,
+        node: &Node,
+        now: Timestamp,
+    ) -> Result<(), WriteError> {
+        let pods = self.pods_by_node.get(&node.name_any());
         let not_ready = pods.into_iter().filter_map(|pod| {
             let conditions = pod.status.as_ref()?.conditions.as_ref()?;
             let ready = conditions
@@ -230,8 +183,8 @@ impl NodeLifecycle {
             };
             Some((pod, not_ready))
         });
-        let updates =
-            stream::iter(not_ready).map(|(pod, condition)| self.mark_pod_not_ready(pod, condition));
+        let updates = stream::iter(not_ready)
+            .map(|(pod, condition)| self.mark_pod_not_ready(client, pod, condition));
         updates
             .buffer_unordered(MAX_CONCURRENT_POD_UPDATES)
             .try_collect::<()>()
@@ -240,37 +193,40 @@ impl NodeLifecycle {
 
     async fn mark_pod_not_ready(
         &self,
+        client: &ReconcileClient,
         pod: Arc<Pod>,
         condition: PodCondition,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), WriteError> {
         let body = json!({
             "metadata": { "uid": pod.metadata.uid },
             "status": { "conditions": [condition] },
         });
-        let pods = Api::<Pod>::namespaced(
-            self.client.clone(),
-            pod.metadata.namespace.as_deref().unwrap_or("default"),
-        );
-        match pods
-            .patch_status(
-                &pod.name_any(),
-                &PatchParams::default(),
-                &Patch::Strategic(&body),
-            )
-            .await
-        {
+        let statuses = client.subresource("status");
+        match statuses.patch(&*pod, &Patch::Strategic(&body)).await {
             Err(error) if !is_gone_or_conflict(&error) => return Err(error),
             _ => {}
         }
-        self.recorder.event(
-            &*pod,
-            Note {
-                type_: EventType::Warning,
-                reason: "NodeNotReady".into(),
-                action: "NodeNotReady".into(),
-                note: "Node is not ready".into(),
-            },
-        );
+        let event = Event::warning("NodeNotReady", "NodeNotReady", "Node is not ready");
+        self.recorder.event(&*pod, event);
         Ok(())
+    }
+}
+
+async fn set_taints(
+    client: &ReconcileClient,
+    node: &Node,
+    taints: &[Taint],
+) -> Result<(), WriteError> {
+    // The patch replaces the whole list, so the resource version guards against lost updates.
+    let body = json!({
+        "metadata": { "resourceVersion": node.metadata.resource_version },
+        "spec": { "taints": taints },
+    });
+    match client.patch(node, &Patch::Merge(&body)).await {
+        Err(error) if is_gone_or_conflict(&error) => {
+            tracing::debug!(node = node.name_any(), "conflict on taints, retrying");
+            Ok(())
+        }
+        written => written.map(|_| ()),
     }
 }

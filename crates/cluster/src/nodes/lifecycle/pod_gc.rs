@@ -9,20 +9,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::WallClock;
+use bellerophon::ObjectKey;
+use bellerophon::client::ReconcileClient;
+use bellerophon::clock::Clock;
+use bellerophon::informer::Lister;
+use bellerophon::manager::Manager;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::Api;
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
+use kube::core::PartialObjectMeta;
 use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 
 use super::super::kubelet::node_name;
 use super::super::time::after;
 use super::health::ready_status;
 use crate::component::Component;
-use crate::context::{Context, Loop};
 use crate::evict::Eviction;
+use crate::index;
 
 /// Upstream `gcCheckPeriod`.
 const CHECK_PERIOD: Duration = Duration::from_secs(20);
@@ -105,39 +110,59 @@ fn is_out_of_service(node: &Node) -> bool {
     ready_status(node) != "True" && taints.into_iter().any(|taint| taint.key == OUT_OF_SERVICE)
 }
 
-/// The garbage collector as a background task.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let pods = ctx.pods().lister();
-    let nodes = ctx.informer::<Node>().lister();
-    let client = ctx.client(Component::ControllerManager);
-    let clock = ctx.clock;
-    Loop::background("pod-garbage-collector", move |stop| async move {
+/// Adds the pod garbage collector.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let collector = PodGarbageCollector {
+        client: Component::ControllerManager.client(mgr),
+        clock: mgr.clock(),
+        pods: index::pods(mgr).lister(),
+        nodes: mgr.lister(),
+        quarantine: Quarantine::default(),
+    };
+    mgr.add("pod-garbage-collector", async move |stop: CancellationToken| {
+        collector.run(stop).await;
+        Ok(())
+    });
+}
+
+struct PodGarbageCollector {
+    client: ReconcileClient,
+    clock: Clock,
+    pods: Lister<Pod>,
+    nodes: Lister<Node>,
+    quarantine: Quarantine,
+}
+
+impl PodGarbageCollector {
+    /// Collects in intervals until cancelled.
+    async fn run(mut self, stop: CancellationToken) {
         let mut tick = interval(CHECK_PERIOD);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut quarantine = Quarantine::default();
         while stop.run_until_cancelled(tick.tick()).await.is_some() {
-            let pods = pods.list();
-            let nodes: BTreeMap<_, _> = nodes
-                .list()
-                .into_iter()
-                .map(|node| (node.name_any(), node))
-                .collect();
-            let missing = quarantine.update(&pods, &nodes, clock.now());
-            let collect = async {
-                let deleted = discover_deleted_nodes(&client, missing).await;
-                let plan = plan(&pods, &nodes, &deleted, TERMINATED_POD_THRESHOLD);
-                stream::iter(plan)
-                    .for_each_concurrent(MAX_CONCURRENT_DELETES, |(reason, pod)| {
-                        mark_failed_and_delete(&client, clock, reason, pod)
-                    })
-                    .await;
-            };
-            if stop.run_until_cancelled(collect).await.is_none() {
-                break;
+            if stop.run_until_cancelled(self.collect()).await.is_none() {
+                return;
             }
         }
-        Ok(())
-    })
+    }
+
+    /// Mirrors `gc`.
+    async fn collect(&mut self) {
+        let pods = self.pods.list();
+        let nodes: BTreeMap<_, _> = self
+            .nodes
+            .list()
+            .into_iter()
+            .map(|node| (node.name_any(), node))
+            .collect();
+        let missing = self.quarantine.update(&pods, &nodes, self.clock.now());
+        let deleted = discover_deleted_nodes(&self.client, missing).await;
+        let plan = plan(&pods, &nodes, &deleted, TERMINATED_POD_THRESHOLD);
+        stream::iter(plan)
+            .for_each_concurrent(MAX_CONCURRENT_DELETES, |(reason, pod)| {
+                mark_failed_and_delete(&self.client, self.clock, reason, pod)
+            })
+            .await;
+    }
 }
 
 /// Nodes that pods are bound to and that are not in the cache, with the time since when. At most
@@ -171,11 +196,14 @@ impl Quarantine {
 }
 
 /// The missing nodes that do not exist in the API server either. Mirrors `discoverDeletedNodes`.
-async fn discover_deleted_nodes(client: &Client, missing: Vec<String>) -> BTreeSet<String> {
-    let nodes = Api::<Node>::all(client.clone());
+async fn discover_deleted_nodes(
+    client: &ReconcileClient,
+    missing: Vec<String>,
+) -> BTreeSet<String> {
     let mut deleted = BTreeSet::new();
     for node in missing {
-        match nodes.get_metadata_opt(&node).await {
+        let key = ObjectKey::cluster(&node);
+        match client.get::<PartialObjectMeta<Node>>(&key).await {
             Ok(None) => {
                 deleted.insert(node);
             }
@@ -189,7 +217,12 @@ async fn discover_deleted_nodes(client: &Client, missing: Vec<String>) -> BTreeS
 }
 
 /// Mirrors `markFailedAndDeletePodWithCondition`.
-async fn mark_failed_and_delete(client: &Client, clock: WallClock, reason: Reason, pod: &Arc<Pod>) {
+async fn mark_failed_and_delete(
+    client: &ReconcileClient,
+    clock: Clock,
+    reason: Reason,
+    pod: &Arc<Pod>,
+) {
     let disruption = (reason == Reason::Orphaned)
         .then(|| ("DeletionByPodGC", "PodGC: node no longer exists".to_owned()));
     let eviction = Eviction {

@@ -10,20 +10,19 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bellerophon::{
-    Controller, EventRecorder, EventType, Lister, Note, ObjectKey, Outcome, Predicate,
-    ReconcileResult, Request, WallClock,
-};
+use bellerophon::client::{ReconcileClient, WriteError};
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::index::Index;
+use bellerophon::prelude::*;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
 
 use super::super::kubelet::node_name;
-use super::super::time::after;
-use super::super::time::remaining;
+use super::super::time::{after, remaining};
 use crate::component::Component;
-use crate::context::Context;
 use crate::evict::Eviction;
 use crate::index;
 use crate::taints::{NO_EXECUTE, find_matching_toleration};
@@ -54,66 +53,59 @@ pub(crate) fn eviction_time(pod: &Pod, taints: &[&Taint], since: Timestamp) -> O
 }
 
 struct TaintEviction {
-    client: Client,
-    clock: WallClock,
+    clock: Clock,
     recorder: EventRecorder,
-    pods: Lister<Pod>,
+    pods_by_node: Index<Pod>,
     /// Since when a pod is exposed to `NoExecute` taints, by node and uid. Only nodes with such
     /// taints have an entry.
     exposed_since: Mutex<HashMap<String, HashMap<String, Timestamp>>>,
 }
 
-/// Builds the taint eviction controller.
-pub(crate) fn controller(ctx: &Context) -> Controller {
-    let nodes = ctx.informer::<Node>();
-    let pods = ctx.pods();
-    index::add_node_name_index(&pods);
-    let eviction = Arc::new(TaintEviction {
-        client: ctx.client(Component::ControllerManager),
-        clock: ctx.clock,
-        recorder: ctx.recorder(Component::ControllerManager, "taint-eviction-controller"),
-        pods: pods.lister(),
+/// Adds the taint eviction controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let name = "taint-eviction-controller";
+    let pods = index::pods(mgr);
+    let eviction = TaintEviction {
+        clock: mgr.clock(),
+        recorder: Component::ControllerManager.recorder(mgr, name),
+        pods_by_node: index::by_node_name(&pods),
         exposed_since: Mutex::default(),
-    });
-    let lister = nodes.lister();
-    let on_tainted_node = Predicate::concerns(move |pod: &Pod| {
+    };
+    let nodes = mgr.lister::<Node>();
+    let is_on_tainted_node = move |pod: &Pod| {
         node_name(pod)
-            .and_then(|node| lister.get(&ObjectKey::cluster(node)))
+            .and_then(|node| nodes.get(&ObjectKey::cluster(node)))
             .is_some_and(|node| !no_execute_taints(&node).is_empty())
-    });
-    Controller::of(&nodes)
-        .with_options(ctx.options("taint-eviction-controller", WORKERS))
-        .with_predicate(Predicate::concerns(|node: &Node| {
-            !no_execute_taints(node).is_empty()
-        }))
-        .watches_if(&pods, on_tainted_node, |pod| {
-            node_name(pod).map(ObjectKey::cluster).into_iter().collect()
-        })
-        .reconcile_with(move |request| eviction.clone().reconcile(request))
+    };
+    mgr.controller::<Node>()
+        .predicate(Predicate::filter(|node| !no_execute_taints(node).is_empty()))
+        .watches::<Pod>(|pod| node_name(pod).map(ObjectKey::cluster).into_iter().collect())
+        .informer(&pods)
+        .predicate(Predicate::filter(is_on_tainted_node))
+        .name(name)
+        .concurrency(WORKERS)
+        .reconcile(eviction);
 }
 
-impl TaintEviction {
-    async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
-        let taints = request
-            .object
-            .as_deref()
-            .map(no_execute_taints)
-            .unwrap_or_default();
+impl Reconciler<Node> for TaintEviction {
+    async fn reconcile(&self, req: Request<Node>) -> Result<Action, Error> {
+        let name = req.key().name();
+        let taints = req.object().map(no_execute_taints).unwrap_or_default();
         if taints.is_empty() {
             self.exposed_since
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .remove(request.key.name());
-            return Ok(Outcome::Done);
+                .remove(name);
+            return Ok(Action::await_change());
         }
-        let now = self.clock.now();
+        let now = req.now();
         let pods: Vec<_> = self
-            .pods
-            .by_index(index::NODE_NAME_INDEX, request.key.name())?
+            .pods_by_node
+            .get(name)
             .into_iter()
             .filter(|pod| pod.metadata.deletion_timestamp.is_none())
             .collect();
-        let since = self.exposed_since(request.key.name(), &pods, &taints, now);
+        let since = self.exposed_since(name, &pods, &taints, now);
         let evictions: Vec<_> = pods
             .into_iter()
             .zip(since)
@@ -125,7 +117,7 @@ impl TaintEviction {
             .map(|(_, pod)| pod.clone())
             .collect();
         stream::iter(due)
-            .map(|pod| self.evict(pod))
+            .map(|pod| self.evict(req.client(), pod))
             .buffer_unordered(MAX_CONCURRENT_EVICTIONS)
             .try_collect::<()>()
             .await?;
@@ -134,11 +126,14 @@ impl TaintEviction {
             .map(|(at, _)| *at)
             .filter(|at| *at > now)
             .min();
-        Ok(next.map_or(Outcome::Done, |at| {
-            Outcome::RequeueAfter(remaining(now, at))
-        }))
+        Ok(match next {
+            Some(at) => Action::requeue_after(remaining(now, at)).reason("a toleration ends"),
+            None => Action::await_change(),
+        })
     }
+}
 
+impl TaintEviction {
     /// Since when each pod is exposed to the node's taints. Taints that users add may lack
     /// `timeAdded`; then the time of the first observation counts.
     fn exposed_since(
@@ -183,28 +178,19 @@ impl TaintEviction {
             .collect()
     }
 
-    async fn evict(&self, pod: Arc<Pod>) -> Result<(), kube::Error> {
-        let message = format!("Marking for deletion Pod {}", ObjectKey::of(&*pod));
-        let reason = "TaintManagerEviction".to_owned();
-        self.recorder.event(
-            &*pod,
-            Note {
-                type_: EventType::Normal,
-                action: reason.clone(),
-                reason,
-                note: message,
-            },
-        );
+    async fn evict(&self, client: &ReconcileClient, pod: Arc<Pod>) -> Result<(), WriteError> {
+        let message = format!("Marking for deletion Pod {}", ObjectKey::from_object(&*pod));
+        let reason = "TaintManagerEviction";
+        self.recorder.event(&*pod, Event::normal(reason, reason, message));
         let disruption = Some((
             "DeletionByTaintManager",
             "Taint manager: deleting due to NoExecute taint".to_owned(),
         ));
-        Eviction {
+        let eviction = Eviction {
             disruption,
             ..Eviction::default()
-        }
-        .apply(&self.client, self.clock, &pod)
-        .await
+        };
+        eviction.apply(client, self.clock, &pod).await
     }
 }
 
