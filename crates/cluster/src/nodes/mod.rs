@@ -71,7 +71,10 @@ pub(crate) fn controllers(ctx: &Context) -> Vec<Loop> {
         lifecycle::taint_eviction::controller(ctx).into(),
         lifecycle::pod_gc::controller(ctx),
     ];
-    lifecycle.into_iter().chain(storage::loops(ctx)).collect()
+    lifecycle
+        .into_iter()
+        .chain(storage::controllers(ctx))
+        .collect()
 }
 
 /// There is no simulated node of that name.
