@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellerophon::client::{ReconcileClient, WriteError};
-use bellerophon::clock::{Clock, Rng};
+use bellerophon::clock::Rng;
 use bellerophon::controller::ControllerHandle;
 use bellerophon::events::{EventRecorder, EventType};
 use bellerophon::kinds::encode;
@@ -20,13 +20,12 @@ use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::ResourceExt;
 use kube::api::Patch;
-use serde_json::json;
-use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::node_simulation::{NodeSimulation, Operation};
 use super::node_status::{
-    LEASE_NAMESPACE, LEASE_RENEW_INTERVAL, STATUS_REPORT_INTERVAL, condition, initial_node,
-    new_lease, node_status, node_status_has_changed,
+    LEASE_RENEW_INTERVAL, STATUS_REPORT_INTERVAL, condition, initial_node, new_lease, node_status,
+    node_status_has_changed,
 };
 use super::simulated_node::{Power, SimulatedNode, SimulatedNodes};
 use super::time::{after, remaining};
@@ -43,7 +42,6 @@ pub(crate) struct Heartbeat {
     nodes: Arc<SimulatedNodes>,
     /// Renews leases. Renewals are not part of the trace, of which they would be the largest part.
     lease_client: ReconcileClient,
-    clock: Clock,
     rng: Rng,
     recorder: EventRecorder,
     /// Called with the name of a node that booted or reconnected, to sync its pods.
@@ -64,7 +62,6 @@ impl Heartbeat {
         let heartbeat = Self {
             nodes,
             lease_client: Component::Kubelet.client(mgr),
-            clock: mgr.clock(),
             rng: mgr.rng().clone(),
             recorder,
             on_node_up: Box::new(on_node_up),
@@ -153,7 +150,8 @@ impl Heartbeat {
         let is_due = !is_fresh || has_changed;
         if is_due {
             let patch = Patch::Strategic(status_patch(node, reported)?);
-            req.client().subresource("status").patch(node, &patch).await?;
+            let statuses = req.client().subresource("status");
+            statuses.patch(node, &patch).await?;
         }
         let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
         self.nodes.update(&simulated.name, |state| {
@@ -202,16 +200,14 @@ impl Heartbeat {
         {
             return Ok(());
         }
+        let client = &self.lease_client;
         let lease = new_lease(node, now);
         let renewal = json!({ "spec": { "renewTime": MicroTime(now) } });
-        match self.lease_client.patch(&lease, &Patch::Merge(&renewal)).await {
-            Err(error) if error.is_not_found() => {
-                self.lease_client.create(&lease).await?;
-            }
-            renewed => {
-                renewed?;
-            }
-        }
+        let renewed = client.patch(&lease, &Patch::Merge(&renewal)).await;
+        match renewed {
+            Err(error) if error.is_not_found() => client.create(&lease).await?,
+            renewed => renewed?,
+        };
         // The jitter of the first renewal spreads nodes that start together over the interval.
         let jitter = if simulated.lease_renewed_at.is_none() {
             LEASE_RENEW_INTERVAL.mul_f64(self.rng.fraction())
@@ -234,22 +230,21 @@ impl Heartbeat {
     }
 
     fn record_event(&self, node: &Node, type_: EventType, reason: &str, message: String) {
-        self.recorder.with_instance(node.name_any()).event(
-            node,
-            Event {
-                type_,
-                reason: reason.into(),
-                action: reason.into(),
-                note: message,
-            },
-        );
+        let event = Event {
+            type_,
+            reason: reason.into(),
+            action: reason.into(),
+            note: message,
+        };
+        let recorder = self.recorder.with_instance(node.name_any());
+        recorder.event(node, event);
     }
 }
 
 impl Reconciler<Node> for Heartbeat {
     async fn reconcile(&self, req: Request<Node>) -> Result<Action, Error> {
         let name = req.key().name();
-        let now = self.clock.now();
+        let now = req.now();
         if let Some(node) = req.object() {
             self.apply_annotations(node, now);
         }
@@ -294,7 +289,7 @@ impl Reconciler<Node> for Heartbeat {
 }
 
 /// The strategic merge patch of a node's status.
-fn status_patch(node: &Node, status: NodeStatus) -> Result<Box<RawValue>, Error> {
+fn status_patch(node: &Node, status: NodeStatus) -> Result<Value, serde_json::Error> {
     let patched = Node {
         metadata: ObjectMeta {
             uid: node.metadata.uid.clone(),
@@ -303,7 +298,7 @@ fn status_patch(node: &Node, status: NodeStatus) -> Result<Box<RawValue>, Error>
         status: Some(status),
         ..Node::default()
     };
-    Ok(serde_json::from_slice(&encode(&patched)?)?)
+    serde_json::from_slice(&encode(&patched)?)
 }
 
 fn is_ready(status: &NodeStatus) -> bool {

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellerophon::clock::Rng;
@@ -282,11 +282,7 @@ mod tests {
     use super::*;
 
     fn nodes(count: usize) -> SimulatedNodes {
-        SimulatedNodes::new(
-            count,
-            Rng::seeded(7),
-            watch::Sender::new(false),
-        )
+        SimulatedNodes::new(count, Rng::seeded(7), watch::Sender::new(false))
     }
 
     #[test]

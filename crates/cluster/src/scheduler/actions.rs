@@ -216,15 +216,13 @@ impl Actions {
         message: String,
     ) {
         if let Some(pod) = self.cached_pod(info) {
-            self.recorder.event(
-                &*pod,
-                Event {
-                    type_,
-                    reason: reason.into(),
-                    action: action.into(),
-                    note: message,
-                },
-            );
+            let event = Event {
+                type_,
+                reason: reason.into(),
+                action: action.into(),
+                note: message,
+            };
+            self.recorder.event(&*pod, event);
         }
     }
 

@@ -95,7 +95,8 @@ pub(crate) fn setup(mgr: &mut Manager) {
     mgr.add("scheduler", async move |stop: CancellationToken| {
         // The cache and the queue must contain every object of the initial lists.
         for registration in registrations {
-            match stop.run_until_cancelled(registration.wait_for_cache_sync()).await {
+            let synced = registration.wait_for_cache_sync();
+            match stop.run_until_cancelled(synced).await {
                 None => return Ok(()),
                 Some(synced) => synced?,
             }

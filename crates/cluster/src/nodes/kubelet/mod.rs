@@ -21,7 +21,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellerophon::client::{Precondition, WriteOptions};
-use bellerophon::clock::Clock;
 use bellerophon::controller::ControllerHandle;
 use bellerophon::events::EventRecorder;
 use bellerophon::prelude::*;
@@ -50,7 +49,6 @@ const WORKERS: usize = 16;
 pub(crate) struct Kubelet<R: Runtime> {
     nodes: Arc<SimulatedNodes>,
     runtime: R,
-    clock: Clock,
     recorder: EventRecorder,
     /// At most one worker per pod in the informer cache.
     workers: Mutex<HashMap<ObjectKey, WorkerEntry<R::Instance>>>,
@@ -87,7 +85,6 @@ impl<R: Runtime> Kubelet<R> {
         let kubelet = Self {
             nodes,
             runtime,
-            clock: mgr.clock(),
             recorder,
             workers: Mutex::default(),
         };
@@ -105,8 +102,13 @@ impl<R: Runtime> Kubelet<R> {
 
     /// Starts and stops containers as the pod requires, and compares the resulting status with the
     /// API. Mirrors `SyncPod` and `SyncTerminatingPod`.
-    fn sync_pod(&self, key: &ObjectKey, pod: &Pod, node: &SimulatedNode) -> SyncOutcome {
-        let now = self.clock.now();
+    fn sync_pod(
+        &self,
+        key: &ObjectKey,
+        pod: &Pod,
+        node: &SimulatedNode,
+        now: Timestamp,
+    ) -> SyncOutcome {
         let uid = pod.uid().unwrap_or_default();
         let mut workers = self.lock_workers();
         let is_known = workers
@@ -231,7 +233,7 @@ impl<R: Runtime> Reconciler<Pod> for Kubelet<R> {
         if is_terminal_phase(phase) {
             return self.finish_pod(&req, pod).await;
         }
-        let outcome = self.sync_pod(req.key(), pod, &node);
+        let outcome = self.sync_pod(req.key(), pod, &node, req.now());
         if !outcome.events.is_empty() {
             let recorder = self.recorder.with_instance(node.name.as_str());
             for event in outcome.events {

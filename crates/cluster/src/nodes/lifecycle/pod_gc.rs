@@ -119,10 +119,11 @@ pub(crate) fn setup(mgr: &mut Manager) {
         nodes: mgr.lister(),
         quarantine: Quarantine::default(),
     };
-    mgr.add("pod-garbage-collector", async move |stop: CancellationToken| {
+    let run = async move |stop: CancellationToken| {
         collector.run(stop).await;
         Ok(())
-    });
+    };
+    mgr.add("pod-garbage-collector", run);
 }
 
 struct PodGarbageCollector {

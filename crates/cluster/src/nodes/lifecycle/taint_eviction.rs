@@ -78,7 +78,9 @@ pub(crate) fn setup(mgr: &mut Manager) {
             .is_some_and(|node| !no_execute_taints(&node).is_empty())
     };
     mgr.controller::<Node>()
-        .predicate(Predicate::filter(|node| !no_execute_taints(node).is_empty()))
+        .predicate(Predicate::filter(|node| {
+            !no_execute_taints(node).is_empty()
+        }))
         .watches::<Pod>(|pod| node_name(pod).map(ObjectKey::cluster).into_iter().collect())
         .informer(&pods)
         .predicate(Predicate::filter(is_on_tainted_node))
@@ -181,7 +183,8 @@ impl TaintEviction {
     async fn evict(&self, client: &ReconcileClient, pod: Arc<Pod>) -> Result<(), WriteError> {
         let message = format!("Marking for deletion Pod {}", ObjectKey::from_object(&*pod));
         let reason = "TaintManagerEviction";
-        self.recorder.event(&*pod, Event::normal(reason, reason, message));
+        let event = Event::normal(reason, reason, message);
+        self.recorder.event(&*pod, event);
         let disruption = Some((
             "DeletionByTaintManager",
             "Taint manager: deleting due to NoExecute taint".to_owned(),

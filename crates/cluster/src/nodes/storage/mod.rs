@@ -199,10 +199,7 @@ impl PersistentVolumeController {
 
     /// Updates the phase of a volume, and deletes a released volume with reclaim policy `Delete`.
     /// Mirrors `syncVolume` and `reclaimVolume`.
-    async fn sync_volume(
-        self: Arc<Self>,
-        req: Request<PersistentVolume>,
-    ) -> Result<Action, Error> {
+    async fn sync_volume(self: Arc<Self>, req: Request<PersistentVolume>) -> Result<Action, Error> {
         let Some(volume) = req
             .object()
             .filter(|volume| volume.metadata.deletion_timestamp.is_none())
