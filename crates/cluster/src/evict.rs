@@ -41,8 +41,12 @@ impl Eviction {
     ) -> Result<(), WriteError> {
         if let Some(status) = self.status(pod, clock) {
             let body = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
-            match client.subresource("status").patch(pod, &Patch::Strategic(&body)).await {
-                Ok(()) => {}
+            match client
+                .subresource("status")
+                .patch(pod, &Patch::Strategic(&body))
+                .await
+            {
+                Ok(_) => {}
                 Err(error) if is_gone_or_conflict(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }

@@ -57,7 +57,12 @@ impl ApiWriter<'_> {
             propagation,
             ..WriteOptions::default()
         };
-        match self.client.with_options(options).delete_existing(object).await {
+        match self
+            .client
+            .with_options(options)
+            .delete_existing(object)
+            .await
+        {
             Ok(()) => Ok(true),
             // Gone, or replaced by another object of the same name.
             Err(error) if is_gone_or_conflict(&error) => Ok(false),
@@ -114,7 +119,8 @@ impl ApiWriter<'_> {
         }
         let mut updated = object.clone();
         set(&mut updated, desired);
-        self.patch_status(object, &updated, Precondition::Version).await
+        self.patch_status(object, &updated, Precondition::Version)
+            .await
     }
 
     /// Patches what differs between the statuses and metadata of two versions of an object.

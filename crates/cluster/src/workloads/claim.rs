@@ -149,7 +149,10 @@ async fn check_can_adopt<O>(writer: &ApiWriter<'_>, owner: &O) -> Result<(), Err
 where
     O: StaticKind,
 {
-    let live = writer.client.get::<O>(&ObjectKey::from_object(owner)).await?;
+    let live = writer
+        .client
+        .get::<O>(&ObjectKey::from_object(owner))
+        .await?;
     let description = format!(
         "{} {}/{}",
         O::kind(&()),
@@ -165,9 +168,7 @@ where
         )));
     }
     if live.meta().deletion_timestamp.is_some() {
-        return Err(Error::retry(format!(
-            "{description} has just been deleted"
-        )));
+        return Err(Error::retry(format!("{description} has just been deleted")));
     }
     Ok(())
 }
@@ -198,11 +199,7 @@ async fn release<C: StaticKind>(
     }
 }
 
-fn adopt_patch<O: StaticKind, C: Resource>(
-    owner: &O,
-    child: &C,
-    finalizers: &[&str],
-) -> Value {
+fn adopt_patch<O: StaticKind, C: Resource>(owner: &O, child: &C, finalizers: &[&str]) -> Value {
     let mut patch = json!({
         "metadata": { "uid": child.uid(), "ownerReferences": [controller_reference(owner)] },
     });

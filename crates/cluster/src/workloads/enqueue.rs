@@ -48,7 +48,8 @@ impl<C: Kind> Children<C> {
 
     /// The children of an owner.
     pub(crate) fn of<O: Resource>(&self, owner: &O) -> Vec<Arc<C>> {
-        self.by_owner.get(owner.meta().uid.as_deref().unwrap_or_default())
+        self.by_owner
+            .get(owner.meta().uid.as_deref().unwrap_or_default())
     }
 
     /// The children of an owner, then the orphans of its namespace.

@@ -12,17 +12,15 @@ use bellerophon::controller::Error;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use kube::core::Selector;
-use kube::ResourceExt;
 use serde_json::json;
 
 use super::api_writer::{ApiWriter, StaticKind};
 use super::claim::{claim_children, controller_reference, matches};
 use super::enqueue::Children;
-use super::template::{
-    compute_hash, equal_ignore_hash, template_from_json, template_to_json,
-};
+use super::template::{compute_hash, equal_ignore_hash, template_from_json, template_to_json};
 use crate::api_errors::has_code;
 
 /// Label of pods, and of the revisions of DaemonSets, with the hash of the template.

@@ -66,13 +66,17 @@ pub(crate) fn template_to_json(template: &PodTemplateSpec) -> Value {
         ..PodTemplate::default()
     };
     let json = encode(&object).and_then(|json| serde_json::from_slice::<Value>(&json));
-    json.map(|mut object| object["template"].take()).unwrap_or_default()
+    json.map(|mut object| object["template"].take())
+        .unwrap_or_default()
 }
 
 /// The template of its JSON; `None` if it is not a template.
 pub(crate) fn template_from_json(template: &Value) -> Option<PodTemplateSpec> {
     let object = json!({ "template": template }).to_string();
-    decode::<PodTemplate>(object.as_bytes()).ok()?.template.clone()
+    decode::<PodTemplate>(object.as_bytes())
+        .ok()?
+        .template
+        .clone()
 }
 
 /// Encodes text in the alphabet of generated names. Mirrors SafeEncodeString.

@@ -68,7 +68,6 @@ impl Reconciler<CronJob> for CronJobReconciler {
 }
 
 impl CronJobReconciler {
-
     async fn apply(
         &self,
         writer: &ApiWriter<'_>,
@@ -91,7 +90,9 @@ impl CronJobReconciler {
         }
         let current = cron_job.status.clone().unwrap_or_default();
         let set_status = |cron_job: &mut CronJob, status| cron_job.status = Some(status);
-        writer.update_status(cron_job, &current, status, set_status).await?;
+        writer
+            .update_status(cron_job, &current, status, set_status)
+            .await?;
         Ok(())
     }
 
@@ -101,7 +102,10 @@ impl CronJobReconciler {
         cron_job: &CronJob,
         job: &Job,
     ) -> Result<(), Error> {
-        match writer.delete(job, Some(PropagationPolicy::Background)).await {
+        match writer
+            .delete(job, Some(PropagationPolicy::Background))
+            .await
+        {
             Ok(_) => {
                 self.recorder.event(
                     cron_job,

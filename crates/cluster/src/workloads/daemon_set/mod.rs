@@ -150,7 +150,9 @@ impl Reconciler<DaemonSet> for DaemonSetReconciler {
         let current_status = set.status.clone().unwrap_or_default();
         let set_status = |set: &mut DaemonSet, status| set.status = Some(status);
         let desired = state.status();
-        writer.update_status(set, &current_status, desired, set_status).await?;
+        writer
+            .update_status(set, &current_status, desired, set_status)
+            .await?;
         result?;
         Ok(plan
             .requeue_after
@@ -159,7 +161,6 @@ impl Reconciler<DaemonSet> for DaemonSetReconciler {
 }
 
 impl DaemonSetReconciler {
-
     async fn pods(
         &self,
         writer: &ApiWriter<'_>,

@@ -11,7 +11,6 @@ mod replica_sets; // old and new ReplicaSets
 mod scale; // replicas of each ReplicaSet
 mod status; // counts and conditions
 
-use std::sync::Arc;
 
 use bellerophon::client::{Precondition, WriteError};
 use bellerophon::clock::Clock;
@@ -124,7 +123,6 @@ impl Reconciler<Deployment> for DeploymentReconciler {
 }
 
 impl DeploymentReconciler {
-
     fn has_pods(&self, set: &ReplicaSet) -> bool {
         let pods = self.pods.get(&set.uid().unwrap_or_default());
         pods.iter().any(|pod| !is_terminal(pod))
@@ -156,7 +154,9 @@ impl DeploymentReconciler {
             let annotations = updated.annotations_mut();
             annotations.insert(REVISION_ANNOTATION.to_owned(), revision);
         }
-        writer.patch_status(deployment, &updated, Precondition::Uid).await?;
+        writer
+            .patch_status(deployment, &updated, Precondition::Uid)
+            .await?;
         Ok(())
     }
 
@@ -212,7 +212,9 @@ impl DeploymentReconciler {
                     now,
                 );
                 let current = current_status(deployment);
-                writer.update_status(deployment, &current, failed, set_status).await?;
+                writer
+                    .update_status(deployment, &current, failed, set_status)
+                    .await?;
             }
         }
         Err(error.into())
@@ -246,7 +248,9 @@ impl DeploymentReconciler {
             collision_count: Some(collision_count),
             ..current.clone()
         };
-        writer.update_status(deployment, &current, status, set_status).await?;
+        writer
+            .update_status(deployment, &current, status, set_status)
+            .await?;
         Err(Error::retry(format!(
             "ReplicaSet {key} exists with another template, retrying with collision count \
                 {collision_count}"

@@ -116,7 +116,9 @@ impl Reconciler<PodDisruptionBudget> for DisruptionReconciler {
                     warning_event("CalculateExpectedPodCountFailed", message),
                 );
                 let status = fail_safe(pdb, &error, self.clock.now());
-                writer.update_status_at_version(pdb, &current, status, set_status).await?;
+                writer
+                    .update_status_at_version(pdb, &current, status, set_status)
+                    .await?;
                 return Ok(Action::await_change());
             }
         };
@@ -130,7 +132,9 @@ impl Reconciler<PodDisruptionBudget> for DisruptionReconciler {
         }
         let plan = plan(pdb, spec, &pods, expected.replicas, self.clock.now());
         let desired = plan.status.clone();
-        writer.update_status_at_version(pdb, &current, desired, set_status).await?;
+        writer
+            .update_status_at_version(pdb, &current, desired, set_status)
+            .await?;
         let key = format!("{}/{}", pdb.namespace().unwrap_or_default(), pdb.name_any());
         for pod in &plan.not_deleted {
             let message = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
@@ -144,7 +148,6 @@ impl Reconciler<PodDisruptionBudget> for DisruptionReconciler {
 }
 
 impl DisruptionReconciler {
-
     /// Mirrors getPodsForPdb.
     fn pods_for_pdb(
         &self,

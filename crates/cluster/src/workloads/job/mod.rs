@@ -11,7 +11,6 @@ mod plan; // pods to create, delete and count, and the conditions
 mod pod_counts; // counts of pods and indexes
 mod policy; // pod failure policy and success policy
 
-use std::sync::Arc;
 
 use bellerophon::client::WriteError;
 use bellerophon::clock::Clock;
@@ -128,7 +127,6 @@ impl Reconciler<Job> for JobReconciler {
 }
 
 impl JobReconciler {
-
     /// Removes the finalizer of pods whose Job is deleted, replaced or finished. Mirrors
     /// syncOrphanPod.
     async fn release_orphan_pods(
@@ -178,7 +176,9 @@ impl JobReconciler {
         status.active = omit_zero(status.active.unwrap_or(0) - not_created + not_deleted);
         let current = job.status.clone().unwrap_or_default();
         let set_status = |job: &mut Job, status| job.status = Some(status);
-        writer.update_status(job, &current, status, set_status).await?;
+        writer
+            .update_status(job, &current, status, set_status)
+            .await?;
         for event in &plan.events {
             self.recorder.event(job, event.clone());
         }

@@ -24,7 +24,6 @@ use k8s_openapi::api::core::v1::{
     Pod, PodTemplateSpec, ReplicationController, ReplicationControllerCondition,
     ReplicationControllerStatus,
 };
-use kube::ResourceExt;
 use kube::core::Selector;
 use tokio::time::Instant;
 
@@ -145,7 +144,6 @@ impl<S: ReplicatedWorkload> Reconciler<S> for ReplicaSetReconciler<S> {
 }
 
 impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
-
     /// The active pods of the set and active orphans, and the number of the set's terminating pods.
     fn candidates(&self, set: &S, selector: &Selector) -> (Vec<Arc<Pod>>, usize) {
         let of_set = self.pods.of(set);
@@ -224,7 +222,9 @@ impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
             failure: failure.as_deref(),
             now,
         });
-        writer.update_status(set, &current, desired, S::set_status).await?;
+        writer
+            .update_status(set, &current, desired, S::set_status)
+            .await?;
         Ok(next_availability_check(
             active.iter().map(|pod| &**pod),
             set.min_ready(),

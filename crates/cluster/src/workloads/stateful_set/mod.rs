@@ -31,7 +31,7 @@ use super::revision::{RevisionOwner, Revisions, template_of};
 use crate::api_errors::status_message;
 use crate::component::Component;
 use crate::index;
-use plan::{StatefulSetAction, Plan, Revision, StatefulSetState, allows_burst, plan};
+use plan::{Plan, Revision, StatefulSetAction, StatefulSetState, allows_burst, plan};
 
 /// Name of the controller in events and metrics.
 const CONTROLLER: &str = "statefulset-controller";
@@ -149,7 +149,9 @@ impl Reconciler<StatefulSet> for StatefulSetReconciler {
         let current_status = set.status.clone().unwrap_or_default();
         let set_status = |set: &mut StatefulSet, status| set.status = Some(status);
         let desired = plan.status.clone();
-        writer.update_status(set, &current_status, desired, set_status).await?;
+        writer
+            .update_status(set, &current_status, desired, set_status)
+            .await?;
         self.truncate_history(
             &writer,
             set,
@@ -169,7 +171,6 @@ impl Reconciler<StatefulSet> for StatefulSetReconciler {
 }
 
 impl StatefulSetReconciler {
-
     /// The revision of the set's template, created if necessary. A terminating set creates none.
     async fn update_revision(
         &self,

@@ -170,7 +170,11 @@ impl StatefulSetState<'_> {
         (replicas, condemned)
     }
 
-    fn process_replicas(&self, replicas: &Replicas, actions: &mut Vec<StatefulSetAction>) -> Progress {
+    fn process_replicas(
+        &self,
+        replicas: &Replicas,
+        actions: &mut Vec<StatefulSetAction>,
+    ) -> Progress {
         let burst = allows_burst(self.set);
         for (ordinal, pod) in replicas {
             let progress = match pod {
@@ -250,10 +254,17 @@ impl StatefulSetState<'_> {
     }
 
     /// Mirrors processReplica.
-    fn process_replica(&self, ordinal: i32, pod: &Arc<Pod>, actions: &mut Vec<StatefulSetAction>) -> Progress {
+    fn process_replica(
+        &self,
+        ordinal: i32,
+        pod: &Arc<Pod>,
+        actions: &mut Vec<StatefulSetAction>,
+    ) -> Progress {
         // A terminal pod, failed or succeeded, is deleted and created again.
         if is_terminal(pod) {
-            actions.extend((!has_deletion_timestamp(pod)).then(|| StatefulSetAction::DeletePod(pod.clone())));
+            actions.extend(
+                (!has_deletion_timestamp(pod)).then(|| StatefulSetAction::DeletePod(pod.clone())),
+            );
             return Progress::Block;
         }
         if phase(pod) == Phase::Pending && !has_deletion_timestamp(pod) {
