@@ -2,8 +2,9 @@
 //!
 //! Input: number of requests and a request function. Output: number of successes and the first
 //! error.
-//! Guarantees: at most [`MAX_CONCURRENT_REQUESTS`] requests are in flight; slow-start batches double
-//! from 1, so that an error common to all requests (quota, webhook) is received a few times only.
+//! Guarantees: at most [`MAX_CONCURRENT_REQUESTS`] requests are in flight; slow-start batches
+//! double from 1, so that an error common to all requests (quota, webhook) is received a few times
+//! only.
 
 use std::future::Future;
 

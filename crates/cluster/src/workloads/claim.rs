@@ -1,4 +1,5 @@
-//! Claiming of children by controller reference and selector, as the upstream ControllerRefManagers.
+//! Claiming of children by controller reference and selector, as the upstream
+//! ControllerRefManagers.
 //!
 //! Input: an owner, a selector, cached children. Output: the claimed children; matching orphans are
 //! adopted, controlled children that no longer match are released.
@@ -142,8 +143,8 @@ pub(crate) fn matches<C: Resource>(selector: &Selector, child: &C) -> bool {
     selector.matches(child.labels())
 }
 
-/// Checks the live owner. The cached one may be stale, and children adopted by a deleted owner would
-/// be garbage collected. Mirrors RecheckDeletionTimestamp.
+/// Checks the live owner. The cached one may be stale, and children adopted by a deleted owner
+/// would be garbage collected. Mirrors RecheckDeletionTimestamp.
 async fn check_can_adopt<O>(writer: &ApiWriter<'_>, owner: &O) -> Result<(), Failure>
 where
     O: NamespacedResource + Clone + Debug + DeserializeOwned,

@@ -1,9 +1,9 @@
 //! Deletion order: which pods are deleted first on scale-down.
 //!
-//! Input: pods, related pods on the same nodes, the time. Output: the pods to delete.
-//! Order, as ActivePodsWithRanks.Less: unassigned before assigned, pending before running, not ready
-//! before ready, lower `pod-deletion-cost` first, more related pods on the same node first, ready for
-//! a shorter time first, more restarts first, newer before older.
+//! Input: pods, related pods on the same nodes, the time. Output: the pods to delete. Order, as
+//! ActivePodsWithRanks.Less: unassigned before assigned, pending before running, not ready before
+//! ready, lower `pod-deletion-cost` first, more related pods on the same node first, ready for a
+//! shorter time first, more restarts first, newer before older.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -39,8 +39,8 @@ pub(crate) fn pods_to_delete(
     pods
 }
 
-/// Sort key; smaller is deleted first. Ages are compared by logarithm, as in logarithmicRankDiff, so
-/// that a scale-down does not always delete the newest pods; equal ranks are ordered by uid.
+/// Sort key; smaller is deleted first. Ages are compared by logarithm, as in logarithmicRankDiff,
+/// so that a scale-down does not always delete the newest pods; equal ranks are ordered by uid.
 fn deletion_rank(pod: &Pod, related: usize, now: Timestamp) -> impl Ord + use<> {
     let ready = is_ready(pod);
     let cost = annotation(pod, DELETION_COST)

@@ -29,8 +29,8 @@ pub(crate) fn add_orphan_index<K: Resource + Send + Sync + 'static>(
     });
 }
 
-/// The owners to enqueue for a change of `child`. Mirrors getPodReplicaSets and resolveControllerRef
-/// of the upstream controllers.
+/// The owners to enqueue for a change of `child`. Mirrors getPodReplicaSets and
+/// resolveControllerRef of the upstream controllers.
 pub(crate) fn owners_to_enqueue<O, C>(
     owners: &Lister<O>,
     child: &C,

@@ -1,5 +1,5 @@
-//! Workload controllers: Deployment, ReplicaSet, ReplicationController, StatefulSet, DaemonSet, Job,
-//! CronJob and PodDisruptionBudget.
+//! Workload controllers: Deployment, ReplicaSet, ReplicationController, StatefulSet, DaemonSet,
+//! Job, CronJob and PodDisruptionBudget.
 //!
 //! Each controller reads its caches, computes a plan without IO and applies it. Shared modules are
 //! listed first.

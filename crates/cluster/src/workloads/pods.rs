@@ -1,7 +1,8 @@
 //! Status of pods: phase, readiness, availability.
 //!
-//! Terms, as upstream: a *terminal* pod has phase `Succeeded` or `Failed`; an *active* pod is neither
-//! terminal nor has a deletion timestamp; an *available* pod has been ready for `minReadySeconds`.
+//! Terms, as upstream: a *terminal* pod has phase `Succeeded` or `Failed`; an *active* pod is
+//! neither terminal nor has a deletion timestamp; an *available* pod has been ready for
+//! `minReadySeconds`.
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 //!
 //! Input: the owner's template, its existing revisions. Output: the revision of the template,
 //! created or renumbered if necessary.
-//! Guarantees: the revision of the owner's template has the highest number, also after a rollback to
-//! an earlier template; a revision used by a pod is not deleted.
+//! Guarantees: the revision of the owner's template has the highest number, also after a rollback
+//! to an earlier template; a revision used by a pod is not deleted.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -73,8 +73,8 @@ impl Revisions {
         Ok(Self::new(&owner.template(), all))
     }
 
-    /// Sorts revisions by number and partitions them by template. Mirrors SortControllerRevisions and
-    /// FindEqualRevisions.
+    /// Sorts revisions by number and partitions them by template. Mirrors SortControllerRevisions
+    /// and FindEqualRevisions.
     fn new(template: &PodTemplateSpec, mut all: Vec<Arc<ControllerRevision>>) -> Self {
         all.sort_by_key(|revision| {
             (

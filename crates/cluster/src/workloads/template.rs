@@ -1,7 +1,8 @@
 //! Pod templates: pods created from them, their hash, their comparison.
 //!
 //! Input: a template and its owner. Output: a pod to create; a hash.
-//! Guarantees: the hash does not depend on the order of map entries and is valid in names and labels.
+//! Guarantees: the hash does not depend on the order of map entries and is valid in names and
+//! labels.
 
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use kube::Resource;

@@ -1,10 +1,11 @@
-//! CronJob: a Job at the times of a schedule.
+//! CronJob controller.
 //!
-//! In: CronJobs, the Jobs they own, the time. Out: Jobs started, replaced and forgotten; the status.
-//! Holds: a process that dies after starting a Job and before telling so finds it by its name, which is its time.
+//! Input: CronJobs, their Jobs, the time. Output: Jobs created, replaced and deleted; the status.
+//! Guarantees: a scheduled time creates at most one Job, because the Job's name contains it. A
+//! reconcile repeated after a crash finds the Job it created.
 
-mod plan; // what is due
-mod schedule; // when
+mod plan; // the Job to create, and Jobs to delete
+mod schedule; // cron schedules
 
 use std::sync::Arc;
 
@@ -24,40 +25,41 @@ use crate::context::{Context, Loop};
 use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
 use plan::{Plan, plan, reference};
 
-/// Its name in events and metrics.
+/// Name of the controller in events and metrics.
 const CONTROLLER: &str = "cronjob-controller";
 
-/// How many CronJobs are worked on at once, as upstream.
+/// CronJobs reconciled concurrently, as upstream.
 const WORKERS: usize = 5;
 
-/// The loop of CronJobs.
+/// The CronJob controller.
 pub(crate) fn controller(ctx: &Context) -> Loop {
-    let crons = ctx.informer::<CronJob>();
+    let cron_jobs = ctx.informer::<CronJob>();
     let jobs = ctx.informer::<Job>();
     add_controller_uid_index(&jobs);
-    let loop_ = Arc::new(CronJobs {
+    let reconciler = Arc::new(CronJobReconciler {
         client: ctx.client(Component::ControllerManager),
         jobs: jobs.lister(),
         recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
         clock: ctx.clock,
     });
-    Controller::of(&crons)
+    Controller::of(&cron_jobs)
         .owns(&jobs)
         .with_options(ctx.options(CONTROLLER, WORKERS))
-        .reconcile_with(move |request| loop_.clone().reconcile(request))
+        .reconcile_with(move |request| reconciler.clone().reconcile(request))
         .into()
 }
 
-struct CronJobs {
+struct CronJobReconciler {
     client: Client,
     jobs: Lister<Job>,
     recorder: EventRecorder,
     clock: WallClock,
 }
 
-impl CronJobs {
+impl CronJobReconciler {
+    /// Mirrors syncCronJob.
     async fn reconcile(self: Arc<Self>, request: Request<CronJob>) -> ReconcileResult {
-        let Some(cron) = request.object.as_deref() else {
+        let Some(cron_job) = request.object.as_deref() else {
             return Ok(Outcome::Done);
         };
         let writer = ApiWriter {
@@ -66,34 +68,40 @@ impl CronJobs {
         };
         let jobs = self
             .jobs
-            .by_index(CONTROLLER_UID_INDEX, &cron.uid().unwrap_or_default())?;
-        let plan = plan(cron, &jobs, self.clock.now());
-        self.apply(&writer, cron, &plan).await?;
-        Ok(plan.next.map_or(Outcome::Done, Outcome::RequeueAfter))
+            .by_index(CONTROLLER_UID_INDEX, &cron_job.uid().unwrap_or_default())?;
+        let plan = plan(cron_job, &jobs, self.clock.now());
+        self.apply(&writer, cron_job, &plan).await?;
+        Ok(plan
+            .requeue_after
+            .map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
     async fn apply(
         &self,
         writer: &ApiWriter<'_>,
-        cron: &CronJob,
+        cron_job: &CronJob,
         plan: &Plan,
     ) -> Result<(), Failure> {
-        for note in &plan.notes {
-            self.recorder.event(cron, note.clone());
+        for event in &plan.events {
+            self.recorder.event(cron_job, event.clone());
         }
-        for job in plan.forget.iter().chain(&plan.replace) {
-            self.delete(writer, cron, job).await?;
+        for job in plan.cleanup.iter().chain(&plan.replace) {
+            self.delete(writer, cron_job, job).await?;
         }
         let mut status = plan.status.clone();
-        if let Some(job) = &plan.start {
-            match self.start(writer, cron, job).await? {
+        if let Some(job) = &plan.create {
+            match self.create(writer, cron_job, job).await? {
                 Some(job) => status.active.get_or_insert_default().push(reference(&job)),
-                // Somebody else's Job has the name of this time; it is theirs to tell of.
+                // A Job of another owner has the name; the status is not updated.
                 None => return Ok(()),
             }
         }
         writer
-            .update_status(cron, &cron.status.clone().unwrap_or_default(), &status)
+            .update_status(
+                cron_job,
+                &cron_job.status.clone().unwrap_or_default(),
+                &status,
+            )
             .await?;
         Ok(())
     }
@@ -101,13 +109,13 @@ impl CronJobs {
     async fn delete(
         &self,
         writer: &ApiWriter<'_>,
-        cron: &CronJob,
+        cron_job: &CronJob,
         job: &Job,
     ) -> Result<(), Failure> {
         match writer.delete(job, DeleteParams::background()).await {
             Ok(_) => {
                 self.recorder.event(
-                    cron,
+                    cron_job,
                     normal_event(
                         "SuccessfulDelete",
                         format!("Deleted job {}", job.name_any()),
@@ -117,7 +125,7 @@ impl CronJobs {
             }
             Err(error) => {
                 self.recorder.event(
-                    cron,
+                    cron_job,
                     warning_event(
                         "FailedDelete",
                         format!("Deleted job: {}", status_message(&error)),
@@ -128,17 +136,18 @@ impl CronJobs {
         }
     }
 
-    /// Starts a Job, or finds the one that an earlier pass started for this time.
-    async fn start(
+    /// Creates a Job, or finds the one that an earlier reconcile created for this time. Returns
+    /// `None` if the name is taken by a Job of another owner.
+    async fn create(
         &self,
         writer: &ApiWriter<'_>,
-        cron: &CronJob,
+        cron_job: &CronJob,
         job: &Job,
     ) -> Result<Option<Job>, Failure> {
         match writer.create(job).await {
             Ok(created) => {
                 self.recorder.event(
-                    cron,
+                    cron_job,
                     normal_event(
                         "SuccessfulCreate",
                         format!("Created job {}", created.name_any()),
@@ -154,15 +163,15 @@ impl CronJobs {
                     writer.client.clone(),
                     &job.namespace().unwrap_or_default(),
                 );
-                let there = jobs.get(&job.name_any()).await?;
-                let ours = controller_of(&there)
-                    .is_some_and(|owner| Some(&owner.uid) == cron.metadata.uid.as_ref());
-                Ok(ours.then_some(there))
+                let existing = jobs.get(&job.name_any()).await?;
+                let is_controlled = controller_of(&existing)
+                    .is_some_and(|owner| Some(&owner.uid) == cron_job.metadata.uid.as_ref());
+                Ok(is_controlled.then_some(existing))
             }
             Err(error) => {
                 if !is_namespace_terminating(&error) {
                     self.recorder.event(
-                        cron,
+                        cron_job,
                         warning_event(
                             "FailedCreate",
                             format!("Error creating job: {}", status_message(&error)),

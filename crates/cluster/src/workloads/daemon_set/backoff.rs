@@ -1,9 +1,9 @@
 //! Back-off of failed daemon pods, as upstream's failedPodsBackoff.
 //!
 //! Input: a failed pod on a node. Output: replace it now, or the remaining delay.
-//! Guarantees: delays double from [`INITIAL_DELAY`] to [`MAX_DELAY`] and reset after twice the maximum;
-//! at most [`ENTRIES_MAX`] entries are kept, beyond that the oldest is dropped, which costs one early
-//! replacement. State is in memory.
+//! Guarantees: delays double from [`INITIAL_DELAY`] to [`MAX_DELAY`] and reset after twice the
+//! maximum; at most [`ENTRIES_MAX`] entries are kept, beyond that the oldest is dropped, which
+//! costs one early replacement. State is in memory.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -2,8 +2,8 @@
 //!
 //! Input: DaemonSets, nodes, pods, ControllerRevisions. Output: pods created and deleted per node;
 //! revisions; the status.
-//! Guarantees: a DaemonSet is reconciled only when the cache has its previous writes, so a node does
-//! not get a second pod because of a stale cache.
+//! Guarantees: a DaemonSet is reconciled only when the cache has its previous writes, so a node
+//! does not get a second pod because of a stale cache.
 
 mod backoff; // back-off of failed daemon pods
 mod daemon_pod; // eligible nodes, and the pod of a node

@@ -165,7 +165,8 @@ impl DaemonSetState<'_> {
         is_pod_updated(self.set, pod, self.hash)
     }
 
-    /// Deletes terminal and surplus pods of a node that runs daemon pods. Mirrors podsShouldBeOnNode.
+    /// Deletes terminal and surplus pods of a node that runs daemon pods. Mirrors
+    /// podsShouldBeOnNode.
     fn manage_node(
         &self,
         node: &str,

@@ -233,8 +233,8 @@ impl DeploymentReconciler {
         Err(error.into())
     }
 
-    /// Handles a create that failed with 409. A ReplicaSet of this Deployment with an equal template
-    /// was created by an earlier reconcile; any other one is a hash collision. Mirrors
+    /// Handles a create that failed with 409. A ReplicaSet of this Deployment with an equal
+    /// template was created by an earlier reconcile; any other one is a hash collision. Mirrors
     /// getNewReplicaSet.
     async fn resolve_collision(
         &self,

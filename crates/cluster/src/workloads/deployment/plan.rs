@@ -136,8 +136,8 @@ impl Planner<'_> {
         new.replicas() == bounds.desired || !new.scale(bounds.desired, bounds)
     }
 
-    /// Selects old ReplicaSets without pods beyond the revision history limit, lowest revision first.
-    /// Mirrors cleanupDeployment.
+    /// Selects old ReplicaSets without pods beyond the revision history limit, lowest revision
+    /// first. Mirrors cleanupDeployment.
     fn cleanup(&mut self, spec: &DeploymentSpec) {
         let Some(limit) = spec
             .revision_history_limit

@@ -1,6 +1,7 @@
 //! Old and new ReplicaSets of a Deployment. The new one has the Deployment's pod template.
 //!
-//! Input: a Deployment and its ReplicaSets. Output: each ReplicaSet in its cached and desired state.
+//! Input: a Deployment and its ReplicaSets. Output: each ReplicaSet in its cached and desired
+//! state.
 //! Guarantees: at most one ReplicaSet is new, the oldest with an equal template; revision numbers
 //! only increase; earlier revision numbers of a ReplicaSet are kept in its revision history.
 
@@ -26,7 +27,8 @@ pub(super) const DESIRED_REPLICAS_ANNOTATION: &str = "deployment.kubernetes.io/d
 /// `spec.replicas` plus maxSurge at that time, the base of proportional scaling.
 pub(super) const MAX_REPLICAS_ANNOTATION: &str = "deployment.kubernetes.io/max-replicas";
 
-/// Annotations of the Deployment that are not copied to its ReplicaSets. Mirrors skipCopyAnnotation.
+/// Annotations of the Deployment that are not copied to its ReplicaSets. Mirrors
+/// skipCopyAnnotation.
 const SKIPPED_ANNOTATIONS: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION_ANNOTATION,
@@ -127,7 +129,8 @@ impl PlannedReplicaSet {
         self.replicas() > 0
     }
 
-    /// Sets the desired replicas and the replicas annotations. Returns whether the replicas changed.
+    /// Sets the desired replicas and the replicas annotations. Returns whether the replicas
+    /// changed.
     pub(super) fn scale(&mut self, replicas: i32, bounds: ReplicaBounds) -> bool {
         let changed = self.replicas() != replicas;
         self.desired.spec.get_or_insert_default().replicas = Some(replicas);

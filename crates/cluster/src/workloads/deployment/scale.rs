@@ -11,7 +11,8 @@ use super::replica_sets::{
     ReplicaSets,
 };
 
-/// Whether the Deployment was scaled since its ReplicaSets were last scaled. Mirrors isScalingEvent.
+/// Whether the Deployment was scaled since its ReplicaSets were last scaled. Mirrors
+/// isScalingEvent.
 pub(super) fn is_scaling_event(replica_sets: &ReplicaSets, bounds: ReplicaBounds) -> bool {
     replica_sets
         .all()
@@ -124,8 +125,8 @@ pub(super) fn scale_old_to_zero(replica_sets: &mut ReplicaSets, bounds: ReplicaB
 }
 
 /// Applies a change of the Deployment's replicas. A single active ReplicaSet gets all of it; during
-/// a rolling update it is distributed proportionally, so that the share of the new template does not
-/// grow. Mirrors DeploymentController.scale.
+/// a rolling update it is distributed proportionally, so that the share of the new template does
+/// not grow. Mirrors DeploymentController.scale.
 pub(super) fn scale(replica_sets: &mut ReplicaSets, bounds: ReplicaBounds, rolling: bool) {
     if let Some(set) = find_active_or_latest(replica_sets) {
         if set.replicas() != bounds.desired {
@@ -198,8 +199,8 @@ fn scale_proportionally(replica_sets: &mut ReplicaSets, bounds: ReplicaBounds) {
     }
 }
 
-/// The number of replicas to add to a ReplicaSet (to remove, if negative), of those that are not yet
-/// distributed. Mirrors GetReplicaSetProportion and getReplicaSetFraction.
+/// The number of replicas to add to a ReplicaSet (to remove, if negative), of those that are not
+/// yet distributed. Mirrors GetReplicaSetProportion and getReplicaSetFraction.
 fn replica_set_proportion(
     set: &PlannedReplicaSet,
     bounds: ReplicaBounds,

@@ -2,8 +2,8 @@
 //!
 //! Input: the Deployment, its ReplicaSets, the time. Output: a status, and the time of the next
 //! progress check.
-//! Guarantees: `lastTransitionTime` of a condition changes only with its status; `lastUpdateTime` of
-//! Progressing is the time of the last progress, from which the progress deadline is counted.
+//! Guarantees: `lastTransitionTime` of a condition changes only with its status; `lastUpdateTime`
+//! of Progressing is the time of the last progress, from which the progress deadline is counted.
 
 use std::time::Duration;
 
@@ -200,8 +200,8 @@ pub(super) fn calculate_status(
     calculated
 }
 
-/// Sum over the ReplicaSets; `None` if one of them was reconciled without setting the field. Mirrors
-/// GetTerminatingReplicaCountForReplicaSets.
+/// Sum over the ReplicaSets; `None` if one of them was reconciled without setting the field.
+/// Mirrors GetTerminatingReplicaCountForReplicaSets.
 fn terminating_replicas(replica_sets: &ReplicaSets) -> Option<i32> {
     replica_sets
         .all()

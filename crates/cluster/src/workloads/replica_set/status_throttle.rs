@@ -3,9 +3,9 @@
 //!
 //! Input: finished reconciles. Output: delay of the next one.
 //! Guarantees: a set with more than [`LARGE`] pods and nothing to create or delete is reconciled at
-//! most every [`INTERVAL`]; otherwise each of its pods that becomes ready would cost a count over all
-//! of them. A set that has to create or delete pods is never delayed. State is in memory; its loss
-//! costs one extra reconcile.
+//! most every [`INTERVAL`]; otherwise each of its pods that becomes ready would cost a count over
+//! all of them. A set that has to create or delete pods is never delayed. State is in memory; its
+//! loss costs one extra reconcile.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -81,8 +81,8 @@ fn selector(set: &StatefulSet) -> Option<Selector> {
     claim::non_empty_selector(&set.spec.as_ref()?.selector)
 }
 
-/// The StatefulSets whose claim templates match the name of a deleted claim. They may wait for it to
-/// be gone before they recreate it.
+/// The StatefulSets whose claim templates match the name of a deleted claim. They may wait for it
+/// to be gone before they recreate it.
 fn sets_of_claim(sets: &Lister<StatefulSet>, claim: &PersistentVolumeClaim) -> Vec<ObjectKey> {
     let name = claim.name_any();
     let is_member = |set: &StatefulSet| {
@@ -365,8 +365,8 @@ impl StatefulSetReconciler {
         }
     }
 
-    /// Deletes revisions beyond the history limit that neither the set nor a pod references. Mirrors
-    /// truncateHistory.
+    /// Deletes revisions beyond the history limit that neither the set nor a pod references.
+    /// Mirrors truncateHistory.
     async fn truncate_history(
         &self,
         writer: &ApiWriter<'_>,

@@ -1,10 +1,10 @@
 //! Plan for one StatefulSet: pods and claims to create, update and delete, and the status.
 //!
 //! Input: the StatefulSet, its revisions, pods and claims, the time. Output: actions, a status.
-//! Guarantees: with `OrderedReady` a replica is created only when all replicas of lower ordinals are
-//! available, and deleted only when none of a higher ordinal remains; with `Parallel` all are created
-//! and deleted together. A rolling update replaces pods from the highest ordinal down to the
-//! partition.
+//! Guarantees: with `OrderedReady` a replica is created only when all replicas of lower ordinals
+//! are available, and deleted only when none of a higher ordinal remains; with `Parallel` all are
+//! created and deleted together. A rolling update replaces pods from the highest ordinal down to
+//! the partition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

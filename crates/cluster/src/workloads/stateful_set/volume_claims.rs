@@ -2,9 +2,9 @@
 //!
 //! Input: a StatefulSet, an ordinal, cached claims. Output: claims to create; owner references of
 //! existing claims.
-//! Rules: with `Retain` a claim has no owner reference and outlives pod and set. With
-//! `whenDeleted: Delete` the set owns it; with `whenScaled: Delete` the condemned pod owns it. The
-//! garbage collector deletes it with its owner. A claim that has another controller, or references an
+//! Rules: with `Retain` a claim has no owner reference and outlives pod and set. With `whenDeleted:
+//! Delete` the set owns it; with `whenScaled: Delete` the condemned pod owns it. The garbage
+//! collector deletes it with its owner. A claim that has another controller, or references an
 //! earlier set or pod of the same name, is not modified.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -72,8 +72,8 @@ fn deletes(set: &StatefulSet, when: When) -> bool {
     value == Some("Delete")
 }
 
-/// Whether a claim is owned by an earlier pod of the ordinal and will be deleted with it, so that the
-/// new pod has to wait for a new claim. Mirrors PodClaimIsStale.
+/// Whether a claim is owned by an earlier pod of the ordinal and will be deleted with it, so that
+/// the new pod has to wait for a new claim. Mirrors PodClaimIsStale.
 pub(super) fn is_claim_stale(
     set: &StatefulSet,
     claim: &PersistentVolumeClaim,
@@ -87,8 +87,8 @@ pub(super) fn is_claim_stale(
             .any(|owner| owner.kind == "Pod" && owner.name == name)
 }
 
-/// The claim with the owner references of the retention policy; `None` if it has them, or must not be
-/// modified. Mirrors updateClaimOwnerRefForSetAndPod.
+/// The claim with the owner references of the retention policy; `None` if it has them, or must not
+/// be modified. Mirrors updateClaimOwnerRefForSetAndPod.
 pub(super) fn with_owner_refs(
     set: &StatefulSet,
     pod: &Pod,

@@ -1,4 +1,5 @@
-//! Rollouts simulated with the planner: each plan is applied to the ReplicaSets, then planned again.
+//! Rollouts simulated with the planner: each plan is applied to the ReplicaSets, then planned
+//! again.
 
 use serde_json::{Value, json};
 

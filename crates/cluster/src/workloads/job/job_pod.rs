@@ -1,7 +1,7 @@
-//! Pods of a Job: their index, their finalizer, when they ended; and what a new one looks like.
+//! Pods of a Job: completion index, tracking finalizer, finish time, and the template of new pods.
 //!
-//! In: a Job, pods. Out: answers, pods.
-//! Holds: every pod carries the tracking finalizer until it is counted, so none is lost between ending and counting.
+//! Guarantees: every pod has the tracking finalizer until it is counted, so none is lost between
+//! its end and the status update.
 
 use std::time::Duration;
 
@@ -17,70 +17,77 @@ use crate::workloads::pods::{
 };
 use crate::workloads::template::pod_from_template;
 
-/// Held by every pod until it is counted.
-pub(super) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
-/// The index of a pod, as annotation and as label.
-pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// How many pods of its index failed before it and counted.
-const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
-/// How many failed before it and were ignored.
-const IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+/// Finalizer of every pod that is not counted yet.
+pub(super) const TRACKING_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+/// Annotation and label with the completion index.
+pub(super) const COMPLETION_INDEX_ANNOTATION: &str = "batch.kubernetes.io/job-completion-index";
+/// Annotation with the number of earlier counted failures of the index.
+const FAILURE_COUNT_ANNOTATION: &str = "batch.kubernetes.io/job-index-failure-count";
+/// Annotation with the number of earlier ignored failures of the index.
+const IGNORED_FAILURE_COUNT_ANNOTATION: &str =
+    "batch.kubernetes.io/job-index-ignored-failure-count";
 
-/// The longest prefix from which the server makes a name.
-const GENERATED_MAX: usize = 58;
+/// Maximum length of `generateName`.
+const GENERATE_NAME_MAX_LENGTH: usize = 58;
 
-const FIRST_DELAY: Duration = Duration::from_secs(10);
-const LONGEST_DELAY: Duration = Duration::from_secs(600);
+const INITIAL_BACKOFF: Duration = Duration::from_secs(10);
+const MAX_BACKOFF: Duration = Duration::from_secs(600);
 
-pub(super) fn is_tracked(pod: &Pod) -> bool {
+/// Mirrors hasJobTrackingFinalizer.
+pub(super) fn has_tracking_finalizer(pod: &Pod) -> bool {
     pod.metadata
         .finalizers
         .iter()
         .flatten()
-        .any(|finalizer| finalizer == TRACKING)
+        .any(|finalizer| finalizer == TRACKING_FINALIZER)
 }
 
-/// Its index; `None` if it has none that makes sense.
-pub(super) fn index(pod: &Pod) -> Option<i32> {
-    annotation(pod, INDEX)?
+/// The completion index; `None` if it is absent or invalid. Mirrors getCompletionIndex.
+pub(super) fn completion_index(pod: &Pod) -> Option<i32> {
+    annotation(pod, COMPLETION_INDEX_ANNOTATION)?
         .parse()
         .ok()
         .filter(|index| *index >= 0)
 }
 
-/// How many pods of its index failed before it: those that counted, and those that were ignored.
-pub(super) fn failures_before(pod: &Pod) -> (i32, i32) {
-    let number = |key: &str| {
+/// Numbers of earlier failures of the pod's index: counted and ignored.
+pub(super) fn index_failure_counts(pod: &Pod) -> (i32, i32) {
+    let count = |key: &str| {
         annotation(pod, key)
             .and_then(|count| count.parse::<i32>().ok())
             .filter(|count| *count >= 0)
             .unwrap_or(0)
     };
-    (number(FAILURES), number(IGNORED_FAILURES))
+    (
+        count(FAILURE_COUNT_ANNOTATION),
+        count(IGNORED_FAILURE_COUNT_ANNOTATION),
+    )
 }
 
-/// Whether pods on their way out are waited for before they are replaced.
-pub(super) fn replaces_failed_only(spec: &JobSpec) -> bool {
+/// Whether a terminating pod is replaced only once it is terminal. Mirrors onlyReplaceFailedPods.
+pub(super) fn only_replace_failed_pods(spec: &JobSpec) -> bool {
     spec.pod_replacement_policy.as_deref() == Some("Failed") || spec.pod_failure_policy.is_some()
 }
 
-/// Whether it failed. One that is deleted fails as well, unless it is waited for.
-pub(super) fn has_failed(pod: &Pod, spec: &JobSpec) -> bool {
+/// Whether a pod failed. A terminating pod counts as failed, unless only failed pods are replaced.
+/// Mirrors isPodFailed.
+pub(super) fn is_pod_failed(pod: &Pod, spec: &JobSpec) -> bool {
     match phase(pod) {
         Phase::Failed => true,
         Phase::Succeeded => false,
-        _ => has_deletion_timestamp(pod) && !replaces_failed_only(spec),
+        _ => has_deletion_timestamp(pod) && !only_replace_failed_pods(spec),
     }
 }
 
-/// When it ended, as well as can be told.
-pub(super) fn finished_at(pod: &Pod) -> Option<Timestamp> {
+/// Finish time of a pod: of its containers, of readiness, of the deletion request, or its creation.
+/// Mirrors getFinishedTime.
+pub(super) fn finish_time(pod: &Pod) -> Option<Timestamp> {
     let containers = pod
         .status
         .as_ref()
         .and_then(|status| status.container_statuses.as_deref())
         .unwrap_or_default();
-    let ends: Option<Vec<Timestamp>> = containers
+    let finish_times: Option<Vec<Timestamp>> = containers
         .iter()
         .map(|container| {
             Some(
@@ -95,15 +102,15 @@ pub(super) fn finished_at(pod: &Pod) -> Option<Timestamp> {
             )
         })
         .collect();
-    let ended = ends.and_then(|ends| ends.into_iter().max());
-    let unready = || {
+    let containers_finished = finish_times.and_then(|finish_times| finish_times.into_iter().max());
+    let became_unready = || {
         condition(pod, "Ready")
             .filter(|ready| ready.status == "False")?
             .last_transition_time
             .as_ref()
             .map(|time| time.0)
     };
-    let deleted = || {
+    let deletion_requested = || {
         let grace =
             SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));
         pod.metadata
@@ -111,34 +118,35 @@ pub(super) fn finished_at(pod: &Pod) -> Option<Timestamp> {
             .as_ref()
             .and_then(|time| time.0.checked_sub(grace).ok())
     };
-    ended
-        .or_else(unready)
-        .or_else(deleted)
+    containers_finished
+        .or_else(became_unready)
+        .or_else(deletion_requested)
         .or_else(|| pod.metadata.creation_timestamp.as_ref().map(|time| time.0))
 }
 
-/// How long to wait after so many failures in a row, the last of them at that time; `None` if not (any longer).
-pub(super) fn wait_after(
+/// Remaining back-off after `failures` failures, the last of them at `last`; `None` if it has
+/// passed. Mirrors getRemainingTimeForFailuresCount.
+pub(super) fn remaining_backoff(
     failures: i32,
     last: Option<Timestamp>,
     now: Timestamp,
 ) -> Option<Duration> {
     let doublings = u32::try_from(failures.checked_sub(1)?).ok()?;
-    let delay = 2u32.checked_pow(doublings).map_or(LONGEST_DELAY, |factor| {
-        FIRST_DELAY.saturating_mul(factor).min(LONGEST_DELAY)
+    let delay = 2u32.checked_pow(doublings).map_or(MAX_BACKOFF, |factor| {
+        INITIAL_BACKOFF.saturating_mul(factor).min(MAX_BACKOFF)
     });
     time_until(saturating_add(last?, delay), now)
 }
 
-/// What the pods of a Job are made from.
-pub(super) struct Mother<'a> {
+/// Template of a Job's pods, with finalizer and environment variables.
+pub(super) struct JobPodTemplate<'a> {
     job: &'a Job,
     template: PodTemplateSpec,
-    /// Whether each index counts its own failures.
-    counts_failures: bool,
+    /// Whether the Job has `backoffLimitPerIndex`.
+    has_backoff_limit_per_index: bool,
 }
 
-impl<'a> Mother<'a> {
+impl<'a> JobPodTemplate<'a> {
     pub(super) fn of(job: &'a Job) -> Self {
         let spec = job.spec.clone().unwrap_or_default();
         let mut template = spec.template;
@@ -147,7 +155,7 @@ impl<'a> Mother<'a> {
             .get_or_insert_default()
             .finalizers
             .get_or_insert_default()
-            .push(TRACKING.into());
+            .push(TRACKING_FINALIZER.into());
         if let Some(pod) = template
             .spec
             .as_mut()
@@ -156,12 +164,12 @@ impl<'a> Mother<'a> {
             pod.containers
                 .iter_mut()
                 .chain(pod.init_containers.iter_mut().flatten())
-                .for_each(tell_index);
+                .for_each(add_completion_index_env);
         }
         Self {
             job,
             template,
-            counts_failures: spec.backoff_limit_per_index.is_some(),
+            has_backoff_limit_per_index: spec.backoff_limit_per_index.is_some(),
         }
     }
 
@@ -170,32 +178,33 @@ impl<'a> Mother<'a> {
         pod_from_template(&self.template, self.job)
     }
 
-    /// The pod of an index, after so many failures of it, counted and ignored.
-    pub(super) fn pod_of(&self, index: i32, (failures, ignored): (i32, i32)) -> Pod {
+    /// The pod of an index with its numbers of counted and ignored failures.
+    pub(super) fn pod_for_index(&self, index: i32, (failures, ignored): (i32, i32)) -> Pod {
         let mut pod = self.pod();
         let job = self.job.name_any();
         pod.annotations_mut()
-            .insert(INDEX.into(), index.to_string());
-        pod.labels_mut().insert(INDEX.into(), index.to_string());
-        if self.counts_failures {
+            .insert(COMPLETION_INDEX_ANNOTATION.into(), index.to_string());
+        pod.labels_mut()
+            .insert(COMPLETION_INDEX_ANNOTATION.into(), index.to_string());
+        if self.has_backoff_limit_per_index {
             pod.annotations_mut()
-                .insert(FAILURES.into(), failures.to_string());
+                .insert(FAILURE_COUNT_ANNOTATION.into(), failures.to_string());
             if ignored > 0 {
                 pod.annotations_mut()
-                    .insert(IGNORED_FAILURES.into(), ignored.to_string());
+                    .insert(IGNORED_FAILURE_COUNT_ANNOTATION.into(), ignored.to_string());
             }
         }
         let suffix = format!("-{index}-");
         pod.metadata.generate_name = Some(format!(
             "{}{suffix}",
-            cut(&job, GENERATED_MAX - suffix.len())
+            truncate(&job, GENERATE_NAME_MAX_LENGTH - suffix.len())
         ));
         pod.spec.get_or_insert_default().hostname = Some(format!("{job}-{index}"));
         pod
     }
 }
 
-fn cut(text: &str, length: usize) -> &str {
+fn truncate(text: &str, length: usize) -> &str {
     let end = (0..=length.min(text.len()))
         .rev()
         .find(|end| text.is_char_boundary(*end))
@@ -203,13 +212,13 @@ fn cut(text: &str, length: usize) -> &str {
     &text[..end]
 }
 
-/// Lets a container know the index of its pod.
-fn tell_index(container: &mut Container) {
+/// Mirrors addCompletionIndexEnvVariable.
+fn add_completion_index_env(container: &mut Container) {
     const VARIABLE: &str = "JOB_COMPLETION_INDEX";
     let variables = container.env.get_or_insert_default();
     if variables.iter().all(|variable| variable.name != VARIABLE) {
         let field = ObjectFieldSelector {
-            field_path: format!("metadata.labels['{INDEX}']"),
+            field_path: format!("metadata.labels['{COMPLETION_INDEX_ANNOTATION}']"),
             ..ObjectFieldSelector::default()
         };
         let source = EnvVarSource {
@@ -231,9 +240,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_waited_after_ever_longer() {
+    fn back_off_doubles_up_to_its_maximum() {
         let now = Timestamp::from_second(1000).unwrap();
-        for (failures, ago, wait) in [
+        for (failures, ago, remaining) in [
             (0, 0, None),
             (1, 0, Some(10)),
             (1, 4, Some(6)),
@@ -245,27 +254,27 @@ mod tests {
         ] {
             let last = Timestamp::from_second(1000 - ago).unwrap();
             assert_eq!(
-                wait_after(failures, Some(last), now),
-                wait.map(Duration::from_secs),
+                remaining_backoff(failures, Some(last), now),
+                remaining.map(Duration::from_secs),
                 "{failures} failures, {ago} s ago"
             );
         }
     }
 
     #[test]
-    fn indexed_pod_knows_its_index() {
+    fn indexed_pod_has_its_index_and_failure_counts() {
         let job: Job = serde_json::from_value(json!({
             "metadata": { "name": "x".repeat(63), "namespace": "default", "uid": "j" },
             "spec": { "completionMode": "Indexed", "backoffLimitPerIndex": 2, "template": { "spec": { "containers": [{ "name": "main" }] } } },
         }))
         .unwrap();
-        let pod = Mother::of(&job).pod_of(7, (1, 2));
-        assert!(is_tracked(&pod));
-        assert_eq!(index(&pod), Some(7));
-        assert_eq!(failures_before(&pod), (1, 2));
+        let pod = JobPodTemplate::of(&job).pod_for_index(7, (1, 2));
+        assert!(has_tracking_finalizer(&pod));
+        assert_eq!(completion_index(&pod), Some(7));
+        assert_eq!(index_failure_counts(&pod), (1, 2));
         assert_eq!(
             pod.metadata.generate_name.as_ref().unwrap().len(),
-            GENERATED_MAX
+            GENERATE_NAME_MAX_LENGTH
         );
         assert!(
             pod.metadata

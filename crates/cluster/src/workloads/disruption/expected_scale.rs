@@ -1,7 +1,8 @@
-//! How many pods an owner wants: what percentages of a budget are of.
+//! Expected scale: the sum of desired replicas of the pods' controllers, the base of percentages in
+//! a PodDisruptionBudget.
 //!
-//! In: pods. Out: the sum over what controls them.
-//! Holds: each owner counts once. The kinds that are known are read from caches; others are asked for their `scale`.
+//! Guarantees: each controller counts once. Built-in workloads are read from caches, others through
+//! the `scale` subresource.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use kube::{Client, Resource, ResourceExt};
 
 use crate::api_errors::has_code;
 
-/// Where owners are looked up.
-pub(super) struct Owners {
+/// Finds the scale of controllers. Upstream: finders.
+pub(super) struct ScaleFinder {
     pub(super) client: Client,
     pub(super) replica_sets: Lister<ReplicaSet>,
     pub(super) deployments: Lister<Deployment>,
@@ -26,56 +27,62 @@ pub(super) struct Owners {
     pub(super) replication_controllers: Lister<ReplicationController>,
 }
 
-/// What the owners of some pods want together.
+/// Scale of the controllers of some pods.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct ExpectedScale {
+    /// Sum of the controllers' replicas.
     pub(super) replicas: i32,
-    /// Pods that nobody controls: they cannot be counted.
+    /// Names of pods without a controller.
     pub(super) unmanaged: Vec<String>,
 }
 
-impl Owners {
-    /// Adds up what the owners of the pods want.
+impl ScaleFinder {
+    /// Sums the replicas of the pods' controllers. Mirrors getExpectedScale.
     ///
     /// # Errors
-    /// A pod's owner cannot be found or asked, in words for people.
-    pub(super) async fn wanted(&self, pods: &[Arc<Pod>]) -> Result<Wanted, String> {
-        let mut wanted = Wanted::default();
-        let mut by_owner = BTreeMap::new();
+    /// The controller of a pod does not exist or has no scale; the message is set in the status.
+    pub(super) async fn expected_scale(&self, pods: &[Arc<Pod>]) -> Result<ExpectedScale, String> {
+        let mut expected = ExpectedScale::default();
+        let mut replicas_by_controller = BTreeMap::new();
         for pod in pods {
             let Some(owner) = controller_of(&**pod) else {
-                wanted.unmanaged.push(pod.name_any());
+                expected.unmanaged.push(pod.name_any());
                 continue;
             };
             let namespace = pod.namespace().unwrap_or_default();
-            let (top, scale) = self.top(owner, &namespace);
-            if by_owner.contains_key(&top.uid) {
+            let (controller, cached) = self.scale_target(owner, &namespace);
+            if replicas_by_controller.contains_key(&controller.uid) {
                 continue;
             }
-            let replicas = match scale {
+            let replicas = match cached {
                 Some(replicas) => Some(replicas),
-                None => self.ask(&top, &namespace).await?,
+                None => self.get_scale(&controller, &namespace).await?,
             };
             let replicas = replicas
                 .ok_or_else(|| format!("found no controllers for pod {:?}", pod.name_any()))?;
-            by_owner.insert(top.uid, replicas);
+            replicas_by_controller.insert(controller.uid, replicas);
         }
-        wanted.replicas = by_owner.values().sum();
-        Ok(wanted)
+        expected.replicas = replicas_by_controller.values().sum();
+        Ok(expected)
     }
 
-    /// The owner that decides on the number of pods, and the number if a cache has it.
-    fn top(&self, owner: &OwnerReference, namespace: &str) -> (OwnerReference, Option<i32>) {
+    /// The controller that determines the replicas, and the replicas if they are cached. Mirrors
+    /// getPodReplicaSet, getPodDeployment, getPodStatefulSet and getPodReplicationController.
+    fn scale_target(
+        &self,
+        owner: &OwnerReference,
+        namespace: &str,
+    ) -> (OwnerReference, Option<i32>) {
         let key = |owner: &OwnerReference| ObjectKey::namespaced(namespace, &owner.name);
         match owner.kind.as_str() {
             "ReplicaSet" => {
-                let set = same(self.replica_sets.get(&key(owner)), owner);
+                let set = with_uid(self.replica_sets.get(&key(owner)), owner);
                 let deployment = set
                     .as_ref()
                     .and_then(|set| controller_of(&**set))
                     .filter(|owner| owner.kind == "Deployment");
                 if let Some(deployment) = deployment {
-                    let found = same(self.deployments.get(&key(deployment)), deployment);
+                    let found = with_uid(self.deployments.get(&key(deployment)), deployment);
                     return (
                         deployment.clone(),
                         found.and_then(|it| it.spec.as_ref()?.replicas),
@@ -88,28 +95,33 @@ impl Owners {
             }
             "StatefulSet" => (
                 owner.clone(),
-                same(self.stateful_sets.get(&key(owner)), owner)
+                with_uid(self.stateful_sets.get(&key(owner)), owner)
                     .and_then(|it| it.spec.as_ref()?.replicas),
             ),
             "ReplicationController" => (
                 owner.clone(),
-                same(self.replication_controllers.get(&key(owner)), owner)
+                with_uid(self.replication_controllers.get(&key(owner)), owner)
                     .and_then(|it| it.spec.as_ref()?.replicas),
             ),
             _ => (owner.clone(), None),
         }
     }
 
-    /// Asks the server how many pods an owner of any kind wants; `None` if it is gone or has no scale.
-    async fn ask(&self, owner: &OwnerReference, namespace: &str) -> Result<Option<i32>, String> {
+    /// Reads the scale subresource; `None` if the owner is gone or has none. Mirrors
+    /// getScaleController.
+    async fn get_scale(
+        &self,
+        owner: &OwnerReference,
+        namespace: &str,
+    ) -> Result<Option<i32>, String> {
         let (group, version) = owner
             .api_version
             .split_once('/')
             .unwrap_or(("", &owner.api_version));
         let kind = GroupVersionKind::gvk(group, version, &owner.kind);
-        let failed = |error: kube::Error| {
+        let message = |error: kube::Error| {
             format!(
-                "cannot ask for the scale of {} {}: {error}",
+                "cannot get the scale of {} {}: {error}",
                 owner.kind, owner.name
             )
         };
@@ -117,20 +129,20 @@ impl Owners {
             Ok((resource, _)) => resource,
             Err(kube::Error::Discovery(_)) => return Ok(None),
             Err(error) if has_code(&error, 404) => return Ok(None),
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(message(error)),
         };
         let url = kube::api::DynamicObject::url_path(&resource, Some(namespace));
         let request = Request::new(url).get_subresource("scale", &owner.name);
-        let request = request.map_err(|error| failed(kube::Error::BuildRequest(error)))?;
+        let request = request.map_err(|error| message(kube::Error::BuildRequest(error)))?;
         match self.client.request::<Scale>(request).await {
             Ok(scale) => Ok(Some(scale.spec.and_then(|spec| spec.replicas).unwrap_or(0))),
             Err(error) if has_code(&error, 404) => Ok(None),
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(message(error)),
         }
     }
 }
 
-/// An owner, if it is the very one the reference means.
-fn same<K: Resource>(found: Option<Arc<K>>, owner: &OwnerReference) -> Option<Arc<K>> {
+/// The object if it has the uid of the owner reference.
+fn with_uid<K: Resource>(found: Option<Arc<K>>, owner: &OwnerReference) -> Option<Arc<K>> {
     found.filter(|found| found.meta().uid.as_ref() == Some(&owner.uid))
 }
