@@ -53,7 +53,10 @@ async fn reconcile(
         return Ok(Outcome::Done);
     };
     let body = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": role.name_any() }, "rules": rules
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": { "name": role.name_any() },
+        "rules": rules,
     });
     let api = Api::<ClusterRole>::all(client);
     let applied = api

@@ -8,8 +8,9 @@ use super::default_object::{DefaultObject, default_object_controller};
 use crate::context::{Context, Loop};
 
 const DESCRIPTION_ANNOTATION: &str = "kubernetes.io/description";
-const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the \
-    internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
+const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when \
+    using internal endpoints such as the internal service IP or kubernetes.default.svc. No other \
+    usage is guaranteed across distributions of Kubernetes clusters.";
 
 /// The controller, under its upstream name; `None` if the cluster has no CA bundle.
 pub(crate) fn controller(ctx: &Context) -> Option<Loop> {

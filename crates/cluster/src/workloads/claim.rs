@@ -204,7 +204,9 @@ fn adopt_patch<O: NamespacedResource, C: Resource>(
     child: &C,
     finalizers: &[&str],
 ) -> Value {
-    let mut patch = json!({ "metadata": { "uid": child.uid(), "ownerReferences": [controller_reference(owner)] } });
+    let mut patch = json!({
+        "metadata": { "uid": child.uid(), "ownerReferences": [controller_reference(owner)] },
+    });
     if !finalizers.is_empty() {
         patch["metadata"]["finalizers"] = json!(finalizers);
     }
@@ -212,7 +214,12 @@ fn adopt_patch<O: NamespacedResource, C: Resource>(
 }
 
 fn release_patch<O: Resource, C: Resource>(owner: &O, child: &C, finalizers: &[&str]) -> Value {
-    let mut patch = json!({ "metadata": { "uid": child.uid(), "ownerReferences": [{ "$patch": "delete", "uid": owner.uid() }] } });
+    let mut patch = json!({
+        "metadata": {
+            "uid": child.uid(),
+            "ownerReferences": [{ "$patch": "delete", "uid": owner.uid() }],
+        },
+    });
     if !finalizers.is_empty() {
         patch["metadata"]["$deleteFromPrimitiveList/finalizers"] = json!(finalizers);
     }

@@ -210,7 +210,8 @@ async fn create<O: RevisionOwner>(
     let status = json!({ "collisionCount": collision_count });
     writer.update_status(owner, &json!({}), &status).await?;
     Err(Failure::retry(format!(
-        "ControllerRevision {} has another template, retrying with collision count {collision_count}",
+        "ControllerRevision {} has another template, retrying with collision count \
+            {collision_count}",
         revision.name_any()
     )))
 }

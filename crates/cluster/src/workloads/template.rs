@@ -126,15 +126,18 @@ mod tests {
 
     #[test]
     fn hash_depends_on_content_and_collision_count() {
-        let a = template(
-            json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "containers": [{ "name": "x", "image": "y:1" }] } }),
-        );
-        let b = template(
-            json!({ "spec": { "containers": [{ "image": "y:1", "name": "x" }] }, "metadata": { "labels": { "b": "2", "a": "1" } } }),
-        );
-        let c = template(
-            json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "containers": [{ "name": "x", "image": "y:2" }] } }),
-        );
+        let a = template(json!({
+            "metadata": { "labels": { "a": "1", "b": "2" } },
+            "spec": { "containers": [{ "name": "x", "image": "y:1" }] },
+        }));
+        let b = template(json!({
+            "spec": { "containers": [{ "image": "y:1", "name": "x" }] },
+            "metadata": { "labels": { "b": "2", "a": "1" } },
+        }));
+        let c = template(json!({
+            "metadata": { "labels": { "a": "1", "b": "2" } },
+            "spec": { "containers": [{ "name": "x", "image": "y:2" }] },
+        }));
         assert_eq!(compute_hash(&a, None), compute_hash(&b, None));
         assert_ne!(compute_hash(&a, None), compute_hash(&c, None));
         assert_ne!(compute_hash(&a, None), compute_hash(&a, Some(1)));
@@ -151,7 +154,10 @@ mod tests {
         let plain = json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "containers": [] } });
         for (b, same) in [
             (
-                json!({ "metadata": { "labels": { "a": "1", "pod-template-hash": "x" } }, "spec": { "containers": [] } }),
+                json!({
+                    "metadata": { "labels": { "a": "1", "pod-template-hash": "x" } },
+                    "spec": { "containers": [] },
+                }),
                 true,
             ),
             (
@@ -159,15 +165,24 @@ mod tests {
                 false,
             ),
             (
-                json!({ "metadata": { "labels": { "a": "1" }, "annotations": {} }, "spec": { "containers": [] } }),
+                json!({
+                    "metadata": { "labels": { "a": "1" }, "annotations": {} },
+                    "spec": { "containers": [] },
+                }),
                 true,
             ),
             (
-                json!({ "metadata": { "labels": { "a": "1" }, "annotations": { "x": "" } }, "spec": { "containers": [] } }),
+                json!({
+                    "metadata": { "labels": { "a": "1" }, "annotations": { "x": "" } },
+                    "spec": { "containers": [] },
+                }),
                 false,
             ),
             (
-                json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "containers": [{ "name": "x" }] } }),
+                json!({
+                    "metadata": { "labels": { "a": "1" } },
+                    "spec": { "containers": [{ "name": "x" }] },
+                }),
                 false,
             ),
         ] {

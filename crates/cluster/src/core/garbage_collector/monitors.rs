@@ -80,7 +80,7 @@ impl Monitors {
             match timeout(SYNC_TIMEOUT, handle.wait_for_sync()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(resource, %error, "monitor failed, resource is not garbage collected");
+                    tracing::warn!(resource, %error, "monitor failed, resource is ignored");
                 }
                 Err(_) => {
                     tracing::warn!(

@@ -235,7 +235,8 @@ impl Planner<'_> {
         }
         match self.spec.concurrency_policy.as_deref() {
             Some("Forbid") if !self.active().is_empty() => {
-                let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
+                let message = "Not starting job because prior execution is running and concurrency \
+                    policy is Forbid";
                 return self
                     .plan
                     .events
@@ -289,7 +290,9 @@ impl Planner<'_> {
         let text = &self.spec.schedule;
         if text.contains("TZ") {
             let message = format!(
-                "CRON_TZ or TZ used in schedule {text:?} is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
+                "CRON_TZ or TZ used in schedule {text:?} is not officially supported, see \
+                    https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more \
+                    details"
             );
             self.plan
                 .events
@@ -333,7 +336,8 @@ impl Planner<'_> {
         });
         let (scheduled, missed) = most_recent_schedule_time(schedule, since, self.now)?;
         if missed > MANY_MISSED {
-            let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+            let message = "too many missed start times. Set or decrease \
+                .spec.startingDeadlineSeconds or check clock skew";
             self.plan
                 .events
                 .push(warning_event("TooManyMissedTimes", message.into()));

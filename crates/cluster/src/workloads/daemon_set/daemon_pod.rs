@@ -216,15 +216,21 @@ mod tests {
     fn set(spec: Value) -> DaemonSet {
         let mut spec = spec;
         spec["containers"] = json!([]);
-        let set = json!({ "metadata": { "name": "agent", "annotations": { TEMPLATE_GENERATION_ANNOTATION: "3" } }, "spec": { "selector": {}, "template": { "spec": spec } } });
+        let set = json!({
+            "metadata": { "name": "agent", "annotations": { TEMPLATE_GENERATION_ANNOTATION: "3" } },
+            "spec": { "selector": {}, "template": { "spec": spec } },
+        });
         serde_json::from_value(set).unwrap()
     }
 
     #[test]
     fn node_eligibility_follows_selectors_and_taints() {
         let node = |taints: Value| {
-            serde_json::from_value(json!({ "metadata": { "name": "n1", "labels": { "disk": "ssd" } }, "spec": { "taints": taints } }))
-                .unwrap()
+            serde_json::from_value(json!({
+                "metadata": { "name": "n1", "labels": { "disk": "ssd" } },
+                "spec": { "taints": taints },
+            }))
+            .unwrap()
         };
         let taint = |key: &str, effect: &str| json!([{ "key": key, "effect": effect }]);
         for (case, spec, taints, expected) in [
@@ -256,19 +262,19 @@ mod tests {
             (
                 "untolerated NoSchedule",
                 json!({}),
-                taint("untolerated NoSchedule", "NoSchedule"),
+                taint("dedicated", "NoSchedule"),
                 NodeEligibility::ShouldContinueRunning,
             ),
             (
                 "untolerated NoExecute",
                 json!({}),
-                taint("untolerated NoSchedule", "NoExecute"),
+                taint("dedicated", "NoExecute"),
                 NodeEligibility::ShouldNotRun,
             ),
             (
                 "tolerated",
-                json!({ "tolerations": [{ "key": "untolerated NoSchedule", "operator": "Exists" }] }),
-                taint("untolerated NoSchedule", "NoExecute"),
+                json!({ "tolerations": [{ "key": "dedicated", "operator": "Exists" }] }),
+                taint("dedicated", "NoExecute"),
                 NodeEligibility::ShouldRun,
             ),
             (

@@ -263,7 +263,8 @@ impl DeploymentReconciler {
         };
         writer.update_status(deployment, &current, &status).await?;
         Err(Failure::retry(format!(
-            "ReplicaSet {key} exists with another template, retrying with collision count {collision_count}"
+            "ReplicaSet {key} exists with another template, retrying with collision count \
+                {collision_count}"
         )))
     }
 

@@ -135,7 +135,10 @@ impl DisruptionReconciler {
             }
         };
         if !expected.unmanaged.is_empty() {
-            let message = "Pods selected by this PodDisruptionBudget were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.";
+            let message = "Pods selected by this PodDisruptionBudget were found to be unmanaged. \
+                As a result, the status of the PDB cannot be calculated correctly, which may \
+                result in undefined behavior. To account for these pods please set \
+                \".spec.minAvailable\" field of the PDB to an integer value.";
             self.recorder
                 .event(pdb, warning_event("UnmanagedPods", message.into()));
         }

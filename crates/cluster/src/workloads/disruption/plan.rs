@@ -181,7 +181,13 @@ mod tests {
     }
 
     fn pdb(spec: Value, disrupted: Value) -> PodDisruptionBudget {
-        let status = json!({ "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, "disruptionsAllowed": 0, "disruptedPods": disrupted });
+        let status = json!({
+            "currentHealthy": 0,
+            "desiredHealthy": 0,
+            "expectedPods": 0,
+            "disruptionsAllowed": 0,
+            "disruptedPods": disrupted,
+        });
         serde_json::from_value(
             json!({ "metadata": { "name": "b", "generation": 3 }, "spec": spec, "status": status }),
         )

@@ -265,7 +265,11 @@ mod tests {
     fn indexed_pod_has_its_index_and_failure_counts() {
         let job: Job = serde_json::from_value(json!({
             "metadata": { "name": "x".repeat(63), "namespace": "default", "uid": "j" },
-            "spec": { "completionMode": "Indexed", "backoffLimitPerIndex": 2, "template": { "spec": { "containers": [{ "name": "main" }] } } },
+            "spec": {
+                "completionMode": "Indexed",
+                "backoffLimitPerIndex": 2,
+                "template": { "spec": { "containers": [{ "name": "main" }] } },
+            },
         }))
         .unwrap();
         let pod = JobPodTemplate::of(&job).pod_for_index(7, (1, 2));

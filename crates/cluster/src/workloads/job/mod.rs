@@ -253,7 +253,12 @@ async fn remove_tracking_finalizer(writer: &ApiWriter<'_>, pod: &Pod) -> Result<
     if !has_tracking_finalizer(pod) {
         return Ok(());
     }
-    let patch = json!({ "metadata": { "uid": pod.uid(), "$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER] } });
+    let patch = json!({
+        "metadata": {
+            "uid": pod.uid(),
+            "$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER],
+        },
+    });
     match writer.patch(pod, &patch).await {
         Ok(_) => Ok(()),
         Err(error) if has_code(&error, 404) || has_code(&error, 409) => Ok(()),

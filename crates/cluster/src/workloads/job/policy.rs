@@ -140,7 +140,14 @@ mod tests {
     use crate::workloads::test_objects::pod;
 
     fn failed(code: i32) -> Pod {
-        let status = json!({ "name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": { "terminated": { "exitCode": code } } });
+        let status = json!({
+            "name": "main",
+            "image": "",
+            "imageID": "",
+            "ready": false,
+            "restartCount": 0,
+            "state": { "terminated": { "exitCode": code } },
+        });
         pod("p")
             .phase("Failed")
             .condition("DisruptionTarget", "True", 0)
@@ -150,10 +157,19 @@ mod tests {
 
     #[test]
     fn first_matching_rule_decides() {
-        let codes = |action: &str, operator: &str, values: &[i32]| json!({ "action": action, "onExitCodes": { "operator": operator, "values": values } });
+        let codes = |action: &str, operator: &str, values: &[i32]| {
+            json!({
+                "action": action,
+                "onExitCodes": { "operator": operator, "values": values },
+            })
+        };
         let disrupted =
             json!({ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget" }] });
-        let fail = FailurePolicyAction::FailJob("Container main for pod default/p failed with exit code 42 matching FailJob rule at index 0".into());
+        let fail = FailurePolicyAction::FailJob(
+            "Container main for pod default/p failed with exit \
+            code 42 matching FailJob rule at index 0"
+                .into(),
+        );
         for (rules, expected) in [
             (json!([]), FailurePolicyAction::Count),
             (json!([codes("FailJob", "In", &[42])]), fail),
@@ -178,7 +194,16 @@ mod tests {
                 FailurePolicyAction::Count,
             ),
             (
-                json!([{ "action": "FailJob", "onExitCodes": { "containerName": "other", "operator": "In", "values": [42] } }]),
+                json!([
+                    {
+                        "action": "FailJob",
+                        "onExitCodes": {
+                            "containerName": "other",
+                            "operator": "In",
+                            "values": [42],
+                        },
+                    },
+                ]),
                 FailurePolicyAction::Count,
             ),
         ] {

@@ -159,8 +159,19 @@ mod tests {
         serde_json::from_value(json!({
             "metadata": { "name": "db", "namespace": "default", "uid": "u" },
             "spec": {
-                "replicas": 3, "ordinals": { "start": 5 }, "serviceName": "db", "selector": {},
-                "template": { "spec": { "containers": [], "volumes": [{ "name": "data", "emptyDir": {} }, { "name": "tmp", "emptyDir": {} }] } },
+                "replicas": 3,
+                "ordinals": { "start": 5 },
+                "serviceName": "db",
+                "selector": {},
+                "template": {
+                    "spec": {
+                        "containers": [],
+                        "volumes": [
+                            { "name": "data", "emptyDir": {} },
+                            { "name": "tmp", "emptyDir": {} },
+                        ],
+                    },
+                },
                 "volumeClaimTemplates": [{ "metadata": { "name": "data" } }],
             },
         }))

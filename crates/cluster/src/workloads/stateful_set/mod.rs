@@ -296,7 +296,8 @@ impl StatefulSetReconciler {
             }
             Action::RecordConflictingController(claim) => {
                 let message = format!(
-                    "PersistentVolumeClaim {claim} has a conflicting OwnerReference that acts as a managing controller, the retention policy is ignored for this claim"
+                    "PersistentVolumeClaim {claim} has a conflicting OwnerReference that acts as a \
+                        managing controller, the retention policy is ignored for this claim"
                 );
                 self.recorder
                     .event(set, warning_event("ConflictingController", message));

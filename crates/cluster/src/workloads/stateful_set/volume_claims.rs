@@ -165,9 +165,16 @@ mod tests {
         serde_json::from_value(json!({
             "metadata": { "name": "db", "namespace": "default", "uid": "set" },
             "spec": {
-                "replicas": 2, "selector": { "matchLabels": { "app": "db" } }, "template": {},
-                "volumeClaimTemplates": [{ "metadata": { "name": "data", "labels": { "tier": "x" } } }],
-                "persistentVolumeClaimRetentionPolicy": { "whenDeleted": deleted, "whenScaled": scaled },
+                "replicas": 2,
+                "selector": { "matchLabels": { "app": "db" } },
+                "template": {},
+                "volumeClaimTemplates": [
+                    { "metadata": { "name": "data", "labels": { "tier": "x" } } },
+                ],
+                "persistentVolumeClaimRetentionPolicy": {
+                    "whenDeleted": deleted,
+                    "whenScaled": scaled,
+                },
             },
         }))
         .unwrap()
@@ -216,13 +223,22 @@ mod tests {
         let set = set("Delete", "Delete");
         let pod = pod("db-0").build();
         let mut claim = desired_claims(&set, 0).remove(0);
-        claim.metadata.owner_references =
-            serde_json::from_value(json!([{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": true }])).unwrap();
+        claim.metadata.owner_references = serde_json::from_value(json!([
+            { "apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": true },
+        ]))
+        .unwrap();
         assert!(with_owner_refs(&set, &pod, 0, &claim).is_none());
         assert!(has_unexpected_controller(&set, &pod, &claim));
-        claim.metadata.owner_references =
-            serde_json::from_value(json!([{ "apiVersion": "v1", "kind": "Pod", "name": "db-0", "uid": "former", "controller": true }]))
-                .unwrap();
+        claim.metadata.owner_references = serde_json::from_value(json!([
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": "db-0",
+                "uid": "former",
+                "controller": true,
+            },
+        ]))
+        .unwrap();
         assert!(with_owner_refs(&set, &pod, 0, &claim).is_none());
         assert!(is_claim_stale(&set, &claim, 0));
     }

@@ -10,11 +10,21 @@ fn time(text: &str) -> Timestamp {
 
 /// A CronJob created at 08:00. Default schedule: hourly.
 fn cron_job(more: Value, status: Value) -> CronJob {
-    let mut spec = json!({ "schedule": "0 * * * *", "jobTemplate": { "spec": { "template": {} } }, "successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 1 });
+    let mut spec = json!({
+        "schedule": "0 * * * *",
+        "jobTemplate": { "spec": { "template": {} } },
+        "successfulJobsHistoryLimit": 1,
+        "failedJobsHistoryLimit": 1,
+    });
     for (key, value) in more.as_object().unwrap() {
         spec[key] = value.clone();
     }
-    let meta = json!({ "name": "c", "namespace": "default", "uid": "c", "creationTimestamp": "2026-01-01T08:00:00Z" });
+    let meta = json!({
+        "name": "c",
+        "namespace": "default",
+        "uid": "c",
+        "creationTimestamp": "2026-01-01T08:00:00Z",
+    });
     serde_json::from_value(json!({ "metadata": meta, "spec": spec, "status": status })).unwrap()
 }
 
@@ -29,7 +39,11 @@ fn jobs(text: &str) -> Vec<Arc<Job>> {
             json!({ "conditions": condition, "completionTime": "2026-01-01T09:30:00Z" })
         };
         Arc::new(
-            serde_json::from_value(json!({ "metadata": { "name": name, "uid": name, "namespace": "default" }, "status": status })).unwrap(),
+            serde_json::from_value(json!({
+                "metadata": { "name": name, "uid": name, "namespace": "default" },
+                "status": status,
+            }))
+            .unwrap(),
         )
     };
     text.split_whitespace().map(parse).collect()

@@ -17,7 +17,10 @@ fn set(strategy: Value) -> DaemonSet {
 }
 
 fn rolling(max_surge: Value, max_unavailable: Value) -> Value {
-    json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": max_surge, "maxUnavailable": max_unavailable } })
+    json!({
+        "type": "RollingUpdate",
+        "rollingUpdate": { "maxSurge": max_surge, "maxUnavailable": max_unavailable },
+    })
 }
 
 /// `node:revision:state` per pod. States: `ready`, `unready`, `failed`, `succeeded`, `terminating`.

@@ -18,9 +18,16 @@ fn deployment(replicas: i32, image: &str, more: Value) -> Deployment {
         "spec": {
             "replicas": replicas,
             "selector": { "matchLabels": { "app": "web" } },
-            "template": { "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "x", "image": image }] } },
-            "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 1 } },
-            "progressDeadlineSeconds": 600, "revisionHistoryLimit": 10,
+            "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "containers": [{ "name": "x", "image": image }] },
+            },
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 1 },
+            },
+            "progressDeadlineSeconds": 600,
+            "revisionHistoryLimit": 10,
         },
     });
     for (key, value) in more.as_object().unwrap() {
@@ -52,16 +59,29 @@ fn apply(
             .iter()
             .any(|set| set.name_any() == replica_set.desired.name_any())
     };
-    let sets = plan.replica_sets.all().filter(is_kept).enumerate().map(|(index, replica_set)| {
-        let mut set = replica_set.desired.clone();
-        set.metadata.uid = set.metadata.name.clone();
-        set.metadata.creation_timestamp.get_or_insert_with(|| crate::workloads::test_objects::at(index as i64));
-        let replicas = replica_set.replicas();
-        let available = available(&set).min(replicas);
-        let status = json!({ "replicas": replicas, "availableReplicas": available, "readyReplicas": available, "terminatingReplicas": 0, "observedGeneration": 1 });
-        set.status = serde_json::from_value(status).unwrap();
-        Arc::new(set)
-    });
+    let sets = plan
+        .replica_sets
+        .all()
+        .filter(is_kept)
+        .enumerate()
+        .map(|(index, replica_set)| {
+            let mut set = replica_set.desired.clone();
+            set.metadata.uid = set.metadata.name.clone();
+            set.metadata
+                .creation_timestamp
+                .get_or_insert_with(|| crate::workloads::test_objects::at(index as i64));
+            let replicas = replica_set.replicas();
+            let available = available(&set).min(replicas);
+            let status = json!({
+                "replicas": replicas,
+                "availableReplicas": available,
+                "readyReplicas": available,
+                "terminatingReplicas": 0,
+                "observedGeneration": 1,
+            });
+            set.status = serde_json::from_value(status).unwrap();
+            Arc::new(set)
+        });
     sets.collect()
 }
 

@@ -60,10 +60,22 @@ fn replica_failure_is_copied_from_the_replica_set() {
     let deployment: Deployment =
         serde_json::from_value(json!({ "spec": { "selector": {}, "template": template } }))
             .unwrap();
-    let failing = json!({ "replicas": 0, "conditions": [{ "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota" }] });
-    let set = serde_json::from_value(
-        json!({ "metadata": { "name": "web-1" }, "spec": { "selector": {}, "template": template }, "status": failing }),
-    )
+    let failing = json!({
+        "replicas": 0,
+        "conditions": [
+            {
+                "type": "ReplicaFailure",
+                "status": "True",
+                "reason": "FailedCreate",
+                "message": "quota",
+            },
+        ],
+    });
+    let set = serde_json::from_value(json!({
+        "metadata": { "name": "web-1" },
+        "spec": { "selector": {}, "template": template },
+        "status": failing,
+    }))
     .unwrap();
     let replica_sets = ReplicaSets::of(&deployment, &[std::sync::Arc::new(set)]);
     let mut status = DeploymentStatus::default();

@@ -14,9 +14,15 @@ fn now() -> Timestamp {
 
 fn job(spec: Value, status: Value) -> Job {
     let mut spec = spec;
-    spec["template"] = json!({ "spec": { "containers": [{ "name": "main" }], "restartPolicy": spec["restartPolicy"] } });
-    serde_json::from_value(json!({ "metadata": { "name": "j", "uid": "j", "namespace": "default" }, "spec": spec, "status": status }))
-        .unwrap()
+    spec["template"] = json!({
+        "spec": { "containers": [{ "name": "main" }], "restartPolicy": spec["restartPolicy"] },
+    });
+    serde_json::from_value(json!({
+        "metadata": { "name": "j", "uid": "j", "namespace": "default" },
+        "spec": spec,
+        "status": status,
+    }))
+    .unwrap()
 }
 
 /// `state` or `index:state` per pod. States: `running`, `ready`, `succeeded`, `failed`,
@@ -188,7 +194,12 @@ fn back_off_limit_fails_the_job() {
     );
     assert_eq!(failed.status.active, None);
     assert_eq!(failed.status.terminating, Some(1));
-    let interim = json!({ "failed": 3, "conditions": [{ "type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded" }] });
+    let interim = json!({
+        "failed": 3,
+        "conditions": [
+            { "type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded" },
+        ],
+    });
     assert_eq!(
         summary(&plan_for(
             &job(spec.clone(), interim.clone()),
@@ -203,7 +214,12 @@ fn back_off_limit_fails_the_job() {
         "FailureTarget=BackoffLimitExceeded Failed=BackoffLimitExceeded"
     );
     assert_eq!(terminal.events[0].reason, "BackoffLimitExceeded");
-    let on_failure = json!({ "completions": 1, "parallelism": 1, "backoffLimit": 2, "restartPolicy": "OnFailure" });
+    let on_failure = json!({
+        "completions": 1,
+        "parallelism": 1,
+        "backoffLimit": 2,
+        "restartPolicy": "OnFailure",
+    });
     let restarted = [pod("p")
         .finalizer(TRACKING_FINALIZER)
         .running()
@@ -259,7 +275,14 @@ fn active_deadline_fails_the_job_unless_suspended() {
     );
     suspended["suspend"] = json!(false);
     let mut status = since(3600);
-    status["conditions"] = json!([{ "type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Job suspended" }]);
+    status["conditions"] = json!([
+        {
+            "type": "Suspended",
+            "status": "True",
+            "reason": "JobSuspended",
+            "message": "Job suspended",
+        },
+    ]);
     // The start time is reset on resume.
     let resumed = job(
         json!({ "completions": 1, "parallelism": 1, "suspend": false }),
@@ -314,7 +337,13 @@ fn each_index_is_completed_once() {
 
 #[test]
 fn back_off_limit_per_index_fails_the_index() {
-    let spec = json!({ "completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 0, "backoffLimit": 99 });
+    let spec = json!({
+        "completions": 2,
+        "parallelism": 2,
+        "completionMode": "Indexed",
+        "backoffLimitPerIndex": 0,
+        "backoffLimit": 99,
+    });
     let first = plan_for(&job(spec.clone(), json!({})), "0:failed 1:running");
     assert_eq!(summary(&first), "^p0");
     assert_eq!(first.status.failed_indexes.as_deref(), Some("0"));
@@ -345,7 +374,12 @@ fn back_off_limit_per_index_fails_the_index() {
 
 #[test]
 fn success_policy_completes_the_job_early() {
-    let spec = json!({ "completions": 5, "parallelism": 2, "completionMode": "Indexed", "successPolicy": { "rules": [{ "succeededIndexes": "0" }] } });
+    let spec = json!({
+        "completions": 5,
+        "parallelism": 2,
+        "completionMode": "Indexed",
+        "successPolicy": { "rules": [{ "succeededIndexes": "0" }] },
+    });
     let plan = plan_for(&job(spec, json!({})), "0:succeeded 1:running");
     assert_eq!(
         summary(&plan),
@@ -360,7 +394,13 @@ fn success_policy_completes_the_job_early() {
 
 #[test]
 fn pod_replacement_policy_failed_waits_for_terminating_pods() {
-    let spec = |policy: &str| json!({ "completions": 2, "parallelism": 2, "podReplacementPolicy": policy });
+    let spec = |policy: &str| {
+        json!({
+            "completions": 2,
+            "parallelism": 2,
+            "podReplacementPolicy": policy,
+        })
+    };
     assert_eq!(
         summary(&plan_for(
             &job(spec("Failed"), json!({})),

@@ -6,7 +6,10 @@ use super::*;
 use crate::workloads::test_objects::{at, pod as pod_builder};
 
 fn revision(name: &str) -> Revision {
-    let template = json!({ "metadata": { "labels": { "app": "db" } }, "spec": { "containers": [{ "name": "x", "image": name }] } });
+    let template = json!({
+        "metadata": { "labels": { "app": "db" } },
+        "spec": { "containers": [{ "name": "x", "image": name }] },
+    });
     Revision {
         name: name.into(),
         template: serde_json::from_value(template).unwrap(),
@@ -17,7 +20,10 @@ fn set(replicas: i32, more: Value) -> StatefulSet {
     let mut set = json!({
         "metadata": { "name": "db", "namespace": "default", "uid": "set", "generation": 2 },
         "spec": {
-            "replicas": replicas, "selector": { "matchLabels": { "app": "db" } }, "template": {}, "serviceName": "db",
+            "replicas": replicas,
+            "selector": { "matchLabels": { "app": "db" } },
+            "template": {},
+            "serviceName": "db",
             "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } },
         },
     });
@@ -170,8 +176,22 @@ fn parallel_creates_and_deletes_together() {
 
 #[test]
 fn rolling_update_starts_at_the_highest_ordinal() {
-    let partition = |partition: i32| json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "partition": partition } } });
-    let max = |max: Value| json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "partition": 0, "maxUnavailable": max } } });
+    let partition = |partition: i32| {
+        json!({
+            "updateStrategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": { "partition": partition },
+            },
+        })
+    };
+    let max = |max: Value| {
+        json!({
+            "updateStrategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": { "partition": 0, "maxUnavailable": max },
+            },
+        })
+    };
     let parallel = json!({ "podManagementPolicy": "Parallel" });
     for (case, more, pods, expected) in [
         (
@@ -251,7 +271,12 @@ fn rolling_update_starts_at_the_highest_ordinal() {
 
 #[test]
 fn claims_are_created_before_their_pod() {
-    let templates = json!({ "volumeClaimTemplates": [{ "metadata": { "name": "data" } }, { "metadata": { "name": "log" } }] });
+    let templates = json!({
+        "volumeClaimTemplates": [
+            { "metadata": { "name": "data" } },
+            { "metadata": { "name": "log" } },
+        ],
+    });
     assert_eq!(
         summary(&plan_for(&set(1, templates.clone()), "")),
         "+data-db-0 +log-db-0 +db-0:new"
