@@ -87,10 +87,16 @@ impl Eviction {
             status["phase"] = json!("Failed");
         }
         if let Some((reason, message)) = disruption {
-            status["conditions"] = json!([{
-                "type": DISRUPTION_TARGET, "status": "True", "reason": reason, "message": message,
-                "lastTransitionTime": Time(clock.now()), "observedGeneration": pod.metadata.generation,
-            }]);
+            status["conditions"] = json!([
+                {
+                    "type": DISRUPTION_TARGET,
+                    "status": "True",
+                    "reason": reason,
+                    "message": message,
+                    "lastTransitionTime": Time(clock.now()),
+                    "observedGeneration": pod.metadata.generation,
+                },
+            ]);
             // The condition is appended to those the pod has.
             let others = current
                 .and_then(|status| status.conditions.as_ref())

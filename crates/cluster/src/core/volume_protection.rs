@@ -116,9 +116,13 @@ pub(super) fn finalizer_patch<K: Resource>(
         (true, true) if !in_use => finalizers.retain(|name| name != finalizer),
         _ => return None,
     }
-    Some(
-        json!({ "metadata": { "finalizers": finalizers, "resourceVersion": object.resource_version(), "uid": object.uid() } }),
-    )
+    Some(json!({
+        "metadata": {
+            "finalizers": finalizers,
+            "resourceVersion": object.resource_version(),
+            "uid": object.uid(),
+        },
+    }))
 }
 
 /// The claims that a pod uses. A pod that is not scheduled uses none: the kubelet does not start a
@@ -176,7 +180,11 @@ mod tests {
 
     #[test]
     fn only_scheduled_pods_use_their_claims() {
-        let volumes = json!([{"name": "a", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "b", "ephemeral": {}}, {"name": "d"}]);
+        let volumes = json!([
+            {"name": "a", "persistentVolumeClaim": {"claimName": "c"}},
+            {"name": "b", "ephemeral": {}},
+            {"name": "d"},
+        ]);
         for (node, expected) in [
             (json!("n"), vec!["x/c", "x/p-b"]),
             (json!(""), vec![]),

@@ -214,7 +214,8 @@ impl Collector {
             ..
         } = reference;
         let note = format!(
-            "ownerRef [{api_version}/{owner}, namespace: {namespace}, name: {name}, uid: {uid}] does not exist in namespace {namespace:?}"
+            "ownerRef [{api_version}/{owner}, namespace: {namespace}, name: {name}, uid: {uid}] \
+                does not exist in namespace {namespace:?}"
         );
         let regarding = ObjectReference {
             api_version: Some(resource.api_resource.api_version.clone()),
