@@ -1,51 +1,55 @@
-//! What holds at rest: what was asked for is there and runs, and nothing else.
+//! Invariants of the converged state: the desired objects exist and are ready, and no others.
 
 use std::collections::BTreeSet;
 
 use kube::{ResourceExt as _, api::DynamicObject};
 
 use super::{
-    play::Asked,
-    seen::{Seen, at, controller, holds, number, title},
-    workload::{JOBS_KEPT, Kind, REVISIONS_KEPT, WORKLOADS, Wanted, Workload},
+    driver::DesiredState,
+    snapshot::{Snapshot, at, controller, describe, has_condition, number},
+    workload::{
+        JOBS_HISTORY_LIMIT, Kind, REVISION_HISTORY_LIMIT, WORKLOADS, Workload, WorkloadSpec,
+    },
 };
 
-/// Everything that is not as it should be.
-pub(super) fn check(asked: &Asked, seen: &Seen) -> Vec<String> {
-    let mut problems = Vec::new();
-    asked
-        .workloads
+/// All violated invariants.
+pub(super) fn violations(desired: &DesiredState, snapshot: &Snapshot) -> Vec<String> {
+    let mut violations = Vec::new();
+    desired.workloads.iter().for_each(|(workload, spec)| {
+        violations.extend(workload_is_ready(*workload, *spec, snapshot))
+    });
+    desired
+        .exposed
         .iter()
-        .for_each(|(workload, wanted)| problems.extend(runs(*workload, *wanted, seen)));
-    asked
-        .served
-        .iter()
-        .for_each(|workload| problems.extend(is_served(*workload, seen)));
-    problems.extend(owners_are_there(seen));
-    problems.extend(
-        seen.all()
-            .filter_map(|(kind, object)| is_left_over(asked, kind, object)),
+        .for_each(|workload| violations.extend(is_exposed(*workload, snapshot)));
+    violations.extend(owners_exist(snapshot));
+    violations.extend(
+        snapshot
+            .all()
+            .filter_map(|(kind, object)| is_unexpected(desired, kind, object)),
     );
-    problems.extend(orphaned_sets(asked, seen).flat_map(|set| has_its_pods(set, seen)));
-    problems.extend(nodes_are_well(seen));
-    problems.extend(storage_is_in_use(seen));
-    problems.extend(namespaces_are_complete(asked, seen));
-    problems
+    violations.extend(
+        orphaned_replica_sets(desired, snapshot).flat_map(|set| has_desired_pods(set, snapshot)),
+    );
+    violations.extend(nodes_are_ready(snapshot));
+    violations.extend(volumes_are_claimed(snapshot));
+    violations.extend(namespaces_have_default_objects(desired, snapshot));
+    violations
 }
 
-/// One workload has exactly its pods, all of them ready.
-fn runs(workload: Workload, wanted: Wanted, seen: &Seen) -> Vec<String> {
+/// A workload has exactly its desired pods, all ready.
+fn workload_is_ready(workload: Workload, spec: WorkloadSpec, snapshot: &Snapshot) -> Vec<String> {
     let kind = workload.type_().1;
     let name = workload.name;
-    let Some(object) = seen.get(kind, workload.namespace, name) else {
-        return vec![format!("{workload:?} is not there")];
+    let Some(object) = snapshot.get(kind, workload.namespace, name) else {
+        return vec![format!("{workload:?} does not exist")];
     };
-    let mut problems = Vec::new();
-    let mut equal = |what: &str, is: u64, should: u64| {
-        if is != should {
-            problems.push(format!(
-                "{}: {what} is {is}, not {should}",
-                title(kind, object)
+    let mut violations = Vec::new();
+    let mut equal = |name: &str, actual: u64, expected: u64| {
+        if actual != expected {
+            violations.push(format!(
+                "{}: {name} is {actual}, not {expected}",
+                describe(kind, object)
             ));
         }
     };
@@ -57,11 +61,11 @@ fn runs(workload: Workload, wanted: Wanted, seen: &Seen) -> Vec<String> {
         );
     }
     let count = match workload.kind {
-        Kind::DaemonSet => seen
+        Kind::DaemonSet => snapshot
             .within("Node", "")
-            .filter(|node| wanted.count % 2 == 1 || is_in_first_zone(node))
+            .filter(|node| spec.count % 2 == 1 || is_in_first_zone(node))
             .count() as u64,
-        _ => wanted.count,
+        _ => spec.count,
     };
     let counters: &[&str] = match workload.kind {
         Kind::Deployment => &[
@@ -99,32 +103,32 @@ fn runs(workload: Workload, wanted: Wanted, seen: &Seen) -> Vec<String> {
         .for_each(|counter| equal(counter, number(object, counter), count));
     let pods = match workload.kind {
         Kind::Deployment => {
-            let sets = seen.controlled_by("ReplicaSet", object);
+            let sets = snapshot.controlled_by("ReplicaSet", object);
             equal(
-                "replica sets with pods",
+                "active ReplicaSets",
                 sets.iter()
                     .filter(|set| number(set, "/spec/replicas") > 0)
                     .count() as u64,
                 count.min(1),
             );
-            let too_many = sets.len().saturating_sub(REVISIONS_KEPT + 1);
-            equal("replica sets too many", too_many as u64, 0);
+            let surplus = sets.len().saturating_sub(REVISION_HISTORY_LIMIT + 1);
+            equal("surplus ReplicaSets", surplus as u64, 0);
             sets.into_iter()
-                .flat_map(|set| seen.controlled_by("Pod", set))
+                .flat_map(|set| snapshot.controlled_by("Pod", set))
                 .collect()
         }
-        _ => seen.controlled_by("Pod", object),
+        _ => snapshot.controlled_by("Pod", object),
     };
     match workload.kind {
         Kind::Job => {
             equal(
                 "conditions Complete",
-                u64::from(holds(object, "Complete")),
+                u64::from(has_condition(object, "Complete")),
                 1,
             );
             equal("active", number(object, "/status/active"), 0);
             equal(
-                "pods that are counted still",
+                "pods with finalizers",
                 pods.iter()
                     .filter(|pod| !pod.finalizers().is_empty())
                     .count() as u64,
@@ -132,15 +136,17 @@ fn runs(workload: Workload, wanted: Wanted, seen: &Seen) -> Vec<String> {
             );
         }
         Kind::CronJob => {
-            let jobs = seen.controlled_by("Job", object);
+            let jobs = snapshot.controlled_by("Job", object);
             equal(
-                "jobs that run",
-                jobs.iter().filter(|job| !holds(job, "Complete")).count() as u64,
+                "active Jobs",
+                jobs.iter()
+                    .filter(|job| !has_condition(job, "Complete"))
+                    .count() as u64,
                 0,
             );
             equal(
-                "jobs too many",
-                jobs.len().saturating_sub(JOBS_KEPT) as u64,
+                "surplus Jobs",
+                jobs.len().saturating_sub(JOBS_HISTORY_LIMIT) as u64,
                 0,
             );
             equal(
@@ -153,7 +159,9 @@ fn runs(workload: Workload, wanted: Wanted, seen: &Seen) -> Vec<String> {
             equal("pods", pods.len() as u64, count);
             equal(
                 "ready pods",
-                pods.iter().filter(|pod| holds(pod, "Ready")).count() as u64,
+                pods.iter()
+                    .filter(|pod| has_condition(pod, "Ready"))
+                    .count() as u64,
                 count,
             );
         }
@@ -162,9 +170,9 @@ fn runs(workload: Workload, wanted: Wanted, seen: &Seen) -> Vec<String> {
         workload.kind,
         Kind::Deployment | Kind::StatefulSet | Kind::DaemonSet
     ) {
-        let image = workload.image(wanted);
+        let image = workload.image(spec);
         equal(
-            "pods of the right image",
+            "pods with the desired image",
             pods.iter()
                 .filter(|pod| at(pod, "/spec/containers/0/image") == image.as_str())
                 .count() as u64,
@@ -179,10 +187,10 @@ fn runs(workload: Workload, wanted: Wanted, seen: &Seen) -> Vec<String> {
         equal("nodes with a pod", nodes.len() as u64, count);
     }
     if matches!(workload.kind, Kind::StatefulSet | Kind::DaemonSet) {
-        let revisions = seen.controlled_by("ControllerRevision", object).len();
+        let revisions = snapshot.controlled_by("ControllerRevision", object).len();
         equal(
-            "revisions too many",
-            revisions.saturating_sub(REVISIONS_KEPT + 1) as u64,
+            "surplus revisions",
+            revisions.saturating_sub(REVISION_HISTORY_LIMIT + 1) as u64,
             0,
         );
     }
@@ -191,7 +199,7 @@ fn runs(workload: Workload, wanted: Wanted, seen: &Seen) -> Vec<String> {
         let missing = (0..count)
             .filter(|ordinal| !names.contains(&format!("{name}-{ordinal}")))
             .count();
-        equal("members missing", missing as u64, 0);
+        equal("missing ordinals", missing as u64, 0);
         equal(
             "revisions in use",
             u64::from(
@@ -199,50 +207,52 @@ fn runs(workload: Workload, wanted: Wanted, seen: &Seen) -> Vec<String> {
             ) + 1,
             1,
         );
-        let claims: Vec<_> = seen
+        let claims: Vec<_> = snapshot
             .within("PersistentVolumeClaim", workload.namespace)
-            .filter(|claim| is_of(claim, name))
+            .filter(|claim| has_app_label(claim, name))
             .collect();
         let bound = claims
             .iter()
             .filter(|claim| at(claim, "/status/phase") == "Bound")
             .count() as u64;
         equal("claims that are not bound", claims.len() as u64 - bound, 0);
-        if workload.gives_up_storage() {
-            // A member that happened to be away when the set shrank leaves its claim to the set, as upstream.
-            let owned = |claim: &&&DynamicObject| {
+        if workload.deletes_claims() {
+            // The claim of a pod that did not exist during the scale-down is owned by the set, as
+            // upstream.
+            let is_owned = |claim: &&&DynamicObject| {
                 claim
                     .owner_references()
                     .iter()
                     .any(|owner| Some(&owner.uid) == object.metadata.uid.as_ref())
             };
             equal(
-                "claims that go with the set",
-                claims.iter().filter(owned).count() as u64,
+                "claims owned by the StatefulSet",
+                claims.iter().filter(is_owned).count() as u64,
                 claims.len() as u64,
             );
         }
-        let claimed = |ordinal: &u64| {
+        let has_claim = |ordinal: &u64| {
             claims
                 .iter()
                 .any(|claim| claim.name_any() == format!("data-{name}-{ordinal}"))
         };
         equal(
-            "members with storage",
-            (0..count).filter(claimed).count() as u64,
+            "ordinals with a claim",
+            (0..count).filter(has_claim).count() as u64,
             count,
         );
     }
-    problems
+    violations
 }
 
-/// The service of a workload leads to its ready pods, and its disruption budget counts them.
-fn is_served(workload: Workload, seen: &Seen) -> Vec<String> {
+/// The endpoints of a workload's Service are its ready pods, and its PodDisruptionBudget counts
+/// them.
+fn is_exposed(workload: Workload, snapshot: &Snapshot) -> Vec<String> {
     let namespace = workload.namespace;
     let name = workload.name;
-    let ready = seen
+    let ready = snapshot
         .within("Pod", namespace)
-        .filter(|pod| is_of(pod, name) && holds(pod, "Ready"));
+        .filter(|pod| has_app_label(pod, name) && has_condition(pod, "Ready"));
     let ready: BTreeSet<String> = ready
         .map(|pod| {
             at(pod, "/status/podIP")
@@ -251,7 +261,7 @@ fn is_served(workload: Workload, seen: &Seen) -> Vec<String> {
                 .to_owned()
         })
         .collect();
-    let slices = seen.within("EndpointSlice", namespace).filter(|slice| {
+    let slices = snapshot.within("EndpointSlice", namespace).filter(|slice| {
         slice
             .labels()
             .get("kubernetes.io/service-name")
@@ -268,7 +278,7 @@ fn is_served(workload: Workload, seen: &Seen) -> Vec<String> {
                 .to_owned()
         })
         .collect();
-    let subsets = seen
+    let subsets = snapshot
         .get("Endpoints", namespace, name)
         .map(|object| at(object, "/subsets"))
         .and_then(|subsets| subsets.as_array());
@@ -279,75 +289,82 @@ fn is_served(workload: Workload, seen: &Seen) -> Vec<String> {
     let in_endpoints: BTreeSet<String> = addresses
         .map(|address| address["ip"].as_str().unwrap_or_default().to_owned())
         .collect();
-    let mut problems = Vec::new();
-    for (what, is) in [("slices", in_slices), ("endpoints", in_endpoints)] {
-        if is != ready {
-            problems.push(format!(
-                "service {namespace}/{name}: {what} have {is:?}, ready are {ready:?}"
+    let mut violations = Vec::new();
+    for (name_of_list, actual) in [("slices", in_slices), ("endpoints", in_endpoints)] {
+        if actual != ready {
+            violations.push(format!(
+                "service {namespace}/{name}: {name_of_list} have {actual:?}, ready are {ready:?}"
             ));
         }
     }
-    let healthy = seen
+    let healthy = snapshot
         .get("PodDisruptionBudget", namespace, name)
         .map(|budget| number(budget, "/status/currentHealthy"));
     if workload.kind != Kind::CronJob
         && workload.kind != Kind::Job
         && healthy != Some(ready.len() as u64)
     {
-        problems.push(format!(
+        violations.push(format!(
             "budget {namespace}/{name}: {healthy:?} are healthy, ready are {ready:?}"
         ));
     }
-    problems
+    violations
 }
 
-/// No owner reference leads nowhere, and nothing is on its way out.
-fn owners_are_there(seen: &Seen) -> Vec<String> {
-    let uids: BTreeSet<String> = seen.all().filter_map(|(_, object)| object.uid()).collect();
-    let mut problems = Vec::new();
-    for (kind, object) in seen.all() {
+/// All owners exist, and no object is terminating.
+fn owners_exist(snapshot: &Snapshot) -> Vec<String> {
+    let uids: BTreeSet<String> = snapshot
+        .all()
+        .filter_map(|(_, object)| object.uid())
+        .collect();
+    let mut violations = Vec::new();
+    for (kind, object) in snapshot.all() {
         for owner in object
             .owner_references()
             .iter()
             .filter(|owner| !uids.contains(&owner.uid))
         {
-            problems.push(format!(
-                "{} belongs to {} {}, which is gone",
-                title(kind, object),
+            violations.push(format!(
+                "{} has owner {} {}, which does not exist",
+                describe(kind, object),
                 owner.kind,
                 owner.name
             ));
         }
         if object.metadata.deletion_timestamp.is_some() {
-            problems.push(format!(
-                "{} does not go: {:?}",
-                title(kind, object),
+            violations.push(format!(
+                "{} is terminating: {:?}",
+                describe(kind, object),
                 object.finalizers()
             ));
         }
     }
-    problems
+    violations
 }
 
-/// An object that nobody asked for and that belongs to nobody.
-fn is_left_over(asked: &Asked, kind: &'static str, object: &DynamicObject) -> Option<String> {
+/// An object that is neither desired nor owned.
+fn is_unexpected(
+    desired: &DesiredState,
+    kind: &'static str,
+    object: &DynamicObject,
+) -> Option<String> {
     let namespace = object.namespace()?;
     let name = object.name_any();
     let orphan_of = |app: &str| {
-        asked
+        desired
             .orphaned
             .iter()
             .find(|workload| workload.namespace == namespace && workload.name == app)
     };
     let app = object.labels().get("app").cloned().unwrap_or_default();
     let expected = match kind {
-        "Deployment" | "StatefulSet" | "DaemonSet" | "CronJob" => asked
+        "Deployment" | "StatefulSet" | "DaemonSet" | "CronJob" => desired
             .workloads
             .keys()
             .any(|workload| is(*workload, kind, object)),
         "ReplicaSet" | "Job" | "Pod" | "ControllerRevision" if controller(object).is_some() => true,
         "ReplicaSet"
-            if asked
+            if desired
                 .workloads
                 .keys()
                 .any(|workload| is(*workload, kind, object)) =>
@@ -355,19 +372,19 @@ fn is_left_over(asked: &Asked, kind: &'static str, object: &DynamicObject) -> Op
             true
         }
         "Job" => {
-            asked
+            desired
                 .workloads
                 .keys()
                 .any(|workload| is(*workload, kind, object))
                 || (name.starts_with("tick-") && orphan_of("tick").is_some())
         }
-        // An owner that came back would have taken them, but a job or cron job, which takes nobody's.
+        // A recreated owner adopts orphans, except a Job or CronJob.
         "ReplicaSet" | "Pod" | "ControllerRevision" => orphan_of(&app).is_some_and(|workload| {
             matches!(workload.kind, Kind::Job | Kind::CronJob)
-                || !asked.workloads.contains_key(workload)
+                || !desired.workloads.contains_key(workload)
         }),
-        "Service" | "PodDisruptionBudget" | "Endpoints" => asked
-            .served
+        "Service" | "PodDisruptionBudget" | "Endpoints" => desired
+            .exposed
             .iter()
             .any(|workload| workload.namespace == namespace && workload.name == name),
         "EndpointSlice" => object
@@ -377,12 +394,12 @@ fn is_left_over(asked: &Asked, kind: &'static str, object: &DynamicObject) -> Op
         "PersistentVolumeClaim" => match WORKLOADS.iter().find(|(_, name)| *name == app) {
             Some((kind, name)) => {
                 let workload = Workload {
-                    namespace: asked.namespaces.get(&*namespace)?,
+                    namespace: desired.namespaces.get(&*namespace)?,
                     kind: *kind,
                     name,
                 };
-                !workload.gives_up_storage()
-                    || asked.workloads.contains_key(&workload)
+                !workload.deletes_claims()
+                    || desired.workloads.contains_key(&workload)
                     || orphan_of(name).is_some()
             }
             None => false,
@@ -393,8 +410,8 @@ fn is_left_over(asked: &Asked, kind: &'static str, object: &DynamicObject) -> Op
     };
     (!expected).then(|| {
         format!(
-            "{} is left over, owned by {:?}",
-            title(kind, object),
+            "{} is unexpected, owned by {:?}",
+            describe(kind, object),
             object.owner_references()
         )
     })
@@ -406,41 +423,52 @@ fn is(workload: Workload, kind: &str, object: &DynamicObject) -> bool {
         && Some(workload.namespace) == object.metadata.namespace.as_deref()
 }
 
-/// Replica sets that outlived their deployments go on by themselves.
-fn orphaned_sets<'a>(asked: &'a Asked, seen: &'a Seen) -> impl Iterator<Item = &'a DynamicObject> {
-    let sets = asked
+/// ReplicaSets that were orphaned by their Deployment keep their replicas.
+fn orphaned_replica_sets<'a>(
+    desired: &'a DesiredState,
+    snapshot: &'a Snapshot,
+) -> impl Iterator<Item = &'a DynamicObject> {
+    let sets = desired
         .namespaces
         .iter()
-        .flat_map(|namespace| seen.within("ReplicaSet", namespace));
+        .flat_map(|namespace| snapshot.within("ReplicaSet", namespace));
     sets.filter(|set| controller(set).is_none())
 }
 
-/// A replica set has exactly the pods it asks for.
-fn has_its_pods(set: &DynamicObject, seen: &Seen) -> Option<String> {
-    let pods = seen.controlled_by("Pod", set).len() as u64;
-    let wanted = number(set, "/spec/replicas");
-    (pods != wanted).then(|| format!("{} has {pods} pods, not {wanted}", title("ReplicaSet", set)))
+/// A ReplicaSet has exactly its desired replicas.
+fn has_desired_pods(set: &DynamicObject, snapshot: &Snapshot) -> Option<String> {
+    let pods = snapshot.controlled_by("Pod", set).len() as u64;
+    let replicas = number(set, "/spec/replicas");
+    (pods != replicas).then(|| {
+        format!(
+            "{} has {pods} pods, not {replicas}",
+            describe("ReplicaSet", set)
+        )
+    })
 }
 
-fn nodes_are_well(seen: &Seen) -> Vec<String> {
-    let mut problems = Vec::new();
-    for node in seen.within("Node", "") {
+fn nodes_are_ready(snapshot: &Snapshot) -> Vec<String> {
+    let mut violations = Vec::new();
+    for node in snapshot.within("Node", "") {
         let taints = at(node, "/spec/taints");
-        if !holds(node, "Ready") || !taints.is_null() {
-            problems.push(format!(
-                "{} is not well: taints {taints}, {}",
-                title("Node", node),
+        if !has_condition(node, "Ready") || !taints.is_null() {
+            violations.push(format!(
+                "{} is not ready or tainted: {taints}, {}",
+                describe("Node", node),
                 at(node, "/status/conditions")
             ));
         }
     }
-    problems
+    violations
 }
 
-/// Every volume has its claim.
-fn storage_is_in_use(seen: &Seen) -> Vec<String> {
-    let uids: BTreeSet<String> = seen.all().filter_map(|(_, object)| object.uid()).collect();
-    let unused = seen.within("PersistentVolume", "").filter(|volume| {
+/// Every PersistentVolume has a claim.
+fn volumes_are_claimed(snapshot: &Snapshot) -> Vec<String> {
+    let uids: BTreeSet<String> = snapshot
+        .all()
+        .filter_map(|(_, object)| object.uid())
+        .collect();
+    let unused = snapshot.within("PersistentVolume", "").filter(|volume| {
         !at(volume, "/spec/claimRef/uid")
             .as_str()
             .is_some_and(|uid| uids.contains(uid))
@@ -448,35 +476,35 @@ fn storage_is_in_use(seen: &Seen) -> Vec<String> {
     unused
         .map(|volume| {
             format!(
-                "{} is claimed by nobody: {}",
-                title("PersistentVolume", volume),
+                "{} has no claim: {}",
+                describe("PersistentVolume", volume),
                 at(volume, "/status/phase")
             )
         })
         .collect()
 }
 
-/// Namespaces that were asked for have what every namespace has; others are gone.
-fn namespaces_are_complete(asked: &Asked, seen: &Seen) -> Vec<String> {
-    let mut problems = Vec::new();
+/// Desired namespaces have their default objects; others do not exist.
+fn namespaces_have_default_objects(desired: &DesiredState, snapshot: &Snapshot) -> Vec<String> {
+    let mut violations = Vec::new();
     for namespace in super::workload::NAMESPACES {
-        let wanted = asked.namespaces.contains(namespace);
+        let expected = desired.namespaces.contains(namespace);
         for (kind, within, name) in [
             ("Namespace", "", namespace),
             ("ServiceAccount", namespace, "default"),
             ("ConfigMap", namespace, "kube-root-ca.crt"),
         ] {
-            if seen.get(kind, within, name).is_some() != wanted {
-                problems.push(format!("{kind} {name} of {namespace}: wanted is {wanted}"));
+            if snapshot.get(kind, within, name).is_some() != expected {
+                violations.push(format!("{kind} {name} of {namespace}: expected {expected}"));
             }
         }
     }
-    problems
+    violations
 }
 
-/// Whether an object is labelled as the pods of a workload are.
-fn is_of(object: &DynamicObject, app: &str) -> bool {
-    object.labels().get("app").is_some_and(|is| is == app)
+/// Whether an object has the label `app` of a workload.
+fn has_app_label(object: &DynamicObject, app: &str) -> bool {
+    object.labels().get("app").is_some_and(|value| value == app)
 }
 
 fn is_in_first_zone(node: &DynamicObject) -> bool {

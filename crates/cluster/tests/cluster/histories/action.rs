@@ -1,54 +1,56 @@
-//! What can happen in a history.
+//! Actions of a history.
 
 use std::time::Duration;
 
 use bellerophon::Entropy;
 use kube::api::PropagationPolicy;
 
-use super::workload::{NAMESPACES, WORKLOADS, Wanted, Workload};
+use super::workload::{NAMESPACES, WORKLOADS, Workload, WorkloadSpec};
 
-/// One thing that happens. One that is not possible at its time, such as scaling what is not there, does nothing.
+/// One action. An action that is not possible, such as scaling an object that does not exist, does
+/// nothing.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
-    Apply(Workload, Wanted),
-    /// By the scale subresource where there is one.
+pub(super) enum Action {
+    Apply(Workload, WorkloadSpec),
+    /// Through the scale subresource where it exists.
     Scale(Workload, u64),
     Delete(Workload, PropagationPolicy),
-    /// A service and a disruption budget for the pods of a workload.
-    Serve(Workload),
-    StopServing(Workload),
-    /// One of the pods of a namespace, chosen by that number, is deleted; without grace if so.
-    DeletePod(&'static str, u64, Haste),
-    /// One pod no longer matches its selector.
+    /// Creates a Service and a PodDisruptionBudget for the pods of a workload.
+    Expose(Workload),
+    Unexpose(Workload),
+    /// Deletes the pod of a namespace with this index.
+    DeletePod(&'static str, u64, DeleteMode),
+    /// Changes the labels of a pod so that its selector no longer matches.
     RelabelPod(&'static str, u64),
     DeleteNamespace(&'static str),
     PowerOff(String),
     Partition(String),
     Restore(String),
     Reboot(String),
-    /// All loops stop in order; the server goes on.
+    /// Stops the controllers; the API server keeps running.
     Pause,
-    /// All loops end in the middle of what they do.
+    /// Aborts the controllers.
     Crash,
-    /// They start again.
+    /// Starts the controllers again.
     Resume,
     Restart,
     Pass(Duration),
 }
 
-/// How a pod is deleted.
+/// Grace period of a pod deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Haste {
+pub(super) enum DeleteMode {
     Graceful,
-    AtOnce,
+    /// Grace period 0.
+    Force,
 }
 
-impl Step {
-    /// Draws one.
-    pub(super) fn draw(entropy: &Entropy, nodes: usize) -> Self {
+impl Action {
+    /// Generates a random action.
+    pub(super) fn random(entropy: &Entropy, nodes: usize) -> Self {
         let below = |bound: u64| entropy.below(bound);
         let one_of = |length: usize| {
-            usize::try_from(entropy.below(length as u64)).expect("it is below a usize")
+            usize::try_from(entropy.below(length as u64)).expect("the result is below a usize")
         };
         let namespace = NAMESPACES[one_of(NAMESPACES.len())];
         let (kind, name) = WORKLOADS[one_of(WORKLOADS.len())];
@@ -60,10 +62,10 @@ impl Step {
         let node = format!("node-{}", one_of(nodes) + 1);
         match below(100) {
             0..30 => {
-                let broken = workload.may_break() && below(6) == 0;
+                let broken = workload.can_recover_from_broken_template() && below(6) == 0;
                 Self::Apply(
                     workload,
-                    Wanted {
+                    WorkloadSpec {
                         count: 1 + below(5),
                         version: below(4),
                         broken,
@@ -72,23 +74,23 @@ impl Step {
             }
             30..38 => Self::Scale(workload, below(7)),
             38..48 => {
-                let how = [
+                let policy = [
                     PropagationPolicy::Background,
                     PropagationPolicy::Foreground,
                     PropagationPolicy::Orphan,
                 ][one_of(3)]
                 .clone();
-                Self::Delete(workload, how)
+                Self::Delete(workload, policy)
             }
-            48..54 => Self::Serve(workload),
-            54..56 => Self::StopServing(workload),
+            48..54 => Self::Expose(workload),
+            54..56 => Self::Unexpose(workload),
             56..60 => Self::DeletePod(
                 namespace,
                 below(1000),
                 if below(3) == 0 {
-                    Haste::AtOnce
+                    DeleteMode::Force
                 } else {
-                    Haste::Graceful
+                    DeleteMode::Graceful
                 },
             ),
             60..62 => Self::RelabelPod(namespace, below(1000)),

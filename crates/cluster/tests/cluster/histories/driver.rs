@@ -1,4 +1,4 @@
-//! Steps done, and what they ask for in the end.
+//! Executes actions and records the desired state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,85 +12,85 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    seen::resource,
-    step::{Haste, Step},
-    workload::{Kind, NAMESPACES, Wanted, Workload},
+    action::{Action, DeleteMode},
+    snapshot::resource,
+    workload::{Kind, NAMESPACES, Workload, WorkloadSpec},
 };
 
-/// What the last words on every object were.
+/// The state that the actions so far request.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
-    /// What is to run.
-    pub(super) workloads: BTreeMap<Workload, Wanted>,
-    /// Whose pods have a service and a disruption budget.
-    pub(super) served: BTreeSet<Workload>,
-    /// What was once deleted without what it owned. Some of that may still be there.
+pub(super) struct DesiredState {
+    /// Existing workloads.
+    pub(super) workloads: BTreeMap<Workload, WorkloadSpec>,
+    /// Workloads with a Service and a PodDisruptionBudget.
+    pub(super) exposed: BTreeSet<Workload>,
+    /// Workloads whose dependents were orphaned by a deletion and may still exist.
     pub(super) orphaned: BTreeSet<Workload>,
-    /// Which namespaces there are.
+    /// Existing namespaces.
     pub(super) namespaces: BTreeSet<&'static str>,
 }
 
-/// Does what a history says.
-pub(super) struct Player {
-    world: World,
-    asked: Asked,
-    /// Whether the loops run.
-    runs: bool,
+/// Executes a history on a test cluster.
+pub(super) struct Driver {
+    cluster: World,
+    desired: DesiredState,
+    /// Whether the controllers run.
+    running: bool,
 }
 
-impl Player {
-    pub(super) async fn new(world: World) -> Self {
-        let mut player = Self {
-            world,
-            asked: Asked::default(),
-            runs: true,
+impl Driver {
+    pub(super) async fn new(cluster: World) -> Self {
+        let mut driver = Self {
+            cluster,
+            desired: DesiredState::default(),
+            running: true,
         };
         for namespace in NAMESPACES {
-            player.make(namespace).await;
+            driver.ensure_namespace(namespace).await;
         }
-        player
+        driver
     }
 
-    /// Does one step.
-    pub(super) async fn play(&mut self, step: &Step) {
-        match step {
-            Step::Apply(workload, wanted) => self.apply(*workload, *wanted).await,
-            Step::Scale(workload, count) => self.scale(*workload, *count).await,
-            Step::Delete(workload, how) => self.delete(*workload, how).await,
-            Step::Serve(workload) => self.serve(*workload).await,
-            Step::StopServing(workload) => self.stop_serving(*workload).await,
-            Step::DeletePod(namespace, which, haste) => {
-                self.delete_pod(namespace, *which, *haste).await
+    /// Executes one action.
+    pub(super) async fn execute(&mut self, action: &Action) {
+        match action {
+            Action::Apply(workload, spec) => self.apply(*workload, *spec).await,
+            Action::Scale(workload, count) => self.scale(*workload, *count).await,
+            Action::Delete(workload, policy) => self.delete(*workload, policy).await,
+            Action::Expose(workload) => self.expose(*workload).await,
+            Action::Unexpose(workload) => self.unexpose(*workload).await,
+            Action::DeletePod(namespace, index, mode) => {
+                self.delete_pod(namespace, *index, *mode).await
             }
-            Step::RelabelPod(namespace, which) => self.relabel_pod(namespace, *which).await,
-            Step::DeleteNamespace(namespace) => self.delete_namespace(namespace).await,
-            Step::PowerOff(node) => self.operate(|nodes| nodes.power_off(node)),
-            Step::Partition(node) => self.operate(|nodes| nodes.partition(node)),
-            Step::Restore(node) => self.operate(|nodes| nodes.restore(node)),
-            Step::Reboot(node) => self.operate(|nodes| nodes.reboot(node)),
-            Step::Pause if self.runs => {
-                self.world.pause().await;
-                self.runs = false;
+            Action::RelabelPod(namespace, index) => self.relabel_pod(namespace, *index).await,
+            Action::DeleteNamespace(namespace) => self.delete_namespace(namespace).await,
+            Action::PowerOff(node) => self.operate(|nodes| nodes.power_off(node)),
+            Action::Partition(node) => self.operate(|nodes| nodes.partition(node)),
+            Action::Restore(node) => self.operate(|nodes| nodes.restore(node)),
+            Action::Reboot(node) => self.operate(|nodes| nodes.reboot(node)),
+            Action::Pause if self.running => {
+                self.cluster.pause().await;
+                self.running = false;
             }
-            Step::Crash if self.runs => {
-                self.world.crash();
-                self.runs = false;
+            Action::Crash if self.running => {
+                self.cluster.crash();
+                self.running = false;
             }
-            Step::Resume if !self.runs => {
-                self.world.resume().await;
-                self.runs = true;
+            Action::Resume if !self.running => {
+                self.cluster.resume().await;
+                self.running = true;
             }
-            Step::Restart if self.runs => self.world.restart().await,
-            Step::Pause | Step::Crash | Step::Resume | Step::Restart => {}
-            Step::Pass(time) => self.world.pass(*time).await,
+            Action::Restart if self.running => self.cluster.restart().await,
+            Action::Pause | Action::Crash | Action::Resume | Action::Restart => {}
+            Action::Pass(time) => self.cluster.pass(*time).await,
         }
     }
 
-    /// Brings back what is down, and replaces what cannot run.
-    pub(super) async fn mend(mut self) -> (World, Asked) {
-        self.play(&Step::Resume).await;
+    /// Restarts controllers and nodes, and replaces templates that cannot run.
+    pub(super) async fn recover(mut self) -> (World, DesiredState) {
+        self.execute(&Action::Resume).await;
         let nodes = self
-            .world
+            .cluster
             .cluster()
             .nodes()
             .expect("this cluster has nodes")
@@ -98,13 +98,13 @@ impl Player {
         nodes
             .iter()
             .for_each(|node| self.operate(|nodes| nodes.restore(node)));
-        for (workload, wanted) in self.asked.workloads.clone() {
-            if wanted.broken {
+        for (workload, spec) in self.desired.workloads.clone() {
+            if spec.broken {
                 self.apply(
                     workload,
-                    Wanted {
+                    WorkloadSpec {
                         broken: false,
-                        ..wanted
+                        ..spec
                     },
                 )
                 .await;
@@ -116,51 +116,51 @@ impl Player {
         }
         for namespace in NAMESPACES {
             let released = self
-                .world
+                .cluster
                 .within::<Pod>(namespace)
                 .delete_collection(&Default::default(), &released())
                 .await;
-            released.expect("pods that were released are deleted");
+            released.expect("released pods are deleted");
         }
-        (self.world, self.asked)
+        (self.cluster, self.desired)
     }
 
-    async fn apply(&mut self, workload: Workload, wanted: Wanted) {
-        // A job is what it was made as.
-        if !workload.may_change() && self.asked.workloads.contains_key(&workload) {
+    async fn apply(&mut self, workload: Workload, spec: WorkloadSpec) {
+        // The template of a Job is immutable.
+        if !workload.is_mutable() && self.desired.workloads.contains_key(&workload) {
             return;
         }
         if self
             .put(
                 workload.namespace,
                 workload.type_(),
-                &workload.manifest(wanted),
+                &workload.manifest(spec),
             )
             .await
         {
-            self.asked.workloads.insert(workload, wanted);
+            self.desired.workloads.insert(workload, spec);
         }
     }
 
     async fn scale(&mut self, workload: Workload, count: u64) {
-        let Some(wanted) = self.asked.workloads.get(&workload).copied() else {
+        let Some(spec) = self.desired.workloads.get(&workload).copied() else {
             return;
         };
-        let wanted = Wanted { count, ..wanted };
-        let done = match workload.kind {
+        let spec = WorkloadSpec { count, ..spec };
+        let scaled = match workload.kind {
             Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet => {
                 let patch = Patch::Merge(json!({ "spec": { "replicas": count } }));
-                let scaled = self
+                let result = self
                     .api(workload)
                     .patch_scale(workload.name, &PatchParams::default(), &patch)
                     .await;
-                scaled.is_ok()
+                result.is_ok()
             }
             Kind::DaemonSet => {
                 self.put(
                     workload.namespace,
                     workload.type_(),
-                    &workload.manifest(wanted),
+                    &workload.manifest(spec),
                 )
                 .await
             }
@@ -178,14 +178,14 @@ impl Player {
                 false
             }
         };
-        if done {
-            self.asked.workloads.insert(workload, wanted);
+        if scaled {
+            self.desired.workloads.insert(workload, spec);
         }
     }
 
-    async fn delete(&mut self, workload: Workload, how: &PropagationPolicy) {
+    async fn delete(&mut self, workload: Workload, policy: &PropagationPolicy) {
         let params = DeleteParams {
-            propagation_policy: Some(how.clone()),
+            propagation_policy: Some(policy.clone()),
             ..DeleteParams::default()
         };
         if self
@@ -194,14 +194,14 @@ impl Player {
             .await
             .is_ok()
         {
-            self.asked.workloads.remove(&workload);
-            if matches!(how, PropagationPolicy::Orphan) {
-                self.asked.orphaned.insert(workload);
+            self.desired.workloads.remove(&workload);
+            if matches!(policy, PropagationPolicy::Orphan) {
+                self.desired.orphaned.insert(workload);
             }
         }
     }
 
-    async fn serve(&mut self, workload: Workload) {
+    async fn expose(&mut self, workload: Workload) {
         let name = workload.name;
         let namespace = workload.namespace;
         let metadata = json!({ "name": name, "namespace": namespace });
@@ -209,22 +209,22 @@ impl Player {
             "apiVersion": "v1", "kind": "Service", "metadata": metadata,
             "spec": { "selector": { "app": name }, "ports": [{ "port": 80 }] },
         });
-        let budget = json!({
+        let pdb = json!({
             "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata,
             "spec": { "selector": { "matchLabels": { "app": name } }, "minAvailable": 1 },
         });
-        let serves = self.put(namespace, ("v1", "Service"), &service).await;
-        if serves
+        let service_exists = self.put(namespace, ("v1", "Service"), &service).await;
+        if service_exists
             && self
-                .put(namespace, ("policy/v1", "PodDisruptionBudget"), &budget)
+                .put(namespace, ("policy/v1", "PodDisruptionBudget"), &pdb)
                 .await
         {
-            self.asked.served.insert(workload);
+            self.desired.exposed.insert(workload);
         }
     }
 
-    async fn stop_serving(&mut self, workload: Workload) {
-        if self.asked.served.remove(&workload) {
+    async fn unexpose(&mut self, workload: Workload) {
+        if self.desired.exposed.remove(&workload) {
             for type_ in [("v1", "Service"), ("policy/v1", "PodDisruptionBudget")] {
                 let deleted = self
                     .api_of(workload.namespace, type_)
@@ -235,90 +235,96 @@ impl Player {
         }
     }
 
-    async fn delete_pod(&self, namespace: &str, which: u64, haste: Haste) {
-        let Some(pod) = self.pick(namespace, which, |_| true).await else {
+    async fn delete_pod(&self, namespace: &str, index: u64, mode: DeleteMode) {
+        let Some(pod) = self.pick(namespace, index, |_| true).await else {
             return;
         };
-        let grace_period_seconds = (haste == Haste::AtOnce).then_some(0);
+        let grace_period_seconds = (mode == DeleteMode::Force).then_some(0);
         let params = DeleteParams {
             grace_period_seconds,
             ..DeleteParams::default()
         };
-        gone_or_done(
-            self.world
+        ignore_gone(
+            self.cluster
                 .within::<Pod>(namespace)
                 .delete(&pod.name_any(), &params)
                 .await,
         );
     }
 
-    async fn relabel_pod(&self, namespace: &str, which: u64) {
-        // A member of a stateful set that leaves it keeps its name, and nobody can follow it.
-        let may_leave = |pod: &Pod| {
+    async fn relabel_pod(&self, namespace: &str, index: u64) {
+        // A released pod of a StatefulSet keeps its name, which blocks its replacement.
+        let can_be_released = |pod: &Pod| {
             bellerophon::controller_of(pod)
                 .is_some_and(|owner| ["ReplicaSet", "DaemonSet"].contains(&&*owner.kind))
         };
-        let Some(pod) = self.pick(namespace, which, may_leave).await else {
+        let Some(pod) = self.pick(namespace, index, can_be_released).await else {
             return;
         };
         let patch = Patch::Merge(json!({ "metadata": { "labels": { "app": RELEASED } } }));
-        gone_or_done(
-            self.world
+        ignore_gone(
+            self.cluster
                 .within::<Pod>(namespace)
                 .patch(&pod.name_any(), &PatchParams::default(), &patch)
                 .await,
         );
     }
 
-    async fn pick(&self, namespace: &str, which: u64, so: impl Fn(&Pod) -> bool) -> Option<Pod> {
+    async fn pick(
+        &self,
+        namespace: &str,
+        index: u64,
+        predicate: impl Fn(&Pod) -> bool,
+    ) -> Option<Pod> {
         let mut pods = self
-            .world
+            .cluster
             .within::<Pod>(namespace)
             .list(&Default::default())
             .await
             .expect("pods")
             .items;
-        pods.retain(so);
-        let which = usize::try_from(which)
-            .expect("it is small")
+        pods.retain(predicate);
+        let index = usize::try_from(index)
+            .expect("the index is below 1000")
             .checked_rem(pods.len())?;
-        Some(pods.swap_remove(which))
+        Some(pods.swap_remove(index))
     }
 
     async fn delete_namespace(&mut self, namespace: &str) {
-        gone_or_done(
-            self.world
+        ignore_gone(
+            self.cluster
                 .all::<Namespace>()
                 .delete(namespace, &Default::default())
                 .await,
         );
-        self.asked
+        self.desired
             .workloads
             .retain(|workload, _| workload.namespace != namespace);
-        self.asked
-            .served
+        self.desired
+            .exposed
             .retain(|workload| workload.namespace != namespace);
-        self.asked
+        self.desired
             .orphaned
             .retain(|workload| workload.namespace != namespace);
-        self.asked.namespaces.remove(namespace);
+        self.desired.namespaces.remove(namespace);
     }
 
     fn operate(&self, operation: impl FnOnce(&Nodes) -> Result<(), UnknownNode>) {
-        if self.runs {
+        if self.running {
             operation(
-                self.world
+                self.cluster
                     .cluster()
                     .nodes()
                     .expect("this cluster has nodes"),
             )
-            .expect("every history is about its own nodes");
+            .expect("actions name existing nodes");
         }
     }
 
-    /// Applies an object, in a namespace that is made if it is not there. Says whether it is there to stay.
+    /// Applies an object and creates its namespace if necessary. Returns whether the object exists
+    /// and is not terminating.
     async fn put(&mut self, namespace: &'static str, type_: (&str, &str), object: &Value) -> bool {
-        if !self.make(namespace).await {
+        if !self.ensure_namespace(namespace).await {
             return false;
         }
         let name = object["metadata"]["name"].as_str().expect("a name");
@@ -330,22 +336,29 @@ impl Player {
                 &Patch::Apply(object),
             )
             .await;
-        let there = applied.unwrap_or_else(|error| panic!("cannot apply {object}: {error}"));
-        there.metadata.deletion_timestamp.is_none()
+        let object = applied.unwrap_or_else(|error| panic!("cannot apply {object}: {error}"));
+        object.metadata.deletion_timestamp.is_none()
     }
 
-    /// Makes a namespace; says whether it can be used, which it cannot while it goes.
-    async fn make(&mut self, namespace: &'static str) -> bool {
-        let made = self.world.apply(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } })).await;
-        let stays = made.metadata.deletion_timestamp.is_none();
-        if stays {
-            self.asked.namespaces.insert(namespace);
+    /// Creates a namespace. Returns whether it is active.
+    async fn ensure_namespace(&mut self, namespace: &'static str) -> bool {
+        let applied = self
+            .cluster
+            .apply(json!({
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": { "name": namespace },
+            }))
+            .await;
+        let is_active = applied.metadata.deletion_timestamp.is_none();
+        if is_active {
+            self.desired.namespaces.insert(namespace);
         }
-        stays
+        is_active
     }
 
     async fn patch(&self, workload: Workload, patch: Value) {
-        gone_or_done(
+        ignore_gone(
             self.api(workload)
                 .patch(workload.name, &PatchParams::default(), &Patch::Merge(patch))
                 .await,
@@ -359,23 +372,23 @@ impl Player {
     fn api_of(&self, namespace: &str, (api_version, kind): (&str, &str)) -> Api<DynamicObject> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         Api::namespaced_with(
-            self.world.client.clone(),
+            self.cluster.client.clone(),
             namespace,
             &resource(group, version, kind),
         )
     }
 }
 
-/// The label of pods that were taken from their owners.
+/// Label value of released pods.
 const RELEASED: &str = "released";
 
 fn released() -> kube::api::ListParams {
     kube::api::ListParams::default().labels(&format!("app={RELEASED}"))
 }
 
-/// What is gone already need not be changed.
-fn gone_or_done<T>(answer: kube::Result<T>) {
-    match answer {
+/// Ignores errors of objects that are gone.
+fn ignore_gone<T>(result: kube::Result<T>) {
+    match result {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
         Err(error) => panic!("{error}"),

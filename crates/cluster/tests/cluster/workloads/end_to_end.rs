@@ -1,4 +1,4 @@
-//! The whole chain, with a scheduler and nodes: what people apply runs.
+//! Workloads with scheduler and simulated nodes.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
@@ -9,11 +9,21 @@ use super::{image, is_active, is_ready, template};
 use bellerophon_testkit::{World, until};
 
 #[tokio::test(start_paused = true)]
-async fn what_is_applied_runs_on_nodes_and_is_rolled_out() {
-    let world = World::with_nodes(3).await;
-    let spec = |name: &str, version: u32| json!({ "selector": { "matchLabels": { "app": name } }, "template": template(name, &format!("{name}:{version}")) });
+async fn workloads_are_scheduled_and_rolled_out() {
+    let cluster = World::with_nodes(3).await;
+    let spec = |name: &str, version: u32| {
+        json!({
+            "selector": { "matchLabels": { "app": name } },
+            "template": template(name, &format!("{name}:{version}")),
+        })
+    };
     let object = |kind: &str, name: &str, version: u32| {
-        let mut object = json!({ "apiVersion": "apps/v1", "kind": kind, "metadata": { "name": name }, "spec": spec(name, version) });
+        let mut object = json!({
+            "apiVersion": "apps/v1",
+            "kind": kind,
+            "metadata": { "name": name },
+            "spec": spec(name, version),
+        });
         if kind != "DaemonSet" {
             object["spec"]["replicas"] = json!(4);
         }
@@ -28,10 +38,10 @@ async fn what_is_applied_runs_on_nodes_and_is_rolled_out() {
             ("StatefulSet", "db"),
             ("DaemonSet", "agent"),
         ] {
-            world.apply(object(kind, name, version)).await;
+            cluster.apply(object(kind, name, version)).await;
         }
         until(
-            &world.within::<Deployment>("default"),
+            &cluster.within::<Deployment>("default"),
             "the deployment is rolled out",
             |all| {
                 let status = all[0].status.clone().unwrap_or_default();
@@ -43,8 +53,8 @@ async fn what_is_applied_runs_on_nodes_and_is_rolled_out() {
         )
         .await;
         until(
-            &world.within::<StatefulSet>("default"),
-            "the members are up to date",
+            &cluster.within::<StatefulSet>("default"),
+            "the StatefulSet is updated",
             |all| {
                 let status = all[0].status.clone().unwrap_or_default();
                 status.observed_generation == all[0].metadata.generation
@@ -54,8 +64,8 @@ async fn what_is_applied_runs_on_nodes_and_is_rolled_out() {
         )
         .await;
         until(
-            &world.within::<DaemonSet>("default"),
-            "every node has its daemon",
+            &cluster.within::<DaemonSet>("default"),
+            "the DaemonSet is updated",
             |all| {
                 let status = all[0].status.clone().unwrap_or_default();
                 status.observed_generation == all[0].metadata.generation
@@ -66,8 +76,8 @@ async fn what_is_applied_runs_on_nodes_and_is_rolled_out() {
         .await;
     }
     let pods = until(
-        &world.within::<Pod>("default"),
-        "nothing else is left",
+        &cluster.within::<Pod>("default"),
+        "only the updated pods remain",
         |pods| pods.len() == 11,
     )
     .await;
@@ -82,6 +92,6 @@ async fn what_is_applied_runs_on_nodes_and_is_rolled_out() {
         .collect();
     nodes.sort();
     nodes.dedup();
-    assert_eq!(nodes.len(), 3, "one daemon a node");
-    world.stop().await;
+    assert_eq!(nodes.len(), 3, "one daemon pod per node");
+    cluster.stop().await;
 }

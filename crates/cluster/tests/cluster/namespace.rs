@@ -1,4 +1,4 @@
-//! Namespaces: what every one has, and how they go.
+//! Default objects and deletion of namespaces.
 
 use std::time::Duration;
 
@@ -13,15 +13,17 @@ fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 }
 
-async fn until_gone(world: &World, name: &str) {
-    until(&world.all::<Namespace>(), "the namespace is gone", |all| {
-        all.iter().all(|namespace| namespace.name_any() != name)
-    })
+async fn until_deleted(cluster: &World, name: &str) {
+    until(
+        &cluster.all::<Namespace>(),
+        "the namespace is deleted",
+        |all| all.iter().all(|namespace| namespace.name_any() != name),
+    )
     .await;
 }
 
 /// The status, reason and message of a condition.
-fn said(namespace: &Namespace, type_: &str) -> (String, String, String) {
+fn condition_of(namespace: &Namespace, type_: &str) -> (String, String, String) {
     let conditions = namespace
         .status
         .as_ref()
@@ -43,24 +45,24 @@ fn said(namespace: &Namespace, type_: &str) -> (String, String, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_namespace_has_an_account_and_a_root_certificate() {
-    let world = World::core().await;
-    world.apply(namespace("team-a")).await;
+async fn every_namespace_has_service_account_and_root_ca() {
+    let cluster = World::core().await;
+    cluster.apply(namespace("team-a")).await;
     for name in ["default", "kube-system", "team-a"] {
-        let accounts: Api<ServiceAccount> = world.within(name);
-        let maps: Api<ConfigMap> = world.within(name);
-        until(&accounts, "an account", |all| {
+        let accounts: Api<ServiceAccount> = cluster.within(name);
+        let maps: Api<ConfigMap> = cluster.within(name);
+        until(&accounts, "the default service account", |all| {
             all.iter().any(|account| account.name_any() == "default")
         })
         .await;
-        let all = until(&maps, "a root certificate", |all| {
+        let all = until(&maps, "the root CA ConfigMap", |all| {
             all.iter().any(|map| map.name_any() == "kube-root-ca.crt")
         })
         .await;
         let map = all
             .into_iter()
             .find(|map| map.name_any() == "kube-root-ca.crt")
-            .expect("it is there");
+            .expect("the predicate matched it");
         assert_eq!(
             map.data
                 .as_ref()
@@ -70,49 +72,55 @@ async fn every_namespace_has_an_account_and_a_root_certificate() {
         );
         assert!(map.annotations()["kubernetes.io/description"].starts_with("Contains a CA bundle"));
     }
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_every_namespace_has_comes_back_and_is_repaired() {
-    let world = World::core().await;
-    let accounts: Api<ServiceAccount> = world.within("default");
-    let maps: Api<ConfigMap> = world.within("default");
-    let before = until(&accounts, "an account", |all| all.len() == 1).await;
-    until(&maps, "a root certificate", |all| all.len() == 1).await;
+async fn default_objects_are_recreated_and_updated() {
+    let cluster = World::core().await;
+    let accounts: Api<ServiceAccount> = cluster.within("default");
+    let maps: Api<ConfigMap> = cluster.within("default");
+    let before = until(&accounts, "the default service account", |all| {
+        all.len() == 1
+    })
+    .await;
+    until(&maps, "the root CA ConfigMap", |all| all.len() == 1).await;
     accounts
         .delete("default", &Default::default())
         .await
         .expect("it is deleted");
-    until(&accounts, "another account", |all| {
+    until(&accounts, "a new service account", |all| {
         all.len() == 1 && all[0].uid() != before[0].uid()
     })
     .await;
-    let wrong = json!({"data": {"ca.crt": "mine", "more": "x"}, "metadata": {"annotations": null, "labels": {"kept": "yes"}}});
+    let modified = json!({
+        "data": {"ca.crt": "mine", "more": "x"},
+        "metadata": {"annotations": null, "labels": {"kept": "yes"}},
+    });
     maps.patch(
         "kube-root-ca.crt",
         &PatchParams::default(),
-        &Patch::Merge(&wrong),
+        &Patch::Merge(&modified),
     )
     .await
     .expect("it is changed");
-    let repaired = until(&maps, "it is repaired", |all| {
+    let restored = until(&maps, "the data is restored", |all| {
         all[0]
             .data
             .as_ref()
             .is_some_and(|data| data["ca.crt"] == ROOT_CA)
     })
     .await;
-    assert_eq!(repaired[0].data.as_ref().map(|data| data.len()), Some(1));
-    assert_eq!(repaired[0].annotations().len(), 1);
-    assert_eq!(repaired[0].labels()["kept"].as_str(), "yes");
-    world.stop().await;
+    assert_eq!(restored[0].data.as_ref().map(|data| data.len()), Some(1));
+    assert_eq!(restored[0].annotations().len(), 1);
+    assert_eq!(restored[0].labels()["kept"].as_str(), "yes");
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_goes_with_everything_in_it() {
-    let world = World::core().await;
-    world.apply(namespace("team-a")).await;
+async fn namespace_is_deleted_with_its_content() {
+    let cluster = World::core().await;
+    cluster.apply(namespace("team-a")).await;
     for (api_version, kind) in [
         ("v1", "ConfigMap"),
         ("v1", "Secret"),
@@ -120,13 +128,19 @@ async fn namespace_goes_with_everything_in_it() {
         ("v1", "ServiceAccount"),
     ] {
         for name in ["one", "two"] {
-            world.apply(json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "team-a"}})).await;
+            cluster
+                .apply(json!({
+                    "apiVersion": api_version,
+                    "kind": kind,
+                    "metadata": {"name": name, "namespace": "team-a"},
+                }))
+                .await;
         }
     }
-    world.delete(namespace("team-a")).await;
-    until_gone(&world, "team-a").await;
+    cluster.delete(namespace("team-a")).await;
+    until_deleted(&cluster, "team-a").await;
     assert_eq!(
-        world
+        cluster
             .within::<ConfigMap>("team-a")
             .list(&Default::default())
             .await
@@ -135,122 +149,129 @@ async fn namespace_goes_with_everything_in_it() {
             .len(),
         0
     );
-    // It can be made again, and has everything again.
-    world.apply(namespace("team-a")).await;
+    // A recreated namespace has its default objects.
+    cluster.apply(namespace("team-a")).await;
     until(
-        &world.within::<ServiceAccount>("team-a"),
-        "an account",
+        &cluster.within::<ServiceAccount>("team-a"),
+        "the default service account",
         |all| all.len() == 1,
     )
     .await;
-    world.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn stuck_namespace_says_what_holds_it() {
-    let mut world = World::core().await;
-    world.apply(namespace("team-a")).await;
+async fn remaining_finalizers_are_reported_in_conditions() {
+    let mut cluster = World::core().await;
+    cluster.apply(namespace("team-a")).await;
     let metadata =
         json!({"name": "held", "namespace": "team-a", "finalizers": ["example.com/hold"]});
-    world
+    cluster
         .apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}))
         .await;
-    world.delete(namespace("team-a")).await;
+    cluster.delete(namespace("team-a")).await;
     let stuck = |all: &[Namespace]| {
         let namespace = all
             .iter()
             .find(|namespace| namespace.name_any() == "team-a")
-            .expect("it is held");
-        said(namespace, "NamespaceFinalizersRemaining").0 == "True"
+            .expect("the namespace exists");
+        condition_of(namespace, "NamespaceFinalizersRemaining").0 == "True"
     };
-    let all = until(&world.all::<Namespace>(), "it says that it is stuck", stuck).await;
+    let all = until(&cluster.all::<Namespace>(), "the condition is true", stuck).await;
     let namespace = all
         .iter()
         .find(|namespace| namespace.name_any() == "team-a")
-        .expect("it is held");
+        .expect("the namespace exists");
     let message = "Some resources are remaining: configmaps. has 1 resource instances";
     assert_eq!(
-        said(namespace, "NamespaceContentRemaining"),
+        condition_of(namespace, "NamespaceContentRemaining"),
         ("True".into(), "SomeResourcesRemain".into(), message.into())
     );
-    let message = "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances";
+    let message = "Some content in the namespace has finalizers remaining: example.com/hold in 1 \
+        resource instances";
     assert_eq!(
-        said(namespace, "NamespaceFinalizersRemaining"),
+        condition_of(namespace, "NamespaceFinalizersRemaining"),
         ("True".into(), "SomeFinalizersRemain".into(), message.into())
     );
     assert_eq!(
-        said(namespace, "NamespaceDeletionContentFailure").1,
+        condition_of(namespace, "NamespaceDeletionContentFailure").1,
         "ContentDeleted"
     );
-    world.pass(Duration::from_secs(600)).await;
-    world.restart().await;
-    let now = world
+    cluster.pass(Duration::from_secs(600)).await;
+    cluster.restart().await;
+    let now = cluster
         .all::<Namespace>()
         .get("team-a")
         .await
-        .expect("it is still held");
+        .expect("the namespace exists");
     assert_eq!(
         now.resource_version(),
         namespace.resource_version(),
-        "nothing new is nothing written"
+        "unchanged conditions are not written"
     );
-    let maps = world.within::<ConfigMap>("team-a");
+    let maps = cluster.within::<ConfigMap>("team-a");
     let release = json!({"metadata": {"finalizers": []}});
     maps.patch("held", &PatchParams::default(), &Patch::Merge(&release))
         .await
-        .expect("it is released");
-    until_gone(&world, "team-a").await;
-    world.stop().await;
+        .expect("the finalizer is removed");
+    until_deleted(&cluster, "team-a").await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_go_before_what_they_need() {
-    let world = World::core().await;
-    world.apply(namespace("team-a")).await;
+async fn pods_are_deleted_before_other_content() {
+    let cluster = World::core().await;
+    cluster.apply(namespace("team-a")).await;
     until(
-        &world.within::<ServiceAccount>("team-a"),
-        "an account",
+        &cluster.within::<ServiceAccount>("team-a"),
+        "the default service account",
         |all| all.len() == 1,
     )
     .await;
-    world.apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "needed", "namespace": "team-a"}})).await;
+    cluster
+        .apply(json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "needed", "namespace": "team-a"},
+        }))
+        .await;
     let metadata = json!({"name": "p", "namespace": "team-a", "finalizers": ["example.com/hold"]});
     let spec = json!({"containers": [{"name": "c", "image": "i"}]});
-    world
+    cluster
         .apply(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
         .await;
-    world.delete(namespace("team-a")).await;
-    world.pass(Duration::from_secs(300)).await;
+    cluster.delete(namespace("team-a")).await;
+    cluster.pass(Duration::from_secs(300)).await;
     assert!(
-        world
+        cluster
             .within::<ConfigMap>("team-a")
             .get_opt("needed")
             .await
-            .expect("an answer")
+            .expect("a response")
             .is_some()
     );
     let release = json!({"metadata": {"finalizers": []}});
-    world
+    cluster
         .within::<Pod>("team-a")
         .patch("p", &PatchParams::default(), &Patch::Merge(&release))
         .await
-        .expect("it is released");
-    until_gone(&world, "team-a").await;
-    world.stop().await;
+        .expect("the finalizer is removed");
+    until_deleted(&cluster, "team-a").await;
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_finalizers_of_a_namespace_keep_holding_it() {
-    let world = World::core().await;
+async fn other_namespace_finalizers_are_kept() {
+    let cluster = World::core().await;
     let mut held = namespace("team-a");
     held["spec"] = json!({"finalizers": ["example.com/hold"]});
-    world.apply(held).await;
-    world.delete(namespace("team-a")).await;
+    cluster.apply(held).await;
+    cluster.delete(namespace("team-a")).await;
     let released = |all: &[Namespace]| {
         let namespace = all
             .iter()
             .find(|namespace| namespace.name_any() == "team-a")
-            .expect("it is held");
+            .expect("the namespace exists");
         namespace
             .spec
             .as_ref()
@@ -258,10 +279,10 @@ async fn other_finalizers_of_a_namespace_keep_holding_it() {
             == Some(vec!["example.com/hold".into()])
     };
     until(
-        &world.all::<Namespace>(),
-        "ours is off, the other is on",
+        &cluster.all::<Namespace>(),
+        "only the finalizer kubernetes is removed",
         released,
     )
     .await;
-    world.stop().await;
+    cluster.stop().await;
 }

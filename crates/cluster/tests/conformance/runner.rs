@@ -1,6 +1,6 @@
-//! A list of scenarios, played on any cluster with simulated nodes.
+//! Runs scenarios on a cluster with simulated nodes.
 //!
-//! In: scenarios. Out: the states in which each came to rest.
+//! Input: scenarios. Output: the normalized state after each of their rounds.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,23 +14,22 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
-    Looks,
-    normal::normal,
+    States,
+    normalize::normalize,
     scenario::{Action, Change, Deletion, Name, Operation, Scenario},
 };
 
-/// Three nodes for everybody, one for pods that tolerate `special`, one that is lost.
+/// Three untainted nodes, one with taint `special`, one that is powered off.
 pub(crate) const NODES: usize = 5;
 const TAINTED: [(&str, &str); 2] = [("node-4", "special"), ("node-5", "lost")];
 
-/// At rest is what did not change for so long: longer than the first back-off of anything.
-const REST: Duration = Duration::from_secs(30);
-/// How often that is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// Rounds that come to no rest within this are in error.
-const PATIENCE: Duration = Duration::from_secs(30 * 60);
+/// A round has ended when no object changed for this time, which exceeds every initial back-off.
+const QUIET_PERIOD: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Timeout of a round.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// Kinds of the objects in scenarios, and whether they are in namespaces.
+/// `apiVersion`, kind and whether it is namespaced.
 const KINDS: [(&str, &str, bool); 19] = [
     ("v1", "Namespace", false),
     ("v1", "Node", false),
@@ -53,99 +52,108 @@ const KINDS: [(&str, &str, bool); 19] = [
     ("v1", "Pod", true),
 ];
 
-/// A cluster on which scenarios are played.
-pub(crate) struct Stage {
+/// A cluster that runs scenarios.
+pub(crate) struct Runner {
     client: Client,
     nodes: Nodes,
-    /// The simulated nodes of a cluster whose loops run elsewhere.
-    _own: Option<Cluster>,
+    /// The simulated nodes of an external cluster, kept running.
+    _external_nodes: Option<Cluster>,
 }
 
-impl Stage {
-    /// The embedded server with our own loops.
-    pub(crate) async fn here(world: &World) -> Self {
-        Self::new(
-            world.client.clone(),
-            world
-                .cluster()
-                .nodes()
-                .expect("this world has nodes")
-                .clone(),
-            None,
-        )
-        .await
+impl Runner {
+    /// Runs on the embedded server with the controllers of this crate.
+    pub(crate) async fn embedded(test_cluster: &World) -> Self {
+        let nodes = test_cluster
+            .cluster()
+            .nodes()
+            .expect("the test cluster has nodes")
+            .clone();
+        Self::new(test_cluster.client.clone(), nodes, None).await
     }
 
-    /// A real server with real controllers, to which simulated nodes are added.
-    pub(crate) async fn elsewhere(client: Client) -> Self {
+    /// Runs on an external cluster, to which simulated nodes are added.
+    pub(crate) async fn external(client: Client) -> Self {
         let mut cluster = Cluster::builder(client.clone())
             .level(Level::Nodes)
             .nodes(NODES)
             .start();
-        cluster.ready().await.expect("the nodes get ready");
-        let nodes = cluster.nodes().expect("there are nodes").clone();
+        cluster.ready().await.expect("the nodes become ready");
+        let nodes = cluster.nodes().expect("the cluster has nodes").clone();
         Self::new(client, nodes, Some(cluster)).await
     }
 
-    async fn new(client: Client, nodes: Nodes, own: Option<Cluster>) -> Self {
-        let stage = Self {
+    async fn new(client: Client, nodes: Nodes, external_nodes: Option<Cluster>) -> Self {
+        let runner = Self {
             client,
             nodes,
-            _own: own,
+            _external_nodes: external_nodes,
         };
-        for (node, purpose) in TAINTED {
-            let taint = json!({ "spec": { "taints": [{ "key": "dedicated", "value": purpose, "effect": "NoSchedule" }] } });
-            stage
+        for (node, value) in TAINTED {
+            let taint = json!({
+                "spec": {
+                    "taints": [{ "key": "dedicated", "value": value, "effect": "NoSchedule" }],
+                },
+            });
+            runner
                 .api("Node", "")
                 .patch(node, &PatchParams::default(), &Patch::Merge(taint))
                 .await
                 .expect("a node is tainted");
         }
-        stage
+        runner
     }
 
-    /// Plays all of them side by side.
-    pub(crate) async fn play(&self, scenarios: &[Scenario]) -> BTreeMap<String, Looks> {
+    /// Runs all scenarios concurrently, round by round.
+    pub(crate) async fn run(&self, scenarios: &[Scenario]) -> BTreeMap<String, States> {
         for scenario in scenarios {
-            for namespace in [scenario.name.clone(), other(&scenario.name)] {
-                self.apply(&namespace, &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } })).await;
+            for namespace in [scenario.name.clone(), other_namespace(&scenario.name)] {
+                self.apply(
+                    &namespace,
+                    &json!({
+                        "apiVersion": "v1",
+                        "kind": "Namespace",
+                        "metadata": { "name": namespace },
+                    }),
+                )
+                .await;
             }
         }
-        self.rest(Duration::ZERO).await;
-        let mut looks: BTreeMap<String, Looks> = BTreeMap::new();
+        self.wait_until_quiet(Duration::ZERO).await;
+        let mut states: BTreeMap<String, States> = BTreeMap::new();
         for round in 0..scenarios
             .iter()
             .map(|scenario| scenario.rounds.len())
             .max()
             .unwrap_or(0)
         {
-            let playing: Vec<&Scenario> = scenarios
+            let running: Vec<&Scenario> = scenarios
                 .iter()
                 .filter(|scenario| scenario.rounds.len() > round)
                 .collect();
-            let mut at_least = Duration::ZERO;
-            for scenario in &playing {
+            let mut minimum = Duration::ZERO;
+            for scenario in &running {
                 for action in &scenario.rounds[round] {
-                    at_least = at_least.max(self.act(&scenario.name, action).await);
+                    minimum = minimum.max(self.execute(&scenario.name, action).await);
                 }
             }
-            self.rest(at_least).await;
-            let seen = self.look().await;
-            for scenario in playing {
-                let look = normal(&seen, &[&scenario.name, &other(&scenario.name)]);
-                looks.entry(scenario.name.clone()).or_default().push(look);
+            self.wait_until_quiet(minimum).await;
+            let objects = self.list_all().await;
+            for scenario in running {
+                let namespaces = [&*scenario.name, &other_namespace(&scenario.name)];
+                let state = normalize(&objects, &namespaces);
+                states.entry(scenario.name.clone()).or_default().push(state);
             }
         }
-        looks
+        states
     }
 
-    /// Does one thing; says how much time must pass at least.
-    async fn act(&self, namespace: &str, action: &Action) -> Duration {
+    /// Executes one action. Returns the minimum duration of the round.
+    async fn execute(&self, namespace: &str, action: &Action) -> Duration {
         match action {
             Action::Apply(object) => self.apply(namespace, object).await,
             Action::Patch(Change { kind, name, with }) => {
                 let api = self.api(kind, namespace);
-                let name = self.find(kind, namespace, name).await;
+                let name = self.resolve_name(kind, namespace, name).await;
                 let patched = api
                     .patch(&name, &PatchParams::default(), &Patch::Merge(with))
                     .await;
@@ -160,7 +168,7 @@ impl Stage {
                 grace,
             }) => {
                 let api = self.api(kind, namespace);
-                let name = self.find(kind, namespace, name).await;
+                let name = self.resolve_name(kind, namespace, name).await;
                 let params = DeleteParams {
                     propagation_policy: cascade.map(Into::into),
                     grace_period_seconds: *grace,
@@ -185,20 +193,20 @@ impl Stage {
     async fn apply(&self, namespace: &str, object: &Value) {
         let kind = object["kind"]
             .as_str()
-            .unwrap_or_else(|| panic!("the kind of {object}"));
+            .unwrap_or_else(|| panic!("no kind in {object}"));
         let name = object["metadata"]["name"]
             .as_str()
-            .unwrap_or_else(|| panic!("the name of {object}"));
+            .unwrap_or_else(|| panic!("no name in {object}"));
         let mut object = object.clone();
         let namespace = match object.pointer_mut("/metadata/namespace") {
-            Some(there) => {
-                let other = other(namespace);
-                *there = json!(other);
+            Some(field) => {
+                let other = other_namespace(namespace);
+                *field = json!(other);
                 other
             }
             None => namespace.to_owned(),
         };
-        self.refer(&namespace, &mut object).await;
+        self.resolve_owners(&namespace, &mut object).await;
         let applied = self
             .api(kind, &namespace)
             .patch(
@@ -210,8 +218,8 @@ impl Stage {
         applied.unwrap_or_else(|error| panic!("cannot apply {object}: {error}"));
     }
 
-    /// Owners are named in scenarios; their uids are looked up.
-    async fn refer(&self, namespace: &str, object: &mut Value) {
+    /// Sets the uids of owner references, which scenarios leave out.
+    async fn resolve_owners(&self, namespace: &str, object: &mut Value) {
         let Some(owners) = object
             .pointer_mut("/metadata/ownerReferences")
             .and_then(Value::as_array_mut)
@@ -221,16 +229,16 @@ impl Stage {
         for owner in owners.iter_mut().filter(|owner| owner.get("uid").is_none()) {
             let kind = owner["kind"].as_str().expect("a kind").to_owned();
             let name = owner["name"].as_str().expect("a name").to_owned();
-            let there = self
+            let object = self
                 .api(&kind, namespace.trim_end_matches("-other"))
                 .get(&name)
                 .await
                 .expect("the owner");
-            owner["uid"] = json!(there.uid());
+            owner["uid"] = json!(object.uid());
         }
     }
 
-    async fn find(&self, kind: &str, namespace: &str, name: &Name) -> String {
+    async fn resolve_name(&self, kind: &str, namespace: &str, name: &Name) -> String {
         match name {
             Name::Is(name) => name.clone(),
             Name::First { first } => {
@@ -246,32 +254,36 @@ impl Stage {
                     .filter(|name| name.starts_with(first));
                 names
                     .min()
-                    .unwrap_or_else(|| panic!("there is no {kind} {first} in {namespace}"))
+                    .unwrap_or_else(|| panic!("no {kind} {first} in {namespace}"))
             }
         }
     }
 
-    /// Waits until nothing changes any more. Returns at once then: a little later it may be the next minute of a cron job.
-    async fn rest(&self, at_least: Duration) {
-        tokio::time::sleep(at_least).await;
+    /// Waits until no object has changed for [`QUIET_PERIOD`], and returns immediately then: later
+    /// a CronJob may reach its next minute.
+    async fn wait_until_quiet(&self, minimum: Duration) {
+        tokio::time::sleep(minimum).await;
         let mut before = self.versions().await;
-        let mut since = Duration::ZERO;
+        let mut quiet = Duration::ZERO;
         let mut waited = Duration::ZERO;
-        while since < REST {
-            assert!(waited < PATIENCE, "this round comes to no rest");
-            tokio::time::sleep(LOOK_EVERY).await;
+        while quiet < QUIET_PERIOD {
+            assert!(
+                waited < ROUND_TIMEOUT,
+                "objects still change after the round timeout"
+            );
+            tokio::time::sleep(POLL_INTERVAL).await;
             let now = self.versions().await;
-            since = if now == before {
-                since + LOOK_EVERY
+            quiet = if now == before {
+                quiet + POLL_INTERVAL
             } else {
                 Duration::ZERO
             };
-            waited = waited + LOOK_EVERY;
+            waited = waited + POLL_INTERVAL;
             before = now;
         }
     }
 
-    /// Uids and versions of everything but heartbeats.
+    /// Uids and resource versions of all objects except nodes, which change with every heartbeat.
     async fn versions(&self) -> Vec<(Option<String>, Option<String>)> {
         let mut versions = Vec::new();
         for (api_version, kind, _) in KINDS.iter().filter(|(_, kind, _)| *kind != "Node") {
@@ -291,9 +303,9 @@ impl Stage {
         versions
     }
 
-    /// Everything there is, with its kind.
-    async fn look(&self) -> Vec<DynamicObject> {
-        let mut seen = Vec::new();
+    /// All objects, with their types.
+    async fn list_all(&self) -> Vec<DynamicObject> {
+        let mut objects = Vec::new();
         for (api_version, kind, _) in KINDS {
             let api: Api<DynamicObject> =
                 Api::all_with(self.client.clone(), &resource(api_version, kind));
@@ -305,19 +317,19 @@ impl Stage {
                 api_version: api_version.to_owned(),
                 kind: kind.to_owned(),
             };
-            seen.extend(listed.items.into_iter().map(|object| DynamicObject {
+            objects.extend(listed.items.into_iter().map(|object| DynamicObject {
                 types: Some(types.clone()),
                 ..object
             }));
         }
-        seen
+        objects
     }
 
     fn api(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
         let (api_version, _, namespaced) = KINDS
             .iter()
             .find(|(_, known, _)| *known == kind)
-            .unwrap_or_else(|| panic!("what is a {kind}?"));
+            .unwrap_or_else(|| panic!("unknown kind {kind}"));
         match namespaced {
             true => {
                 Api::namespaced_with(self.client.clone(), namespace, &resource(api_version, kind))
@@ -328,7 +340,7 @@ impl Stage {
 }
 
 /// The second namespace of a scenario.
-fn other(scenario: &str) -> String {
+fn other_namespace(scenario: &str) -> String {
     format!("{scenario}-other")
 }
 

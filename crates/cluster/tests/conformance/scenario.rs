@@ -1,36 +1,36 @@
-//! What happens in a scenario: rounds of actions. After each round everything comes to rest and is looked at.
+//! Scenarios: rounds of actions, after each of which the state is compared.
 //!
-//! Three words in a scenario stand for more: `$pod IMAGE` is a template of pods labelled `app: web`, `$app` the selector of
-//! those, and a namespace `other` is a second one of the scenario's own.
+//! Abbreviations: `$pod IMAGE` is a pod template with label `app: web`, `$app` the selector of that
+//! label, and namespace `other` the second namespace of the scenario.
 
 use std::{fs, path::Path};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What happens, and what is expected to differ.
+/// Rounds of actions, and an expected difference.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Scenario {
     /// Also the name of its namespace.
     pub(crate) name: String,
-    /// What it is about, in half a sentence.
+    /// Description, half a sentence.
     pub(crate) about: String,
-    /// Why our loops end otherwise, if they do.
+    /// Why the result differs from upstream, if it does.
     pub(crate) differs: Option<String>,
     pub(crate) rounds: Vec<Vec<Action>>,
 }
 
-/// One thing that happens.
+/// One action.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Action {
-    /// On the server's side.
+    /// Server-side apply.
     Apply(Value),
     Patch(Change),
     Delete(Deletion),
     Node(Operation),
-    /// At least so many seconds go by before everything is at rest.
+    /// Minimum duration of the round in seconds.
     Pass(u64),
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Deletion {
     pub(crate) grace: Option<u32>,
 }
 
-/// What becomes of what belongs to a deleted object.
+/// Propagation policy of a deletion.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) enum Cascade {
     Background,
@@ -71,20 +71,18 @@ impl From<Cascade> for kube::api::PropagationPolicy {
     }
 }
 
-/// Which object of a kind.
+/// Name of an object.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", untagged)]
 pub(crate) enum Name {
-    /// By its name.
     Is(String),
-    /// The first one, in the order of names, whose name the server made up.
+    /// The first object in name order whose name has this prefix.
     First {
-        /// What its name begins with.
         first: String,
     },
 }
 
-/// Something done to a simulated node.
+/// Operation of a simulated node.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Operation {
@@ -93,7 +91,7 @@ pub(crate) enum Operation {
 }
 
 impl Scenario {
-    /// All of them, in the order of files and in files.
+    /// All scenarios in the order of the files.
     pub(crate) fn all(folder: &Path) -> Vec<Self> {
         let mut files: Vec<_> = fs::read_dir(folder)
             .expect("a folder of scenarios")
@@ -112,8 +110,8 @@ impl Scenario {
             .flat_map(|scenario| scenario.rounds.iter_mut().flatten())
         {
             match action {
-                Action::Apply(object) => spell_out(object),
-                Action::Patch(change) => spell_out(&mut change.with),
+                Action::Apply(object) => expand(object),
+                Action::Patch(change) => expand(&mut change.with),
                 _ => {}
             }
         }
@@ -121,29 +119,32 @@ impl Scenario {
     }
 }
 
-/// Replaces the words that stand for more.
-fn spell_out(value: &mut Value) {
+/// Replaces the abbreviations.
+fn expand(value: &mut Value) {
     match value {
         Value::String(text) if text == "$app" => {
             *value = json!({ "matchLabels": { "app": "web" } })
         }
         Value::String(text) => {
             if let Some(image) = text.strip_prefix("$pod ") {
-                *value = json!({ "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "main", "image": image }] } });
+                *value = json!({
+                    "metadata": { "labels": { "app": "web" } },
+                    "spec": { "containers": [{ "name": "main", "image": image }] },
+                });
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(spell_out),
+        Value::Array(items) => items.iter_mut().for_each(expand),
         Value::Object(fields) => {
-            // A template may say more than the word for it does.
-            if let Some(Value::String(word)) = fields.remove("$base") {
-                let mut base = Value::String(word);
-                spell_out(&mut base);
-                let more = std::mem::take(fields);
-                merge(&mut base, Value::Object(more));
+            // `$base` is an abbreviation that the other fields are merged into.
+            if let Some(Value::String(abbreviation)) = fields.remove("$base") {
+                let mut base = Value::String(abbreviation);
+                expand(&mut base);
+                let overrides = std::mem::take(fields);
+                merge(&mut base, Value::Object(overrides));
                 *value = base;
-                return spell_out(value);
+                return expand(value);
             }
-            fields.values_mut().for_each(spell_out);
+            fields.values_mut().for_each(expand);
         }
         _ => {}
     }

@@ -1,33 +1,38 @@
-//! What is the same in every run: objects without the names, times and addresses that chance or the clock gave them.
+//! Normalization: replaces generated names, hashes, uids, times and addresses, which differ between
+//! runs.
 //!
-//! In: everything on a cluster. Out: the objects of some namespaces by kind, in an order of their own.
-//! Holds: owners, hashes of templates and made-up names stay recognisable: `<web:2>` is the hash of the template with that
-//! image, `web-?` a name the server made up, `Job/batch` the uid of that job.
+//! Input: all objects of a cluster. Output: the objects of some namespaces by kind, sorted.
+//! Notation: `<web:2>` is the hash of the template with that image, `web-?` a generated name,
+//! `Job/batch` the uid of that Job.
 
 use std::collections::BTreeMap;
 
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::{Map, Value, json};
 
-/// Kinds whose spec only people change, so that its generation says something.
-const WRITTEN_BY_PEOPLE: [&str; 5] = ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"];
+/// Kinds whose spec no controller changes, so that their generation is comparable.
+const KINDS_WITH_GENERATION: [&str; 5] =
+    ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"];
 
-/// What made-up names and hashes are written with.
+/// Characters of generated names and hashes.
 const ALPHABET: &str = "bcdfghjklmnpqrstvwxz2456789";
 
-/// When something changed last, as noted by those who were fast enough to see it.
-const LAST_CHANGE: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+/// Annotation that upstream sets only if it observes the change in time.
+const LAST_CHANGE_TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// The state of some namespaces.
-pub(crate) fn normal(seen: &[DynamicObject], namespaces: &[&str]) -> Value {
-    let known = Known::of(seen);
+/// The normalized objects of some namespaces.
+pub(crate) fn normalize(objects: &[DynamicObject], namespaces: &[&str]) -> Value {
+    let normalizer = Normalizer::of(objects);
     let mut kinds: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
-    for object in seen.iter().filter(|object| is_theirs(object, namespaces)) {
+    for object in objects
+        .iter()
+        .filter(|object| belongs_to_scenario(object, namespaces))
+    {
         let kind = object.types.as_ref().map_or("", |types| &types.kind);
         kinds
             .entry(kind)
             .or_default()
-            .push(known.object(kind, object));
+            .push(normalizer.object(kind, object));
     }
     for objects in kinds.values_mut() {
         objects.sort_by_cached_key(Value::to_string);
@@ -35,8 +40,8 @@ pub(crate) fn normal(seen: &[DynamicObject], namespaces: &[&str]) -> Value {
     json!(kinds)
 }
 
-/// Whether an object is part of a scenario; what every namespace has is not.
-fn is_theirs(object: &DynamicObject, namespaces: &[&str]) -> bool {
+/// Whether an object belongs to a scenario. Default objects of namespaces do not.
+fn belongs_to_scenario(object: &DynamicObject, namespaces: &[&str]) -> bool {
     let kind = object.types.as_ref().map_or("", |types| &types.kind);
     let name = object.name_any();
     match kind {
@@ -51,22 +56,22 @@ fn is_theirs(object: &DynamicObject, namespaces: &[&str]) -> bool {
     }
 }
 
-/// What stands for what.
+/// Replacements of uids and hashes.
 #[derive(Default)]
-struct Known {
-    /// Kind and name by uid.
+struct Normalizer {
+    /// `kind/name` by uid.
     uids: BTreeMap<String, String>,
-    /// The image by the hash of its template.
+    /// Image by the hash of its template.
     hashes: BTreeMap<String, String>,
 }
 
-impl Known {
-    fn of(seen: &[DynamicObject]) -> Self {
-        let mut known = Self::default();
-        for object in seen {
+impl Normalizer {
+    fn of(objects: &[DynamicObject]) -> Self {
+        let mut normalizer = Self::default();
+        for object in objects {
             let kind = object.types.as_ref().map_or("", |types| &types.kind);
             if let Some(uid) = object.uid() {
-                known
+                normalizer
                     .uids
                     .insert(uid, format!("{kind}/{}", object.name_any()));
             }
@@ -85,10 +90,12 @@ impl Known {
                 .pointer(&format!("{template}/spec/containers/0/image"))
                 .and_then(Value::as_str);
             if let (Some(hash), Some(image)) = (hash, image) {
-                known.hashes.insert(hash.to_owned(), format!("<{image}>"));
+                normalizer
+                    .hashes
+                    .insert(hash.to_owned(), format!("<{image}>"));
             }
         }
-        known
+        normalizer
     }
 
     fn object(&self, kind: &str, object: &DynamicObject) -> Value {
@@ -107,14 +114,14 @@ impl Known {
         for field in ["uid", "managedFields", "creationTimestamp"] {
             metadata.remove(field);
         }
-        if !WRITTEN_BY_PEOPLE.contains(&kind) {
+        if !KINDS_WITH_GENERATION.contains(&kind) {
             metadata.remove("generation");
         }
         if let Some(annotations) = metadata
             .get_mut("annotations")
             .and_then(Value::as_object_mut)
         {
-            annotations.remove(LAST_CHANGE);
+            annotations.remove(LAST_CHANGE_TRIGGER_TIME);
             if annotations.is_empty() {
                 metadata.remove("annotations");
             }
@@ -168,7 +175,7 @@ impl Known {
         if is_uid(text) {
             return self.uids.get(text).map_or_else(
                 || "somebody who is gone".to_owned(),
-                |known| self.text(known),
+                |object| self.text(object),
             );
         }
         let mut text = text.to_owned();
@@ -177,17 +184,22 @@ impl Known {
                 text = text.replace(from.as_str(), to);
             }
         }
-        made_up(&text)
+        replace_generated_names(&text)
     }
 }
 
-/// The part of a pod's status that others than its kubelet decide on, or wait for.
+/// The part of a pod's status that controllers write or depend on.
 fn pod_status(status: &Value) -> Value {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let conditions: Vec<Value> = conditions
         .map(|c| json!({ "type": c["type"], "status": c["status"], "reason": c["reason"] }))
         .collect();
-    json!({ "phase": status["phase"], "reason": status["reason"], "message": status["message"], "conditions": conditions })
+    json!({
+        "phase": status["phase"],
+        "reason": status["reason"],
+        "message": status["message"],
+        "conditions": conditions,
+    })
 }
 
 fn is_uid(text: &str) -> bool {
@@ -196,20 +208,21 @@ fn is_uid(text: &str) -> bool {
         && text.chars().all(|c| c == '-' || c.is_ascii_hexdigit())
 }
 
-/// Replaces the parts of names that chance or the clock made.
-fn made_up(text: &str) -> String {
+/// Replaces generated suffixes of names by `?`.
+fn replace_generated_names(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for (at, part) in text.split('-').enumerate() {
-        let end = part
+    for (index, segment) in text.split('-').enumerate() {
+        let end = segment
             .find(|c: char| !c.is_ascii_lowercase() && !c.is_ascii_digit())
-            .unwrap_or(part.len());
-        let (word, rest) = part.split_at(end);
-        let random = matches!(word.len(), 5 | 8..=10) && word.chars().all(|c| ALPHABET.contains(c));
-        let minute = word.len() >= 8 && word.chars().all(|c| c.is_ascii_digit());
-        if at > 0 {
+            .unwrap_or(segment.len());
+        let (word, rest) = segment.split_at(end);
+        let is_random =
+            matches!(word.len(), 5 | 8..=10) && word.chars().all(|c| ALPHABET.contains(c));
+        let is_minute = word.len() >= 8 && word.chars().all(|c| c.is_ascii_digit());
+        if index > 0 {
             out.push('-');
         }
-        out.push_str(if at > 0 && (random || minute) {
+        out.push_str(if index > 0 && (is_random || is_minute) {
             "?"
         } else {
             word
@@ -220,7 +233,7 @@ fn made_up(text: &str) -> String {
 }
 
 #[test]
-fn names_made_by_chance_become_alike() {
+fn generated_names_are_replaced() {
     for (from, to) in [
         ("web-6d4cf56db6-x2k8q", "web-?-?"),
         ("web-<web:1>-x2k8q", "web-<web:1>-?"),
@@ -229,6 +242,6 @@ fn names_made_by_chance_become_alike() {
         ("team-alpha", "team-alpha"),
         ("kube-api-access-24bcd", "kube-api-access-?"),
     ] {
-        assert_eq!(made_up(from), to);
+        assert_eq!(replace_generated_names(from), to);
     }
 }

@@ -1,4 +1,4 @@
-//! Everything there is, at one moment.
+//! Snapshot of all objects.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::workload::NAMESPACES;
 
-/// What is looked at: everything that a loop writes, but heartbeats and events.
+/// Kinds that controllers write, except leases and events.
 const KINDS: [(&str, &str, &str); 20] = [
     ("", "v1", "Namespace"),
     ("", "v1", "Node"),
@@ -37,7 +37,7 @@ const KINDS: [(&str, &str, &str); 20] = [
     ("", "v1", "Pod"),
 ];
 
-/// How a kind of [`KINDS`] is reached.
+/// The API resource of a kind.
 pub(super) fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
     let plural = if kind == "Endpoints" {
         "endpoints".to_owned()
@@ -47,28 +47,28 @@ pub(super) fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), &plural)
 }
 
-/// All objects of all kinds that are looked at.
-pub(super) struct Seen(Vec<(&'static str, DynamicObject)>);
+/// All objects of [`KINDS`].
+pub(super) struct Snapshot(Vec<(&'static str, DynamicObject)>);
 
-impl Seen {
-    /// Reads them all.
-    pub(super) async fn of(world: &World) -> Self {
-        let mut seen = Vec::new();
+impl Snapshot {
+    /// Lists all kinds.
+    pub(super) async fn of(cluster: &World) -> Self {
+        let mut objects = Vec::new();
         for (group, version, kind) in KINDS {
             let api: Api<DynamicObject> =
-                Api::all_with(world.client.clone(), &resource(group, version, kind));
+                Api::all_with(cluster.client.clone(), &resource(group, version, kind));
             let listed = api
                 .list(&Default::default())
                 .await
                 .unwrap_or_else(|error| panic!("cannot list {kind}: {error}"));
-            seen.extend(listed.items.into_iter().map(|object| (kind, object)));
+            objects.extend(listed.items.into_iter().map(|object| (kind, object)));
         }
-        Self(seen)
+        Self(objects)
     }
 
-    /// Every object that may belong to a history: with its kind, in its namespaces or in none.
+    /// Objects in the namespaces of the histories and cluster-scoped objects, with their kind.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, &DynamicObject)> {
-        let ours = |object: &DynamicObject| {
+        let is_relevant = |object: &DynamicObject| {
             object
                 .namespace()
                 .is_none_or(|namespace| NAMESPACES.contains(&&*namespace))
@@ -76,10 +76,10 @@ impl Seen {
         self.0
             .iter()
             .map(|(kind, object)| (*kind, object))
-            .filter(move |(_, object)| ours(object))
+            .filter(move |(_, object)| is_relevant(object))
     }
 
-    /// The objects of a kind in a namespace; in none if it is empty.
+    /// Objects of a kind in a namespace; the namespace of cluster-scoped objects is empty.
     pub(super) fn within(
         &self,
         kind: &'static str,
@@ -103,7 +103,7 @@ impl Seen {
             .find(|object| object.name_any() == name)
     }
 
-    /// The objects of a kind that another one controls.
+    /// Objects of a kind with a controller reference to `owner`.
     pub(super) fn controlled_by(
         &self,
         kind: &'static str,
@@ -111,18 +111,21 @@ impl Seen {
     ) -> Vec<&DynamicObject> {
         let namespace = owner.namespace().unwrap_or_default();
         let uid = owner.uid();
-        let ours = |object: &&DynamicObject| {
+        let is_controlled = |object: &&DynamicObject| {
             controller(object).is_some_and(|owner| Some(&owner.uid) == uid.as_ref())
         };
-        self.within(kind, &namespace).filter(ours).collect()
+        self.within(kind, &namespace)
+            .filter(is_controlled)
+            .collect()
     }
 
-    /// What differs later. Nodes report every few minutes, which is no difference.
+    /// Objects that were changed, created or deleted later, except nodes, which report their
+    /// status.
     pub(super) fn changes(&self, later: &Self) -> Vec<String> {
-        let versions = |seen: &Self| -> BTreeMap<String, Option<String>> {
-            let still = seen.all().filter(|(kind, _)| *kind != "Node");
-            still
-                .map(|(kind, object)| (title(kind, object), object.resource_version()))
+        let versions = |snapshot: &Self| -> BTreeMap<String, Option<String>> {
+            let objects = snapshot.all().filter(|(kind, _)| *kind != "Node");
+            objects
+                .map(|(kind, object)| (describe(kind, object), object.resource_version()))
                 .collect()
         };
         let before = versions(self);
@@ -135,8 +138,8 @@ impl Seen {
     }
 }
 
-/// How an object is named in a report.
-pub(super) fn title(kind: &str, object: &DynamicObject) -> String {
+/// `kind namespace/name`.
+pub(super) fn describe(kind: &str, object: &DynamicObject) -> String {
     format!(
         "{kind} {}/{}",
         object.namespace().unwrap_or_default(),
@@ -144,23 +147,23 @@ pub(super) fn title(kind: &str, object: &DynamicObject) -> String {
     )
 }
 
-/// The owner that controls an object.
+/// The controller reference of an object.
 pub(super) fn controller(object: &DynamicObject) -> Option<&OwnerReference> {
     bellerophon::controller_of(object)
 }
 
-/// A part of an object by its pointer, such as `/spec/replicas`; null if there is none.
+/// The value at a JSON pointer such as `/spec/replicas`; null if it is absent.
 pub(super) fn at<'a>(object: &'a DynamicObject, pointer: &str) -> &'a Value {
     object.data.pointer(pointer).unwrap_or(&Value::Null)
 }
 
-/// A number by its pointer; an absent one is zero.
+/// The number at a JSON pointer; 0 if it is absent.
 pub(super) fn number(object: &DynamicObject, pointer: &str) -> u64 {
     at(object, pointer).as_u64().unwrap_or(0)
 }
 
-/// Whether a condition of an object holds.
-pub(super) fn holds(object: &DynamicObject, type_: &str) -> bool {
+/// Whether a condition of an object is true.
+pub(super) fn has_condition(object: &DynamicObject, type_: &str) -> bool {
     let conditions = at(object, "/status/conditions")
         .as_array()
         .into_iter()

@@ -1,4 +1,4 @@
-//! What tests ask of pods, and how they wait for one.
+//! Helpers for pods: conditions, waiting.
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kube::{Api, ResourceExt};
@@ -6,35 +6,36 @@ use serde_json::json;
 
 use bellerophon_testkit::{World, until};
 
-/// A whole cluster with so many nodes, in which pods can be created.
-pub(crate) async fn world(nodes: usize) -> World {
-    let world = World::with_nodes(nodes).await;
-    world
+/// A full cluster with a number of nodes and the ServiceAccount `default`.
+pub(crate) async fn test_cluster(nodes: usize) -> World {
+    let cluster = World::with_nodes(nodes).await;
+    cluster
         .apply(
             json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}),
         )
         .await;
-    world
+    cluster
 }
 
-/// Waits until a pod in `default` is as wanted, and returns it.
+/// Waits until a pod in `default` satisfies the predicate, and returns it.
 pub(crate) async fn until_pod(
-    world: &World,
+    cluster: &World,
     name: &str,
-    wanted: &str,
-    so: impl Fn(&Pod) -> bool,
+    expected: &str,
+    predicate: impl Fn(&Pod) -> bool,
 ) -> Pod {
-    let pods: Api<Pod> = world.within("default");
-    let seen = until(&pods, wanted, |pods| {
-        pods.iter().any(|pod| pod.name_any() == name && so(pod))
+    let pods: Api<Pod> = cluster.within("default");
+    let seen = until(&pods, expected, |pods| {
+        pods.iter()
+            .any(|pod| pod.name_any() == name && predicate(pod))
     })
     .await;
     seen.into_iter()
         .find(|pod| pod.name_any() == name)
-        .expect("it was just there")
+        .expect("the predicate matched this pod")
 }
 
-/// The node a pod is bound to.
+/// The node of a pod.
 pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
@@ -49,11 +50,11 @@ pub(crate) fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodConditio
         .find(|condition| condition.type_ == type_)
 }
 
-/// Whether a condition of a pod holds.
-pub(crate) fn holds(pod: &Pod, type_: &str) -> bool {
+/// Whether a condition of a pod is true.
+pub(crate) fn has_condition(pod: &Pod, type_: &str) -> bool {
     condition(pod, type_).is_some_and(|condition| condition.status == "True")
 }
 
 pub(crate) fn is_ready(pod: &Pod) -> bool {
-    holds(pod, "Ready")
+    has_condition(pod, "Ready")
 }
