@@ -9,11 +9,11 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 #[tokio::test(start_paused = true)]
 async fn aggregated_cluster_roles_follow_their_sources() {
-    let cluster = World::core().await;
+    let cluster = TestCluster::with_core_controllers().await;
     let roles: Api<ClusterRole> = cluster.all();
     let rules_of = |all: &[ClusterRole], name: &str| {
         all.iter()
@@ -21,7 +21,7 @@ async fn aggregated_cluster_roles_follow_their_sources() {
             .and_then(|role| role.rules.clone())
             .unwrap_or_default()
     };
-    until(&roles, "the built-in roles are aggregated", |all| {
+    wait_until(&roles, "the built-in roles are aggregated", |all| {
         ["admin", "edit", "view"]
             .iter()
             .all(|name| !rules_of(all, name).is_empty())
@@ -40,7 +40,7 @@ async fn aggregated_cluster_roles_follow_their_sources() {
             .any(|rule| rule.resources.as_deref() == Some(&["heroes".to_owned()][..]))
     };
     // `view` is aggregated to `edit`, and `edit` to `admin`.
-    let all = until(&roles, "all aggregated roles have the rule", |all| {
+    let all = wait_until(&roles, "all aggregated roles have the rule", |all| {
         ["admin", "edit", "view"]
             .iter()
             .all(|name| has_rule(all, name))
@@ -56,7 +56,7 @@ async fn aggregated_cluster_roles_follow_their_sources() {
             .any(|entry| entry.manager.as_deref() == Some("clusterrole-aggregation-controller"))
     );
     cluster.delete(source).await;
-    until(&roles, "no role has the rule", |all| {
+    wait_until(&roles, "no role has the rule", |all| {
         ["admin", "edit", "view"]
             .iter()
             .all(|name| !has_rule(all, name))
@@ -67,8 +67,8 @@ async fn aggregated_cluster_roles_follow_their_sources() {
 
 #[tokio::test(start_paused = true)]
 async fn finished_job_is_deleted_after_its_ttl() {
-    let cluster = World::core().await;
-    let jobs: Api<Job> = cluster.within("default");
+    let cluster = TestCluster::with_core_controllers().await;
+    let jobs: Api<Job> = cluster.namespaced("default");
     let template =
         json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let spec = json!({"ttlSecondsAfterFinished": 100, "template": template});
@@ -80,7 +80,7 @@ async fn finished_job_is_deleted_after_its_ttl() {
             "spec": spec,
         }))
         .await;
-    cluster.pass(Duration::from_secs(1000)).await;
+    cluster.advance(Duration::from_secs(1000)).await;
     let now = jiff::Timestamp::from_second(cluster.clock.now().as_second()).expect("a time");
     let condition = |type_: &str| {
         json!({
@@ -101,20 +101,20 @@ async fn finished_job_is_deleted_after_its_ttl() {
     jobs.patch_status("j", &PatchParams::default(), &Patch::Merge(&status))
         .await
         .expect("the status is patched");
-    cluster.pass(Duration::from_secs(90)).await;
+    cluster.advance(Duration::from_secs(90)).await;
     assert!(
         jobs.get_opt("j").await.expect("a response").is_some(),
         "its TTL has not passed"
     );
-    until(&jobs, "the object is deleted", |all| all.is_empty()).await;
+    wait_until(&jobs, "the object is deleted", |all| all.is_empty()).await;
     cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn claim_is_kept_while_a_pod_uses_it() {
-    let cluster = World::core().await;
-    let claims: Api<PersistentVolumeClaim> = cluster.within("default");
-    let pods: Api<Pod> = cluster.within("default");
+    let cluster = TestCluster::with_core_controllers().await;
+    let claims: Api<PersistentVolumeClaim> = cluster.namespaced("default");
+    let pods: Api<Pod> = cluster.namespaced("default");
     let spec =
         json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
     cluster
@@ -125,8 +125,8 @@ async fn claim_is_kept_while_a_pod_uses_it() {
             "spec": spec,
         }))
         .await;
-    until(
-        &cluster.within::<k8s_openapi::api::core::v1::ServiceAccount>("default"),
+    wait_until(
+        &cluster.namespaced::<k8s_openapi::api::core::v1::ServiceAccount>("default"),
         "the default service account",
         |all| !all.is_empty(),
     )
@@ -141,7 +141,7 @@ async fn claim_is_kept_while_a_pod_uses_it() {
         .delete("c", &Default::default())
         .await
         .expect("it is deleted");
-    cluster.pass(Duration::from_secs(600)).await;
+    cluster.advance(Duration::from_secs(600)).await;
     assert!(
         claims.get_opt("c").await.expect("a response").is_some(),
         "the pod uses it"
@@ -155,13 +155,13 @@ async fn claim_is_kept_while_a_pod_uses_it() {
     )
     .await
     .expect("it is deleted");
-    until(&claims, "the object is deleted", |all| all.is_empty()).await;
+    wait_until(&claims, "the object is deleted", |all| all.is_empty()).await;
     cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn volume_is_kept_while_it_is_bound() {
-    let cluster = World::core().await;
+    let cluster = TestCluster::with_core_controllers().await;
     let volumes: Api<PersistentVolume> = cluster.all();
     let spec = json!({
         "accessModes": ["ReadWriteOnce"],
@@ -185,7 +185,7 @@ async fn volume_is_kept_while_it_is_bound() {
         .delete("v", &Default::default())
         .await
         .expect("it is deleted");
-    cluster.pass(Duration::from_secs(600)).await;
+    cluster.advance(Duration::from_secs(600)).await;
     assert!(
         volumes.get_opt("v").await.expect("a response").is_some(),
         "it is bound"
@@ -198,6 +198,6 @@ async fn volume_is_kept_while_it_is_bound() {
         )
         .await
         .expect("it is released");
-    until(&volumes, "the object is deleted", |all| all.is_empty()).await;
+    wait_until(&volumes, "the object is deleted", |all| all.is_empty()).await;
     cluster.stop().await;
 }

@@ -6,12 +6,12 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
-async fn test_cluster() -> World {
-    let cluster = World::core().await;
-    until(
-        &cluster.within::<ServiceAccount>("default"),
+async fn test_cluster() -> TestCluster {
+    let cluster = TestCluster::with_core_controllers().await;
+    wait_until(
+        &cluster.namespaced::<ServiceAccount>("default"),
         "the default service account",
         |all| !all.is_empty(),
     )
@@ -29,7 +29,7 @@ fn service(name: &str, spec: Value) -> Value {
 }
 
 /// A pod with label `app`, an address and a Ready condition.
-async fn pod(cluster: &World, name: &str, app: &str, ready: bool) {
+async fn pod(cluster: &TestCluster, name: &str, app: &str, ready: bool) {
     let number = name
         .bytes()
         .fold(1_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
@@ -54,7 +54,7 @@ async fn pod(cluster: &World, name: &str, app: &str, ready: bool) {
     set_ready(cluster, name, ready).await;
 }
 
-async fn set_ready(cluster: &World, name: &str, ready: bool) {
+async fn set_ready(cluster: &TestCluster, name: &str, ready: bool) {
     set_status(
         cluster,
         name,
@@ -63,8 +63,8 @@ async fn set_ready(cluster: &World, name: &str, ready: bool) {
     .await;
 }
 
-async fn set_status(cluster: &World, name: &str, status: Value) {
-    let pods = cluster.within::<Pod>("default");
+async fn set_status(cluster: &TestCluster, name: &str, status: Value) {
+    let pods = cluster.namespaced::<Pod>("default");
     pods.patch_status(
         name,
         &PatchParams::default(),
@@ -113,8 +113,8 @@ fn summaries(slices: &[EndpointSlice], service: &str) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn slices_and_endpoints_are_synced_with_pods() {
     let cluster = test_cluster().await;
-    let slices: Api<EndpointSlice> = cluster.within("default");
-    let endpoints: Api<Endpoints> = cluster.within("default");
+    let slices: Api<EndpointSlice> = cluster.namespaced("default");
+    let endpoints: Api<Endpoints> = cluster.namespaced("default");
     let ports = json!([{"name": "http", "port": 80, "targetPort": "http"}]);
     cluster
         .apply(service(
@@ -122,7 +122,7 @@ async fn slices_and_endpoints_are_synced_with_pods() {
             json!({"selector": {"app": "web"}, "ports": ports}),
         ))
         .await;
-    let empty = until(&slices, "a placeholder slice", |all| {
+    let empty = wait_until(&slices, "a placeholder slice", |all| {
         slices_of(all, "web").count() == 1
     })
     .await;
@@ -135,7 +135,7 @@ async fn slices_and_endpoints_are_synced_with_pods() {
     pod(&cluster, "a", "web", true).await;
     pod(&cluster, "b", "web", false).await;
     pod(&cluster, "other", "db", true).await;
-    let all = until(&slices, "both pods are endpoints", |all| {
+    let all = wait_until(&slices, "both pods are endpoints", |all| {
         summaries(all, "web") == ["a:yyn", "b:nnn"]
     })
     .await;
@@ -157,26 +157,26 @@ async fn slices_and_endpoints_are_synced_with_pods() {
             subset.not_ready_addresses.as_ref().map_or(0, Vec::len),
         ))
     };
-    until(&endpoints, "Endpoints have both addresses", |all| {
+    wait_until(&endpoints, "Endpoints have both addresses", |all| {
         address_counts(all) == Some((1, 1))
     })
     .await;
 
     set_ready(&cluster, "b", true).await;
-    until(&slices, "b is ready", |all| {
+    wait_until(&slices, "b is ready", |all| {
         summaries(all, "web") == ["a:yyn", "b:yyn"]
     })
     .await;
     cluster
-        .within::<Pod>("default")
+        .namespaced::<Pod>("default")
         .delete("a", &Default::default())
         .await
         .expect("it is deleted");
-    until(&slices, "a is terminating", |all| {
+    wait_until(&slices, "a is terminating", |all| {
         summaries(all, "web") == ["a:nyy", "b:yyn"]
     })
     .await;
-    until(&endpoints, "Endpoints have no terminating pod", |all| {
+    wait_until(&endpoints, "Endpoints have no terminating pod", |all| {
         address_counts(all) == Some((1, 0))
     })
     .await;
@@ -185,35 +185,35 @@ async fn slices_and_endpoints_are_synced_with_pods() {
         ..DeleteParams::default()
     };
     cluster
-        .within::<Pod>("default")
+        .namespaced::<Pod>("default")
         .delete("a", &now)
         .await
         .expect("it is deleted");
-    until(&slices, "a is deleted", |all| {
+    wait_until(&slices, "a is deleted", |all| {
         summaries(all, "web") == ["b:yyn"]
     })
     .await;
     let relabel = json!({"metadata": {"labels": {"app": "db"}}});
     cluster
-        .within::<Pod>("default")
+        .namespaced::<Pod>("default")
         .patch("b", &PatchParams::default(), &Patch::Merge(&relabel))
         .await
         .expect("it is relabelled");
-    until(&slices, "b is no endpoint", |all| {
+    wait_until(&slices, "b is no endpoint", |all| {
         summaries(all, "web").is_empty()
     })
     .await;
 
     cluster
-        .within::<Service>("default")
+        .namespaced::<Service>("default")
         .delete("web", &Default::default())
         .await
         .expect("it is deleted");
-    until(&slices, "the slices are deleted with the service", |all| {
+    wait_until(&slices, "the slices are deleted with the service", |all| {
         slices_of(all, "web").count() == 0
     })
     .await;
-    until(
+    wait_until(
         &endpoints,
         "the Endpoints are deleted with the service",
         |all| all.iter().all(|endpoints| endpoints.name_any() != "web"),
@@ -225,12 +225,12 @@ async fn slices_and_endpoints_are_synced_with_pods() {
 #[tokio::test(start_paused = true)]
 async fn publish_not_ready_addresses_includes_unready_pods() {
     let cluster = test_cluster().await;
-    let slices: Api<EndpointSlice> = cluster.within("default");
+    let slices: Api<EndpointSlice> = cluster.namespaced("default");
     pod(&cluster, "a", "db", false).await;
     let spec =
         json!({"clusterIP": "None", "publishNotReadyAddresses": true, "selector": {"app": "db"}});
     cluster.apply(service("db", spec)).await;
-    let all = until(&slices, "the unready pod is published", |all| {
+    let all = wait_until(&slices, "the unready pod is published", |all| {
         summaries(all, "db") == ["a:ynn"]
     })
     .await;
@@ -243,7 +243,7 @@ async fn publish_not_ready_addresses_includes_unready_pods() {
             .contains_key("service.kubernetes.io/headless")
     );
     set_status(&cluster, "a", json!({"phase": "Succeeded"})).await;
-    until(&slices, "a terminal pod is no endpoint", |all| {
+    wait_until(&slices, "a terminal pod is no endpoint", |all| {
         summaries(all, "db").is_empty()
     })
     .await;
@@ -262,8 +262,8 @@ async fn large_service_has_slices_of_100() {
             json!({"selector": {"app": "web"}, "ports": [{"port": 80}]}),
         ))
         .await;
-    let all = until(
-        &cluster.within::<EndpointSlice>("default"),
+    let all = wait_until(
+        &cluster.namespaced::<EndpointSlice>("default"),
         "all pods are endpoints",
         |all| summaries(all, "web").len() == 120,
     )
@@ -279,7 +279,7 @@ async fn large_service_has_slices_of_100() {
 #[tokio::test(start_paused = true)]
 async fn endpoints_of_a_service_without_selector_are_mirrored() {
     let mut cluster = test_cluster().await;
-    let slices: Api<EndpointSlice> = cluster.within("default");
+    let slices: Api<EndpointSlice> = cluster.namespaced("default");
     cluster
         .apply(service("outside", json!({"ports": [{"port": 5432}]})))
         .await;
@@ -298,7 +298,7 @@ async fn endpoints_of_a_service_without_selector_are_mirrored() {
             "subsets": subsets,
         }))
         .await;
-    let all = until(&slices, "a slice", |all| {
+    let all = wait_until(&slices, "a slice", |all| {
         slices_of(all, "outside").next().is_some()
     })
     .await;
@@ -315,7 +315,7 @@ async fn endpoints_of_a_service_without_selector_are_mirrored() {
         .collect();
     assert_eq!(ready, [Some(true), Some(false)]);
     let version = slice.resource_version();
-    cluster.restart().await;
+    cluster.restart_controllers().await;
     assert_eq!(
         slices
             .get(&slice.name_any())
@@ -326,11 +326,11 @@ async fn endpoints_of_a_service_without_selector_are_mirrored() {
         "an unchanged slice is not written"
     );
     cluster
-        .within::<Endpoints>("default")
+        .namespaced::<Endpoints>("default")
         .delete("outside", &Default::default())
         .await
         .expect("it is deleted");
-    until(&slices, "the slice is deleted", |all| {
+    wait_until(&slices, "the slice is deleted", |all| {
         slices_of(all, "outside").next().is_none()
     })
     .await;

@@ -10,7 +10,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 /// An owner reference.
 fn owner<K: Resource<DynamicType = ()>>(object: &K) -> Value {
@@ -27,7 +27,12 @@ fn blocking(mut owner: Value) -> Value {
     owner
 }
 
-async fn config_map(cluster: &World, namespace: &str, name: &str, owners: &[Value]) -> ConfigMap {
+async fn config_map(
+    cluster: &TestCluster,
+    namespace: &str,
+    name: &str,
+    owners: &[Value],
+) -> ConfigMap {
     let metadata = json!({"name": name, "namespace": namespace, "ownerReferences": owners});
     let applied = cluster
         .apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}))
@@ -50,7 +55,7 @@ async fn names(api: &Api<ConfigMap>) -> Vec<String> {
 
 async fn until_only_remain(api: &Api<ConfigMap>, expected: &[&str]) {
     let description = format!("only {expected:?} remain");
-    until(api, &description, |maps| {
+    wait_until(api, &description, |maps| {
         let mut names: Vec<_> = maps.iter().map(ResourceExt::name_any).collect();
         names.retain(|name| name != "kube-root-ca.crt");
         names == expected
@@ -68,8 +73,8 @@ async fn delete(api: &Api<ConfigMap>, name: &str, propagation: PropagationPolicy
 
 #[tokio::test(start_paused = true)]
 async fn dependents_are_deleted_with_their_last_owner() {
-    let cluster = World::core().await;
-    let api = cluster.within::<ConfigMap>("default");
+    let cluster = TestCluster::with_core_controllers().await;
+    let api = cluster.namespaced::<ConfigMap>("default");
     let a = config_map(&cluster, "default", "a", &[]).await;
     let b = config_map(&cluster, "default", "b", &[]).await;
     let of_a = config_map(&cluster, "default", "of-a", &[owner(&a)]).await;
@@ -77,7 +82,7 @@ async fn dependents_are_deleted_with_their_last_owner() {
     config_map(&cluster, "default", "of-both", &[owner(&a), owner(&b)]).await;
     delete(&api, "a", PropagationPolicy::Background).await;
     until_only_remain(&api, &["b", "of-both"]).await;
-    until(
+    wait_until(
         &api,
         "the reference to the deleted owner is removed",
         |maps| {
@@ -94,8 +99,8 @@ async fn dependents_are_deleted_with_their_last_owner() {
 
 #[tokio::test(start_paused = true)]
 async fn foreground_deletion_waits_for_blocking_dependents() {
-    let cluster = World::core().await;
-    let api = cluster.within::<ConfigMap>("default");
+    let cluster = TestCluster::with_core_controllers().await;
+    let api = cluster.namespaced::<ConfigMap>("default");
     let a = config_map(&cluster, "default", "a", &[]).await;
     let held = config_map(&cluster, "default", "held", &[blocking(owner(&a))]).await;
     config_map(&cluster, "default", "below", &[blocking(owner(&held))]).await;
@@ -106,7 +111,7 @@ async fn foreground_deletion_waits_for_blocking_dependents() {
         .expect("the finalizer is added");
     delete(&api, "a", PropagationPolicy::Foreground).await;
     until_only_remain(&api, &["a", "below", "held"]).await;
-    cluster.pass(Duration::from_secs(600)).await;
+    cluster.advance(Duration::from_secs(600)).await;
     assert_eq!(
         names(&api).await,
         ["a", "below", "held"],
@@ -122,8 +127,8 @@ async fn foreground_deletion_waits_for_blocking_dependents() {
 
 #[tokio::test(start_paused = true)]
 async fn orphaned_dependents_are_kept_without_owner() {
-    let cluster = World::core().await;
-    let api = cluster.within::<ConfigMap>("default");
+    let cluster = TestCluster::with_core_controllers().await;
+    let api = cluster.namespaced::<ConfigMap>("default");
     let a = config_map(&cluster, "default", "a", &[]).await;
     let b = config_map(&cluster, "default", "b", &[]).await;
     for i in 0..30 {
@@ -136,7 +141,7 @@ async fn orphaned_dependents_are_kept_without_owner() {
         .await;
     }
     delete(&api, "a", PropagationPolicy::Orphan).await;
-    let remaining = until(&api, "a is deleted", |maps| {
+    let remaining = wait_until(&api, "a is deleted", |maps| {
         maps.iter().all(|map| map.name_any() != "a")
     })
     .await;
@@ -156,8 +161,8 @@ async fn orphaned_dependents_are_kept_without_owner() {
 
 #[tokio::test(start_paused = true)]
 async fn dependent_of_an_absent_owner_is_deleted() {
-    let cluster = World::core().await;
-    let api = cluster.within::<ConfigMap>("default");
+    let cluster = TestCluster::with_core_controllers().await;
+    let api = cluster.namespaced::<ConfigMap>("default");
     let a = config_map(&cluster, "default", "a", &[]).await;
     let mut wrong_uid = owner(&a);
     wrong_uid["uid"] = json!("00000000-0000-0000-0000-000000000000");
@@ -173,7 +178,7 @@ async fn dependent_of_an_absent_owner_is_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn owner_in_another_namespace_is_absent_and_reported() {
-    let cluster = World::core().await;
+    let cluster = TestCluster::with_core_controllers().await;
     cluster
         .apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}))
         .await;
@@ -185,9 +190,9 @@ async fn owner_in_another_namespace_is_absent_and_reported() {
         &[owner(&owner_in_other_namespace)],
     )
     .await;
-    until_only_remain(&cluster.within("default"), &[]).await;
-    let events = until(
-        &cluster.within::<Event>("default"),
+    until_only_remain(&cluster.namespaced("default"), &[]).await;
+    let events = wait_until(
+        &cluster.namespaced::<Event>("default"),
         "an event is recorded",
         |events| !events.is_empty(),
     )
@@ -214,13 +219,13 @@ async fn owner_in_another_namespace_is_absent_and_reported() {
             namespace \"default\""
     );
     assert_eq!(events[0].note.as_deref(), Some(&*message));
-    assert_eq!(names(&cluster.within("other")).await, ["a"]);
+    assert_eq!(names(&cluster.namespaced("other")).await, ["a"]);
     cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn cluster_scoped_dependent_of_a_namespaced_owner_is_kept() {
-    let cluster = World::core().await;
+    let cluster = TestCluster::with_core_controllers().await;
     let a = config_map(&cluster, "default", "a", &[]).await;
     let metadata = json!({"name": "n", "ownerReferences": [owner(&a)]});
     cluster
@@ -229,26 +234,26 @@ async fn cluster_scoped_dependent_of_a_namespaced_owner_is_kept() {
     let node: Node = cluster.all().get("n").await.expect("it was applied");
     config_map(&cluster, "default", "of-node", &[owner(&node)]).await;
     delete(
-        &cluster.within("default"),
+        &cluster.namespaced("default"),
         "a",
         PropagationPolicy::Background,
     )
     .await;
-    cluster.pass(Duration::from_secs(3600)).await;
-    assert_eq!(names(&cluster.within("default")).await, ["of-node"]);
+    cluster.advance(Duration::from_secs(3600)).await;
+    assert_eq!(names(&cluster.namespaced("default")).await, ["of-node"]);
     cluster
         .all::<Node>()
         .delete("n", &Default::default())
         .await
         .expect("it is deleted");
-    until_only_remain(&cluster.within("default"), &[]).await;
+    until_only_remain(&cluster.namespaced("default"), &[]).await;
     cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn cycle_of_owners_is_deleted_in_the_foreground() {
-    let cluster = World::core().await;
-    let api = cluster.within::<ConfigMap>("default");
+    let cluster = TestCluster::with_core_controllers().await;
+    let api = cluster.namespaced::<ConfigMap>("default");
     let a = config_map(&cluster, "default", "a", &[]).await;
     let b = config_map(&cluster, "default", "b", &[]).await;
     config_map(&cluster, "default", "a", &[blocking(owner(&b))]).await;
@@ -260,7 +265,7 @@ async fn cycle_of_owners_is_deleted_in_the_foreground() {
 
 #[tokio::test(start_paused = true)]
 async fn custom_resources_can_own_and_be_owned() {
-    let cluster = World::core().await;
+    let cluster = TestCluster::with_core_controllers().await;
     let names =
         json!({"plural": "heroes", "singular": "hero", "kind": "Hero", "listKind": "HeroList"});
     let version = json!({
@@ -305,13 +310,13 @@ async fn custom_resources_can_own_and_be_owned() {
         ..kind
     };
     let heroes: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), "default", &kind);
-    cluster.pass(Duration::from_secs(60)).await;
+    cluster.advance(Duration::from_secs(60)).await;
     heroes
         .delete("icarus", &Default::default())
         .await
         .expect("it is deleted");
-    until_only_remain(&cluster.within("default"), &[]).await;
-    until(
+    until_only_remain(&cluster.namespaced("default"), &[]).await;
+    wait_until(
         &heroes,
         "dependents of the ConfigMap are deleted",
         |heroes| heroes.is_empty(),
@@ -337,13 +342,13 @@ async fn custom_resources_can_own_and_be_owned() {
         })],
     )
     .await;
-    cluster.pass(Duration::from_secs(60)).await;
+    cluster.advance(Duration::from_secs(60)).await;
     cluster
         .all::<CustomResourceDefinition>()
         .delete("heroes.example.com", &Default::default())
         .await
         .expect("it is deleted");
-    until_only_remain(&cluster.within("default"), &[]).await;
+    until_only_remain(&cluster.namespaced("default"), &[]).await;
     // A recreated definition is monitored again.
     cluster.apply(definition).await;
     let hero = cluster
@@ -363,24 +368,24 @@ async fn custom_resources_can_own_and_be_owned() {
         })],
     )
     .await;
-    cluster.pass(Duration::from_secs(60)).await;
+    cluster.advance(Duration::from_secs(60)).await;
     heroes
         .delete("perdix", &Default::default())
         .await
         .expect("it is deleted");
-    until_only_remain(&cluster.within("default"), &[]).await;
+    until_only_remain(&cluster.namespaced("default"), &[]).await;
     cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn deletions_while_stopped_are_processed_on_restart() {
-    let mut cluster = World::core().await;
-    let api = cluster.within::<ConfigMap>("default");
+    let mut cluster = TestCluster::with_core_controllers().await;
+    let api = cluster.namespaced::<ConfigMap>("default");
     let a = config_map(&cluster, "default", "a", &[]).await;
     let b = config_map(&cluster, "default", "b", &[]).await;
     config_map(&cluster, "default", "of-a", &[owner(&a)]).await;
     config_map(&cluster, "default", "of-b", &[blocking(owner(&b))]).await;
-    cluster.pause().await;
+    cluster.stop_controllers().await;
     delete(&api, "a", PropagationPolicy::Background).await;
     delete(&api, "b", PropagationPolicy::Foreground).await;
     let metadata =
@@ -388,10 +393,10 @@ async fn deletions_while_stopped_are_processed_on_restart() {
     cluster
         .apply(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata}))
         .await;
-    cluster.resume().await;
+    cluster.start_controllers().await;
     until_only_remain(&api, &[]).await;
-    until(
-        &cluster.within::<Secret>("default"),
+    wait_until(
+        &cluster.namespaced::<Secret>("default"),
         "the Secret is deleted",
         |secrets| secrets.is_empty(),
     )

@@ -7,14 +7,14 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use bellerophon_testkit::{ROOT_CA, World, until};
+use bellerophon_testkit::{ROOT_CA, TestCluster, wait_until};
 
 fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 }
 
-async fn until_deleted(cluster: &World, name: &str) {
-    until(
+async fn until_deleted(cluster: &TestCluster, name: &str) {
+    wait_until(
         &cluster.all::<Namespace>(),
         "the namespace is deleted",
         |all| all.iter().all(|namespace| namespace.name_any() != name),
@@ -46,16 +46,16 @@ fn condition_of(namespace: &Namespace, type_: &str) -> (String, String, String) 
 
 #[tokio::test(start_paused = true)]
 async fn every_namespace_has_service_account_and_root_ca() {
-    let cluster = World::core().await;
+    let cluster = TestCluster::with_core_controllers().await;
     cluster.apply(namespace("team-a")).await;
     for name in ["default", "kube-system", "team-a"] {
-        let accounts: Api<ServiceAccount> = cluster.within(name);
-        let maps: Api<ConfigMap> = cluster.within(name);
-        until(&accounts, "the default service account", |all| {
+        let accounts: Api<ServiceAccount> = cluster.namespaced(name);
+        let maps: Api<ConfigMap> = cluster.namespaced(name);
+        wait_until(&accounts, "the default service account", |all| {
             all.iter().any(|account| account.name_any() == "default")
         })
         .await;
-        let all = until(&maps, "the root CA ConfigMap", |all| {
+        let all = wait_until(&maps, "the root CA ConfigMap", |all| {
             all.iter().any(|map| map.name_any() == "kube-root-ca.crt")
         })
         .await;
@@ -77,19 +77,19 @@ async fn every_namespace_has_service_account_and_root_ca() {
 
 #[tokio::test(start_paused = true)]
 async fn default_objects_are_recreated_and_updated() {
-    let cluster = World::core().await;
-    let accounts: Api<ServiceAccount> = cluster.within("default");
-    let maps: Api<ConfigMap> = cluster.within("default");
-    let before = until(&accounts, "the default service account", |all| {
+    let cluster = TestCluster::with_core_controllers().await;
+    let accounts: Api<ServiceAccount> = cluster.namespaced("default");
+    let maps: Api<ConfigMap> = cluster.namespaced("default");
+    let before = wait_until(&accounts, "the default service account", |all| {
         all.len() == 1
     })
     .await;
-    until(&maps, "the root CA ConfigMap", |all| all.len() == 1).await;
+    wait_until(&maps, "the root CA ConfigMap", |all| all.len() == 1).await;
     accounts
         .delete("default", &Default::default())
         .await
         .expect("it is deleted");
-    until(&accounts, "a new service account", |all| {
+    wait_until(&accounts, "a new service account", |all| {
         all.len() == 1 && all[0].uid() != before[0].uid()
     })
     .await;
@@ -104,7 +104,7 @@ async fn default_objects_are_recreated_and_updated() {
     )
     .await
     .expect("it is changed");
-    let restored = until(&maps, "the data is restored", |all| {
+    let restored = wait_until(&maps, "the data is restored", |all| {
         all[0]
             .data
             .as_ref()
@@ -119,7 +119,7 @@ async fn default_objects_are_recreated_and_updated() {
 
 #[tokio::test(start_paused = true)]
 async fn namespace_is_deleted_with_its_content() {
-    let cluster = World::core().await;
+    let cluster = TestCluster::with_core_controllers().await;
     cluster.apply(namespace("team-a")).await;
     for (api_version, kind) in [
         ("v1", "ConfigMap"),
@@ -141,7 +141,7 @@ async fn namespace_is_deleted_with_its_content() {
     until_deleted(&cluster, "team-a").await;
     assert_eq!(
         cluster
-            .within::<ConfigMap>("team-a")
+            .namespaced::<ConfigMap>("team-a")
             .list(&Default::default())
             .await
             .expect("a list")
@@ -151,8 +151,8 @@ async fn namespace_is_deleted_with_its_content() {
     );
     // A recreated namespace has its default objects.
     cluster.apply(namespace("team-a")).await;
-    until(
-        &cluster.within::<ServiceAccount>("team-a"),
+    wait_until(
+        &cluster.namespaced::<ServiceAccount>("team-a"),
         "the default service account",
         |all| all.len() == 1,
     )
@@ -162,7 +162,7 @@ async fn namespace_is_deleted_with_its_content() {
 
 #[tokio::test(start_paused = true)]
 async fn remaining_finalizers_are_reported_in_conditions() {
-    let mut cluster = World::core().await;
+    let mut cluster = TestCluster::with_core_controllers().await;
     cluster.apply(namespace("team-a")).await;
     let metadata =
         json!({"name": "held", "namespace": "team-a", "finalizers": ["example.com/hold"]});
@@ -177,7 +177,7 @@ async fn remaining_finalizers_are_reported_in_conditions() {
             .expect("the namespace exists");
         condition_of(namespace, "NamespaceFinalizersRemaining").0 == "True"
     };
-    let all = until(&cluster.all::<Namespace>(), "the condition is true", stuck).await;
+    let all = wait_until(&cluster.all::<Namespace>(), "the condition is true", stuck).await;
     let namespace = all
         .iter()
         .find(|namespace| namespace.name_any() == "team-a")
@@ -197,8 +197,8 @@ async fn remaining_finalizers_are_reported_in_conditions() {
         condition_of(namespace, "NamespaceDeletionContentFailure").1,
         "ContentDeleted"
     );
-    cluster.pass(Duration::from_secs(600)).await;
-    cluster.restart().await;
+    cluster.advance(Duration::from_secs(600)).await;
+    cluster.restart_controllers().await;
     let now = cluster
         .all::<Namespace>()
         .get("team-a")
@@ -209,7 +209,7 @@ async fn remaining_finalizers_are_reported_in_conditions() {
         namespace.resource_version(),
         "unchanged conditions are not written"
     );
-    let maps = cluster.within::<ConfigMap>("team-a");
+    let maps = cluster.namespaced::<ConfigMap>("team-a");
     let release = json!({"metadata": {"finalizers": []}});
     maps.patch("held", &PatchParams::default(), &Patch::Merge(&release))
         .await
@@ -220,10 +220,10 @@ async fn remaining_finalizers_are_reported_in_conditions() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_are_deleted_before_other_content() {
-    let cluster = World::core().await;
+    let cluster = TestCluster::with_core_controllers().await;
     cluster.apply(namespace("team-a")).await;
-    until(
-        &cluster.within::<ServiceAccount>("team-a"),
+    wait_until(
+        &cluster.namespaced::<ServiceAccount>("team-a"),
         "the default service account",
         |all| all.len() == 1,
     )
@@ -241,10 +241,10 @@ async fn pods_are_deleted_before_other_content() {
         .apply(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
         .await;
     cluster.delete(namespace("team-a")).await;
-    cluster.pass(Duration::from_secs(300)).await;
+    cluster.advance(Duration::from_secs(300)).await;
     assert!(
         cluster
-            .within::<ConfigMap>("team-a")
+            .namespaced::<ConfigMap>("team-a")
             .get_opt("needed")
             .await
             .expect("a response")
@@ -252,7 +252,7 @@ async fn pods_are_deleted_before_other_content() {
     );
     let release = json!({"metadata": {"finalizers": []}});
     cluster
-        .within::<Pod>("team-a")
+        .namespaced::<Pod>("team-a")
         .patch("p", &PatchParams::default(), &Patch::Merge(&release))
         .await
         .expect("the finalizer is removed");
@@ -262,7 +262,7 @@ async fn pods_are_deleted_before_other_content() {
 
 #[tokio::test(start_paused = true)]
 async fn other_namespace_finalizers_are_kept() {
-    let cluster = World::core().await;
+    let cluster = TestCluster::with_core_controllers().await;
     let mut held = namespace("team-a");
     held["spec"] = json!({"finalizers": ["example.com/hold"]});
     cluster.apply(held).await;
@@ -278,7 +278,7 @@ async fn other_namespace_finalizers_are_kept() {
             .and_then(|spec| spec.finalizers.clone())
             == Some(vec!["example.com/hold".into()])
     };
-    until(
+    wait_until(
         &cluster.all::<Namespace>(),
         "only the finalizer kubernetes is removed",
         released,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::pods::{has_condition, is_ready, test_cluster, until_pod};
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 fn pod(name: &str, node: &str, annotations: Value) -> Value {
     json!({
@@ -55,13 +55,13 @@ async fn nodes_are_ready_and_renew_their_leases() {
             .collect::<Vec<_>>(),
         [1, 2, 3].map(|n| (format!("node-{n}"), "True".to_owned()))
     );
-    let leases: Api<Lease> = cluster.within("kube-node-lease");
+    let leases: Api<Lease> = cluster.namespaced("kube-node-lease");
     let before = leases.get("node-2").await.unwrap();
     assert_eq!(
         before.owner_references()[0].uid,
         nodes.items[1].uid().unwrap()
     );
-    cluster.pass(Duration::from_secs(25)).await;
+    cluster.advance(Duration::from_secs(25)).await;
     let after = leases.get("node-2").await.unwrap();
     let renewed = |lease: &Lease| lease.spec.as_ref().unwrap().renew_time.clone().unwrap().0;
     assert!(
@@ -97,10 +97,10 @@ async fn pod_runs_and_terminates_gracefully() {
         .collect();
     assert_eq!(reasons, [""; 0], "conditions that are true have no reason");
     let version = running.metadata.resource_version;
-    cluster.pass(Duration::from_secs(60)).await;
+    cluster.advance(Duration::from_secs(60)).await;
     assert_eq!(
         cluster
-            .within::<Pod>("default")
+            .namespaced::<Pod>("default")
             .get("web")
             .await
             .unwrap()
@@ -108,12 +108,12 @@ async fn pod_runs_and_terminates_gracefully() {
             .resource_version,
         version
     );
-    let pods: Api<Pod> = cluster.within("default");
+    let pods: Api<Pod> = cluster.namespaced("default");
     pods.delete("web", &Default::default()).await.unwrap();
-    cluster.pass(Duration::from_secs(5)).await;
+    cluster.advance(Duration::from_secs(5)).await;
     let terminating = pods.get("web").await.expect("it takes 7 s to stop");
     assert!(terminating.metadata.deletion_timestamp.is_some());
-    until(&pods, "the pod is deleted", |pods| pods.is_empty()).await;
+    wait_until(&pods, "the pod is deleted", |pods| pods.is_empty()).await;
     cluster.stop().await;
 }
 
@@ -219,8 +219,8 @@ async fn restart_of_the_control_plane_restarts_no_pods() {
     cluster.apply(pod("web", "node-1", json!({}))).await;
     let before = until_pod(&cluster, "web", "the pod is ready", is_ready).await;
     let node = cluster.all::<Node>().get("node-1").await.unwrap();
-    cluster.restart().await;
-    cluster.pass(Duration::from_secs(120)).await;
+    cluster.restart_controllers().await;
+    cluster.advance(Duration::from_secs(120)).await;
     let after = until_pod(&cluster, "web", "the pod is ready", is_ready).await;
     assert_eq!(
         before.status, after.status,
@@ -235,7 +235,7 @@ async fn restart_of_the_control_plane_restarts_no_pods() {
 }
 
 /// The handle to the simulated nodes.
-fn nodes_handle(cluster: &World) -> &Nodes {
+fn nodes_handle(cluster: &TestCluster) -> &Nodes {
     cluster.cluster().nodes().expect("a full cluster has nodes")
 }
 
@@ -262,20 +262,20 @@ async fn unreachable_node_is_tainted_and_its_pods_are_evicted() {
     cluster.apply(pod("elsewhere", "node-2", json!({}))).await;
     until_pod(&cluster, "affected", "the pod is ready", is_ready).await;
     let nodes: Api<Node> = cluster.all();
-    until(&nodes, "ready nodes have no taints", |nodes| {
+    wait_until(&nodes, "ready nodes have no taints", |nodes| {
         nodes.iter().all(|node| taints(node).is_empty())
     })
     .await;
 
     nodes_handle(&cluster).partition("node-1").unwrap();
     let began = Instant::now();
-    until(&nodes, "the node is Unknown", |nodes| {
+    wait_until(&nodes, "the node is Unknown", |nodes| {
         node_ready(&nodes[0]) == "Unknown"
     })
     .await;
     let elapsed = began.elapsed().as_secs();
     assert!((40..=60).contains(&elapsed), "Unknown after {elapsed} s");
-    until(&nodes, "the node is tainted", |nodes| {
+    wait_until(&nodes, "the node is tainted", |nodes| {
         taints(&nodes[0]) == ["unreachable:NoSchedule", "unreachable:NoExecute"]
     })
     .await;
@@ -294,8 +294,8 @@ async fn unreachable_node_is_tainted_and_its_pods_are_evicted() {
         began.elapsed()
     );
     assert!(has_condition(&evicted, "DisruptionTarget"));
-    cluster.pass(Duration::from_secs(600)).await;
-    let pods: Api<Pod> = cluster.within("default");
+    cluster.advance(Duration::from_secs(600)).await;
+    let pods: Api<Pod> = cluster.namespaced("default");
     assert_eq!(
         pods.list(&Default::default()).await.unwrap().items.len(),
         2,
@@ -303,11 +303,11 @@ async fn unreachable_node_is_tainted_and_its_pods_are_evicted() {
     );
 
     nodes_handle(&cluster).restore("node-1").unwrap();
-    until(&nodes, "the node is ready", |nodes| {
+    wait_until(&nodes, "the node is ready", |nodes| {
         node_ready(&nodes[0]) == "True" && taints(&nodes[0]).is_empty()
     })
     .await;
-    until(&pods, "the evicted pod is deleted", |pods| {
+    wait_until(&pods, "the evicted pod is deleted", |pods| {
         pods.iter().all(|pod| pod.name_any() == "elsewhere")
     })
     .await;
@@ -322,7 +322,7 @@ async fn short_partition_evicts_no_pods() {
     until_pod(&cluster, "web", "the pod is ready", is_ready).await;
     nodes_handle(&cluster).partition("node-1").unwrap();
     let nodes: Api<Node> = cluster.all();
-    until(&nodes, "the node is Unknown", |nodes| {
+    wait_until(&nodes, "the node is Unknown", |nodes| {
         node_ready(&nodes[0]) == "Unknown"
     })
     .await;
@@ -346,7 +346,7 @@ async fn power_loss_restarts_containers() {
     cluster.apply(pod("web", "node-1", json!({}))).await;
     until_pod(&cluster, "web", "the pod is ready", is_ready).await;
     nodes_handle(&cluster).power_off("node-1").unwrap();
-    cluster.pass(Duration::from_secs(120)).await;
+    cluster.advance(Duration::from_secs(120)).await;
     nodes_handle(&cluster).restore("node-1").unwrap();
     let back = until_pod(&cluster, "web", "its pod is ready again", is_ready).await;
     assert_eq!(restarts(&back), 1);
@@ -358,7 +358,7 @@ async fn node_annotations_operate_the_simulated_node() {
     let mut cluster = test_cluster(2).await;
     cluster.apply(pod("web", "node-1", json!({}))).await;
     until_pod(&cluster, "web", "the pod is ready", is_ready).await;
-    let annotate = async |cluster: &World, name: &str, value: Value| {
+    let annotate = async |cluster: &TestCluster, name: &str, value: Value| {
         let annotations = json!({
             "metadata": { "annotations": { format!("sim.bellerophon.io/{name}"): value } },
         });
@@ -396,15 +396,15 @@ async fn node_annotations_operate_the_simulated_node() {
         |pod| is_ready(pod) && restarts(pod) == 2,
     )
     .await;
-    cluster.restart().await;
-    cluster.pass(Duration::from_secs(60)).await;
+    cluster.restart_controllers().await;
+    cluster.advance(Duration::from_secs(60)).await;
     until_pod(&cluster, "web", "the reboot is not repeated", |pod| {
         is_ready(pod) && restarts(pod) == 2
     })
     .await;
     annotate(&cluster, "power", json!("of")).await;
-    let events: Api<Event> = cluster.within("default");
-    until(&events, "an event reports the invalid value", |events| {
+    let events: Api<Event> = cluster.namespaced("default");
+    wait_until(&events, "an event reports the invalid value", |events| {
         let invalid = events
             .iter()
             .filter(|event| event.reason.as_deref() == Some("InvalidSimulation"));
@@ -419,7 +419,7 @@ async fn node_annotations_operate_the_simulated_node() {
 #[tokio::test(start_paused = true)]
 async fn cordon_is_recorded_as_node_event() {
     let cluster = test_cluster(1).await;
-    let events: Api<Event> = cluster.within("default");
+    let events: Api<Event> = cluster.namespaced("default");
     for (cordoned, reason) in [(true, "NodeNotSchedulable"), (false, "NodeSchedulable")] {
         let spec = json!({ "spec": { "unschedulable": cordoned } });
         cluster
@@ -427,7 +427,7 @@ async fn cordon_is_recorded_as_node_event() {
             .patch("node-1", &Default::default(), &Patch::Merge(&spec))
             .await
             .unwrap();
-        until(&events, "the kubelet records the event", |events| {
+        wait_until(&events, "the kubelet records the event", |events| {
             events.iter().any(|event| {
                 event.reason.as_deref() == Some(reason)
                     && event.reporting_instance.as_deref() == Some("node-1")
@@ -447,8 +447,8 @@ async fn no_pod_is_evicted_while_all_nodes_are_unreachable() {
         .names()
         .iter()
         .for_each(|node| nodes_handle(&cluster).partition(node).unwrap());
-    cluster.pass(Duration::from_secs(1200)).await;
-    let pods: Api<Pod> = cluster.within("default");
+    cluster.advance(Duration::from_secs(1200)).await;
+    let pods: Api<Pod> = cluster.namespaced("default");
     assert_eq!(
         pods.get("web").await.unwrap().metadata.deletion_timestamp,
         None
@@ -477,13 +477,13 @@ async fn pods_of_a_deleted_node_are_garbage_collected() {
         .delete("node-1", &Default::default())
         .await
         .unwrap();
-    let pods: Api<Pod> = cluster.within("default");
-    until(&pods, "the orphaned pod is deleted", |pods| {
+    let pods: Api<Pod> = cluster.namespaced("default");
+    wait_until(&pods, "the orphaned pod is deleted", |pods| {
         pods.iter().all(|pod| pod.name_any() == "kept")
     })
     .await;
     nodes_handle(&cluster).restore("node-1").unwrap();
-    until(
+    wait_until(
         &cluster.all::<Node>(),
         "the node is registered again",
         |nodes| nodes.len() == 2 && node_ready(&nodes[0]) == "True",
@@ -507,7 +507,7 @@ async fn cordon_and_custom_taints_take_effect() {
         )
         .await
         .unwrap();
-    until(&nodes, "a cordoned node is tainted", |nodes| {
+    wait_until(&nodes, "a cordoned node is tainted", |nodes| {
         taints(&nodes[0]) == ["unschedulable:NoSchedule"]
     })
     .await;
@@ -519,7 +519,7 @@ async fn cordon_and_custom_taints_take_effect() {
         )
         .await
         .unwrap();
-    until(&nodes, "an uncordoned node is not tainted", |nodes| {
+    wait_until(&nodes, "an uncordoned node is not tainted", |nodes| {
         taints(&nodes[0]).is_empty()
     })
     .await;
@@ -528,8 +528,8 @@ async fn cordon_and_custom_taints_take_effect() {
         .patch("node-1", &Default::default(), &patch(taint))
         .await
         .unwrap();
-    until(
-        &cluster.within::<Pod>("default"),
+    wait_until(
+        &cluster.namespaced::<Pod>("default"),
         "the pod is evicted",
         |pods| pods.is_empty(),
     )

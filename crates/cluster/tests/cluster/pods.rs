@@ -4,11 +4,11 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 /// A full cluster with a number of nodes and the ServiceAccount `default`.
-pub(crate) async fn test_cluster(nodes: usize) -> World {
-    let cluster = World::with_nodes(nodes).await;
+pub(crate) async fn test_cluster(nodes: usize) -> TestCluster {
+    let cluster = TestCluster::with_nodes(nodes).await;
     cluster
         .apply(
             json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}),
@@ -19,13 +19,13 @@ pub(crate) async fn test_cluster(nodes: usize) -> World {
 
 /// Waits until a pod in `default` satisfies the predicate, and returns it.
 pub(crate) async fn until_pod(
-    cluster: &World,
+    cluster: &TestCluster,
     name: &str,
     expected: &str,
     predicate: impl Fn(&Pod) -> bool,
 ) -> Pod {
-    let pods: Api<Pod> = cluster.within("default");
-    let seen = until(&pods, expected, |pods| {
+    let pods: Api<Pod> = cluster.namespaced("default");
+    let seen = wait_until(&pods, expected, |pods| {
         pods.iter()
             .any(|pod| pod.name_any() == name && predicate(pod))
     })

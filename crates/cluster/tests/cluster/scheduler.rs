@@ -10,7 +10,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::pods::{condition, is_ready, node_of, test_cluster, until_pod};
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 /// A pod with a CPU request. Nodes have 32 CPUs.
 fn pod(name: &str, cpu: &str, spec: Value) -> Value {
@@ -40,13 +40,13 @@ fn unschedulable_message(pod: &Pod) -> Option<&str> {
 }
 
 /// The messages of all events regarding an object with a reason.
-async fn event_messages(cluster: &World, name: &str, reason: &str) -> Vec<String> {
-    let events: Api<Event> = cluster.within("default");
+async fn event_messages(cluster: &TestCluster, name: &str, reason: &str) -> Vec<String> {
+    let events: Api<Event> = cluster.namespaced("default");
     let matches = |event: &Event| {
         event.involved_object.name.as_deref() == Some(name)
             && event.reason.as_deref() == Some(reason)
     };
-    let seen = until(&events, &format!("{reason} of {name}"), |events| {
+    let seen = wait_until(&events, &format!("{reason} of {name}"), |events| {
         events.iter().any(matches)
     })
     .await;
@@ -94,8 +94,8 @@ async fn unschedulable_pod_is_scheduled_when_resources_are_freed() {
         [message]
     );
     let version = pending.resource_version();
-    cluster.pass(Duration::from_secs(900)).await;
-    let pods: Api<Pod> = cluster.within("default");
+    cluster.advance(Duration::from_secs(900)).await;
+    let pods: Api<Pod> = cluster.namespaced("default");
     assert_eq!(
         pods.get("second").await.unwrap().resource_version(),
         version,
@@ -117,7 +117,7 @@ async fn cordon_and_uncordon_take_effect_immediately() {
             .await
             .unwrap();
     }
-    until(&nodes, "both are tainted", |nodes| {
+    wait_until(&nodes, "both are tainted", |nodes| {
         nodes
             .iter()
             .all(|node| node.spec.as_ref().unwrap().taints.is_some())
@@ -175,8 +175,8 @@ async fn higher_priority_pod_preempts_lower_ones() {
     );
     let high = until_pod(&cluster, "high", "the preempting pod is ready", is_ready).await;
     assert_eq!(high.status.unwrap().nominated_node_name, None);
-    let pods: Api<Pod> = cluster.within("default");
-    let remaining = until(&pods, "no pod is terminating", |pods| {
+    let pods: Api<Pod> = cluster.namespaced("default");
+    let remaining = wait_until(&pods, "no pod is terminating", |pods| {
         pods.iter()
             .all(|pod| pod.metadata.deletion_timestamp.is_none())
     })
@@ -207,8 +207,8 @@ async fn scheduling_gates_block_a_pod() {
             json!({"schedulingGates": [{"name": "example.com/wait"}]}),
         ))
         .await;
-    cluster.pass(Duration::from_secs(600)).await;
-    let pods: Api<Pod> = cluster.within("default");
+    cluster.advance(Duration::from_secs(600)).await;
+    let pods: Api<Pod> = cluster.namespaced("default");
     assert_eq!(node_of(&pods.get("web").await.unwrap()), None);
     pods.patch(
         "web",
@@ -238,10 +238,10 @@ async fn pods_of_a_drained_node_move_to_other_nodes() {
         },
     });
     cluster.apply(deployment).await;
-    let pods: Api<Pod> = cluster.within("default");
+    let pods: Api<Pod> = cluster.namespaced("default");
     let all_ready =
         |pods: &[Pod]| pods.iter().filter(|pod| is_ready(pod)).count() == 6 && pods.len() == 6;
-    let before = until(&pods, "six pods are ready", all_ready).await;
+    let before = wait_until(&pods, "six pods are ready", all_ready).await;
     let on_node: Vec<_> = before
         .iter()
         .filter(|pod| node_of(pod) == Some("node-1"))
@@ -259,7 +259,7 @@ async fn pods_of_a_drained_node_move_to_other_nodes() {
     }
     let moved =
         |pods: &[Pod]| all_ready(pods) && pods.iter().all(|pod| node_of(pod) != Some("node-1"));
-    until(&pods, "all pods are ready on other nodes", moved).await;
+    wait_until(&pods, "all pods are ready on other nodes", moved).await;
     cluster.stop().await;
 }
 
@@ -268,7 +268,7 @@ async fn restarted_scheduler_accounts_for_existing_pods() {
     let mut cluster = test_cluster(1).await;
     cluster.apply(pod("first", "20", json!({}))).await;
     until_pod(&cluster, "first", "the first pod is ready", is_ready).await;
-    cluster.restart().await;
+    cluster.restart_controllers().await;
     cluster.apply(pod("second", "20", json!({}))).await;
     cluster.apply(pod("third", "10", json!({}))).await;
     until_pod(&cluster, "third", "the small pod is ready", is_ready).await;

@@ -5,7 +5,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use crate::pods::{condition, is_ready, test_cluster, until_pod};
-use bellerophon_testkit::until;
+use bellerophon_testkit::wait_until;
 
 fn phase(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.status.as_ref()?.phase.as_deref()
@@ -38,13 +38,13 @@ async fn volumes_are_provisioned_and_deleted_with_their_claims() {
         },
     });
     cluster.apply(set).await;
-    let pods: Api<Pod> = cluster.within("default");
-    until(&pods, "both pods are ready", |pods| {
+    let pods: Api<Pod> = cluster.namespaced("default");
+    wait_until(&pods, "both pods are ready", |pods| {
         pods.len() == 2 && pods.iter().all(is_ready)
     })
     .await;
-    let claims: Api<PersistentVolumeClaim> = cluster.within("default");
-    let bound = until(&claims, "both claims are bound", |claims| {
+    let claims: Api<PersistentVolumeClaim> = cluster.namespaced("default");
+    let bound = wait_until(&claims, "both claims are bound", |claims| {
         claims.iter().all(|claim| phase(claim) == Some("Bound"))
     })
     .await;
@@ -56,7 +56,7 @@ async fn volumes_are_provisioned_and_deleted_with_their_claims() {
             .as_ref()
             .and_then(|status| status.phase.clone())
     };
-    until(&volumes, "both volumes are bound", |volumes| {
+    wait_until(&volumes, "both volumes are bound", |volumes| {
         volumes.len() == 2
             && volumes
                 .iter()
@@ -66,14 +66,14 @@ async fn volumes_are_provisioned_and_deleted_with_their_claims() {
     cluster
         .delete(json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}}))
         .await;
-    until(&pods, "the pods are deleted", |pods| pods.is_empty()).await;
+    wait_until(&pods, "the pods are deleted", |pods| pods.is_empty()).await;
     for claim in bound {
         claims
             .delete(&claim.name_any(), &Default::default())
             .await
             .unwrap();
     }
-    until(&volumes, "released volumes are deleted", |volumes| {
+    wait_until(&volumes, "released volumes are deleted", |volumes| {
         volumes.is_empty()
     })
     .await;

@@ -20,7 +20,7 @@ mod scenario; // parses scenarios
 
 use std::{collections::BTreeMap, env, fs, path::PathBuf};
 
-use bellerophon_testkit::World;
+use bellerophon_testkit::TestCluster;
 use serde_json::Value;
 
 use self::{diff::differences, report::Outcome, runner::Runner, scenario::Scenario};
@@ -71,7 +71,7 @@ fn record(scenarios: &[Scenario], url: &str) {
 /// Compares the states of the scenarios on the embedded server with the recordings.
 fn replay(scenarios: &[Scenario]) {
     let actual: BTreeMap<String, States> = runtime(true).block_on(async {
-        let test_cluster = World::with_nodes(runner::NODES).await;
+        let test_cluster = TestCluster::with_nodes(runner::NODES).await;
         let states = Runner::embedded(&test_cluster).await.run(scenarios).await;
         test_cluster.stop().await;
         states

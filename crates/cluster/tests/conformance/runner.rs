@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use bellerophon_cluster::{Cluster, Level, Nodes};
-use bellerophon_testkit::World;
+use bellerophon_testkit::TestCluster;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
@@ -62,7 +62,7 @@ pub(crate) struct Runner {
 
 impl Runner {
     /// Runs on the embedded server with the controllers of this crate.
-    pub(crate) async fn embedded(test_cluster: &World) -> Self {
+    pub(crate) async fn embedded(test_cluster: &TestCluster) -> Self {
         let nodes = test_cluster
             .cluster()
             .nodes()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellerophon::Entropy;
+use bellerophon::clock::Rng;
 use kube::api::PropagationPolicy;
 
 use super::workload::{NAMESPACES, WORKLOADS, Workload, WorkloadSpec};
@@ -47,10 +47,10 @@ pub(super) enum DeleteMode {
 
 impl Action {
     /// Generates a random action.
-    pub(super) fn random(entropy: &Entropy, nodes: usize) -> Self {
-        let below = |bound: u64| entropy.below(bound);
+    pub(super) fn random(rng: &Rng, nodes: usize) -> Self {
+        let below = |bound: u64| rng.below(bound);
         let one_of = |length: usize| {
-            usize::try_from(entropy.below(length as u64)).expect("the result is below a usize")
+            usize::try_from(rng.below(length as u64)).expect("the result is below a usize")
         };
         let namespace = NAMESPACES[one_of(NAMESPACES.len())];
         let (kind, name) = WORKLOADS[one_of(WORKLOADS.len())];

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bellerophon_cluster::{Nodes, UnknownNode};
-use bellerophon_testkit::World;
+use bellerophon_testkit::TestCluster;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
     Api, ResourceExt as _,
@@ -32,14 +32,14 @@ pub(super) struct DesiredState {
 
 /// Executes a history on a test cluster.
 pub(super) struct Driver {
-    cluster: World,
+    cluster: TestCluster,
     desired: DesiredState,
     /// Whether the controllers run.
     running: bool,
 }
 
 impl Driver {
-    pub(super) async fn new(cluster: World) -> Self {
+    pub(super) async fn new(cluster: TestCluster) -> Self {
         let mut driver = Self {
             cluster,
             desired: DesiredState::default(),
@@ -69,25 +69,25 @@ impl Driver {
             Action::Restore(node) => self.operate(|nodes| nodes.restore(node)),
             Action::Reboot(node) => self.operate(|nodes| nodes.reboot(node)),
             Action::Pause if self.running => {
-                self.cluster.pause().await;
+                self.cluster.stop_controllers().await;
                 self.running = false;
             }
             Action::Crash if self.running => {
-                self.cluster.crash();
+                self.cluster.crash_controllers();
                 self.running = false;
             }
             Action::Resume if !self.running => {
-                self.cluster.resume().await;
+                self.cluster.start_controllers().await;
                 self.running = true;
             }
-            Action::Restart if self.running => self.cluster.restart().await,
+            Action::Restart if self.running => self.cluster.restart_controllers().await,
             Action::Pause | Action::Crash | Action::Resume | Action::Restart => {}
-            Action::Pass(time) => self.cluster.pass(*time).await,
+            Action::Pass(time) => self.cluster.advance(*time).await,
         }
     }
 
     /// Restarts controllers and nodes, and replaces templates that cannot run.
-    pub(super) async fn recover(mut self) -> (World, DesiredState) {
+    pub(super) async fn recover(mut self) -> (TestCluster, DesiredState) {
         self.execute(&Action::Resume).await;
         let nodes = self
             .cluster
@@ -117,7 +117,7 @@ impl Driver {
         for namespace in NAMESPACES {
             let released = self
                 .cluster
-                .within::<Pod>(namespace)
+                .namespaced::<Pod>(namespace)
                 .delete_collection(&Default::default(), &released())
                 .await;
             released.expect("released pods are deleted");
@@ -246,7 +246,7 @@ impl Driver {
         };
         ignore_gone(
             self.cluster
-                .within::<Pod>(namespace)
+                .namespaced::<Pod>(namespace)
                 .delete(&pod.name_any(), &params)
                 .await,
         );
@@ -255,7 +255,7 @@ impl Driver {
     async fn relabel_pod(&self, namespace: &str, index: u64) {
         // A released pod of a StatefulSet keeps its name, which blocks its replacement.
         let can_be_released = |pod: &Pod| {
-            bellerophon::controller_of(pod)
+            bellerophon::owner::controller_of(pod)
                 .is_some_and(|owner| ["ReplicaSet", "DaemonSet"].contains(&&*owner.kind))
         };
         let Some(pod) = self.pick(namespace, index, can_be_released).await else {
@@ -264,7 +264,7 @@ impl Driver {
         let patch = Patch::Merge(json!({ "metadata": { "labels": { "app": RELEASED } } }));
         ignore_gone(
             self.cluster
-                .within::<Pod>(namespace)
+                .namespaced::<Pod>(namespace)
                 .patch(&pod.name_any(), &PatchParams::default(), &patch)
                 .await,
         );
@@ -278,7 +278,7 @@ impl Driver {
     ) -> Option<Pod> {
         let mut pods = self
             .cluster
-            .within::<Pod>(namespace)
+            .namespaced::<Pod>(namespace)
             .list(&Default::default())
             .await
             .expect("pods")

@@ -16,8 +16,8 @@ mod workload; // workloads and their manifests
 
 use std::time::Duration;
 
-use bellerophon::Entropy;
-use bellerophon_testkit::World;
+use bellerophon::clock::Rng;
+use bellerophon_testkit::TestCluster;
 
 use self::{action::Action, driver::Driver, invariants::violations, snapshot::Snapshot};
 
@@ -43,10 +43,8 @@ fn setting(name: &str) -> Option<u64> {
 async fn random_histories_converge_to_the_desired_state() {
     let first = setting("BELLEROPHON_HISTORY").unwrap_or(1);
     for seed in first..first + setting("BELLEROPHON_HISTORIES").unwrap_or(HISTORIES) {
-        let entropy = Entropy::seeded(seed);
-        let actions: Vec<Action> = (0..ACTIONS)
-            .map(|_| Action::random(&entropy, NODES))
-            .collect();
+        let rng = Rng::seeded(seed);
+        let actions: Vec<Action> = (0..ACTIONS).map(|_| Action::random(&rng, NODES)).collect();
         if let Some(violations) = run(&actions).await {
             let listed: Vec<String> = actions.iter().map(|action| format!("{action:?}")).collect();
             panic!(
@@ -60,14 +58,14 @@ async fn random_histories_converge_to_the_desired_state() {
 
 /// Runs a history and returns the violated invariants, if any.
 async fn run(actions: &[Action]) -> Option<Vec<String>> {
-    let mut driver = Driver::new(World::with_nodes(NODES).await).await;
+    let mut driver = Driver::new(TestCluster::with_nodes(NODES).await).await;
     for action in actions {
         driver.execute(action).await;
     }
     let (cluster, desired) = driver.recover().await;
-    cluster.pass(CONVERGENCE_TIME).await;
+    cluster.advance(CONVERGENCE_TIME).await;
     let converged = Snapshot::of(&cluster).await;
-    cluster.pass(QUIET_TIME).await;
+    cluster.advance(QUIET_TIME).await;
     let snapshot = Snapshot::of(&cluster).await;
     let mut violations = violations(&desired, &snapshot);
     violations.extend(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bellerophon_testkit::World;
+use bellerophon_testkit::TestCluster;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Api, ResourceExt as _,
@@ -52,7 +52,7 @@ pub(super) struct Snapshot(Vec<(&'static str, DynamicObject)>);
 
 impl Snapshot {
     /// Lists all kinds.
-    pub(super) async fn of(cluster: &World) -> Self {
+    pub(super) async fn of(cluster: &TestCluster) -> Self {
         let mut objects = Vec::new();
         for (group, version, kind) in KINDS {
             let api: Api<DynamicObject> =
@@ -149,7 +149,7 @@ pub(super) fn describe(kind: &str, object: &DynamicObject) -> String {
 
 /// The controller reference of an object.
 pub(super) fn controller(object: &DynamicObject) -> Option<&OwnerReference> {
-    bellerophon::controller_of(object)
+    bellerophon::owner::controller_of(object)
 }
 
 /// The value at a JSON pointer such as `/spec/replicas`; null if it is absent.

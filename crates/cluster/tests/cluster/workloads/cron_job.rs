@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{finish, is_active, template, test_cluster};
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 fn cron_job(more: Value) -> Value {
     let mut pod = template("tick", "tick:1");
@@ -26,9 +26,9 @@ fn cron_job(more: Value) -> Value {
     })
 }
 
-async fn finish_all(cluster: &World) {
+async fn finish_all(cluster: &TestCluster) {
     for pod in cluster
-        .within::<Pod>("default")
+        .namespaced::<Pod>("default")
         .list(&Default::default())
         .await
         .unwrap()
@@ -46,8 +46,8 @@ async fn jobs_are_created_on_schedule_and_history_is_limited() {
         .apply(cron_job(json!({ "successfulJobsHistoryLimit": 2 })))
         .await;
     for round in 0..5 {
-        until(
-            &cluster.within::<CronJob>("default"),
+        wait_until(
+            &cluster.namespaced::<CronJob>("default"),
             "one Job is active",
             |cron_jobs| {
                 cron_jobs[0].status.as_ref().is_some_and(|status| {
@@ -59,16 +59,16 @@ async fn jobs_are_created_on_schedule_and_history_is_limited() {
             },
         )
         .await;
-        until(
-            &cluster.within::<Pod>("default"),
+        wait_until(
+            &cluster.namespaced::<Pod>("default"),
             "its pod is active",
             |pods| pods.iter().any(is_active),
         )
         .await;
         assert_eq!(super::now(&cluster).as_second() % 600, 0, "round {round}");
         finish_all(&cluster).await;
-        until(
-            &cluster.within::<CronJob>("default"),
+        wait_until(
+            &cluster.namespaced::<CronJob>("default"),
             "the Job has finished",
             |cron_jobs| {
                 cron_jobs[0].status.as_ref().is_some_and(|status| {
@@ -78,8 +78,8 @@ async fn jobs_are_created_on_schedule_and_history_is_limited() {
         )
         .await;
     }
-    until(
-        &cluster.within::<Job>("default"),
+    wait_until(
+        &cluster.namespaced::<Job>("default"),
         "two Jobs are kept",
         |jobs| jobs.len() == 2,
     )
@@ -93,14 +93,16 @@ async fn concurrency_policy_applies_to_overlapping_jobs() {
     cluster
         .apply(cron_job(json!({ "concurrencyPolicy": "Forbid" })))
         .await;
-    let first = until(&cluster.within::<Job>("default"), "the first job", |jobs| {
-        jobs.len() == 1
-    })
+    let first = wait_until(
+        &cluster.namespaced::<Job>("default"),
+        "the first job",
+        |jobs| jobs.len() == 1,
+    )
     .await
     .remove(0);
-    cluster.pass(Duration::from_secs(3600)).await;
+    cluster.advance(Duration::from_secs(3600)).await;
     let jobs = cluster
-        .within::<Job>("default")
+        .namespaced::<Job>("default")
         .list(&Default::default())
         .await
         .unwrap();
@@ -112,8 +114,8 @@ async fn concurrency_policy_applies_to_overlapping_jobs() {
     cluster
         .apply(cron_job(json!({ "concurrencyPolicy": "Replace" })))
         .await;
-    until(
-        &cluster.within::<Job>("default"),
+    wait_until(
+        &cluster.namespaced::<Job>("default"),
         "another Job replaces it",
         |jobs| jobs.len() == 1 && jobs[0].uid() != first.uid(),
     )
@@ -125,23 +127,25 @@ async fn concurrency_policy_applies_to_overlapping_jobs() {
 async fn missed_schedule_times_create_one_job() {
     let mut cluster = test_cluster().await;
     cluster.apply(cron_job(json!({}))).await;
-    until(&cluster.within::<Job>("default"), "the first job", |jobs| {
-        jobs.len() == 1
-    })
+    wait_until(
+        &cluster.namespaced::<Job>("default"),
+        "the first job",
+        |jobs| jobs.len() == 1,
+    )
     .await;
-    cluster.pause().await;
-    cluster.pass(Duration::from_secs(5 * 3600)).await;
-    cluster.resume().await;
-    until(
-        &cluster.within::<Job>("default"),
+    cluster.stop_controllers().await;
+    cluster.advance(Duration::from_secs(5 * 3600)).await;
+    cluster.start_controllers().await;
+    wait_until(
+        &cluster.namespaced::<Job>("default"),
         "one Job for the missed times",
         |jobs| jobs.len() == 2,
     )
     .await;
-    cluster.pass(Duration::from_secs(30)).await;
+    cluster.advance(Duration::from_secs(30)).await;
     assert_eq!(
         cluster
-            .within::<Job>("default")
+            .namespaced::<Job>("default")
             .list(&Default::default())
             .await
             .unwrap()

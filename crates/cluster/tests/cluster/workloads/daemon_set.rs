@@ -11,7 +11,7 @@ use super::{
     controller, finish, image, is_active, is_ready, make_all_ready, make_ready, patch, pods,
     template, test_cluster,
 };
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 fn set(image: &str) -> Value {
     json!({
@@ -25,7 +25,7 @@ fn set(image: &str) -> Value {
     })
 }
 
-async fn add_node(cluster: &World, name: &str) {
+async fn add_node(cluster: &TestCluster, name: &str) {
     cluster
         .apply(json!({
             "apiVersion": "v1",
@@ -88,8 +88,8 @@ async fn every_eligible_node_has_one_pod() {
     add_node(&cluster, "n3").await;
     pods(&cluster, 3).await;
     make_all_ready(&cluster).await;
-    let sets = until(
-        &cluster.within::<DaemonSet>("default"),
+    let sets = wait_until(
+        &cluster.namespaced::<DaemonSet>("default"),
         "three ready",
         |sets| {
             sets[0].status.as_ref().is_some_and(|status| {
@@ -138,8 +138,8 @@ async fn rolling_update_replaces_one_pod_at_a_time() {
     make_all_ready(&cluster).await;
     cluster.apply(set("agent:2")).await;
     for updated in 1..=3 {
-        let all = until(
-            &cluster.within::<Pod>("default"),
+        let all = wait_until(
+            &cluster.namespaced::<Pod>("default"),
             "one more updated pod",
             |pods| {
                 pods.iter()
@@ -156,11 +156,11 @@ async fn rolling_update_replaces_one_pod_at_a_time() {
             1,
             "one at a time"
         );
-        cluster.pass(Duration::from_secs(5)).await;
+        cluster.advance(Duration::from_secs(5)).await;
         make_all_ready(&cluster).await;
     }
     let revisions = cluster
-        .within::<ControllerRevision>("default")
+        .namespaced::<ControllerRevision>("default")
         .list(&Default::default())
         .await
         .unwrap();
@@ -169,8 +169,8 @@ async fn rolling_update_replaces_one_pod_at_a_time() {
     assert_eq!(numbers, [1, 2]);
     // A rollback renumbers the first revision and creates no third one.
     cluster.apply(set("agent:1")).await;
-    until(
-        &cluster.within::<ControllerRevision>("default"),
+    wait_until(
+        &cluster.namespaced::<ControllerRevision>("default"),
         "the first revision is the latest",
         |all| all.len() == 2 && all.iter().map(|revision| revision.revision).max() == Some(3),
     )
@@ -196,7 +196,7 @@ async fn surge_keeps_the_old_pod_until_the_new_one_is_available() {
     cluster.apply(surging("agent:2")).await;
     let both = pods(&cluster, 2).await;
     let new = both.iter().find(|pod| image(pod) == "agent:2").unwrap();
-    cluster.pass(Duration::from_secs(20)).await;
+    cluster.advance(Duration::from_secs(20)).await;
     pods(&cluster, 2).await;
     make_ready(&cluster, new).await;
     assert_eq!(pods(&cluster, 1).await[0].uid(), new.uid());

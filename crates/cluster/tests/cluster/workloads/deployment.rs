@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     controller, image, is_active, is_ready, make_all_ready, patch, pods, template, test_cluster,
 };
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 fn deployment(name: &str, replicas: i32, image: &str) -> Value {
     json!({
@@ -29,13 +29,13 @@ fn deployment(name: &str, replicas: i32, image: &str) -> Value {
 
 /// Sets pods ready, except those with image `broken`, until the Deployment satisfies the predicate.
 async fn run_until(
-    cluster: &World,
+    cluster: &TestCluster,
     description: &str,
     predicate: impl Fn(&Deployment) -> bool,
 ) -> Deployment {
     for _ in 0..100 {
         let deployment = cluster
-            .within::<Deployment>("default")
+            .namespaced::<Deployment>("default")
             .get("web")
             .await
             .unwrap();
@@ -43,7 +43,7 @@ async fn run_until(
             return deployment;
         }
         let pods = cluster
-            .within::<Pod>("default")
+            .namespaced::<Pod>("default")
             .list(&Default::default())
             .await
             .unwrap();
@@ -53,7 +53,7 @@ async fn run_until(
         {
             super::make_ready(cluster, pod).await;
         }
-        cluster.pass(Duration::from_secs(1)).await;
+        cluster.advance(Duration::from_secs(1)).await;
     }
     panic!("{description}: not within 100 s");
 }
@@ -77,9 +77,9 @@ fn reason(deployment: &Deployment, type_: &str) -> Option<String> {
         .clone()
 }
 
-async fn sets(cluster: &World) -> Vec<ReplicaSet> {
+async fn sets(cluster: &TestCluster) -> Vec<ReplicaSet> {
     let mut sets = cluster
-        .within::<ReplicaSet>("default")
+        .namespaced::<ReplicaSet>("default")
         .list(&Default::default())
         .await
         .unwrap()
@@ -139,7 +139,7 @@ async fn template_is_rolled_out_and_back() {
         "1"
     );
     let events = cluster
-        .within::<Event>("default")
+        .namespaced::<Event>("default")
         .list(&Default::default())
         .await
         .unwrap();
@@ -159,8 +159,8 @@ async fn failing_rollout_keeps_old_pods_and_exceeds_its_deadline() {
     cluster.apply(deployment("web", 4, "web:1")).await;
     run_until(&cluster, "the first rollout", is_complete).await;
     cluster.apply(deployment("web", 4, "broken")).await;
-    let mut stuck = until(
-        &cluster.within::<Deployment>("default"),
+    let mut stuck = wait_until(
+        &cluster.namespaced::<Deployment>("default"),
         "the progress deadline is exceeded",
         |all| reason(&all[0], "Progressing").as_deref() == Some("ProgressDeadlineExceeded"),
     )
@@ -206,22 +206,22 @@ async fn recreate_deletes_old_pods_before_creating_new_ones() {
     // A finalizer delays the deletion of this pod.
     let slow = pods(&cluster, 2).await.remove(0);
     patch(
-        &cluster.within::<Pod>("default"),
+        &cluster.namespaced::<Pod>("default"),
         &slow.name_any(),
         json!({ "metadata": { "finalizers": ["example.org/hold"] } }),
     )
     .await;
     cluster.apply(recreate("web:2")).await;
-    until(
-        &cluster.within::<Pod>("default"),
+    wait_until(
+        &cluster.namespaced::<Pod>("default"),
         "one old pod remains",
         |pods| pods.len() == 1 && !is_active(&pods[0]),
     )
     .await;
-    cluster.pass(Duration::from_secs(5)).await;
+    cluster.advance(Duration::from_secs(5)).await;
     assert_eq!(
         cluster
-            .within::<Pod>("default")
+            .namespaced::<Pod>("default")
             .list(&Default::default())
             .await
             .unwrap()
@@ -231,7 +231,7 @@ async fn recreate_deletes_old_pods_before_creating_new_ones() {
         "no new pod is created while it exists"
     );
     patch(
-        &cluster.within::<Pod>("default"),
+        &cluster.namespaced::<Pod>("default"),
         &slow.name_any(),
         json!({ "metadata": { "finalizers": null } }),
     )
@@ -253,13 +253,15 @@ async fn taken_name_increments_the_collision_count() {
     run_until(&cluster, "the first rollout", is_complete).await;
     let set = sets(&cluster).await.remove(0);
     cluster
-        .within::<Deployment>("default")
+        .namespaced::<Deployment>("default")
         .delete("web", &DeleteParams::background())
         .await
         .unwrap();
-    until(&cluster.within::<ReplicaSet>("default"), "no set", |sets| {
-        sets.is_empty()
-    })
+    wait_until(
+        &cluster.namespaced::<ReplicaSet>("default"),
+        "no set",
+        |sets| sets.is_empty(),
+    )
     .await;
     // Another ReplicaSet takes the name of this template's ReplicaSet.
     let mut other_set = set.clone();
@@ -273,7 +275,7 @@ async fn taken_name_increments_the_collision_count() {
     spec.template = serde_json::from_value(template("other", "web:9")).unwrap();
     other_set.status = None;
     cluster
-        .within::<ReplicaSet>("default")
+        .namespaced::<ReplicaSet>("default")
         .create(&PostParams::default(), &other_set)
         .await
         .unwrap();
@@ -291,12 +293,12 @@ async fn orphaned_replica_sets_are_adopted() {
     let before = pods(&cluster, 2).await;
     let name = sets(&cluster).await[0].name_any();
     cluster
-        .within::<Deployment>("default")
+        .namespaced::<Deployment>("default")
         .delete("web", &DeleteParams::orphan())
         .await
         .unwrap();
     patch(
-        &cluster.within::<ReplicaSet>("default"),
+        &cluster.namespaced::<ReplicaSet>("default"),
         &name,
         json!({ "metadata": { "ownerReferences": null } }),
     )
@@ -317,8 +319,8 @@ async fn orphaned_replica_sets_are_adopted() {
 }
 
 /// Completes the orphaning in place of the garbage collector.
-async fn remove_finalizers(cluster: &World) {
-    let deployments = cluster.within::<Deployment>("default");
+async fn remove_finalizers(cluster: &TestCluster) {
+    let deployments = cluster.namespaced::<Deployment>("default");
     if deployments.get_opt("web").await.unwrap().is_some() {
         patch(
             &deployments,
@@ -327,7 +329,7 @@ async fn remove_finalizers(cluster: &World) {
         )
         .await;
     }
-    until(&deployments, "the Deployment is deleted", |all| {
+    wait_until(&deployments, "the Deployment is deleted", |all| {
         all.is_empty()
     })
     .await;
@@ -340,11 +342,11 @@ async fn rollout_completes_despite_restarts() {
     run_until(&cluster, "the first rollout", is_complete).await;
     cluster.apply(deployment("web", 6, "web:2")).await;
     for _ in 0..6 {
-        cluster.restart().await;
+        cluster.restart_controllers().await;
         make_all_ready(&cluster).await;
-        cluster.pass(Duration::from_millis(700)).await;
+        cluster.advance(Duration::from_millis(700)).await;
         let pods = cluster
-            .within::<Pod>("default")
+            .namespaced::<Pod>("default")
             .list(&Default::default())
             .await
             .unwrap();

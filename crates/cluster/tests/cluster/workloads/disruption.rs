@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{make_all_ready, make_ready, pods, template, test_cluster};
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 fn web(replicas: i32) -> Value {
     json!({
@@ -36,11 +36,11 @@ fn pdb(more: Value) -> Value {
 }
 
 /// Waits for the counts of expected, desired and healthy pods and allowed disruptions.
-async fn counts(cluster: &World, expected: i32, desired: i32, healthy: i32, allowed: i32) {
+async fn counts(cluster: &TestCluster, expected: i32, desired: i32, healthy: i32, allowed: i32) {
     let description =
         format!("{expected} expected, {desired} desired, {healthy} healthy, {allowed} allowed");
-    until(
-        &cluster.within::<PodDisruptionBudget>("default"),
+    wait_until(
+        &cluster.namespaced::<PodDisruptionBudget>("default"),
         &description,
         |pdbs| {
             pdbs[0].status.as_ref().is_some_and(|status| {
@@ -65,7 +65,7 @@ async fn evictions_are_granted_within_the_budget() {
     counts(&cluster, 4, 3, 0, 0).await;
     make_all_ready(&cluster).await;
     counts(&cluster, 4, 3, 4, 1).await;
-    let pods_api = cluster.within::<k8s_openapi::api::core::v1::Pod>("default");
+    let pods_api = cluster.namespaced::<k8s_openapi::api::core::v1::Pod>("default");
     pods_api
         .evict(&four[0].name_any(), &Default::default())
         .await
@@ -104,11 +104,11 @@ async fn pods_without_controller_allow_no_disruption() {
     cluster.apply(lone).await;
     make_all_ready(&cluster).await;
     cluster.apply(pdb(json!({ "maxUnavailable": 1 }))).await;
-    cluster.pass(Duration::from_secs(5)).await;
+    cluster.advance(Duration::from_secs(5)).await;
     counts(&cluster, 0, 0, 1, 0).await;
     cluster
         .apply(pdb(json!({ "minAvailable": 0, "maxUnavailable": null })))
         .await;
-    cluster.pass(Duration::from_secs(5)).await;
+    cluster.advance(Duration::from_secs(5)).await;
     cluster.stop().await;
 }

@@ -6,11 +6,11 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::{image, is_active, is_ready, template};
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 #[tokio::test(start_paused = true)]
 async fn workloads_are_scheduled_and_rolled_out() {
-    let cluster = World::with_nodes(3).await;
+    let cluster = TestCluster::with_nodes(3).await;
     let spec = |name: &str, version: u32| {
         json!({
             "selector": { "matchLabels": { "app": name } },
@@ -40,8 +40,8 @@ async fn workloads_are_scheduled_and_rolled_out() {
         ] {
             cluster.apply(object(kind, name, version)).await;
         }
-        until(
-            &cluster.within::<Deployment>("default"),
+        wait_until(
+            &cluster.namespaced::<Deployment>("default"),
             "the deployment is rolled out",
             |all| {
                 let status = all[0].status.clone().unwrap_or_default();
@@ -52,8 +52,8 @@ async fn workloads_are_scheduled_and_rolled_out() {
             },
         )
         .await;
-        until(
-            &cluster.within::<StatefulSet>("default"),
+        wait_until(
+            &cluster.namespaced::<StatefulSet>("default"),
             "the StatefulSet is updated",
             |all| {
                 let status = all[0].status.clone().unwrap_or_default();
@@ -63,8 +63,8 @@ async fn workloads_are_scheduled_and_rolled_out() {
             },
         )
         .await;
-        until(
-            &cluster.within::<DaemonSet>("default"),
+        wait_until(
+            &cluster.namespaced::<DaemonSet>("default"),
             "the DaemonSet is updated",
             |all| {
                 let status = all[0].status.clone().unwrap_or_default();
@@ -75,8 +75,8 @@ async fn workloads_are_scheduled_and_rolled_out() {
         )
         .await;
     }
-    let pods = until(
-        &cluster.within::<Pod>("default"),
+    let pods = wait_until(
+        &cluster.namespaced::<Pod>("default"),
         "only the updated pods remain",
         |pods| pods.len() == 11,
     )

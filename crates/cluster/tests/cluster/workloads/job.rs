@@ -10,7 +10,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use super::{finish, is_active, make_all_ready, patch, pods, template, test_cluster};
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 fn job(spec: Value) -> Value {
     let mut spec = spec;
@@ -28,8 +28,8 @@ fn condition(job: &Job, type_: &str) -> Option<String> {
         .clone()
 }
 
-async fn until_condition(cluster: &World, type_: &str) -> Job {
-    until(&cluster.within::<Job>("default"), type_, |jobs| {
+async fn until_condition(cluster: &TestCluster, type_: &str) -> Job {
+    wait_until(&cluster.namespaced::<Job>("default"), type_, |jobs| {
         condition(&jobs[0], type_).is_some()
     })
     .await
@@ -37,9 +37,9 @@ async fn until_condition(cluster: &World, type_: &str) -> Job {
 }
 
 /// Sets the phase of all active pods.
-async fn finish_all(cluster: &World, phase: &str) {
+async fn finish_all(cluster: &TestCluster, phase: &str) {
     for pod in cluster
-        .within::<Pod>("default")
+        .namespaced::<Pod>("default")
         .list(&Default::default())
         .await
         .unwrap()
@@ -65,8 +65,8 @@ async fn job_completes_after_its_completions() {
     let two = pods(&cluster, 2).await;
     assert!(two.iter().all(has_tracking_finalizer));
     make_all_ready(&cluster).await;
-    until(
-        &cluster.within::<Job>("default"),
+    wait_until(
+        &cluster.namespaced::<Job>("default"),
         "two active and ready",
         |jobs| {
             jobs[0].status.as_ref().is_some_and(|status| {
@@ -89,7 +89,7 @@ async fn job_completes_after_its_completions() {
         Some("CompletionsReached")
     );
     let remaining = cluster
-        .within::<Pod>("default")
+        .namespaced::<Pod>("default")
         .list(&Default::default())
         .await
         .unwrap();
@@ -102,8 +102,8 @@ async fn job_completes_after_its_completions() {
         !remaining.iter().any(has_tracking_finalizer),
         "finished pods are kept without finalizer"
     );
-    until(
-        &cluster.within::<Event>("default"),
+    wait_until(
+        &cluster.namespaced::<Event>("default"),
         "an event is recorded",
         |events| {
             events
@@ -176,7 +176,7 @@ async fn suspended_job_has_no_pods_until_resumed() {
         .await;
     pods(&cluster, 2).await;
     patch(
-        &cluster.within::<Job>("default"),
+        &cluster.namespaced::<Job>("default"),
         "work",
         json!({ "spec": { "suspend": true } }),
     )
@@ -185,7 +185,7 @@ async fn suspended_job_has_no_pods_until_resumed() {
     let suspended = until_condition(&cluster, "Suspended").await;
     assert_eq!(suspended.status.unwrap().failed, None);
     patch(
-        &cluster.within::<Job>("default"),
+        &cluster.namespaced::<Job>("default"),
         "work",
         json!({ "spec": { "suspend": false } }),
     )
@@ -258,15 +258,15 @@ async fn every_pod_is_counted_once_despite_restarts() {
         pods(&cluster, 10).await;
         finish_all(&cluster, "Succeeded").await;
         if round < 2 {
-            cluster.restart().await;
+            cluster.restart_controllers().await;
         }
     }
-    cluster.restart().await;
+    cluster.restart_controllers().await;
     let complete = until_condition(&cluster, "Complete").await;
     assert_eq!(complete.status.unwrap().succeeded, Some(30));
     assert_eq!(
         cluster
-            .within::<Pod>("default")
+            .namespaced::<Pod>("default")
             .list(&Default::default())
             .await
             .unwrap()
@@ -286,23 +286,23 @@ async fn pods_of_a_deleted_job_are_deleted() {
     pods(&cluster, 3).await;
     for params in [DeleteParams::background(), DeleteParams::foreground()] {
         cluster
-            .within::<Job>("default")
+            .namespaced::<Job>("default")
             .delete("work", &params)
             .await
             .unwrap();
-        until(
-            &cluster.within::<Pod>("default"),
+        wait_until(
+            &cluster.namespaced::<Pod>("default"),
             "all pods are deleted",
             |pods| pods.is_empty(),
         )
         .await;
-        until(
-            &cluster.within::<Job>("default"),
+        wait_until(
+            &cluster.namespaced::<Job>("default"),
             "the Job is deleted",
             |jobs| jobs.is_empty(),
         )
         .await;
-        cluster.pass(Duration::from_secs(60)).await;
+        cluster.advance(Duration::from_secs(60)).await;
         cluster
             .apply(job(json!({ "completions": 3, "parallelism": 3 })))
             .await;

@@ -15,11 +15,11 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 /// A cluster without nodes, with the ServiceAccount `default`.
-pub(crate) async fn test_cluster() -> World {
-    let cluster = World::with_nodes(0).await;
+pub(crate) async fn test_cluster() -> TestCluster {
+    let cluster = TestCluster::with_nodes(0).await;
     cluster
         .apply(json!({
             "apiVersion": "v1",
@@ -66,10 +66,10 @@ pub(crate) fn image(pod: &Pod) -> &str {
 }
 
 /// Waits for exactly `count` active pods in `default`.
-pub(crate) async fn pods(cluster: &World, count: usize) -> Vec<Pod> {
+pub(crate) async fn pods(cluster: &TestCluster, count: usize) -> Vec<Pod> {
     let description = format!("{count} active pods");
-    let all = until(
-        &cluster.within("default"),
+    let all = wait_until(
+        &cluster.namespaced("default"),
         &description,
         |pods: &[Pod]| pods.iter().filter(|pod| is_active(pod)).count() == count,
     )
@@ -78,7 +78,7 @@ pub(crate) async fn pods(cluster: &World, count: usize) -> Vec<Pod> {
 }
 
 /// Sets a pod running and ready.
-pub(crate) async fn make_ready(cluster: &World, pod: &Pod) {
+pub(crate) async fn make_ready(cluster: &TestCluster, pod: &Pod) {
     let time = now(cluster);
     let conditions = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": time }]);
     set_status(
@@ -90,7 +90,7 @@ pub(crate) async fn make_ready(cluster: &World, pod: &Pod) {
 }
 
 /// Sets a pod's phase to `Succeeded` or `Failed`.
-pub(crate) async fn finish(cluster: &World, pod: &Pod, phase: &str) {
+pub(crate) async fn finish(cluster: &TestCluster, pod: &Pod, phase: &str) {
     let finished = json!({
         "terminated": {
             "exitCode": if phase == "Failed" { 1 } else { 0 },
@@ -117,8 +117,8 @@ pub(crate) async fn finish(cluster: &World, pod: &Pod, phase: &str) {
     .await;
 }
 
-pub(crate) async fn set_status(cluster: &World, pod: &Pod, status: Value) {
-    let pods: Api<Pod> = cluster.within(&pod.namespace().unwrap_or_default());
+pub(crate) async fn set_status(cluster: &TestCluster, pod: &Pod, status: Value) {
+    let pods: Api<Pod> = cluster.namespaced(&pod.namespace().unwrap_or_default());
     match pods
         .patch_status(
             &pod.name_any(),
@@ -135,9 +135,9 @@ pub(crate) async fn set_status(cluster: &World, pod: &Pod, status: Value) {
 }
 
 /// Sets all active pods ready.
-pub(crate) async fn make_all_ready(cluster: &World) {
+pub(crate) async fn make_all_ready(cluster: &TestCluster) {
     for pod in cluster
-        .within::<Pod>("default")
+        .namespaced::<Pod>("default")
         .list(&Default::default())
         .await
         .expect("pods")
@@ -149,7 +149,7 @@ pub(crate) async fn make_all_ready(cluster: &World) {
 }
 
 /// The time of the test cluster.
-pub(crate) fn now(cluster: &World) -> Timestamp {
+pub(crate) fn now(cluster: &TestCluster) -> Timestamp {
     cluster.clock.now()
 }
 

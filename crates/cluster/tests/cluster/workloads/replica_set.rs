@@ -10,7 +10,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use super::{controller, finish, make_all_ready, make_ready, patch, pods, template, test_cluster};
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 fn set(name: &str, replicas: i32) -> Value {
     json!({
@@ -27,15 +27,15 @@ fn set(name: &str, replicas: i32) -> Value {
 
 /// Waits for a status with these counts: replicas, ready, available.
 async fn counts(
-    cluster: &World,
+    cluster: &TestCluster,
     name: &str,
     replicas: i32,
     ready: i32,
     available: i32,
 ) -> ReplicaSet {
     let description = format!("{name} at {replicas}/{ready}/{available}");
-    let sets = until(
-        &cluster.within::<ReplicaSet>("default"),
+    let sets = wait_until(
+        &cluster.namespaced::<ReplicaSet>("default"),
         &description,
         |sets| {
             sets.iter().filter(|set| set.name_any() == name).any(|set| {
@@ -70,7 +70,7 @@ async fn desired_replicas_are_maintained() {
     assert_eq!(updated.status.unwrap().fully_labeled_replicas, Some(3));
 
     cluster
-        .within::<Pod>("default")
+        .namespaced::<Pod>("default")
         .delete(&first[0].name_any(), &DeleteParams::default())
         .await
         .unwrap();
@@ -84,7 +84,7 @@ async fn desired_replicas_are_maintained() {
     counts(&cluster, "web", 3, 1, 1).await;
 
     patch(
-        &cluster.within::<ReplicaSet>("default"),
+        &cluster.namespaced::<ReplicaSet>("default"),
         "web",
         json!({ "spec": { "replicas": 1 } }),
     )
@@ -97,7 +97,7 @@ async fn desired_replicas_are_maintained() {
     );
     counts(&cluster, "web", 1, 1, 1).await;
     let events = cluster
-        .within::<Event>("default")
+        .namespaced::<Event>("default")
         .list(&Default::default())
         .await
         .unwrap();
@@ -130,8 +130,8 @@ async fn pods_are_adopted_and_released_by_their_labels() {
     cluster.apply(orphan).await;
     cluster.apply(set("web", 2)).await;
     let two = pods(&cluster, 2).await;
-    let adopted = until(
-        &cluster.within::<Pod>("default"),
+    let adopted = wait_until(
+        &cluster.namespaced::<Pod>("default"),
         "the orphan is adopted",
         |pods| {
             pods.iter()
@@ -142,7 +142,7 @@ async fn pods_are_adopted_and_released_by_their_labels() {
     assert_eq!(adopted.len(), 2);
     let other = two.iter().find(|pod| pod.name_any() != "orphan").unwrap();
     patch(
-        &cluster.within::<Pod>("default"),
+        &cluster.namespaced::<Pod>("default"),
         &other.name_any(),
         json!({ "metadata": { "labels": { "app": "debug" } } }),
     )
@@ -184,15 +184,17 @@ async fn restart_between_writes_creates_no_surplus_pods() {
     let mut cluster = test_cluster().await;
     cluster.apply(set("web", 40)).await;
     for _ in 0..5 {
-        until(&cluster.within::<Pod>("default"), "a first pod", |pods| {
-            !pods.is_empty()
-        })
+        wait_until(
+            &cluster.namespaced::<Pod>("default"),
+            "a first pod",
+            |pods| !pods.is_empty(),
+        )
         .await;
-        cluster.restart().await;
+        cluster.restart_controllers().await;
     }
     pods(&cluster, 40).await;
     counts(&cluster, "web", 40, 0, 0).await;
-    cluster.pass(Duration::from_secs(60)).await;
+    cluster.advance(Duration::from_secs(60)).await;
     pods(&cluster, 40).await;
     cluster.stop().await;
 }
@@ -204,8 +206,8 @@ async fn create_failure_is_a_condition_until_success() {
     let mut web = set("web", 3);
     web["spec"]["template"]["spec"]["serviceAccountName"] = json!("missing");
     cluster.apply(web).await;
-    until(
-        &cluster.within::<ReplicaSet>("default"),
+    wait_until(
+        &cluster.namespaced::<ReplicaSet>("default"),
         "a failure",
         |sets| {
             let conditions = sets[0]
@@ -249,8 +251,8 @@ async fn replication_controller_maintains_its_replicas() {
     cluster.apply(web).await;
     pods(&cluster, 2).await;
     make_all_ready(&cluster).await;
-    until(
-        &cluster.within::<ReplicationController>("default"),
+    wait_until(
+        &cluster.namespaced::<ReplicationController>("default"),
         "two ready",
         |all| {
             all[0]
@@ -261,7 +263,7 @@ async fn replication_controller_maintains_its_replicas() {
     )
     .await;
     patch(
-        &cluster.within::<ReplicationController>("default"),
+        &cluster.namespaced::<ReplicationController>("default"),
         "web",
         json!({ "spec": { "replicas": 0 } }),
     )

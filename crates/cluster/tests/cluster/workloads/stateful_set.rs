@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{finish, image, is_active, make_all_ready, patch, pods, template, test_cluster};
-use bellerophon_testkit::{World, until};
+use bellerophon_testkit::{TestCluster, wait_until};
 
 fn set(replicas: i32, image: &str, more: Value) -> Value {
     let mut set = json!({
@@ -41,10 +41,10 @@ fn names<K: ResourceExt>(objects: &[K]) -> Vec<String> {
     objects.iter().map(ResourceExt::name_any).collect()
 }
 
-async fn claims(cluster: &World) -> Vec<String> {
+async fn claims(cluster: &TestCluster) -> Vec<String> {
     names(
         &cluster
-            .within::<PersistentVolumeClaim>("default")
+            .namespaced::<PersistentVolumeClaim>("default")
             .list(&Default::default())
             .await
             .unwrap()
@@ -53,7 +53,7 @@ async fn claims(cluster: &World) -> Vec<String> {
 }
 
 /// Sets pods ready one after the other. Returns their names in creation order.
-async fn bring_up(cluster: &World, count: usize) -> Vec<String> {
+async fn bring_up(cluster: &TestCluster, count: usize) -> Vec<String> {
     let mut order = Vec::new();
     for expected in 1..=count {
         let now = pods(cluster, expected).await;
@@ -63,7 +63,7 @@ async fn bring_up(cluster: &World, count: usize) -> Vec<String> {
                 .filter(|name| !order.contains(name))
                 .collect::<Vec<_>>(),
         );
-        cluster.pass(Duration::from_secs(5)).await;
+        cluster.advance(Duration::from_secs(5)).await;
         assert_eq!(
             pods(cluster, expected).await.len(),
             expected,
@@ -83,8 +83,8 @@ async fn ordered_ready_creates_and_deletes_pods_in_order() {
         claims(&cluster).await,
         ["data-db-0", "data-db-1", "data-db-2"]
     );
-    let sets = until(
-        &cluster.within::<StatefulSet>("default"),
+    let sets = wait_until(
+        &cluster.namespaced::<StatefulSet>("default"),
         "three available",
         |sets| {
             sets[0].status.as_ref().is_some_and(|status| {
@@ -100,10 +100,14 @@ async fn ordered_ready_creates_and_deletes_pods_in_order() {
     assert_eq!(status.current_revision, status.update_revision);
 
     // A failed pod is recreated with the same name and claim.
-    let first = cluster.within::<Pod>("default").get("db-1").await.unwrap();
+    let first = cluster
+        .namespaced::<Pod>("default")
+        .get("db-1")
+        .await
+        .unwrap();
     finish(&cluster, &first, "Failed").await;
-    until(
-        &cluster.within::<Pod>("default"),
+    wait_until(
+        &cluster.namespaced::<Pod>("default"),
         "db-1 is recreated",
         |pods| {
             pods.iter()
@@ -113,7 +117,7 @@ async fn ordered_ready_creates_and_deletes_pods_in_order() {
     .await;
     make_all_ready(&cluster).await;
     patch(
-        &cluster.within::<StatefulSet>("default"),
+        &cluster.namespaced::<StatefulSet>("default"),
         "db",
         json!({ "spec": { "replicas": 1 } }),
     )
@@ -133,8 +137,8 @@ async fn retention_policy_delete_deletes_claims() {
     cluster.apply(set(2, "db:1", policy.clone())).await;
     pods(&cluster, 2).await;
     make_all_ready(&cluster).await;
-    until(
-        &cluster.within::<PersistentVolumeClaim>("default"),
+    wait_until(
+        &cluster.namespaced::<PersistentVolumeClaim>("default"),
         "the StatefulSet owns the claims",
         |claims| {
             claims.len() == 2
@@ -148,8 +152,8 @@ async fn retention_policy_delete_deletes_claims() {
     )
     .await;
     cluster.apply(set(1, "db:1", policy)).await;
-    until(
-        &cluster.within::<PersistentVolumeClaim>("default"),
+    wait_until(
+        &cluster.namespaced::<PersistentVolumeClaim>("default"),
         "the claim is deleted with its pod",
         |claims| {
             claims
@@ -165,8 +169,8 @@ async fn retention_policy_delete_deletes_claims() {
             json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": "db" } }),
         )
         .await;
-    until(
-        &cluster.within::<PersistentVolumeClaim>("default"),
+    wait_until(
+        &cluster.namespaced::<PersistentVolumeClaim>("default"),
         "the claims are deleted with the StatefulSet",
         |claims| claims.is_empty(),
     )
@@ -195,14 +199,14 @@ async fn rolling_update_stops_at_partition_and_unavailable_pods() {
                 && pods.iter().filter(|pod| image(pod) == "db:2").count() == count
         }
     };
-    until(
-        &cluster.within::<Pod>("default"),
+    wait_until(
+        &cluster.namespaced::<Pod>("default"),
         "db-2 is updated",
         updated(1),
     )
     .await;
     make_all_ready(&cluster).await;
-    cluster.pass(Duration::from_secs(30)).await;
+    cluster.advance(Duration::from_secs(30)).await;
     let now = pods(&cluster, 3).await;
     assert_eq!(
         now.iter().map(image).collect::<Vec<_>>(),
@@ -210,7 +214,7 @@ async fn rolling_update_stops_at_partition_and_unavailable_pods() {
         "pods below the partition are not updated"
     );
     let status = cluster
-        .within::<StatefulSet>("default")
+        .namespaced::<StatefulSet>("default")
         .get("db")
         .await
         .unwrap()
@@ -221,28 +225,28 @@ async fn rolling_update_stops_at_partition_and_unavailable_pods() {
     assert_eq!(status.updated_replicas, Some(1));
 
     cluster.apply(set(3, "db:2", partition(0))).await;
-    until(
-        &cluster.within::<Pod>("default"),
+    wait_until(
+        &cluster.namespaced::<Pod>("default"),
         "db-1 is updated",
         updated(2),
     )
     .await;
-    cluster.pass(Duration::from_secs(60)).await;
+    cluster.advance(Duration::from_secs(60)).await;
     assert_eq!(
         image(&pods(&cluster, 3).await[0]),
         "db:1",
         "db-0 waits until db-1 is available"
     );
     make_all_ready(&cluster).await;
-    until(
-        &cluster.within::<Pod>("default"),
+    wait_until(
+        &cluster.namespaced::<Pod>("default"),
         "db-0 is updated",
         updated(3),
     )
     .await;
     make_all_ready(&cluster).await;
-    until(
-        &cluster.within::<StatefulSet>("default"),
+    wait_until(
+        &cluster.namespaced::<StatefulSet>("default"),
         "the update is complete",
         |sets| {
             sets[0].status.as_ref().is_some_and(|status| {
@@ -254,7 +258,7 @@ async fn rolling_update_stops_at_partition_and_unavailable_pods() {
     .await;
     assert_eq!(
         cluster
-            .within::<ControllerRevision>("default")
+            .namespaced::<ControllerRevision>("default")
             .list(&Default::default())
             .await
             .unwrap()
@@ -272,11 +276,13 @@ async fn restarts_create_one_pod_per_ordinal() {
         .apply(set(5, "db:1", json!({ "podManagementPolicy": "Parallel" })))
         .await;
     for _ in 0..4 {
-        until(&cluster.within::<Pod>("default"), "a first pod", |pods| {
-            !pods.is_empty()
-        })
+        wait_until(
+            &cluster.namespaced::<Pod>("default"),
+            "a first pod",
+            |pods| !pods.is_empty(),
+        )
         .await;
-        cluster.restart().await;
+        cluster.restart_controllers().await;
     }
     assert_eq!(
         names(&pods(&cluster, 5).await),
