@@ -54,7 +54,10 @@ async fn reconcile(
         field_manager: Some(NAME.to_owned()),
         ..WriteOptions::default()
     };
-    req.client().with_options(as_aggregation).apply(&applied).await?;
+    req.client()
+        .with_options(as_aggregation)
+        .apply(&applied)
+        .await?;
     Ok(Action::await_change())
 }
 

@@ -39,7 +39,9 @@ pub(super) fn services_for_pod(services: &Lister<Service>, pod: &Pod) -> Vec<Obj
     let selecting = services
         .iter()
         .filter(|service| selector(service).is_some_and(|selector| matches(selector, pod)));
-    selecting.map(|service| ObjectKey::from_object(&**service)).collect()
+    selecting
+        .map(|service| ObjectKey::from_object(&**service))
+        .collect()
 }
 
 /// The services of all pods on a node.

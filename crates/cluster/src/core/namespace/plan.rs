@@ -293,12 +293,14 @@ mod tests {
                 (
                     "True",
                     "SomeResourcesRemain",
-                    "Some resources are remaining: heroes.example.com has 1 resource instances, pods. has 2 resource instances"
+                    "Some resources are remaining: heroes.example.com has 1 resource instances, \
+                        pods. has 2 resource instances"
                 ),
                 (
                     "True",
                     "SomeFinalizersRemain",
-                    "Some content in the namespace has finalizers remaining: example.com/hold in 3 resource instances"
+                    "Some content in the namespace has finalizers remaining: example.com/hold in 3 \
+                        resource instances"
                 ),
             ]
         );
