@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
     namespaced,
     derive = "PartialEq",
     derive = "Kind",
+    crates(serde_json = "bellerophon_operator::crd_json"),
     status = "IcecreamStatus",
     doc = "An Icecream owns a Deployment and reports the nodes its pods run on.",
     scale(
