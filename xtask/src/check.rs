@@ -1,9 +1,9 @@
 //! What CI runs: a list of steps, cheapest first.
-//! Holds: every step but `tidy` is one cargo command, so anything that fails here can be repeated by hand.
+//! Holds: every step but `tidy` and `codecs` is one cargo command, so anything that fails here can be repeated by hand.
 
 use std::{path::Path, process::Command};
 
-use crate::tidy;
+use crate::{codecs, tidy};
 
 /// One step of `cargo xtask check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,13 +14,22 @@ pub enum Step {
     Tidy,
     /// No lint warns.
     Clippy,
+    /// The operators contain no codecs of built-in types; see [`codecs`].
+    Codecs,
     /// Every test passes.
     Test,
     /// The documentation builds and its links resolve.
     Doc,
 }
 
-const ALL: &[Step] = &[Step::Fmt, Step::Tidy, Step::Clippy, Step::Test, Step::Doc];
+const ALL: &[Step] = &[
+    Step::Fmt,
+    Step::Tidy,
+    Step::Clippy,
+    Step::Codecs,
+    Step::Test,
+    Step::Doc,
+];
 
 /// The steps of these names, or all of them for none.
 ///
@@ -46,6 +55,7 @@ impl Step {
             Self::Fmt => "fmt",
             Self::Tidy => "tidy",
             Self::Clippy => "clippy",
+            Self::Codecs => "codecs",
             Self::Test => "test",
             Self::Doc => "doc",
         }
@@ -71,6 +81,7 @@ impl Step {
                 ],
                 &[],
             ),
+            Self::Codecs => codecs::check(root),
             Self::Test => cargo(root, &["test", "--workspace"], &[]),
             Self::Doc => cargo(
                 root,

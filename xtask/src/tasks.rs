@@ -3,7 +3,7 @@
 
 use std::{path::Path, process::Command};
 
-use crate::{check, root, tidy, types, upstream};
+use crate::{check, codecs, root, tidy, types, upstream};
 
 /// Why a task did not end well.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "check",
         arguments: "[STEP…]",
-        purpose: "all that CI runs, or the named steps of it: fmt, tidy, clippy, test, doc",
+        purpose: "all that CI runs, or the named steps of it: fmt, tidy, clippy, codecs, test, doc",
         run: run_check,
     },
     Task {
@@ -33,6 +33,12 @@ const TASKS: &[Task] = &[
         arguments: "",
         purpose: "the rules a compiler does not check: module heads, layers, links, words",
         run: run_tidy,
+    },
+    Task {
+        name: "codecs",
+        arguments: "",
+        purpose: "no operator compiles the decoder or encoder of a built-in Kubernetes type",
+        run: run_codecs,
     },
     Task {
         name: "conformance",
@@ -105,6 +111,15 @@ fn run_tidy(arguments: &[String]) -> Result<(), Failure> {
         eprintln!("advice: {advice}");
     }
     report.into_result().map_err(Failure::Failed)
+}
+
+fn run_codecs(arguments: &[String]) -> Result<(), Failure> {
+    if let Some(surplus) = arguments.first() {
+        return Err(Failure::Misused(format!(
+            "codecs takes no argument, got {surplus:?}"
+        )));
+    }
+    codecs::check(&root()).map_err(Failure::Failed)
 }
 
 /// Replaying needs TLS and the embedded server, so it is a binary of its own and this build stays small.
