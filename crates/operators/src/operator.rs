@@ -39,7 +39,8 @@ pub struct Operator {
     pub summary: &'static str,
     /// Its CustomResourceDefinitions.
     pub crds: fn() -> Vec<CustomResourceDefinition>,
-    /// Its RBAC rules in every namespace it watches. No wildcards, and nothing that it does not use.
+    /// Its RBAC rules in every namespace it watches: no wildcards, and nothing that it does not
+    /// use.
     pub permissions: fn() -> Vec<PolicyRule>,
     /// Admission policies that restrict its service account further than RBAC can.
     pub admission_policies: fn() -> Vec<Value>,

@@ -99,8 +99,8 @@ impl Setup {
         self.keep(self.factory.cluster_informer((), options))
     }
 
-    /// Indexes objects by the UID of their controller owner, as [`BY_CONTROLLER`]. Repeated calls add
-    /// the index once.
+    /// Indexes objects by the UID of their controller owner, as [`BY_CONTROLLER`]. Repeated calls
+    /// add the index once.
     ///
     /// # Errors
     /// The index cannot be added.
