@@ -1,11 +1,13 @@
 //! Signals that end a command.
-//! Holds: from `listen` on no signal kills the process unasked; the first is a request, the second an order.
+//!
+//! Guarantee: after `listen`, the first signal requests a graceful shutdown, and the second ends
+//! the process.
 
 use std::{io, process};
 
 use tracing::info;
 
-/// Ctrl-C and, where the system has it, the signal of service managers.
+/// SIGINT and, on Unix, SIGTERM.
 pub(crate) struct Signals {
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
@@ -14,10 +16,10 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Takes the signals over from the system.
+    /// Installs the signal handlers.
     ///
     /// # Errors
-    /// The system does not give them.
+    /// The operating system refuses.
     #[cfg(unix)]
     pub(crate) fn listen() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
@@ -27,40 +29,43 @@ impl Signals {
         })
     }
 
-    /// The next signal.
+    /// Waits for the next signal.
     #[cfg(unix)]
     pub(crate) async fn next(&mut self) -> io::Result<()> {
         tokio::select! {
-            _ = self.interrupt.recv() => info!("interrupted"),
-            _ = self.terminate.recv() => info!("asked to terminate"),
+            _ = self.interrupt.recv() => info!(signal = "SIGINT", "shutting down"),
+            _ = self.terminate.recv() => info!(signal = "SIGTERM", "shutting down"),
         }
         Ok(())
     }
 
-    /// Takes Ctrl-C over from the system.
+    /// Installs the handler of Ctrl-C.
     ///
     /// # Errors
-    /// The system does not give it.
+    /// The operating system refuses.
     #[cfg(not(unix))]
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {})
     }
 
-    /// The next Ctrl-C.
+    /// Waits for the next Ctrl-C.
     #[cfg(not(unix))]
     pub(crate) async fn next(&mut self) -> io::Result<()> {
         tokio::signal::ctrl_c().await?;
-        info!("interrupted");
+        info!(signal = "Ctrl-C", "shutting down");
         Ok(())
     }
 
-    /// Waits for work to end in order; a signal meanwhile ends the process at once.
-    pub(crate) async fn grant(mut self, work: impl Future<Output = ()>) -> io::Result<()> {
+    /// Waits for a graceful shutdown. Another signal ends the process with exit code 1.
+    pub(crate) async fn wait_for_shutdown(
+        mut self,
+        shutdown: impl Future<Output = ()>,
+    ) -> io::Result<()> {
         tokio::select! {
-            () = work => Ok(()),
+            () = shutdown => Ok(()),
             signal = self.next() => {
                 signal?;
-                eprintln!("bellerophon: stopped at once; requests under way were cut");
+                eprintln!("bellerophon: stopped immediately; pending requests were aborted");
                 process::exit(1)
             }
         }
