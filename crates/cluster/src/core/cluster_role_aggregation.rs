@@ -62,6 +62,8 @@ async fn reconcile(
     let applied = api
         .patch(
             &role.name_any(),
+            // Forced: the rules of an aggregated role belong to this controller, as in
+            // applyClusterRoles.
             &PatchParams::apply(NAME).force(),
             &Patch::Apply(&body),
         )
@@ -87,6 +89,7 @@ fn plan(
             other.metadata.name != role.metadata.name && selector.matches(other.labels())
         });
         for rule in selected.flat_map(|other| other.rules.iter().flatten()) {
+            // Mirrors ruleExists.
             if !rules.contains(rule) {
                 rules.push(rule.clone());
             }

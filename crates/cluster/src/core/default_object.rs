@@ -66,6 +66,7 @@ where
         spec,
     });
     Controller::of(&namespaces)
+        // Other updates of a namespace do not affect its default objects.
         .with_predicate(Predicate::changed(|old: &Namespace, new| {
             old.status != new.status
         }))

@@ -47,6 +47,8 @@ async fn reconcile(client: Client, clock: WallClock, request: Request<Job>) -> R
         None => Ok(Outcome::Done),
         Some(time) if !time.is_zero() => Ok(Outcome::RequeueAfter(time)),
         Some(_) => {
+            // Foreground, so that the pods are deleted before the Job. The uid protects a new Job
+            // of this name.
             let params = DeleteParams::foreground().preconditions(Preconditions {
                 uid: live.uid(),
                 resource_version: None,

@@ -63,6 +63,7 @@ impl VacProtection {
             return Ok(Outcome::Done);
         };
         let name = request.key.name();
+        // Mirrors isBeingUsed of the VAC protection controller.
         let in_use = self
             .claims
             .by_index(CLASS_INDEX, name)

@@ -59,6 +59,7 @@ pub(crate) fn pv_controller(ctx: &Context) -> Loop {
                 let Some(volume) = &request.object else {
                     return Ok(Outcome::Done);
                 };
+                // Mirrors isBeingUsed of the PV protection controller: a bound volume is in use.
                 let bound = volume
                     .status
                     .as_ref()
@@ -179,6 +180,7 @@ fn claim_keys(pod: &Pod) -> Vec<ObjectKey> {
         &volume.ephemeral,
     ) {
         (Some(claim), _) => Some(claim.claim_name.clone()),
+        // Mirrors ephemeral.VolumeClaimName.
         (None, Some(_)) => Some(format!("{}-{}", pod.name_any(), volume.name)),
         (None, None) => None,
     };

@@ -134,6 +134,7 @@ impl Revisions {
         writer: &ApiWriter<'_>,
         owner: &O,
     ) -> Result<ControllerRevision, Failure> {
+        // Mirrors nextRevision: a reused revision gets a higher number than all others.
         let number = self.next_number();
         let Some(latest) = self.current.last() else {
             return create(writer, owner, new_revision(owner, number)).await;
@@ -200,6 +201,7 @@ async fn create<O: RevisionOwner>(
     let Some(existing) = api.get_opt(&revision.name_any()).await? else {
         return Err(error.into());
     };
+    // Mirrors CreateControllerRevision: an equal revision was created by an earlier reconcile.
     if equal_ignore_hash(
         template_of(&existing).as_ref(),
         template_of(&revision).as_ref(),

@@ -54,6 +54,7 @@ pub(crate) fn compute_hash<T: Serialize>(content: &T, collision_count: Option<i3
         .unwrap_or_default();
     let mut hasher = Fnv::default();
     hasher.write(bytes.as_bytes());
+    // Mirrors ComputeHash: the collision count enters the hash after the template.
     if let Some(collision_count) = collision_count {
         hasher.write(&i64::from(collision_count).to_le_bytes());
     }

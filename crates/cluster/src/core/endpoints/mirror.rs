@@ -54,6 +54,7 @@ pub(super) fn controller(ctx: &Context) -> Loop {
                     .object
                     .as_ref()
                     .filter(|endpoints| should_mirror(endpoints, service.as_deref()));
+                // Mirrors deleteMirroredSlices for Endpoints that are no longer mirrored.
                 let Some(endpoints) = mirrored else {
                     for slice in existing {
                         let api = kube::Api::namespaced(

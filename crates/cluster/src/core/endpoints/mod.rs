@@ -127,6 +127,8 @@ fn endpoint_slice_controller(ctx: &Context) -> Loop {
                 else {
                     return Ok(Outcome::Done);
                 };
+                // Mirrors syncService: services without a selector are left to the mirroring
+                // controller.
                 let existing = slice_lister.by_index(SERVICE_INDEX, &request.key.to_string())?;
                 let changes = slices::plan(
                     &slice_template(service),

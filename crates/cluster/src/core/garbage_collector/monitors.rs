@@ -94,6 +94,7 @@ impl Monitors {
 
     fn start_monitor(&self, resource: &Arc<ServedResource>, collector: &Arc<Collector>) -> Monitor {
         let transform = Transform::by(|object: &mut Metadata| {
+            // The graph needs identity, owners, finalizers and deletion timestamp only.
             object.managed_fields_mut().clear();
             object.labels_mut().clear();
             object.annotations_mut().clear();

@@ -55,6 +55,7 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
         ..RateLimit::default()
     };
     Controller::of(&ctx.informer::<Namespace>())
+        // Mirrors enqueueNamespace: only terminating namespaces are enqueued.
         .with_predicate(Predicate::concerns(|namespace: &Namespace| {
             namespace.metadata.deletion_timestamp.is_some()
         }))
@@ -145,6 +146,7 @@ impl NamespaceReconciler {
         let Some(mut namespace) = self.api().get_opt(request.key.name()).await? else {
             return Ok(Outcome::Done);
         };
+        // The live namespace may have been finalized or recreated since.
         if namespace.metadata.deletion_timestamp.is_none() || !has_finalizer(&namespace) {
             return Ok(Outcome::Done);
         }

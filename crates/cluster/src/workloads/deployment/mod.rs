@@ -156,6 +156,7 @@ impl DeploymentReconciler {
                 None => self.create(writer, deployment, replica_set, plan).await?,
             }
         }
+        // After the updates, so that a failed update keeps the revision history.
         for set in &plan.delete {
             writer.delete(&**set, Default::default()).await?;
         }

@@ -134,6 +134,7 @@ impl DisruptionReconciler {
                 return Ok(Outcome::Done);
             }
         };
+        // Mirrors getExpectedPodCount: unmanaged pods are reported, not counted.
         if !expected.unmanaged.is_empty() {
             let message = "Pods selected by this PodDisruptionBudget were found to be unmanaged. \
                 As a result, the status of the PDB cannot be calculated correctly, which may \

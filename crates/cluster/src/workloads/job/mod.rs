@@ -113,6 +113,7 @@ impl JobReconciler {
         {
             return Ok(Outcome::Done);
         }
+        // First, because a deleted or finished Job is not planned.
         self.release_orphan_pods(&writer, &request.key, job).await?;
         let Some(job) = job.filter(|job| !is_job_finished(job)) else {
             return Ok(Outcome::Done);
@@ -135,6 +136,7 @@ impl JobReconciler {
             &[TRACKING_FINALIZER],
         )
         .await?;
+        // As in trackJobStatusAndRemoveFinalizers, pods are processed in index order.
         pods.sort_by_cached_key(|pod| (job_pod::completion_index(pod), pod.name_any()));
         let plan = plan(job, spec, &pods, self.clock.now());
         self.apply(&writer, job, &plan).await?;

@@ -125,6 +125,7 @@ impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
             client: &self.client,
             writes: request.writes(),
         };
+        // Mirrors FilterActivePods: terminal and terminating pods are not claimed.
         let (active, terminating) = self.candidates(set, &selector)?;
         let active = claim_children(&writer, set, active, |pod| matches(&selector, pod)).await?;
         let now = self.clock.now();

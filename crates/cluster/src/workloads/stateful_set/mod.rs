@@ -137,6 +137,7 @@ impl StatefulSetReconciler {
         let Some(set) = request.object.as_deref() else {
             return Ok(Outcome::Done);
         };
+        // Validation rejects invalid selectors.
         let (Some(spec), Some(selector)) = (&set.spec, selector(set)) else {
             return Ok(Outcome::Done);
         };
@@ -159,6 +160,7 @@ impl StatefulSetReconciler {
             claim: &claim,
             now,
         });
+        // The status is updated also after a failed write, as in performUpdate.
         let result = self.apply(&writer, set, &plan).await;
         writer
             .update_status(set, &set.status.clone().unwrap_or_default(), &plan.status)
@@ -217,6 +219,7 @@ impl StatefulSetReconciler {
                 .by_index(ORPHAN_INDEX, &set.namespace().unwrap_or_default())?,
         );
         claim_children(writer, set, pods, |pod| {
+            // Mirrors isMemberOf: pods of other names are not claimed.
             identity::ordinal(set, pod).is_some() && matches(selector, pod)
         })
         .await
