@@ -1,23 +1,17 @@
-//! Promises of the span around each reconcile, read the way a collector of logs reads it.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a failed expectation in a test is the failure of the test"
-)]
-
-mod harness;
+//! The span of each reconcile, as a log collector receives it.
 
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bellerophon::{
-    Controller, ControllerOptions, Failure, Manager, ManagerOptions, Outcome, Request,
-};
-use bellerophon_apiserver::ApiServer;
-use harness::{create, maps, run, settle};
+use bellerophon::controller::ControllerOptions;
+use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
+use tokio::time::sleep;
 use tracing_subscriber::fmt::format::FmtSpan;
+
+use crate::harness::{create, manager, maps, server};
 
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -32,10 +26,21 @@ impl io::Write for Lines {
     }
 }
 
+async fn fail_three_times(req: Request<ConfigMap>) -> Result<Action, Error> {
+    match req.attempt() {
+        1 => Err(Error::retry("not yet")),
+        2 => panic!("on purpose"),
+        3 => std::future::pending().await,
+        _ => Ok(Action::requeue_after(Duration::from_secs(3600))),
+    }
+}
+
+/// Everything runs on the thread of the test, so a subscriber of this thread receives it all.
 #[tokio::test(start_paused = true)]
 async fn span_names_controller_object_causes_attempt_and_result() {
-    let server = ApiServer::builder().seed(1).start().await.unwrap();
-    let (client, lines) = (server.client(), Lines::default());
+    let server = server().await;
+    let client = server.client();
+    let lines = Lines::default();
     let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt()
         .json()
@@ -43,50 +48,38 @@ async fn span_names_controller_object_causes_attempt_and_result() {
         .with_writer(move || writer.clone())
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    let maps = maps(&client);
+    let mut mgr = manager(&client);
+    let maps = maps(&mut mgr);
     let options = ControllerOptions {
         reconcile_timeout: Some(Duration::from_secs(5)),
         ..ControllerOptions::default()
     };
-    let controller = Controller::of(&maps)
+    mgr.controller::<ConfigMap>()
+        .informer(&maps)
         .with_options(options)
-        .named("hero")
-        .reconcile_with(async |request: Request<ConfigMap>| match request.attempt {
-            1 => Err(Failure::retry("not yet")),
-            2 => panic!("on purpose"),
-            3 => std::future::pending().await,
-            _ => Ok(Outcome::RequeueAfter(Duration::from_secs(3600))),
-        });
-    run(
-        Manager::new(client.clone(), ManagerOptions::default())
-            .cache(&maps)
-            .controller(controller),
-        async {
-            create(&client, "icarus").await;
-            settle().await;
-            tokio::time::sleep(Duration::from_secs(10)).await;
-        },
-    )
-    .await;
+        .name("hero")
+        .reconcile(fail_three_times);
+    let mut running = mgr.start();
+    running.ready().await.unwrap();
+    // A callsite that another thread registered while the subscriber was set may have missed it.
+    tracing::callsite::rebuild_interest_cache();
+    create(&client, "icarus").await;
+    sleep(Duration::from_secs(12)).await;
+    running.stop().await.unwrap();
     let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
     let lines: Vec<Value> = text
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    let spans: Vec<_> = lines
+    let is_reconcile =
+        |line: &&Value| line["fields"]["message"] == "close" && line["span"]["name"] == "reconcile";
+    let spans: Vec<_> = lines.iter().filter(is_reconcile).collect();
+    let results: Vec<_> = spans
         .iter()
-        .filter(|line| line["fields"]["message"] == "close" && line["span"]["name"] == "reconcile")
-        .collect();
-    let told: Vec<_> = spans
-        .iter()
-        .map(|line| {
-            [&line["span"]["attempt"], &line["span"]["result"]]
-                .map(ToString::to_string)
-                .join(" ")
-        })
+        .map(|line| format!("{} {}", line["span"]["attempt"], line["span"]["result"]))
         .collect();
     assert_eq!(
-        told,
+        results,
         [
             r#"1 "error""#,
             r#"2 "error""#,
@@ -95,10 +88,8 @@ async fn span_names_controller_object_causes_attempt_and_result() {
         ]
     );
     for span in &spans {
-        assert_eq!(
-            [&span["span"]["controller"], &span["span"]["object"]],
-            ["hero", "default/icarus"]
-        );
+        assert_eq!(span["span"]["controller"], "hero");
+        assert_eq!(span["span"]["object"], "default/icarus");
     }
     let causes = |index: usize| spans[index]["span"]["causes"].as_str().unwrap();
     assert!(
@@ -107,12 +98,12 @@ async fn span_names_controller_object_causes_attempt_and_result() {
         causes(0)
     );
     assert_eq!(causes(1), "ConfigMap default/icarus retry");
-    let failures: Vec<_> = lines
+    let errors: Vec<_> = lines
         .iter()
-        .filter_map(|line| line["fields"]["failure"].as_str())
+        .filter_map(|line| line["fields"]["error"].as_str())
         .collect();
     assert_eq!(
-        failures,
+        errors,
         [
             "not yet",
             "the reconcile panicked: on purpose",
