@@ -112,3 +112,7 @@ pub mod prelude {
     pub use crate::owner::set_controller_reference;
     pub use crate::{Kind, ObjectKey};
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/migrating.md")]
+mod migrating {} // the examples of that page, compiled as doctests
