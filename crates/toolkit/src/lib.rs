@@ -113,6 +113,15 @@ pub mod prelude {
     pub use crate::{Kind, ObjectKey};
 }
 
+/// The examples of these pages, compiled as doctests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/migrating.md")]
-mod migrating {} // the examples of that page, compiled as doctests
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
+
+    #[doc = include_str!("../../../docs/concepts.md")]
+    mod concepts {}
+
+    #[doc = include_str!("../../../docs/migrating.md")]
+    mod migrating {}
+}
