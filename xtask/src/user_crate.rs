@@ -43,7 +43,9 @@ fn test(root: &Path, copy: &Path) -> Result<(), String> {
         .map_err(|error| format!("cannot start cargo: {error}"))?;
     match status.success() {
         true => Ok(()),
-        false => Err(format!("the test of {SOURCE} fails outside of the repository")),
+        false => Err(format!(
+            "the test of {SOURCE} fails outside of the repository"
+        )),
     }
 }
 

@@ -281,8 +281,9 @@ impl Timeline {
                 let object = (kind.clone(), key.clone());
                 let is_related =
                     self.is_enqueued(controller, reconciling) || self.is_related(&object);
-                is_related
-                    .then(|| TimelineEntry::Writes(format!("{controller}: {subresource} of {kind} {key}")))
+                is_related.then(|| {
+                    TimelineEntry::Writes(format!("{controller}: {subresource} of {kind} {key}"))
+                })
             }
             // Informers record every event of their cache, whether a controller handles it or not.
             TraceEvent::Listed { .. } | TraceEvent::Cached { .. } | TraceEvent::Started { .. } => {

@@ -181,11 +181,7 @@ pub(crate) fn endpoint(
 }
 
 /// The lines to print after a trace record.
-pub(crate) fn lines(
-    timeline: &mut Timeline,
-    record: &TraceRecord,
-    clock: Clock,
-) -> Vec<String> {
+pub(crate) fn lines(timeline: &mut Timeline, record: &TraceRecord, clock: Clock) -> Vec<String> {
     let time = clock.at(record.at);
     timeline
         .add(&record.event)
