@@ -4,7 +4,8 @@
 
 use std::io::{Write as _, stdout};
 
-use bellerophon::{TraceBus, WallClock};
+use bellerophon::clock::Clock;
+use bellerophon::trace::Trace;
 use bellerophon_operator::Operator;
 use kube::Client;
 use serde_json::json;
@@ -82,8 +83,8 @@ const SAMPLES: [Sample; 5] = [
 pub(crate) async fn run(
     client: &Client,
     operators: &[Operator],
-    bus: &TraceBus,
-    clock: WallClock,
+    bus: &Trace,
+    clock: Clock,
     format: OutputFormat,
 ) -> Result<(), CliError> {
     let mut reader = bus.subscribe();

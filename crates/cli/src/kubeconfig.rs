@@ -14,15 +14,14 @@ use std::{
 
 use clap::Args;
 use jiff::SignedDuration;
-use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
-    core::v1::ServiceAccount,
-};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{
-    Api, Client, Config,
+    Client, Config, Resource as _,
     api::PostParams,
     config::{AuthInfo, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedContext},
+    core::Request,
 };
+use serde_json::{Value, json};
 
 use crate::error::CliError;
 
@@ -133,19 +132,18 @@ async fn request_token(
     account: &Account,
     duration: SignedDuration,
 ) -> kube::Result<Option<String>> {
-    let spec = TokenRequestSpec {
-        expiration_seconds: Some(duration.as_secs()),
-        ..TokenRequestSpec::default()
-    };
-    let request = TokenRequest {
-        spec: Some(spec),
-        ..TokenRequest::default()
-    };
-    let accounts: Api<ServiceAccount> = Api::namespaced(client, &account.namespace);
-    let response = accounts
-        .create_token_request(&account.name, &PostParams::default(), &request)
-        .await?;
-    Ok(response.status.and_then(|status| status.token))
+    let body = json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": { "expirationSeconds": duration.as_secs() },
+    });
+    let path = ServiceAccount::url_path(&(), Some(&account.namespace));
+    let params = PostParams::default();
+    let body = body.to_string().into_bytes();
+    let request = Request::new(path).create_subresource("token", &account.name, &params, body);
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    let response: Value = client.request(request).await?;
+    Ok(response["status"]["token"].as_str().map(str::to_owned))
 }
 
 /// The error of a token request, with a hint.

@@ -4,7 +4,7 @@
 
 use std::{io::Write, path::PathBuf};
 
-use bellerophon::WallClock;
+use bellerophon::clock::Clock;
 use bellerophon_reboot::{
     AnnotationPrefix,
     commands::{CommandError, NodeRebootStatus, RebootCommands},
@@ -95,7 +95,7 @@ pub(crate) async fn reboot(
         .map_or_else(bellerophon_reboot::prefix, Ok)
         .map_err(CliError::new)?;
     let commands = RebootCommands::new(client, prefix);
-    let now = WallClock::system().now();
+    let now = Clock::system().now();
     match &arguments.command {
         RebootCommand::Status { output } => {
             let statuses = commands.status().await.map_err(CliError::new)?;

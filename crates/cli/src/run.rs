@@ -5,11 +5,13 @@
 
 use std::{path::Path, process};
 
-use bellerophon::{LeaderOptions, ManagerError, ManagerOptions, SyncError, WallClock};
-use bellerophon_operator::{Operator, RunOptions, manager};
+use bellerophon::controller::{ControllerError, ControllerOptions};
+use bellerophon::informer::{Namespaces, SyncError};
+use bellerophon::leader::LeaderElectionOptions;
+use bellerophon::manager::{ManagerError, ManagerOptions};
+use bellerophon_operator::{Operator, manager};
 use kube::{
     Client, Config,
-    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tracing::info;
@@ -30,34 +32,38 @@ pub(crate) async fn run(arguments: &RunArguments) -> Result<(), CliError> {
         );
     }
     check_feature_switches(&operators, &arguments.feature_switches)?;
-    let options = ManagerOptions {
-        pages: arguments.metrics,
-        clock: WallClock::system(),
-        ..ManagerOptions::default()
-    };
     let config = config(
         arguments.kubeconfig.as_deref(),
         arguments.context.as_deref(),
     )
     .await?;
-    let namespace = config.default_namespace.clone();
-    let client = client(config, &options)?;
     let identity = identity();
-    let leader = arguments
-        .leader_elect
-        .then(|| LeaderOptions::new(namespace, lease_name(&operators), &identity));
-    let options = RunOptions {
-        namespace: arguments.namespace.clone(),
-        workers: arguments.workers,
-        feature_switches: arguments.feature_switches.iter().cloned().collect(),
-        identity,
-        manager: ManagerOptions { leader, ..options },
-        ..RunOptions::default()
+    let leader_election = arguments.leader_elect.then(|| LeaderElectionOptions {
+        lease_namespace: config.default_namespace.clone(),
+        identity: Some(identity.clone()),
+        ..LeaderElectionOptions::new(lease_name(&operators))
+    });
+    let options = ManagerOptions {
+        identity: Some(identity),
+        namespaces: match &arguments.namespace {
+            Some(namespace) => Namespaces::named([namespace]),
+            None => Namespaces::All,
+        },
+        controller: ControllerOptions {
+            concurrency: Some(arguments.workers),
+            ..ControllerOptions::default()
+        },
+        metrics_bind_address: arguments.metrics,
+        health_probe_bind_address: arguments.metrics,
+        leader_election,
+        ..ManagerOptions::default()
     };
-    let manager = manager(client, &operators, options).map_err(CliError::new)?;
+    let client = Client::try_from(config).map_err(CliError::new)?;
+    let switches = arguments.feature_switches.iter().cloned().collect();
+    let manager = manager(client, &operators, &switches, options);
     let names: Vec<&str> = operators.iter().map(|operator| operator.name).collect();
     info!(operators = ?names, "Waiting for informer caches to sync");
-    let result = manager.run_until_signal().await;
+    let result = manager.run().await;
     info!("Shutting down workers");
     result.map_err(|error| with_install_hint(error, &names))
 }
@@ -130,17 +136,11 @@ pub(crate) async fn config(file: Option<&Path>, context: Option<&str>) -> Result
         .map_err(|e| CliError::new(e).with_hint(hint))
 }
 
-/// A client with request metrics.
-fn client(config: Config, options: &ManagerOptions) -> Result<Client, CliError> {
-    let builder = ClientBuilder::try_from(config).map_err(CliError::new)?;
-    Ok(builder.with_layer(&options.metrics.client_layer()).build())
-}
-
 /// The error of a manager, with the command that installs what is missing.
 fn with_install_hint(error: ManagerError, names: &[&str]) -> CliError {
     let names = names.join(",");
     let install_command = match sync_error(&error) {
-        Some(SyncError::NoSuchKind { .. }) => {
+        Some(SyncError::NotServed { .. }) => {
             format!("bellerophon manifests {names} --crds-only | kubectl apply -f -")
         }
         Some(SyncError::Forbidden { .. }) => {
@@ -154,7 +154,7 @@ fn with_install_hint(error: ManagerError, names: &[&str]) -> CliError {
 fn sync_error(error: &ManagerError) -> Option<&SyncError> {
     match error {
         ManagerError::Sync(error) => Some(error),
-        ManagerError::Controller(bellerophon::ControllerError::Sync { source, .. }) => Some(source),
+        ManagerError::Controller(ControllerError::Sync { source, .. }) => Some(source),
         _ => None,
     }
 }

@@ -13,7 +13,8 @@ use std::{
     sync::Arc,
 };
 
-use bellerophon::{ObjectKey, TraceEvent};
+use bellerophon::ObjectKey;
+use bellerophon::trace::TraceEvent;
 
 /// The maximum number of members of each set.
 const MEMBERS_MAX: usize = 20_000;
@@ -213,7 +214,7 @@ impl Timeline {
 
     fn entry(&mut self, event: &TraceEvent) -> Option<TimelineEntry> {
         match event {
-            TraceEvent::Noticed {
+            TraceEvent::Delivered {
                 kind,
                 key,
                 resource_version,
@@ -234,19 +235,19 @@ impl Timeline {
             TraceEvent::Enqueued {
                 controller,
                 key,
-                because_kind,
-                because_key,
-                because_version,
+                cause_kind,
+                cause_key,
+                cause_version,
             } => {
-                let cause = (because_kind.clone(), because_key.clone());
+                let cause = (cause_kind.clone(), cause_key.clone());
                 if !self.is_related(&cause)
                     || !self.enqueued.insert((controller.clone(), key.clone()))
                 {
                     return None;
                 }
-                let version = at_version(because_version);
+                let version = at_version(cause_version);
                 Some(TimelineEntry::Enqueues(format!(
-                    "{controller} for {key}, because of {because_kind} {because_key}{version}"
+                    "{controller} for {key}, because of {cause_kind} {cause_key}{version}"
                 )))
             }
             TraceEvent::Wrote {
@@ -270,24 +271,25 @@ impl Timeline {
                     "{controller}: {deletion}{kind} {key}{version}"
                 )))
             }
-            TraceEvent::Called {
+            TraceEvent::SubresourceWritten {
                 controller,
                 reconciling,
                 kind,
                 key,
-                what,
+                subresource,
             } => {
                 let object = (kind.clone(), key.clone());
                 let is_related =
                     self.is_enqueued(controller, reconciling) || self.is_related(&object);
-                is_related
-                    .then(|| TimelineEntry::Writes(format!("{controller}: {what} of {kind} {key}")))
+                is_related.then(|| {
+                    TimelineEntry::Writes(format!("{controller}: {subresource} of {kind} {key}"))
+                })
             }
             // Informers record every event of their cache, whether a controller handles it or not.
             TraceEvent::Listed { .. } | TraceEvent::Cached { .. } | TraceEvent::Started { .. } => {
                 None
             }
-            TraceEvent::Ended {
+            TraceEvent::Finished {
                 controller,
                 key,
                 result,
@@ -346,7 +348,7 @@ mod tests {
     }
 
     fn noticed(kind: &str, name: &str, version: &str) -> TraceEvent {
-        TraceEvent::Noticed {
+        TraceEvent::Delivered {
             kind: kind.into(),
             key: key(name),
             resource_version: Some(version.into()),
@@ -359,9 +361,9 @@ mod tests {
         TraceEvent::Enqueued {
             controller: controller.into(),
             key: key(name),
-            because_kind: kind.into(),
-            because_key: key(cause_name),
-            because_version: None,
+            cause_kind: kind.into(),
+            cause_key: key(cause_name),
+            cause_version: None,
         }
     }
 
@@ -382,7 +384,7 @@ mod tests {
     }
 
     fn ended(controller: &str, name: &str, result: &'static str) -> TraceEvent {
-        TraceEvent::Ended {
+        TraceEvent::Finished {
             controller: controller.into(),
             key: key(name),
             result,
@@ -446,12 +448,12 @@ mod tests {
 
     #[test]
     fn binding_is_an_entry_of_its_pod() {
-        let called = |name: &str| TraceEvent::Called {
+        let called = |name: &str| TraceEvent::SubresourceWritten {
             controller: "scheduler".into(),
             reconciling: key(name),
             kind: "Pod".into(),
             key: key(name),
-            what: "binding to node-1".into(),
+            subresource: "binding to node-1".into(),
         };
         let events = [noticed("Pod", "web", "1"), called("web"), called("other")];
         assert_eq!(

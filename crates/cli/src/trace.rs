@@ -10,7 +10,8 @@ use std::{
     path::Path,
 };
 
-use bellerophon::{TraceBus, TraceRecord, WallClock};
+use bellerophon::clock::Clock;
+use bellerophon::trace::{Trace, TraceRecord};
 use bytes::Bytes;
 use futures_util::{AsyncBufReadExt as _, Stream, TryStreamExt as _, stream};
 use jiff::Timestamp;
@@ -138,8 +139,8 @@ impl Query {
 
 /// The handler of the path: the entries of stored records, then new ones with `follow`.
 pub(crate) fn endpoint(
-    bus: TraceBus,
-    clock: WallClock,
+    bus: Trace,
+    clock: Clock,
 ) -> impl Fn(&str) -> std::pin::Pin<Box<dyn Stream<Item = Bytes> + Send>> + Send + Sync {
     move |query| {
         let query = Query::parse(query);
@@ -180,11 +181,7 @@ pub(crate) fn endpoint(
 }
 
 /// The lines to print after a trace record.
-pub(crate) fn lines(
-    timeline: &mut Timeline,
-    record: &TraceRecord,
-    clock: WallClock,
-) -> Vec<String> {
+pub(crate) fn lines(timeline: &mut Timeline, record: &TraceRecord, clock: Clock) -> Vec<String> {
     let time = clock.at(record.at);
     timeline
         .add(&record.event)

@@ -10,12 +10,12 @@
 
 use std::{future::pending, io::stdout, net::SocketAddr};
 
-use bellerophon::{ManagerOptions, TraceBus, WallClock};
+use bellerophon::clock::Clock;
+use bellerophon::manager::{ManagerOptions, RunningManager};
+use bellerophon::trace::Trace;
 use bellerophon_apiserver::ApiServer;
 use bellerophon_cluster::Cluster;
-use bellerophon_operator::{
-    Operator, RunError, RunOptions, Running as RunningOperators, controllers_of, define, manager_of,
-};
+use bellerophon_operator::{Operator, Switches, define, manager};
 use bellerophon_reboot::{agents, simulated_agents};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
@@ -51,17 +51,17 @@ struct RunningCluster {
     /// `None` for an API server only.
     cluster: Option<Cluster>,
     /// `None` until the cluster is ready, and without operators.
-    operators: Option<RunningOperators>,
+    operators: Option<RunningManager>,
     /// The trace of controllers and operators.
-    trace: TraceBus,
-    clock: WallClock,
+    trace: Trace,
+    clock: Clock,
 }
 
 impl RunningCluster {
     async fn start(options: &UpOptions) -> Result<Self, CliError> {
         let size = options.cluster()?;
-        let trace = TraceBus::new(trace::RECORDS_MAX);
-        let clock = WallClock::system();
+        let trace = Trace::new(trace::RECORDS_MAX);
+        let clock = Clock::system();
         let builder = ApiServer::builder().listen(options.listen);
         let builder = if size.is_some() {
             builder.page(trace::PATH, trace::endpoint(trace.clone(), clock))
@@ -149,44 +149,30 @@ impl RunningCluster {
         define(&admin_client(&self.server), operators)
             .await
             .map_err(CliError::new)?;
-        let manager = ManagerOptions {
+        let options = ManagerOptions {
+            trace: self.trace.clone(),
             clock: self.clock,
             ..ManagerOptions::default()
         };
-        let options = RunOptions {
-            trace: self.trace.clone(),
-            manager,
-            ..RunOptions::default()
-        };
+        let client = admin_client(&self.server);
+        let mut mgr = manager(client, operators, &Switches::default(), options);
         let has_reboot_operator = operators
             .iter()
             .any(|operator| operator.name == bellerophon_reboot::OPERATOR.name);
-        let nodes = self
-            .cluster
-            .as_ref()
-            .and_then(Cluster::nodes)
-            .filter(|_| has_reboot_operator);
-        let manager = manager_of(admin_client(&self.server), options, |setup| {
-            let mut controllers = controllers_of(operators, setup)?;
-            if let Some(nodes) = nodes {
-                let boot_ids = nodes.clone();
-                let machines = nodes.clone();
-                let agent_options = simulated_agents(
-                    nodes.names(),
-                    move |node| boot_ids.boot_id(node),
-                    move |node| machines.reboot(node),
-                );
-                let prefix = bellerophon_reboot::prefix()?;
-                controllers.extend(agents(setup, &prefix, agent_options));
-            }
-            Ok(controllers)
-        });
-        let manager = manager.map_err(RunError::Setup).map_err(CliError::new)?;
-        self.operators
-            .insert(RunningOperators::start(manager))
-            .ready()
-            .await
-            .map_err(CliError::new)
+        let nodes = self.cluster.as_ref().and_then(Cluster::nodes);
+        if let Some(nodes) = nodes.filter(|_| has_reboot_operator) {
+            let boot_ids = nodes.clone();
+            let machines = nodes.clone();
+            let agent_options = simulated_agents(
+                nodes.names(),
+                move |node| boot_ids.boot_id(node),
+                move |node| machines.reboot(node),
+            );
+            let prefix = bellerophon_reboot::prefix().map_err(CliError::new)?;
+            agents(&mut mgr, &prefix, agent_options);
+        }
+        let running = self.operators.insert(mgr.start());
+        running.ready().await.map_err(CliError::new)
     }
 
     async fn stop(self) {

@@ -278,7 +278,7 @@ impl Runner {
             } else {
                 Duration::ZERO
             };
-            waited = waited + POLL_INTERVAL;
+            waited += POLL_INTERVAL;
             before = now;
         }
     }

@@ -6,14 +6,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bellerophon::{Failure, Lister, ObjectKey, Writes};
+use bellerophon::client::{Precondition, ReconcileClient, WriteError, WriteOptions, Written};
+use bellerophon::prelude::*;
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::{DeleteParams, PostParams, Preconditions},
-    core::PartialObjectMeta,
-};
+use kube::{ResourceExt as _, core::PartialObjectMeta};
 
 use crate::{
     copy::{CopyAction, CopyOwner, SecretContent, digest, plan_copy},
@@ -89,11 +86,10 @@ impl SyncSummary {
 
 /// One run over all copies of a SecSynch.
 pub(crate) struct SyncRun<'a> {
-    pub(crate) client: &'a Client,
+    pub(crate) client: &'a ReconcileClient,
     pub(crate) synches: &'a Lister<SecSynch>,
     pub(crate) secrets: &'a Lister<PartialObjectMeta<Secret>>,
     pub(crate) synch: &'a SecSynch,
-    pub(crate) writes: &'a Writes,
     pub(crate) content: &'a SecretContent,
     pub(crate) owner: CopyOwner<'a>,
     /// The resource version of the source in the cache when the run started.
@@ -157,7 +153,6 @@ impl SyncRun<'_> {
             spec.conflict_policy,
             verified,
         );
-        let secrets = Api::<Secret>::namespaced(self.client.clone(), namespace);
         match (action, current) {
             (CopyAction::UpToDate, Some(current)) => CopyResult::UpToDate {
                 resource_version: current.resource_version.clone().unwrap_or_default(),
@@ -172,15 +167,15 @@ impl SyncRun<'_> {
                 "OwnedByAnother",
                 "another SecSynch owns the secret of this name",
             ),
-            (CopyAction::Replace, Some(current)) => self.replace(&secrets, current.clone()).await,
-            (CopyAction::Verify, Some(_)) => self.verify(&secrets).await,
-            (CopyAction::Create, _) | (_, None) => self.create(&secrets, namespace).await,
+            (CopyAction::Replace, Some(current)) => self.replace(current.clone()).await,
+            (CopyAction::Verify, Some(_)) => self.verify(&key).await,
+            (CopyAction::Create, _) | (_, None) => self.create(namespace).await,
         }
     }
 
     /// Whether the spec or the source has changed since the run started.
     fn is_superseded(&self) -> bool {
-        let Some(current) = self.synches.get(&ObjectKey::of(self.synch)) else {
+        let Some(current) = self.synches.get(&ObjectKey::from_object(self.synch)) else {
             return true;
         };
         let spec = &self.synch.spec;
@@ -190,95 +185,68 @@ impl SyncRun<'_> {
             || source.and_then(|source| source.resource_version()) != self.source_version
     }
 
-    async fn create(&self, secrets: &Api<Secret>, namespace: &str) -> CopyResult {
+    async fn create(&self, namespace: &str) -> CopyResult {
         let metadata = ObjectMeta {
             name: Some(self.synch.spec.secret_name.clone()),
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         };
         let copy = self.content.to_copy(&self.owner, metadata);
-        let response = secrets.create(&self.params(), &copy).await;
-        self.write_result(response)
+        write_result(self.client.create(&copy).await)
     }
 
-    async fn replace(&self, secrets: &Api<Secret>, current: ObjectMeta) -> CopyResult {
-        let name = &self.synch.spec.secret_name;
-        let uid = current.uid.clone();
-        let copy = self.content.to_copy(&self.owner, current);
-        match secrets.replace(name, &self.params(), &copy).await {
+    async fn replace(&self, current: ObjectMeta) -> CopyResult {
+        let copy = self.content.to_copy(&self.owner, current.clone());
+        match self.client.update(&copy).await {
             Err(error) if is_immutable_field(&error) => {
                 // The type of a Secret, and all of an immutable one, cannot change: it is deleted
                 // if its UID is still the same, and created again.
-                match secrets.delete(name, &delete_with_uid(uid)).await {
-                    Ok(_) => {
-                        let namespace = copy.namespace().unwrap_or_default();
-                        self.create(secrets, &namespace).await
-                    }
+                let namespace = current.namespace.clone().unwrap_or_default();
+                match delete_copy(self.client, current).await {
+                    Ok(()) => self.create(&namespace).await,
                     Err(error) => error_result(&error),
                 }
             }
-            response => self.write_result(response),
+            response => write_result(response),
         }
     }
 
     /// Reads a copy, and replaces it if its content differs.
-    async fn verify(&self, secrets: &Api<Secret>) -> CopyResult {
-        match secrets.get(&self.synch.spec.secret_name).await {
-            Ok(current) if digest(&current, self.owner.uid) == self.content.digest => {
+    async fn verify(&self, key: &ObjectKey) -> CopyResult {
+        match self.client.get::<Secret>(key).await {
+            Ok(Some(current)) if digest(&current, self.owner.uid) == self.content.digest => {
                 CopyResult::UpToDate {
                     resource_version: current.resource_version().unwrap_or_default(),
                     is_written: false,
                 }
             }
-            Ok(current) => self.replace(secrets, current.metadata).await,
+            Ok(Some(current)) => self.replace(current.metadata.clone()).await,
+            Ok(None) => self.create(key.namespace().unwrap_or_default()).await,
             Err(error) => error_result(&error),
         }
     }
+}
 
-    fn params(&self) -> PostParams {
-        PostParams {
-            field_manager: Some(self.writes.controller().to_owned()),
-            ..PostParams::default()
-        }
-    }
-
-    fn write_result(&self, response: Result<Secret, kube::Error>) -> CopyResult {
-        match response {
-            Ok(copy) => {
-                self.writes.wrote(&copy);
-                CopyResult::UpToDate {
-                    resource_version: copy.resource_version().unwrap_or_default(),
-                    is_written: true,
-                }
-            }
-            Err(error) => error_result(&error),
-        }
+fn write_result(response: Result<Written<Secret>, WriteError>) -> CopyResult {
+    match response {
+        Ok(copy) => CopyResult::UpToDate {
+            resource_version: copy.metadata().resource_version.clone().unwrap_or_default(),
+            is_written: true,
+        },
+        Err(error) => error_result(&error),
     }
 }
 
 /// Deletes Secrets with a UID precondition. A Secret that no longer exists, or was recreated, is
 /// done. All deletions are attempted; the first error is returned.
 pub(crate) async fn delete_copies(
-    client: &Client,
-    writes: &Writes,
+    client: &ReconcileClient,
     copies: Vec<ObjectMeta>,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let deletions = stream::iter(copies).map(|copy| async move {
-        let namespace = copy.namespace.unwrap_or_default();
-        let name = copy.name.unwrap_or_default();
-        let secrets = Api::<Secret>::namespaced(client.clone(), &namespace);
-        match secrets.delete(&name, &delete_with_uid(copy.uid)).await {
-            Ok(response) => {
-                // A finalizer can hold the Secret, which is then returned instead of a Status.
-                response
-                    .map_left(|terminating| writes.wrote(&terminating))
-                    .map_right(|_| {
-                        writes.deleted::<Secret>(ObjectKey::namespaced(namespace, name));
-                    });
-                Ok(())
-            }
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            Err(error) => Err(Failure::retry(error)),
+        match delete_copy(client, copy).await {
+            Err(error) if !error.is_conflict() => Err(Error::from(error)),
+            _ => Ok(()),
         }
     });
     let mut deletions = std::pin::pin!(deletions.buffer_unordered(CONCURRENCY_MAX));
@@ -289,11 +257,17 @@ pub(crate) async fn delete_copies(
     result
 }
 
-fn delete_with_uid(uid: Option<String>) -> DeleteParams {
-    DeleteParams::default().preconditions(Preconditions {
-        uid,
-        resource_version: None,
-    })
+/// Deletes a Secret if it has this UID.
+async fn delete_copy(client: &ReconcileClient, metadata: ObjectMeta) -> Result<(), WriteError> {
+    let with_uid = WriteOptions {
+        precondition: Some(Precondition::Uid),
+        ..WriteOptions::default()
+    };
+    let copy = PartialObjectMeta::<Secret> {
+        metadata,
+        ..PartialObjectMeta::default()
+    };
+    client.with_options(with_uid).delete(&copy).await
 }
 
 /// A failure that only another event can change.
@@ -306,8 +280,8 @@ fn failed(reason: &'static str, message: &str) -> CopyResult {
 }
 
 /// Whether a write was rejected because it changes an immutable field of a Secret.
-fn is_immutable_field(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else {
+fn is_immutable_field(error: &WriteError) -> bool {
+    let Some(status) = error.status() else {
         return false;
     };
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
@@ -316,8 +290,8 @@ fn is_immutable_field(error: &kube::Error) -> bool {
 }
 
 /// The result of a failed request. Messages never contain values of Secrets.
-fn error_result(error: &kube::Error) -> CopyResult {
-    let kube::Error::Api(status) = error else {
+fn error_result(error: &WriteError) -> CopyResult {
+    let Some(status) = error.status() else {
         return CopyResult::Failed {
             reason: "Unreachable",
             message: "the API server could not be reached".into(),

@@ -1,5 +1,6 @@
 //! The custom resource: which Secret is copied, and to which namespaces.
 
+use bellerophon::Kind;
 use bellerophon_operator::schemas;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::CustomResource;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
     shortname = "sync",
     namespaced,
     derive = "PartialEq",
+    derive = "Kind",
     status = "SecSynchStatus",
     doc = "A SecSynch keeps copies of a Secret in other namespaces up to date.",
     printcolumn(name = "Secret", type_ = "string", json_path = ".spec.secretName"),

@@ -20,16 +20,18 @@ pub use copy::OWNER_UID;
 pub use crd::{ConflictPolicy, SecSynch, SecSynchSpec, SecSynchStatus, SyncFailure};
 pub use destinations::ALLOW_TO;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use bellerophon::{Controller, Lister, ObjectKey, Predicate};
-use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, Setup, SetupError, allow};
+use bellerophon::index::Index;
+use bellerophon::informer::{InformerOptions, Namespaces};
+use bellerophon::prelude::*;
+use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, Switches, allow};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{CustomResourceExt as _, ResourceExt as _, core::PartialObjectMeta};
 
 use crate::{
     destinations::selects,
-    reconciler::{BY_OWNER, FeatureSwitches, SecSynchReconciler},
+    reconciler::{FeatureSwitches, SecSynchReconciler},
 };
 
 /// The feature switch that copies Secrets without the consent of their source, as the tutorial
@@ -59,77 +61,73 @@ pub const OPERATOR: Operator = Operator {
     admission_policies: Vec::new,
     placement: Placement::Deployment,
     feature_switches: &[WITHOUT_CONSENT, INTO_SYSTEM],
-    controllers: |setup| Ok(vec![controller(setup)?]),
+    setup,
 };
 
-/// The index of SecSynches by the name of their Secret.
-const BY_SECRET: &str = "secret-name";
-/// The index of SecSynches by UID.
-const BY_UID: &str = "uid";
-
-fn controller(setup: &Setup) -> Result<Controller, SetupError> {
-    let synches = setup.informer::<SecSynch>();
-    let secrets = setup.cluster_informer::<PartialObjectMeta<Secret>>();
-    let namespaces = setup.cluster_informer::<Namespace>();
-    synches.add_index(BY_SECRET, |synch| vec![synch.spec.secret_name.clone()])?;
-    synches.add_index(BY_UID, |synch| synch.uid().into_iter().collect())?;
-    secrets.add_index(BY_OWNER, |secret| {
-        secret
-            .labels()
-            .get(OWNER_UID)
-            .cloned()
-            .into_iter()
-            .collect()
-    })?;
-    let reconciler = Arc::new(SecSynchReconciler {
-        client: setup.client.clone(),
-        clock: setup.clock,
-        events: setup.recorder(OPERATOR.name),
-        synches: synches.lister(),
+fn setup(mgr: &mut Manager, switches: &Switches) {
+    // Sources and copies are in any namespace, also if SecSynches are watched in one only.
+    let secrets = mgr.informer::<PartialObjectMeta<Secret>>(InformerOptions {
+        namespaces: Some(Namespaces::All),
+        ..InformerOptions::default()
+    });
+    let namespaces = mgr.lister::<Namespace>();
+    let synches = mgr.lister::<SecSynch>();
+    let reconciler = SecSynchReconciler {
+        synches: synches.clone(),
         secrets: secrets.lister(),
-        namespaces: namespaces.lister(),
+        copies: secrets.index("owner-uid", |secret| {
+            secret
+                .labels()
+                .get(OWNER_UID)
+                .cloned()
+                .into_iter()
+                .collect()
+        }),
+        namespaces: namespaces.clone(),
         features: FeatureSwitches {
-            without_consent: setup.is_enabled(WITHOUT_CONSENT),
-            into_system: setup.is_enabled(INTO_SYSTEM),
+            without_consent: switches.is_on(WITHOUT_CONSENT),
+            into_system: switches.is_on(INTO_SYSTEM),
         },
         verified: Mutex::default(),
-    });
-    let mapper = SecretMapper {
-        synches: synches.lister(),
-        namespaces: namespaces.lister(),
     };
-    let all_synches = synches.lister();
+    let mapper = SecretMapper {
+        by_secret: mgr.index("secret-name", |synch: &SecSynch| {
+            vec![synch.spec.secret_name.clone()]
+        }),
+        by_uid: mgr.index("uid", |synch: &SecSynch| synch.uid().into_iter().collect()),
+        namespaces,
+    };
     // Status updates of the operator itself change neither generation nor finalizers.
-    let changed = Predicate::changed(|old: &SecSynch, new: &SecSynch| {
+    let changed = Predicate::on_update(|old: &SecSynch, new: &SecSynch| {
         old.metadata.generation != new.metadata.generation || old.finalizers() != new.finalizers()
     });
-    Ok(Controller::of(&synches)
-        .with_predicate(changed)
-        .watches(&secrets, move |secret| mapper.requests(secret))
-        .watches(&namespaces, move |namespace| {
-            all_synches
+    mgr.controller::<SecSynch>()
+        .predicate(changed)
+        .watches::<PartialObjectMeta<Secret>>(move |secret| mapper.requests(secret))
+        .informer(&secrets)
+        .watches::<Namespace>(move |namespace| {
+            synches
                 .list()
                 .iter()
                 .filter(|synch| selects(&synch.spec, namespace))
-                .map(|synch| ObjectKey::of(&**synch))
+                .map(|synch| ObjectKey::from_object(&**synch))
                 .collect()
         })
-        .with_options(setup.options(OPERATOR.name))
-        .reconcile_with(move |request| reconciler.clone().reconcile(request)))
+        .name(OPERATOR.name)
+        .reconcile(reconciler);
 }
 
 /// Maps the event of a Secret to the SecSynches to reconcile.
 struct SecretMapper {
-    synches: Lister<SecSynch>,
+    by_secret: Index<SecSynch>,
+    by_uid: Index<SecSynch>,
     namespaces: Lister<Namespace>,
 }
 
 impl SecretMapper {
     fn requests(&self, secret: &PartialObjectMeta<Secret>) -> Vec<ObjectKey> {
-        let by_index =
-            |index: &str, value: &str| self.synches.by_index(index, value).unwrap_or_default();
         let mut synches = match secret.labels().get(OWNER_UID) {
-            Some(uid) => by_index(BY_UID, uid),
+            Some(uid) => self.by_uid.get(uid),
             None => Vec::new(),
         };
         // A source, or a Secret in the place of a copy.
@@ -140,14 +138,14 @@ impl SecretMapper {
                 .as_ref()
                 .is_some_and(|namespace| selects(&synch.spec, namespace))
         };
-        for synch in by_index(BY_SECRET, &secret.name_any()) {
+        for synch in self.by_secret.get(&secret.name_any()) {
             if synch.spec.source_namespace == namespace_name || is_destination(&synch) {
                 synches.push(synch);
             }
         }
         synches
             .iter()
-            .map(|synch| ObjectKey::of(&**synch))
+            .map(|synch| ObjectKey::from_object(&**synch))
             .collect()
     }
 }

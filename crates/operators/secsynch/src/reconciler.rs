@@ -5,18 +5,19 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
 };
 
-use bellerophon::{
-    ConditionStatus, EventRecorder, EventType, Failure, Lister, Note, ObjectKey, Outcome,
-    ReconcileResult, Request, SetCondition, Step, WallClock, Writes, set_condition,
-};
+use bellerophon::client::ReconcileClient;
+use bellerophon::conditions::{ConditionStatus, ConditionUpdate, set_status_condition};
+use bellerophon::finalizer;
+use bellerophon::index::Index;
+use bellerophon::prelude::*;
 use k8s_openapi::{
     api::core::v1::{Namespace, Secret},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use kube::{Api, Client, ResourceExt as _, api::ListParams, core::PartialObjectMeta};
+use kube::{ResourceExt as _, api::ListParams, core::PartialObjectMeta};
 use tracing::info;
 
 use crate::{
@@ -29,14 +30,8 @@ use crate::{
 /// The maximum number of failures in a status.
 const FAILURES_MAX: usize = 10;
 
-/// The page size of lists of copies.
-const PAGE_SIZE: u32 = 500;
-
 /// The finalizer that keeps a SecSynch until its copies are deleted.
 pub(crate) const FINALIZER: &str = "secsynch.tutorial.study.dev/copies";
-
-/// The index of Secrets by the UID of the SecSynch that owns them.
-pub(crate) const BY_OWNER: &str = "owner-uid";
 
 /// The feature switches of the operator.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,11 +44,10 @@ pub(crate) struct FeatureSwitches {
 
 /// Reconciles one SecSynch.
 pub(crate) struct SecSynchReconciler {
-    pub(crate) client: Client,
-    pub(crate) clock: WallClock,
-    pub(crate) events: EventRecorder,
     pub(crate) synches: Lister<SecSynch>,
     pub(crate) secrets: Lister<PartialObjectMeta<Secret>>,
+    /// Secrets by the UID of the SecSynch that owns them.
+    pub(crate) copies: Index<PartialObjectMeta<Secret>>,
     pub(crate) namespaces: Lister<Namespace>,
     pub(crate) features: FeatureSwitches,
     /// The resource version of each copy whose content was compared and found equal, by SecSynch
@@ -68,72 +62,58 @@ struct ReadyCondition<'a> {
     message: &'a str,
 }
 
-impl SecSynchReconciler {
-    pub(crate) async fn reconcile(self: Arc<Self>, request: Request<SecSynch>) -> ReconcileResult {
-        let Some(synch) = request.object.clone() else {
-            self.set_verified(&request.key, HashMap::new());
-            return Ok(Outcome::Done);
+impl Reconciler<SecSynch> for SecSynchReconciler {
+    async fn reconcile(&self, req: Request<SecSynch>) -> Result<Action, Error> {
+        let Some(synch) = req.object() else {
+            self.set_verified(req.key(), HashMap::new());
+            return Ok(Action::await_change());
         };
-        let api = Api::namespaced(self.client.clone(), &synch.namespace().unwrap_or_default());
-        let work = async |step| match step {
-            Step::CleanUp => self.clean_up(&request, &synch).await,
-            Step::Apply => self.apply(&request, &synch).await,
+        let work = async |event| match event {
+            finalizer::Event::Cleanup => self.clean_up(&req, synch).await,
+            finalizer::Event::Apply => self.apply(&req, synch).await,
         };
-        request
-            .writes()
-            .finalizer(&api, &*synch, FINALIZER, work)
-            .await
+        req.client().finalizer(synch, FINALIZER, work).await
     }
+}
 
+impl SecSynchReconciler {
     /// Deletes every copy. They are listed from the server, since the cache may not have the last
     /// one yet.
-    async fn clean_up(&self, request: &Request<SecSynch>, synch: &SecSynch) -> ReconcileResult {
+    async fn clean_up(&self, req: &Request<SecSynch>, synch: &SecSynch) -> Result<Action, Error> {
         let uid = synch.uid().unwrap_or_default();
-        let secrets = Api::<Secret>::all(self.client.clone());
-        let mut params = ListParams::default()
-            .labels(&format!("{OWNER_UID}={uid}"))
-            .limit(PAGE_SIZE);
-        loop {
-            let page = secrets
-                .list_metadata(&params)
-                .await
-                .map_err(Failure::retry)?;
-            let copies = page.items.into_iter().map(|copy| copy.metadata).collect();
-            delete_copies(&self.client, request.writes(), copies).await?;
-            match page.metadata.continue_ {
-                Some(token) if !token.is_empty() => params = params.continue_token(&token),
-                _ => break,
-            }
-        }
-        self.set_verified(&request.key, HashMap::new());
-        info!(secsynch = %request.key, "deleted all copies");
-        Ok(Outcome::Done)
+        let owned = ListParams::default().labels(&format!("{OWNER_UID}={uid}"));
+        let copies = req
+            .client()
+            .list::<PartialObjectMeta<Secret>>(None, &owned)
+            .await?;
+        let copies = copies.iter().map(|copy| copy.metadata.clone()).collect();
+        delete_copies(req.client(), copies).await?;
+        self.set_verified(req.key(), HashMap::new());
+        info!(secsynch = %req.key(), "deleted all copies");
+        Ok(Action::await_change())
     }
 
-    async fn apply(&self, request: &Request<SecSynch>, synch: &SecSynch) -> ReconcileResult {
+    async fn apply(&self, req: &Request<SecSynch>, synch: &SecSynch) -> Result<Action, Error> {
         let spec = &synch.spec;
         let uid = synch.uid().unwrap_or_default();
         let source_key = ObjectKey::namespaced(&spec.source_namespace, &spec.secret_name);
         // Read before the source itself, so that a later change supersedes this run.
         let cached_source = self.secrets.get(&source_key);
-        let source = Api::<Secret>::namespaced(self.client.clone(), &spec.source_namespace)
-            .get_opt(&spec.secret_name)
-            .await
-            .map_err(Failure::retry)?
-            .filter(|secret| secret.metadata.deletion_timestamp.is_none());
+        let source = req.client().get::<Secret>(&source_key).await?;
+        let source = source.filter(|secret| secret.metadata.deletion_timestamp.is_none());
         let Some(source) = source else {
             let message = "the source secret does not exist";
             return self
-                .delete_without_source(request, synch, "SourceMissing", message)
+                .delete_without_source(req, synch, "SourceMissing", message)
                 .await;
         };
         let annotations = source.annotations();
         let allow_to = annotations.get(ALLOW_TO).cloned().unwrap_or_default();
-        let Some(content) = SecretContent::new(source, &uid) else {
+        let Some(content) = SecretContent::new(Secret::clone(&source), &uid) else {
             let message =
                 "secrets of this type are credentials of the cluster and are never copied";
             return self
-                .delete_without_source(request, synch, "NeverCopied", message)
+                .delete_without_source(req, synch, "NeverCopied", message)
                 .await;
         };
         let consent = Consent {
@@ -150,11 +130,10 @@ impl SecSynchReconciler {
         );
         let source_name = source_key.to_string();
         let run = SyncRun {
-            client: &self.client,
+            client: req.client(),
             synches: &self.synches,
             secrets: &self.secrets,
             synch,
-            writes: request.writes(),
             content: &content,
             owner: CopyOwner {
                 uid: &uid,
@@ -162,32 +141,31 @@ impl SecSynchReconciler {
             },
             source_version: cached_source.and_then(|source| source.resource_version()),
         };
-        let verified = self.verified(&request.key);
+        let verified = self.verified(req.key());
         let mut summary = run.sync_all(&destinations, &verified).await;
         if summary.is_superseded {
             // The event of the newer spec or source has enqueued the key.
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         }
         summary.written += self
-            .delete_stale_copies(request.writes(), synch, |namespace| {
+            .delete_stale_copies(req.client(), synch, |namespace| {
                 destinations.get(namespace) == Some(&Destination::Allowed)
             })
             .await?;
-        self.set_verified(&request.key, std::mem::take(&mut summary.verified));
-        self.report(request, synch, destinations.len(), summary)
-            .await
+        self.set_verified(req.key(), std::mem::take(&mut summary.verified));
+        self.report(req, synch, destinations.len(), summary).await
     }
 
     /// Deletes copies with a former name or in a namespace that is no longer a destination.
     /// Returns their number.
     async fn delete_stale_copies(
         &self,
-        writes: &Writes,
+        client: &ReconcileClient,
         synch: &SecSynch,
         is_destination: impl Fn(&str) -> bool,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, Error> {
         let uid = synch.uid().unwrap_or_default();
-        let copies = self.secrets.by_index(BY_OWNER, &uid)?;
+        let copies = self.copies.get(&uid);
         let is_stale = |copy: &ObjectMeta| {
             copy.name.as_ref() != Some(&synch.spec.secret_name)
                 || !is_destination(copy.namespace.as_deref().unwrap_or_default())
@@ -199,22 +177,22 @@ impl SecSynchReconciler {
             .cloned()
             .collect();
         let count = stale.len();
-        delete_copies(&self.client, writes, stale).await?;
+        delete_copies(client, stale).await?;
         Ok(count)
     }
 
     /// Deletes all copies because their source cannot be copied.
     async fn delete_without_source(
         &self,
-        request: &Request<SecSynch>,
+        req: &Request<SecSynch>,
         synch: &SecSynch,
         reason: &str,
         message: &str,
-    ) -> ReconcileResult {
+    ) -> Result<Action, Error> {
         let deleted = self
-            .delete_stale_copies(request.writes(), synch, |_| false)
+            .delete_stale_copies(req.client(), synch, |_| false)
             .await?;
-        self.set_verified(&request.key, HashMap::new());
+        self.set_verified(req.key(), HashMap::new());
         let status = SecSynchStatus {
             synced: 0,
             total: 0,
@@ -227,18 +205,18 @@ impl SecSynchReconciler {
             reason,
             message,
         };
-        self.write_status(request, synch, status, deleted, ready)
+        self.write_status(req, synch, status, deleted, ready)
             .await?;
-        Ok(Outcome::Done)
+        Ok(Action::await_change())
     }
 
     async fn report(
         &self,
-        request: &Request<SecSynch>,
+        req: &Request<SecSynch>,
         synch: &SecSynch,
         destinations: usize,
         summary: SyncSummary,
-    ) -> ReconcileResult {
+    ) -> Result<Action, Error> {
         let SyncSummary {
             synced,
             written,
@@ -260,62 +238,45 @@ impl SecSynchReconciler {
             reason: if is_ready { "Synced" } else { "SomeFailed" },
             message: &message,
         };
-        self.write_status(request, synch, status, written, ready)
+        self.write_status(req, synch, status, written, ready)
             .await?;
         if written > 0 {
             let spec = &synch.spec;
             let source = format!("{}/{}", spec.source_namespace, spec.secret_name);
-            let event = Note {
-                type_: EventType::Normal,
-                reason: "Synced".into(),
-                action: "Synced".into(),
-                note: format!("secret {source} synced: {message}"),
-            };
-            self.events.event(synch, event);
+            let note = format!("secret {source} synced: {message}");
+            req.recorder()
+                .event(synch, Event::normal("Synced", "Synced", note));
         }
-        info!(secsynch = %request.key, synced, total, failed, written, "reconciled");
+        info!(secsynch = %req.key(), synced, total, failed, written, "reconciled");
         if summary.retry {
             let message = format!("{failed} of {total} copies could not be written");
-            return Err(Failure::retry(message));
+            return Err(Error::retry(message));
         }
-        Ok(Outcome::Done)
+        Ok(Action::await_change())
     }
 
     async fn write_status(
         &self,
-        request: &Request<SecSynch>,
+        req: &Request<SecSynch>,
         synch: &SecSynch,
         mut status: SecSynchStatus,
         written: usize,
         ready: ReadyCondition<'_>,
-    ) -> Result<(), Failure> {
-        let now = self.clock.now();
+    ) -> Result<(), Error> {
+        let now = req.now();
         if written > 0 {
             status.last_sync_time = Some(Time(now));
         }
         status.observed_generation = synch.metadata.generation;
-        let condition = SetCondition {
-            type_: "Ready",
-            status: if ready.is_ready {
-                ConditionStatus::True
-            } else {
-                ConditionStatus::False
-            },
-            reason: ready.reason,
-            message: ready.message,
-            observed_generation: synch.metadata.generation,
+        let is_ready = match ready.is_ready {
+            true => ConditionStatus::True,
+            false => ConditionStatus::False,
         };
-        set_condition(&mut status.conditions, &condition, now);
-        if synch.status.as_ref() == Some(&status) {
-            return Ok(());
-        }
-        let updated = SecSynch {
-            status: Some(status),
-            ..synch.clone()
-        };
-        let namespace = synch.namespace().unwrap_or_default();
-        let synches = Api::namespaced(self.client.clone(), &namespace);
-        request.writes().apply_status(&synches, &updated).await?;
+        let condition = ConditionUpdate::new("Ready", is_ready, ready.reason)
+            .message(ready.message)
+            .observed(synch);
+        set_status_condition(&mut status.conditions, condition, now);
+        req.client().apply_status(synch, &status).await?;
         Ok(())
     }
 
