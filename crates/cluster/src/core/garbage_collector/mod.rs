@@ -53,7 +53,7 @@ enum WorkItem {
     AttemptToOrphan(Uid),
 }
 
-struct Collector {
+struct GarbageCollector {
     client: Client,
     graph: Mutex<Graph>,
     absent_owners: Mutex<AbsentOwnerCache>,
@@ -86,7 +86,7 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
     ctx.metrics
         .watch_queue("garbage_collector_attempt_to_delete", &queue);
     let client = ctx.client(Component::ControllerManager);
-    let collector = Arc::new(Collector {
+    let collector = Arc::new(GarbageCollector {
         client: client.clone(),
         graph: Mutex::default(),
         absent_owners: Mutex::default(),
@@ -108,7 +108,7 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
     })
 }
 
-impl Collector {
+impl GarbageCollector {
     /// Runs monitors and workers until `stop` is cancelled. No task is left when this returns.
     async fn run(
         self: Arc<Self>,
