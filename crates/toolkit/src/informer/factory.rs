@@ -244,8 +244,16 @@ impl SharedInformerFactory {
     /// resource. A Manager returns them from `run`; afterwards they are logged.
     #[track_caller]
     pub fn informer<K: Kind>(&self, options: InformerOptions<K>) -> SharedInformer<K> {
+        self.informer_at(options, Location::caller())
+    }
+
+    /// The same, requested at this location.
+    pub(crate) fn informer_at<K: Kind>(
+        &self,
+        options: InformerOptions<K>,
+        location: &'static Location<'static>,
+    ) -> SharedInformer<K> {
         let codec = K::codec();
-        let location = Location::caller();
         let settings = options.settings(self.0.cache_mode);
         let resource = options.resource.or_else(|| codec.resource());
         let resource = resource.unwrap_or_else(|| {

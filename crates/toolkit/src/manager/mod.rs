@@ -167,7 +167,16 @@ impl Manager {
     /// Manager stops.
     #[track_caller]
     pub fn informer<K: Kind>(&mut self, options: InformerOptions<K>) -> SharedInformer<K> {
-        let informer = self.factory.informer(options);
+        self.informer_at(options, Location::caller())
+    }
+
+    /// The same, requested at this location.
+    pub(crate) fn informer_at<K: Kind>(
+        &mut self,
+        options: InformerOptions<K>,
+        location: &'static Location<'static>,
+    ) -> SharedInformer<K> {
+        let informer = self.factory.informer_at(options, location);
         self.keep(&informer.handle);
         informer
     }
