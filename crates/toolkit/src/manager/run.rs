@@ -5,7 +5,7 @@
 //! caches → servers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -43,8 +43,6 @@ impl Manager {
             return Err(ManagerError::setup(&errors));
         }
         let cache_sync_timeout = self.cache_sync_timeout();
-        let synced = Arc::new(AtomicBool::new(false));
-        self.add_cache_check(synced.clone());
         let Self {
             client,
             options,
@@ -54,6 +52,7 @@ impl Manager {
             writers,
             runnables,
             health,
+            synced,
             leadership,
             leadership_sender,
             ..
@@ -205,15 +204,6 @@ impl Manager {
             .iter()
             .map(|controller| controller.cache_sync_timeout())
             .max()
-    }
-
-    fn add_cache_check(&self, synced: Arc<AtomicBool>) {
-        let check = move || match synced.load(Ordering::SeqCst) {
-            true => Ok(()),
-            false => Err("not synced".to_owned()),
-        };
-        self.health
-            .add_readyz("informer-sync".to_owned(), Arc::new(check));
     }
 }
 
