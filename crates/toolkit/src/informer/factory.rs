@@ -340,9 +340,12 @@ impl SharedInformerFactory {
             .for_each(|entry| entry.stop.cancel());
         while running.join_next().await.is_some() {}
         stop_selection(selection).await;
-        // Informers that were never started are stopped too, for whoever waits for their sync.
-        for informer in inner.lock().informers() {
+        // Informers that were never started are stopped too, for whoever waits for their sync. Their
+        // handlers may hold handles, and are dropped without the lock.
+        let informers = inner.lock().informers();
+        for informer in informers {
             informer.core.stop();
+            informer.core.drop_handlers();
         }
     }
 }
@@ -482,15 +485,12 @@ impl Inner {
             move |reason| informer.core.block(reason)
         };
         let selection = Selection::start(&self, labels, scopes, block);
-        let run = async {
-            let first = known
-                .wait_for(Option::is_some)
-                .await
-                .ok()
-                .and_then(|first| first.clone());
-            let Some(first) = first else { return };
+        let first = match stop.run_until_cancelled(known.wait_for(Option::is_some)).await {
+            Some(Ok(first)) => first.clone(),
+            _ => None,
+        };
+        if let Some(first) = first {
             informer.set_scopes(first);
-            let running = informer.clone().run(stop.clone());
             let follow = async {
                 while known.changed().await.is_ok() {
                     if let Some(scopes) = known.borrow_and_update().clone() {
@@ -500,11 +500,10 @@ impl Inner {
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                () = running => {}
+                () = informer.clone().run(stop) => {}
                 () = follow => {}
             }
-        };
-        stop.run_until_cancelled(run).await;
+        }
         stop_selection(Some(selection)).await;
     }
 
