@@ -485,7 +485,10 @@ impl Inner {
             move |reason| informer.core.block(reason)
         };
         let selection = Selection::start(&self, labels, scopes, block);
-        let first = match stop.run_until_cancelled(known.wait_for(Option::is_some)).await {
+        let first = match stop
+            .run_until_cancelled(known.wait_for(Option::is_some))
+            .await
+        {
             Some(Ok(first)) => first.clone(),
             _ => None,
         };
