@@ -41,7 +41,7 @@ pub(crate) fn has_code(error: &WriteError, code: u16) -> bool {
 }
 
 /// The message of the returned `Status`, without the prefix the client adds to it.
-pub(crate) fn message(error: &WriteError) -> String {
+pub(crate) fn status_message(error: &WriteError) -> String {
     match error.status() {
         Some(status) => status.message.clone(),
         None => error.to_string(),

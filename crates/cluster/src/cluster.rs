@@ -225,6 +225,8 @@ impl Cluster {
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("manager", &self.manager).finish_non_exhaustive()
+        f.debug_struct("Cluster")
+            .field("manager", &self.manager)
+            .finish_non_exhaustive()
     }
 }

@@ -41,8 +41,12 @@ impl Eviction {
     ) -> Result<(), WriteError> {
         if let Some(status) = self.status(pod, clock) {
             let body = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
-            match client.subresource("status").patch(pod, &Patch::Strategic(&body)).await {
-                Ok(()) => {}
+            match client
+                .subresource("status")
+                .patch(pod, &Patch::Strategic(&body))
+                .await
+            {
+                Ok(_) => {}
                 Err(error) if is_gone_or_conflict(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -83,10 +87,16 @@ impl Eviction {
             status["phase"] = json!("Failed");
         }
         if let Some((reason, message)) = disruption {
-            status["conditions"] = json!([{
-                "type": DISRUPTION_TARGET, "status": "True", "reason": reason, "message": message,
-                "lastTransitionTime": Time(clock.now()), "observedGeneration": pod.metadata.generation,
-            }]);
+            status["conditions"] = json!([
+                {
+                    "type": DISRUPTION_TARGET,
+                    "status": "True",
+                    "reason": reason,
+                    "message": message,
+                    "lastTransitionTime": Time(clock.now()),
+                    "observedGeneration": pod.metadata.generation,
+                },
+            ]);
             // The condition is appended to those the pod has.
             let others = current
                 .and_then(|status| status.conditions.as_ref())

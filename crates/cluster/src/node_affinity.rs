@@ -89,16 +89,26 @@ mod tests {
             json!({ "metadata": { "name": "n1", "labels": { "disk": "ssd", "cpus": "8" } } }),
         )
         .unwrap();
-        let affinity = |term: Value| json!({ "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term] } } } });
+        let affinity = |term: Value| {
+            json!({
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [term],
+                        },
+                    },
+                },
+            })
+        };
         let expression = |key: &str, operator: &str, values: &[&str]| {
-            affinity(
-                json!({ "matchExpressions": [{ "key": key, "operator": operator, "values": values }] }),
-            )
+            affinity(json!({
+                "matchExpressions": [{ "key": key, "operator": operator, "values": values }],
+            }))
         };
         let name = |values: &[&str]| {
-            affinity(
-                json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": values }] }),
-            )
+            affinity(json!({
+                "matchFields": [{ "key": "metadata.name", "operator": "In", "values": values }],
+            }))
         };
         for (spec, matches) in [
             (json!({}), true),

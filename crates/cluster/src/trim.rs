@@ -52,8 +52,11 @@ mod tests {
     fn claim_volumes_are_kept_and_others_dropped() {
         let pod = |volumes: serde_json::Value, mounts: serde_json::Value| {
             let container = json!({"name": "c", "image": "i", "volumeMounts": mounts});
-            serde_json::from_value::<Pod>(json!({"metadata": {"name": "a"}, "spec": {"volumes": volumes, "containers": [container]}}))
-                .expect("a pod")
+            serde_json::from_value::<Pod>(json!({
+                "metadata": {"name": "a"},
+                "spec": {"volumes": volumes, "containers": [container]},
+            }))
+            .expect("a pod")
         };
         let claim = json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}});
         let ephemeral = json!({"name": "scratch", "ephemeral": {}});

@@ -54,7 +54,10 @@ async fn reconcile(
         field_manager: Some(NAME.to_owned()),
         ..WriteOptions::default()
     };
-    req.client().with_options(as_aggregation).apply(&applied).await?;
+    req.client()
+        .with_options(as_aggregation)
+        .apply(&applied)
+        .await?;
     Ok(Action::await_change())
 }
 
@@ -75,6 +78,7 @@ fn plan(
             other.metadata.name != role.metadata.name && selector.matches(other.labels())
         });
         for rule in selected.flat_map(|other| other.rules.iter().flatten()) {
+            // Mirrors ruleExists.
             if !rules.contains(rule) {
                 rules.push(rule.clone());
             }

@@ -8,8 +8,9 @@ use kube::ResourceExt;
 use super::default_object::DefaultObject;
 
 const DESCRIPTION_ANNOTATION: &str = "kubernetes.io/description";
-const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the \
-    internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
+const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when \
+    using internal endpoints such as the internal service IP or kubernetes.default.svc. No other \
+    usage is guaranteed across distributions of Kubernetes clusters.";
 
 /// Adds the controller, under its upstream name; none if the cluster has no CA bundle.
 pub(crate) fn setup(mgr: &mut Manager, root_ca: &str) {

@@ -78,7 +78,11 @@ mod tests {
     #[test]
     fn only_finished_jobs_with_a_ttl_expire() {
         let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
-        let condition = |type_: &str, status: &str| json!([{"type": type_, "status": status, "lastTransitionTime": "2026-01-02T03:04:00Z"}]);
+        let condition = |type_: &str, status: &str| {
+            json!([
+                {"type": type_, "status": status, "lastTransitionTime": "2026-01-02T03:04:00Z"},
+            ])
+        };
         for (ttl, conditions, deleted, expected) in [
             (json!(10), condition("Complete", "True"), false, Some(5)),
             (json!(5), condition("Failed", "True"), false, Some(0)),

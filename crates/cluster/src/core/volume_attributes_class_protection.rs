@@ -100,13 +100,22 @@ mod tests {
             |value: Value| pvc_referenced_class_names(&serde_json::from_value(value).unwrap());
         assert_eq!(claim(json!({})), [""; 0]);
         assert_eq!(
-            claim(
-                json!({"spec": {"volumeAttributesClassName": "a"}, "status": {"currentVolumeAttributesClassName": "a"}})
-            ),
+            claim(json!({
+                "spec": {"volumeAttributesClassName": "a"},
+                "status": {"currentVolumeAttributesClassName": "a"},
+            })),
             ["a"]
         );
-        let modifying = json!({"spec": {"volumeAttributesClassName": "b"}, "status": {"currentVolumeAttributesClassName": "a",
-            "modifyVolumeStatus": {"status": "InProgress", "targetVolumeAttributesClassName": "b"}}});
+        let modifying = json!({
+            "spec": {"volumeAttributesClassName": "b"},
+            "status": {
+                "currentVolumeAttributesClassName": "a",
+                "modifyVolumeStatus": {
+                    "status": "InProgress",
+                    "targetVolumeAttributesClassName": "b",
+                },
+            },
+        });
         assert_eq!(claim(modifying), ["a", "b"]);
         let volume =
             |value: Value| pv_referenced_class_names(&serde_json::from_value(value).unwrap());

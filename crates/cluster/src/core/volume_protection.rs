@@ -47,7 +47,10 @@ async fn protect_volume(req: Request<PersistentVolume>) -> Result<Action, Error>
     let Some(volume) = req.object() else {
         return Ok(Action::await_change());
     };
-    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    let phase = volume
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
     let Some(patch) = finalizer_patch(volume, PV_FINALIZER, phase == Some("Bound")) else {
         return Ok(Action::await_change());
     };
@@ -61,8 +64,7 @@ impl Reconciler<PersistentVolumeClaim> for PvcProtection {
         };
         let terminating = claim.metadata.deletion_timestamp.is_some();
         // Mirrors isBeingUsedWith: the informer first, then a live list.
-        let in_use = terminating
-            && (self.ask_informer(req.key()) || ask_api_server(&req).await?);
+        let in_use = terminating && (self.ask_informer(req.key()) || ask_api_server(&req).await?);
         let Some(patch) = finalizer_patch(claim, PVC_FINALIZER, in_use) else {
             return Ok(Action::await_change());
         };
@@ -80,7 +82,10 @@ impl PvcProtection {
 /// Whether a pod uses the claim, by a live list. Mirrors askAPIServer.
 async fn ask_api_server(req: &Request<PersistentVolumeClaim>) -> Result<bool, Error> {
     let claim = req.key();
-    let pods = req.client().list::<Pod>(claim.namespace(), &ListParams::default()).await?;
+    let pods = req
+        .client()
+        .list::<Pod>(claim.namespace(), &ListParams::default())
+        .await?;
     Ok(pods.iter().any(|pod| claim_keys(pod).contains(claim)))
 }
 
@@ -111,9 +116,13 @@ pub(super) fn finalizer_patch<K: Resource>(
         (true, true) if !in_use => finalizers.retain(|name| name != finalizer),
         _ => return None,
     }
-    Some(
-        json!({ "metadata": { "finalizers": finalizers, "resourceVersion": object.resource_version(), "uid": object.uid() } }),
-    )
+    Some(json!({
+        "metadata": {
+            "finalizers": finalizers,
+            "resourceVersion": object.resource_version(),
+            "uid": object.uid(),
+        },
+    }))
 }
 
 /// The claims that a pod uses. A pod that is not scheduled uses none: the kubelet does not start a
@@ -131,11 +140,14 @@ fn claim_keys(pod: &Pod) -> Vec<ObjectKey> {
         &volume.ephemeral,
     ) {
         (Some(claim), _) => Some(claim.claim_name.clone()),
+        // Mirrors ephemeral.VolumeClaimName.
         (None, Some(_)) => Some(format!("{}-{}", pod.name_any(), volume.name)),
         (None, None) => None,
     };
     let names = spec.volumes.iter().flatten().filter_map(claim);
-    names.map(|name| ObjectKey::in_namespace_of(pod, &name)).collect()
+    names
+        .map(|name| ObjectKey::in_namespace_of(pod, &name))
+        .collect()
 }
 
 #[cfg(test)]
@@ -169,7 +181,11 @@ mod tests {
 
     #[test]
     fn only_scheduled_pods_use_their_claims() {
-        let volumes = json!([{"name": "a", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "b", "ephemeral": {}}, {"name": "d"}]);
+        let volumes = json!([
+            {"name": "a", "persistentVolumeClaim": {"claimName": "c"}},
+            {"name": "b", "ephemeral": {}},
+            {"name": "d"},
+        ]);
         for (node, expected) in [
             (json!("n"), vec!["x/c", "x/p-b"]),
             (json!(""), vec![]),

@@ -9,27 +9,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::{
-    Controller, Entropy, EventRecorder, EventType, Note, ObjectKey, Outcome, Predicate,
-    ReconcileResult, Request, Trigger, WallClock,
-};
+use bellerophon::client::{ReconcileClient, WriteError};
+use bellerophon::clock::Rng;
+use bellerophon::controller::ControllerHandle;
+use bellerophon::events::{EventRecorder, EventType};
+use bellerophon::kinds::encode;
+use bellerophon::prelude::*;
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::{Client, ResourceExt};
-use serde_json::json;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::ResourceExt;
+use kube::api::Patch;
+use serde_json::{Value, json};
 
 use super::node_simulation::{NodeSimulation, Operation};
 use super::node_status::{
-    LEASE_NAMESPACE, LEASE_RENEW_INTERVAL, STATUS_REPORT_INTERVAL, condition, initial_node,
-    new_lease, node_status, node_status_has_changed,
+    LEASE_RENEW_INTERVAL, STATUS_REPORT_INTERVAL, condition, initial_node, new_lease, node_status,
+    node_status_has_changed,
 };
 use super::simulated_node::{Power, SimulatedNode, SimulatedNodes};
 use super::time::{after, remaining};
 use crate::component::Component;
-use crate::context::Context;
 
 /// The maximum number of nodes reconciled concurrently.
 const WORKERS: usize = 8;
@@ -40,83 +40,46 @@ const RENEWAL_ALIGNMENT_MS: i64 = 500;
 /// Reconciles the Node objects of all simulated nodes.
 pub(crate) struct Heartbeat {
     nodes: Arc<SimulatedNodes>,
-    client: Client,
-    clock: WallClock,
-    entropy: Entropy,
+    /// Renews leases. Renewals are not part of the trace, of which they would be the largest part.
+    lease_client: ReconcileClient,
+    rng: Rng,
     recorder: EventRecorder,
     /// Called with the name of a node that booted or reconnected, to sync its pods.
     on_node_up: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl Heartbeat {
-    /// Builds the controller of the Node objects of simulated nodes. `on_node_up` is called with
-    /// the name of each node that booted or reconnected.
-    pub(crate) fn controller(
-        ctx: &Context,
+    /// Adds the controller of the Node objects of simulated nodes. `on_node_up` is called with the
+    /// name of each node that booted or reconnected.
+    pub(crate) fn setup(
+        mgr: &mut Manager,
         nodes: Arc<SimulatedNodes>,
         recorder: EventRecorder,
         on_node_up: impl Fn(&str) + Send + Sync + 'static,
-    ) -> (Controller, Trigger) {
+    ) -> ControllerHandle {
         let simulated_nodes = nodes.clone();
-        let heartbeat = Arc::new(Self {
-            nodes: nodes.clone(),
-            client: ctx.client(Component::Kubelet),
-            clock: ctx.clock,
-            entropy: ctx.entropy.clone(),
+        let names = nodes.names();
+        let heartbeat = Self {
+            nodes,
+            lease_client: Component::Kubelet.client(mgr),
+            rng: mgr.rng().clone(),
             recorder,
             on_node_up: Box::new(on_node_up),
-        });
-        let controller = Controller::of(&ctx.informer::<Node>())
-            .with_options(ctx.options("kubelet-heartbeat", WORKERS))
-            .with_predicate(Predicate::concerns(move |node: &Node| {
+        };
+        let handle = mgr
+            .controller::<Node>()
+            .predicate(Predicate::filter(move |node: &Node| {
                 simulated_nodes.contains(&node.name_any())
             }))
-            .reconcile_with(move |request| heartbeat.clone().reconcile(request));
-        let trigger = controller.trigger();
+            .name("kubelet-heartbeat")
+            .concurrency(WORKERS)
+            .with_options(Component::Kubelet.controller_options())
+            .reconcile(heartbeat);
         // Nodes are not registered yet, so no informer event enqueues them.
-        for name in nodes.names() {
-            trigger.reconcile(ObjectKey::cluster(name));
+        for name in names {
+            handle.enqueue(ObjectKey::cluster(name), "the kubelet starts");
         }
-        (controller, trigger)
-    }
-
-    async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
-        let name = request.key.name();
-        let now = self.clock.now();
-        if let Some(node) = &request.object {
-            self.apply_annotations(node, now);
-        }
-        let Some(simulated) = self.nodes.get(name) else {
-            return Ok(Outcome::Done);
-        };
-        match simulated.power {
-            Power::Off => return Ok(Outcome::Done),
-            Power::Booting { until } if now < until => {
-                return Ok(Outcome::RequeueAfter(remaining(now, until)));
-            }
-            Power::Booting { .. } => {
-                self.nodes.finish_boot(name, now);
-                (self.on_node_up)(name);
-            }
-            Power::On => {}
-        }
-        let Some(simulated) = self.nodes.get(name).filter(SimulatedNode::is_reachable) else {
-            return Ok(Outcome::Done);
-        };
-        let written = match &request.object {
-            Some(node) => {
-                self.update_node_status(&request, &simulated, node, now)
-                    .await?
-            }
-            None if simulated.registered => return Ok(Outcome::Done),
-            None => Some(self.register(&request, &simulated, now).await?),
-        };
-        if let Some(node) = written.as_ref().or(request.object.as_deref()) {
-            self.renew_lease(&simulated, node, now).await?;
-        }
-        Ok(self.nodes.get(name).map_or(Outcome::Done, |simulated| {
-            Outcome::RequeueAfter(remaining(now, next_heartbeat(&simulated, now)))
-        }))
+        handle
     }
 
     /// Operates the simulated node as its annotations request.
@@ -137,15 +100,12 @@ impl Heartbeat {
     /// Creates the Node object. Mirrors `registerWithAPIServer`.
     async fn register(
         &self,
-        request: &Request<Node>,
+        req: &Request<Node>,
         simulated: &SimulatedNode,
         now: Timestamp,
-    ) -> Result<Node, kube::Error> {
-        let nodes = Api::<Node>::all(self.client.clone());
-        let node = nodes
-            .create(&PostParams::default(), &initial_node(simulated, now))
-            .await?;
-        request.writes().wrote(&node);
+    ) -> Result<Arc<Node>, Error> {
+        let created = req.client().create(&initial_node(simulated, now)).await?;
+        let node = created.object()?;
         self.nodes.update(&simulated.name, |simulated| {
             simulated.registered = true;
             simulated.status_reported_at = Some(now);
@@ -161,15 +121,14 @@ impl Heartbeat {
         Ok(node)
     }
 
-    /// Writes the status if it changed or is due; returns the written Node. Mirrors
-    /// `tryUpdateNodeStatus`.
+    /// Writes the status if it changed or is due. Mirrors `tryUpdateNodeStatus`.
     async fn update_node_status(
         &self,
-        request: &Request<Node>,
+        req: &Request<Node>,
         simulated: &SimulatedNode,
         node: &Node,
         now: Timestamp,
-    ) -> Result<Option<Node>, kube::Error> {
+    ) -> Result<(), Error> {
         let current = node.status.as_ref();
         let current_boot_id = current
             .and_then(|status| status.node_info.as_ref())
@@ -188,27 +147,18 @@ impl Heartbeat {
             .status_reported_at
             .is_some_and(|reported_at| now < after(reported_at, STATUS_REPORT_INTERVAL));
         let has_changed = current.is_none_or(|current| node_status_has_changed(current, &reported));
-        let written = if is_fresh && !has_changed {
-            None
-        } else {
-            let nodes = Api::<Node>::all(self.client.clone());
-            let body = json!({ "metadata": { "uid": node.metadata.uid }, "status": reported });
-            let written = nodes
-                .patch_status(
-                    &simulated.name,
-                    &PatchParams::default(),
-                    &Patch::Strategic(&body),
-                )
-                .await?;
-            request.writes().wrote(&written);
-            Some(written)
-        };
+        let is_due = !is_fresh || has_changed;
+        if is_due {
+            let patch = Patch::Strategic(status_patch(node, reported)?);
+            let statuses = req.client().subresource("status");
+            statuses.patch(node, &patch).await?;
+        }
         let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
         self.nodes.update(&simulated.name, |state| {
             state.registered = true;
             state.unschedulable = unschedulable;
             state.boot_id.clone_from(&simulated.boot_id);
-            if written.is_some() {
+            if is_due {
                 state.status_reported_at = Some(now);
             }
         });
@@ -234,7 +184,7 @@ impl Heartbeat {
             self.record_node_status_event(node, reason);
         }
         self.nodes.mark_ready(&simulated.name);
-        Ok(written)
+        Ok(())
     }
 
     /// Renews the lease if it is due; creates it if it is missing.
@@ -243,34 +193,24 @@ impl Heartbeat {
         simulated: &SimulatedNode,
         node: &Node,
         now: Timestamp,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), WriteError> {
         if simulated
             .lease_renewed_at
             .is_some_and(|renewed_at| now < after(renewed_at, LEASE_RENEW_INTERVAL))
         {
             return Ok(());
         }
-        let leases = Api::<Lease>::namespaced(self.client.clone(), LEASE_NAMESPACE);
-        let body = json!({ "spec": { "renewTime": MicroTime(now) } });
-        match leases
-            .patch(
-                &simulated.name,
-                &PatchParams::default(),
-                &Patch::Merge(&body),
-            )
-            .await
-        {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                leases
-                    .create(&PostParams::default(), &new_lease(node, now))
-                    .await?;
-            }
-            Err(error) => return Err(error),
-        }
+        let client = &self.lease_client;
+        let lease = new_lease(node, now);
+        let renewal = json!({ "spec": { "renewTime": MicroTime(now) } });
+        let renewed = client.patch(&lease, &Patch::Merge(&renewal)).await;
+        match renewed {
+            Err(error) if error.is_not_found() => client.create(&lease).await?,
+            renewed => renewed?,
+        };
         // The jitter of the first renewal spreads nodes that start together over the interval.
         let jitter = if simulated.lease_renewed_at.is_none() {
-            LEASE_RENEW_INTERVAL.mul_f64(self.entropy.fraction())
+            LEASE_RENEW_INTERVAL.mul_f64(self.rng.fraction())
         } else {
             Duration::ZERO
         };
@@ -290,16 +230,75 @@ impl Heartbeat {
     }
 
     fn record_event(&self, node: &Node, type_: EventType, reason: &str, message: String) {
-        self.recorder.with_instance(node.name_any()).event(
-            node,
-            Note {
-                type_,
-                reason: reason.into(),
-                action: reason.into(),
-                note: message,
-            },
-        );
+        let event = Event {
+            type_,
+            reason: reason.into(),
+            action: reason.into(),
+            note: message,
+        };
+        let recorder = self.recorder.with_instance(node.name_any());
+        recorder.event(node, event);
     }
+}
+
+impl Reconciler<Node> for Heartbeat {
+    async fn reconcile(&self, req: Request<Node>) -> Result<Action, Error> {
+        let name = req.key().name();
+        let now = req.now();
+        if let Some(node) = req.object() {
+            self.apply_annotations(node, now);
+        }
+        let Some(simulated) = self.nodes.get(name) else {
+            return Ok(Action::await_change());
+        };
+        match simulated.power {
+            Power::Off => return Ok(Action::await_change()),
+            Power::Booting { until } if now < until => {
+                return Ok(Action::requeue_after(remaining(now, until)).reason("the node boots"));
+            }
+            Power::Booting { .. } => {
+                self.nodes.finish_boot(name, now);
+                (self.on_node_up)(name);
+            }
+            Power::On => {}
+        }
+        let Some(simulated) = self.nodes.get(name).filter(SimulatedNode::is_reachable) else {
+            return Ok(Action::await_change());
+        };
+        let registered;
+        let node = match req.object() {
+            Some(node) => {
+                self.update_node_status(&req, &simulated, node, now).await?;
+                node
+            }
+            None if simulated.registered => return Ok(Action::await_change()),
+            None => {
+                registered = self.register(&req, &simulated, now).await?;
+                &registered
+            }
+        };
+        self.renew_lease(&simulated, node, now).await?;
+        Ok(match self.nodes.get(name) {
+            Some(simulated) => {
+                let delay = remaining(now, next_heartbeat(&simulated, now));
+                Action::requeue_after(delay).reason("the next heartbeat is due")
+            }
+            None => Action::await_change(),
+        })
+    }
+}
+
+/// The strategic merge patch of a node's status.
+fn status_patch(node: &Node, status: NodeStatus) -> Result<Value, serde_json::Error> {
+    let patched = Node {
+        metadata: ObjectMeta {
+            uid: node.metadata.uid.clone(),
+            ..ObjectMeta::default()
+        },
+        status: Some(status),
+        ..Node::default()
+    };
+    serde_json::from_slice(&encode(&patched)?)
 }
 
 fn is_ready(status: &NodeStatus) -> bool {

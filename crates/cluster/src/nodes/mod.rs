@@ -21,9 +21,14 @@ mod time; // timestamp arithmetic
 use std::fmt;
 use std::sync::Arc;
 
-use bellerophon::{Lister, ObjectKey, Trigger, WallClock};
+use bellerophon::ObjectKey;
+use bellerophon::clock::Clock;
+use bellerophon::controller::ControllerHandle;
+use bellerophon::index::Index;
+use bellerophon::manager::Manager;
 use k8s_openapi::api::core::v1::Pod;
 use thiserror::Error;
+use tokio::sync::watch;
 
 use self::heartbeat::Heartbeat;
 use self::kubelet::Kubelet;
@@ -31,47 +36,38 @@ use self::node_simulation::Operation;
 use self::simulated_node::SimulatedNodes;
 use self::simulated_runtime::SimulatedRuntime;
 use crate::component::Component;
-use crate::context::{Context, Loop};
 use crate::index;
 
-/// The controllers of `count` simulated nodes, in start order, and the handle to operate them.
-pub(crate) fn kubelets(ctx: &Context, count: usize) -> (Vec<Loop>, Nodes) {
-    let pods = ctx.pods();
-    index::add_node_name_index(&pods);
-    let nodes = Arc::new(SimulatedNodes::new(
-        count,
-        ctx.entropy.clone(),
-        ctx.awaited("nodes"),
-    ));
-    let recorder = ctx.recorder(Component::Kubelet, "kubelet");
-    let (kubelet, pod_trigger) =
-        Kubelet::controller(ctx, nodes.clone(), SimulatedRuntime, recorder.clone());
+/// Adds the controllers of `count` simulated nodes. Returns the handle to operate the nodes, and
+/// whether every node has been Ready.
+pub(crate) fn setup_kubelets(mgr: &mut Manager, count: usize) -> (Nodes, watch::Receiver<bool>) {
+    let (all_ready, nodes_ready) = watch::channel(false);
+    let nodes = Arc::new(SimulatedNodes::new(count, mgr.rng().clone(), all_ready));
+    let recorder = Component::Kubelet.recorder(mgr, "kubelet");
+    let pods = Kubelet::setup(mgr, nodes.clone(), SimulatedRuntime, recorder.clone());
     let pods_on_node = PodsOnNode {
-        pods: pods.lister(),
-        trigger: pod_trigger,
+        by_node_name: index::by_node_name(&index::pods(mgr)),
+        kubelet: pods,
     };
     let pods_of_started_node = pods_on_node.clone();
-    let (heartbeat, node_trigger) =
-        Heartbeat::controller(ctx, nodes.clone(), recorder, move |node| {
-            pods_of_started_node.enqueue(node)
-        });
+    let heartbeat = Heartbeat::setup(mgr, nodes.clone(), recorder, move |node| {
+        pods_of_started_node.enqueue(node, "the node booted or reconnected");
+    });
     let handle = Nodes {
         nodes,
-        clock: ctx.clock,
-        trigger: node_trigger,
+        clock: mgr.clock(),
+        heartbeat,
         pods_on_node,
     };
-    (vec![heartbeat.into(), kubelet.into()], handle)
+    (handle, nodes_ready)
 }
 
-/// The node lifecycle and storage controllers, in start order.
-pub(crate) fn controllers(ctx: &Context) -> Vec<Loop> {
-    let lifecycle = [
-        lifecycle::controller(ctx).into(),
-        lifecycle::taint_eviction::controller(ctx).into(),
-        lifecycle::pod_gc::work(ctx),
-    ];
-    lifecycle.into_iter().chain(storage::loops(ctx)).collect()
+/// Adds the node lifecycle and storage controllers.
+pub(crate) fn setup_controllers(mgr: &mut Manager) {
+    lifecycle::setup(mgr);
+    lifecycle::taint_eviction::setup(mgr);
+    lifecycle::pod_gc::setup(mgr);
+    storage::setup(mgr);
 }
 
 /// There is no simulated node of that name.
@@ -87,8 +83,8 @@ pub struct UnknownNode(String);
 #[derive(Clone)]
 pub struct Nodes {
     nodes: Arc<SimulatedNodes>,
-    clock: WallClock,
-    trigger: Trigger,
+    clock: Clock,
+    heartbeat: ControllerHandle,
     pods_on_node: PodsOnNode,
 }
 
@@ -153,8 +149,9 @@ impl Nodes {
                 .operate(node, *operation, self.clock.now())
                 .ok_or_else(|| UnknownNode(node.to_owned()))?;
         }
-        self.trigger.reconcile(ObjectKey::cluster(node));
-        self.pods_on_node.enqueue(node);
+        let reason = "the node was operated";
+        self.heartbeat.enqueue(ObjectKey::cluster(node), reason);
+        self.pods_on_node.enqueue(node, reason);
         Ok(())
     }
 }
@@ -168,18 +165,14 @@ impl fmt::Debug for Nodes {
 /// Enqueues the pods of a node for the kubelet.
 #[derive(Clone)]
 struct PodsOnNode {
-    pods: Lister<Pod>,
-    trigger: Trigger,
+    by_node_name: Index<Pod>,
+    kubelet: ControllerHandle,
 }
 
 impl PodsOnNode {
-    fn enqueue(&self, node: &str) {
-        let pods = self
-            .pods
-            .by_index(index::NODE_NAME_INDEX, node)
-            .expect("the index was added with the controllers");
-        for pod in &pods {
-            self.trigger.reconcile(ObjectKey::of(&**pod));
+    fn enqueue(&self, node: &str, reason: &'static str) {
+        for key in self.by_node_name.keys(node) {
+            self.kubelet.enqueue(key, reason);
         }
     }
 }

@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bellerophon::Entropy;
+use bellerophon::clock::Rng;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -109,23 +109,23 @@ struct Entry {
 /// All simulated nodes of a cluster.
 pub(crate) struct SimulatedNodes {
     entries: Mutex<BTreeMap<String, Entry>>,
-    entropy: Entropy,
+    rng: Rng,
     /// Nodes that have not been Ready since the start.
     not_ready: Mutex<BTreeSet<String>>,
-    all_ready: Arc<watch::Sender<bool>>,
+    all_ready: watch::Sender<bool>,
 }
 
 impl SimulatedNodes {
     /// Creates `count` nodes that are powered on and connected. `all_ready` becomes `true` once
     /// every node has been Ready.
-    pub(crate) fn new(count: usize, entropy: Entropy, all_ready: Arc<watch::Sender<bool>>) -> Self {
+    pub(crate) fn new(count: usize, rng: Rng, all_ready: watch::Sender<bool>) -> Self {
         let node = |number: u32| SimulatedNode {
             name: format!("node-{number}"),
             number,
             power: Power::On,
             partitioned: false,
             simulation: None,
-            boot_id: uuid(&entropy),
+            boot_id: uuid(&rng),
             booted_at: Timestamp::MIN,
             registered: false,
             lease_renewed_at: None,
@@ -146,7 +146,7 @@ impl SimulatedNodes {
         all_ready.send_replace(not_ready.is_empty());
         Self {
             entries: Mutex::new(entries),
-            entropy,
+            rng,
             not_ready: Mutex::new(not_ready),
             all_ready,
         }
@@ -202,7 +202,7 @@ impl SimulatedNodes {
 
     /// Ends the boot of a node: it has a new boot ID, and its kubelet starts without state.
     pub(crate) fn finish_boot(&self, name: &str, now: Timestamp) {
-        let boot_id = uuid(&self.entropy);
+        let boot_id = uuid(&self.rng);
         self.update(name, |node| {
             node.power = Power::On;
             node.booted_at = now;
@@ -266,9 +266,9 @@ impl SimulatedNodes {
 }
 
 /// A random UUID, version 4.
-pub(crate) fn uuid(entropy: &Entropy) -> String {
-    let high = entropy.below(u64::MAX);
-    let low = entropy.below(u64::MAX);
+pub(crate) fn uuid(rng: &Rng) -> String {
+    let high = rng.below(u64::MAX);
+    let low = rng.below(u64::MAX);
     let time_low = high >> 32;
     let time_mid = (high >> 16) & 0xffff;
     let time_high = high & 0xfff;
@@ -282,11 +282,7 @@ mod tests {
     use super::*;
 
     fn nodes(count: usize) -> SimulatedNodes {
-        SimulatedNodes::new(
-            count,
-            Entropy::seeded(7),
-            Arc::new(watch::Sender::new(false)),
-        )
+        SimulatedNodes::new(count, Rng::seeded(7), watch::Sender::new(false))
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// The timestamp `delay` after `at`; the latest timestamp there is on overflow.
+/// The timestamp `delay` after `at`; [`Timestamp::MAX`] on overflow.
 pub(crate) fn after(at: Timestamp, delay: Duration) -> Timestamp {
     let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
     at.saturating_add(delay).unwrap_or(Timestamp::MAX)

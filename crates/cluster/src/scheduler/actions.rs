@@ -7,12 +7,15 @@
 
 use std::sync::Arc;
 
-use bellerophon::{EventRecorder, EventType, Lister, Note, TraceBus, TraceEvent, WallClock};
+use bellerophon::client::{ReconcileClient, WriteError};
+use bellerophon::clock::Clock;
+use bellerophon::events::{Event, EventRecorder, EventType};
+use bellerophon::informer::Lister;
+use bellerophon::trace::{Trace, TraceEvent};
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::{Client, ResourceExt};
-use serde::de::IgnoredAny;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::ResourceExt;
+use kube::api::Patch;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -24,12 +27,12 @@ use crate::evict::Eviction;
 
 /// Binds pods, reports unschedulable pods and evicts preemption victims.
 pub(crate) struct Actions {
-    pub(crate) client: Client,
-    pub(crate) clock: WallClock,
+    pub(crate) client: ReconcileClient,
+    pub(crate) clock: Clock,
     pub(crate) recorder: EventRecorder,
     pub(crate) pods: Lister<Pod>,
     pub(crate) state: Arc<SharedState>,
-    pub(crate) trace: TraceBus,
+    pub(crate) trace: Trace,
 }
 
 impl Actions {
@@ -42,7 +45,7 @@ impl Actions {
                 self.handle_scheduling_failure(&pending, &error).await
             }
         };
-        self.trace.record(|| TraceEvent::Ended {
+        self.trace.record(|| TraceEvent::Finished {
             controller: SCHEDULER_NAME.into(),
             key: pending.info.key.clone(),
             result: if succeeded { "success" } else { "error" },
@@ -60,19 +63,15 @@ impl Actions {
             "apiVersion": "v1", "kind": "Binding", "metadata": metadata,
             "target": { "apiVersion": "v1", "kind": "Node", "name": node },
         });
-        let params = PostParams::default();
-        let bound = self
-            .api(info)
-            .create_subresource::<_, IgnoredAny>("binding", info.key.name(), &params, &binding)
-            .await;
-        match bound {
-            Ok(_) => {
-                self.trace.record(|| TraceEvent::Called {
+        let bindings = self.client.subresource("binding");
+        match bindings.create(&identity(info), &binding).await {
+            Ok(()) => {
+                self.trace.record(|| TraceEvent::SubresourceWritten {
                     controller: SCHEDULER_NAME.into(),
                     reconciling: info.key.clone(),
                     kind: "Pod".into(),
                     key: info.key.clone(),
-                    what: format!("binding to {node}"),
+                    subresource: format!("binding to {node}"),
                 });
                 let message = format!("Successfully assigned {} to {node}", info.key);
                 self.record_event(info, EventType::Normal, "Scheduled", "Binding", message);
@@ -86,7 +85,7 @@ impl Actions {
                         EventType::Warning,
                         "FailedScheduling",
                         "Scheduling",
-                        error.to_string(),
+                        error.source.to_string(),
                     );
                 }
                 self.state
@@ -118,7 +117,7 @@ impl Actions {
     }
 
     /// Writes the `PodScheduled` condition and `nominatedNodeName` if they changed.
-    async fn update_pod_status(&self, info: &PodInfo, error: &FitError) -> Result<(), kube::Error> {
+    async fn update_pod_status(&self, info: &PodInfo, error: &FitError) -> Result<(), WriteError> {
         let Some(pod) = self.cached_pod(info) else {
             return Ok(());
         };
@@ -162,22 +161,15 @@ impl Actions {
         if !nomination_is_current {
             body["status"]["nominatedNodeName"] = json!(nominated_node);
         }
-        match self
-            .api(info)
-            .patch_status(
-                info.key.name(),
-                &PatchParams::default(),
-                &Patch::Strategic(&body),
-            )
-            .await
-        {
+        let statuses = self.client.subresource("status");
+        match statuses.patch(&*pod, &Patch::Strategic(&body)).await {
             Ok(written) => {
                 self.trace.record(|| TraceEvent::Wrote {
                     controller: SCHEDULER_NAME.into(),
                     reconciling: info.key.clone(),
                     kind: "Pod".into(),
                     key: info.key.clone(),
-                    resource_version: written.resource_version(),
+                    resource_version: written.metadata().resource_version.clone(),
                 });
                 Ok(())
             }
@@ -224,15 +216,13 @@ impl Actions {
         message: String,
     ) {
         if let Some(pod) = self.cached_pod(info) {
-            self.recorder.event(
-                &*pod,
-                Note {
-                    type_,
-                    reason: reason.into(),
-                    action: action.into(),
-                    note: message,
-                },
-            );
+            let event = Event {
+                type_,
+                reason: reason.into(),
+                action: action.into(),
+                note: message,
+            };
+            self.recorder.event(&*pod, event);
         }
     }
 
@@ -242,8 +232,18 @@ impl Actions {
             .get(&info.key)
             .filter(|pod| pod.uid().as_deref() == Some(&info.uid))
     }
+}
 
-    fn api(&self, info: &PodInfo) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), info.namespace())
+/// Name, namespace and uid of a pod, as the object of a request. The cache may no longer have the
+/// pod.
+fn identity(info: &PodInfo) -> Pod {
+    Pod {
+        metadata: ObjectMeta {
+            name: Some(info.key.name().to_owned()),
+            namespace: info.key.namespace().map(str::to_owned),
+            uid: Some(info.uid.clone()),
+            ..ObjectMeta::default()
+        },
+        ..Pod::default()
     }
 }

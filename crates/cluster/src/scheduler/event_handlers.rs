@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use bellerophon::{EventHandler, ObjectKey, Tombstone, TraceBus, TraceEvent};
+use bellerophon::ObjectKey;
+use bellerophon::informer::{EventHandler, Tombstone};
+use bellerophon::trace::{Trace, TraceEvent};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use tokio::time::Instant;
@@ -19,7 +21,7 @@ use super::state::{SharedState, is_responsible_for, is_terminated, is_terminatin
 #[derive(Clone)]
 pub(crate) struct EventHandlers {
     pub(crate) state: Arc<SharedState>,
-    pub(crate) trace: TraceBus,
+    pub(crate) trace: Trace,
 }
 
 impl EventHandlers {
@@ -32,10 +34,10 @@ impl EventHandlers {
         if is_unassigned && is_responsible_for(pod) && !is_terminating(pod) && !is_terminated(pod) {
             self.trace.record(|| TraceEvent::Enqueued {
                 controller: SCHEDULER_NAME.into(),
-                key: ObjectKey::of(pod),
-                because_kind: "Pod".into(),
-                because_key: ObjectKey::of(pod),
-                because_version: pod.resource_version(),
+                key: ObjectKey::from_object(pod),
+                cause_kind: "Pod".into(),
+                cause_key: ObjectKey::from_object(pod),
+                cause_version: pod.resource_version(),
             });
         }
     }

@@ -138,8 +138,8 @@ impl<'a> Filters<'a> {
             effect: NO_SCHEDULE.into(),
             ..Default::default()
         };
-        let rejected =
-            node.is_unschedulable() && find_matching_toleration(&self.pending.tolerations, &taint()).is_none();
+        let rejected = node.is_unschedulable()
+            && find_matching_toleration(&self.pending.tolerations, &taint()).is_none();
         UnschedulableReasons::NODE_UNSCHEDULABLE.when(rejected)
     }
 

@@ -28,7 +28,9 @@ mod tests; // scheduling cycles on small clusters
 
 use std::sync::Arc;
 
-use bellerophon::{Entropy, HandlerHandle, HandlerOptions, Lister, SharedInformer};
+use bellerophon::clock::Rng;
+use bellerophon::informer::{InformerOptions, Lister};
+use bellerophon::manager::Manager;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -43,7 +45,7 @@ use self::scheduling_cycle::{CycleInputs, ScheduleResult, schedule_pod};
 use self::state::SharedState;
 use self::volume_binding::VolumeBinding;
 use crate::component::Component;
-use crate::context::{Context, Loop};
+use crate::index;
 
 pub(crate) use resources::value as quantity_value;
 
@@ -53,57 +55,55 @@ const MAX_CONCURRENT_ACTIONS: usize = 32;
 /// Scheduling cycles between two yields to other tasks of the thread.
 const CYCLES_PER_YIELD: usize = 8;
 
-/// The scheduler as a background task.
-pub(crate) fn controllers(ctx: &Context) -> Vec<Loop> {
+/// Adds the scheduler to the manager.
+pub(crate) fn setup(mgr: &mut Manager) {
     let state = Arc::new(SharedState::default());
     let handlers = EventHandlers {
         state: state.clone(),
-        trace: ctx.trace.clone(),
+        trace: mgr.trace().clone(),
     };
-    let pods = ctx.pods();
-    let handles = vec![
-        add_handler(&ctx.informer::<Namespace>(), &handlers),
-        add_handler(&ctx.informer::<Node>(), &handlers),
-        add_handler(&ctx.informer::<PersistentVolume>(), &handlers),
-        add_handler(&ctx.informer::<PersistentVolumeClaim>(), &handlers),
-        add_handler(&pods, &handlers),
+    let pods = index::pods(mgr);
+    let namespaces = mgr.informer::<Namespace>(InformerOptions::default());
+    let nodes = mgr.informer::<Node>(InformerOptions::default());
+    let volumes = mgr.informer::<PersistentVolume>(InformerOptions::default());
+    let claims = mgr.informer::<PersistentVolumeClaim>(InformerOptions::default());
+    let registrations = [
+        namespaces.add_event_handler(handlers.clone()),
+        nodes.add_event_handler(handlers.clone()),
+        volumes.add_event_handler(handlers.clone()),
+        claims.add_event_handler(handlers.clone()),
+        pods.add_event_handler(handlers),
     ];
     let scheduler = Scheduler {
         actions: Arc::new(Actions {
-            client: ctx.client(Component::Scheduler),
-            clock: ctx.clock,
-            recorder: ctx.recorder(Component::Scheduler, pod_info::SCHEDULER_NAME),
+            client: Component::Scheduler.client(mgr),
+            clock: mgr.clock(),
+            recorder: Component::Scheduler.recorder(mgr, pod_info::SCHEDULER_NAME),
             pods: pods.lister(),
             state: state.clone(),
-            trace: ctx.trace.clone(),
+            trace: mgr.trace().clone(),
         }),
         state,
         volumes: VolumeBinding {
-            claims: ctx.informer::<PersistentVolumeClaim>().lister(),
-            volumes: ctx.informer::<PersistentVolume>().lister(),
-            classes: ctx.informer::<StorageClass>().lister(),
+            claims: claims.lister(),
+            volumes: volumes.lister(),
+            classes: mgr.lister::<StorageClass>(),
         },
-        budgets: ctx.informer::<PodDisruptionBudget>().lister(),
-        entropy: ctx.entropy.clone(),
+        budgets: mgr.lister::<PodDisruptionBudget>(),
+        rng: mgr.rng().clone(),
     };
-    vec![Loop::background("scheduler", move |stop| async move {
-        for handle in handles {
-            match stop.run_until_cancelled(handle.wait_for_sync()).await {
+    mgr.add("scheduler", async move |stop: CancellationToken| {
+        // The cache and the queue must contain every object of the initial lists.
+        for registration in registrations {
+            let synced = registration.wait_for_cache_sync();
+            match stop.run_until_cancelled(synced).await {
                 None => return Ok(()),
                 Some(synced) => synced?,
             }
         }
         scheduler.run(stop).await;
         Ok(())
-    })]
-}
-
-fn add_handler<K>(informer: &SharedInformer<K>, handlers: &EventHandlers) -> HandlerHandle
-where
-    K: kube::Resource + Send + Sync + 'static,
-    EventHandlers: bellerophon::EventHandler<K>,
-{
-    informer.add_handler(handlers.clone(), HandlerOptions::default())
+    });
 }
 
 struct Scheduler {
@@ -111,7 +111,7 @@ struct Scheduler {
     actions: Arc<Actions>,
     volumes: VolumeBinding,
     budgets: Lister<PodDisruptionBudget>,
-    entropy: Entropy,
+    rng: Rng,
 }
 
 impl Scheduler {
@@ -163,7 +163,7 @@ impl Scheduler {
         let inputs = CycleInputs {
             volume_selectors: self.volumes.node_selectors(&pending),
             budgets: &self.budgets,
-            entropy: &self.entropy,
+            rng: &self.rng,
         };
         let result = schedule_pod(&mut state.cache, &pending, &inputs);
         match &result {

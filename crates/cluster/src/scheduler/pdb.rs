@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellerophon::Lister;
+use bellerophon::informer::Lister;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::{Selector, SelectorExt};
 

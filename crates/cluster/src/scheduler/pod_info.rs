@@ -135,7 +135,7 @@ impl PodInfo {
         let mut requests = pod_requests(spec);
         requests.pods = 1;
         Self {
-            key: ObjectKey::of(pod),
+            key: ObjectKey::from_object(pod),
             uid: meta.uid.clone().unwrap_or_default(),
             symmetric_terms: symmetric_terms(spec, &namespace, &labels),
             labels,

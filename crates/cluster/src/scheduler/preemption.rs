@@ -92,7 +92,7 @@ pub(crate) fn preempt(
         .collect();
     let max_candidates =
         (resolvable.len() * MIN_CANDIDATE_NODES_PERCENT / 100).max(MIN_CANDIDATE_NODES);
-    let offset = usize::try_from(inputs.entropy.below(resolvable.len() as u64)).unwrap_or_default();
+    let offset = usize::try_from(inputs.rng.below(resolvable.len() as u64)).unwrap_or_default();
     let mut candidates = Vec::new();
     let mut messages = Vec::new();
     for slot in resolvable

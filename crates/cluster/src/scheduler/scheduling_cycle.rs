@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use bellerophon::Entropy;
+use bellerophon::clock::Rng;
 use k8s_openapi::api::core::v1::NodeSelector;
 
 use super::cache::Cache;
@@ -29,7 +29,7 @@ pub(crate) struct CycleInputs<'a> {
     /// The node selectors of the pod's bound volumes, or the message why it is unschedulable.
     pub(crate) volume_selectors: Result<Vec<NodeSelector>, String>,
     pub(crate) budgets: &'a dyn PodDisruptionBudgets,
-    pub(crate) entropy: &'a Entropy,
+    pub(crate) rng: &'a Rng,
 }
 
 /// The result of a scheduling cycle.
@@ -139,7 +139,7 @@ pub(crate) fn schedule_pod(
         [only] => scheduled(cache, *only),
         several => {
             let scores = prioritize_nodes(cache, pending, several);
-            scheduled(cache, select_host(several, &scores, inputs.entropy))
+            scheduled(cache, select_host(several, &scores, inputs.rng))
         }
     }
 }
@@ -244,7 +244,7 @@ pub(super) fn run_filters_with_nominated_pods(
 }
 
 /// A random one of the nodes with the highest score. Mirrors `selectHost`.
-fn select_host(slots: &[usize], scores: &[i64], entropy: &Entropy) -> usize {
+fn select_host(slots: &[usize], scores: &[i64], rng: &Rng) -> usize {
     let highest = scores.iter().copied().max().unwrap_or_default();
     let best = || {
         slots
@@ -253,7 +253,7 @@ fn select_host(slots: &[usize], scores: &[i64], entropy: &Entropy) -> usize {
             .filter(|(_, score)| **score == highest)
             .map(|(slot, _)| *slot)
     };
-    let chosen = entropy.below(best().count() as u64);
+    let chosen = rng.below(best().count() as u64);
     best()
         .nth(usize::try_from(chosen).unwrap_or_default())
         .unwrap_or(slots[0])

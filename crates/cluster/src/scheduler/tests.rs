@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::Entropy;
+use bellerophon::clock::Rng;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ fn schedule_with(
     let inputs = CycleInputs {
         volume_selectors: Ok(Vec::new()),
         budgets: &budgets,
-        entropy: &Entropy::seeded(7),
+        rng: &Rng::seeded(7),
     };
     let result = schedule_pod(cache, &PendingPod::of(pod), &inputs);
     assert!(

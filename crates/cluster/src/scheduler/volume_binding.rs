@@ -3,7 +3,8 @@
 //! In: cached claims, volumes and storage classes. Out: node selectors of the bound volumes, or the
 //! message why the pod is unschedulable. Mirrors the PreFilter step of the `VolumeBinding` plugin.
 
-use bellerophon::{Lister, ObjectKey};
+use bellerophon::ObjectKey;
+use bellerophon::informer::Lister;
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 

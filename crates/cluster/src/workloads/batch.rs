@@ -1,51 +1,54 @@
-//! Slow start: many equal requests, few at first.
+//! Bursts of concurrent requests.
 //!
-//! In: how many, and how to make one. Out: how many succeeded, and the first failure.
-//! Holds: batches double from one, so that a refusal that would meet them all (a quota, a webhook) is met a few times, not
-//! five hundred; at most [`AT_ONCE_MAX`] are under way together.
+//! Input: number of requests and a request function. Output: number of successes and the first
+//! error.
+//! Guarantees: at most [`MAX_CONCURRENT_REQUESTS`] requests are in flight; slow-start batches
+//! double from 1, so that an error common to all requests (quota, webhook) is received a few times
+//! only.
 
 use std::future::Future;
 
 use futures_util::{StreamExt, stream};
 
-/// How many requests of one reconcile are under way at once.
-pub(crate) const AT_ONCE_MAX: usize = 64;
+/// Maximum number of requests of one reconcile in flight.
+pub(crate) const MAX_CONCURRENT_REQUESTS: usize = 64;
 
-/// Calls `once` up to `count` times in growing batches; a batch with a failure is the last one.
-pub(crate) async fn slow_start<E, F>(
+/// Calls `request` up to `count` times in batches of 1, 2, 4, …; stops after a batch with an error.
+/// Mirrors slowStartBatch.
+pub(crate) async fn slow_start_batch<E, F>(
     count: usize,
-    mut once: impl FnMut(usize) -> F,
+    mut request: impl FnMut(usize) -> F,
 ) -> (usize, Option<E>)
 where
     F: Future<Output = Result<(), E>>,
 {
-    let mut done = 0;
-    let mut begun = 0;
+    let mut succeeded = 0;
+    let mut started = 0;
     let mut size = 1;
-    while begun < count {
-        let batch = size.min(count - begun);
-        let calls: Vec<_> = (begun..begun + batch).map(&mut once).collect();
-        let (successes, failure) = at_once(calls).await;
-        begun += batch;
-        done += successes;
-        if failure.is_some() {
-            return (done, failure);
+    while started < count {
+        let batch = size.min(count - started);
+        let requests: Vec<_> = (started..started + batch).map(&mut request).collect();
+        let (successes, error) = run_concurrently(requests).await;
+        started += batch;
+        succeeded += successes;
+        if error.is_some() {
+            return (succeeded, error);
         }
         size *= 2;
     }
-    (done, None)
+    (succeeded, None)
 }
 
-/// Makes all requests, a bounded number at a time. Returns how many succeeded, and the first failure.
-pub(crate) async fn at_once<E, F: Future<Output = Result<(), E>>>(
-    calls: Vec<F>,
+/// Runs all requests concurrently. Returns the number of successes and the first error.
+pub(crate) async fn run_concurrently<E, F: Future<Output = Result<(), E>>>(
+    requests: Vec<F>,
 ) -> (usize, Option<E>) {
-    let results = stream::iter(calls).buffer_unordered(AT_ONCE_MAX);
+    let results = stream::iter(requests).buffer_unordered(MAX_CONCURRENT_REQUESTS);
     results
-        .fold((0, None), |(done, failure), result| async move {
+        .fold((0, None), |(succeeded, first_error), result| async move {
             match result {
-                Ok(()) => (done + 1, failure),
-                Err(error) => (done, failure.or(Some(error))),
+                Ok(()) => (succeeded + 1, first_error),
+                Err(error) => (succeeded, first_error.or(Some(error))),
             }
         })
         .await
@@ -58,8 +61,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn refusal_is_met_a_few_times_only() {
-        for (count, refused_from, made, done) in [
+    async fn slow_start_stops_after_first_failed_batch() {
+        for (count, fails_from, requested, succeeded) in [
             (0, 99, 0, 0),
             (1, 99, 1, 1),
             (10, 99, 10, 10),
@@ -68,11 +71,11 @@ mod tests {
             (500, 5, 7, 5),
             (500, 7, 15, 7),
         ] {
-            let calls = Cell::new(0);
-            let (successes, failure) = slow_start(count, |index| {
-                calls.set(calls.get() + 1);
+            let requests = Cell::new(0);
+            let (successes, error) = slow_start_batch(count, |index| {
+                requests.set(requests.get() + 1);
                 async move {
-                    if index >= refused_from {
+                    if index >= fails_from {
                         Err("quota")
                     } else {
                         Ok(())
@@ -81,18 +84,18 @@ mod tests {
             })
             .await;
             assert_eq!(
-                calls.get(),
-                made,
-                "{count} wanted, refused from {refused_from}"
+                requests.get(),
+                requested,
+                "{count} requests, failing from {fails_from}"
             );
             assert_eq!(
-                successes, done,
-                "{count} wanted, refused from {refused_from}"
+                successes, succeeded,
+                "{count} requests, failing from {fails_from}"
             );
             assert_eq!(
-                failure.is_some(),
-                count > refused_from,
-                "{count} wanted, refused from {refused_from}"
+                error.is_some(),
+                count > fails_from,
+                "{count} requests, failing from {fails_from}"
             );
         }
     }

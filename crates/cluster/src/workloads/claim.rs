@@ -1,51 +1,59 @@
-//! Claiming: which objects belong to an owner, by selector and by owner reference together.
+//! Claiming of children by controller reference and selector, as the upstream
+//! ControllerRefManagers.
 //!
-//! In: an owner, a selector, children as cached. Out: those it owns now; orphans adopted, strangers by label released.
-//! Holds: nothing that another owner controls is touched; an owner that is being deleted, or that the server no longer has
-//! under this uid, adopts nothing (asked of the server itself, once a pass, before the first adoption).
+//! Input: an owner, a selector, cached children. Output: the claimed children; matching orphans are
+//! adopted, controlled children that no longer match are released.
+//! Guarantees: children of other controllers are not modified; an owner that is terminating, or no
+//! longer exists with this uid, adopts nothing. That is checked with a live read before the first
+//! adoption of a reconcile.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
-use bellerophon::{Failure, controller_of};
+use bellerophon::ObjectKey;
+use bellerophon::controller::Error;
+use bellerophon::owner::controller_of;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::core::{Selector, SelectorExt};
-use kube::{Api, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
+use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::hand::{Hand, Kind, is_code};
+use super::api_writer::{ApiWriter, StaticKind};
+use crate::api_errors::has_code;
 
-/// What is to happen with one child.
+/// What to do with one child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
-    /// It is ours and matches.
+enum ClaimAction {
+    /// Controlled by the owner, and matches.
     Keep,
-    /// Nobody's, and it matches.
+    /// An orphan that matches.
     Adopt,
-    /// Ours, but it no longer matches.
+    /// Controlled by the owner, but no longer matches.
     Release,
-    /// Another's, or nobody's business.
+    /// Controlled by another owner, or an orphan that is not adopted.
     Ignore,
 }
 
-/// Decides on one child by its controlling owner and whether it matches.
-pub(crate) fn claim<O: Resource, C: Resource>(owner: &O, child: &C, matches: bool) -> Claim {
-    let owner_is_deleting = owner.meta().deletion_timestamp.is_some();
+/// The action for a child. Mirrors ClaimObject.
+fn claim_action<O: Resource, C: Resource>(owner: &O, child: &C, matches: bool) -> ClaimAction {
+    let owner_is_terminating = owner.meta().deletion_timestamp.is_some();
     match controller_of(child) {
-        Some(controller) if Some(&controller.uid) != owner.meta().uid.as_ref() => Claim::Ignore,
-        Some(_) if matches => Claim::Keep,
-        Some(_) if owner_is_deleting => Claim::Ignore,
-        Some(_) => Claim::Release,
-        None if owner_is_deleting || !matches || child.meta().deletion_timestamp.is_some() => {
-            Claim::Ignore
+        Some(controller) if Some(&controller.uid) != owner.meta().uid.as_ref() => {
+            ClaimAction::Ignore
         }
-        None if owner.meta().namespace != child.meta().namespace => Claim::Ignore,
-        None => Claim::Adopt,
+        Some(_) if matches => ClaimAction::Keep,
+        // A terminating owner leaves its children to the garbage collector.
+        Some(_) if owner_is_terminating => ClaimAction::Ignore,
+        Some(_) => ClaimAction::Release,
+        None if owner_is_terminating || !matches || child.meta().deletion_timestamp.is_some() => {
+            ClaimAction::Ignore
+        }
+        // Owner references cannot cross namespaces.
+        None if owner.meta().namespace != child.meta().namespace => ClaimAction::Ignore,
+        None => ClaimAction::Adopt,
     }
 }
 
-/// The reference by which an owner controls what it creates.
+/// The controller reference to an owner, with `blockOwnerDeletion`.
 pub(crate) fn controller_reference<O: Resource<DynamicType = ()>>(owner: &O) -> OwnerReference {
     OwnerReference {
         api_version: O::api_version(&()).into_owned(),
@@ -57,8 +65,9 @@ pub(crate) fn controller_reference<O: Resource<DynamicType = ()>>(owner: &O) -> 
     }
 }
 
-/// A selector that is fit to claim with: valid, and not matching everything, which is never meant.
-pub(crate) fn selector(selector: &LabelSelector) -> Option<Selector> {
+/// The parsed selector; `None` if it is invalid or empty. An empty selector would match every
+/// object.
+pub(crate) fn non_empty_selector(selector: &LabelSelector) -> Option<Selector> {
     let empty = selector
         .match_labels
         .as_ref()
@@ -74,53 +83,56 @@ pub(crate) fn selector(selector: &LabelSelector) -> Option<Selector> {
     }
 }
 
-/// Claims children one by one: all that are owned already come back as they are, adopted ones as they were before.
+/// Claims children. Returns the kept and the adopted ones; the latter in their state before the
+/// adoption.
 ///
 /// # Errors
-/// The owner is not what the server has, or a write failed. What was done before stays done.
-pub(crate) async fn claim_all<O, C>(
-    hand: &Hand<'_>,
+/// The live owner is terminating or replaced, or a write failed. Earlier adoptions and releases are
+/// not undone.
+pub(crate) async fn claim_children<O, C>(
+    writer: &ApiWriter<'_>,
     owner: &O,
     children: Vec<Arc<C>>,
     matches: impl Fn(&C) -> bool,
-) -> Result<Vec<Arc<C>>, Failure>
+) -> Result<Vec<Arc<C>>, Error>
 where
-    O: Kind + Clone + Debug + DeserializeOwned,
-    C: Kind + Clone + Debug + DeserializeOwned,
+    O: StaticKind,
+    C: StaticKind,
 {
-    claim_tracked(hand, owner, children, matches, &[]).await
+    claim_with_finalizers(writer, owner, children, matches, &[]).await
 }
 
-/// As [`claim_all`]; what is adopted gets finalizers, what is released loses them.
+/// As [`claim_children`]; adopted children also get the finalizers, released ones lose them.
 ///
 /// # Errors
-/// As for [`claim_all`].
-pub(crate) async fn claim_tracked<O, C>(
-    hand: &Hand<'_>,
+/// As [`claim_children`].
+pub(crate) async fn claim_with_finalizers<O, C>(
+    writer: &ApiWriter<'_>,
     owner: &O,
     children: Vec<Arc<C>>,
     matches: impl Fn(&C) -> bool,
     finalizers: &[&str],
-) -> Result<Vec<Arc<C>>, Failure>
+) -> Result<Vec<Arc<C>>, Error>
 where
-    O: Kind + Clone + Debug + DeserializeOwned,
-    C: Kind + Clone + Debug + DeserializeOwned,
+    O: StaticKind,
+    C: StaticKind,
 {
     let mut claimed = Vec::with_capacity(children.len());
-    let mut may_adopt = false;
+    let mut adoption_checked = false;
     for child in children {
-        match claim(owner, &*child, matches(&child)) {
-            Claim::Keep => claimed.push(child),
-            Claim::Ignore => {}
-            Claim::Release => {
-                release(hand, &*child, &release_patch(owner, &*child, finalizers)).await?
+        match claim_action(owner, &*child, matches(&child)) {
+            ClaimAction::Keep => claimed.push(child),
+            ClaimAction::Ignore => {}
+            ClaimAction::Release => {
+                release(writer, &*child, &release_patch(owner, &*child, finalizers)).await?
             }
-            Claim::Adopt => {
-                if !may_adopt {
-                    still_there(hand, owner).await?;
-                    may_adopt = true;
+            ClaimAction::Adopt => {
+                // Mirrors CanAdopt: one live read per reconcile.
+                if !adoption_checked {
+                    check_can_adopt(writer, owner).await?;
+                    adoption_checked = true;
                 }
-                if adopt(hand, &*child, &adopt_patch(owner, &*child, finalizers)).await? {
+                if adopt(writer, &*child, &adopt_patch(owner, &*child, finalizers)).await? {
                     claimed.push(child);
                 }
             }
@@ -129,55 +141,71 @@ where
     Ok(claimed)
 }
 
-/// Whether labels match a selector.
+/// Whether a selector matches the labels of a child.
 pub(crate) fn matches<C: Resource>(selector: &Selector, child: &C) -> bool {
     selector.matches(child.labels())
 }
 
-/// The cache may be older than a deletion of the owner, and what a dead owner adopts is collected as garbage.
-async fn still_there<O>(hand: &Hand<'_>, owner: &O) -> Result<(), Failure>
+/// Checks the live owner. The cached one may be stale, and children adopted by a deleted owner
+/// would be garbage collected. Mirrors RecheckDeletionTimestamp.
+async fn check_can_adopt<O>(writer: &ApiWriter<'_>, owner: &O) -> Result<(), Error>
 where
-    O: Kind + Clone + Debug + DeserializeOwned,
+    O: StaticKind,
 {
-    let owners = Api::<O>::namespaced(hand.client.clone(), &owner.namespace().unwrap_or_default());
-    let fresh = owners.get(&owner.name_any()).await?;
-    let what = format!(
+    let live = writer
+        .client
+        .get::<O>(&ObjectKey::from_object(owner))
+        .await?;
+    let description = format!(
         "{} {}/{}",
         O::kind(&()),
         owner.namespace().unwrap_or_default(),
         owner.name_any()
     );
-    if fresh.uid() != owner.uid() {
-        return Err(Failure::retry(format!(
-            "original {what} is gone: another one has its name"
+    let Some(live) = live else {
+        return Err(Error::retry(format!("original {description} is gone")));
+    };
+    if live.uid() != owner.uid() {
+        return Err(Error::retry(format!(
+            "original {description} is gone: its name has another uid"
         )));
     }
-    if fresh.meta().deletion_timestamp.is_some() {
-        return Err(Failure::retry(format!("{what} has just been deleted")));
+    if live.meta().deletion_timestamp.is_some() {
+        return Err(Error::retry(format!("{description} has just been deleted")));
     }
     Ok(())
 }
 
-/// Says whether the child is ours now; one that is gone is not.
-async fn adopt<C: Kind>(hand: &Hand<'_>, child: &C, patch: &Value) -> Result<bool, Failure> {
-    match hand.patch(child, patch).await {
+/// Returns whether the child was adopted; `false` if it is gone.
+async fn adopt<C: StaticKind>(
+    writer: &ApiWriter<'_>,
+    child: &C,
+    patch: &Value,
+) -> Result<bool, Error> {
+    match writer.patch(child, patch).await {
         Ok(_) => Ok(true),
-        Err(error) if is_code(&error, 404) => Ok(false),
+        Err(error) if has_code(&error, 404) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-async fn release<C: Kind>(hand: &Hand<'_>, child: &C, patch: &Value) -> Result<(), Failure> {
-    match hand.patch(child, patch).await {
+async fn release<C: StaticKind>(
+    writer: &ApiWriter<'_>,
+    child: &C,
+    patch: &Value,
+) -> Result<(), Error> {
+    match writer.patch(child, patch).await {
         Ok(_) => Ok(()),
-        // Gone, or no longer ours, or another object of the same name: nothing is left to release.
-        Err(error) if is_code(&error, 404) || is_code(&error, 422) => Ok(()),
+        // 404: the child is gone. 422: it has another uid or no longer references the owner.
+        Err(error) if has_code(&error, 404) || has_code(&error, 422) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-fn adopt_patch<O: Kind, C: Resource>(owner: &O, child: &C, finalizers: &[&str]) -> Value {
-    let mut patch = json!({ "metadata": { "uid": child.uid(), "ownerReferences": [controller_reference(owner)] } });
+fn adopt_patch<O: StaticKind, C: Resource>(owner: &O, child: &C, finalizers: &[&str]) -> Value {
+    let mut patch = json!({
+        "metadata": { "uid": child.uid(), "ownerReferences": [controller_reference(owner)] },
+    });
     if !finalizers.is_empty() {
         patch["metadata"]["finalizers"] = json!(finalizers);
     }
@@ -185,7 +213,12 @@ fn adopt_patch<O: Kind, C: Resource>(owner: &O, child: &C, finalizers: &[&str]) 
 }
 
 fn release_patch<O: Resource, C: Resource>(owner: &O, child: &C, finalizers: &[&str]) -> Value {
-    let mut patch = json!({ "metadata": { "uid": child.uid(), "ownerReferences": [{ "$patch": "delete", "uid": owner.uid() }] } });
+    let mut patch = json!({
+        "metadata": {
+            "uid": child.uid(),
+            "ownerReferences": [{ "$patch": "delete", "uid": owner.uid() }],
+        },
+    });
     if !finalizers.is_empty() {
         patch["metadata"]["$deleteFromPrimitiveList/finalizers"] = json!(finalizers);
     }
@@ -197,85 +230,97 @@ mod tests {
     use k8s_openapi::api::apps::v1::ReplicaSet;
 
     use super::*;
-    use crate::workloads::samples::{at, pod};
+    use crate::workloads::test_objects::{at, pod};
 
-    fn owner(deleting: bool) -> ReplicaSet {
+    fn owner(terminating: bool) -> ReplicaSet {
         let mut set = ReplicaSet::default();
-        set.metadata.uid = Some("us".into());
+        set.metadata.uid = Some("owner".into());
         set.metadata.namespace = Some("default".into());
-        set.metadata.deletion_timestamp = deleting.then(|| at(1));
+        set.metadata.deletion_timestamp = terminating.then(|| at(1));
         set
     }
 
     #[test]
     fn children_are_claimed_by_reference_and_selector() {
         let live = owner(false);
-        let dying = owner(true);
-        let mut elsewhere = pod("elsewhere").build();
-        elsewhere.metadata.namespace = Some("other".into());
-        for (what, owner, child, matches, expected) in [
+        let terminating = owner(true);
+        let mut in_other_namespace = pod("other-namespace").build();
+        in_other_namespace.metadata.namespace = Some("other".into());
+        for (case, owner, child, matches, expected) in [
             (
-                "ours",
+                "controlled",
                 &live,
-                pod("a").owned_by("us").build(),
+                pod("a").owned_by("owner").build(),
                 true,
-                Claim::Keep,
+                ClaimAction::Keep,
             ),
             (
-                "ours, owner is dying",
-                &dying,
-                pod("a").owned_by("us").build(),
+                "controlled by a terminating owner",
+                &terminating,
+                pod("a").owned_by("owner").build(),
                 true,
-                Claim::Keep,
+                ClaimAction::Keep,
             ),
             (
-                "ours no longer",
+                "controlled, no longer matching",
                 &live,
-                pod("a").owned_by("us").build(),
+                pod("a").owned_by("owner").build(),
                 false,
-                Claim::Release,
+                ClaimAction::Release,
             ),
             (
-                "ours no longer, owner is dying",
-                &dying,
-                pod("a").owned_by("us").build(),
+                "controlled by a terminating owner, no longer matching",
+                &terminating,
+                pod("a").owned_by("owner").build(),
                 false,
-                Claim::Ignore,
+                ClaimAction::Ignore,
             ),
             (
-                "another's",
+                "controlled by another owner",
                 &live,
-                pod("a").owned_by("them").build(),
+                pod("a").owned_by("other").build(),
                 true,
-                Claim::Ignore,
+                ClaimAction::Ignore,
             ),
-            ("orphan", &live, pod("a").build(), true, Claim::Adopt),
+            ("orphan", &live, pod("a").build(), true, ClaimAction::Adopt),
             (
-                "orphan, owner is dying",
-                &dying,
+                "orphan, terminating owner",
+                &terminating,
                 pod("a").build(),
                 true,
-                Claim::Ignore,
+                ClaimAction::Ignore,
             ),
             (
-                "dying orphan",
+                "terminating orphan",
                 &live,
                 pod("a").deleting().build(),
                 true,
-                Claim::Ignore,
+                ClaimAction::Ignore,
             ),
-            ("stranger", &live, pod("a").build(), false, Claim::Ignore),
-            ("orphan elsewhere", &live, elsewhere, true, Claim::Ignore),
+            (
+                "orphan that does not match",
+                &live,
+                pod("a").build(),
+                false,
+                ClaimAction::Ignore,
+            ),
+            (
+                "orphan in another namespace",
+                &live,
+                in_other_namespace,
+                true,
+                ClaimAction::Ignore,
+            ),
         ] {
-            assert_eq!(claim(owner, &child, matches), expected, "{what}");
+            assert_eq!(claim_action(owner, &child, matches), expected, "{case}");
         }
     }
 
     #[test]
-    fn selector_of_everything_claims_nothing() {
-        assert!(selector(&LabelSelector::default()).is_none());
+    fn empty_selector_is_rejected() {
+        assert!(non_empty_selector(&LabelSelector::default()).is_none());
         assert!(
-            selector(&LabelSelector {
+            non_empty_selector(&LabelSelector {
                 match_labels: Some([("a".into(), "b".into())].into()),
                 ..Default::default()
             })

@@ -1,43 +1,42 @@
-//! Workloads: from what people ask for to pods.
+//! Workload controllers: Deployment, ReplicaSet, ReplicationController, StatefulSet, DaemonSet,
+//! Job, CronJob and PodDisruptionBudget.
 //!
-//! In: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs, disruption budgets, pods. Out: pods and statuses.
-//! Each loop reads its caches, makes a pure plan and applies it; what they share stands first.
+//! Each controller reads its caches, computes a plan without IO and applies it. Shared modules are
+//! listed first.
 
-mod batch; // many requests, few at first
-mod claim; // which objects belong to an owner
-mod hand; // writes
-mod note; // what people are told
-mod pod_control; // creating and deleting pods
-mod pods; // what a loop asks of a pod
-mod rank; // which pods go first
-mod revision; // templates to go back to
-mod share; // numbers in percent
-mod template; // pods made from templates
-mod wake; // whom a change concerns
+mod api_writer; // writes of one reconcile
+mod batch; // bursts of concurrent requests
+mod claim; // adoption and release of children
+mod counts; // counts in status fields
+mod deletion_order; // which pods are deleted first on scale-down
+mod enqueue; // owners affected by a change of a child
+mod events; // constructors of events
+mod int_or_percent; // values such as `25%`
+mod pod_control; // creates and deletes pods with events
+mod pods; // status of pods
+mod revision; // ControllerRevisions
+mod template; // pods and hashes of pod templates
 
-mod cron_job; // jobs at their times
-mod daemon_set; // one pod on every node
-mod deployment; // one template at a time, rolled out
-mod disruption; // how many pods may be taken away
-mod job; // pods that are to end well
-mod replica_set; // so many equal pods
-mod stateful_set; // members with names and storage
+mod cron_job; // CronJob controller
+mod daemon_set; // DaemonSet controller
+mod deployment; // Deployment controller
+mod disruption; // PodDisruptionBudget controller
+mod job; // Job controller
+mod replica_set; // ReplicaSet and ReplicationController controllers
+mod stateful_set; // StatefulSet controller
 
 #[cfg(test)]
-mod samples; // objects for tests
+mod test_objects; // builders of test objects
 
-use crate::context::{Context, Loop};
+use bellerophon::manager::Manager;
 
-/// The loops of this level, in the order in which they start.
-pub(crate) fn controllers(ctx: &Context) -> Vec<Loop> {
-    vec![
-        deployment::controller(ctx),
-        daemon_set::controller(ctx),
-        stateful_set::controller(ctx),
-        replica_set::replica_sets(ctx),
-        replica_set::replication_controllers(ctx),
-        job::controller(ctx),
-        cron_job::controller(ctx),
-        disruption::controller(ctx),
-    ]
+/// Adds the workload controllers.
+pub(crate) fn setup(mgr: &mut Manager) {
+    deployment::setup(mgr);
+    daemon_set::setup(mgr);
+    stateful_set::setup(mgr);
+    replica_set::setup(mgr);
+    job::setup(mgr);
+    cron_job::setup(mgr);
+    disruption::setup(mgr);
 }

@@ -1,18 +1,21 @@
-//! Creating and deleting the pods of an owner, with the events people know.
+//! Pod control: creates and deletes the pods of an owner and records the upstream events.
 //!
-//! In: pods. Out: requests and notes about their owner.
-//! Holds: a namespace that is going away is no failure: nothing can be created there, and its content goes anyway.
+//! Input: pods. Output: requests, and events regarding the owner.
+//! Rules: a create that fails because the namespace is terminating is no error, as upstream.
 
-use bellerophon::EventRecorder;
+use bellerophon::client::{Template, WriteError};
+use bellerophon::events::EventRecorder;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
-use super::hand::{Hand, Kind, Mould, is_namespace_terminating, reason};
-use super::note::{normal, warning};
+use super::api_writer::{ApiWriter, StaticKind};
+use super::events::{normal_event, warning_event};
+use crate::api_errors::{is_namespace_terminating, status_message};
 
-/// The hand of one owner on its pods.
+/// Creates and deletes pods of one owner. Mirrors RealPodControl.
 pub(crate) struct PodControl<'a, O> {
-    pub(crate) hand: Hand<'a>,
+    pub(crate) writer: ApiWriter<'a>,
     pub(crate) owner: &'a O,
     pub(crate) recorder: &'a EventRecorder,
 }
@@ -25,24 +28,24 @@ impl<O> Clone for PodControl<'_, O> {
 
 impl<O> Copy for PodControl<'_, O> {}
 
-impl<O: Kind> PodControl<'_, O> {
-    /// Creates one pod of a form.
-    pub(crate) async fn create(self, mould: &Mould) -> Result<(), kube::Error> {
-        match self.hand.cast(mould).await {
+impl<O: StaticKind> PodControl<'_, O> {
+    /// Creates a pod from a template.
+    pub(crate) async fn create(self, template: &Template<Pod>) -> Result<(), WriteError> {
+        match self.writer.create_from_template(template).await {
             Ok(pod) => self.recorder.event(
                 self.owner,
-                normal(
+                normal_event(
                     "SuccessfulCreate",
-                    format!("Created pod: {}", pod.name_any()),
+                    format!("Created pod: {}", name_of(pod.metadata())),
                 ),
             ),
             Err(error) if is_namespace_terminating(&error) => {}
             Err(error) => {
                 self.recorder.event(
                     self.owner,
-                    warning(
+                    warning_event(
                         "FailedCreate",
-                        format!("Error creating: {}", reason(&error)),
+                        format!("Error creating: {}", status_message(&error)),
                     ),
                 );
                 return Err(error);
@@ -51,12 +54,12 @@ impl<O: Kind> PodControl<'_, O> {
         Ok(())
     }
 
-    /// Deletes a pod; one that is gone already is fine.
-    pub(crate) async fn delete(self, pod: &Pod) -> Result<(), kube::Error> {
-        match self.hand.delete(pod, Default::default()).await {
+    /// Deletes a pod. A pod that is gone is no error.
+    pub(crate) async fn delete(self, pod: &Pod) -> Result<(), WriteError> {
+        match self.writer.delete(pod, None).await {
             Ok(true) => self.recorder.event(
                 self.owner,
-                normal(
+                normal_event(
                     "SuccessfulDelete",
                     format!("Deleted pod: {}", pod.name_any()),
                 ),
@@ -65,9 +68,9 @@ impl<O: Kind> PodControl<'_, O> {
             Err(error) => {
                 self.recorder.event(
                     self.owner,
-                    warning(
+                    warning_event(
                         "FailedDelete",
-                        format!("Error deleting: {}", reason(&error)),
+                        format!("Error deleting: {}", status_message(&error)),
                     ),
                 );
                 return Err(error);
@@ -75,4 +78,8 @@ impl<O: Kind> PodControl<'_, O> {
         }
         Ok(())
     }
+}
+
+fn name_of(metadata: &ObjectMeta) -> &str {
+    metadata.name.as_deref().unwrap_or_default()
 }

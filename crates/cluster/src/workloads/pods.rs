@@ -1,15 +1,15 @@
-//! What a loop asks of a pod: does it count, is it ready, is it available, and when will it be.
+//! Status of pods: phase, readiness, availability.
 //!
-//! In: pods as cached, the time. Out: answers.
-//! Holds: the words mean what they mean in Kubernetes: an *active* pod neither ended nor is being deleted, an *available*
-//! one has been ready for `minReadySeconds`.
+//! Terms, as upstream: a *terminal* pod has phase `Succeeded` or `Failed`; an *active* pod is
+//! neither terminal nor has a deletion timestamp; an *available* pod has been ready for
+//! `minReadySeconds`.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 
-/// A pod's place in its life, as its status tells.
+/// Phase of a pod. The order is that of the deletion order of ReplicaSets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Pending,
@@ -19,7 +19,7 @@ pub(crate) enum Phase {
     Failed,
 }
 
-/// The phase; a pod that nobody has looked at yet is pending.
+/// The phase of a pod. Default: `Pending`.
 pub(crate) fn phase(pod: &Pod) -> Phase {
     match pod
         .status
@@ -34,27 +34,27 @@ pub(crate) fn phase(pod: &Pod) -> Phase {
     }
 }
 
-/// Whether it ended, well or badly.
-pub(crate) fn is_finished(pod: &Pod) -> bool {
+/// Whether the phase is `Succeeded` or `Failed`.
+pub(crate) fn is_terminal(pod: &Pod) -> bool {
     matches!(phase(pod), Phase::Succeeded | Phase::Failed)
 }
 
-/// Whether it is being deleted.
-pub(crate) fn is_deleting(pod: &Pod) -> bool {
+/// Whether it has a deletion timestamp.
+pub(crate) fn has_deletion_timestamp(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
-/// Whether it counts as a replica: it neither ended nor is being deleted.
+/// Whether it counts as a replica. Mirrors IsPodActive.
 pub(crate) fn is_active(pod: &Pod) -> bool {
-    !is_finished(pod) && !is_deleting(pod)
+    !is_terminal(pod) && !has_deletion_timestamp(pod)
 }
 
-/// Whether it is being deleted and has not ended yet.
+/// Whether it has a deletion timestamp and is not terminal. Mirrors IsPodTerminating.
 pub(crate) fn is_terminating(pod: &Pod) -> bool {
-    !is_finished(pod) && is_deleting(pod)
+    !is_terminal(pod) && has_deletion_timestamp(pod)
 }
 
-/// One of its conditions.
+/// The condition of a type.
 pub(crate) fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
     pod.status
         .as_ref()?
@@ -64,12 +64,12 @@ pub(crate) fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodConditio
         .find(|condition| condition.type_ == type_)
 }
 
-/// Whether it serves.
+/// Whether the condition `Ready` is true.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready.status == "True")
 }
 
-/// Since when it serves; `None` if it does not, or did not say.
+/// Transition time of the condition `Ready`; `None` if the pod is not ready.
 pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
     condition(pod, "Ready")
         .filter(|ready| ready.status == "True")?
@@ -78,15 +78,16 @@ pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
         .map(|time| time.0)
 }
 
-/// Whether it has been ready for long enough.
+/// Whether it has been ready for `min_ready`. Mirrors IsPodAvailable.
 pub(crate) fn is_available(pod: &Pod, min_ready: Duration, now: Timestamp) -> bool {
     is_ready(pod)
         && (min_ready.is_zero()
-            || ready_since(pod).is_some_and(|since| later(since, min_ready) <= now))
+            || ready_since(pod).is_some_and(|since| saturating_add(since, min_ready) <= now))
 }
 
-/// How long until one more of these pods becomes available merely by staying ready; `None` if none will.
-pub(crate) fn next_available<'a>(
+/// Time until the next of these pods becomes available if it stays ready; `None` if there is none.
+/// Mirrors FindMinNextPodAvailabilityCheck.
+pub(crate) fn next_availability_check<'a>(
     pods: impl IntoIterator<Item = &'a Pod>,
     min_ready: Duration,
     now: Timestamp,
@@ -94,7 +95,7 @@ pub(crate) fn next_available<'a>(
     let waits = pods
         .into_iter()
         .filter_map(ready_since)
-        .filter_map(|since| until(later(since, min_ready), now));
+        .filter_map(|since| time_until(saturating_add(since, min_ready), now));
     if min_ready.is_zero() {
         None
     } else {
@@ -102,19 +103,19 @@ pub(crate) fn next_available<'a>(
     }
 }
 
-/// A moment after another.
-pub(crate) fn later(moment: Timestamp, by: Duration) -> Timestamp {
-    moment.saturating_add(by).unwrap_or(Timestamp::MAX)
+/// `time + duration`, at most [`Timestamp::MAX`].
+pub(crate) fn saturating_add(time: Timestamp, duration: Duration) -> Timestamp {
+    time.saturating_add(duration).unwrap_or(Timestamp::MAX)
 }
 
-/// How long until a moment; `None` if it is not ahead.
-pub(crate) fn until(moment: Timestamp, now: Timestamp) -> Option<Duration> {
-    let left = moment.duration_since(now);
+/// Time until `time`; `None` if it has passed.
+pub(crate) fn time_until(time: Timestamp, now: Timestamp) -> Option<Duration> {
+    let left = time.duration_since(now);
     (left > SignedDuration::ZERO).then(|| left.unsigned_abs())
 }
 
-/// A number of seconds in a spec; nothing and nonsense count as none.
-pub(crate) fn seconds(field: Option<i32>) -> Duration {
+/// A field in seconds, such as `minReadySeconds`; absent and negative values are 0.
+pub(crate) fn duration_from_seconds(field: Option<i32>) -> Duration {
     Duration::from_secs(
         field
             .and_then(|seconds| u64::try_from(seconds).ok())
@@ -122,7 +123,7 @@ pub(crate) fn seconds(field: Option<i32>) -> Duration {
     )
 }
 
-/// The statuses of its containers, those that run before the others included.
+/// The statuses of init containers and containers.
 pub(crate) fn container_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let status = pod.status.as_ref();
     let init = status.and_then(|status| status.init_container_statuses.as_ref());
@@ -130,12 +131,12 @@ pub(crate) fn container_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerSt
     init.into_iter().chain(main).flatten()
 }
 
-/// A label's value.
+/// The value of a label.
 pub(crate) fn label<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// An annotation's value.
+/// The value of an annotation.
 pub(crate) fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     pod.metadata
         .annotations
@@ -144,7 +145,7 @@ pub(crate) fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
         .map(String::as_str)
 }
 
-/// The node it is bound to; empty until then.
+/// The node of a pod; empty if it is not scheduled.
 pub(crate) fn node_name(pod: &Pod) -> &str {
     pod.spec
         .as_ref()
@@ -155,10 +156,10 @@ pub(crate) fn node_name(pod: &Pod) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workloads::samples::pod;
+    use crate::workloads::test_objects::pod;
 
     #[test]
-    fn pod_is_available_after_it_was_ready_long_enough() {
+    fn pod_is_available_after_min_ready_seconds() {
         let now = Timestamp::from_second(1000).unwrap();
         for (ready_since, min_ready, available, wait) in [
             (None, 0, false, None),
@@ -179,7 +180,7 @@ mod tests {
                 "{ready_since:?} {min_ready:?}"
             );
             assert_eq!(
-                next_available([&pod], min_ready, now),
+                next_availability_check([&pod], min_ready, now),
                 wait.map(Duration::from_secs),
                 "{ready_since:?} {min_ready:?}"
             );
@@ -187,14 +188,18 @@ mod tests {
     }
 
     #[test]
-    fn pod_counts_until_it_ends_or_is_deleted() {
+    fn terminal_or_deleted_pod_is_not_active() {
         for (pod, active, terminating) in [
             (pod("new").build(), true, false),
-            (pod("runs").running().build(), true, false),
-            (pod("done").phase("Succeeded").build(), false, false),
-            (pod("broken").phase("Failed").build(), false, false),
-            (pod("going").running().deleting().build(), false, true),
-            (pod("gone").phase("Failed").deleting().build(), false, false),
+            (pod("running").running().build(), true, false),
+            (pod("succeeded").phase("Succeeded").build(), false, false),
+            (pod("failed").phase("Failed").build(), false, false),
+            (pod("terminating").running().deleting().build(), false, true),
+            (
+                pod("terminal").phase("Failed").deleting().build(),
+                false,
+                false,
+            ),
         ] {
             assert_eq!(is_active(&pod), active, "{:?}", pod.metadata.name);
             assert_eq!(is_terminating(&pod), terminating, "{:?}", pod.metadata.name);

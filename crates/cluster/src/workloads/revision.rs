@@ -1,39 +1,76 @@
-//! Revisions: the templates a DaemonSet or StatefulSet has had, kept as ControllerRevisions to go back to.
+//! Revision history of DaemonSets and StatefulSets: pod templates stored as ControllerRevisions.
 //!
-//! In: a template, the revisions that are there. Out: the revision of the template, made or renumbered if need be.
-//! Holds: a template that comes back gets its old revision under a new number, so the latest number is always the present
-//! template; a revision that a pod still has is not forgotten.
+//! Input: the owner's template, its existing revisions. Output: the revision of the template,
+//! created or renumbered if necessary.
+//! Guarantees: the revision of the owner's template has the highest number, also after a rollback
+//! to an earlier template; a revision used by a pod is not deleted.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
-use bellerophon::Failure;
+use bellerophon::ObjectKey;
+use bellerophon::controller::Error;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::ResourceExt;
 use kube::api::ObjectMeta;
-use kube::{Api, ResourceExt};
+use kube::core::Selector;
 use serde_json::json;
 
-use super::claim::controller_reference;
-use super::hand::{Hand, Kind, is_code};
-use super::template::{hash, same_template};
+use super::api_writer::{ApiWriter, StaticKind};
+use super::claim::{claim_children, controller_reference, matches};
+use super::enqueue::Children;
+use super::template::{compute_hash, equal_ignore_hash, template_from_json, template_to_json};
+use crate::api_errors::has_code;
 
-/// The label by which pods, and revisions of DaemonSets, tell their template.
-pub(crate) const HASH: &str = "controller-revision-hash";
+/// Label of pods, and of the revisions of DaemonSets, with the hash of the template.
+pub(crate) const CONTROLLER_REVISION_HASH_LABEL: &str = "controller-revision-hash";
+
+/// Default of `revisionHistoryLimit`.
+const DEFAULT_HISTORY_LIMIT: usize = 10;
+
+/// Maximum length of the owner's name in the name of a revision, as in ControllerRevisionName.
+const OWNER_NAME_MAX: usize = 223;
+
+/// A workload with a revision history.
+pub(crate) trait RevisionOwner: StaticKind {
+    /// Label of the revisions with the hash of the template.
+    const HASH_LABEL: &'static str;
+
+    fn template(&self) -> PodTemplateSpec;
+    /// `status.collisionCount` as it enters the hash.
+    fn collision_count(&self) -> Option<i32>;
+}
 
 /// The revisions of one owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Revisions {
-    /// Those with the present template, by number. More than one only after two owners were merged.
-    pub(crate) present: Vec<Arc<ControllerRevision>>,
-    /// All others, by number.
+    /// Revisions of the owner's template, by number. More than one only after adoptions.
+    pub(crate) current: Vec<Arc<ControllerRevision>>,
+    /// All other revisions, by number.
     pub(crate) old: Vec<Arc<ControllerRevision>>,
 }
 
 impl Revisions {
-    /// Sorts revisions by whether they hold the template.
-    pub(crate) fn of(template: &PodTemplateSpec, mut all: Vec<Arc<ControllerRevision>>) -> Self {
+    /// Claims the revisions of an owner.
+    ///
+    /// # Errors
+    /// As [`claim_children`].
+    pub(crate) async fn claim<O: RevisionOwner>(
+        writer: &ApiWriter<'_>,
+        revisions: &Children<ControllerRevision>,
+        owner: &O,
+        selector: &Selector,
+    ) -> Result<Self, Error> {
+        let all = revisions.candidates(owner);
+        let all =
+            claim_children(writer, owner, all, |revision| matches(selector, revision)).await?;
+        Ok(Self::new(&owner.template(), all))
+    }
+
+    /// Sorts revisions by number and partitions them by template. Mirrors SortControllerRevisions
+    /// and FindEqualRevisions.
+    fn new(template: &PodTemplateSpec, mut all: Vec<Arc<ControllerRevision>>) -> Self {
         all.sort_by_key(|revision| {
             (
                 revision.revision,
@@ -45,146 +82,130 @@ impl Revisions {
                 revision.name_any(),
             )
         });
-        let holds = |revision: &Arc<ControllerRevision>| {
-            same_template(template_of(revision).as_ref(), Some(template))
+        let is_current = |revision: &Arc<ControllerRevision>| {
+            equal_ignore_hash(template_of(revision).as_ref(), Some(template))
         };
-        let (present, old) = all.into_iter().partition(holds);
-        Self { present, old }
+        let (current, old) = all.into_iter().partition(is_current);
+        Self { current, old }
     }
 
-    /// The number the present template's revision must have at least.
-    pub(crate) fn next_number(&self) -> i64 {
+    /// The lowest number that the current revision may have. Mirrors nextRevision.
+    fn next_number(&self) -> i64 {
         self.old.last().map_or(0, |latest| latest.revision) + 1
     }
 
-    /// Revisions beyond the limit that nothing needs, the earliest first.
+    /// Duplicates of the current revision and old revisions beyond the limit that are not live,
+    /// lowest number first.
     pub(crate) fn surplus(
         &self,
         limit: Option<i32>,
         is_live: impl Fn(&ControllerRevision) -> bool,
     ) -> Vec<Arc<ControllerRevision>> {
-        let limit = limit.map_or(10, |limit| usize::try_from(limit).unwrap_or(0));
-        let spare = self.present.len().saturating_sub(1);
-        let doubles = self.present[..spare]
+        let limit = limit.map_or(DEFAULT_HISTORY_LIMIT, |limit| {
+            usize::try_from(limit).unwrap_or(0)
+        });
+        let duplicates = self.current.len().saturating_sub(1);
+        let duplicates = self.current[..duplicates]
             .iter()
-            .filter(|double| !is_live(double))
+            .filter(|duplicate| !is_live(duplicate))
             .cloned();
-        let idle = self
+        let old = self
             .old
             .iter()
             .filter(|old| !is_live(old))
             .take(self.old.len().saturating_sub(limit))
             .cloned();
-        doubles.chain(idle).collect()
+        duplicates.chain(old).collect()
+    }
+
+    /// The current revision with the highest number. It is created or renumbered if necessary.
+    /// Mirrors constructHistory of DaemonSets and getStatefulSetRevisions.
+    ///
+    /// # Errors
+    /// A write failed, or the name of the new revision is taken by another template. In the latter
+    /// case the collision count is incremented, so that the retry uses another name.
+    pub(crate) async fn ensure_current<O: RevisionOwner>(
+        &self,
+        writer: &ApiWriter<'_>,
+        owner: &O,
+    ) -> Result<ControllerRevision, Error> {
+        let number = self.next_number();
+        let Some(latest) = self.current.last() else {
+            return create(writer, owner, new_revision(owner, number)).await;
+        };
+        let mut desired = ControllerRevision::clone(latest);
+        desired.revision = desired.revision.max(number);
+        // Pods are matched by this label. The revision's name is unique, as a hash is.
+        desired
+            .labels_mut()
+            .entry(O::HASH_LABEL.into())
+            .or_insert_with(|| latest.name_any());
+        writer.update(&**latest, &desired).await?;
+        Ok(desired)
     }
 }
 
-/// The template that a revision holds.
+/// The template of a revision.
 pub(crate) fn template_of(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
     let template = revision.data.as_ref()?.0.get("spec")?.get("template")?;
-    serde_json::from_value(template.clone()).ok()
+    template_from_json(template)
 }
 
-/// What a new revision is made of.
-pub(crate) struct Snapshot<'a, O> {
-    pub(crate) owner: &'a O,
-    pub(crate) template: &'a PodTemplateSpec,
-    /// How many names were found to be taken by other templates.
-    pub(crate) collisions: Option<i32>,
-    /// The label that tells its hash.
-    pub(crate) hash_label: &'static str,
-}
-
-impl<O: Kind> Snapshot<'_, O> {
-    /// The revision as it is to be created. It holds a patch that puts the template back, as `kubectl rollout undo` wants.
-    fn build(&self, number: i64) -> ControllerRevision {
-        let mut template = json!(self.template);
-        template["$patch"] = json!("replace");
-        let hash = hash(self.template, self.collisions);
-        let mut labels = self
-            .template
-            .metadata
-            .as_ref()
-            .and_then(|meta| meta.labels.clone())
-            .unwrap_or_default();
-        labels.insert(self.hash_label.into(), hash.clone());
-        ControllerRevision {
-            metadata: ObjectMeta {
-                name: Some(format!(
-                    "{}-{hash}",
-                    self.owner.name_any().chars().take(223).collect::<String>()
-                )),
-                namespace: self.owner.namespace(),
-                labels: Some(labels),
-                annotations: self.owner.meta().annotations.clone(),
-                owner_references: Some(vec![controller_reference(self.owner)]),
-                ..ObjectMeta::default()
-            },
-            data: Some(RawExtension(json!({ "spec": { "template": template } }))),
-            revision: number,
-        }
+/// The revision of the owner's template. Its data is a patch that restores the template, for
+/// `kubectl rollout undo`. Mirrors getPatch and NewControllerRevision.
+fn new_revision<O: RevisionOwner>(owner: &O, number: i64) -> ControllerRevision {
+    let template = owner.template();
+    let mut patch = template_to_json(&template);
+    patch["$patch"] = json!("replace");
+    let hash = compute_hash(&template, owner.collision_count());
+    let mut labels = template
+        .metadata
+        .and_then(|meta| meta.labels)
+        .unwrap_or_default();
+    labels.insert(O::HASH_LABEL.into(), hash.clone());
+    let prefix: String = owner.name_any().chars().take(OWNER_NAME_MAX).collect();
+    ControllerRevision {
+        metadata: ObjectMeta {
+            name: Some(format!("{prefix}-{hash}")),
+            namespace: owner.namespace(),
+            labels: Some(labels),
+            annotations: owner.meta().annotations.clone(),
+            owner_references: Some(vec![controller_reference(owner)]),
+            ..ObjectMeta::default()
+        },
+        data: Some(RawExtension(json!({ "spec": { "template": patch } }))),
+        revision: number,
     }
 }
 
-/// What became of the present template's revision.
-#[derive(Clone, Debug)]
-pub(crate) enum Present {
-    /// It is there under the right number.
-    Is(Box<ControllerRevision>),
-    /// Another template has its name; count it, and try again.
-    Collision,
-}
-
-/// Sees to it that the present template has a revision with the latest number.
-///
-/// # Errors
-/// The server refuses.
-pub(crate) async fn ensure<O>(
-    hand: &Hand<'_>,
-    revisions: &Revisions,
-    snapshot: &Snapshot<'_, O>,
-) -> Result<Present, Failure>
-where
-    O: Kind + Debug,
-{
-    let number = revisions.next_number();
-    let Some(latest) = revisions.present.last() else {
-        return create(hand, snapshot.build(number)).await;
+async fn create<O: RevisionOwner>(
+    writer: &ApiWriter<'_>,
+    owner: &O,
+    revision: ControllerRevision,
+) -> Result<ControllerRevision, Error> {
+    let error = match writer.create(&revision).await {
+        Ok(_) => return Ok(revision),
+        Err(error) if has_code(&error, 409) => error,
+        Err(error) => return Err(error.into()),
     };
-    let mut wanted = ControllerRevision::clone(latest);
-    wanted.revision = wanted.revision.max(number);
-    // Without the label pods could not be matched with it. Its own name is as good as a hash, and as unique.
-    wanted
-        .labels_mut()
-        .entry(snapshot.hash_label.into())
-        .or_insert_with(|| latest.name_any());
-    hand.change(&**latest, &wanted).await?;
-    Ok(Present::Is(Box::new(wanted)))
-}
-
-async fn create(hand: &Hand<'_>, revision: ControllerRevision) -> Result<Present, Failure> {
-    match hand.create(&revision).await {
-        Ok(_) => Ok(Present::Is(Box::new(revision))),
-        Err(error) if is_code(&error, 409) => {
-            let api = Api::<ControllerRevision>::namespaced(
-                hand.client.clone(),
-                &revision.namespace().unwrap_or_default(),
-            );
-            let Some(taken) = api.get_opt(&revision.name_any()).await? else {
-                return Err(error.into());
-            };
-            let same = same_template(
-                template_of(&taken).as_ref(),
-                template_of(&revision).as_ref(),
-            );
-            Ok(if same {
-                Present::Is(Box::new(taken))
-            } else {
-                Present::Collision
-            })
-        }
-        Err(error) => Err(error.into()),
+    let key = ObjectKey::from_object(&revision);
+    let Some(existing) = writer.client.get::<ControllerRevision>(&key).await? else {
+        return Err(error.into());
+    };
+    // Mirrors CreateControllerRevision: an equal revision was created by an earlier reconcile.
+    if equal_ignore_hash(
+        template_of(&existing).as_ref(),
+        template_of(&revision).as_ref(),
+    ) {
+        return Ok(ControllerRevision::clone(&existing));
     }
+    let collision_count = owner.collision_count().unwrap_or(0) + 1;
+    writer.set_collision_count(owner, collision_count).await?;
+    Err(Error::retry(format!(
+        "ControllerRevision {} has another template, retrying with collision count \
+            {collision_count}",
+        revision.name_any()
+    )))
 }
 
 #[cfg(test)]
@@ -193,71 +214,49 @@ mod tests {
 
     use super::*;
 
-    fn template(image: &str) -> PodTemplateSpec {
-        serde_json::from_value(
-            json!({ "metadata": { "labels": { "app": "a" } }, "spec": { "containers": [{ "name": "x", "image": image }] } }),
-        )
+    fn owner(image: &str) -> DaemonSet {
+        let template = json!({
+            "metadata": { "labels": { "app": "a" } },
+            "spec": { "containers": [{ "name": "x", "image": image }] },
+        });
+        serde_json::from_value(json!({
+            "metadata": { "name": "agent", "namespace": "default", "uid": "u" },
+            "spec": { "selector": {}, "template": template },
+        }))
         .unwrap()
     }
 
     fn revision(image: &str, number: i64) -> Arc<ControllerRevision> {
-        let owner: DaemonSet = serde_json::from_value(
-            json!({ "metadata": { "name": "agent", "namespace": "default", "uid": "u" } }),
-        )
-        .unwrap();
-        let template = template(image);
-        Arc::new(
-            Snapshot {
-                owner: &owner,
-                template: &template,
-                collisions: None,
-                hash_label: HASH,
-            }
-            .build(number),
-        )
+        Arc::new(new_revision(&owner(image), number))
+    }
+
+    fn numbers(revisions: &[Arc<ControllerRevision>]) -> Vec<i64> {
+        revisions.iter().map(|it| it.revision).collect()
     }
 
     #[test]
-    fn template_that_comes_back_gets_the_latest_number() {
-        let revisions = Revisions::of(
-            &template("v1"),
+    fn rollback_gets_the_next_revision_number() {
+        let revisions = Revisions::new(
+            &owner("v1").template(),
             vec![revision("v2", 2), revision("v1", 1), revision("v3", 3)],
         );
-        assert_eq!(
-            revisions
-                .present
-                .iter()
-                .map(|it| it.revision)
-                .collect::<Vec<_>>(),
-            [1]
-        );
-        assert_eq!(
-            revisions
-                .old
-                .iter()
-                .map(|it| it.revision)
-                .collect::<Vec<_>>(),
-            [2, 3]
-        );
+        assert_eq!(numbers(&revisions.current), [1]);
+        assert_eq!(numbers(&revisions.old), [2, 3]);
         assert_eq!(revisions.next_number(), 4);
-        assert_eq!(Revisions::of(&template("v9"), Vec::new()).next_number(), 1);
+        let none = Revisions::new(&owner("v9").template(), Vec::new());
+        assert_eq!(none.next_number(), 1);
     }
 
     #[test]
-    fn surplus_is_what_nothing_needs() {
+    fn surplus_revisions_exclude_live_ones() {
         let all = (1..=6)
             .map(|number| revision(&format!("v{number}"), number))
             .collect();
-        let revisions = Revisions::of(&template("v6"), all);
-        let numbers = |limit, live: i64| {
-            revisions
-                .surplus(Some(limit), |it| it.revision == live)
-                .iter()
-                .map(|it| it.revision)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(numbers(2, 0), [1, 2, 3]);
-        assert_eq!(numbers(2, 1), [2, 3, 4]);
-        assert_eq!(numbers(10, 0), Vec::<i64>::new());
+        let revisions = Revisions::new(&owner("v6").template(), all);
+        let surplus =
+            |limit, live: i64| numbers(&revisions.surplus(Some(limit), |it| it.revision == live));
+        assert_eq!(surplus(2, 0), [1, 2, 3]);
+        assert_eq!(surplus(2, 1), [2, 3, 4]);
+        assert_eq!(surplus(10, 0), Vec::<i64>::new());
     }
 }

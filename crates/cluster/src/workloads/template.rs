@@ -1,23 +1,26 @@
-//! Pod templates: pods made from them, and names that tell templates apart.
+//! Pod templates: pods created from them, their hash, their comparison.
 //!
-//! In: a template and its owner. Out: a pod to create; a hash.
-//! Holds: equal templates have equal hashes whatever order their maps were written in; a hash is fit for names and labels.
+//! Input: a template and its owner. Output: a pod to create; a hash.
+//! Guarantees: the hash does not depend on the order of map entries and is valid in names and
+//! labels.
 
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use bellerophon::kinds::{decode, encode};
+use k8s_openapi::api::core::v1::{Pod, PodTemplate, PodTemplateSpec};
 use kube::Resource;
 use kube::api::ObjectMeta;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::claim::controller_reference;
 
-/// The label by which the pods of one template of a Deployment are told apart.
-pub(crate) const TEMPLATE_HASH: &str = "pod-template-hash";
+/// Label with the hash of a Deployment's pod template.
+pub(crate) const POD_TEMPLATE_HASH_LABEL: &str = "pod-template-hash";
 
-/// Letters and digits that form no words and are not mistaken for each other; the alphabet of generated names.
+/// Characters of generated names: no vowels, 0, 1 or 3, so that they form no words. Upstream:
+/// alphanums in `k8s.io/apimachinery/pkg/util/rand`.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// The pod that an owner creates from a template. The server completes the name.
-pub(crate) fn pod_from<O: Resource<DynamicType = ()>>(
+/// The pod that an owner creates from a template, with `generateName`. Mirrors GetPodFromTemplate.
+pub(crate) fn pod_from_template<O: Resource<DynamicType = ()>>(
     template: &PodTemplateSpec,
     owner: &O,
 ) -> Pod {
@@ -40,31 +43,51 @@ pub(crate) fn pod_from<O: Resource<DynamicType = ()>>(
     }
 }
 
-/// A short name for some content; `collisions` counts the names that turned out to be taken by other content.
+/// Hash of a template, safe-encoded; `collision_count` makes it differ from hashes whose name is
+/// taken. Mirrors ComputeHash.
 ///
-/// Kubernetes hashes a dump of its own types in memory, which nothing else can reproduce; names made here are stable, and
-/// a set that was named by another controller is found by its content, never by this name.
-pub(crate) fn hash<T: Serialize>(content: &T, collisions: Option<i32>) -> String {
-    // Maps of a JSON value are sorted, so the bytes depend on nothing but the content.
-    let bytes = serde_json::to_value(content)
-        .map(|value| value.to_string())
-        .unwrap_or_default();
-    let mut hash = Fnv::default();
-    hash.write(bytes.as_bytes());
-    if let Some(collisions) = collisions {
-        hash.write(&i64::from(collisions).to_le_bytes());
+/// The value differs from upstream's, which hashes a dump of Go structs. ReplicaSets and revisions
+/// of other controllers are therefore found by template, never by hash.
+pub(crate) fn compute_hash(template: &PodTemplateSpec, collision_count: Option<i32>) -> String {
+    // Maps of a JSON value are sorted.
+    let bytes = template_to_json(template).to_string();
+    let mut hasher = Fnv::default();
+    hasher.write(bytes.as_bytes());
+    // Mirrors ComputeHash: the collision count enters the hash after the template.
+    if let Some(collision_count) = collision_count {
+        hasher.write(&i64::from(collision_count).to_le_bytes());
     }
-    safe(&hash.0.to_string())
+    safe_encode_string(&hasher.0.to_string())
 }
 
-/// Rewrites text in the alphabet of generated names.
-pub(crate) fn safe(text: &str) -> String {
+/// A template as JSON. It is encoded as part of a PodTemplate, whose codec is shared.
+pub(crate) fn template_to_json(template: &PodTemplateSpec) -> Value {
+    let object = PodTemplate {
+        template: Some(template.clone()),
+        ..PodTemplate::default()
+    };
+    let json = encode(&object).and_then(|json| serde_json::from_slice::<Value>(&json));
+    json.map(|mut object| object["template"].take())
+        .unwrap_or_default()
+}
+
+/// The template of its JSON; `None` if it is not a template.
+pub(crate) fn template_from_json(template: &Value) -> Option<PodTemplateSpec> {
+    let object = json!({ "template": template }).to_string();
+    decode::<PodTemplate>(object.as_bytes())
+        .ok()?
+        .template
+        .clone()
+}
+
+/// Encodes text in the alphabet of generated names. Mirrors SafeEncodeString.
+pub(crate) fn safe_encode_string(text: &str) -> String {
     text.bytes()
         .map(|byte| char::from(ALPHABET[usize::from(byte) % ALPHABET.len()]))
         .collect()
 }
 
-/// FNV-1a with 32 bits: short names are wanted, and collisions are resolved by counting them.
+/// 32-bit FNV-1a.
 struct Fnv(u32);
 
 impl Default for Fnv {
@@ -81,37 +104,34 @@ impl Fnv {
     }
 }
 
-/// Whether two templates make the same pods, the hash label aside.
-pub(crate) fn same_template(
-    one: Option<&PodTemplateSpec>,
-    other: Option<&PodTemplateSpec>,
-) -> bool {
-    let (Some(one), Some(other)) = (one, other) else {
-        return one.is_none() && other.is_none();
+/// Whether two templates are equal except for the hash label. Mirrors EqualIgnoreHash.
+pub(crate) fn equal_ignore_hash(a: Option<&PodTemplateSpec>, b: Option<&PodTemplateSpec>) -> bool {
+    let (Some(a), Some(b)) = (a, b) else {
+        return a.is_none() && b.is_none();
     };
-    one.spec == other.spec && same_meta(one.metadata.as_ref(), other.metadata.as_ref())
+    a.spec == b.spec && equal_metadata(a.metadata.as_ref(), b.metadata.as_ref())
 }
 
-fn same_meta(one: Option<&ObjectMeta>, other: Option<&ObjectMeta>) -> bool {
+fn equal_metadata(a: Option<&ObjectMeta>, b: Option<&ObjectMeta>) -> bool {
     let empty = ObjectMeta::default();
-    let one = one.unwrap_or(&empty);
-    let other = other.unwrap_or(&empty);
+    let a = a.unwrap_or(&empty);
+    let b = b.unwrap_or(&empty);
     let labels = |meta: &ObjectMeta| {
         let labels = meta
             .labels
             .iter()
             .flatten()
-            .filter(|(key, _)| *key != TEMPLATE_HASH);
+            .filter(|(key, _)| *key != POD_TEMPLATE_HASH_LABEL);
         labels
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect::<Vec<_>>()
     };
     let annotations = |meta: &ObjectMeta| meta.annotations.clone().unwrap_or_default();
     let finalizers = |meta: &ObjectMeta| meta.finalizers.clone().unwrap_or_default();
-    labels(one) == labels(other)
-        && annotations(one) == annotations(other)
-        && finalizers(one) == finalizers(other)
-        && one.name == other.name
+    labels(a) == labels(b)
+        && annotations(a) == annotations(b)
+        && finalizers(a) == finalizers(b)
+        && a.name == b.name
 }
 
 #[cfg(test)]
@@ -125,29 +145,39 @@ mod tests {
     }
 
     #[test]
-    fn hash_tells_content_and_collisions_apart() {
-        let a = template(
-            json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "containers": [{ "name": "x", "image": "y:1" }] } }),
+    fn hash_depends_on_content_and_collision_count() {
+        let a = template(json!({
+            "metadata": { "labels": { "a": "1", "b": "2" } },
+            "spec": { "containers": [{ "name": "x", "image": "y:1" }] },
+        }));
+        let b = template(json!({
+            "spec": { "containers": [{ "image": "y:1", "name": "x" }] },
+            "metadata": { "labels": { "b": "2", "a": "1" } },
+        }));
+        let c = template(json!({
+            "metadata": { "labels": { "a": "1", "b": "2" } },
+            "spec": { "containers": [{ "name": "x", "image": "y:2" }] },
+        }));
+        assert_eq!(compute_hash(&a, None), compute_hash(&b, None));
+        assert_ne!(compute_hash(&a, None), compute_hash(&c, None));
+        assert_ne!(compute_hash(&a, None), compute_hash(&a, Some(1)));
+        assert_ne!(compute_hash(&a, Some(1)), compute_hash(&a, Some(2)));
+        assert!(
+            compute_hash(&a, None)
+                .bytes()
+                .all(|byte| ALPHABET.contains(&byte))
         );
-        let b = template(
-            json!({ "spec": { "containers": [{ "image": "y:1", "name": "x" }] }, "metadata": { "labels": { "b": "2", "a": "1" } } }),
-        );
-        let c = template(
-            json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "containers": [{ "name": "x", "image": "y:2" }] } }),
-        );
-        assert_eq!(hash(&a, None), hash(&b, None));
-        assert_ne!(hash(&a, None), hash(&c, None));
-        assert_ne!(hash(&a, None), hash(&a, Some(1)));
-        assert_ne!(hash(&a, Some(1)), hash(&a, Some(2)));
-        assert!(hash(&a, None).bytes().all(|byte| ALPHABET.contains(&byte)));
     }
 
     #[test]
-    fn templates_differ_by_more_than_their_hash_label() {
+    fn templates_are_compared_without_the_hash_label() {
         let plain = json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "containers": [] } });
-        for (other, same) in [
+        for (b, same) in [
             (
-                json!({ "metadata": { "labels": { "a": "1", "pod-template-hash": "x" } }, "spec": { "containers": [] } }),
+                json!({
+                    "metadata": { "labels": { "a": "1", "pod-template-hash": "x" } },
+                    "spec": { "containers": [] },
+                }),
                 true,
             ),
             (
@@ -155,25 +185,31 @@ mod tests {
                 false,
             ),
             (
-                json!({ "metadata": { "labels": { "a": "1" }, "annotations": {} }, "spec": { "containers": [] } }),
+                json!({
+                    "metadata": { "labels": { "a": "1" }, "annotations": {} },
+                    "spec": { "containers": [] },
+                }),
                 true,
             ),
             (
-                json!({ "metadata": { "labels": { "a": "1" }, "annotations": { "x": "" } }, "spec": { "containers": [] } }),
+                json!({
+                    "metadata": { "labels": { "a": "1" }, "annotations": { "x": "" } },
+                    "spec": { "containers": [] },
+                }),
                 false,
             ),
             (
-                json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "containers": [{ "name": "x" }] } }),
+                json!({
+                    "metadata": { "labels": { "a": "1" } },
+                    "spec": { "containers": [{ "name": "x" }] },
+                }),
                 false,
             ),
         ] {
             assert_eq!(
-                same_template(
-                    Some(&template(plain.clone())),
-                    Some(&template(other.clone()))
-                ),
+                equal_ignore_hash(Some(&template(plain.clone())), Some(&template(b.clone()))),
                 same,
-                "{other}"
+                "{b}"
             );
         }
     }

@@ -293,6 +293,17 @@ impl ReconcileClient {
     /// # Errors
     /// The server refuses, or the object changed since it was read.
     pub async fn delete<K: Kind>(&self, object: &K) -> Result<(), WriteError> {
+        match self.delete_erased(object, K::codec()).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            result => result,
+        }
+    }
+
+    /// As [`delete`](Self::delete), but an object that is deleted already is an error.
+    ///
+    /// # Errors
+    /// The server refuses, or the object does not exist or changed since it was read.
+    pub async fn delete_existing<K: Kind>(&self, object: &K) -> Result<(), WriteError> {
         self.delete_erased(object, K::codec()).await
     }
 
@@ -531,20 +542,15 @@ impl ReconcileClient {
             let params = self.options.delete_params(codec.metadata(object));
             let request =
                 kube::core::Request::new(&*target.path).delete(target.key.name(), &params);
-            match self.send(&target, request).await {
-                Ok(response) => {
-                    match response.is_status {
-                        true => self.wrote(kind_name(&target.resource), target.key, None),
-                        // Finalizers hold the object: it exists in a newer version.
-                        false => {
-                            self.recorded(&target, response, OperationResult::Updated);
-                        }
-                    }
-                    Ok(())
+            let response = self.send(&target, request).await?;
+            match response.is_status {
+                true => self.wrote(kind_name(&target.resource), target.key, None),
+                // Finalizers hold the object: it exists in a newer version.
+                false => {
+                    self.recorded(&target, response, OperationResult::Updated);
                 }
-                Err(error) if error.is_not_found() => Ok(()),
-                Err(error) => Err(error),
             }
+            Ok(())
         })
     }
 

@@ -7,8 +7,8 @@ use futures_util::future::BoxFuture;
 use kube::api::Patch;
 use serde::Serialize;
 
-use super::request::Target;
-use super::{OperationResult, ReconcileClient, WriteError};
+use super::request::{Response, Target};
+use super::{OperationResult, ReconcileClient, WriteError, Written};
 use crate::informer::kind_name;
 
 /// A subresource of objects. [`ReconcileClient::subresource`] makes one.
@@ -52,10 +52,11 @@ impl Subresource {
         let params = self.client.post_params();
         let path = kube::core::Request::new(&*target.path);
         let request = path.create_subresource(self.name, target.key.name(), &params, body);
-        self.sent(&target, request).await
+        self.sent(&target, request).await.map(|_| ())
     }
 
-    /// Replaces it (PUT): `status`, `scale`.
+    /// Replaces it (PUT): `status`, `scale`. The response is that of the server: the object, or an
+    /// object of another kind such as `Scale`.
     ///
     /// # Errors
     /// The server refuses.
@@ -63,7 +64,7 @@ impl Subresource {
         &self,
         object: &K,
         body: &impl Serialize,
-    ) -> Result<(), WriteError> {
+    ) -> Result<Written<K>, WriteError> {
         let target = self
             .client
             .target_of("update a subresource of", object, K::codec())
@@ -72,14 +73,14 @@ impl Subresource {
         let params = self.client.post_params();
         let path = kube::core::Request::new(&*target.path);
         let request = path.replace_subresource(self.name, target.key.name(), &params, body);
-        self.sent(&target, request).await
+        Ok(self.sent(&target, request).await?.into())
     }
 
     /// Replaces it with the object itself (PUT): `status`, `finalize`.
     ///
     /// # Errors
     /// The server refuses.
-    pub async fn update_object<K: Kind>(&self, object: &K) -> Result<(), WriteError> {
+    pub async fn update_object<K: Kind>(&self, object: &K) -> Result<Written<K>, WriteError> {
         let codec = K::codec();
         let target = self
             .client
@@ -89,10 +90,10 @@ impl Subresource {
         let params = self.client.post_params();
         let path = kube::core::Request::new(&*target.path);
         let request = path.replace_subresource(self.name, target.key.name(), &params, body);
-        self.sent(&target, request).await
+        Ok(self.sent(&target, request).await?.into())
     }
 
-    /// Patches it.
+    /// Patches it. The response is as for [`update`](Self::update).
     ///
     /// # Errors
     /// The server refuses.
@@ -100,7 +101,7 @@ impl Subresource {
         &self,
         object: &K,
         patch: &Patch<impl Serialize + fmt::Debug>,
-    ) -> Result<(), WriteError> {
+    ) -> Result<Written<K>, WriteError> {
         let target = self
             .client
             .target_of("patch a subresource of", object, K::codec())
@@ -108,7 +109,7 @@ impl Subresource {
         let params = self.client.patch_params(matches!(patch, Patch::Apply(_)));
         let path = kube::core::Request::new(&*target.path);
         let request = path.patch_subresource(self.name, target.key.name(), &params, patch);
-        self.sent(&target, request).await
+        Ok(self.sent(&target, request).await?.into())
     }
 
     /// Sends the request and records it: as a write of the object if the response is the object.
@@ -116,24 +117,21 @@ impl Subresource {
         &'a self,
         target: &'a Target,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> BoxFuture<'a, Result<(), WriteError>> {
+    ) -> BoxFuture<'a, Result<Response, WriteError>> {
         Box::pin(async move {
             let response = self.client.send(target, request).await?;
             let is_object = !response.is_status && response.metadata.resource_version.is_some();
             if is_object {
-                self.client
-                    .recorded(target, response, OperationResult::Updated);
-            } else if let Some(gate) = &self.client.gate {
-                let kind = kind_name(&target.resource);
-                let controller = &gate.controller;
-                controller.wrote_subresource(
-                    &gate.reconciling,
-                    kind,
-                    target.key.clone(),
-                    self.name,
-                );
+                let updated = OperationResult::Updated;
+                return Ok(self.client.recorded(target, response, updated));
             }
-            Ok(())
+            if let Some(gate) = &self.client.gate {
+                let kind = kind_name(&target.resource);
+                let key = target.key.clone();
+                gate.controller
+                    .wrote_subresource(&gate.reconciling, kind, key, self.name);
+            }
+            Ok(response)
         })
     }
 }

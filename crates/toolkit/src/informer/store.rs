@@ -19,6 +19,9 @@ use crate::{
 /// Indexes up to this length are checked entry by entry in debug builds.
 const FULLY_CHECKED_MAX: usize = 64;
 
+/// Computes the values of an object.
+type ValuesFn = Arc<dyn Fn(&dyn Any) -> Vec<String> + Send + Sync>;
+
 /// The values under which an object is found (client-go's IndexFunc). Writers wait for it, so it
 /// must be quick.
 #[derive(Clone)]
@@ -26,7 +29,7 @@ pub(crate) struct IndexFn {
     pub(crate) name: &'static str,
     /// The type of the function: two equal ones are one index.
     pub(crate) identity: TypeId,
-    pub(crate) function: Arc<dyn Fn(&dyn Any) -> Vec<String> + Send + Sync>,
+    pub(crate) function: ValuesFn,
 }
 
 /// The number of an index in its store.
@@ -337,147 +340,4 @@ impl NamedIndex {
 }
 
 #[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
-
-    use kube::ResourceExt;
-
-    use super::*;
-
-    fn object(namespace: &str, name: &str, version: u64, app: &str) -> ConfigMap {
-        let mut object = ConfigMap::default();
-        object.metadata.namespace = Some(namespace.into());
-        object.metadata.name = Some(name.into());
-        object.metadata.resource_version = Some(version.to_string());
-        object.metadata.labels = Some([("app".to_owned(), app.to_owned())].into());
-        object
-    }
-
-    fn applied(object: ConfigMap) -> Delta {
-        Delta::Applied {
-            key: Arc::new(ObjectKey::from_object(&object)),
-            object: CachedObject::decoded(Arc::new(object), ConfigMap::codec()),
-        }
-    }
-
-    fn apply(index: &mut Store, deltas: Vec<Delta>) -> Vec<Transition> {
-        let evaluated = index.evaluate(Batch {
-            deltas,
-            resource_version: None,
-            is_list: false,
-        });
-        index.apply(evaluated)
-    }
-
-    fn add(index: &mut Store, name: &str, function: IndexFn) -> Result<(), IndexError> {
-        let built = index.build(name, function)?;
-        index.adopt(name.into(), built);
-        Ok(())
-    }
-
-    fn deleted(namespace: &str, name: &str) -> Delta {
-        Delta::Deleted {
-            key: Arc::new(ObjectKey::namespaced(namespace, name)),
-            object: None,
-        }
-    }
-
-    fn by_app() -> IndexFn {
-        Arc::new(|object| object.labels().get("app").cloned().into_iter().collect())
-    }
-
-    fn names(index: &Store, app: &str) -> Vec<String> {
-        index
-            .by_index("app", app)
-            .expect("the index was added")
-            .iter()
-            .map(|object| object.glance().name_any())
-            .collect()
-    }
-
-    #[test]
-    fn index_added_late_knows_earlier_objects() {
-        let mut index = Store::new();
-        apply(
-            &mut index,
-            vec![
-                applied(object("n", "a", 1, "x")),
-                applied(object("n", "b", 2, "y")),
-            ],
-        );
-        add(&mut index, "app", by_app()).expect("a new name");
-        assert_eq!(names(&index, "x"), ["a"]);
-        assert_eq!(
-            add(&mut index, "app", by_app()),
-            Err(IndexError::Exists("app".into()))
-        );
-        assert_eq!(
-            index.by_index("owner", "x").err(),
-            Some(IndexError::Unknown("owner".into()))
-        );
-    }
-
-    #[test]
-    fn changed_and_deleted_objects_leave_old_values() {
-        let mut index = Store::new();
-        add(&mut index, "app", by_app()).expect("a new name");
-        apply(
-            &mut index,
-            vec![
-                applied(object("n", "a", 1, "x")),
-                applied(object("n", "b", 2, "x")),
-            ],
-        );
-        apply(
-            &mut index,
-            vec![applied(object("n", "a", 3, "y")), deleted("n", "b")],
-        );
-        assert_eq!(
-            (names(&index, "x"), names(&index, "y")),
-            (vec![], vec!["a".to_owned()])
-        );
-    }
-
-    #[test]
-    fn namespace_is_a_range_without_its_neighbours() {
-        let mut index = Store::new();
-        apply(
-            &mut index,
-            ["m", "n", "n-1", "o"]
-                .map(|namespace| applied(object(namespace, "a", 1, "x")))
-                .into(),
-        );
-        let found: Vec<_> = index
-            .in_namespace("n")
-            .map(|object| object.glance().namespace())
-            .collect();
-        assert_eq!(found, [Some("n".to_owned())]);
-    }
-
-    #[test]
-    fn same_version_told_again_changes_nothing() {
-        let mut index = Store::new();
-        assert_eq!(
-            apply(&mut index, vec![applied(object("n", "a", 1, "x"))]).len(),
-            1
-        );
-        assert_eq!(
-            apply(
-                &mut index,
-                vec![applied(object("n", "a", 1, "x")), deleted("n", "z")]
-            )
-            .len(),
-            0
-        );
-    }
-
-    #[test]
-    fn panicking_index_function_costs_only_its_entry() {
-        let mut index = Store::new();
-        let panics: IndexFn =
-            Arc::new(|object| vec![object.data.clone().expect("data")["app"].clone()]);
-        add(&mut index, "app", panics).expect("a new name");
-        apply(&mut index, vec![applied(object("n", "a", 1, "x"))]);
-        assert_eq!((index.len(), names(&index, "x").len()), (1, 0));
-    }
-}
+mod tests;

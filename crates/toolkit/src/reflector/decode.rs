@@ -20,12 +20,15 @@ use crate::{
     scan::Outline,
 };
 
+/// Modifies an object.
+type ModifyFn = Arc<dyn Fn(&mut dyn Any) + Send + Sync>;
+
 /// Modifies each object before it is cached.
 #[derive(Clone)]
 pub(crate) enum TransformFn {
     None,
     StripManagedFields,
-    Function(Arc<dyn Fn(&mut dyn Any) + Send + Sync>),
+    Function(ModifyFn),
 }
 
 /// One page of a list, decoded.

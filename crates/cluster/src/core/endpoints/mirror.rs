@@ -10,9 +10,7 @@ use std::net::IpAddr;
 use bellerophon::index::Index;
 use bellerophon::prelude::*;
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints, Service};
-use k8s_openapi::api::discovery::v1::{
-    Endpoint, EndpointConditions, EndpointPort, EndpointSlice,
-};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use kube::ResourceExt;
 
 use super::pods::IpFamily;
@@ -57,7 +55,9 @@ impl Reconciler<Endpoints> for Mirroring {
     async fn reconcile(&self, req: Request<Endpoints>) -> Result<Action, Error> {
         let existing = self.slices.get(&req.key().to_string());
         let service = self.services.get(req.key());
-        let mirrored = req.object().filter(|endpoints| should_mirror(endpoints, service.as_deref()));
+        let mirrored = req
+            .object()
+            .filter(|endpoints| should_mirror(endpoints, service.as_deref()));
         let Some(endpoints) = mirrored else {
             for slice in existing {
                 req.client().delete(&*slice).await?;

@@ -126,9 +126,7 @@ fn desired_endpoints(listers: &Listers, service: &Service) -> Vec<DesiredEndpoin
     for pod in listers.pods_of(service) {
         let ports = pods::ports(service, &pod);
         for family in &families {
-            if let Some(endpoint) =
-                pods::endpoint(service, &pod, listers.zone_of(&pod), *family)
-            {
+            if let Some(endpoint) = pods::endpoint(service, &pod, listers.zone_of(&pod), *family) {
                 desired.push(DesiredEndpoint {
                     family: *family,
                     ports: ports.clone(),
@@ -179,7 +177,9 @@ fn slice_metadata<K: Resource<DynamicType = ()>>(owner: &K, manager: &str) -> Ob
 
 /// Informer of the slices that a controller manages.
 fn managed_slices(mgr: &mut Manager, manager: &str) -> SharedInformer<EndpointSlice> {
-    mgr.informer(InformerOptions::labels(format!("{MANAGED_BY_LABEL}={manager}")))
+    mgr.informer(InformerOptions::labels(format!(
+        "{MANAGED_BY_LABEL}={manager}"
+    )))
 }
 
 /// Slices by `namespace/name` of their service.
@@ -198,10 +198,7 @@ fn service_of(slice: &EndpointSlice) -> Option<ObjectKey> {
 
 /// Creates, then updates, then deletes slices, so that no endpoint is missing in between. Mirrors
 /// Reconciler.finalize.
-async fn apply_changes(
-    client: &ReconcileClient,
-    changes: SliceChanges,
-) -> Result<Action, Error> {
+async fn apply_changes(client: &ReconcileClient, changes: SliceChanges) -> Result<Action, Error> {
     for slice in &changes.create {
         match client.create(slice).await {
             Ok(_) => {}
@@ -256,7 +253,10 @@ impl Reconciler<Service> for EndpointsReconciler {
                     precondition: Some(Precondition::Uid),
                     ..WriteOptions::default()
                 };
-                req.client().with_options(any_version).delete(&*existing).await?;
+                req.client()
+                    .with_options(any_version)
+                    .delete(&*existing)
+                    .await?;
                 Ok(Action::await_change())
             }
             (Some(service), existing) if service_selector::selector(service).is_some() => {

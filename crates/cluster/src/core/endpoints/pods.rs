@@ -150,6 +150,7 @@ fn find_port(port: &ServicePort, pod: &Pod) -> Option<i32> {
         Some(IntOrString::Int(number)) => Some(*number),
         Some(IntOrString::String(name)) => {
             let spec = pod.spec.as_ref()?;
+            // Mirrors FindPort: ports of restartable init containers count too.
             let sidecars = spec
                 .init_containers
                 .iter()
@@ -234,10 +235,25 @@ mod tests {
     fn pod(changes: Value) -> Pod {
         let mut pod = json!({
             "metadata": {"name": "p", "namespace": "a", "uid": "u"},
-            "spec": {"nodeName": "n", "hostname": "h", "subdomain": "web", "containers": [
-                {"name": "c", "ports": [{"name": "http", "containerPort": 8080}, {"name": "dns", "containerPort": 53, "protocol": "UDP"}]}
-            ]},
-            "status": {"phase": "Running", "podIPs": [{"ip": "10.1.0.1"}, {"ip": "fd00::1"}], "conditions": [{"type": "Ready", "status": "True"}]}
+            "spec": {
+                "nodeName": "n",
+                "hostname": "h",
+                "subdomain": "web",
+                "containers": [
+                    {
+                        "name": "c",
+                        "ports": [
+                            {"name": "http", "containerPort": 8080},
+                            {"name": "dns", "containerPort": 53, "protocol": "UDP"},
+                        ],
+                    },
+                ],
+            },
+            "status": {
+                "phase": "Running",
+                "podIPs": [{"ip": "10.1.0.1"}, {"ip": "fd00::1"}],
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
         });
         merge_json(&mut pod, changes);
         serde_json::from_value(pod).unwrap()
@@ -294,7 +310,11 @@ mod tests {
 
     #[test]
     fn target_ports_are_resolved_by_number_or_name() {
-        let port = |target: Value| json!({"ports": [{"name": "x", "port": 80, "protocol": "TCP", "targetPort": target}]});
+        let port = |target: Value| {
+            json!({
+                "ports": [{"name": "x", "port": 80, "protocol": "TCP", "targetPort": target}],
+            })
+        };
         for (spec, expected) in [
             (port(json!(9090)), vec![9090]),
             (port(json!("http")), vec![8080]),

@@ -39,7 +39,9 @@ pub(super) fn services_for_pod(services: &Lister<Service>, pod: &Pod) -> Vec<Obj
     let selecting = services
         .iter()
         .filter(|service| selector(service).is_some_and(|selector| matches(selector, pod)));
-    selecting.map(|service| ObjectKey::from_object(&**service)).collect()
+    selecting
+        .map(|service| ObjectKey::from_object(&**service))
+        .collect()
 }
 
 /// The services of all pods on a node.
@@ -83,6 +85,8 @@ pub(super) fn pod_endpoints_changed() -> Predicate<Pod> {
                 .as_ref()
                 .map(|status| (status.pod_ip.clone(), status.pod_ips.clone()))
         };
+        // A terminating pod stays an endpoint with another condition, so the change has to be
+        // delivered.
         let is_terminating = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
         old.metadata.labels != new.metadata.labels
             || is_ready(old) != is_ready(new)

@@ -48,6 +48,7 @@ pub(super) fn build<'a>(service: &Service, pods: impl Iterator<Item = &'a Pod>) 
         ports,
     } in addresses
     {
+        // Mirrors RepackSubsets: addresses with equal ports share a subset.
         let subset = subsets.entry(format!("{ports:?}")).or_default();
         subset.ports = Some(ports).filter(|ports| !ports.is_empty());
         let list = if ready {
@@ -144,7 +145,10 @@ mod tests {
     use super::*;
 
     fn service() -> Service {
-        let spec = json!({"clusterIP": "10.0.0.9", "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}]});
+        let spec = json!({
+            "clusterIP": "10.0.0.9",
+            "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}],
+        });
         serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "a"}, "spec": spec}))
             .unwrap()
     }
@@ -152,10 +156,17 @@ mod tests {
     fn pod(number: usize, ready: bool, port: u16) -> Pod {
         let container = json!({"name": "c", "ports": [{"name": "http", "containerPort": port}]});
         serde_json::from_value(json!({
-            "metadata": {"name": format!("p{number}"), "namespace": "a", "uid": format!("u{number:04}")},
+            "metadata": {
+                "name": format!("p{number}"),
+                "namespace": "a",
+                "uid": format!("u{number:04}"),
+            },
             "spec": {"nodeName": "n", "containers": [container]},
-            "status": {"phase": "Running", "podIPs": [{"ip": format!("10.1.{}.{}", number / 250, number % 250 + 1)}],
-                       "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]},
+            "status": {
+                "phase": "Running",
+                "podIPs": [{"ip": format!("10.1.{}.{}", number / 250, number % 250 + 1)}],
+                "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}],
+            },
         }))
         .unwrap()
     }

@@ -71,9 +71,8 @@ struct Collector {
 pub(crate) fn setup(mgr: &mut Manager) -> watch::Receiver<bool> {
     // Custom resources start and end with their definitions.
     let changed = Arc::new(Notify::new());
-    let definitions = mgr.informer::<PartialObjectMeta<CustomResourceDefinition>>(
-        InformerOptions::default(),
-    );
+    let definitions =
+        mgr.informer::<PartialObjectMeta<CustomResourceDefinition>>(InformerOptions::default());
     definitions.add_event_handler(NotifyOnChange(changed.clone()));
     let rate_limit = RateLimit {
         backoff: Some(Backoff::default()),
@@ -95,7 +94,9 @@ pub(crate) fn setup(mgr: &mut Manager) -> watch::Receiver<bool> {
     });
     let (ready, is_ready) = watch::channel(false);
     let informers = mgr.informers();
-    mgr.add(NAME, async move |stop| collector.run(informers, changed, ready, stop).await);
+    mgr.add(NAME, async move |stop| {
+        collector.run(informers, changed, ready, stop).await
+    });
     is_ready
 }
 
@@ -111,6 +112,7 @@ impl Collector {
         let mut workers = JoinSet::new();
         let mut monitors = Monitors::new(informers);
         let mut tick = interval(RESYNC);
+        // A slow discovery must not be followed by a burst of ticks.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -213,7 +215,8 @@ impl Collector {
             ..
         } = reference;
         let note = format!(
-            "ownerRef [{api_version}/{owner}, namespace: {namespace}, name: {name}, uid: {uid}] does not exist in namespace {namespace:?}"
+            "ownerRef [{api_version}/{owner}, namespace: {namespace}, name: {name}, uid: {uid}] \
+                does not exist in namespace {namespace:?}"
         );
         let regarding = ObjectReference {
             api_version: Some(resource.api_resource.api_version.clone()),

@@ -81,7 +81,7 @@ impl Monitors {
             match timeout(SYNC_TIMEOUT, handler.wait_for_cache_sync()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(resource, %error, "monitor failed, resource is not garbage collected");
+                    tracing::warn!(resource, %error, "monitor failed, resource is ignored");
                 }
                 Err(_) => {
                     tracing::warn!(

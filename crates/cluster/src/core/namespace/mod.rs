@@ -129,7 +129,12 @@ async fn finalize(req: &Request<Namespace>) -> Result<Action, Error> {
     {
         finalizers.retain(|finalizer| finalizer != FINALIZER);
     }
-    match req.client().subresource("finalize").update_object(&namespace).await {
+    match req
+        .client()
+        .subresource("finalize")
+        .update_object(&namespace)
+        .await
+    {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(Action::await_change()),
     }

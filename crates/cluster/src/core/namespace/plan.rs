@@ -86,6 +86,7 @@ impl DeletionResult {
             };
             match new.iter_mut().find(|condition| condition.type_ == type_) {
                 None => new.push(desired),
+                // Mirrors updateConditions: the transition time is kept while the status is equal.
                 Some(current) if current.status == status => {
                     *current = NamespaceCondition {
                         last_transition_time: current.last_transition_time.clone(),
@@ -293,12 +294,14 @@ mod tests {
                 (
                     "True",
                     "SomeResourcesRemain",
-                    "Some resources are remaining: heroes.example.com has 1 resource instances, pods. has 2 resource instances"
+                    "Some resources are remaining: heroes.example.com has 1 resource instances, \
+                        pods. has 2 resource instances"
                 ),
                 (
                     "True",
                     "SomeFinalizersRemain",
-                    "Some content in the namespace has finalizers remaining: example.com/hold in 3 resource instances"
+                    "Some content in the namespace has finalizers remaining: example.com/hold in 3 \
+                        resource instances"
                 ),
             ]
         );

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use bellerophon::client::ReconcileClient;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, Error, ResourceExt};
@@ -42,6 +42,7 @@ impl NamespacedResourcesDeleter<'_> {
         for resource in &pods {
             self.delete_resource(resource, &mut result).await;
         }
+        // Mirrors deleteAllContent: other resources wait for the pods.
         if !result.remaining.is_empty() {
             self.estimate_graceful_termination(&mut result).await;
             return result;

@@ -227,7 +227,7 @@ impl<I: Send + 'static> PodContainer<I> {
     }
 
     /// Whether its instance has ended and the restart policy starts no other.
-    pub(crate) fn is_terminated_for_good(&self, pod: &Pod) -> bool {
+    pub(crate) fn will_not_restart(&self, pod: &Pod) -> bool {
         self.exit()
             .is_some_and(|exit| !self.should_restart_after(exit, pod))
     }

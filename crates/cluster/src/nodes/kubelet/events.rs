@@ -1,13 +1,13 @@
 //! Events that a kubelet records for a pod, with the reasons and messages of the kubelet.
 
-use bellerophon::{EventType, Note};
+use bellerophon::events::{Event, EventType};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 /// An event of a pod.
-pub(crate) type PodEvent = Note;
+pub(crate) type PodEvent = Event;
 
 fn event(type_: EventType, reason: &str, action: &str, message: String) -> PodEvent {
-    Note {
+    Event {
         type_,
         reason: reason.into(),
         action: action.into(),

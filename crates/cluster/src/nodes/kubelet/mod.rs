@@ -20,14 +20,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bellerophon::{
-    Controller, EventRecorder, ObjectKey, Outcome, Predicate, ReconcileResult, Request, Trigger,
-    WallClock,
-};
+use bellerophon::client::{Precondition, WriteOptions};
+use bellerophon::controller::ControllerHandle;
+use bellerophon::events::EventRecorder;
+use bellerophon::prelude::*;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
+use kube::api::Patch;
 
 use self::events::PodEvent;
 use self::pod_worker::PodWorker;
@@ -37,9 +37,9 @@ use super::container_simulation;
 use super::runtime::Runtime;
 use super::simulated_node::{SimulatedNode, SimulatedNodes};
 use super::time::remaining;
-use crate::component::Component;
-use crate::context::Context;
 use crate::api_errors::is_gone_or_conflict;
+use crate::component::Component;
+use crate::index;
 
 /// The maximum number of pods reconciled concurrently. A reconcile sends at most two requests, one
 /// after the other.
@@ -49,8 +49,6 @@ const WORKERS: usize = 16;
 pub(crate) struct Kubelet<R: Runtime> {
     nodes: Arc<SimulatedNodes>,
     runtime: R,
-    client: Client,
-    clock: WallClock,
     recorder: EventRecorder,
     /// At most one worker per pod in the informer cache.
     workers: Mutex<HashMap<ObjectKey, WorkerEntry<R::Instance>>>,
@@ -76,73 +74,41 @@ struct SyncOutcome {
 }
 
 impl<R: Runtime> Kubelet<R> {
-    /// Builds the controller of all pods on simulated nodes.
-    pub(crate) fn controller(
-        ctx: &Context,
+    /// Adds the controller of all pods on simulated nodes.
+    pub(crate) fn setup(
+        mgr: &mut Manager,
         nodes: Arc<SimulatedNodes>,
         runtime: R,
         recorder: EventRecorder,
-    ) -> (Controller, Trigger) {
+    ) -> ControllerHandle {
         let simulated_nodes = nodes.clone();
-        let kubelet = Arc::new(Self {
+        let kubelet = Self {
             nodes,
             runtime,
-            client: ctx.client(Component::Kubelet),
-            clock: ctx.clock,
             recorder,
             workers: Mutex::default(),
-        });
-        let controller = Controller::of(&ctx.pods())
-            .with_options(ctx.options("kubelet", WORKERS))
-            .with_predicate(Predicate::concerns(move |pod: &Pod| {
+        };
+        let pods = index::pods(mgr);
+        mgr.controller::<Pod>()
+            .informer(&pods)
+            .predicate(Predicate::filter(move |pod| {
                 node_name(pod).is_some_and(|node| simulated_nodes.contains(node))
             }))
-            .reconcile_with(move |request| kubelet.clone().reconcile(request));
-        let trigger = controller.trigger();
-        (controller, trigger)
-    }
-
-    async fn reconcile(self: Arc<Self>, request: Request<Pod>) -> ReconcileResult {
-        let Some(pod) = request.object.as_deref() else {
-            self.remove_worker(&request.key, None);
-            return Ok(Outcome::Done);
-        };
-        let node = node_name(pod)
-            .and_then(|name| self.nodes.get(name))
-            .filter(SimulatedNode::is_reachable);
-        // The pods of an unreachable node are enqueued again when it boots or reconnects.
-        let Some(node) = node else {
-            return Ok(Outcome::Done);
-        };
-        let phase = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.as_deref());
-        if is_terminal_phase(phase) {
-            return self.finish_pod(&request, pod).await;
-        }
-        let outcome = self.sync_pod(&request.key, pod, &node);
-        if !outcome.events.is_empty() {
-            let recorder = self.recorder.with_instance(node.name.as_str());
-            for event in outcome.events {
-                recorder.event(pod, event);
-            }
-        }
-        if let Some(status) = outcome.status {
-            self.write_status(&request, pod, &status).await?;
-        }
-        if outcome.terminated {
-            return self.finish_pod(&request, pod).await;
-        }
-        Ok(outcome
-            .requeue_after
-            .map_or(Outcome::Done, Outcome::RequeueAfter))
+            .name("kubelet")
+            .concurrency(WORKERS)
+            .with_options(Component::Kubelet.controller_options())
+            .reconcile(kubelet)
     }
 
     /// Starts and stops containers as the pod requires, and compares the resulting status with the
     /// API. Mirrors `SyncPod` and `SyncTerminatingPod`.
-    fn sync_pod(&self, key: &ObjectKey, pod: &Pod, node: &SimulatedNode) -> SyncOutcome {
-        let now = self.clock.now();
+    fn sync_pod(
+        &self,
+        key: &ObjectKey,
+        pod: &Pod,
+        node: &SimulatedNode,
+        now: Timestamp,
+    ) -> SyncOutcome {
         let uid = pod.uid().unwrap_or_default();
         let mut workers = self.lock_workers();
         let is_known = workers
@@ -199,48 +165,33 @@ impl<R: Runtime> Kubelet<R> {
 
     async fn write_status(
         &self,
-        request: &Request<Pod>,
+        req: &Request<Pod>,
         pod: &Pod,
-        status: &PodStatus,
-    ) -> Result<(), kube::Error> {
-        let body = strategic_merge_patch(pod, status);
-        match self
-            .api(pod)
-            .patch_status(
-                &pod.name_any(),
-                &PatchParams::default(),
-                &Patch::Strategic(&body),
-            )
-            .await
-        {
-            Ok(written) => {
-                request.writes().wrote(&written);
-                Ok(())
-            }
-            Err(error) if is_gone_or_conflict(&error) => Ok(()),
-            Err(error) => Err(error),
+        status: PodStatus,
+    ) -> Result<(), Error> {
+        let body = strategic_merge_patch(pod, status)?;
+        let statuses = req.client().subresource("status");
+        match statuses.patch(pod, &Patch::Strategic(&body)).await {
+            Err(error) if !is_gone_or_conflict(&error) => Err(error.into()),
+            _ => Ok(()),
         }
     }
 
     /// Drops the worker of a pod without running containers, and deletes the pod from the API if it
     /// is terminating. Mirrors `SyncTerminatedPod` and the status manager's final delete.
-    async fn finish_pod(&self, request: &Request<Pod>, pod: &Pod) -> ReconcileResult {
-        self.remove_worker(&request.key, pod.metadata.uid.as_deref());
+    async fn finish_pod(&self, req: &Request<Pod>, pod: &Pod) -> Result<Action, Error> {
+        self.remove_worker(req.key(), pod.metadata.uid.as_deref());
         if pod.metadata.deletion_timestamp.is_none() {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         }
-        let preconditions = Preconditions {
-            uid: pod.uid(),
-            resource_version: None,
-        };
-        let params = DeleteParams {
+        let options = WriteOptions {
+            precondition: Some(Precondition::Uid),
             grace_period_seconds: Some(0),
-            preconditions: Some(preconditions),
-            ..DeleteParams::default()
+            ..WriteOptions::default()
         };
-        match self.api(pod).delete(&pod.name_any(), &params).await {
+        match req.client().with_options(options).delete(pod).await {
             Err(error) if !is_gone_or_conflict(&error) => Err(error.into()),
-            _ => Ok(Outcome::Done),
+            _ => Ok(Action::await_change()),
         }
     }
 
@@ -257,15 +208,48 @@ impl<R: Runtime> Kubelet<R> {
         }
     }
 
-    fn api(&self, pod: &Pod) -> Api<Pod> {
-        Api::namespaced(
-            self.client.clone(),
-            pod.metadata.namespace.as_deref().unwrap_or("default"),
-        )
-    }
-
     fn lock_workers(&self) -> MutexGuard<'_, HashMap<ObjectKey, WorkerEntry<R::Instance>>> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R: Runtime> Reconciler<Pod> for Kubelet<R> {
+    async fn reconcile(&self, req: Request<Pod>) -> Result<Action, Error> {
+        let Some(pod) = req.object() else {
+            self.remove_worker(req.key(), None);
+            return Ok(Action::await_change());
+        };
+        let node = node_name(pod)
+            .and_then(|name| self.nodes.get(name))
+            .filter(SimulatedNode::is_reachable);
+        // The pods of an unreachable node are enqueued again when it boots or reconnects.
+        let Some(node) = node else {
+            return Ok(Action::await_change());
+        };
+        let phase = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
+        if is_terminal_phase(phase) {
+            return self.finish_pod(&req, pod).await;
+        }
+        let outcome = self.sync_pod(req.key(), pod, &node, req.now());
+        if !outcome.events.is_empty() {
+            let recorder = self.recorder.with_instance(node.name.as_str());
+            for event in outcome.events {
+                recorder.event(pod, event);
+            }
+        }
+        if let Some(status) = outcome.status {
+            self.write_status(&req, pod, status).await?;
+        }
+        if outcome.terminated {
+            return self.finish_pod(&req, pod).await;
+        }
+        Ok(match outcome.requeue_after {
+            Some(delay) => Action::requeue_after(delay).reason("the next sync of the pod is due"),
+            None => Action::await_change(),
+        })
     }
 }
 

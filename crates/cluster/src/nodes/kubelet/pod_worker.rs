@@ -39,7 +39,7 @@ pub(crate) enum TerminationReason {
     Deleted,
     /// It exceeded its `activeDeadlineSeconds`.
     DeadlineExceeded,
-    /// Its app containers have ended and none is restarted, or an init container failed for good.
+    /// Its app containers have ended and none is restarted, or an init container failed permanently.
     Completed,
 }
 
@@ -195,12 +195,12 @@ impl<I: Send + 'static> PodWorker<I> {
         }
         let has_failed_init = self.containers.iter().any(|container| {
             container.container_type == ContainerType::Init
-                && container.is_terminated_for_good(pod)
+                && container.will_not_restart(pod)
                 && !container.succeeded()
         });
         let has_completed = self
             .app_containers()
-            .all(|container| container.is_terminated_for_good(pod));
+            .all(|container| container.will_not_restart(pod));
         if has_completed || has_failed_init {
             self.termination = terminate(TerminationReason::Completed);
         }

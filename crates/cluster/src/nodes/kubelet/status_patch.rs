@@ -3,10 +3,11 @@
 //! In: the pod with its current status, the generated status. Out: the fields that differ, and the
 //! body of the patch.
 
+use bellerophon::kinds::encode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodCondition, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::{Value, json};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde_json::Value;
 
 /// The fields of the generated status that differ from the current one; `None` if none does.
 pub(super) fn changed_fields(pod: &Pod, mut generated: PodStatus) -> Option<PodStatus> {
@@ -74,8 +75,22 @@ fn clear_if_statuses_equal(
 
 /// The changed fields as the body of a strategic merge patch. Conditions are merged field by field,
 /// so a reason or message that was removed is set to null.
-pub(super) fn strategic_merge_patch(pod: &Pod, changed: &PodStatus) -> Value {
-    let mut body = json!({ "metadata": { "uid": pod.metadata.uid }, "status": changed });
+///
+/// # Errors
+/// The fields cannot be encoded.
+pub(super) fn strategic_merge_patch(
+    pod: &Pod,
+    changed: PodStatus,
+) -> Result<Value, serde_json::Error> {
+    let patched = Pod {
+        metadata: ObjectMeta {
+            uid: pod.metadata.uid.clone(),
+            ..ObjectMeta::default()
+        },
+        status: Some(changed),
+        ..Pod::default()
+    };
+    let mut body: Value = serde_json::from_slice(&encode(&patched)?)?;
     let current: Vec<_> = pod
         .status
         .iter()
@@ -98,7 +113,7 @@ pub(super) fn strategic_merge_patch(pod: &Pod, changed: &PodStatus) -> Value {
             }
         }
     }
-    body
+    Ok(body)
 }
 
 /// Whether two conditions are equal apart from their times.

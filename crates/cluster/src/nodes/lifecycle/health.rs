@@ -1,7 +1,8 @@
-//! Health: what a node's silence and its conditions mean for it.
+//! Node health: conditions of nodes without heartbeats, and taints that follow from conditions.
 //!
-//! In: a Node, whether it is silent, whether its pods may be driven out. Out: conditions to write, taints it should have.
-//! Holds: taints that are not ours stay as they are; a taint that is there already keeps its time.
+//! In: a Node, whether its grace period has ended, the `NoExecute` policy. Out: conditions to
+//! write, desired taints.
+//! Guarantees: taints of others are kept; an existing taint keeps its `timeAdded`.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
@@ -13,8 +14,8 @@ use crate::taints::{NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE};
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// Condition, the status of it that taints, the taint.
-const TAINTS: [(&str, &str, &str); 6] = [
+/// Condition type, condition status, taint key (upstream `nodeConditionToTaintKeyStatusMap`).
+const CONDITION_TAINTS: [(&str, &str, &str); 6] = [
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", UNREACHABLE),
     (
@@ -31,65 +32,72 @@ const TAINTS: [(&str, &str, &str); 6] = [
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
 ];
 
-/// What nobody knows any more of a silent node.
-const UNKNOWN: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+/// The conditions that become `Unknown` without heartbeats.
+const KUBELET_CONDITIONS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// Whether the pods of a node that is not well may be driven out.
+/// What to do with the `NoExecute` taint of an unhealthy node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DriveOut {
-    /// They may.
-    Yes,
-    /// Not now, but those that are being driven out still are.
-    NotNow,
-    /// Nobody is, whatever was decided before: the fault is not the nodes'.
-    Nobody,
+pub(crate) enum NoExecutePolicy {
+    /// Add it: the pods are evicted.
+    Add,
+    /// Keep it if the node has it, but do not add it now.
+    Keep,
+    /// Remove it: no node is ready, so the nodes are not the cause.
+    Remove,
 }
 
-/// The status of the node's condition `Ready`; empty if it has none.
-pub(crate) fn readiness(node: &Node) -> &str {
+/// The status of the `Ready` condition; empty without one.
+pub(crate) fn ready_status(node: &Node) -> &str {
     node.status
         .as_ref()
         .and_then(|status| condition(status, "Ready"))
         .map_or("", |ready| &ready.status)
 }
 
-/// Whether the node drives its pods out already.
-pub(crate) fn drives_out(node: &Node) -> bool {
+/// Whether the node has the `NoExecute` taint of an unhealthy node.
+pub(crate) fn has_no_execute_taint(node: &Node) -> bool {
     taints_of(node).any(|taint| {
         taint.effect == NO_EXECUTE && (taint.key == NOT_READY || taint.key == UNREACHABLE)
     })
 }
 
-/// The conditions of a silent node that still claim to know something.
+/// The conditions to set to `Unknown` on a node without heartbeats. Mirrors `tryUpdateNodeHealth`.
 pub(crate) fn unknown_conditions(node: &Node, now: Timestamp) -> Vec<NodeCondition> {
-    let known = |type_: &str| {
+    let current = |type_: &str| {
         node.status
             .as_ref()
             .and_then(|status| condition(status, type_))
     };
-    let unknown = UNKNOWN.into_iter().filter_map(|type_| match known(type_) {
-        Some(known) if known.status == "Unknown" => None,
-        Some(known) => Some(NodeCondition {
-            status: "Unknown".into(),
-            reason: Some("NodeStatusUnknown".into()),
-            message: Some("Kubelet stopped posting node status.".into()),
-            last_transition_time: Some(Time(now)),
-            ..known.clone()
-        }),
-        None => Some(NodeCondition {
-            type_: type_.into(),
-            status: "Unknown".into(),
-            reason: Some("NodeStatusNeverUpdated".into()),
-            message: Some("Kubelet never posted node status.".into()),
-            last_heartbeat_time: node.metadata.creation_timestamp.clone(),
-            last_transition_time: Some(Time(now)),
-        }),
-    });
+    let unknown = KUBELET_CONDITIONS
+        .into_iter()
+        .filter_map(|type_| match current(type_) {
+            Some(current) if current.status == "Unknown" => None,
+            Some(current) => Some(NodeCondition {
+                status: "Unknown".into(),
+                reason: Some("NodeStatusUnknown".into()),
+                message: Some("Kubelet stopped posting node status.".into()),
+                last_transition_time: Some(Time(now)),
+                ..current.clone()
+            }),
+            None => Some(NodeCondition {
+                type_: type_.into(),
+                status: "Unknown".into(),
+                reason: Some("NodeStatusNeverUpdated".into()),
+                message: Some("Kubelet never posted node status.".into()),
+                last_heartbeat_time: node.metadata.creation_timestamp.clone(),
+                last_transition_time: Some(Time(now)),
+            }),
+        });
     unknown.collect()
 }
 
-/// The taints the node should have, if they are others than it has.
-pub(crate) fn taints(node: &Node, drive_out: DriveOut, now: Timestamp) -> Option<Vec<Taint>> {
+/// The desired taints of a node; `None` if it has them. Mirrors `doNoScheduleTaintingPass` and
+/// `processTaintBaseEviction`.
+pub(crate) fn desired_taints(
+    node: &Node,
+    no_execute: NoExecutePolicy,
+    now: Timestamp,
+) -> Option<Vec<Taint>> {
     let status = |type_: &str| {
         node.status
             .as_ref()
@@ -97,36 +105,37 @@ pub(crate) fn taints(node: &Node, drive_out: DriveOut, now: Timestamp) -> Option
             .map(|condition| condition.status.as_str())
     };
     let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
-    let mut wanted: Vec<(&str, &str)> = Vec::new();
-    for (type_, when, key) in TAINTS {
-        if status(type_) == Some(when) {
-            wanted.push((key, NO_SCHEDULE));
-            let out = match drive_out {
-                DriveOut::Yes => true,
-                DriveOut::NotNow => drives_out(node),
-                DriveOut::Nobody => false,
-            };
-            if type_ == "Ready" && out {
-                wanted.push((key, NO_EXECUTE));
+    let mut desired: Vec<(&str, &str)> = Vec::new();
+    let has_no_execute = match no_execute {
+        NoExecutePolicy::Add => true,
+        NoExecutePolicy::Keep => has_no_execute_taint(node),
+        NoExecutePolicy::Remove => false,
+    };
+    for (type_, condition_status, key) in CONDITION_TAINTS {
+        if status(type_) == Some(condition_status) {
+            desired.push((key, NO_SCHEDULE));
+            if type_ == "Ready" && has_no_execute {
+                desired.push((key, NO_EXECUTE));
             }
         }
     }
     if unschedulable {
-        wanted.push((UNSCHEDULABLE, NO_SCHEDULE));
+        desired.push((UNSCHEDULABLE, NO_SCHEDULE));
     }
-    let is_wanted = |taint: &Taint| {
-        wanted
+    let is_desired = |taint: &Taint| {
+        desired
             .iter()
             .any(|(key, effect)| taint.key == *key && taint.effect == *effect)
     };
     let mut taints: Vec<_> = taints_of(node)
-        .filter(|taint| !is_ours(taint) || is_wanted(taint))
+        .filter(|taint| !is_managed(taint) || is_desired(taint))
         .cloned()
         .collect();
-    let missing = wanted.iter().filter(|(key, effect)| {
-        !taints_of(node).any(|taint| taint.key == *key && taint.effect == *effect)
-    });
-    let missing: Vec<_> = missing
+    let missing: Vec<_> = desired
+        .iter()
+        .filter(|(key, effect)| {
+            !taints_of(node).any(|taint| taint.key == *key && taint.effect == *effect)
+        })
         .map(|(key, effect)| Taint {
             key: (*key).into(),
             effect: (*effect).into(),
@@ -139,11 +148,11 @@ pub(crate) fn taints(node: &Node, drive_out: DriveOut, now: Timestamp) -> Option
     (!unchanged).then_some(taints)
 }
 
-/// Whether a taint follows from what is known of the node, and from nothing else.
-fn is_ours(taint: &Taint) -> bool {
-    let by_condition = TAINTS.iter().any(|(_, _, key)| taint.key == *key);
+/// Whether this controller adds and removes the taint.
+fn is_managed(taint: &Taint) -> bool {
+    let is_condition_taint = CONDITION_TAINTS.iter().any(|(_, _, key)| taint.key == *key);
     match taint.effect.as_str() {
-        NO_SCHEDULE => by_condition || taint.key == UNSCHEDULABLE,
+        NO_SCHEDULE => is_condition_taint || taint.key == UNSCHEDULABLE,
         NO_EXECUTE => taint.key == NOT_READY || taint.key == UNREACHABLE,
         _ => false,
     }
@@ -173,7 +182,10 @@ mod tests {
             .map(|t| t.split_once(':').unwrap())
             .map(|(k, e)| json!({"key": full(k), "effect": e}))
             .collect();
-        let node = json!({"spec": {"taints": taints, "unschedulable": unschedulable}, "status": {"conditions": conditions}});
+        let node = json!({
+            "spec": {"taints": taints, "unschedulable": unschedulable},
+            "status": {"conditions": conditions},
+        });
         serde_json::from_value(node).unwrap()
     }
 
@@ -187,95 +199,89 @@ mod tests {
 
     #[test]
     fn taints_follow_conditions() {
-        use DriveOut::{Nobody, NotNow, Yes};
+        use NoExecutePolicy::{Add, Keep, Remove};
         let cases = [
-            ("Ready=True", "", false, Yes, None),
-            ("Ready=True", "not-ready:NoSchedule", false, Yes, Some("")),
+            ("Ready=True", "", false, Add, None),
+            ("Ready=True", "not-ready:NoSchedule", false, Add, Some("")),
             (
                 "Ready=True",
                 "unreachable:NoSchedule unreachable:NoExecute me.io/x:NoExecute",
                 false,
-                Yes,
+                Add,
                 Some("me.io/x:NoExecute"),
             ),
             (
                 "Ready=False",
                 "",
                 false,
-                Yes,
+                Add,
                 Some("not-ready:NoSchedule not-ready:NoExecute"),
             ),
-            (
-                "Ready=False",
-                "",
-                false,
-                NotNow,
-                Some("not-ready:NoSchedule"),
-            ),
+            ("Ready=False", "", false, Keep, Some("not-ready:NoSchedule")),
             (
                 "Ready=Unknown",
                 "not-ready:NoSchedule not-ready:NoExecute",
                 false,
-                NotNow,
+                Keep,
                 Some("unreachable:NoSchedule unreachable:NoExecute"),
             ),
             (
                 "Ready=Unknown",
                 "unreachable:NoSchedule unreachable:NoExecute",
                 false,
-                NotNow,
+                Keep,
                 None,
             ),
             (
                 "Ready=Unknown",
                 "unreachable:NoSchedule unreachable:NoExecute",
                 false,
-                Nobody,
+                Remove,
                 Some("unreachable:NoSchedule"),
             ),
             (
                 "Ready=True DiskPressure=True",
                 "",
                 true,
-                Yes,
+                Add,
                 Some("disk-pressure:NoSchedule unschedulable:NoSchedule"),
             ),
-            ("Ready=True", "unschedulable:NoSchedule", true, Yes, None),
+            ("Ready=True", "unschedulable:NoSchedule", true, Add, None),
             (
                 "Ready=True",
                 "unschedulable:NoSchedule",
                 false,
-                Yes,
+                Add,
                 Some(""),
             ),
         ];
-        for (conditions, has, unschedulable, drive_out, wanted) in cases {
-            let got = taints(
-                &node(conditions, has, unschedulable),
-                drive_out,
+        for (conditions, current, unschedulable, no_execute, expected) in cases {
+            let desired = desired_taints(
+                &node(conditions, current, unschedulable),
+                no_execute,
                 Timestamp::UNIX_EPOCH,
             );
-            let got = got.map(|taints| {
-                let shown = taints.iter().map(|taint| {
+            let desired = desired.map(|taints| {
+                let taints = taints.iter().map(|taint| {
                     format!(
                         "{}:{}",
                         taint.key.trim_start_matches("node.kubernetes.io/"),
                         taint.effect
                     )
                 });
-                shown.collect::<Vec<_>>().join(" ")
+                taints.collect::<Vec<_>>().join(" ")
             });
             assert_eq!(
-                got.as_deref(),
-                wanted,
-                "{conditions} with {has} {drive_out:?}"
+                desired.as_deref(),
+                expected,
+                "{conditions} with {current} {no_execute:?}"
             );
         }
     }
 
     #[test]
-    fn silent_node_is_unknown_in_what_kubelets_say() {
-        let told = |conditions: &str| -> Vec<String> {
+    fn kubelet_conditions_become_unknown_without_heartbeats() {
+        let unknown = |conditions: &str| -> Vec<String> {
             let unknown = unknown_conditions(&node(conditions, "", false), Timestamp::UNIX_EPOCH);
             unknown
                 .into_iter()
@@ -287,15 +293,18 @@ mod tests {
             "MemoryPressure NodeStatusUnknown",
         ];
         assert_eq!(
-            told(
-                "Ready=True MemoryPressure=False DiskPressure=Unknown PIDPressure=Unknown NetworkUnavailable=False"
+            unknown(
+                "Ready=True MemoryPressure=False DiskPressure=Unknown PIDPressure=Unknown \
+                 NetworkUnavailable=False"
             ),
             stopped
         );
-        assert_eq!(told("")[0], "Ready NodeStatusNeverUpdated");
+        assert_eq!(unknown("")[0], "Ready NodeStatusNeverUpdated");
         assert!(
-            told("Ready=Unknown MemoryPressure=Unknown DiskPressure=Unknown PIDPressure=Unknown")
-                .is_empty()
+            unknown(
+                "Ready=Unknown MemoryPressure=Unknown DiskPressure=Unknown PIDPressure=Unknown"
+            )
+            .is_empty()
         );
     }
 }

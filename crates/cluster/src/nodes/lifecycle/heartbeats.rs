@@ -1,12 +1,15 @@
-//! Heard: when each node was last heard of.
+//! Heartbeats: when each node last renewed its lease or reported its status.
 //!
-//! In: leases and node statuses as they change. Out: times by this machine's clock, so that clocks of nodes may be wrong.
-//! Holds: one entry for each lease or node there is; a control plane that starts has just heard of everybody.
+//! In: leases and node statuses from informers. Out: times of this process's clock, so the clocks
+//! of nodes do not matter (upstream `nodeHealthMap`).
+//! Guarantees: one entry per lease or node; a controller that starts counts all existing nodes as
+//! healthy at that time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bellerophon::{EventHandler, Tombstone, WallClock};
+use bellerophon::clock::Clock;
+use bellerophon::informer::{EventHandler, Tombstone};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
@@ -17,57 +20,62 @@ use super::super::node_status::{LEASE_NAMESPACE, condition};
 
 #[derive(Clone, Debug)]
 struct Entry {
-    heartbeat: Option<Time>,
-    at: Timestamp,
+    /// The last `lastHeartbeatTime` of the Ready condition.
+    heartbeat_time: Option<Time>,
+    /// When the last heartbeat was observed.
+    observed_at: Timestamp,
 }
 
-/// When nodes were last heard of, by name. Clones are the same.
+/// The last heartbeats, by node name. Clones share their state.
 #[derive(Clone)]
-pub(crate) struct Heard {
-    clock: WallClock,
+pub(crate) struct Heartbeats {
+    clock: Clock,
     entries: Arc<Mutex<HashMap<String, Entry>>>,
 }
 
-impl Heard {
-    pub(crate) fn new(clock: WallClock) -> Self {
+impl Heartbeats {
+    pub(crate) fn new(clock: Clock) -> Self {
         Self {
             clock,
             entries: Arc::default(),
         }
     }
 
-    /// When the node was last heard of, its status as it is now included.
-    pub(crate) fn of(&self, node: &Node) -> Timestamp {
+    /// When the last heartbeat of the node was observed; records a new heartbeat in its status.
+    pub(crate) fn last_observed(&self, node: &Node) -> Timestamp {
         let now = self.clock.now();
         let ready = node
             .status
             .as_ref()
             .and_then(|status| condition(status, "Ready"));
-        let heartbeat = ready.and_then(|ready| ready.last_heartbeat_time.clone());
+        let heartbeat_time = ready.and_then(|ready| ready.last_heartbeat_time.clone());
         let mut entries = self.lock();
         let entry = entries.entry(node.name_any()).or_insert_with(|| Entry {
-            heartbeat: heartbeat.clone(),
-            at: now,
+            heartbeat_time: heartbeat_time.clone(),
+            observed_at: now,
         });
-        if entry.heartbeat != heartbeat {
-            *entry = Entry { heartbeat, at: now };
+        if entry.heartbeat_time != heartbeat_time {
+            *entry = Entry {
+                heartbeat_time,
+                observed_at: now,
+            };
         }
-        entry.at
+        entry.observed_at
     }
 
-    /// The node is gone.
-    pub(crate) fn forget(&self, node: &str) {
+    /// Removes a node that was deleted.
+    pub(crate) fn remove(&self, node: &str) {
         self.lock().remove(node);
     }
 
-    fn renewed(&self, node: String) {
-        let at = self.clock.now();
+    fn record_renewal(&self, node: String) {
+        let observed_at = self.clock.now();
         self.lock()
             .entry(node)
-            .and_modify(|entry| entry.at = at)
+            .and_modify(|entry| entry.observed_at = observed_at)
             .or_insert(Entry {
-                heartbeat: None,
-                at,
+                heartbeat_time: None,
+                observed_at,
             });
     }
 
@@ -76,10 +84,10 @@ impl Heard {
     }
 }
 
-impl EventHandler<Lease> for Heard {
+impl EventHandler<Lease> for Heartbeats {
     fn on_add(&self, lease: &Arc<Lease>, _: bool) {
         if lease.metadata.namespace.as_deref() == Some(LEASE_NAMESPACE) {
-            self.renewed(lease.name_any());
+            self.record_renewal(lease.name_any());
         }
     }
 

@@ -1,255 +1,232 @@
-//! Node lifecycle: what follows when a node is not well.
+//! Node lifecycle controller: marks nodes without heartbeats as `Unknown` and taints unhealthy
+//! nodes.
 //!
-//! In: nodes, their leases, the time. Out: conditions `Unknown`, taints, pods that are not ready; then [`eviction`] and
-//! [`pod_gc`] see to the pods.
-//! Holds: a node is given up only after the whole grace period without a sign of life; taints follow from conditions alone.
+//! In: nodes, their leases, the time. Out: `Unknown` conditions, taints, pods marked not ready. The
+//! controllers in [`taint_eviction`] and [`pod_gc`] then delete pods.
+//! Guarantees: conditions become `Unknown` only after a whole grace period without heartbeats;
+//! managed taints follow from conditions and `spec.unschedulable` alone.
 
-mod health; // what conditions mean
-mod heartbeats; // signs of life
-pub(crate) mod pod_gc; // pods nobody else takes away
-pub(crate) mod taint_eviction; // pods that a taint drives out
-mod zones; // how fast
+mod health; // conditions and taints
+mod heartbeats; // lease renewals and node status
+mod zones; // rate of NoExecute taints
+
+pub(crate) mod pod_gc; // orphaned and terminated pods
+pub(crate) mod taint_eviction; // pods that do not tolerate taints
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bellerophon::{
-    Controller, EventRecorder, EventType, HandlerOptions, Lister, Note, Outcome, ReconcileResult,
-    Request, WallClock, Writes,
-};
+use bellerophon::client::{ReconcileClient, WriteError};
+use bellerophon::events::EventRecorder;
+use bellerophon::index::Index;
+use bellerophon::informer::InformerOptions;
+use bellerophon::prelude::*;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, PodCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, Patch, PatchParams};
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
+use kube::api::Patch;
 use serde_json::json;
 
-use self::health::{DriveOut, drives_out, readiness, taints, unknown_conditions};
-use self::heartbeats::Heard;
+use self::health::{
+    NoExecutePolicy, desired_taints, has_no_execute_taint, ready_status, unknown_conditions,
+};
+use self::heartbeats::Heartbeats;
 use self::zones::Zones;
-use super::time::after;
-use super::time::remaining;
-use crate::component::Component;
-use crate::context::Context;
+use super::time::{after, remaining};
 use crate::api_errors::is_gone_or_conflict;
+use crate::component::Component;
 use crate::index;
 
-/// How long a node may be silent.
-const GRACE: Duration = Duration::from_secs(50);
-/// How long a node may be silent that never said anything.
-const STARTUP_GRACE: Duration = Duration::from_secs(60);
-/// How often nodes that are not well are looked at while they wait for their zone's turn.
-const MONITOR_EVERY: Duration = Duration::from_secs(5);
+/// How long a node may send no heartbeats (upstream `nodeMonitorGracePeriod`).
+const MONITOR_GRACE_PERIOD: Duration = Duration::from_secs(50);
+/// The same for a node that never reported a Ready condition (upstream `nodeStartupGracePeriod`).
+const STARTUP_GRACE_PERIOD: Duration = Duration::from_secs(60);
+/// How often an unhealthy node is reconciled (upstream `nodeMonitorPeriod`).
+const MONITOR_PERIOD: Duration = Duration::from_secs(5);
 
 const WORKERS: usize = 8;
-/// How many pods of one node are written at once.
-const PODS_AT_ONCE: usize = 8;
+/// The maximum number of concurrent pod status updates per node.
+const MAX_CONCURRENT_POD_UPDATES: usize = 8;
 
-/// Judges nodes by their signs of life.
-pub(crate) struct Lifecycle {
-    client: Client,
-    clock: WallClock,
+/// Reconciles nodes by their heartbeats and conditions.
+pub(crate) struct NodeLifecycle {
     recorder: EventRecorder,
-    heard: Heard,
+    heartbeats: Heartbeats,
     nodes: Lister<Node>,
-    pods: Lister<Pod>,
+    pods_by_node: Index<Pod>,
     zones: Mutex<Zones>,
 }
 
-/// The controller that judges all nodes.
-pub(crate) fn controller(ctx: &Context) -> Controller {
-    let (nodes, pods, leases) = (ctx.informer::<Node>(), ctx.pods(), ctx.informer::<Lease>());
-    index::add_node_name_index(&pods);
-    let heard = Heard::new(ctx.clock);
-    leases.add_handler(heard.clone(), HandlerOptions::default());
-    let lifecycle = Arc::new(Lifecycle {
-        client: ctx.client(Component::ControllerManager),
-        clock: ctx.clock,
-        recorder: ctx.recorder(Component::ControllerManager, "node-controller"),
-        heard,
-        nodes: nodes.lister(),
-        pods: pods.lister(),
+/// Adds the node lifecycle controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let heartbeats = Heartbeats::new(mgr.clock());
+    let leases = mgr.informer::<Lease>(InformerOptions::default());
+    leases.add_event_handler(heartbeats.clone());
+    let lifecycle = NodeLifecycle {
+        recorder: Component::ControllerManager.recorder(mgr, "node-controller"),
+        heartbeats,
+        nodes: mgr.lister(),
+        pods_by_node: index::by_node_name(&index::pods(mgr)),
         zones: Mutex::default(),
-    });
-    Controller::of(&nodes)
-        .with_options(ctx.options("node-lifecycle-controller", WORKERS))
-        .reconcile_with(move |request| lifecycle.clone().reconcile(request))
+    };
+    mgr.controller::<Node>()
+        .name("node-lifecycle-controller")
+        .concurrency(WORKERS)
+        .reconcile(lifecycle);
 }
 
-impl Lifecycle {
-    async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
-        let Some(node) = request.object.as_deref() else {
-            self.heard.forget(request.key.name());
-            return Ok(Outcome::Done);
+impl Reconciler<Node> for NodeLifecycle {
+    /// Mirrors one pass of `monitorNodeHealth` for a node.
+    async fn reconcile(&self, req: Request<Node>) -> Result<Action, Error> {
+        let Some(node) = req.object() else {
+            self.heartbeats.remove(req.key().name());
+            return Ok(Action::await_change());
         };
-        let now = self.clock.now();
-        let grace = if readiness(node).is_empty() {
-            STARTUP_GRACE
+        let now = req.now();
+        let grace_period = if ready_status(node).is_empty() {
+            STARTUP_GRACE_PERIOD
         } else {
-            GRACE
+            MONITOR_GRACE_PERIOD
         };
-        let deadline = after(self.heard.of(node), grace);
+        let deadline = after(self.heartbeats.last_observed(node), grace_period);
         let conditions = if deadline <= now {
             unknown_conditions(node, now)
         } else {
             Vec::new()
         };
         if !conditions.is_empty() {
-            self.give_up(request.writes(), node, &conditions).await?;
-            return Ok(Outcome::Done);
+            // The update of the status enqueues the node again.
+            self.mark_unknown(req.client(), node, &conditions).await?;
+            return Ok(Action::await_change());
         }
-        let drive_out = self.drive_out(node, now);
-        if let Some(taints) = taints(node, drive_out, now) {
-            self.taint(request.writes(), node, &taints).await?;
+        let no_execute = self.no_execute_policy(node, now);
+        if let Some(taints) = desired_taints(node, no_execute, now) {
+            set_taints(req.client(), node, &taints).await?;
         }
-        let ready = readiness(node);
+        let ready = ready_status(node);
         if ready == "False" || ready == "Unknown" {
-            self.mark_pods_not_ready(node, now).await?;
-            // Silent or not, it waits for its zone's turn, and for the day that no longer all are lost.
-            return Ok(Outcome::RequeueAfter(MONITOR_EVERY));
+            self.mark_pods_not_ready(req.client(), node, now).await?;
+            // The eviction rate of its zone may allow the NoExecute taint later.
+            return Ok(Action::requeue_after(MONITOR_PERIOD).reason("the node is not ready"));
         }
-        Ok(Outcome::RequeueAfter(
-            remaining(now, deadline).max(Duration::from_secs(1)),
-        ))
+        let delay = remaining(now, deadline).max(Duration::from_secs(1));
+        Ok(Action::requeue_after(delay).reason("the grace period may have ended"))
     }
+}
 
-    /// Whether the node's pods may be driven out; nobody is asked about a node that is well.
-    fn drive_out(&self, node: &Node, now: Timestamp) -> DriveOut {
-        if readiness(node) == "True" {
-            return DriveOut::Nobody;
+impl NodeLifecycle {
+    /// What to do with the `NoExecute` taint of a node. Mirrors `handleDisruption` and the
+    /// rate-limited tainting of zones.
+    fn no_execute_policy(&self, node: &Node, now: Timestamp) -> NoExecutePolicy {
+        if ready_status(node) == "True" {
+            return NoExecutePolicy::Remove;
         }
         let mut zones = self.zones.lock().unwrap_or_else(PoisonError::into_inner);
         if zones
-            .counted
-            .is_none_or(|counted| after(counted, MONITOR_EVERY) <= now)
+            .counted_at
+            .is_none_or(|counted_at| after(counted_at, MONITOR_PERIOD) <= now)
         {
             zones.count(self.nodes.list().iter().map(|node| &**node), now);
         }
-        match drives_out(node) {
-            true if zones.all_lost() => DriveOut::Nobody,
-            true => DriveOut::Yes,
-            false => zones.ask(node, now),
+        match has_no_execute_taint(node) {
+            true if zones.is_fully_disrupted() => NoExecutePolicy::Remove,
+            true => NoExecutePolicy::Add,
+            false => zones.try_evict(node, now),
         }
     }
 
-    async fn give_up(
+    /// Writes `Unknown` conditions and records the `NodeNotReady` event.
+    async fn mark_unknown(
         &self,
-        writes: &Writes,
+        client: &ReconcileClient,
         node: &Node,
-        conditions: &[k8s_openapi::api::core::v1::NodeCondition],
-    ) -> Result<(), kube::Error> {
-        let body = json!({ "metadata": { "uid": node.metadata.uid }, "status": { "conditions": conditions } });
-        let nodes = Api::<Node>::all(self.client.clone());
-        match nodes
-            .patch_status(
-                &node.name_any(),
-                &PatchParams::default(),
-                &Patch::Strategic(&body),
-            )
-            .await
-        {
-            Ok(written) => writes.wrote(&written),
+        conditions: &[NodeCondition],
+    ) -> Result<(), WriteError> {
+        let body = json!({
+            "metadata": { "uid": node.metadata.uid },
+            "status": { "conditions": conditions },
+        });
+        let statuses = client.subresource("status");
+        match statuses.patch(node, &Patch::Strategic(&body)).await {
+            Ok(_) => {}
             Err(error) if is_gone_or_conflict(&error) => return Ok(()),
             Err(error) => return Err(error),
         }
-        if readiness(node) == "True" {
-            let note = format!("Node {} status is now: NodeNotReady", node.name_any());
-            self.recorder.event(
-                node,
-                Note {
-                    type_: EventType::Normal,
-                    reason: "NodeNotReady".into(),
-                    action: "NodeNotReady".into(),
-                    note,
-                },
-            );
+        if ready_status(node) == "True" {
+            let message = format!("Node {} status is now: NodeNotReady", node.name_any());
+            let event = Event::normal("NodeNotReady", "NodeNotReady", message);
+            self.recorder.event(node, event);
         }
         Ok(())
     }
 
-    async fn taint(
+    /// Sets the Ready condition of the node's pods to `False`. Mirrors `MarkPodsNotReady`.
+    async fn mark_pods_not_ready(
         &self,
-        writes: &Writes,
+        client: &ReconcileClient,
         node: &Node,
-        taints: &[Taint],
-    ) -> Result<(), kube::Error> {
-        // The list is replaced as a whole, so nobody may have changed it since it was read.
-        let body = json!({ "metadata": { "resourceVersion": node.metadata.resource_version }, "spec": { "taints": taints } });
-        let nodes = Api::<Node>::all(self.client.clone());
-        match nodes
-            .patch(
-                &node.name_any(),
-                &PatchParams::default(),
-                &Patch::Merge(&body),
-            )
-            .await
-        {
-            Ok(written) => writes.wrote(&written),
-            Err(error) if is_gone_or_conflict(&error) => {
-                tracing::debug!(node = node.name_any(), "changed meanwhile, looked at again")
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
-    async fn mark_pods_not_ready(&self, node: &Node, now: Timestamp) -> Result<(), kube::Error> {
-        let pods = self
-            .pods
-            .by_index(index::NODE_NAME_INDEX, &node.name_any())
-            .unwrap_or_default();
-        let ready = pods.into_iter().filter_map(|pod| {
+        now: Timestamp,
+    ) -> Result<(), WriteError> {
+        let pods = self.pods_by_node.get(&node.name_any());
+        let not_ready = pods.into_iter().filter_map(|pod| {
             let conditions = pod.status.as_ref()?.conditions.as_ref()?;
             let ready = conditions
                 .iter()
                 .find(|condition| condition.type_ == "Ready" && condition.status == "True")?;
-            let ready = PodCondition {
+            let not_ready = PodCondition {
                 status: "False".into(),
                 last_transition_time: Some(Time(now)),
                 ..ready.clone()
             };
-            Some((pod, ready))
+            Some((pod, not_ready))
         });
-        let marks = stream::iter(ready).map(|(pod, condition)| self.mark_not_ready(pod, condition));
-        marks
-            .buffer_unordered(PODS_AT_ONCE)
+        let updates = stream::iter(not_ready)
+            .map(|(pod, condition)| self.mark_pod_not_ready(client, pod, condition));
+        updates
+            .buffer_unordered(MAX_CONCURRENT_POD_UPDATES)
             .try_collect::<()>()
             .await
     }
 
-    async fn mark_not_ready(
+    async fn mark_pod_not_ready(
         &self,
+        client: &ReconcileClient,
         pod: Arc<Pod>,
         condition: PodCondition,
-    ) -> Result<(), kube::Error> {
-        let body = json!({ "metadata": { "uid": pod.metadata.uid }, "status": { "conditions": [condition] } });
-        let pods = Api::<Pod>::namespaced(
-            self.client.clone(),
-            pod.metadata.namespace.as_deref().unwrap_or("default"),
-        );
-        match pods
-            .patch_status(
-                &pod.name_any(),
-                &PatchParams::default(),
-                &Patch::Strategic(&body),
-            )
-            .await
-        {
+    ) -> Result<(), WriteError> {
+        let body = json!({
+            "metadata": { "uid": pod.metadata.uid },
+            "status": { "conditions": [condition] },
+        });
+        let statuses = client.subresource("status");
+        match statuses.patch(&*pod, &Patch::Strategic(&body)).await {
             Err(error) if !is_gone_or_conflict(&error) => return Err(error),
             _ => {}
         }
-        let (reason, note) = ("NodeNotReady".to_owned(), "Node is not ready".to_owned());
-        self.recorder.event(
-            &*pod,
-            Note {
-                type_: EventType::Warning,
-                action: reason.clone(),
-                reason,
-                note,
-            },
-        );
+        let event = Event::warning("NodeNotReady", "NodeNotReady", "Node is not ready");
+        self.recorder.event(&*pod, event);
         Ok(())
+    }
+}
+
+async fn set_taints(
+    client: &ReconcileClient,
+    node: &Node,
+    taints: &[Taint],
+) -> Result<(), WriteError> {
+    // The patch replaces the whole list, so the resource version guards against lost updates.
+    let body = json!({
+        "metadata": { "resourceVersion": node.metadata.resource_version },
+        "spec": { "taints": taints },
+    });
+    match client.patch(node, &Patch::Merge(&body)).await {
+        Err(error) if is_gone_or_conflict(&error) => {
+            tracing::debug!(node = node.name_any(), "conflict on taints, retrying");
+            Ok(())
+        }
+        written => written.map(|_| ()),
     }
 }

@@ -1,82 +1,92 @@
-//! Pod garbage collection: takes away pods that nobody else does.
+//! Pod garbage collector: deletes pods that no kubelet will delete.
 //!
-//! In: all pods, all nodes, the time. Out: forced deletes.
-//! Holds: a node counts as gone only after a while, and only if the server says so too; terminated pods go oldest first,
-//! and only those too many.
+//! In: all pods, all nodes, the time. Out: pods marked as failed and deleted with a grace period of
+//! zero.
+//! Guarantees: a node counts as deleted only after it was missing for 40 seconds and the API server
+//! confirms it; terminated pods are deleted oldest first, and only those above the threshold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::WallClock;
+use bellerophon::ObjectKey;
+use bellerophon::client::ReconcileClient;
+use bellerophon::clock::Clock;
+use bellerophon::informer::Lister;
+use bellerophon::manager::Manager;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::Api;
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
+use kube::core::PartialObjectMeta;
 use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 
 use super::super::kubelet::node_name;
 use super::super::time::after;
-use super::health::readiness;
+use super::health::ready_status;
 use crate::component::Component;
-use crate::context::{Context, Loop};
 use crate::evict::Eviction;
+use crate::index;
 
-/// How often pods are looked through.
-const EVERY: Duration = Duration::from_secs(20);
-/// How long a node must be missing before its pods are taken away.
-const QUARANTINE: Duration = Duration::from_secs(40);
-/// How many terminated pods are kept.
-const TERMINATED_MAX: usize = 12_500;
-/// How many pods are taken away at once.
-const AT_ONCE: usize = 8;
-/// Somebody has seen that the machine is off for good.
+/// Upstream `gcCheckPeriod`.
+const CHECK_PERIOD: Duration = Duration::from_secs(20);
+/// How long a node must be missing before its pods are orphaned (upstream `quarantineTime`).
+const QUARANTINE_TIME: Duration = Duration::from_secs(40);
+/// How many terminated pods are kept (upstream `terminatedPodGCThreshold`).
+const TERMINATED_POD_THRESHOLD: usize = 12_500;
+/// The maximum number of concurrent deletes.
+const MAX_CONCURRENT_DELETES: usize = 8;
+/// Taint of a node that an administrator confirmed to be shut down.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Why a pod is taken away.
+/// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// More pods are over than are kept.
+pub(crate) enum Reason {
+    /// More pods have terminated than are kept (`gcTerminated`).
     Terminated,
-    /// It is to go, and never had a node.
-    Unscheduled,
-    /// It is to go, and its node is out of service.
+    /// It is terminating and was never scheduled (`gcUnscheduledTerminating`).
+    UnscheduledTerminating,
+    /// It is terminating and its node is out of service (`gcTerminating`).
     OutOfService,
-    /// Its node is gone.
+    /// Its node was deleted (`gcOrphaned`).
     Orphaned,
 }
 
-/// The pods to take away. `gone` are the nodes that are known to be gone.
+/// The pods to delete. `deleted` are the names of deleted nodes.
 pub(crate) fn plan<'a>(
     pods: &'a [Arc<Pod>],
     nodes: &BTreeMap<String, Arc<Node>>,
-    gone: &BTreeSet<String>,
-    terminated_max: usize,
-) -> Vec<(Why, &'a Arc<Pod>)> {
-    let mut terminated: Vec<_> = pods.iter().filter(|pod| is_over(pod)).collect();
-    let too_many = terminated.len().saturating_sub(terminated_max);
-    if too_many > 0 {
+    deleted: &BTreeSet<String>,
+    terminated_threshold: usize,
+) -> Vec<(Reason, &'a Arc<Pod>)> {
+    let mut terminated: Vec<_> = pods.iter().filter(|pod| is_terminated(pod)).collect();
+    let excess = terminated.len().saturating_sub(terminated_threshold);
+    if excess > 0 {
+        // Mirrors byEvictionAndCreationTimestamp: evicted pods first.
         terminated.sort_by_key(|pod| (!is_evicted(pod), pod.creation_timestamp(), pod.name_any()));
     }
     let mut plan: Vec<_> = terminated
         .into_iter()
-        .take(too_many)
-        .map(|pod| (Why::Terminated, pod))
+        .take(excess)
+        .map(|pod| (Reason::Terminated, pod))
         .collect();
     plan.extend(pods.iter().filter_map(|pod| {
-        let going = pod.metadata.deletion_timestamp.is_some();
+        let is_terminating = pod.metadata.deletion_timestamp.is_some();
         match node_name(pod) {
-            None => going.then_some((Why::Unscheduled, pod)),
-            Some(node) if gone.contains(node) => Some((Why::Orphaned, pod)),
-            Some(node) => (going && nodes.get(node).is_some_and(|node| is_out_of_service(node)))
-                .then_some((Why::OutOfService, pod)),
+            None => is_terminating.then_some((Reason::UnscheduledTerminating, pod)),
+            Some(node) if deleted.contains(node) => Some((Reason::Orphaned, pod)),
+            Some(node) => {
+                let node = nodes.get(node);
+                let is_out_of_service = node.is_some_and(|node| is_out_of_service(node));
+                (is_terminating && is_out_of_service).then_some((Reason::OutOfService, pod))
+            }
         }
     }));
     plan
 }
 
-fn is_over(pod: &Pod) -> bool {
+fn is_terminated(pod: &Pod) -> bool {
     matches!(
         pod.status
             .as_ref()
@@ -97,47 +107,73 @@ fn is_out_of_service(node: &Node) -> bool {
         .spec
         .iter()
         .flat_map(|spec| spec.taints.iter().flatten());
-    readiness(node) != "True" && taints.into_iter().any(|taint| taint.key == OUT_OF_SERVICE)
+    ready_status(node) != "True" && taints.into_iter().any(|taint| taint.key == OUT_OF_SERVICE)
 }
 
-/// The loop that looks through all pods now and then.
-pub(crate) fn work(ctx: &Context) -> Loop {
-    let (pods, nodes) = (ctx.pods().lister(), ctx.informer::<Node>().lister());
-    let (client, clock) = (ctx.client(Component::ControllerManager), ctx.clock);
-    Loop::background("pod-garbage-collector", move |stop| async move {
-        let mut tick = interval(EVERY);
+/// Adds the pod garbage collector.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let collector = PodGarbageCollector {
+        client: Component::ControllerManager.client(mgr),
+        clock: mgr.clock(),
+        pods: index::pods(mgr).lister(),
+        nodes: mgr.lister(),
+        quarantine: Quarantine::default(),
+    };
+    let run = async move |stop: CancellationToken| {
+        collector.run(stop).await;
+        Ok(())
+    };
+    mgr.add("pod-garbage-collector", run);
+}
+
+struct PodGarbageCollector {
+    client: ReconcileClient,
+    clock: Clock,
+    pods: Lister<Pod>,
+    nodes: Lister<Node>,
+    quarantine: Quarantine,
+}
+
+impl PodGarbageCollector {
+    /// Collects in intervals until cancelled.
+    async fn run(mut self, stop: CancellationToken) {
+        let mut tick = interval(CHECK_PERIOD);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut quarantine = Quarantine::default();
         while stop.run_until_cancelled(tick.tick()).await.is_some() {
-            let pods = pods.list();
-            let nodes: BTreeMap<_, _> = nodes
-                .list()
-                .into_iter()
-                .map(|node| (node.name_any(), node))
-                .collect();
-            let suspects = quarantine.pass(&pods, &nodes, clock.now());
-            let collect = async {
-                let gone = confirmed(&client, suspects).await;
-                let plan = plan(&pods, &nodes, &gone, TERMINATED_MAX);
-                stream::iter(plan)
-                    .for_each_concurrent(AT_ONCE, |(why, pod)| take_away(&client, clock, why, pod))
-                    .await;
-            };
-            if stop.run_until_cancelled(collect).await.is_none() {
-                break;
+            if stop.run_until_cancelled(self.collect()).await.is_none() {
+                return;
             }
         }
-        Ok(())
-    })
+    }
+
+    /// Mirrors `gc`.
+    async fn collect(&mut self) {
+        let pods = self.pods.list();
+        let nodes: BTreeMap<_, _> = self
+            .nodes
+            .list()
+            .into_iter()
+            .map(|node| (node.name_any(), node))
+            .collect();
+        let missing = self.quarantine.update(&pods, &nodes, self.clock.now());
+        let deleted = discover_deleted_nodes(&self.client, missing).await;
+        let plan = plan(&pods, &nodes, &deleted, TERMINATED_POD_THRESHOLD);
+        stream::iter(plan)
+            .for_each_concurrent(MAX_CONCURRENT_DELETES, |(reason, pod)| {
+                mark_failed_and_delete(&self.client, self.clock, reason, pod)
+            })
+            .await;
+    }
 }
 
-/// Nodes that pods name and nobody knows, with the time they were first missed. At most one a pod.
+/// Nodes that pods are bound to and that are not in the cache, with the time since when. At most
+/// one per pod.
 #[derive(Debug, Default)]
 struct Quarantine(BTreeMap<String, Timestamp>);
 
 impl Quarantine {
-    /// Notes who is missing now; returns those who are for long enough.
-    fn pass(
+    /// Records which nodes are missing now; returns those whose quarantine has ended.
+    fn update(
         &mut self,
         pods: &[Arc<Pod>],
         nodes: &BTreeMap<String, Arc<Node>>,
@@ -154,30 +190,41 @@ impl Quarantine {
         }
         self.0
             .iter()
-            .filter(|(_, since)| after(**since, QUARANTINE) <= now)
+            .filter(|(_, since)| after(**since, QUARANTINE_TIME) <= now)
             .map(|(node, _)| node.clone())
             .collect()
     }
 }
 
-/// Those of the nodes that the server does not know either.
-async fn confirmed(client: &Client, suspects: Vec<String>) -> BTreeSet<String> {
-    let nodes = Api::<Node>::all(client.clone());
-    let mut gone = BTreeSet::new();
-    for suspect in suspects {
-        match nodes.get_metadata_opt(&suspect).await {
-            Ok(None) => _ = gone.insert(suspect),
+/// The missing nodes that do not exist in the API server either. Mirrors `discoverDeletedNodes`.
+async fn discover_deleted_nodes(
+    client: &ReconcileClient,
+    missing: Vec<String>,
+) -> BTreeSet<String> {
+    let mut deleted = BTreeSet::new();
+    for node in missing {
+        let key = ObjectKey::cluster(&node);
+        match client.get::<PartialObjectMeta<Node>>(&key).await {
+            Ok(None) => {
+                deleted.insert(node);
+            }
             Ok(Some(_)) => {}
             Err(error) => {
-                tracing::warn!(node = suspect, %error, "cannot tell whether a node is gone, asked again soon")
+                tracing::warn!(node, %error, "cannot get a missing node, retrying");
             }
         }
     }
-    gone
+    deleted
 }
 
-async fn take_away(client: &Client, clock: WallClock, why: Why, pod: &Arc<Pod>) {
-    let disruption = (why == Why::Orphaned)
+/// Mirrors `markFailedAndDeletePodWithCondition`.
+async fn mark_failed_and_delete(
+    client: &ReconcileClient,
+    clock: Clock,
+    reason: Reason,
+    pod: &Arc<Pod>,
+) {
+    let disruption = (reason == Reason::Orphaned)
         .then(|| ("DeletionByPodGC", "PodGC: node no longer exists".to_owned()));
     let eviction = Eviction {
         disruption,
@@ -185,7 +232,13 @@ async fn take_away(client: &Client, clock: WallClock, why: Why, pod: &Arc<Pod>) 
         force: true,
     };
     if let Err(error) = eviction.apply(client, clock, pod).await {
-        tracing::warn!(pod = pod.name_any(), namespace = pod.namespace(), ?why, %error, "cannot take a pod away, tried again soon");
+        tracing::warn!(
+            pod = pod.name_any(),
+            namespace = pod.namespace(),
+            ?reason,
+            %error,
+            "cannot delete a pod, retrying"
+        );
     }
 }
 
@@ -196,70 +249,80 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_that_nobody_else_takes_are_taken() {
-        let pod = |name: &str, node: &str, phase: &str, going: bool| -> Arc<Pod> {
-            let mut pod = json!({"metadata": {"name": name}, "spec": {"containers": [], "nodeName": node}, "status": {"phase": phase}});
-            if going {
+    fn only_pods_without_a_kubelet_are_deleted() {
+        let pod = |name: &str, node: &str, phase: &str, terminating: bool| -> Arc<Pod> {
+            let mut pod = json!({
+                "metadata": {"name": name},
+                "spec": {"containers": [], "nodeName": node},
+                "status": {"phase": phase},
+            });
+            if terminating {
                 pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
             }
             Arc::new(serde_json::from_value(pod).unwrap())
         };
         let node = |name: &str, taint: &str| -> (String, Arc<Node>) {
-            let node = json!({"spec": {"taints": [{"key": taint, "effect": "NoExecute"}]}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
+            let node = json!({
+                "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]},
+                "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]},
+            });
             (
                 name.to_owned(),
                 Arc::new(serde_json::from_value(node).unwrap()),
             )
         };
         let pods = [
-            pod("runs", "here", "Running", false),
-            pod("going", "here", "Running", true),
-            pod("never-bound", "", "Pending", true),
+            pod("running", "existing", "Running", false),
+            pod("terminating", "existing", "Running", true),
+            pod("unscheduled", "", "Pending", true),
             pod("pending", "", "Pending", false),
-            pod("orphan", "lost", "Running", false),
-            pod("broken-node", "broken", "Running", true),
-            pod("done-1", "here", "Succeeded", false),
-            pod("done-2", "here", "Failed", false),
+            pod("orphaned", "deleted", "Running", false),
+            pod("out-of-service", "shut-down", "Running", true),
+            pod("a-succeeded", "existing", "Succeeded", false),
+            pod("b-failed", "existing", "Failed", false),
         ];
-        let nodes = [node("here", "x"), node("broken", OUT_OF_SERVICE)].into();
-        let gone = ["lost".to_owned()].into();
-        let got: Vec<_> = plan(&pods, &nodes, &gone, 1)
+        let nodes = [node("existing", "x"), node("shut-down", OUT_OF_SERVICE)].into();
+        let deleted = ["deleted".to_owned()].into();
+        let plan: Vec<_> = plan(&pods, &nodes, &deleted, 1)
             .into_iter()
-            .map(|(why, pod)| (why, pod.name_any()))
+            .map(|(reason, pod)| (reason, pod.name_any()))
             .collect();
-        let wanted = [
-            (Why::Terminated, "done-1"),
-            (Why::Unscheduled, "never-bound"),
-            (Why::Orphaned, "orphan"),
-            (Why::OutOfService, "broken-node"),
+        let expected = [
+            (Reason::Terminated, "a-succeeded"),
+            (Reason::UnscheduledTerminating, "unscheduled"),
+            (Reason::Orphaned, "orphaned"),
+            (Reason::OutOfService, "out-of-service"),
         ];
-        assert_eq!(got, wanted.map(|(why, name)| (why, name.to_owned())));
+        assert_eq!(
+            plan,
+            expected.map(|(reason, name)| (reason, name.to_owned()))
+        );
     }
 
     #[test]
-    fn node_is_missed_for_a_while_first() {
+    fn missing_node_is_quarantined_first() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let pod: Arc<Pod> = Arc::new(
-            serde_json::from_value(json!({"spec": {"containers": [], "nodeName": "lost"}}))
+            serde_json::from_value(json!({"spec": {"containers": [], "nodeName": "missing"}}))
                 .unwrap(),
         );
         let pods = [pod];
         let mut quarantine = Quarantine::default();
-        for (second, known, gone) in [
+        for (second, exists, expected) in [
             (0, false, false),
             (20, false, false),
             (30, true, false),
             (40, false, false),
             (80, false, true),
         ] {
-            let nodes = if known {
-                [("lost".to_owned(), Arc::new(Node::default()))].into()
+            let nodes = if exists {
+                [("missing".to_owned(), Arc::new(Node::default()))].into()
             } else {
                 BTreeMap::new()
             };
             assert_eq!(
-                !quarantine.pass(&pods, &nodes, at(second)).is_empty(),
-                gone,
+                !quarantine.update(&pods, &nodes, at(second)).is_empty(),
+                expected,
                 "second {second}"
             );
         }

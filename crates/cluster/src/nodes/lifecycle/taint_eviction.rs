@@ -1,176 +1,178 @@
-//! Taint eviction: pods leave nodes whose taints they do not bear, or not for ever.
+//! Taint eviction controller: deletes pods that do not tolerate the `NoExecute` taints of their
+//! node.
 //!
-//! In: nodes with `NoExecute` taints, the pods there, the time. Out: evictions.
-//! Holds: a pod that bears all of the taints for ever stays; the time it bears them is counted from when the taint came,
-//! or the pod, whichever was later; taints that go save the pods that are still there.
+//! In: nodes with `NoExecute` taints, the pods on them, the time. Out: evictions.
+//! Guarantees: a pod that tolerates all taints without a limit stays; `tolerationSeconds` count
+//! from when the taint was added or the pod was scheduled, whichever was later; removing the taint
+//! cancels the eviction.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bellerophon::{
-    Controller, EventRecorder, EventType, Lister, Note, ObjectKey, Outcome, Predicate,
-    ReconcileResult, Request, WallClock,
-};
+use bellerophon::client::{ReconcileClient, WriteError};
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::index::Index;
+use bellerophon::prelude::*;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
 
 use super::super::kubelet::node_name;
-use super::super::time::after;
-use super::super::time::remaining;
+use super::super::time::{after, remaining};
 use crate::component::Component;
-use crate::context::Context;
 use crate::evict::Eviction;
 use crate::index;
 use crate::taints::{NO_EXECUTE, find_matching_toleration};
 
 const WORKERS: usize = 4;
-/// How many pods of one node are evicted at once.
-const AT_ONCE: usize = 8;
+/// The maximum number of concurrent evictions per node.
+const MAX_CONCURRENT_EVICTIONS: usize = 8;
 
-/// What taints mean for a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Stays,
-    Leaves(Timestamp),
-}
-
-/// When a pod leaves a node with these taints, of which it knows since then.
-pub(crate) fn verdict(pod: &Pod, taints: &[&Taint], since: Timestamp) -> Verdict {
+/// When a pod is evicted from a node with these taints, to which it is exposed since then; `None`
+/// if it tolerates them without a limit. Mirrors `processPodOnNode` and `getMinTolerationTime`.
+pub(crate) fn eviction_time(pod: &Pod, taints: &[&Taint], since: Timestamp) -> Option<Timestamp> {
     let tolerations = pod
         .spec
         .as_ref()
         .and_then(|spec| spec.tolerations.as_deref())
         .unwrap_or_default();
-    let mut shortest: Option<Duration> = None;
+    let mut min_toleration: Option<Duration> = None;
     for taint in taints {
         let Some(toleration) = find_matching_toleration(tolerations, taint) else {
-            return Verdict::Leaves(since);
+            return Some(since);
         };
         if let Some(seconds) = toleration.toleration_seconds {
-            let borne = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
-            shortest = Some(shortest.map_or(borne, |known| known.min(borne)));
+            let tolerated = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+            min_toleration = Some(min_toleration.map_or(tolerated, |min| min.min(tolerated)));
         }
     }
-    shortest.map_or(Verdict::Stays, |borne| Verdict::Leaves(after(since, borne)))
+    min_toleration.map(|tolerated| after(since, tolerated))
 }
 
-struct Evictions {
-    client: Client,
-    clock: WallClock,
+struct TaintEviction {
+    clock: Clock,
     recorder: EventRecorder,
-    pods: Lister<Pod>,
-    /// Since when a pod is under taints, by node and uid; only of nodes that have such taints.
-    since: Mutex<HashMap<String, HashMap<String, Timestamp>>>,
+    pods_by_node: Index<Pod>,
+    /// Since when a pod is exposed to `NoExecute` taints, by node and uid. Only nodes with such
+    /// taints have an entry.
+    exposed_since: Mutex<HashMap<String, HashMap<String, Timestamp>>>,
 }
 
-/// The controller that evicts pods from tainted nodes.
-pub(crate) fn controller(ctx: &Context) -> Controller {
-    let (nodes, pods) = (ctx.informer::<Node>(), ctx.pods());
-    index::add_node_name_index(&pods);
-    let evictions = Arc::new(Evictions {
-        client: ctx.client(Component::ControllerManager),
-        clock: ctx.clock,
-        recorder: ctx.recorder(Component::ControllerManager, "taint-eviction-controller"),
-        pods: pods.lister(),
-        since: Mutex::default(),
-    });
-    let lister = nodes.lister();
-    let under_taints = Predicate::concerns(move |pod: &Pod| {
+/// Adds the taint eviction controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let name = "taint-eviction-controller";
+    let pods = index::pods(mgr);
+    let eviction = TaintEviction {
+        clock: mgr.clock(),
+        recorder: Component::ControllerManager.recorder(mgr, name),
+        pods_by_node: index::by_node_name(&pods),
+        exposed_since: Mutex::default(),
+    };
+    let nodes = mgr.lister::<Node>();
+    let is_on_tainted_node = move |pod: &Pod| {
         node_name(pod)
-            .and_then(|node| lister.get(&ObjectKey::cluster(node)))
-            .is_some_and(|node| !no_execute(&node).is_empty())
-    });
-    Controller::of(&nodes)
-        .with_options(ctx.options("taint-eviction-controller", WORKERS))
-        .with_predicate(Predicate::concerns(|node: &Node| {
-            !no_execute(node).is_empty()
+            .and_then(|node| nodes.get(&ObjectKey::cluster(node)))
+            .is_some_and(|node| !no_execute_taints(&node).is_empty())
+    };
+    mgr.controller::<Node>()
+        .predicate(Predicate::filter(|node| {
+            !no_execute_taints(node).is_empty()
         }))
-        .watches_if(&pods, under_taints, |pod| {
-            node_name(pod).map(ObjectKey::cluster).into_iter().collect()
-        })
-        .reconcile_with(move |request| evictions.clone().reconcile(request))
+        .watches::<Pod>(|pod| node_name(pod).map(ObjectKey::cluster).into_iter().collect())
+        .informer(&pods)
+        .predicate(Predicate::filter(is_on_tainted_node))
+        .name(name)
+        .concurrency(WORKERS)
+        .reconcile(eviction);
 }
 
-impl Evictions {
-    async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
-        let taints = request
-            .object
-            .as_deref()
-            .map(no_execute)
-            .unwrap_or_default();
+impl Reconciler<Node> for TaintEviction {
+    async fn reconcile(&self, req: Request<Node>) -> Result<Action, Error> {
+        let name = req.key().name();
+        let taints = req.object().map(no_execute_taints).unwrap_or_default();
         if taints.is_empty() {
-            self.since
+            self.exposed_since
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .remove(request.key.name());
-            return Ok(Outcome::Done);
+                .remove(name);
+            return Ok(Action::await_change());
         }
-        let now = self.clock.now();
+        let now = req.now();
         let pods: Vec<_> = self
-            .pods
-            .by_index(index::NODE_NAME_INDEX, request.key.name())?
+            .pods_by_node
+            .get(name)
             .into_iter()
-            .filter(|pod| is_there(pod))
+            .filter(|pod| pod.metadata.deletion_timestamp.is_none())
             .collect();
-        let since = self.under_since(request.key.name(), &pods, &taints, now);
-        let verdicts: Vec<_> = pods
+        let since = self.exposed_since(name, &pods, &taints, now);
+        let evictions: Vec<_> = pods
             .into_iter()
             .zip(since)
-            .map(|(pod, since)| (verdict(&pod, &taints, since), pod))
+            .filter_map(|(pod, since)| Some((eviction_time(&pod, &taints, since)?, pod)))
             .collect();
-        let is_due = |verdict: &Verdict| matches!(verdict, Verdict::Leaves(at) if *at <= now);
-        let due: Vec<_> = verdicts
+        let due: Vec<_> = evictions
             .iter()
-            .filter(|(verdict, _)| is_due(verdict))
+            .filter(|(at, _)| *at <= now)
             .map(|(_, pod)| pod.clone())
             .collect();
         stream::iter(due)
-            .map(|pod| self.evict(pod))
-            .buffer_unordered(AT_ONCE)
+            .map(|pod| self.evict(req.client(), pod))
+            .buffer_unordered(MAX_CONCURRENT_EVICTIONS)
             .try_collect::<()>()
             .await?;
-        let next = verdicts.iter().filter_map(|(verdict, _)| match verdict {
-            Verdict::Leaves(at) if *at > now => Some(*at),
-            _ => None,
-        });
-        Ok(next.min().map_or(Outcome::Done, |at| {
-            Outcome::RequeueAfter(remaining(now, at))
-        }))
+        let next = evictions
+            .iter()
+            .map(|(at, _)| *at)
+            .filter(|at| *at > now)
+            .min();
+        Ok(match next {
+            Some(at) => Action::requeue_after(remaining(now, at)).reason("a toleration ends"),
+            None => Action::await_change(),
+        })
     }
+}
 
-    /// Since when each pod is under the node's taints. Taints put there by hand do not say so themselves.
-    fn under_since(
+impl TaintEviction {
+    /// Since when each pod is exposed to the node's taints. Taints that users add may lack
+    /// `timeAdded`; then the time of the first observation counts.
+    fn exposed_since(
         &self,
         node: &str,
         pods: &[Arc<Pod>],
         taints: &[&Taint],
         now: Timestamp,
     ) -> Vec<Timestamp> {
-        let tainted = taints
+        let tainted_at = taints
             .iter()
             .map(|taint| taint.time_added.as_ref().map(|time| time.0))
             .max()
             .flatten();
-        let mut all = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.entry(node.to_owned()).or_default();
-        let fresh: HashMap<_, _> = pods
+        let mut by_node = self
+            .exposed_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let by_uid = by_node.entry(node.to_owned()).or_default();
+        let updated: HashMap<_, _> = pods
             .iter()
             .map(|pod| {
                 let uid = pod.uid().unwrap_or_default();
-                let first = known.get(&uid).copied().unwrap_or_else(|| match tainted {
-                    Some(tainted) => tainted.max(bound_at(pod).unwrap_or(tainted)),
-                    None => now,
-                });
-                (uid, first)
+                let since = by_uid
+                    .get(&uid)
+                    .copied()
+                    .unwrap_or_else(|| match tainted_at {
+                        Some(tainted_at) => tainted_at.max(scheduled_at(pod).unwrap_or(tainted_at)),
+                        None => now,
+                    });
+                (uid, since)
             })
             .collect();
-        *known = fresh;
+        *by_uid = updated;
         pods.iter()
             .map(|pod| {
-                known
+                by_uid
                     .get(pod.metadata.uid.as_deref().unwrap_or_default())
                     .copied()
                     .unwrap_or(now)
@@ -178,32 +180,24 @@ impl Evictions {
             .collect()
     }
 
-    async fn evict(&self, pod: Arc<Pod>) -> Result<(), kube::Error> {
-        let note = format!("Marking for deletion Pod {}", ObjectKey::of(&*pod));
-        let reason = "TaintManagerEviction".to_owned();
-        self.recorder.event(
-            &*pod,
-            Note {
-                type_: EventType::Normal,
-                action: reason.clone(),
-                reason,
-                note,
-            },
-        );
+    async fn evict(&self, client: &ReconcileClient, pod: Arc<Pod>) -> Result<(), WriteError> {
+        let message = format!("Marking for deletion Pod {}", ObjectKey::from_object(&*pod));
+        let reason = "TaintManagerEviction";
+        let event = Event::normal(reason, reason, message);
+        self.recorder.event(&*pod, event);
         let disruption = Some((
             "DeletionByTaintManager",
             "Taint manager: deleting due to NoExecute taint".to_owned(),
         ));
-        Eviction {
+        let eviction = Eviction {
             disruption,
             ..Eviction::default()
-        }
-        .apply(&self.client, self.clock, &pod)
-        .await
+        };
+        eviction.apply(client, self.clock, &pod).await
     }
 }
 
-fn no_execute(node: &Node) -> Vec<&Taint> {
+fn no_execute_taints(node: &Node) -> Vec<&Taint> {
     node.spec
         .iter()
         .flat_map(|spec| spec.taints.iter().flatten())
@@ -211,12 +205,8 @@ fn no_execute(node: &Node) -> Vec<&Taint> {
         .collect()
 }
 
-/// Whether a pod is neither on its way out nor over.
-fn is_there(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_none()
-}
-
-fn bound_at(pod: &Pod) -> Option<Timestamp> {
+/// When the `PodScheduled` condition last changed.
+fn scheduled_at(pod: &Pod) -> Option<Timestamp> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     conditions
         .iter()
@@ -233,53 +223,57 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_leave_when_they_bear_it_no_longer() {
+    fn pods_are_evicted_when_their_toleration_ends() {
         let taint = |key: &str| Taint {
             key: key.into(),
             effect: NO_EXECUTE.into(),
             ..Taint::default()
         };
-        let (a, b) = (taint("a"), taint("b"));
+        let a = taint("a");
+        let b = taint("b");
         let since = Timestamp::from_second(100).unwrap();
-        let leaves = |second| Verdict::Leaves(Timestamp::from_second(second).unwrap());
-        for (why, tolerations, taints, wanted) in [
-            ("bears nothing", json!([]), vec![&a], leaves(100)),
+        let at = |second| Some(Timestamp::from_second(second).unwrap());
+        for (case, tolerations, taints, expected) in [
+            ("no toleration", json!([]), vec![&a], at(100)),
             (
-                "bears it for ever",
+                "toleration without a limit",
                 json!([{"key": "a", "operator": "Exists"}]),
                 vec![&a],
-                Verdict::Stays,
+                None,
             ),
             (
-                "bears one of two",
+                "one of two taints tolerated",
                 json!([{"key": "a", "operator": "Exists"}]),
                 vec![&a, &b],
-                leaves(100),
+                at(100),
             ),
             (
-                "for a time",
+                "tolerationSeconds",
                 json!([{"key": "a", "operator": "Exists", "tolerationSeconds": 300}]),
                 vec![&a],
-                leaves(400),
+                at(400),
             ),
             (
-                "the shorter time counts",
-                json!([{"key": "a", "operator": "Exists", "tolerationSeconds": 300}, {"key": "b", "operator": "Exists", "tolerationSeconds": 30}]),
+                "shortest tolerationSeconds",
+                json!([
+                    {"key": "a", "operator": "Exists", "tolerationSeconds": 300},
+                    {"key": "b", "operator": "Exists", "tolerationSeconds": 30},
+                ]),
                 vec![&a, &b],
-                leaves(130),
+                at(130),
             ),
             (
-                "not at all",
+                "zero tolerationSeconds",
                 json!([{"key": "a", "operator": "Exists", "tolerationSeconds": 0}]),
                 vec![&a],
-                leaves(100),
+                at(100),
             ),
         ] {
             let pod: Pod = serde_json::from_value(
                 json!({"spec": {"containers": [], "tolerations": tolerations}}),
             )
             .unwrap();
-            assert_eq!(verdict(&pod, &taints, since), wanted, "{why}");
+            assert_eq!(eviction_time(&pod, &taints, since), expected, "{case}");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Zones: how fast pods are driven out of nodes that are not well.
+//! Zones: how fast `NoExecute` taints are added to unhealthy nodes.
 //!
-//! In: which nodes of which zone are well. Out: whether a node's pods may be driven out now.
-//! Holds: one node in ten seconds and zone; slower, or not at all, where most nodes are lost, because then the fault is
-//! rather the network's; nobody anywhere while no node at all is well.
+//! In: the readiness of the nodes of each zone. Out: the [`NoExecutePolicy`] for a node.
+//! Guarantees: one node every 10 seconds per zone. In a zone with ready nodes of which at least 55
+//! %, and at least 3 nodes, are not ready, one every 100 seconds, or none if the zone has at most
+//! 50 nodes: the network is then the more likely cause. None anywhere while no node is ready.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,89 +12,96 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 
 use super::super::time::after;
-use super::health::{DriveOut, readiness};
+use super::health::{NoExecutePolicy, ready_status};
 
-/// Between two nodes of a zone.
-const EVERY: Duration = Duration::from_secs(10);
-/// Between two nodes of a large zone of which most are lost.
-const EVERY_SLOWLY: Duration = Duration::from_secs(100);
-/// Zones up to this size stop altogether when most of their nodes are lost.
-const SMALL_MAX: usize = 50;
-/// The share of lost nodes from which on a zone counts as disrupted, in percent.
-const DISRUPTED_PERCENT: usize = 55;
-/// So few lost nodes are never a disruption of their zone, unless they are all of it.
-const LOST_MIN: usize = 2;
+/// The interval of upstream `nodeEvictionRate` (0.1 per second).
+const EVICTION_INTERVAL: Duration = Duration::from_secs(10);
+/// The interval of upstream `secondaryNodeEvictionRate` (0.01 per second).
+const SECONDARY_EVICTION_INTERVAL: Duration = Duration::from_secs(100);
+/// Zones up to this size are not tainted at all while disrupted (upstream
+/// `largeClusterSizeThreshold`).
+const LARGE_CLUSTER_SIZE_THRESHOLD: usize = 50;
+/// The percentage of not ready nodes from which a zone is disrupted (upstream
+/// `unhealthyZoneThreshold`).
+const UNHEALTHY_ZONE_THRESHOLD_PERCENT: usize = 55;
+/// A zone with at most this many not ready nodes is not disrupted.
+const NOT_READY_MIN: usize = 2;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Zone {
-    well: usize,
-    lost: usize,
+    ready: usize,
+    not_ready: usize,
 }
 
 impl Zone {
-    /// How long to wait between two nodes; `None` for ever.
-    fn pace(self) -> Option<Duration> {
-        let disrupted = self.well > 0
-            && self.lost > LOST_MIN
-            && self.lost * 100 >= (self.lost + self.well) * DISRUPTED_PERCENT;
-        match disrupted {
-            false => Some(EVERY),
-            true if self.lost + self.well > SMALL_MAX => Some(EVERY_SLOWLY),
-            true => None,
+    /// The interval between two nodes; `None` if no node is tainted. Mirrors `ComputeZoneState`,
+    /// `HealthyQPSFunc` and `ReducedQPSFunc`: a zone without any ready node keeps the full rate.
+    fn eviction_interval(self) -> Option<Duration> {
+        let size = self.ready + self.not_ready;
+        let is_partially_disrupted = self.ready > 0
+            && self.not_ready > NOT_READY_MIN
+            && self.not_ready * 100 >= size * UNHEALTHY_ZONE_THRESHOLD_PERCENT;
+        if !is_partially_disrupted {
+            Some(EVICTION_INTERVAL)
+        } else if size > LARGE_CLUSTER_SIZE_THRESHOLD {
+            Some(SECONDARY_EVICTION_INTERVAL)
+        } else {
+            None
         }
     }
 }
 
-/// What is known of all zones, as of one moment.
+/// The state of all zones at the last count.
 #[derive(Debug, Default)]
 pub(crate) struct Zones {
     zones: BTreeMap<String, Zone>,
-    /// When each zone's turn was last given.
-    given: BTreeMap<String, Timestamp>,
-    /// When the nodes were last counted.
-    pub(crate) counted: Option<Timestamp>,
+    /// When a node of each zone was last allowed to be tainted.
+    last_eviction: BTreeMap<String, Timestamp>,
+    pub(crate) counted_at: Option<Timestamp>,
 }
 
 impl Zones {
-    /// Counts the nodes.
+    /// Counts the nodes of each zone.
     pub(crate) fn count<'a>(&mut self, nodes: impl Iterator<Item = &'a Node>, now: Timestamp) {
         self.zones.clear();
         for node in nodes {
-            let zone = self.zones.entry(zone_of(node)).or_default();
-            if readiness(node) == "True" {
-                zone.well += 1
+            let zone = self.zones.entry(zone_key(node)).or_default();
+            if ready_status(node) == "True" {
+                zone.ready += 1;
             } else {
-                zone.lost += 1
+                zone.not_ready += 1;
             }
         }
-        self.given.retain(|zone, _| self.zones.contains_key(zone));
-        self.counted = Some(now);
+        self.last_eviction
+            .retain(|zone, _| self.zones.contains_key(zone));
+        self.counted_at = Some(now);
     }
 
-    /// Whether the pods of a lost node may be driven out now; if so, the zone's turn is taken.
-    pub(crate) fn ask(&mut self, node: &Node, now: Timestamp) -> DriveOut {
-        if self.zones.values().all(|zone| zone.well == 0) {
-            return DriveOut::Nobody;
+    /// Whether an unhealthy node may be tainted now; if so, the interval of its zone starts again.
+    pub(crate) fn try_evict(&mut self, node: &Node, now: Timestamp) -> NoExecutePolicy {
+        if self.is_fully_disrupted() {
+            return NoExecutePolicy::Remove;
         }
-        let name = zone_of(node);
-        let pace = self.zones.get(&name).copied().unwrap_or_default().pace();
-        match (pace, self.given.get(&name)) {
-            (Some(pace), Some(given)) if after(*given, pace) > now => DriveOut::NotNow,
+        let key = zone_key(node);
+        let zone = self.zones.get(&key).copied().unwrap_or_default();
+        match (zone.eviction_interval(), self.last_eviction.get(&key)) {
+            (Some(interval), Some(last)) if after(*last, interval) > now => NoExecutePolicy::Keep,
             (Some(_), _) => {
-                self.given.insert(name, now);
-                DriveOut::Yes
+                self.last_eviction.insert(key, now);
+                NoExecutePolicy::Add
             }
-            (None, _) => DriveOut::NotNow,
+            (None, _) => NoExecutePolicy::Keep,
         }
     }
 
-    /// Whether no node at all is well.
-    pub(crate) fn all_lost(&self) -> bool {
-        self.zones.values().all(|zone| zone.well == 0)
+    /// Whether no node of any zone is ready. Mirrors `handleDisruption`: then all evictions stop.
+    pub(crate) fn is_fully_disrupted(&self) -> bool {
+        self.zones.values().all(|zone| zone.ready == 0)
     }
 }
 
-fn zone_of(node: &Node) -> String {
+/// Region and zone of a node. Mirrors `GetZoneKey`.
+fn zone_key(node: &Node) -> String {
     let label = |name: &str| {
         node.metadata
             .labels
@@ -114,42 +122,44 @@ mod tests {
 
     use super::*;
 
-    fn nodes(zone: &str, well: usize, lost: usize) -> Vec<Node> {
-        let node = |ready: &str| {
+    fn nodes(zone: &str, ready: usize, not_ready: usize) -> Vec<Node> {
+        let node = |status: &str| {
             let node = json!({
                 "metadata": {"labels": {"topology.kubernetes.io/zone": zone}},
-                "status": {"conditions": [{"type": "Ready", "status": ready}]},
+                "status": {"conditions": [{"type": "Ready", "status": status}]},
             });
             serde_json::from_value::<Node>(node).unwrap()
         };
-        (0..lost)
+        (0..not_ready)
             .map(|_| node("Unknown"))
-            .chain((0..well).map(|_| node("True")))
+            .chain((0..ready).map(|_| node("True")))
             .collect()
     }
 
     #[test]
-    fn pods_are_driven_out_no_faster_than_is_wise() {
+    fn eviction_rate_depends_on_the_disruption_of_the_zone() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        // Well and lost nodes of the zone and of another one; at which of the seconds 0, 5, 10, 50, 100 a node's turn comes.
+        // Ready and not ready nodes of the zone and of another zone; the seconds of 0, 5, 10, 50
+        // and 100 at which a node may be tainted.
         let cases: [(&str, (usize, usize), (usize, usize), &[i64]); 7] = [
-            ("one of three", (2, 1), (0, 0), &[0, 10, 50, 100]),
-            ("two of three", (1, 2), (0, 0), &[0, 10, 50, 100]),
-            ("most of a small zone", (1, 3), (3, 0), &[]),
-            ("most of a large zone", (20, 80), (3, 0), &[0, 100]),
-            ("half of a large zone", (50, 50), (3, 0), &[0, 10, 50, 100]),
-            ("a whole zone of two", (0, 3), (3, 0), &[0, 10, 50, 100]),
-            ("everything", (0, 3), (0, 3), &[]),
+            ("one of three nodes", (2, 1), (0, 0), &[0, 10, 50, 100]),
+            ("two of three nodes", (1, 2), (0, 0), &[0, 10, 50, 100]),
+            ("three of four nodes", (1, 3), (3, 0), &[]),
+            ("80 of 100 nodes", (20, 80), (3, 0), &[0, 100]),
+            ("50 of 100 nodes", (50, 50), (3, 0), &[0, 10, 50, 100]),
+            ("a whole zone", (0, 3), (3, 0), &[0, 10, 50, 100]),
+            ("all zones", (0, 3), (0, 3), &[]),
         ];
-        for (why, (well, lost), (others_well, others_lost), wanted) in cases {
-            let (here, there) = (nodes("a", well, lost), nodes("b", others_well, others_lost));
+        for (case, (ready, not_ready), (other_ready, other_not_ready), expected) in cases {
+            let zone = nodes("a", ready, not_ready);
+            let other_zone = nodes("b", other_ready, other_not_ready);
             let mut zones = Zones::default();
-            zones.count(here.iter().chain(&there), at(0));
-            let turns: Vec<_> = [0, 5, 10, 50, 100]
+            zones.count(zone.iter().chain(&other_zone), at(0));
+            let allowed: Vec<_> = [0, 5, 10, 50, 100]
                 .into_iter()
-                .filter(|second| zones.ask(&here[0], at(*second)) == DriveOut::Yes)
+                .filter(|second| zones.try_evict(&zone[0], at(*second)) == NoExecutePolicy::Add)
                 .collect();
-            assert_eq!(turns, wanted, "{why}");
+            assert_eq!(allowed, expected, "{case}");
         }
     }
 }

@@ -1,102 +1,116 @@
-//! CronJob: a Job at the times of a schedule.
+//! CronJob controller.
 //!
-//! In: CronJobs, the Jobs they own, the time. Out: Jobs started, replaced and forgotten; the status.
-//! Holds: a process that dies after starting a Job and before telling so finds it by its name, which is its time.
+//! Input: CronJobs, their Jobs, the time. Output: Jobs created, replaced and deleted; the status.
+//! Guarantees: a scheduled time creates at most one Job, because the Job's name contains it. A
+//! reconcile repeated after a crash finds the Job it created.
 
-mod plan; // what is due
-mod schedule; // when
+mod plan; // the Job to create, and Jobs to delete
+mod schedule; // cron schedules
 
-use std::sync::Arc;
-
-use bellerophon::{
-    Controller, EventRecorder, Failure, Lister, Outcome, ReconcileResult, Request, WallClock,
-    controller_of,
-};
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::index::{Index, controller_uid};
+use bellerophon::owner::controller_of;
+use bellerophon::prelude::*;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use kube::api::DeleteParams;
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
+use kube::api::PropagationPolicy;
 
-use super::hand::{Hand, is_code, is_namespace_terminating, reason};
-use super::note::{normal, warning};
+use super::api_writer::ApiWriter;
+use super::events::{normal_event, warning_event};
+use crate::api_errors::{has_code, is_namespace_terminating, status_message};
 use crate::component::Component;
-use crate::context::{Context, Loop};
-use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
 use plan::{Plan, plan, reference};
 
-/// Its name in events and metrics.
+/// Name of the controller in events and metrics.
 const CONTROLLER: &str = "cronjob-controller";
 
-/// How many CronJobs are worked on at once, as upstream.
+/// CronJobs reconciled concurrently, as upstream.
 const WORKERS: usize = 5;
 
-/// The loop of CronJobs.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let crons = ctx.informer::<CronJob>();
-    let jobs = ctx.informer::<Job>();
-    add_controller_uid_index(&jobs);
-    let loop_ = Arc::new(CronJobs {
-        client: ctx.client(Component::ControllerManager),
-        jobs: jobs.lister(),
-        recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
-        clock: ctx.clock,
-    });
-    Controller::of(&crons)
-        .owns(&jobs)
-        .with_options(ctx.options(CONTROLLER, WORKERS))
-        .reconcile_with(move |request| loop_.clone().reconcile(request))
-        .into()
+/// Adds the CronJob controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let reconciler = CronJobReconciler {
+        jobs: mgr.index("controller-uid", controller_uid::<Job>),
+        recorder: Component::ControllerManager.recorder(mgr, CONTROLLER),
+        clock: mgr.clock(),
+    };
+    mgr.controller::<CronJob>()
+        .owns::<Job>()
+        .name(CONTROLLER)
+        .concurrency(WORKERS)
+        .reconcile(reconciler);
 }
 
-struct CronJobs {
-    client: Client,
-    jobs: Lister<Job>,
+struct CronJobReconciler {
+    /// By the uid of their controller.
+    jobs: Index<Job>,
     recorder: EventRecorder,
-    clock: WallClock,
+    clock: Clock,
 }
 
-impl CronJobs {
-    async fn reconcile(self: Arc<Self>, request: Request<CronJob>) -> ReconcileResult {
-        let Some(cron) = request.object.as_deref() else {
-            return Ok(Outcome::Done);
+impl Reconciler<CronJob> for CronJobReconciler {
+    /// Mirrors syncCronJob.
+    async fn reconcile(&self, req: Request<CronJob>) -> Result<Action, Error> {
+        let Some(cron_job) = req.object() else {
+            return Ok(Action::await_change());
         };
-        let hand = Hand {
-            client: &self.client,
-            writes: request.writes(),
+        let writer = ApiWriter {
+            client: req.client(),
         };
-        let jobs = self
-            .jobs
-            .by_index(CONTROLLER_UID_INDEX, &cron.uid().unwrap_or_default())?;
-        let plan = plan(cron, &jobs, self.clock.now());
-        self.apply(&hand, cron, &plan).await?;
-        Ok(plan.next.map_or(Outcome::Done, Outcome::RequeueAfter))
+        let jobs = self.jobs.get(&cron_job.uid().unwrap_or_default());
+        let plan = plan(cron_job, &jobs, self.clock.now());
+        self.apply(&writer, cron_job, &plan).await?;
+        Ok(plan
+            .requeue_after
+            .map_or_else(Action::await_change, Action::requeue_after))
     }
+}
 
-    async fn apply(&self, hand: &Hand<'_>, cron: &CronJob, plan: &Plan) -> Result<(), Failure> {
-        for note in &plan.notes {
-            self.recorder.event(cron, note.clone());
+impl CronJobReconciler {
+    async fn apply(
+        &self,
+        writer: &ApiWriter<'_>,
+        cron_job: &CronJob,
+        plan: &Plan,
+    ) -> Result<(), Error> {
+        for event in &plan.events {
+            self.recorder.event(cron_job, event.clone());
         }
-        for job in plan.forget.iter().chain(&plan.replace) {
-            self.delete(hand, cron, job).await?;
+        // Replaced Jobs are deleted before the new one is created, as in syncCronJob.
+        for job in plan.cleanup.iter().chain(&plan.replace) {
+            self.delete(writer, cron_job, job).await?;
         }
         let mut status = plan.status.clone();
-        if let Some(job) = &plan.start {
-            match self.start(hand, cron, job).await? {
+        if let Some(job) = &plan.create {
+            match self.create(writer, cron_job, job).await? {
                 Some(job) => status.active.get_or_insert_default().push(reference(&job)),
-                // Somebody else's Job has the name of this time; it is theirs to tell of.
+                // A Job of another owner has the name; the status is not updated.
                 None => return Ok(()),
             }
         }
-        hand.status(cron, &cron.status.clone().unwrap_or_default(), &status)
+        let current = cron_job.status.clone().unwrap_or_default();
+        let set_status = |cron_job: &mut CronJob, status| cron_job.status = Some(status);
+        writer
+            .update_status(cron_job, &current, status, set_status)
             .await?;
         Ok(())
     }
 
-    async fn delete(&self, hand: &Hand<'_>, cron: &CronJob, job: &Job) -> Result<(), Failure> {
-        match hand.delete(job, DeleteParams::background()).await {
+    async fn delete(
+        &self,
+        writer: &ApiWriter<'_>,
+        cron_job: &CronJob,
+        job: &Job,
+    ) -> Result<(), Error> {
+        match writer
+            .delete(job, Some(PropagationPolicy::Background))
+            .await
+        {
             Ok(_) => {
                 self.recorder.event(
-                    cron,
-                    normal(
+                    cron_job,
+                    normal_event(
                         "SuccessfulDelete",
                         format!("Deleted job {}", job.name_any()),
                     ),
@@ -105,52 +119,55 @@ impl CronJobs {
             }
             Err(error) => {
                 self.recorder.event(
-                    cron,
-                    warning("FailedDelete", format!("Deleted job: {}", reason(&error))),
+                    cron_job,
+                    warning_event(
+                        "FailedDelete",
+                        format!("Deleted job: {}", status_message(&error)),
+                    ),
                 );
                 Err(error.into())
             }
         }
     }
 
-    /// Starts a Job, or finds the one that an earlier pass started for this time.
-    async fn start(
+    /// Creates a Job, or finds the one that an earlier reconcile created for this time. Returns
+    /// `None` if the name is taken by a Job of another owner.
+    async fn create(
         &self,
-        hand: &Hand<'_>,
-        cron: &CronJob,
+        writer: &ApiWriter<'_>,
+        cron_job: &CronJob,
         job: &Job,
-    ) -> Result<Option<Job>, Failure> {
-        match hand.create(job).await {
+    ) -> Result<Option<Job>, Error> {
+        match writer.create(job).await {
             Ok(created) => {
                 self.recorder.event(
-                    cron,
-                    normal(
+                    cron_job,
+                    normal_event(
                         "SuccessfulCreate",
-                        format!("Created job {}", created.name_any()),
+                        format!("Created job {}", job.name_any()),
                     ),
                 );
                 Ok(Some(Job {
-                    metadata: created.metadata,
+                    metadata: created.metadata().clone(),
                     ..Job::default()
                 }))
             }
-            Err(error) if is_code(&error, 409) && !is_namespace_terminating(&error) => {
-                let jobs = Api::<Job>::namespaced(
-                    hand.client.clone(),
-                    &job.namespace().unwrap_or_default(),
-                );
-                let there = jobs.get(&job.name_any()).await?;
-                let ours = controller_of(&there)
-                    .is_some_and(|owner| Some(&owner.uid) == cron.metadata.uid.as_ref());
-                Ok(ours.then_some(there))
+            Err(error) if has_code(&error, 409) && !is_namespace_terminating(&error) => {
+                let key = ObjectKey::from_object(job);
+                let Some(existing) = writer.client.get::<Job>(&key).await? else {
+                    return Err(error.into());
+                };
+                let is_controlled = controller_of(&*existing)
+                    .is_some_and(|owner| Some(&owner.uid) == cron_job.metadata.uid.as_ref());
+                Ok(is_controlled.then(|| Job::clone(&existing)))
             }
             Err(error) => {
                 if !is_namespace_terminating(&error) {
                     self.recorder.event(
-                        cron,
-                        warning(
+                        cron_job,
+                        warning_event(
                             "FailedCreate",
-                            format!("Error creating job: {}", reason(&error)),
+                            format!("Error creating job: {}", status_message(&error)),
                         ),
                     );
                 }

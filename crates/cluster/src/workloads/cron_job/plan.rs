@@ -1,13 +1,13 @@
-//! The plan for one CronJob: whether a Job is due, which are to go, and when to look again.
+//! Plan for one CronJob: the Job to create, Jobs to delete, the status, the next schedule time.
 //!
-//! In: the CronJob, its Jobs, the time. Out: a plan.
-//! Holds: of missed times only the latest is made up for, and only within the starting deadline; a Job is named after its
-//! time, so the same time never starts two.
+//! Input: the CronJob, its Jobs, the time. Output: a plan.
+//! Rules: of several missed schedule times only the most recent creates a Job, and only within the
+//! starting deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::Note;
+use bellerophon::events::Event;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, CronJobStatus, Job};
@@ -18,65 +18,65 @@ use kube::{Resource, ResourceExt};
 
 use super::schedule::Schedule;
 use crate::workloads::claim::controller_reference;
-use crate::workloads::note::{normal, warning};
-use crate::workloads::pods::{later, until};
+use crate::workloads::events::{normal_event, warning_event};
+use crate::workloads::pods::{saturating_add, time_until};
 
-/// The time a Job was made for.
-const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+/// Annotation of a Job with its schedule time.
+const SCHEDULED_TIMESTAMP_ANNOTATION: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
-/// A little later than due, in case clocks differ a little.
-const LATE: Duration = Duration::from_millis(100);
+/// Added to the requeue delay for clock skew, as upstream (nextScheduleDelta).
+const NEXT_SCHEDULE_DELTA: Duration = Duration::from_millis(100);
 
-/// From how many missed times on people are warned.
-const MISSED_MAX: i64 = 100;
+/// Number of missed schedule times above which a warning event is recorded, as upstream.
+const MANY_MISSED: i64 = 100;
 
-/// What is to happen.
+/// Result of planning one reconcile.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Finished Jobs beyond the history that is kept.
-    pub(super) forget: Vec<Arc<Job>>,
-    /// Running Jobs that make room for the next one.
+    /// Finished Jobs beyond the history limits.
+    pub(super) cleanup: Vec<Arc<Job>>,
+    /// Active Jobs to delete, with concurrency policy `Replace`.
     pub(super) replace: Vec<Arc<Job>>,
-    /// The Job that is due.
-    pub(super) start: Option<Box<Job>>,
-    /// The status, but for the Job that is started.
+    pub(super) create: Option<Box<Job>>,
+    /// The status without the created Job in its active list.
     pub(super) status: CronJobStatus,
-    pub(super) notes: Vec<Note>,
-    /// When the next one is due.
-    pub(super) next: Option<Duration>,
+    pub(super) events: Vec<Event>,
+    /// Time until the next schedule time.
+    pub(super) requeue_after: Option<Duration>,
 }
 
-/// Makes the plan.
-pub(super) fn plan(cron: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Plan {
-    let mut draft = Draft {
-        cron,
-        spec: &cron.spec,
+/// Plans one reconcile. Mirrors syncCronJob.
+pub(super) fn plan(cron_job: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Plan {
+    let mut planner = Planner {
+        cron_job,
+        spec: &cron_job.spec,
         jobs,
         now,
         plan: Plan {
-            status: cron.status.clone().unwrap_or_default(),
+            status: cron_job.status.clone().unwrap_or_default(),
             ..Plan::default()
         },
     };
-    draft.forget();
-    draft.see_jobs();
-    if cron.metadata.deletion_timestamp.is_none() {
-        draft.look_at_the_clock();
+    planner.cleanup_finished_jobs();
+    planner.sync_active_list();
+    if cron_job.metadata.deletion_timestamp.is_none() {
+        planner.schedule_job();
     }
-    draft.plan
+    planner.plan
 }
 
-struct Draft<'a> {
-    cron: &'a CronJob,
+struct Planner<'a> {
+    cron_job: &'a CronJob,
     spec: &'a CronJobSpec,
     jobs: &'a [Arc<Job>],
     now: Timestamp,
     plan: Plan,
 }
 
-impl Draft<'_> {
-    /// Finished Jobs beyond the limits, the earliest first.
-    fn forget(&mut self) {
+impl Planner<'_> {
+    /// Selects finished Jobs beyond the history limits, oldest start time first. Mirrors
+    /// cleanupFinishedJobs and removeOldestJobs.
+    fn cleanup_finished_jobs(&mut self) {
         for (type_, limit) in [
             ("Complete", self.spec.successful_jobs_history_limit),
             ("Failed", self.spec.failed_jobs_history_limit),
@@ -85,7 +85,7 @@ impl Draft<'_> {
             let mut finished: Vec<_> = self
                 .jobs
                 .iter()
-                .filter(|job| finished_as(job) == Some(type_))
+                .filter(|job| finished_status(job) == Some(type_))
                 .collect();
             finished.sort_by_key(|job| {
                 let started = job
@@ -99,68 +99,72 @@ impl Draft<'_> {
                 .len()
                 .saturating_sub(usize::try_from(limit).unwrap_or(0));
             self.plan
-                .forget
+                .cleanup
                 .extend(finished.into_iter().take(surplus).cloned());
         }
-        for job in self.plan.forget.clone() {
-            self.deactivate(&job.uid().unwrap_or_default());
+        for job in self.plan.cleanup.clone() {
+            self.delete_from_active_list(&job.uid().unwrap_or_default());
         }
     }
 
-    /// Brings the list of active Jobs up to date.
-    fn see_jobs(&mut self) {
+    /// Removes finished and missing Jobs from the active list.
+    fn sync_active_list(&mut self) {
         for job in self.jobs {
             let uid = job.uid().unwrap_or_default();
-            let listed = self
+            let is_active = self
                 .active()
                 .iter()
                 .any(|active| active.uid.as_ref() == Some(&uid));
-            match finished_as(job) {
-                None if !listed => {
-                    let note = format!(
+            match finished_status(job) {
+                None if !is_active => {
+                    let message = format!(
                         "Saw a job that the controller did not create or forgot: {}",
                         job.name_any()
                     );
-                    self.plan.notes.push(warning("UnexpectedJob", note));
+                    self.plan
+                        .events
+                        .push(warning_event("UnexpectedJob", message));
                 }
                 None => {}
                 Some(type_) => {
-                    if listed {
-                        self.deactivate(&uid);
-                        let note =
+                    if is_active {
+                        self.delete_from_active_list(&uid);
+                        let message =
                             format!("Saw completed job: {}, condition: {type_}", job.name_any());
-                        self.plan.notes.push(normal("SawCompletedJob", note));
+                        self.plan
+                            .events
+                            .push(normal_event("SawCompletedJob", message));
                     }
                     if type_ == "Complete" {
-                        self.note_success(job);
+                        self.update_last_successful_time(job);
                     }
                 }
             }
         }
-        let missing =
+        let is_missing =
             |active: &ObjectReference| !self.jobs.iter().any(|job| job.metadata.uid == active.uid);
         for active in self
             .active()
             .iter()
-            .filter(|active| missing(active))
+            .filter(|active| is_missing(active))
             .cloned()
             .collect::<Vec<_>>()
         {
-            let note = format!(
+            let message = format!(
                 "Active job went missing: {}",
                 active.name.as_deref().unwrap_or_default()
             );
-            self.plan.notes.push(normal("MissingJob", note));
-            self.deactivate(&active.uid.unwrap_or_default());
+            self.plan.events.push(normal_event("MissingJob", message));
+            self.delete_from_active_list(&active.uid.unwrap_or_default());
         }
     }
 
-    fn note_success(&mut self, job: &Job) {
+    fn update_last_successful_time(&mut self, job: &Job) {
         let completed = job
             .status
             .as_ref()
             .and_then(|status| status.completion_time.clone());
-        let known = self
+        let last = self
             .plan
             .status
             .last_successful_time
@@ -168,7 +172,7 @@ impl Draft<'_> {
             .map(|time| time.0);
         if completed
             .as_ref()
-            .is_some_and(|completed| known.is_none_or(|known| completed.0 > known))
+            .is_some_and(|completed| last.is_none_or(|last| completed.0 > last))
         {
             self.plan.status.last_successful_time = completed;
         }
@@ -178,7 +182,7 @@ impl Draft<'_> {
         self.plan.status.active.as_deref().unwrap_or_default()
     }
 
-    fn deactivate(&mut self, uid: &str) {
+    fn delete_from_active_list(&mut self, uid: &str) {
         if let Some(active) = &mut self.plan.status.active {
             active.retain(|active| active.uid.as_deref() != Some(uid));
             if active.is_empty() {
@@ -187,54 +191,59 @@ impl Draft<'_> {
         }
     }
 
-    fn look_at_the_clock(&mut self) {
-        let Some(zone) = self.zone() else { return };
+    /// Creates a Job if a schedule time has passed.
+    fn schedule_job(&mut self) {
+        let Some(zone) = self.time_zone() else { return };
+        // Mirrors syncCronJob: a suspended CronJob is not requeued.
         if self.spec.suspend == Some(true) {
             return;
         }
         let Some(schedule) = self.schedule(zone.clone()) else {
             return;
         };
-        self.plan.next = self.until_next(&schedule);
-        let Some(due) = self.due(&schedule) else {
+        self.plan.requeue_after = self.next_schedule_delay(&schedule);
+        let Some(scheduled) = self.scheduled_time(&schedule) else {
             return;
         };
         let deadline = self
             .spec
             .starting_deadline_seconds
             .map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
-        if deadline.is_some_and(|deadline| later(due, deadline) < self.now) {
-            let when = due
+        // Mirrors syncCronJob: a late start is reported by an event.
+        if deadline.is_some_and(|deadline| saturating_add(scheduled, deadline) < self.now) {
+            let time = scheduled
                 .to_zoned(TimeZone::UTC)
                 .strftime("%a, %d %b %Y %H:%M:%S %z")
                 .to_string();
-            return self.plan.notes.push(warning(
+            return self.plan.events.push(warning_event(
                 "MissSchedule",
-                format!("Missed scheduled time to start a job: {when}"),
+                format!("Missed scheduled time to start a job: {time}"),
             ));
         }
-        let job = self.job(due, &zone);
-        let is_started = self
+        let job = self.new_job(scheduled, &zone);
+        let is_created = self
             .active()
             .iter()
             .any(|active| active.name == job.metadata.name);
-        if is_started
+        if is_created
             || self
                 .plan
                 .status
                 .last_schedule_time
                 .as_ref()
-                .is_some_and(|last| last.0 == due)
+                .is_some_and(|last| last.0 == scheduled)
         {
             return;
         }
         match self.spec.concurrency_policy.as_deref() {
+            // Mirrors syncCronJob: Forbid skips this time and tries again at the next one.
             Some("Forbid") if !self.active().is_empty() => {
-                let note = "Not starting job because prior execution is running and concurrency policy is Forbid";
+                let message = "Not starting job because prior execution is running and concurrency \
+                    policy is Forbid";
                 return self
                     .plan
-                    .notes
-                    .push(normal("JobAlreadyActive", note.into()));
+                    .events
+                    .push(normal_event("JobAlreadyActive", message.into()));
             }
             Some("Replace") => {
                 let active: Vec<_> = self
@@ -253,23 +262,26 @@ impl Draft<'_> {
                     })
                     .cloned()
                     .collect();
-                active.iter().for_each(|uid| self.deactivate(uid));
+                active
+                    .iter()
+                    .for_each(|uid| self.delete_from_active_list(uid));
             }
             _ => {}
         }
-        self.plan.status.last_schedule_time = Some(Time(due));
-        self.plan.start = Some(Box::new(job));
-        self.plan.next = self.until_next(&schedule);
+        self.plan.status.last_schedule_time = Some(Time(scheduled));
+        self.plan.create = Some(Box::new(job));
+        // The new lastScheduleTime changes the next time of @every schedules.
+        self.plan.requeue_after = self.next_schedule_delay(&schedule);
     }
 
-    fn zone(&mut self) -> Option<TimeZone> {
+    fn time_zone(&mut self) -> Option<TimeZone> {
         let Some(name) = self.spec.time_zone.as_deref() else {
             return Some(TimeZone::UTC);
         };
         match TimeZone::get(name) {
             Ok(zone) => Some(zone),
             Err(error) => {
-                self.plan.notes.push(warning(
+                self.plan.events.push(warning_event(
                     "UnknownTimeZone",
                     format!("invalid timeZone: {name:?}: {error}"),
                 ));
@@ -281,15 +293,19 @@ impl Draft<'_> {
     fn schedule(&mut self, zone: TimeZone) -> Option<Schedule> {
         let text = &self.spec.schedule;
         if text.contains("TZ") {
-            let note = format!(
-                "CRON_TZ or TZ used in schedule {text:?} is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
+            let message = format!(
+                "CRON_TZ or TZ used in schedule {text:?} is not officially supported, see \
+                    https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more \
+                    details"
             );
-            self.plan.notes.push(warning("UnsupportedSchedule", note));
+            self.plan
+                .events
+                .push(warning_event("UnsupportedSchedule", message));
         }
         match Schedule::parse(text, zone) {
             Ok(schedule) => Some(schedule),
             Err(error) => {
-                self.plan.notes.push(warning(
+                self.plan.events.push(warning_event(
                     "UnparseableSchedule",
                     format!("unparseable schedule: {text:?} : {error}"),
                 ));
@@ -298,51 +314,58 @@ impl Draft<'_> {
         }
     }
 
-    /// The last time that counts: the last scheduled one, or when the CronJob was made.
-    fn since(&self) -> Timestamp {
+    /// The last schedule time, or the creation time of the CronJob.
+    fn earliest_time(&self) -> Timestamp {
         let last = self.plan.status.last_schedule_time.as_ref().or(self
-            .cron
+            .cron_job
             .metadata
             .creation_timestamp
             .as_ref());
         last.map_or(self.now, |time| time.0)
     }
 
-    /// The latest time that has come and was not acted on; earlier ones are missed.
-    fn due(&mut self, schedule: &Schedule) -> Option<Timestamp> {
-        let window = self
+    /// The most recent schedule time within the starting deadline; `None` if it is in the future.
+    fn scheduled_time(&mut self, schedule: &Schedule) -> Option<Timestamp> {
+        let deadline = self
             .spec
             .starting_deadline_seconds
             .map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
-        let earliest = window.and_then(|window| {
+        let deadline_start = deadline.and_then(|deadline| {
             self.now
-                .checked_sub(jiff::SignedDuration::try_from(window).ok()?)
+                .checked_sub(jiff::SignedDuration::try_from(deadline).ok()?)
                 .ok()
         });
-        let since = earliest.map_or(self.since(), |earliest| earliest.max(self.since()));
-        let (due, missed) = latest(schedule, since, self.now)?;
-        if missed > MISSED_MAX {
-            let note = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+        let since = deadline_start.map_or(self.earliest_time(), |deadline_start| {
+            deadline_start.max(self.earliest_time())
+        });
+        let (scheduled, missed) = most_recent_schedule_time(schedule, since, self.now)?;
+        if missed > MANY_MISSED {
+            let message = "too many missed start times. Set or decrease \
+                .spec.startingDeadlineSeconds or check clock skew";
             self.plan
-                .notes
-                .push(warning("TooManyMissedTimes", note.into()));
+                .events
+                .push(warning_event("TooManyMissedTimes", message.into()));
         }
-        Some(due)
+        Some(scheduled)
     }
 
-    fn until_next(&self, schedule: &Schedule) -> Option<Duration> {
-        let since = latest(schedule, self.since(), self.now).map_or(self.since(), |(due, _)| due);
+    /// Mirrors nextScheduleTimeDuration.
+    fn next_schedule_delay(&self, schedule: &Schedule) -> Option<Duration> {
+        let earliest = self.earliest_time();
+        let since = most_recent_schedule_time(schedule, earliest, self.now)
+            .map_or(earliest, |(scheduled, _)| scheduled);
         let next = schedule
             .next(since)
             .filter(|next| *next > self.now)
             .or_else(|| schedule.next(self.now))?;
-        until(next, self.now).map(|wait| wait + LATE)
+        time_until(next, self.now).map(|delay| delay + NEXT_SCHEDULE_DELTA)
     }
 
-    fn job(&self, due: Timestamp, zone: &TimeZone) -> Job {
+    /// The Job of a schedule time. Mirrors getJobFromTemplate2 and getJobName.
+    fn new_job(&self, scheduled: Timestamp, zone: &TimeZone) -> Job {
         let template = &self.spec.job_template;
         let meta = template.metadata.clone().unwrap_or_default();
-        let local = due.to_zoned(zone.clone());
+        let local = scheduled.to_zoned(zone.clone());
         let offset = if zone == &TimeZone::UTC {
             "Z".to_owned()
         } else {
@@ -350,16 +373,20 @@ impl Draft<'_> {
         };
         let mut annotations = meta.annotations.unwrap_or_default();
         annotations.insert(
-            SCHEDULED.into(),
+            SCHEDULED_TIMESTAMP_ANNOTATION.into(),
             format!("{}{offset}", local.strftime("%Y-%m-%dT%H:%M:%S")),
         );
         Job {
             metadata: ObjectMeta {
-                name: Some(format!("{}-{}", self.cron.name_any(), due.as_second() / 60)),
-                namespace: self.cron.namespace(),
+                name: Some(format!(
+                    "{}-{}",
+                    self.cron_job.name_any(),
+                    scheduled.as_second() / 60
+                )),
+                namespace: self.cron_job.namespace(),
                 labels: meta.labels,
                 annotations: Some(annotations),
-                owner_references: Some(vec![controller_reference(self.cron)]),
+                owner_references: Some(vec![controller_reference(self.cron_job)]),
                 ..ObjectMeta::default()
             },
             spec: template.spec.clone(),
@@ -368,19 +395,25 @@ impl Draft<'_> {
     }
 }
 
-/// The latest time of a schedule from `since` until `now`, and about how many there were.
-fn latest(schedule: &Schedule, since: Timestamp, now: Timestamp) -> Option<(Timestamp, i64)> {
+/// The most recent time of a schedule after `since` until `now`, and the approximate number of
+/// times in between. Mirrors mostRecentScheduleTime.
+fn most_recent_schedule_time(
+    schedule: &Schedule,
+    since: Timestamp,
+    now: Timestamp,
+) -> Option<(Timestamp, i64)> {
     let first = schedule.next(since).filter(|first| *first <= now)?;
     let Some(second) = schedule.next(first).filter(|second| *second <= now) else {
         return Some((first, 1));
     };
-    // Years may have passed: the distance of two times tells about how many fit in between, and where to begin to look.
-    let distance = second.duration_since(first).as_secs().max(1);
-    let missed = now.duration_since(first).as_secs() / distance + 1;
+    // Many times may have been missed. Their number is estimated from the interval of the first
+    // two, and the search starts two intervals before now.
+    let interval = second.duration_since(first).as_secs().max(1);
+    let missed = now.duration_since(first).as_secs() / interval + 1;
     let start = Timestamp::from_second(
         first
             .as_second()
-            .saturating_add((missed - 2).saturating_mul(distance)),
+            .saturating_add((missed - 2).saturating_mul(interval)),
     )
     .unwrap_or(first);
     let times = std::iter::successors(schedule.next(start).filter(|time| *time <= now), |time| {
@@ -389,8 +422,8 @@ fn latest(schedule: &Schedule, since: Timestamp, now: Timestamp) -> Option<(Time
     Some((times.last().unwrap_or(second), missed))
 }
 
-/// How a Job ended, if it did.
-fn finished_as(job: &Job) -> Option<&str> {
+/// The type of a Job's terminal condition. Mirrors getFinishedStatus.
+fn finished_status(job: &Job) -> Option<&str> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
     let last = conditions.iter().find(|condition| {
         condition.status == "True" && matches!(condition.type_.as_str(), "Complete" | "Failed")
@@ -398,7 +431,7 @@ fn finished_as(job: &Job) -> Option<&str> {
     Some(last.type_.as_str())
 }
 
-/// How the list of active Jobs names one.
+/// The entry of a Job in the active list.
 pub(super) fn reference(job: &Job) -> ObjectReference {
     ObjectReference {
         resource_version: job.resource_version(),

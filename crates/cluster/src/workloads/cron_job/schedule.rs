@@ -1,8 +1,9 @@
-//! Schedules: five fields of cron, their shorthands, or a fixed interval, in a time zone.
+//! Cron schedules: five fields, descriptors, or a fixed interval, in a time zone.
 //!
-//! In: text such as `*/5 9-17 * * MON-FRI`, `@daily`, `@every 90m`. Out: the next time after another.
-//! Holds: moments that the clock skips in spring are skipped, those it repeats in autumn come twice; a schedule that never
-//! comes (`0 0 31 2 *`) has no next time. With both days restricted, either will do, as everywhere in cron.
+//! Input: text such as `*/5 9-17 * * MON-FRI`, `@daily`, `@every 90m`. Output: the next time after
+//! a given one. Rules, as `robfig/cron`: a local time skipped by daylight saving is skipped, a
+//! repeated one occurs twice; a schedule that never occurs (`0 0 31 2 *`) has no next time; if day
+//! of month and day of week are both restricted, either matches.
 
 use std::time::Duration;
 
@@ -10,26 +11,26 @@ use jiff::civil::Weekday;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan};
 
-/// How many days ahead a time is looked for: five years, within which every date comes but a rare leap day's weekday.
-const DAYS_MAX: usize = 5 * 366;
+/// Number of days searched for the next time: 5 years, as upstream.
+const SEARCH_DAYS_MAX: usize = 5 * 366;
 
-/// Why a schedule cannot be read.
+/// Why a schedule cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct ScheduleError(String);
 
-fn wrong<T>(why: impl Into<String>) -> Result<T, ScheduleError> {
-    Err(ScheduleError(why.into()))
+fn invalid<T>(message: impl Into<String>) -> Result<T, ScheduleError> {
+    Err(ScheduleError(message.into()))
 }
 
-/// When something is to happen again and again.
+/// A parsed schedule.
 #[derive(Clone, Debug)]
 pub(super) enum Schedule {
     Fields { fields: Box<Fields>, zone: TimeZone },
     Every(Duration),
 }
 
-/// Which minutes, hours, days, months and weekdays, a bit each.
+/// Bit sets of the matching minutes, hours, days, months and weekdays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fields {
     minutes: u64,
@@ -37,11 +38,11 @@ pub(super) struct Fields {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// Whether days or weekdays are left open, so that the other one alone decides.
+    /// Whether day of month or day of week is `*`, so that only the other one restricts.
     any_day: bool,
 }
 
-/// One field: its name, its bounds, and names for its values.
+/// One field: its name, bounds and value names.
 struct Field {
     name: &'static str,
     min: u32,
@@ -85,10 +86,10 @@ const WEEKDAY: Field = Field {
 };
 
 impl Schedule {
-    /// Reads a schedule; `TZ=` or `CRON_TZ=` before it overrules the zone.
+    /// Parses a schedule; a prefix `TZ=` or `CRON_TZ=` overrides the zone.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The schedule is malformed.
     pub(super) fn parse(text: &str, zone: TimeZone) -> Result<Self, ScheduleError> {
         let (zone, text) = match text
             .strip_prefix("CRON_TZ=")
@@ -103,7 +104,7 @@ impl Schedule {
             }
         };
         if let Some(interval) = text.strip_prefix("@every ") {
-            return Ok(Self::Every(interval_of(interval.trim())?));
+            return Ok(Self::Every(parse_interval(interval.trim())?));
         }
         let fields = match text.trim() {
             "@yearly" | "@annually" => "0 0 1 1 *",
@@ -112,7 +113,7 @@ impl Schedule {
             "@daily" | "@midnight" => "0 0 * * *",
             "@hourly" => "0 * * * *",
             other if other.starts_with('@') => {
-                return wrong(format!("unrecognized descriptor: {other}"));
+                return invalid(format!("unrecognized descriptor: {other}"));
             }
             other => other,
         };
@@ -122,7 +123,7 @@ impl Schedule {
         })
     }
 
-    /// The first time after `after`; `None` if there is none within five years.
+    /// The first time after `after`; `None` if there is none within 5 years.
     pub(super) fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Every(interval) => Timestamp::from_second(after.as_second())
@@ -138,7 +139,7 @@ impl Fields {
     fn parse(text: &str) -> Result<Self, ScheduleError> {
         let parts: Vec<&str> = text.split_whitespace().collect();
         let [minute, hour, day, month, weekday] = parts[..] else {
-            return wrong(format!(
+            return invalid(format!(
                 "expected exactly 5 fields, found {}: [{text}]",
                 parts.len()
             ));
@@ -157,26 +158,25 @@ impl Fields {
 
     fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let minute = SignedDuration::from_mins(1);
-        // The first whole minute after it.
-        let mut moment =
-            Timestamp::from_second((after.as_second().div_euclid(60) + 1) * 60).ok()?;
-        for _ in 0..DAYS_MAX {
-            let day = moment.to_zoned(zone.clone()).date();
-            while moment.to_zoned(zone.clone()).date() == day && self.has_day(day) {
-                let local = moment.to_zoned(zone.clone());
-                if !has(self.hours, local.hour()) {
-                    moment = moment
+        // The first full minute after `after`.
+        let mut time = Timestamp::from_second((after.as_second().div_euclid(60) + 1) * 60).ok()?;
+        for _ in 0..SEARCH_DAYS_MAX {
+            let day = time.to_zoned(zone.clone()).date();
+            while time.to_zoned(zone.clone()).date() == day && self.matches_day(day) {
+                let local = time.to_zoned(zone.clone());
+                if !contains(self.hours, local.hour()) {
+                    time = time
                         .checked_add(minute * (60 - i32::from(local.minute())))
                         .ok()?;
-                } else if has(self.minutes, local.minute()) {
-                    return Some(moment);
+                } else if contains(self.minutes, local.minute()) {
+                    return Some(time);
                 } else {
-                    moment = moment.checked_add(minute).ok()?;
+                    time = time.checked_add(minute).ok()?;
                 }
             }
-            if moment.to_zoned(zone.clone()).date() == day {
+            if time.to_zoned(zone.clone()).date() == day {
                 let tomorrow = day.checked_add(1.day()).ok()?;
-                moment = zone
+                time = zone
                     .to_ambiguous_zoned(tomorrow.at(0, 0, 0, 0))
                     .compatible()
                     .ok()?
@@ -186,15 +186,15 @@ impl Fields {
         None
     }
 
-    fn has_day(&self, date: jiff::civil::Date) -> bool {
+    fn matches_day(&self, date: jiff::civil::Date) -> bool {
         let weekday = if date.weekday() == Weekday::Sunday {
             0
         } else {
             date.weekday().to_monday_one_offset()
         };
-        let day = has(self.days, date.day());
-        let weekday = has(self.weekdays, weekday);
-        has(self.months, date.month())
+        let day = contains(self.days, date.day());
+        let weekday = contains(self.weekdays, weekday);
+        contains(self.months, date.month())
             && if self.any_day {
                 day && weekday
             } else {
@@ -203,21 +203,21 @@ impl Fields {
     }
 }
 
-fn has(bits: u64, value: i8) -> bool {
+fn contains(bits: u64, value: i8) -> bool {
     u32::try_from(value).is_ok_and(|value| bits & (1 << value) != 0)
 }
 
 impl Field {
-    /// The bits of a list of ranges, and whether it leaves everything open.
+    /// The bits of a list of ranges, and whether it is `*`.
     fn parse(&self, text: &str) -> Result<(u64, bool), ScheduleError> {
         let mut bits = 0;
-        let mut open = false;
+        let mut is_any = false;
         for part in text.split(',') {
-            let (part_bits, part_open) = self.range(part)?;
+            let (part_bits, part_is_any) = self.range(part)?;
             bits |= part_bits;
-            open |= part_open;
+            is_any |= part_is_any;
         }
-        Ok((bits, open))
+        Ok((bits, is_any))
     }
 
     /// `*`, `?`, `n`, `a-b`, each with `/step`.
@@ -225,13 +225,13 @@ impl Field {
         let (range, step) = text
             .split_once('/')
             .map_or((text, None), |(range, step)| (range, Some(step)));
-        let open = matches!(range, "*" | "?");
+        let is_any = matches!(range, "*" | "?");
         let (first, last) = match range.split_once('-') {
-            _ if open => (self.min, self.max),
+            _ if is_any => (self.min, self.max),
             Some((first, last)) => (self.value(first)?, self.value(last)?),
             None => {
                 let first = self.value(range)?;
-                // `n/step` goes on to the end.
+                // `n/step` is `n-max/step`.
                 (first, if step.is_some() { self.max } else { first })
             }
         };
@@ -242,29 +242,29 @@ impl Field {
                 .map_err(|_| ScheduleError(format!("failed to parse int from {step}: {text}")))?,
         };
         if first < self.min {
-            return wrong(format!(
+            return invalid(format!(
                 "beginning of range ({first}) below minimum ({}): {text}",
                 self.min
             ));
         }
         if last > self.max {
-            return wrong(format!(
+            return invalid(format!(
                 "end of range ({last}) above maximum ({}): {text}",
                 self.max
             ));
         }
         if first > last {
-            return wrong(format!(
+            return invalid(format!(
                 "beginning of range ({first}) beyond end of range ({last}): {text}"
             ));
         }
         if step == 0 {
-            return wrong(format!("step of range should be a positive number: {text}"));
+            return invalid(format!("step of range should be a positive number: {text}"));
         }
         let bits = (first..=last)
             .step_by(usize::try_from(step).unwrap_or(usize::MAX))
             .fold(0, |bits, value| bits | 1 << value);
-        Ok((bits, open && step == 1))
+        Ok((bits, is_any && step == 1))
     }
 
     fn value(&self, text: &str) -> Result<u32, ScheduleError> {
@@ -284,15 +284,15 @@ impl Field {
     }
 }
 
-/// Reads an interval as Go writes them: `1h30m`, `90s`, `1.5h`. Less than a second is a second.
-fn interval_of(text: &str) -> Result<Duration, ScheduleError> {
-    let bad = || ScheduleError(format!("failed to parse duration @every {text}"));
+/// Parses a Go duration: `1h30m`, `90s`, `1.5h`. The minimum is one second.
+fn parse_interval(text: &str) -> Result<Duration, ScheduleError> {
+    let malformed = || ScheduleError(format!("failed to parse duration @every {text}"));
     let mut rest = text;
     let mut seconds = 0.0;
     while !rest.is_empty() {
         let digits = rest
             .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
-            .ok_or_else(bad)?;
+            .ok_or_else(malformed)?;
         let (number, unit_and_rest) = rest.split_at(digits);
         let unit = unit_and_rest
             .find(|letter: char| letter.is_ascii_digit())
@@ -305,15 +305,15 @@ fn interval_of(text: &str) -> Result<Duration, ScheduleError> {
             "ms" => 1e-3,
             "us" | "µs" => 1e-6,
             "ns" => 1e-9,
-            _ => return Err(bad()),
+            _ => return Err(malformed()),
         };
-        seconds += number.parse::<f64>().map_err(|_| bad())? * factor;
+        seconds += number.parse::<f64>().map_err(|_| malformed())? * factor;
         rest = left;
     }
     if text.is_empty() {
-        return Err(bad());
+        return Err(malformed());
     }
-    let interval = Duration::try_from_secs_f64(seconds).map_err(|_| bad())?;
+    let interval = Duration::try_from_secs_f64(seconds).map_err(|_| malformed())?;
     Ok(Duration::from_secs(interval.as_secs().max(1)))
 }
 
@@ -324,10 +324,10 @@ mod tests {
     fn times(schedule: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
         let zone = TimeZone::get(zone).unwrap();
         let schedule = Schedule::parse(schedule, zone.clone()).unwrap();
-        let mut moment: Timestamp = after.parse().unwrap();
+        let mut time: Timestamp = after.parse().unwrap();
         let mut times = Vec::new();
         while times.len() < count {
-            let Some(next) = schedule.next(moment) else {
+            let Some(next) = schedule.next(time) else {
                 break;
             };
             times.push(
@@ -335,13 +335,13 @@ mod tests {
                     .strftime("%Y-%m-%d %H:%M %Z")
                     .to_string(),
             );
-            moment = next;
+            time = next;
         }
         times
     }
 
     #[test]
-    fn next_times_are_those_of_cron() {
+    fn next_times_match_the_cron_fields() {
         for (schedule, after, expected) in [
             (
                 "*/15 * * * *",
@@ -417,17 +417,17 @@ mod tests {
     }
 
     #[test]
-    fn zone_decides_and_daylight_saving_counts() {
+    fn time_zone_and_daylight_saving_are_applied() {
         assert_eq!(
             times("0 2 * * *", "Europe/Berlin", "2026-01-01T00:00:00Z", 1),
             ["2026-01-01 02:00 CET"]
         );
-        // On 2026-03-29 the clock goes from 02:00 to 03:00: half past two does not come that day.
+        // On 2026-03-29 the clock jumps from 02:00 to 03:00: 02:30 does not occur.
         assert_eq!(
             times("30 2 * * *", "Europe/Berlin", "2026-03-28T02:00:00Z", 2),
             ["2026-03-30 02:30 CEST", "2026-03-31 02:30 CEST"]
         );
-        // On 2026-10-25 it goes from 03:00 to 02:00: half past two comes twice.
+        // On 2026-10-25 it jumps from 03:00 to 02:00: 02:30 occurs twice.
         assert_eq!(
             times("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", 3),
             [
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn malformed_schedules_are_rejected() {
         for schedule in [
             "",
             "* * * *",

@@ -1,62 +1,65 @@
-//! Back-off of failed daemons: a node that refuses a pod is not asked again and again.
+//! Back-off of failed daemon pods, as upstream's failedPodsBackoff.
 //!
-//! In: a failed pod on a node. Out: replace it now, or wait so long.
-//! Holds: delays double from a second to 15 minutes and start afresh after twice that; at most [`NODES_MAX`] are remembered,
-//! and of more the one asked longest ago is forgotten, which costs one replacement too early. A restart forgets them all.
+//! Input: a failed pod on a node. Output: replace it now, or the remaining delay.
+//! Guarantees: delays double from [`INITIAL_DELAY`] to [`MAX_DELAY`] and reset after twice the
+//! maximum; at most [`ENTRIES_MAX`] entries are kept, beyond that the oldest is dropped, which
+//! costs one early replacement. State is in memory.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(15 * 60);
+const INITIAL_DELAY: Duration = Duration::from_secs(1);
+const MAX_DELAY: Duration = Duration::from_secs(15 * 60);
 
-/// How many nodes of sets are remembered.
-const NODES_MAX: usize = 10_000;
+/// Maximum number of entries.
+const ENTRIES_MAX: usize = 10_000;
 
-/// One node of one generation of a set.
-pub(super) type Spot = (String, i64, String);
+/// DaemonSet uid, observed generation and node name. Mirrors failedPodsBackoffKey.
+pub(super) type BackoffKey = (String, i64, String);
 
 #[derive(Debug, Default)]
-pub(super) struct Backoff {
-    spots: HashMap<Spot, (Duration, Instant)>,
+pub(super) struct FailedPodsBackoff {
+    /// Delay and time of the last replacement.
+    entries: HashMap<BackoffKey, (Duration, Instant)>,
 }
 
-impl Backoff {
-    /// How long to wait with a spot; `None` notes that its pod is replaced now.
-    pub(super) fn hold_back(&mut self, spot: Spot, now: Instant) -> Option<Duration> {
-        let known = self
-            .spots
-            .get(&spot)
+impl FailedPodsBackoff {
+    /// The remaining delay. `None` means that the pod is replaced now, and starts the next delay.
+    pub(super) fn remaining_or_start(&mut self, key: BackoffKey, now: Instant) -> Option<Duration> {
+        let current = self
+            .entries
+            .get(&key)
             .copied()
-            .filter(|(_, since)| now.duration_since(*since) <= 2 * LONGEST);
-        if let Some((delay, since)) = known
+            .filter(|(_, since)| now.duration_since(*since) <= 2 * MAX_DELAY);
+        if let Some((delay, since)) = current
             && let Some(left) = delay
                 .checked_sub(now.duration_since(since))
                 .filter(|left| !left.is_zero())
         {
             return Some(left);
         }
-        if self.spots.len() >= NODES_MAX && !self.spots.contains_key(&spot) {
-            self.forget_one(now);
+        if self.entries.len() >= ENTRIES_MAX && !self.entries.contains_key(&key) {
+            self.evict(now);
         }
-        let delay = known.map_or(FIRST, |(delay, _)| (delay * 2).min(LONGEST));
-        self.spots.insert(spot, (delay, now));
+        let delay = current.map_or(INITIAL_DELAY, |(delay, _)| (delay * 2).min(MAX_DELAY));
+        self.entries.insert(key, (delay, now));
         None
     }
 
-    fn forget_one(&mut self, now: Instant) {
-        self.spots
-            .retain(|_, (_, since)| now.duration_since(*since) <= 2 * LONGEST);
-        if self.spots.len() >= NODES_MAX
+    /// Drops expired entries, or the oldest one if none is expired.
+    fn evict(&mut self, now: Instant) {
+        self.entries
+            .retain(|_, (_, since)| now.duration_since(*since) <= 2 * MAX_DELAY);
+        if self.entries.len() >= ENTRIES_MAX
             && let Some(oldest) = self
-                .spots
+                .entries
                 .iter()
                 .min_by_key(|(_, (_, since))| *since)
-                .map(|(spot, _)| spot.clone())
+                .map(|(key, _)| key.clone())
         {
-            self.spots.remove(&oldest);
+            self.entries.remove(&oldest);
         }
     }
 }
@@ -66,34 +69,34 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn delays_double_and_start_afresh() {
-        let mut backoff = Backoff::default();
+    async fn delays_double_and_reset() {
+        let mut backoff = FailedPodsBackoff::default();
         let start = Instant::now();
-        let mut ask = |second: u64| {
+        let mut remaining = |second: u64| {
             backoff
-                .hold_back(
+                .remaining_or_start(
                     ("u".into(), 1, "n".into()),
                     start + Duration::from_secs(second),
                 )
                 .map(|wait| wait.as_secs())
         };
-        assert_eq!(ask(0), None);
-        assert_eq!(ask(0), Some(1));
-        assert_eq!(ask(1), None);
-        assert_eq!(ask(2), Some(1));
-        assert_eq!(ask(3), None);
-        assert_eq!(ask(4), Some(3));
-        assert_eq!(ask(3 + 31 * 60), None);
-        assert_eq!(ask(3 + 31 * 60), Some(1), "afresh");
+        assert_eq!(remaining(0), None);
+        assert_eq!(remaining(0), Some(1));
+        assert_eq!(remaining(1), None);
+        assert_eq!(remaining(2), Some(1));
+        assert_eq!(remaining(3), None);
+        assert_eq!(remaining(4), Some(3));
+        assert_eq!(remaining(3 + 31 * 60), None);
+        assert_eq!(remaining(3 + 31 * 60), Some(1), "reset");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn memory_is_bounded() {
-        let mut backoff = Backoff::default();
+    async fn number_of_entries_is_bounded() {
+        let mut backoff = FailedPodsBackoff::default();
         let now = Instant::now();
-        for index in 0..NODES_MAX + 5 {
-            backoff.hold_back(("u".into(), 1, index.to_string()), now);
+        for index in 0..ENTRIES_MAX + 5 {
+            backoff.remaining_or_start(("u".into(), 1, index.to_string()), now);
         }
-        assert_eq!(backoff.spots.len(), NODES_MAX);
+        assert_eq!(backoff.entries.len(), ENTRIES_MAX);
     }
 }

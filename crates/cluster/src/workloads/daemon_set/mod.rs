@@ -1,287 +1,251 @@
-//! DaemonSet: one pod on every node that has a place for it.
+//! DaemonSet controller.
 //!
-//! In: DaemonSets, nodes, pods, revisions. Out: pods created and deleted node by node; revisions; the status.
-//! Holds: like every loop here it waits for its own writes to show up before it acts again, so a node never gets a second
-//! pod because the first was not seen yet.
+//! Input: DaemonSets, nodes, pods, ControllerRevisions. Output: pods created and deleted per node;
+//! revisions; the status.
+//! Guarantees: a DaemonSet is reconciled only when the cache has its previous writes, so a node
+//! does not get a second pod because of a stale cache.
 
-mod backoff; // nodes that refuse a pod
-mod place; // which nodes, and what a pod looks like there
-mod plan; // pods that come and go
+mod backoff; // back-off of failed daemon pods
+mod daemon_pod; // eligible nodes, and the pod of a node
+mod plan; // pods to create and delete, and the status
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bellerophon::{
-    Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, Predicate, ReconcileResult,
-    Request, WallClock,
-};
+use bellerophon::client::WriteError;
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::informer::InformerOptions;
+use bellerophon::prelude::*;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, PodTemplateSpec};
+use kube::ResourceExt;
 use kube::core::Selector;
-use kube::{Client, ResourceExt};
 use tokio::time::Instant;
 
-use super::batch::{at_once, slow_start};
-use super::claim::{self, claim_all, matches};
-use super::hand::{Hand, Mould};
+use super::api_writer::ApiWriter;
+use super::batch::{run_concurrently, slow_start_batch};
+use super::claim::{self, claim_children, matches};
+use super::enqueue::{Children, owners_to_enqueue, pod_update_predicate};
 use super::pod_control::PodControl;
-use super::pods::{is_deleting, is_finished, label};
-use super::revision::{HASH, Present, Revisions, Snapshot, ensure};
-use super::wake::{ORPHANS, by_orphanage, owners, pod_changes};
+use super::pods::{has_deletion_timestamp, is_terminal, label};
+use super::revision::{CONTROLLER_REVISION_HASH_LABEL, RevisionOwner, Revisions};
 use crate::component::Component;
-use crate::context::{Context, Loop};
-use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
-use backoff::Backoff;
-use place::{Places, pod_for, target, template};
-use plan::{ByNode, Facts, Plan, plan};
+use crate::index;
+use backoff::FailedPodsBackoff;
+use daemon_pod::{
+    DaemonPodSpec, NodeEligibility, daemon_pod_template, pod_for_node, target_node_name,
+};
+use plan::{DaemonSetState, Plan, PodsByNode, plan};
 
-/// Its name in events and metrics.
+/// Name of the controller in events and metrics.
 const CONTROLLER: &str = "daemonset-controller";
 
-/// How many DaemonSets are worked on at once, as upstream.
+/// DaemonSets reconciled concurrently, as upstream.
 const WORKERS: usize = 2;
 
-/// How many pods one pass creates or deletes at most, as upstream.
-const BURST: usize = 250;
+/// Maximum number of pods created or deleted in one reconcile, as upstream.
+const BURST_REPLICAS: usize = 250;
 
-/// The loop of DaemonSets.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let sets = ctx.informer::<DaemonSet>();
-    let pods = ctx.pods();
-    let nodes = ctx.informer::<Node>();
-    let revisions = ctx.informer::<ControllerRevision>();
-    add_controller_uid_index(&pods);
-    by_orphanage(&pods);
-    add_controller_uid_index(&revisions);
-    by_orphanage(&revisions);
-    let recorder = ctx.recorder(Component::ControllerManager, CONTROLLER);
-    let daemons = Arc::new(Daemons {
-        client: ctx.client(Component::ControllerManager),
-        nodes: nodes.lister(),
-        pods: pods.lister(),
-        revisions: revisions.lister(),
-        recorder,
-        clock: ctx.clock,
-        backoff: Mutex::default(),
-    });
-    let of_pods = sets.lister();
-    let of_nodes = sets.lister();
-    let of_revisions = sets.lister();
-    Controller::of(&sets)
-        .watches_if(&pods, pod_changes(), move |pod| {
-            owners(&of_pods, pod, selector)
+/// Adds the DaemonSet controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let revisions = mgr.informer::<ControllerRevision>(InformerOptions::default());
+    let reconciler = DaemonSetReconciler {
+        nodes: mgr.lister(),
+        pods: Children::new(&index::pods(mgr)),
+        revisions: Children::new(&revisions),
+        recorder: Component::ControllerManager.recorder(mgr, CONTROLLER),
+        clock: mgr.clock(),
+        failed_pods_backoff: Mutex::default(),
+    };
+    let sets = mgr.lister::<DaemonSet>();
+    let sets_of_pods = sets.clone();
+    let sets_of_revisions = sets.clone();
+    mgr.controller::<DaemonSet>()
+        .watches::<Pod>(move |pod| owners_to_enqueue(&sets_of_pods, pod, selector))
+        .predicate(pod_update_predicate())
+        .watches::<ControllerRevision>(move |revision| {
+            owners_to_enqueue(&sets_of_revisions, revision, selector)
         })
-        .watches(&revisions, move |revision| {
-            owners(&of_revisions, revision, selector)
-        })
-        .watches_if(&nodes, Predicate::changed(place_changed), move |_| {
-            of_nodes
-                .list()
-                .iter()
-                .map(|set| ObjectKey::of(&**set))
-                .collect()
-        })
-        .with_options(ctx.options(CONTROLLER, WORKERS))
-        .reconcile_with(move |request| daemons.clone().reconcile(request))
-        .into()
+        .watches::<Node>(move |_| sets.keys())
+        .predicate(Predicate::on_update(node_update_predicate))
+        .name(CONTROLLER)
+        .concurrency(WORKERS)
+        .reconcile(reconciler);
 }
 
 fn selector(set: &DaemonSet) -> Option<Selector> {
-    claim::selector(&set.spec.as_ref()?.selector)
+    claim::non_empty_selector(&set.spec.as_ref()?.selector)
 }
 
-/// Heartbeats change nothing about places.
-fn place_changed(old: &Node, new: &Node) -> bool {
+/// Mirrors shouldIgnoreNodeUpdate: heartbeats do not affect eligibility.
+fn node_update_predicate(old: &Node, new: &Node) -> bool {
     old.metadata.labels != new.metadata.labels || old.spec != new.spec
 }
 
-struct Daemons {
-    client: Client,
-    nodes: Lister<Node>,
-    pods: Lister<Pod>,
-    revisions: Lister<ControllerRevision>,
-    recorder: EventRecorder,
-    clock: WallClock,
-    backoff: Mutex<Backoff>,
+impl RevisionOwner for DaemonSet {
+    const HASH_LABEL: &'static str = CONTROLLER_REVISION_HASH_LABEL;
+
+    fn template(&self) -> PodTemplateSpec {
+        self.spec
+            .as_ref()
+            .map(|spec| spec.template.clone())
+            .unwrap_or_default()
+    }
+
+    fn collision_count(&self) -> Option<i32> {
+        self.status.as_ref()?.collision_count
+    }
 }
 
-impl Daemons {
-    async fn reconcile(self: Arc<Self>, request: Request<DaemonSet>) -> ReconcileResult {
-        let Some(set) = request.object.as_deref() else {
-            return Ok(Outcome::Done);
+struct DaemonSetReconciler {
+    nodes: Lister<Node>,
+    pods: Children<Pod>,
+    revisions: Children<ControllerRevision>,
+    recorder: EventRecorder,
+    clock: Clock,
+    failed_pods_backoff: Mutex<FailedPodsBackoff>,
+}
+
+impl Reconciler<DaemonSet> for DaemonSetReconciler {
+    /// Mirrors syncDaemonSet.
+    async fn reconcile(&self, req: Request<DaemonSet>) -> Result<Action, Error> {
+        let Some(set) = req.object() else {
+            return Ok(Action::await_change());
         };
         let Some(selector) = selector(set) else {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         };
-        // Its revisions may be gone before its pods, and without them nothing can be told.
+        // The garbage collector may have deleted the revisions already, without which the status
+        // cannot be computed.
         if set.metadata.deletion_timestamp.is_some() {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         }
-        let hand = Hand {
-            client: &self.client,
-            writes: request.writes(),
+        let writer = ApiWriter {
+            client: req.client(),
         };
-        let revisions = self.revisions(&hand, set, &selector).await?;
-        let hash = self.present_hash(&hand, set, &revisions).await?;
-        let pods = self.pods(&hand, set, &selector).await?;
-        let by_node = by_node(&pods);
-        let places = self.places(set);
-        let facts = Facts {
+        let revisions = Revisions::claim(&writer, &self.revisions, set, &selector).await?;
+        let current = revisions.ensure_current(&writer, set).await?;
+        let hash = current
+            .labels()
+            .get(CONTROLLER_REVISION_HASH_LABEL)
+            .cloned()
+            .unwrap_or_default();
+        let pods = self.pods(&writer, set, &selector).await?;
+        let pods_by_node = pods_by_node(&pods);
+        let nodes = self.node_eligibility(set);
+        let state = DaemonSetState {
             set,
             hash: &hash,
-            places: &places,
-            pods: &by_node,
+            nodes: &nodes,
+            pods: &pods_by_node,
             now: self.clock.now(),
         };
-        let plan = plan(&facts, |node| self.hold_back(set, node));
-        let applied = self.apply(&hand, set, &hash, &plan).await;
-        if applied.is_ok() {
-            self.forget(&hand, set, &revisions, &pods).await?;
+        let plan = plan(&state, |node| self.backoff(set, node));
+        let result = self.apply(&writer, set, &hash, &plan).await;
+        // As upstream, the history is cleaned up only after a successful sync.
+        if result.is_ok() {
+            self.cleanup_history(&writer, set, &revisions, &pods)
+                .await?;
         }
-        let was = set.status.clone().unwrap_or_default();
-        hand.status(set, &was, &facts.status()).await?;
-        applied?;
-        Ok(plan.next.map_or(Outcome::Done, Outcome::RequeueAfter))
+        let current_status = set.status.clone().unwrap_or_default();
+        let set_status = |set: &mut DaemonSet, status| set.status = Some(status);
+        let desired = state.status();
+        writer
+            .update_status(set, &current_status, desired, set_status)
+            .await?;
+        result?;
+        Ok(plan
+            .requeue_after
+            .map_or_else(Action::await_change, Action::requeue_after))
     }
+}
 
-    async fn revisions(
-        &self,
-        hand: &Hand<'_>,
-        set: &DaemonSet,
-        selector: &Selector,
-    ) -> Result<Revisions, Failure> {
-        let mut all = self
-            .revisions
-            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
-        all.extend(
-            self.revisions
-                .by_index(ORPHANS, &set.namespace().unwrap_or_default())?,
-        );
-        let all = claim_all(hand, set, all, |revision| matches(selector, revision)).await?;
-        let template = set
-            .spec
-            .as_ref()
-            .map(|spec| spec.template.clone())
-            .unwrap_or_default();
-        Ok(Revisions::of(&template, all))
-    }
-
-    async fn present_hash(
-        &self,
-        hand: &Hand<'_>,
-        set: &DaemonSet,
-        revisions: &Revisions,
-    ) -> Result<String, Failure> {
-        let template = set
-            .spec
-            .as_ref()
-            .map(|spec| spec.template.clone())
-            .unwrap_or_default();
-        let collisions = set
-            .status
-            .as_ref()
-            .and_then(|status| status.collision_count);
-        let snapshot = Snapshot {
-            owner: set,
-            template: &template,
-            collisions,
-            hash_label: HASH,
-        };
-        match ensure(hand, revisions, &snapshot).await? {
-            Present::Is(revision) => Ok(revision.labels().get(HASH).cloned().unwrap_or_default()),
-            Present::Collision => {
-                let was = set.status.clone().unwrap_or_default();
-                let mut told = was.clone();
-                told.collision_count = Some(collisions.unwrap_or(0) + 1);
-                hand.status(set, &was, &told).await?;
-                Err(Failure::retry(
-                    "the name of the revision is taken by another template; trying another one",
-                ))
-            }
-        }
-    }
-
+impl DaemonSetReconciler {
     async fn pods(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         set: &DaemonSet,
         selector: &Selector,
-    ) -> Result<Vec<Arc<Pod>>, Failure> {
-        let mut pods = self
-            .pods
-            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
-        pods.extend(
-            self.pods
-                .by_index(ORPHANS, &set.namespace().unwrap_or_default())?,
-        );
-        claim_all(hand, set, pods, |pod| matches(selector, pod)).await
+    ) -> Result<Vec<Arc<Pod>>, Error> {
+        let pods = self.pods.candidates(set);
+        claim_children(writer, set, pods, |pod| matches(selector, pod)).await
     }
 
-    fn places(&self, set: &DaemonSet) -> BTreeMap<String, place::Place> {
-        let places = Places::of(set);
+    fn node_eligibility(&self, set: &DaemonSet) -> BTreeMap<String, NodeEligibility> {
+        let spec = DaemonPodSpec::of(set);
         self.nodes
             .list()
             .iter()
-            .map(|node| (node.name_any(), places.on(node)))
+            .map(|node| (node.name_any(), spec.node_eligibility(node)))
             .collect()
     }
 
-    fn hold_back(&self, set: &DaemonSet, node: &str) -> Option<std::time::Duration> {
+    fn backoff(&self, set: &DaemonSet, node: &str) -> Option<std::time::Duration> {
         let generation = set
             .status
             .as_ref()
             .and_then(|status| status.observed_generation)
             .unwrap_or(0);
-        let spot = (set.uid().unwrap_or_default(), generation, node.to_owned());
-        self.backoff
+        let key = (set.uid().unwrap_or_default(), generation, node.to_owned());
+        self.failed_pods_backoff
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .hold_back(spot, Instant::now())
+            .remaining_or_start(key, Instant::now())
     }
 
+    /// Creates and deletes pods. Mirrors syncNodes.
     async fn apply(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         set: &DaemonSet,
         hash: &str,
         plan: &Plan,
-    ) -> Result<(), kube::Error> {
-        for note in &plan.notes {
-            self.recorder.event(set, note.clone());
+    ) -> Result<(), WriteError> {
+        for event in &plan.events {
+            self.recorder.event(set, event.clone());
         }
         let control = PodControl {
-            hand: *hand,
+            writer: *writer,
             owner: set,
             recorder: &self.recorder,
         };
-        let template = &template(set, hash);
+        let template = &daemon_pod_template(set, hash);
         let create = |index: usize| async move {
-            let mould = Mould::of(&pod_for(template, set, &plan.create[index]))?;
-            control.create(&mould).await
+            let pod = pod_for_node(template, set, &plan.create[index]);
+            let pod = writer.template(&pod).await?;
+            control.create(&pod).await
         };
-        let (_, refused) = slow_start(plan.create.len().min(BURST), create).await;
-        let (_, kept) = at_once(
+        let (_, create_error) =
+            slow_start_batch(plan.create.len().min(BURST_REPLICAS), create).await;
+        let (_, delete_error) = run_concurrently(
             plan.delete
                 .iter()
-                .take(BURST)
+                .take(BURST_REPLICAS)
                 .map(|pod| control.delete(pod))
                 .collect(),
         )
         .await;
-        refused.or(kept).map_or(Ok(()), Err)
+        create_error.or(delete_error).map_or(Ok(()), Err)
     }
 
-    /// Deletes revisions beyond the history that no pod has.
-    async fn forget(
+    /// Deletes revisions beyond the history limit that no pod has. Mirrors cleanupHistory.
+    async fn cleanup_history(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         set: &DaemonSet,
         revisions: &Revisions,
         pods: &[Arc<Pod>],
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), WriteError> {
         let is_live = |revision: &ControllerRevision| {
-            let hash = revision.labels().get(HASH).map(String::as_str);
-            hash.is_some() && pods.iter().any(|pod| label(pod, HASH) == hash)
+            let hash = revision
+                .labels()
+                .get(CONTROLLER_REVISION_HASH_LABEL)
+                .map(String::as_str);
+            hash.is_some()
+                && pods
+                    .iter()
+                    .any(|pod| label(pod, CONTROLLER_REVISION_HASH_LABEL) == hash)
         };
         for revision in revisions.surplus(
             set.spec
@@ -289,20 +253,21 @@ impl Daemons {
                 .and_then(|spec| spec.revision_history_limit),
             is_live,
         ) {
-            hand.delete(&*revision, Default::default()).await?;
+            writer.delete(&*revision, None).await?;
         }
         Ok(())
     }
 }
 
-/// Pods by node. Those that ended and are being deleted are nobody's business any more.
-fn by_node(pods: &[Arc<Pod>]) -> ByNode {
-    let mut by_node = ByNode::new();
+/// Pods by target node, without terminal pods that have a deletion timestamp. Mirrors
+/// getNodesToDaemonPods.
+fn pods_by_node(pods: &[Arc<Pod>]) -> PodsByNode {
+    let mut by_node = PodsByNode::new();
     for pod in pods
         .iter()
-        .filter(|pod| !(is_finished(pod) && is_deleting(pod)))
+        .filter(|pod| !(is_terminal(pod) && has_deletion_timestamp(pod)))
     {
-        if let Some(node) = target(pod) {
+        if let Some(node) = target_node_name(pod) {
             by_node
                 .entry(node.to_owned())
                 .or_default()

@@ -1,8 +1,10 @@
-//! The plan for one DaemonSet: on which nodes pods come and go, and what its status says.
+//! Plan for one DaemonSet: pods to create and delete per node, and the status.
 //!
-//! In: the set, the nodes with their places, its pods by node, the time. Out: pods to create and delete, notes, a status.
-//! Holds: no node is left with two pods of the present template; an update takes at most `maxUnavailable` pods away, or
-//! brings at most `maxSurge` more, and never begins while pods are still being set right.
+//! Input: the DaemonSet, node eligibility, its pods by node, the time. Output: pods to create and
+//! delete, events, a status.
+//! Guarantees: a node has at most one pod of the current template; a rolling update deletes at most
+//! `maxUnavailable` available pods or creates at most `maxSurge` additional ones, and starts only
+//! when no other pod has to be created or deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,37 +15,39 @@ use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::place::{Place, is_updated};
-use crate::workloads::note::{normal, warning};
+use super::daemon_pod::{NodeEligibility, is_pod_updated};
+use crate::workloads::counts::omit_zero;
+use crate::workloads::events::{normal_event, warning_event};
+use crate::workloads::int_or_percent::{Round, scaled_value};
 use crate::workloads::pods::{
-    Phase, is_available, is_deleting, is_ready, next_available, node_name, phase, seconds,
+    Phase, duration_from_seconds, has_deletion_timestamp, is_available, is_ready,
+    next_availability_check, node_name, phase,
 };
-use crate::workloads::share::{Round, share};
-use bellerophon::Note;
+use bellerophon::events::Event;
 
-/// The pods of a set by the node they are on or meant for.
-pub(super) type ByNode = BTreeMap<String, Vec<Arc<Pod>>>;
+/// The pods of a DaemonSet by target node.
+pub(super) type PodsByNode = BTreeMap<String, Vec<Arc<Pod>>>;
 
-/// What a plan is made from.
-pub(super) struct Facts<'a> {
+/// Observed state of one DaemonSet.
+pub(super) struct DaemonSetState<'a> {
     pub(super) set: &'a DaemonSet,
-    /// The hash of the present template.
+    /// Hash of the current template.
     pub(super) hash: &'a str,
-    /// Every node by name.
-    pub(super) places: &'a BTreeMap<String, Place>,
-    pub(super) pods: &'a ByNode,
+    /// All nodes by name.
+    pub(super) nodes: &'a BTreeMap<String, NodeEligibility>,
+    pub(super) pods: &'a PodsByNode,
     pub(super) now: Timestamp,
 }
 
-/// What is to happen.
+/// Result of planning one reconcile.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Nodes that get a pod.
+    /// Nodes on which a pod is created.
     pub(super) create: Vec<String>,
     pub(super) delete: Vec<Arc<Pod>>,
-    pub(super) notes: Vec<Note>,
-    /// When to look again even if nothing changes.
-    pub(super) next: Option<Duration>,
+    pub(super) events: Vec<Event>,
+    /// Time until the next availability check or end of a back-off.
+    pub(super) requeue_after: Option<Duration>,
 }
 
 impl Plan {
@@ -51,57 +55,67 @@ impl Plan {
         self.create.is_empty() && self.delete.is_empty()
     }
 
-    fn look_again(&mut self, after: Duration) {
-        self.next = Some(self.next.map_or(after, |next| next.min(after)));
+    fn requeue_within(&mut self, delay: Duration) {
+        self.requeue_after = Some(self.requeue_after.map_or(delay, |after| after.min(delay)));
     }
 }
 
-/// Makes the plan. `hold_back` says how long a failed pod of a node must wait before it is replaced, if at all.
-pub(super) fn plan(facts: &Facts<'_>, mut hold_back: impl FnMut(&str) -> Option<Duration>) -> Plan {
+/// Plans one reconcile. `backoff` returns the remaining delay before the failed pod of a node is
+/// replaced. Mirrors updateDaemonSet: manage, then rollingUpdate.
+pub(super) fn plan(
+    state: &DaemonSetState<'_>,
+    mut backoff: impl FnMut(&str) -> Option<Duration>,
+) -> Plan {
     let mut plan = Plan::default();
-    for (node, place) in facts.places {
-        let pods = facts.pods.get(node).map(Vec::as_slice).unwrap_or_default();
-        match place {
-            Place::Run if pods.is_empty() => plan.create.push(node.clone()),
-            Place::Run | Place::Stay => facts.tend(node, *place, pods, &mut plan, &mut hold_back),
-            Place::No => plan
-                .delete
-                .extend(pods.iter().filter(|pod| !is_deleting(pod)).cloned()),
+    for (node, eligibility) in state.nodes {
+        let pods = state.pods.get(node).map(Vec::as_slice).unwrap_or_default();
+        match eligibility {
+            NodeEligibility::Run if pods.is_empty() => plan.create.push(node.clone()),
+            NodeEligibility::Run | NodeEligibility::ContinueRunning => {
+                state.manage_node(node, *eligibility, pods, &mut plan, &mut backoff);
+            }
+            NodeEligibility::Excluded => plan.delete.extend(
+                pods.iter()
+                    .filter(|pod| !has_deletion_timestamp(pod))
+                    .cloned(),
+            ),
         }
     }
-    // Nobody else deletes pods that wait for a node that is gone.
-    let homeless = facts
+    // Mirrors getUnscheduledPodsWithoutNode: no other controller deletes an unscheduled pod whose
+    // target node does not exist.
+    let without_node = state
         .pods
         .iter()
-        .filter(|(node, _)| !facts.places.contains_key(*node))
+        .filter(|(node, _)| !state.nodes.contains_key(*node))
         .flat_map(|(_, pods)| pods);
     plan.delete.extend(
-        homeless
-            .filter(|pod| node_name(pod).is_empty() && !is_deleting(pod))
+        without_node
+            .filter(|pod| node_name(pod).is_empty() && !has_deletion_timestamp(pod))
             .cloned(),
     );
-    if plan.is_empty() && facts.is_rolling() {
-        facts.roll(&mut plan);
+    // Mirrors updateDaemonSet: the rolling update starts when manage has nothing to do.
+    if plan.is_empty() && state.is_rolling_update() {
+        state.rolling_update(&mut plan);
     }
-    if let Some(wait) = next_available(
-        facts.pods.values().flatten().map(|pod| &**pod),
-        facts.min_ready(),
-        facts.now,
+    if let Some(delay) = next_availability_check(
+        state.pods.values().flatten().map(|pod| &**pod),
+        state.min_ready(),
+        state.now,
     ) {
-        plan.look_again(wait);
+        plan.requeue_within(delay);
     }
     plan
 }
 
-/// At most one pod of the present template and one of another, on one node.
-struct Pair<'a> {
+/// The pods of one node: at most one of the current template and one of an old one.
+struct NodePods<'a> {
     new: Option<&'a Arc<Pod>>,
     old: Option<&'a Arc<Pod>>,
 }
 
-impl Facts<'_> {
+impl DaemonSetState<'_> {
     fn min_ready(&self) -> Duration {
-        seconds(
+        duration_from_seconds(
             self.set
                 .spec
                 .as_ref()
@@ -109,7 +123,7 @@ impl Facts<'_> {
         )
     }
 
-    fn is_rolling(&self) -> bool {
+    fn is_rolling_update(&self) -> bool {
         let strategy = self
             .set
             .spec
@@ -118,17 +132,18 @@ impl Facts<'_> {
         strategy.and_then(|strategy| strategy.type_.as_deref()) != Some("OnDelete")
     }
 
-    /// How many pods more and fewer there may be than `desired`; percentages count up.
-    fn leeway(&self, desired: usize) -> (usize, usize) {
+    /// Absolute `(maxSurge, maxUnavailable)`; percentages are rounded up. Mirrors SurgeCount and
+    /// UnavailableCount.
+    fn surge_and_unavailable(&self, desired: usize) -> (usize, usize) {
         let strategy = self
             .set
             .spec
             .as_ref()
             .and_then(|spec| spec.update_strategy.as_ref())
-            .filter(|_| self.is_rolling());
+            .filter(|_| self.is_rolling_update());
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
         let total = i32::try_from(desired).unwrap_or(i32::MAX);
-        let count = |of| usize::try_from(share(of, total, Round::Up)).unwrap_or(0);
+        let count = |value| usize::try_from(scaled_value(value, total, Round::Up)).unwrap_or(0);
         let surge = count(rolling.and_then(|rolling| rolling.max_surge.as_ref()));
         let unavailable = count(rolling.and_then(|rolling| rolling.max_unavailable.as_ref()));
         if surge == 0 && unavailable == 0 {
@@ -138,8 +153,9 @@ impl Facts<'_> {
         }
     }
 
-    fn surges(&self) -> bool {
-        self.leeway(1).0 > 0
+    /// Mirrors AllowsSurge.
+    fn allows_surge(&self) -> bool {
+        self.surge_and_unavailable(1).0 > 0
     }
 
     fn is_available(&self, pod: &Pod) -> bool {
@@ -147,21 +163,22 @@ impl Facts<'_> {
     }
 
     fn is_updated(&self, pod: &Pod) -> bool {
-        is_updated(self.set, pod, self.hash)
+        is_pod_updated(self.set, pod, self.hash)
     }
 
-    /// Sets the pods of one node right: none that ended, one that runs, two while one takes over from the other.
-    fn tend(
+    /// Deletes terminal and surplus pods of a node that runs daemon pods. Mirrors
+    /// podsShouldBeOnNode.
+    fn manage_node(
         &self,
         node: &str,
-        place: Place,
+        eligibility: NodeEligibility,
         pods: &[Arc<Pod>],
         plan: &mut Plan,
-        hold_back: &mut impl FnMut(&str) -> Option<Duration>,
+        backoff: &mut impl FnMut(&str) -> Option<Duration>,
     ) {
         let mut running = Vec::new();
-        for pod in pods.iter().filter(|pod| !is_deleting(pod)) {
-            let which = || {
+        for pod in pods.iter().filter(|pod| !has_deletion_timestamp(pod)) {
+            let description = || {
                 format!(
                     "daemon pod {}/{} on node {node}",
                     pod.namespace().unwrap_or_default(),
@@ -169,40 +186,42 @@ impl Facts<'_> {
                 )
             };
             match phase(pod) {
-                // The kubelet may refuse the next one as well: replacing it again and again would be a fight.
-                Phase::Failed => match hold_back(node) {
-                    Some(wait) => plan.look_again(wait),
+                // The back-off avoids a hot loop with a kubelet that rejects the pod.
+                Phase::Failed => match backoff(node) {
+                    Some(delay) => plan.requeue_within(delay),
                     None => {
-                        plan.notes.push(warning(
+                        plan.events.push(warning_event(
                             "FailedDaemonPod",
-                            format!("Found failed {}, will try to kill it", which()),
+                            format!("Found failed {}, will try to kill it", description()),
                         ));
                         plan.delete.push(pod.clone());
                     }
                 },
                 Phase::Succeeded => {
-                    plan.notes.push(normal(
+                    plan.events.push(normal_event(
                         "SucceededDaemonPod",
-                        format!("Found succeeded {}, will try to delete it", which()),
+                        format!("Found succeeded {}, will try to delete it", description()),
                     ));
                     plan.delete.push(pod.clone());
                 }
                 _ => running.push(pod.clone()),
             }
         }
-        running.sort_by_key(|pod| seniority(pod));
-        if !self.surges() {
+        running.sort_by_key(|pod| pod_order(pod));
+        // Mirrors podsShouldBeOnNode: the oldest pod is kept.
+        if !self.allows_surge() {
             plan.delete.extend(running.into_iter().skip(1));
         } else if running.is_empty() {
-            plan.create
-                .extend((place == Place::Run).then(|| node.to_owned()));
+            if eligibility == NodeEligibility::Run {
+                plan.create.push(node.to_owned());
+            }
         } else {
-            self.hand_over(running, plan);
+            self.delete_surplus(running, plan);
         }
     }
 
-    /// Keeps the oldest pod of the present template, and the oldest other one as long as it is needed.
-    fn hand_over(&self, running: Vec<Arc<Pod>>, plan: &mut Plan) {
+    /// Keeps the oldest new pod, and the oldest old pod until the new one is available.
+    fn delete_surplus(&self, running: Vec<Arc<Pod>>, plan: &mut Plan) {
         let (new, old): (Vec<_>, Vec<_>) =
             running.into_iter().partition(|pod| self.is_updated(pod));
         if let (Some(new), Some(old)) = (new.first(), old.first())
@@ -214,67 +233,68 @@ impl Facts<'_> {
             .extend(new.into_iter().skip(1).chain(old.into_iter().skip(1)));
     }
 
-    /// One step of an update.
-    fn roll(&self, plan: &mut Plan) {
+    /// One step of a rolling update. Mirrors rollingUpdate.
+    fn rolling_update(&self, plan: &mut Plan) {
         let desired = self
-            .places
+            .nodes
             .values()
-            .filter(|place| **place == Place::Run)
+            .filter(|eligibility| **eligibility == NodeEligibility::Run)
             .count();
-        match self.leeway(desired) {
-            (0, max_unavailable) => self.roll_by_replacing(plan, max_unavailable),
-            (max_surge, _) => self.roll_by_surging(plan, max_surge, desired),
+        match self.surge_and_unavailable(desired) {
+            (0, max_unavailable) => self.rolling_update_by_deleting(plan, max_unavailable),
+            (max_surge, _) => self.rolling_update_by_surging(plan, max_surge, desired),
         }
     }
 
-    /// The pods of a node, of the present template and of another; `None` if there are more than one of either.
-    fn pair(&self, node: &str) -> Option<Pair<'_>> {
+    /// The new and the old pod of a node; `None` if there are several of either. Mirrors
+    /// findUpdatedPodsOnNode.
+    fn find_updated_pods_on_node(&self, node: &str) -> Option<NodePods<'_>> {
         let pods = self
             .pods
             .get(node)
             .into_iter()
             .flatten()
-            .filter(|pod| !is_deleting(pod));
+            .filter(|pod| !has_deletion_timestamp(pod));
         let (new, old): (Vec<_>, Vec<_>) = pods.partition(|pod| self.is_updated(pod));
-        (new.len() <= 1 && old.len() <= 1).then(|| Pair {
+        (new.len() <= 1 && old.len() <= 1).then(|| NodePods {
             new: new.first().copied(),
             old: old.first().copied(),
         })
     }
 
-    /// Every node that has pods or is to have one.
-    fn nodes(&self) -> impl Iterator<Item = &str> {
-        let wanted = self
-            .places
-            .iter()
-            .filter(|(node, place)| **place == Place::Run && !self.pods.contains_key(*node));
+    /// Nodes that have pods or should run one.
+    fn nodes_to_update(&self) -> impl Iterator<Item = &str> {
+        let without_pods = self.nodes.iter().filter(|(node, eligibility)| {
+            **eligibility == NodeEligibility::Run && !self.pods.contains_key(*node)
+        });
         self.pods
             .keys()
             .map(String::as_str)
-            .chain(wanted.map(|(node, _)| node.as_str()))
+            .chain(without_pods.map(|(node, _)| node.as_str()))
     }
 
-    /// Takes old pods away, those that are not available at once, others as far as the limit allows.
-    fn roll_by_replacing(&self, plan: &mut Plan, max_unavailable: usize) {
+    /// Deletes all old pods that are not available, and available ones within `maxUnavailable`.
+    fn rolling_update_by_deleting(&self, plan: &mut Plan, max_unavailable: usize) {
         let mut unavailable = 0;
         let mut candidates = Vec::new();
-        for node in self.nodes() {
-            match self.pair(node) {
-                Some(Pair {
+        for node in self.nodes_to_update() {
+            match self.find_updated_pods_on_node(node) {
+                Some(NodePods {
                     new: Some(new),
                     old: None,
                 }) => unavailable += usize::from(!self.is_available(new)),
-                Some(Pair {
+                Some(NodePods {
                     new: None,
                     old: Some(old),
                 }) if self.is_available(old) => candidates.push(old.clone()),
-                Some(Pair {
+                Some(NodePods {
                     new: None,
                     old: Some(old),
                 }) => {
                     plan.delete.push(old.clone());
                     unavailable += 1;
                 }
+                // Missing and surplus pods are handled by manage_node and count as unavailable.
                 _ => unavailable += 1,
             }
         }
@@ -285,34 +305,37 @@ impl Facts<'_> {
         );
     }
 
-    /// Brings new pods beside old ones, which go when the new ones are available.
-    fn roll_by_surging(&self, plan: &mut Plan, max_surge: usize, desired: usize) {
+    /// Creates new pods beside old ones, which are deleted once the new ones are available.
+    fn rolling_update_by_surging(&self, plan: &mut Plan, max_surge: usize, desired: usize) {
         let mut surging = 0;
         let mut available = 0;
         let mut candidates = Vec::new();
-        let mut misplaced = Vec::new();
-        for node in self.nodes() {
-            let Some(Pair { new, old }) = self.pair(node) else {
+        let mut on_ineligible_nodes = Vec::new();
+        for node in self.nodes_to_update() {
+            let Some(NodePods { new, old }) = self.find_updated_pods_on_node(node) else {
                 surging += 1;
                 continue;
             };
+            // As upstream, the old pod is counted if there are two.
             available += usize::from(old.or(new).is_some_and(|pod| self.is_available(pod)));
-            let runs = self.places.get(node) == Some(&Place::Run);
+            let should_run = self.nodes.get(node) == Some(&NodeEligibility::Run);
             match (new, old) {
                 (Some(new), Some(old)) if self.is_available(new) => plan.delete.push(old.clone()),
+                // The new pod is not available yet, so it uses the surge.
                 (Some(_), Some(_)) => surging += 1,
-                (None, Some(old)) if !self.is_available(old) && runs => {
+                (None, Some(old)) if !self.is_available(old) && should_run => {
                     plan.create.push(node.to_owned())
                 }
                 (None, Some(old)) if !self.is_available(old) => plan.delete.push(old.clone()),
-                (None, Some(_)) if runs => candidates.push(node.to_owned()),
-                (None, Some(old)) => misplaced.push(old.clone()),
+                (None, Some(_)) if should_run => candidates.push(node.to_owned()),
+                (None, Some(old)) => on_ineligible_nodes.push(old.clone()),
                 (_, None) => {}
             }
         }
-        // Whoever surges wants all to be available: a pod where none should be goes when another one serves in its place.
+        // An available pod on a node that should not run one is deleted only when enough others are
+        // available.
         plan.delete.extend(
-            misplaced
+            on_ineligible_nodes
                 .into_iter()
                 .take(available.saturating_sub(desired)),
         );
@@ -323,24 +346,24 @@ impl Facts<'_> {
         );
     }
 
-    /// The status that follows.
+    /// The new status. Mirrors updateDaemonSetStatus.
     pub(super) fn status(&self) -> DaemonSetStatus {
-        let was = self.set.status.clone().unwrap_or_default();
+        let current = self.set.status.clone().unwrap_or_default();
         let mut status = DaemonSetStatus {
             observed_generation: self.set.metadata.generation,
-            collision_count: was.collision_count,
-            conditions: was.conditions,
+            collision_count: current.collision_count,
+            conditions: current.conditions,
             ..DaemonSetStatus::default()
         };
         let mut updated = 0;
         let mut available = 0;
-        for (node, place) in self.places {
+        for (node, eligibility) in self.nodes {
             let pod = self
                 .pods
                 .get(node)
-                .and_then(|pods| pods.iter().min_by_key(|pod| seniority(pod)));
-            match (place, pod) {
-                (Place::Run, pod) => {
+                .and_then(|pods| pods.iter().min_by_key(|pod| pod_order(pod)));
+            match (eligibility, pod) {
+                (NodeEligibility::Run, pod) => {
                     status.desired_number_scheduled += 1;
                     if let Some(pod) = pod {
                         status.current_number_scheduled += 1;
@@ -353,16 +376,16 @@ impl Facts<'_> {
                 (_, None) => {}
             }
         }
-        let some = |count: i32| (count != 0).then_some(count);
-        status.updated_number_scheduled = some(updated);
-        status.number_available = some(available);
-        status.number_unavailable = some(status.desired_number_scheduled - available);
+        status.updated_number_scheduled = omit_zero(updated);
+        status.number_available = omit_zero(available);
+        status.number_unavailable = omit_zero(status.desired_number_scheduled - available);
         status
     }
 }
 
-/// Bound pods come before those that wait, older ones before younger.
-fn seniority(pod: &Pod) -> impl Ord + use<> {
+/// Sort key: scheduled pods before unscheduled ones, older before newer. Mirrors
+/// podByCreationTimestampAndPhase.
+fn pod_order(pod: &Pod) -> impl Ord + use<> {
     (
         node_name(pod).is_empty(),
         pod.metadata.creation_timestamp.as_ref().map(|time| time.0),

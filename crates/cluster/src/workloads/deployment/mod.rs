@@ -1,265 +1,281 @@
-//! Deployment: one template at a time, rolled out set by set.
+//! Deployment controller.
 //!
-//! In: Deployments, ReplicaSets, pods that are gone. Out: ReplicaSets created, scaled and forgotten; the Deployment's status.
-//! Holds: see [`scale`] for how far a rollout may go at once. A set's name is made from its template, so a pass that is
-//! repeated after a crash finds what it made instead of making it twice; a name that is taken by another template is counted
-//! as a collision, and the next name is tried.
+//! Input: Deployments, ReplicaSets, deleted pods. Output: ReplicaSets created, scaled and deleted;
+//! the status of the Deployment.
+//! Guarantees: the bounds of a rolling update, see [`scale`]. The name of a ReplicaSet contains the
+//! hash of its template, so a reconcile repeated after a crash finds the ReplicaSet it created. A
+//! name that is taken by another template increments the collision count, which enters the hash.
 
-mod family; // the new set and the old ones
 mod plan; // one step of a rollout
-mod scale; // how many pods each set has
-mod status; // what is told
+mod replica_sets; // old and new ReplicaSets
+mod scale; // replicas of each ReplicaSet
+mod status; // counts and conditions
 
-use std::sync::Arc;
-
-use bellerophon::{
-    Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request,
-    WallClock, controller_of,
-};
+use bellerophon::client::{Precondition, WriteError};
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::index::Index;
+use bellerophon::informer::InformerOptions;
+use bellerophon::owner::controller_of;
+use bellerophon::prelude::*;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kube::core::Selector;
-use kube::{Client, ResourceExt};
-use serde_json::json;
 
-use super::claim::{self, claim_all, matches};
-use super::hand::{Hand, is_code, is_namespace_terminating, reason};
-use super::note::{normal, warning};
-use super::pods::is_finished;
-use super::template::same_template;
-use super::wake::{ORPHANS, by_orphanage, deletions, owners};
+use super::api_writer::ApiWriter;
+use super::claim::{self, claim_children, matches};
+use super::enqueue::{Children, owners_to_enqueue};
+use super::events::{normal_event, warning_event};
+use super::pods::is_terminal;
+use super::template::equal_ignore_hash;
+use crate::api_errors::{has_code, is_namespace_terminating, status_message};
 use crate::component::Component;
-use crate::context::{Context, Loop};
-use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
-use family::{Member, REVISION, is_recreate};
+use crate::index;
 use plan::{Plan, plan};
+use replica_sets::{PlannedReplicaSet, REVISION_ANNOTATION, is_recreate};
 
-/// Its name in events and metrics.
+/// Name of the controller in events and metrics.
 const CONTROLLER: &str = "deployment-controller";
 
-/// How many Deployments are worked on at once, as upstream.
+/// Deployments reconciled concurrently, as upstream.
 const WORKERS: usize = 5;
 
-/// The loop of Deployments.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let deployments = ctx.informer::<Deployment>();
-    let sets = ctx.informer::<ReplicaSet>();
-    let pods = ctx.pods();
-    add_controller_uid_index(&sets);
-    by_orphanage(&sets);
-    add_controller_uid_index(&pods);
-    let loop_ = Arc::new(Deployments {
-        client: ctx.client(Component::ControllerManager),
+/// Adds the Deployment controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let sets = mgr.informer::<ReplicaSet>(InformerOptions::default());
+    let pods = index::pods(mgr);
+    let reconciler = DeploymentReconciler {
         sets: sets.lister(),
-        pods: pods.lister(),
-        recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
-        clock: ctx.clock,
-    });
-    let of_sets = deployments.lister();
-    let of_pods = deployments.lister();
+        children: Children::new(&sets),
+        pods: index::by_controller_uid(&pods),
+        recorder: Component::ControllerManager.recorder(mgr, CONTROLLER),
+        clock: mgr.clock(),
+    };
+    let deployments_of_sets = mgr.lister::<Deployment>();
+    let deployments_of_pods = deployments_of_sets.clone();
     let set_lister = sets.lister();
-    Controller::of(&deployments)
-        .watches(&sets, move |set| owners(&of_sets, set, selector))
-        .watches_if(&pods, deletions(), move |pod| {
-            awaiting(&of_pods, &set_lister, pod)
-        })
-        .with_options(ctx.options(CONTROLLER, WORKERS))
-        .reconcile_with(move |request| loop_.clone().reconcile(request))
-        .into()
+    mgr.controller::<Deployment>()
+        .watches::<ReplicaSet>(move |set| owners_to_enqueue(&deployments_of_sets, set, selector))
+        // Mirrors deletePod: a Recreate rollout waits for the deletion of old pods.
+        .watches::<Pod>(move |pod| recreate_deployment_of(&deployments_of_pods, &set_lister, pod))
+        .predicate(Predicate::deletions())
+        .name(CONTROLLER)
+        .concurrency(WORKERS)
+        .reconcile(reconciler);
 }
 
 fn selector(deployment: &Deployment) -> Option<Selector> {
-    claim::selector(&deployment.spec.as_ref()?.selector)
+    claim::non_empty_selector(&deployment.spec.as_ref()?.selector)
 }
 
-/// The Deployment that waits for a pod to be gone before it makes new ones.
-fn awaiting(
+/// The Deployment of a pod if its strategy is Recreate.
+fn recreate_deployment_of(
     deployments: &Lister<Deployment>,
     sets: &Lister<ReplicaSet>,
     pod: &Pod,
 ) -> Vec<ObjectKey> {
-    let owner = |controller: &str| ObjectKey::beside(pod, controller);
+    let owner = |controller: &str| ObjectKey::in_namespace_of(pod, controller);
     let set = controller_of(pod).and_then(|set| sets.get(&owner(&set.name)));
     let deployment = set.and_then(|set| deployments.get(&owner(&controller_of(&*set)?.name)));
-    let waits = deployment.filter(|deployment| deployment.spec.as_ref().is_some_and(is_recreate));
-    waits
-        .map(|deployment| ObjectKey::of(&*deployment))
+    deployment
+        .filter(|deployment| deployment.spec.as_ref().is_some_and(is_recreate))
+        .map(|deployment| ObjectKey::from_object(&*deployment))
         .into_iter()
         .collect()
 }
 
-struct Deployments {
-    client: Client,
+struct DeploymentReconciler {
     sets: Lister<ReplicaSet>,
-    pods: Lister<Pod>,
+    children: Children<ReplicaSet>,
+    /// By the uid of their controller.
+    pods: Index<Pod>,
     recorder: EventRecorder,
-    clock: WallClock,
+    clock: Clock,
 }
 
-impl Deployments {
-    async fn reconcile(self: Arc<Self>, request: Request<Deployment>) -> ReconcileResult {
-        let Some(deployment) = request.object.as_deref() else {
-            return Ok(Outcome::Done);
+impl Reconciler<Deployment> for DeploymentReconciler {
+    async fn reconcile(&self, req: Request<Deployment>) -> Result<Action, Error> {
+        let Some(deployment) = req.object() else {
+            return Ok(Action::await_change());
         };
-        // The server refuses selectors that are invalid or select everything.
+        // Validation rejects invalid and empty selectors.
         let Some(selector) = selector(deployment) else {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         };
-        let hand = Hand {
-            client: &self.client,
-            writes: request.writes(),
+        let writer = ApiWriter {
+            client: req.client(),
         };
-        let mut sets = self
-            .sets
-            .by_index(CONTROLLER_UID_INDEX, &deployment.uid().unwrap_or_default())?;
-        sets.extend(
-            self.sets
-                .by_index(ORPHANS, &deployment.namespace().unwrap_or_default())?,
-        );
-        let sets = claim_all(&hand, deployment, sets, |set| matches(&selector, set)).await?;
+        let sets = self.children.candidates(deployment);
+        let sets = claim_children(&writer, deployment, sets, |set| matches(&selector, set)).await?;
         let plan = plan(
             deployment,
             &sets,
             |set| self.has_pods(set),
             self.clock.now(),
         );
-        self.apply(&hand, deployment, &plan).await?;
-        Ok(plan.next_look.map_or(Outcome::Done, Outcome::RequeueAfter))
+        self.apply(&writer, deployment, &plan).await?;
+        Ok(plan
+            .requeue_after
+            .map_or_else(Action::await_change, Action::requeue_after))
     }
+}
 
+impl DeploymentReconciler {
     fn has_pods(&self, set: &ReplicaSet) -> bool {
-        let pods = self
-            .pods
-            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())
-            .unwrap_or_default();
-        pods.iter().any(|pod| !is_finished(pod))
+        let pods = self.pods.get(&set.uid().unwrap_or_default());
+        pods.iter().any(|pod| !is_terminal(pod))
     }
 
     async fn apply(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         deployment: &Deployment,
         plan: &Plan,
-    ) -> Result<(), Failure> {
-        for member in plan.family.all() {
-            match &member.read {
-                Some(read) => self.change(hand, deployment, member, read).await?,
-                None => self.create(hand, deployment, member, plan).await?,
+    ) -> Result<(), Error> {
+        for replica_set in plan.replica_sets.all() {
+            match &replica_set.cached {
+                Some(cached) => {
+                    self.update(writer, deployment, replica_set, cached).await?;
+                }
+                None => self.create(writer, deployment, replica_set, plan).await?,
             }
         }
-        for set in &plan.forgotten {
-            hand.delete(&**set, Default::default()).await?;
+        // After the updates, so that a failed update keeps the revision history.
+        for set in &plan.delete {
+            writer.delete(&**set, None).await?;
         }
-        let annotations = plan
-            .new_revision(deployment)
-            .map_or(json!({}), |revision| json!({ REVISION: revision }));
-        hand.status_and(deployment, &before(deployment), &plan.status, annotations)
+        let mut updated = deployment.clone();
+        let current = current_status(deployment);
+        if current != plan.status {
+            updated.status = Some(plan.status.clone());
+        }
+        if let Some(revision) = plan.new_revision(deployment) {
+            let annotations = updated.annotations_mut();
+            annotations.insert(REVISION_ANNOTATION.to_owned(), revision);
+        }
+        writer
+            .patch_status(deployment, &updated, Precondition::Uid)
             .await?;
         Ok(())
     }
 
-    async fn change(
+    async fn update(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         deployment: &Deployment,
-        member: &Member,
-        read: &ReplicaSet,
-    ) -> Result<(), kube::Error> {
-        if hand.change(read, &member.wanted).await? {
-            self.tell_scaling(deployment, member);
+        replica_set: &PlannedReplicaSet,
+        cached: &ReplicaSet,
+    ) -> Result<(), WriteError> {
+        if writer.update(cached, &replica_set.desired).await? {
+            self.record_scaling(deployment, replica_set);
         }
         Ok(())
     }
 
     async fn create(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         deployment: &Deployment,
-        member: &Member,
+        replica_set: &PlannedReplicaSet,
         plan: &Plan,
-    ) -> Result<(), Failure> {
-        let set = &member.wanted;
-        let Err(error) = hand.create(set).await else {
-            self.tell_scaling(deployment, member);
+    ) -> Result<(), Error> {
+        let set = &replica_set.desired;
+        let Err(error) = writer.create(set).await else {
+            self.record_scaling(deployment, replica_set);
             return Ok(());
         };
-        if is_code(&error, 409) && !is_namespace_terminating(&error) {
-            return self.resolve_collision(hand, deployment, set).await;
+        if has_code(&error, 409) && !is_namespace_terminating(&error) {
+            return self.resolve_collision(writer, deployment, set).await;
         }
         if !is_namespace_terminating(&error) {
             let message = format!(
                 "Failed to create new replica set \"{}\": {}",
                 set.name_any(),
-                reason(&error)
+                status_message(&error)
             );
             self.recorder.event(
                 deployment,
-                warning("ReplicaSetCreateError", message.clone()),
+                warning_event("ReplicaSetCreateError", message.clone()),
             );
-            if status::deadline(deployment).is_some() {
-                let mut told = DeploymentStatus {
+            if status::progress_deadline(deployment).is_some() {
+                let mut failed = DeploymentStatus {
                     conditions: plan.status.conditions.clone(),
-                    ..before(deployment)
+                    ..current_status(deployment)
                 };
                 let now = self.clock.now();
-                status::set(
-                    &mut told,
-                    status::condition(
-                        status::PROGRESSING,
-                        "False",
-                        "ReplicaSetCreateError",
-                        message,
-                        now,
-                    ),
+                status::set_progressing(
+                    &mut failed,
+                    "False",
+                    "ReplicaSetCreateError",
+                    message,
+                    now,
                 );
-                hand.status(deployment, &before(deployment), &told).await?;
+                let current = current_status(deployment);
+                writer
+                    .update_status(deployment, &current, failed, set_status)
+                    .await?;
             }
         }
         Err(error.into())
     }
 
-    /// The name is taken: by what an earlier pass made, which is fine, or by something else, which asks for another name.
+    /// Handles a create that failed with 409. A ReplicaSet of this Deployment with an equal
+    /// template was created by an earlier reconcile; any other one is a hash collision. Mirrors
+    /// getNewReplicaSet.
     async fn resolve_collision(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         deployment: &Deployment,
         set: &ReplicaSet,
-    ) -> Result<(), Failure> {
-        let key = ObjectKey::of(set);
-        let Some(taken) = self.sets.get(&key) else {
-            return Err(Failure::retry(format!(
-                "ReplicaSet {key} is there, but not yet in the cache"
+    ) -> Result<(), Error> {
+        let key = ObjectKey::from_object(set);
+        let Some(existing) = self.sets.get(&key) else {
+            return Err(Error::retry(format!(
+                "ReplicaSet {key} exists, but is not in the cache yet"
             )));
         };
-        let ours = controller_of(&*taken)
+        let is_controlled = controller_of(&*existing)
             .is_some_and(|owner| Some(&owner.uid) == deployment.metadata.uid.as_ref());
         let template = |set: &ReplicaSet| set.spec.as_ref().and_then(|spec| spec.template.clone());
-        if ours && same_template(template(&taken).as_ref(), template(set).as_ref()) {
+        if is_controlled && equal_ignore_hash(template(&existing).as_ref(), template(set).as_ref())
+        {
             return Ok(());
         }
-        let mut told = before(deployment);
-        told.collision_count = Some(told.collision_count.unwrap_or(0) + 1);
-        hand.status(deployment, &before(deployment), &told).await?;
-        Err(Failure::retry(format!(
-            "ReplicaSet {key} is there with another template; trying another name"
+        let current = current_status(deployment);
+        let collision_count = current.collision_count.unwrap_or(0) + 1;
+        let status = DeploymentStatus {
+            collision_count: Some(collision_count),
+            ..current.clone()
+        };
+        writer
+            .update_status(deployment, &current, status, set_status)
+            .await?;
+        Err(Error::retry(format!(
+            "ReplicaSet {key} exists with another template, retrying with collision count \
+                {collision_count}"
         )))
     }
 
-    fn tell_scaling(&self, deployment: &Deployment, member: &Member) {
-        let from = member.replicas_before();
-        let to = member.replicas();
+    fn record_scaling(&self, deployment: &Deployment, replica_set: &PlannedReplicaSet) {
+        let from = replica_set.cached_replicas();
+        let to = replica_set.replicas();
         if from != to {
             let direction = if from < to { "up" } else { "down" };
-            let note = format!(
+            let message = format!(
                 "Scaled {direction} replica set {} from {from} to {to}",
-                member.wanted.name_any()
+                replica_set.desired.name_any()
             );
             self.recorder
-                .event(deployment, normal("ScalingReplicaSet", note));
+                .event(deployment, normal_event("ScalingReplicaSet", message));
         }
     }
 }
 
-fn before(deployment: &Deployment) -> DeploymentStatus {
+fn current_status(deployment: &Deployment) -> DeploymentStatus {
     deployment.status.clone().unwrap_or_default()
+}
+
+fn set_status(deployment: &mut Deployment, status: DeploymentStatus) {
+    deployment.status = Some(status);
 }

@@ -1,7 +1,9 @@
-//! The plan for one Deployment: its sets as wanted, those to be forgotten, its status.
+//! Plan for one Deployment: desired ReplicaSets, ReplicaSets to delete, status.
 //!
-//! In: the Deployment, its sets, whether pods of a set still run, the time. Out: a plan.
-//! Holds: one pass makes one step of a rollout and tells it; the next step waits for what this one brings about.
+//! Input: the Deployment, its ReplicaSets, whether a ReplicaSet has running pods, the time.
+//! Output: a plan.
+//! Guarantees: one reconcile makes at most one step of a rollout; the next step follows when the
+//! statuses of the ReplicaSets change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,37 +12,46 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStatus, ReplicaSet};
 use kube::ResourceExt;
 
-use super::family::{Family, Member, REVISION, Size, is_recreate};
-use super::scale::{empty_old, grow_new, resize, room_for_new, shrink_old, was_resized};
-use super::status::{counted, is_complete, judge_progress, next_look, note_new_set, note_pause};
+use super::replica_sets::{
+    PlannedReplicaSet, REVISION_ANNOTATION, ReplicaBounds, ReplicaSets, is_recreate,
+};
+use super::scale::{
+    is_scaling_event, new_replica_set_replicas, reconcile_new_replica_set,
+    reconcile_old_replica_sets, scale, scale_old_to_zero,
+};
+use super::status::{
+    calculate_status, check_paused_conditions, is_complete, next_progress_check,
+    set_new_replica_set_condition, sync_rollout_status,
+};
 
-/// What is to become of a Deployment and its sets.
+/// Result of planning one reconcile.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// The sets as they are wanted.
-    pub(super) family: Family,
-    /// Old sets beyond the history that is kept.
-    pub(super) forgotten: Vec<Arc<ReplicaSet>>,
+    pub(super) replica_sets: ReplicaSets,
+    /// Old ReplicaSets beyond the revision history limit.
+    pub(super) delete: Vec<Arc<ReplicaSet>>,
     pub(super) status: DeploymentStatus,
-    /// When to look again even if nothing changes.
-    pub(super) next_look: Option<Duration>,
+    /// Time until the progress deadline has to be checked.
+    pub(super) requeue_after: Option<Duration>,
 }
 
 impl Plan {
-    /// The revision of the new set, if the Deployment does not show it yet.
+    /// The revision of the new ReplicaSet, if the Deployment's annotation differs.
     pub(super) fn new_revision(&self, deployment: &Deployment) -> Option<String> {
         let revision = self
-            .family
+            .replica_sets
             .new
             .as_ref()?
-            .wanted
+            .desired
             .annotations()
-            .get(REVISION)?;
-        (deployment.annotations().get(REVISION) != Some(revision)).then(|| revision.clone())
+            .get(REVISION_ANNOTATION)?;
+        (deployment.annotations().get(REVISION_ANNOTATION) != Some(revision))
+            .then(|| revision.clone())
     }
 }
 
-/// Makes the plan. `has_pods` tells whether pods of a set have not ended yet, whatever its status says.
+/// Plans one reconcile. `has_pods` returns whether a ReplicaSet has pods that are not terminal,
+/// independent of its status. Mirrors syncDeployment.
 pub(super) fn plan(
     deployment: &Deployment,
     sets: &[Arc<ReplicaSet>],
@@ -48,138 +59,146 @@ pub(super) fn plan(
     now: Timestamp,
 ) -> Plan {
     let spec = deployment.spec.clone().unwrap_or_default();
-    let mut draft = Draft {
+    let mut planner = Planner {
         deployment,
-        size: Size::of(&spec),
-        family: Family::of(deployment, sets),
-        forgotten: Vec::new(),
+        bounds: ReplicaBounds::of(&spec),
+        replica_sets: ReplicaSets::of(deployment, sets),
+        delete: Vec::new(),
         before: deployment.status.clone().unwrap_or_default(),
         now,
     };
-    let going = deployment.metadata.deletion_timestamp.is_some();
-    if !going {
-        note_pause(&mut draft.before, deployment, now);
+    // Mirrors syncStatusOnly: a terminating Deployment gets a status, but is not scaled.
+    let terminating = deployment.metadata.deletion_timestamp.is_some();
+    if !terminating {
+        check_paused_conditions(&mut planner.before, deployment, now);
     }
-    let rolls_out = !going && draft.advance(&spec, has_pods);
-    draft.finish(rolls_out)
+    let is_rollout = !terminating && planner.sync(&spec, has_pods);
+    planner.finish(is_rollout)
 }
 
-struct Draft<'a> {
+struct Planner<'a> {
     deployment: &'a Deployment,
-    size: Size,
-    family: Family,
-    forgotten: Vec<Arc<ReplicaSet>>,
-    /// The status so far, with what pausing adds to it.
+    bounds: ReplicaBounds,
+    replica_sets: ReplicaSets,
+    delete: Vec<Arc<ReplicaSet>>,
+    /// The status before this reconcile, with the conditions for pause and resume.
     before: DeploymentStatus,
     now: Timestamp,
 }
 
-impl Draft<'_> {
-    /// Makes one step. Says whether that is part of a rollout, of which progress can be judged.
-    fn advance(&mut self, spec: &DeploymentSpec, has_pods: impl Fn(&ReplicaSet) -> bool) -> bool {
+impl Planner<'_> {
+    /// Scales the ReplicaSets. Returns whether this is a step of a rollout, whose progress is
+    /// reported.
+    fn sync(&mut self, spec: &DeploymentSpec, has_pods: impl Fn(&ReplicaSet) -> bool) -> bool {
         let paused = spec.paused == Some(true);
-        if paused || was_resized(&self.family, self.size) {
-            resize(&mut self.family, self.size, !is_recreate(spec));
+        // Mirrors sync: while paused, and when the replicas changed, the rollout does not proceed.
+        if paused || is_scaling_event(&self.replica_sets, self.bounds) {
+            scale(&mut self.replica_sets, self.bounds, !is_recreate(spec));
             if paused {
-                self.forget(spec);
+                self.cleanup(spec);
             }
             return false;
         }
-        let settled = if is_recreate(spec) {
-            self.recreate(has_pods)
+        let unchanged = if is_recreate(spec) {
+            self.rollout_recreate(has_pods)
         } else {
-            self.roll()
+            self.rollout_rolling()
         };
-        if settled && is_complete(self.deployment, &self.before) {
-            self.forget(spec);
+        // Old ReplicaSets are kept for a rollback until the rollout is complete.
+        if unchanged && is_complete(self.deployment, &self.before) {
+            self.cleanup(spec);
         }
         true
     }
 
-    /// Says whether nothing had to move.
-    fn roll(&mut self) -> bool {
-        let size = self.size;
-        self.family
-            .make_new(self.deployment, size, |family| room_for_new(family, size));
-        !grow_new(&mut self.family, size) && !shrink_old(&mut self.family, size)
+    /// Returns whether no ReplicaSet was scaled. Mirrors rolloutRolling.
+    fn rollout_rolling(&mut self) -> bool {
+        let bounds = self.bounds;
+        self.replica_sets
+            .get_or_create_new(self.deployment, bounds, |replica_sets| {
+                new_replica_set_replicas(replica_sets, bounds)
+            });
+        !reconcile_new_replica_set(&mut self.replica_sets, bounds)
+            && !reconcile_old_replica_sets(&mut self.replica_sets, bounds)
     }
 
-    /// All old pods go before the first new one comes.
-    fn recreate(&mut self, has_pods: impl Fn(&ReplicaSet) -> bool) -> bool {
-        let runs = |member: &Member| member.actual() > 0 || has_pods(&member.wanted);
-        if empty_old(&mut self.family, self.size) || self.family.old.iter().any(runs) {
+    /// Scales the new ReplicaSet up once all old pods are gone. Returns whether no ReplicaSet was
+    /// scaled. Mirrors rolloutRecreate and oldPodsRunning.
+    fn rollout_recreate(&mut self, has_pods: impl Fn(&ReplicaSet) -> bool) -> bool {
+        let pods_running = |set: &PlannedReplicaSet| set.actual() > 0 || has_pods(&set.desired);
+        if scale_old_to_zero(&mut self.replica_sets, self.bounds)
+            || self.replica_sets.old.iter().any(pods_running)
+        {
             return false;
         }
-        let size = self.size;
+        let bounds = self.bounds;
         let new = self
-            .family
-            .make_new(self.deployment, size, |_| size.desired);
-        new.replicas() == size.desired || !new.scale(size.desired, size)
+            .replica_sets
+            .get_or_create_new(self.deployment, bounds, |_| bounds.desired);
+        new.replicas() == bounds.desired || !new.scale(bounds.desired, bounds)
     }
 
-    /// Marks old sets without pods beyond the history limit, the earliest revisions first.
-    fn forget(&mut self, spec: &DeploymentSpec) {
+    /// Selects old ReplicaSets without pods beyond the revision history limit, lowest revision
+    /// first. Mirrors cleanupDeployment.
+    fn cleanup(&mut self, spec: &DeploymentSpec) {
         let Some(limit) = spec
             .revision_history_limit
             .filter(|limit| *limit != i32::MAX)
         else {
             return;
         };
-        let mut kept: Vec<&Member> = self
-            .family
+        let mut old: Vec<&PlannedReplicaSet> = self
+            .replica_sets
             .old
             .iter()
-            .filter(|old| old.wanted.metadata.deletion_timestamp.is_none())
+            .filter(|set| set.desired.metadata.deletion_timestamp.is_none())
             .collect();
-        kept.sort_by_key(|old| (old.revision(), old.age()));
-        let surplus = kept
+        old.sort_by_key(|set| (set.revision(), set.creation_order()));
+        let surplus = old
             .len()
             .saturating_sub(usize::try_from(limit).unwrap_or(0));
-        let is_idle = |old: &&&Member| {
-            let observed = old
-                .wanted
+        let is_scaled_down = |set: &&&PlannedReplicaSet| {
+            let observed = set
+                .desired
                 .status
                 .as_ref()
                 .and_then(|status| status.observed_generation)
                 .unwrap_or(0);
-            old.actual() == 0
-                && old.replicas() == 0
-                && old.wanted.metadata.generation.unwrap_or(0) <= observed
+            set.actual() == 0
+                && set.replicas() == 0
+                && set.desired.metadata.generation.unwrap_or(0) <= observed
         };
-        self.forgotten = kept
+        self.delete = old
             .iter()
             .take(surplus)
-            .filter(is_idle)
-            .filter_map(|old| old.read.clone())
+            .filter(is_scaled_down)
+            .filter_map(|set| set.cached.clone())
             .collect();
     }
 
-    fn finish(self, rolls_out: bool) -> Plan {
+    fn finish(self, is_rollout: bool) -> Plan {
         let Self {
             deployment,
-            size,
-            family,
-            forgotten,
+            bounds,
+            replica_sets,
+            delete,
             mut before,
             now,
         } = self;
-        if let Some(new) = &family.new {
-            note_new_set(&mut before, deployment, new, now);
+        if let Some(new) = &replica_sets.new {
+            set_new_replica_set_condition(&mut before, deployment, new, now);
         }
-        let mut status = counted(&before, deployment, &family, size, now);
-        if rolls_out {
-            judge_progress(&mut status, &before, deployment, &family, now);
+        let mut status = calculate_status(&before, deployment, &replica_sets, bounds, now);
+        let mut requeue_after = None;
+        if is_rollout {
+            sync_rollout_status(&mut status, &before, deployment, &replica_sets, now);
+            requeue_after = next_progress_check(deployment, &status, now);
         }
-        let next_look = if rolls_out {
-            next_look(deployment, &status, now)
-        } else {
-            None
-        };
         Plan {
-            family,
-            forgotten,
+            replica_sets,
+            delete,
             status,
-            next_look,
+            requeue_after,
         }
     }
 }

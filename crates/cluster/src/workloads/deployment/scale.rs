@@ -1,200 +1,247 @@
-//! Scaling the sets of a Deployment: step by step in a rollout, in proportion when it is resized meanwhile.
+//! Scaling of a Deployment's ReplicaSets: rolling update steps and proportional scaling.
 //!
-//! In: the family, the size. Out: the family with other numbers of replicas.
-//! Holds: never more than `desired + maxSurge` pods are asked for; old sets shrink only as far as `maxUnavailable` allows,
-//! counting pods that are available, unhealthy ones first.
+//! Input: the ReplicaSets, the bounds. Output: the ReplicaSets with new desired replicas.
+//! Guarantees: the sum of replicas does not exceed `desired + maxSurge`; old ReplicaSets are scaled
+//! down only while `desired - maxUnavailable` pods are available, unhealthy replicas first.
 
 use std::cmp::Reverse;
 
-use super::family::{DESIRED_REPLICAS, Family, MAX_REPLICAS, Member, Size};
+use super::replica_sets::{
+    DESIRED_REPLICAS_ANNOTATION, MAX_REPLICAS_ANNOTATION, PlannedReplicaSet, ReplicaBounds,
+    ReplicaSets,
+};
 
-/// Whether the Deployment was resized since its sets were last scaled.
-pub(super) fn was_resized(family: &Family, size: Size) -> bool {
-    family
+/// Whether the Deployment was scaled since its ReplicaSets were last scaled. Mirrors
+/// isScalingEvent.
+pub(super) fn is_scaling_event(replica_sets: &ReplicaSets, bounds: ReplicaBounds) -> bool {
+    replica_sets
         .all()
-        .filter(|member| member.is_active())
-        .any(|member| {
-            member
-                .noted(DESIRED_REPLICAS)
-                .is_some_and(|noted| noted != size.desired)
-        })
+        .filter(|set| set.is_active())
+        .filter_map(|set| set.replicas_annotation(DESIRED_REPLICAS_ANNOTATION))
+        .any(|desired| desired != bounds.desired)
 }
 
-/// How many pods a new set may have now, given what the others have.
-pub(super) fn room_for_new(family: &Family, size: Size) -> i32 {
-    let own = family.new.as_ref().map_or(0, Member::replicas);
-    let total = family.sum(Member::replicas);
-    if total >= size.max() {
-        own
+/// The replicas of the new ReplicaSet that the bounds allow now. Mirrors NewRSNewReplicas.
+pub(super) fn new_replica_set_replicas(replica_sets: &ReplicaSets, bounds: ReplicaBounds) -> i32 {
+    let current = replica_sets
+        .new
+        .as_ref()
+        .map_or(0, PlannedReplicaSet::replicas);
+    let total = replica_sets.sum(PlannedReplicaSet::replicas);
+    // Mirrors NewRSNewReplicas: maxSurge limits the sum over all ReplicaSets.
+    if total >= bounds.max() {
+        current
     } else {
-        own + (size.max() - total).min(size.desired - own)
+        current + (bounds.max() - total).min(bounds.desired - current)
     }
 }
 
-/// One step of the new set towards its size. Says whether it moved.
-pub(super) fn grow_new(family: &mut Family, size: Size) -> bool {
-    let room = room_for_new(family, size);
-    let Some(new) = &mut family.new else {
+/// Scales the new ReplicaSet by one step. Returns whether it was scaled. Mirrors
+/// reconcileNewReplicaSet.
+pub(super) fn reconcile_new_replica_set(
+    replica_sets: &mut ReplicaSets,
+    bounds: ReplicaBounds,
+) -> bool {
+    let allowed = new_replica_set_replicas(replica_sets, bounds);
+    let Some(new) = &mut replica_sets.new else {
         return false;
     };
-    let target = if new.replicas() > size.desired {
-        size.desired
+    let replicas = if new.replicas() > bounds.desired {
+        bounds.desired
     } else {
-        room
+        allowed
     };
-    target != new.replicas() && new.scale(target, size)
+    replicas != new.replicas() && new.scale(replicas, bounds)
 }
 
-/// One step of the old sets towards nothing. Says whether they moved.
-pub(super) fn shrink_old(family: &mut Family, size: Size) -> bool {
-    let Some(new) = &family.new else { return false };
+/// Scales the old ReplicaSets down by one step. Returns whether one was scaled. Mirrors
+/// reconcileOldReplicaSets.
+pub(super) fn reconcile_old_replica_sets(
+    replica_sets: &mut ReplicaSets,
+    bounds: ReplicaBounds,
+) -> bool {
+    let Some(new) = &replica_sets.new else {
+        return false;
+    };
+    // Unavailable replicas of the new ReplicaSet must not be compensated by scaling the old ones
+    // down.
     let new_unavailable = new.replicas() - new.available();
-    let removable = family.sum(Member::replicas) - size.min_available() - new_unavailable;
-    if removable <= 0 || family.old.iter().all(|member| !member.is_active()) {
+    let max_scaled_down =
+        replica_sets.sum(PlannedReplicaSet::replicas) - bounds.min_available() - new_unavailable;
+    if max_scaled_down <= 0 || replica_sets.old.iter().all(|set| !set.is_active()) {
         return false;
     }
-    let unhealthy = shrink_unhealthy(&mut family.old, removable, size);
-    // Pods that were just given up were not available, so the count of those that are stays right.
-    let spare = family.sum(Member::available) - size.min_available();
-    let healthy = shrink(&mut family.old, spare, size, |member| member.replicas());
+    let unhealthy = cleanup_unhealthy_replicas(&mut replica_sets.old, max_scaled_down, bounds);
+    // Mirrors scaleDownOldReplicaSetsForRollingUpdate. The cleaned up replicas were not available,
+    // so the count of available ones is still valid.
+    let surplus = replica_sets.sum(PlannedReplicaSet::available) - bounds.min_available();
+    let healthy = scale_down(
+        &mut replica_sets.old,
+        surplus,
+        bounds,
+        PlannedReplicaSet::replicas,
+    );
     unhealthy || healthy
 }
 
-/// Gives up pods that are not available anyway: they would only block the rollout.
-fn shrink_unhealthy(old: &mut [Member], most: i32, size: Size) -> bool {
-    shrink(old, most, size, |member| {
-        (member.replicas() - member.available()).max(0)
+/// Scales down replicas that are not available, which would block the rollout. Mirrors
+/// cleanupUnhealthyReplicas.
+fn cleanup_unhealthy_replicas(
+    old: &mut [PlannedReplicaSet],
+    max: i32,
+    bounds: ReplicaBounds,
+) -> bool {
+    scale_down(old, max, bounds, |set| {
+        (set.replicas() - set.available()).max(0)
     })
 }
 
-/// Takes up to `most` pods from the sets in turn, from each as many as `takeable` says.
-fn shrink(
-    sets: &mut [Member],
-    mut most: i32,
-    size: Size,
-    takeable: impl Fn(&Member) -> i32,
+/// Removes up to `max` replicas, oldest ReplicaSet first, from each at most `removable`. Returns
+/// whether one was scaled.
+fn scale_down(
+    sets: &mut [PlannedReplicaSet],
+    mut max: i32,
+    bounds: ReplicaBounds,
+    removable: impl Fn(&PlannedReplicaSet) -> i32,
 ) -> bool {
-    let mut moved = false;
+    let mut scaled = false;
     for set in sets.iter_mut().filter(|set| set.is_active()) {
-        let taken = takeable(set).min(most);
-        if taken > 0 {
-            set.scale(set.replicas() - taken, size);
-            most -= taken;
-            moved = true;
+        let removed = removable(set).min(max);
+        if removed > 0 {
+            set.scale(set.replicas() - removed, bounds);
+            max -= removed;
+            scaled = true;
         }
     }
-    moved
+    scaled
 }
 
-/// Scales all old sets to nothing. Says whether any had pods.
-pub(super) fn empty_old(family: &mut Family, size: Size) -> bool {
-    shrink(&mut family.old, i32::MAX, size, Member::replicas)
+/// Scales all old ReplicaSets to 0. Returns whether one was scaled. Mirrors
+/// scaleDownOldReplicaSetsForRecreate.
+pub(super) fn scale_old_to_zero(replica_sets: &mut ReplicaSets, bounds: ReplicaBounds) -> bool {
+    scale_down(
+        &mut replica_sets.old,
+        i32::MAX,
+        bounds,
+        PlannedReplicaSet::replicas,
+    )
 }
 
-/// Follows a resize: one set alone takes it all; in the middle of a rollout every set takes its part, so that no more
-/// of the new template runs than before.
-pub(super) fn resize(family: &mut Family, size: Size, rolling: bool) {
-    if let Some(only) = only_or_latest(family) {
-        if only.replicas() != size.desired {
-            only.scale(size.desired, size);
+/// Applies a change of the Deployment's replicas. A single active ReplicaSet gets all of it; during
+/// a rolling update it is distributed proportionally, so that the share of the new template does
+/// not grow. Mirrors DeploymentController.scale.
+pub(super) fn scale(replica_sets: &mut ReplicaSets, bounds: ReplicaBounds, rolling: bool) {
+    if let Some(set) = find_active_or_latest(replica_sets) {
+        if set.replicas() != bounds.desired {
+            set.scale(bounds.desired, bounds);
         }
         return;
     }
-    if family
+    if replica_sets
         .new
         .as_ref()
-        .is_some_and(|new| is_saturated(new, size))
+        .is_some_and(|new| is_saturated(new, bounds))
     {
-        empty_old(family, size);
+        scale_old_to_zero(replica_sets, bounds);
     } else if rolling {
-        resize_in_proportion(family, size);
+        scale_proportionally(replica_sets, bounds);
     }
 }
 
-/// The one set with pods; or the newest if none has any.
-fn only_or_latest(family: &mut Family) -> Option<&mut Member> {
-    let active = family.all().filter(|member| member.is_active()).count();
+/// The only active ReplicaSet, or the latest if none is active; `None` if several are active.
+/// Mirrors FindActiveOrLatest.
+fn find_active_or_latest(replica_sets: &mut ReplicaSets) -> Option<&mut PlannedReplicaSet> {
+    let active = replica_sets.all().filter(|set| set.is_active()).count();
     match active {
-        0 if family.new.is_some() => family.new.as_mut(),
-        0 => family.old.last_mut(),
-        1 => family
+        0 if replica_sets.new.is_some() => replica_sets.new.as_mut(),
+        0 => replica_sets.old.last_mut(),
+        1 => replica_sets
             .old
             .iter_mut()
-            .chain(&mut family.new)
-            .find(|member| member.is_active()),
+            .chain(&mut replica_sets.new)
+            .find(|set| set.is_active()),
         _ => None,
     }
 }
 
-fn is_saturated(new: &Member, size: Size) -> bool {
-    new.replicas() == size.desired
-        && new.noted(DESIRED_REPLICAS) == Some(size.desired)
-        && new.available() == size.desired
+/// Whether the new ReplicaSet has all desired replicas available. Mirrors IsSaturated.
+fn is_saturated(new: &PlannedReplicaSet, bounds: ReplicaBounds) -> bool {
+    new.replicas() == bounds.desired
+        && new.replicas_annotation(DESIRED_REPLICAS_ANNOTATION) == Some(bounds.desired)
+        && new.available() == bounds.desired
 }
 
-fn resize_in_proportion(family: &mut Family, size: Size) {
-    let before: i32 = family.sum(Member::actual);
-    let mut members: Vec<&mut Member> = family
+fn scale_proportionally(replica_sets: &mut ReplicaSets, bounds: ReplicaBounds) {
+    let actual: i32 = replica_sets.sum(PlannedReplicaSet::actual);
+    let mut active: Vec<&mut PlannedReplicaSet> = replica_sets
         .old
         .iter_mut()
-        .chain(&mut family.new)
-        .filter(|member| member.is_active())
+        .chain(&mut replica_sets.new)
+        .filter(|set| set.is_active())
         .collect();
-    let allowed = if size.desired > 0 { size.max() } else { 0 };
-    let to_add = allowed - members.iter().map(|member| member.replicas()).sum::<i32>();
-    // Larger sets first; among equals the newer grow first and the older shrink first.
-    members.sort_by_key(|member| (Reverse(member.replicas()), member.age()));
+    // Mirrors scale: without desired replicas no surge is allowed.
+    let allowed = if bounds.desired > 0 { bounds.max() } else { 0 };
+    let to_add = allowed - active.iter().map(|set| set.replicas()).sum::<i32>();
+    // Larger ReplicaSets first. Of equal ones the newer is scaled up first, the older down first.
+    active.sort_by_key(|set| (Reverse(set.replicas()), set.creation_order()));
     if to_add > 0 {
-        members.sort_by_key(|member| Reverse((member.replicas(), member.age())));
+        active.sort_by_key(|set| Reverse((set.replicas(), set.creation_order())));
     }
     let mut added = 0;
-    let mut sizes: Vec<i32> = Vec::with_capacity(members.len());
-    for member in &members {
-        let part = proportion(member, size, before, to_add, added);
-        sizes.push(member.replicas() + part);
-        added += part;
+    let mut new_replicas: Vec<i32> = Vec::with_capacity(active.len());
+    for set in &active {
+        let proportion = replica_set_proportion(set, bounds, actual, to_add, added);
+        new_replicas.push(set.replicas() + proportion);
+        added += proportion;
     }
-    // What rounding left over goes to the largest.
-    if let Some(largest) = sizes.first_mut() {
+    // The rounding remainder goes to the largest.
+    if let Some(largest) = new_replicas.first_mut() {
         *largest = (*largest + to_add - added).max(0);
     }
-    for (member, replicas) in members.into_iter().zip(sizes) {
-        member.scale(replicas, size);
+    for (set, replicas) in active.into_iter().zip(new_replicas) {
+        set.scale(replicas, bounds);
     }
 }
 
-/// The part of a set in what is to be added (or taken, if negative), given what others got.
-fn proportion(member: &Member, size: Size, before: i32, to_add: i32, added: i32) -> i32 {
-    let own = member.replicas();
-    let left = to_add - added;
-    if own == 0 || left == 0 {
+/// The number of replicas to add to a ReplicaSet (to remove, if negative), of those that are not
+/// yet distributed. Mirrors GetReplicaSetProportion and getReplicaSetFraction.
+fn replica_set_proportion(
+    set: &PlannedReplicaSet,
+    bounds: ReplicaBounds,
+    actual: i32,
+    to_add: i32,
+    added: i32,
+) -> i32 {
+    let current = set.replicas();
+    let remaining = to_add - added;
+    if current == 0 || remaining == 0 {
         return 0;
     }
-    let fraction = if size.desired == 0 {
-        -own
+    let fraction = if bounds.desired == 0 {
+        -current
     } else {
-        // Without the note, how many pods there are is the next best base.
-        match member
-            .noted(MAX_REPLICAS)
+        // Without the annotation the base is the number of existing pods.
+        match set
+            .replicas_annotation(MAX_REPLICAS_ANNOTATION)
             .filter(|max| *max > 0)
-            .unwrap_or(before)
+            .unwrap_or(actual)
         {
             0 => 0,
-            base => rounded(f64::from(own) * f64::from(size.max()) / f64::from(base)) - own,
+            base => round(f64::from(current) * f64::from(bounds.max()) / f64::from(base)) - current,
         }
     };
     if to_add > 0 {
-        fraction.min(left)
+        fraction.min(remaining)
     } else {
-        fraction.max(left)
+        fraction.max(remaining)
     }
 }
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "a float that is too large becomes the largest number, which is then cut to what is left"
+    reason = "the conversion saturates, and the result is limited to the remaining replicas"
 )]
-fn rounded(number: f64) -> i32 {
+fn round(number: f64) -> i32 {
     number.round() as i32
 }
 
@@ -207,8 +254,8 @@ mod tests {
 
     use super::*;
 
-    /// Sets as `replicas/available/noted max`, old ones first, the new one last, `-` for none.
-    fn family(sets: &[&str], desired: i32) -> Family {
+    /// ReplicaSets as `replicas/available/max-replicas annotation`, the new one last, `-` for none.
+    fn replica_sets(sets: &[&str], desired: i32) -> ReplicaSets {
         let template =
             |image: &str| json!({ "spec": { "containers": [{ "name": "x", "image": image }] } });
         let deployment: Deployment = serde_json::from_value(
@@ -219,9 +266,12 @@ mod tests {
         let sets = sets
             .iter()
             .enumerate()
-            .filter(|(_, form)| **form != "-")
-            .map(|(index, form)| {
-                let parts: Vec<i32> = form.split('/').map(|part| part.parse().unwrap()).collect();
+            .filter(|(_, text)| **text != "-")
+            .map(|(index, text)| {
+                let counts: Vec<i32> = text
+                    .split('/')
+                    .map(|count| count.parse().unwrap())
+                    .collect();
                 let image = if index == last {
                     "new".into()
                 } else {
@@ -231,23 +281,26 @@ mod tests {
                     "metadata": {
                         "name": format!("s{index}"),
                         "creationTimestamp": format!("2026-01-01T00:00:0{index}Z"),
-                        "annotations": { MAX_REPLICAS: parts[2].to_string() },
+                        "annotations": { MAX_REPLICAS_ANNOTATION: counts[2].to_string() },
                     },
-                    "spec": { "replicas": parts[0], "selector": {}, "template": template(&image) },
-                    "status": { "replicas": parts[0], "availableReplicas": parts[1] },
+                    "spec": { "replicas": counts[0], "selector": {}, "template": template(&image) },
+                    "status": { "replicas": counts[0], "availableReplicas": counts[1] },
                 }))
                 .unwrap();
                 Arc::new(set)
             });
-        Family::of(&deployment, &sets.collect::<Vec<_>>())
+        ReplicaSets::of(&deployment, &sets.collect::<Vec<_>>())
     }
 
-    fn numbers(family: &Family) -> Vec<i32> {
-        family.all().map(Member::replicas).collect()
+    fn replicas(replica_sets: &ReplicaSets) -> Vec<i32> {
+        replica_sets
+            .all()
+            .map(PlannedReplicaSet::replicas)
+            .collect()
     }
 
-    fn size(desired: i32, max_surge: i32, max_unavailable: i32) -> Size {
-        Size {
+    fn bounds(desired: i32, max_surge: i32, max_unavailable: i32) -> ReplicaBounds {
+        ReplicaBounds {
             desired,
             max_surge,
             max_unavailable,
@@ -255,151 +308,154 @@ mod tests {
     }
 
     #[test]
-    fn new_set_grows_into_the_room_there_is() {
-        for (sets, size, grown) in [
-            (&["10/10/12", "0/0/12"][..], size(10, 2, 2), vec![10, 2]),
-            (&["8/8/12", "2/0/12"], size(10, 2, 2), vec![8, 4]),
-            (&["8/8/12", "4/0/12"], size(10, 2, 2), vec![8, 4]),
-            (&["0/0/12", "8/8/12"], size(10, 2, 2), vec![0, 10]),
-            (&["0/0/12", "12/8/12"], size(10, 2, 2), vec![0, 10]),
+    fn new_replica_set_is_scaled_up_within_bounds() {
+        for (sets, bounds, expected) in [
+            (&["10/10/12", "0/0/12"][..], bounds(10, 2, 2), vec![10, 2]),
+            (&["8/8/12", "2/0/12"], bounds(10, 2, 2), vec![8, 4]),
+            (&["8/8/12", "4/0/12"], bounds(10, 2, 2), vec![8, 4]),
+            (&["0/0/12", "8/8/12"], bounds(10, 2, 2), vec![0, 10]),
+            (&["0/0/12", "12/8/12"], bounds(10, 2, 2), vec![0, 10]),
         ] {
-            let mut family = family(sets, size.desired);
-            let moved = grow_new(&mut family, size);
-            assert_eq!(numbers(&family), grown, "{sets:?} {size:?}");
+            let mut replica_sets = replica_sets(sets, bounds.desired);
+            let scaled = reconcile_new_replica_set(&mut replica_sets, bounds);
+            assert_eq!(replicas(&replica_sets), expected, "{sets:?} {bounds:?}");
             assert_eq!(
-                moved,
-                family.new.as_ref().unwrap().replicas()
-                    != family.new.as_ref().unwrap().replicas_before(),
+                scaled,
+                replica_sets.new.as_ref().unwrap().replicas()
+                    != replica_sets.new.as_ref().unwrap().cached_replicas(),
                 "{sets:?}"
             );
         }
     }
 
     #[test]
-    fn old_sets_shrink_as_far_as_availability_allows() {
-        for (what, sets, size, shrunk) in [
+    fn old_replica_sets_are_scaled_down_within_availability() {
+        for (case, sets, bounds, expected) in [
             (
-                "two may be missing",
+                "two may be unavailable",
                 &["10/10/13", "3/0/13"][..],
-                size(10, 3, 2),
+                bounds(10, 3, 2),
                 vec![8, 3],
             ),
             (
-                "the new ones are available",
+                "new replicas are available",
                 &["8/8/13", "5/5/13"],
-                size(10, 3, 2),
+                bounds(10, 3, 2),
                 vec![3, 5],
             ),
             (
-                "the new ones crash",
+                "new replicas crash",
                 &["8/8/13", "5/0/13"],
-                size(10, 3, 2),
+                bounds(10, 3, 2),
                 vec![8, 5],
             ),
             (
-                "an old one is lost while the new ones crash",
+                "an old replica is lost while new ones crash",
                 &["8/7/13", "5/0/13"],
-                size(10, 3, 2),
+                bounds(10, 3, 2),
                 vec![8, 5],
             ),
             (
-                "rolled back: crashing ones go",
+                "rollback: unhealthy replicas are removed",
                 &["5/0/13", "8/7/13"],
-                size(10, 3, 2),
+                bounds(10, 3, 2),
                 vec![1, 8],
             ),
             (
-                "rolled over: unhealthy ones go first",
+                "rollover: unhealthy replicas are removed first",
                 &["8/8/13", "5/0/13", "0/0/13"],
-                size(10, 3, 2),
+                bounds(10, 3, 2),
                 vec![8, 0, 0],
             ),
             (
-                "nothing is left",
+                "no old replicas",
                 &["0/0/13", "10/10/13"],
-                size(10, 3, 2),
+                bounds(10, 3, 2),
                 vec![0, 10],
             ),
             (
-                "no one may be missing",
+                "none may be unavailable",
                 &["10/10/11", "1/0/11"],
-                size(10, 1, 0),
+                bounds(10, 1, 0),
                 vec![10, 1],
             ),
             (
                 "one is replaced",
                 &["10/10/11", "1/1/11"],
-                size(10, 1, 0),
+                bounds(10, 1, 0),
                 vec![9, 1],
             ),
         ] {
-            let mut family = family(sets, size.desired);
-            shrink_old(&mut family, size);
-            assert_eq!(numbers(&family), shrunk, "{what}: {sets:?} {size:?}");
+            let mut replica_sets = replica_sets(sets, bounds.desired);
+            reconcile_old_replica_sets(&mut replica_sets, bounds);
+            assert_eq!(
+                replicas(&replica_sets),
+                expected,
+                "{case}: {sets:?} {bounds:?}"
+            );
         }
     }
 
     #[test]
-    fn resize_in_a_rollout_is_shared_in_proportion() {
-        for (what, sets, size, resized) in [
+    fn scaling_during_a_rollout_is_proportional() {
+        for (case, sets, bounds, expected) in [
             (
-                "one set takes it all",
+                "single active ReplicaSet",
                 &["5/5/5", "0/0/5"][..],
-                size(10, 0, 1),
+                bounds(10, 0, 1),
                 vec![10, 0],
             ),
             (
-                "none has pods: the new one",
+                "none is active: the new one",
                 &["0/0/5", "0/0/5"],
-                size(10, 0, 1),
+                bounds(10, 0, 1),
                 vec![0, 10],
             ),
             (
-                "none has pods and none is new: the latest",
+                "none is active or new: the latest",
                 &["0/0/5", "0/0/5", "-"],
-                size(10, 0, 1),
+                bounds(10, 0, 1),
                 vec![0, 10],
             ),
             (
                 "doubled",
                 &["8/8/13", "5/0/13"],
-                size(20, 6, 2),
+                bounds(20, 6, 2),
                 vec![16, 10],
             ),
             (
                 "halved",
                 &["16/16/26", "10/0/26"],
-                size(10, 3, 2),
+                bounds(10, 3, 2),
                 vec![8, 5],
             ),
             (
-                "the largest takes the rest",
+                "the largest gets the remainder",
                 &["6/6/10", "4/0/10"],
-                size(5, 0, 1),
+                bounds(5, 0, 1),
                 vec![3, 2],
             ),
+            ("to 0", &["8/8/13", "5/0/13"], bounds(0, 0, 0), vec![0, 0]),
             (
-                "to nothing",
-                &["8/8/13", "5/0/13"],
-                size(0, 0, 0),
-                vec![0, 0],
-            ),
-            (
-                "the newer of equals grows first",
+                "the newer of equal ones is scaled up first",
                 &["5/5/10", "5/0/10"],
-                size(11, 0, 1),
+                bounds(11, 0, 1),
                 vec![5, 6],
             ),
             (
-                "the note was lost",
+                "without the annotation",
                 &["8/8/0", "5/0/0"],
-                size(20, 6, 2),
+                bounds(20, 6, 2),
                 vec![16, 10],
             ),
         ] {
-            let mut family = family(sets, size.desired);
-            resize(&mut family, size, true);
-            assert_eq!(numbers(&family), resized, "{what}: {sets:?} {size:?}");
+            let mut replica_sets = replica_sets(sets, bounds.desired);
+            scale(&mut replica_sets, bounds, true);
+            assert_eq!(
+                replicas(&replica_sets),
+                expected,
+                "{case}: {sets:?} {bounds:?}"
+            );
         }
     }
 }

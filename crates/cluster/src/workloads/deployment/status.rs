@@ -1,8 +1,9 @@
-//! The status of a Deployment: counts, and whether it is available, progressing or failing.
+//! Status of a Deployment: counts and the conditions Available, Progressing and ReplicaFailure.
 //!
-//! In: the Deployment, its family, the time. Out: a status, and when to look again.
-//! Holds: conditions change their time of transition only with their status; progress is told by its time of update, from
-//! which the deadline counts.
+//! Input: the Deployment, its ReplicaSets, the time. Output: a status, and the time of the next
+//! progress check.
+//! Guarantees: `lastTransitionTime` of a condition changes only with its status; `lastUpdateTime`
+//! of Progressing is the time of the last progress, from which the progress deadline is counted.
 
 use std::time::Duration;
 
@@ -11,18 +12,19 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStat
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::family::{Family, Member, Size};
-use crate::workloads::pods::{later, until};
+use super::replica_sets::{PlannedReplicaSet, ReplicaBounds, ReplicaSets};
+use crate::workloads::counts::omit_zero;
+use crate::workloads::pods::{saturating_add, time_until};
 
 pub(super) const PROGRESSING: &str = "Progressing";
 const AVAILABLE: &str = "Available";
 const REPLICA_FAILURE: &str = "ReplicaFailure";
 const TIMED_OUT: &str = "ProgressDeadlineExceeded";
-const NEW_SET_AVAILABLE: &str = "NewReplicaSetAvailable";
+const NEW_REPLICA_SET_AVAILABLE: &str = "NewReplicaSetAvailable";
 const PAUSED: &str = "DeploymentPaused";
 
-/// A condition to be set now.
-pub(super) fn condition(
+/// A condition with both times set to now. Mirrors NewDeploymentCondition.
+pub(super) fn new_condition(
     type_: &str,
     status: &str,
     reason: &str,
@@ -39,8 +41,8 @@ pub(super) fn condition(
     }
 }
 
-/// One of the conditions.
-pub(super) fn find<'a>(
+/// The condition of a type. Mirrors GetDeploymentCondition.
+pub(super) fn get_condition<'a>(
     status: &'a DeploymentStatus,
     type_: &str,
 ) -> Option<&'a DeploymentCondition> {
@@ -51,21 +53,22 @@ pub(super) fn find<'a>(
         .find(|condition| condition.type_ == type_)
 }
 
-/// Sets a condition unless it is there with the same status and reason.
-pub(super) fn set(status: &mut DeploymentStatus, mut condition: DeploymentCondition) {
-    if let Some(known) =
-        find(status, &condition.type_).filter(|known| known.status == condition.status)
+/// Sets a condition, unless it exists with the same status and reason. Mirrors
+/// SetDeploymentCondition.
+pub(super) fn set_condition(status: &mut DeploymentStatus, mut condition: DeploymentCondition) {
+    if let Some(current) =
+        get_condition(status, &condition.type_).filter(|current| current.status == condition.status)
     {
-        if known.reason == condition.reason {
+        if current.reason == condition.reason {
             return;
         }
-        condition.last_transition_time = known.last_transition_time.clone();
+        condition.last_transition_time = current.last_transition_time.clone();
     }
-    remove(status, &condition.type_);
+    remove_condition(status, &condition.type_);
     status.conditions.get_or_insert_default().push(condition);
 }
 
-fn remove(status: &mut DeploymentStatus, type_: &str) {
+fn remove_condition(status: &mut DeploymentStatus, type_: &str) {
     if let Some(conditions) = &mut status.conditions {
         conditions.retain(|condition| condition.type_ != type_);
         if conditions.is_empty() {
@@ -74,8 +77,22 @@ fn remove(status: &mut DeploymentStatus, type_: &str) {
     }
 }
 
-/// How long a rollout may go without progress; `None` if for ever.
-pub(super) fn deadline(deployment: &Deployment) -> Option<Duration> {
+/// Sets the condition Progressing.
+pub(super) fn set_progressing(
+    status: &mut DeploymentStatus,
+    value: &str,
+    reason: &str,
+    message: String,
+    now: Timestamp,
+) {
+    set_condition(
+        status,
+        new_condition(PROGRESSING, value, reason, message, now),
+    );
+}
+
+/// `spec.progressDeadlineSeconds`; `None` if there is no deadline. Mirrors HasProgressDeadline.
+pub(super) fn progress_deadline(deployment: &Deployment) -> Option<Duration> {
     let seconds = deployment
         .spec
         .as_ref()?
@@ -84,97 +101,86 @@ pub(super) fn deadline(deployment: &Deployment) -> Option<Duration> {
     Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// Tells that the Deployment was paused or resumed, so that the time in between does not count as lack of progress.
-pub(super) fn note_pause(status: &mut DeploymentStatus, deployment: &Deployment, now: Timestamp) {
-    let reason = find(status, PROGRESSING).and_then(|condition| condition.reason.clone());
-    if deadline(deployment).is_none() || reason.as_deref() == Some(TIMED_OUT) {
+/// Sets the condition when the Deployment is paused or resumed, so that the pause does not count
+/// against the progress deadline. Mirrors checkPausedConditions.
+pub(super) fn check_paused_conditions(
+    status: &mut DeploymentStatus,
+    deployment: &Deployment,
+    now: Timestamp,
+) {
+    let reason = get_condition(status, PROGRESSING).and_then(|condition| condition.reason.clone());
+    if progress_deadline(deployment).is_none() || reason.as_deref() == Some(TIMED_OUT) {
         return;
     }
     let paused = deployment.spec.as_ref().and_then(|spec| spec.paused) == Some(true);
     match (paused, reason.as_deref() == Some(PAUSED)) {
-        (true, false) => set(
+        (true, false) => set_progressing(
             status,
-            condition(
-                PROGRESSING,
-                "Unknown",
-                PAUSED,
-                "Deployment is paused".into(),
-                now,
-            ),
+            "Unknown",
+            PAUSED,
+            "Deployment is paused".into(),
+            now,
         ),
-        (false, true) => set(
+        (false, true) => set_progressing(
             status,
-            condition(
-                PROGRESSING,
-                "Unknown",
-                "DeploymentResumed",
-                "Deployment is resumed".into(),
-                now,
-            ),
+            "Unknown",
+            "DeploymentResumed",
+            "Deployment is resumed".into(),
+            now,
         ),
         _ => {}
     }
 }
 
-/// Tells of the new set, if nothing was told about progress before.
-pub(super) fn note_new_set(
+/// Sets the condition for a new ReplicaSet that is created, or found without a condition. Mirrors
+/// getNewReplicaSet.
+pub(super) fn set_new_replica_set_condition(
     status: &mut DeploymentStatus,
     deployment: &Deployment,
-    new: &Member,
+    new: &PlannedReplicaSet,
     now: Timestamp,
 ) {
-    if deadline(deployment).is_none() {
+    if progress_deadline(deployment).is_none() {
         return;
     }
-    let name = new.wanted.name_any();
-    if new.read.is_none() {
-        set(
-            status,
-            condition(
-                PROGRESSING,
-                "True",
-                "NewReplicaSetCreated",
-                format!("Created new replica set \"{name}\""),
-                now,
-            ),
-        );
-    } else if find(status, PROGRESSING).is_none() {
-        set(
-            status,
-            condition(
-                PROGRESSING,
-                "True",
-                "FoundNewReplicaSet",
-                format!("Found new replica set \"{name}\""),
-                now,
-            ),
-        );
+    let name = new.desired.name_any();
+    if new.cached.is_none() {
+        let message = format!("Created new replica set \"{name}\"");
+        set_progressing(status, "True", "NewReplicaSetCreated", message, now);
+    } else if get_condition(status, PROGRESSING).is_none() {
+        let message = format!("Found new replica set \"{name}\"");
+        set_progressing(status, "True", "FoundNewReplicaSet", message, now);
     }
 }
 
-/// The counts, and whether enough pods are available. Other conditions are those of `status`.
-pub(super) fn counted(
+/// The counts and the condition Available. Other conditions are those of `status`. Mirrors
+/// calculateStatus.
+pub(super) fn calculate_status(
     status: &DeploymentStatus,
     deployment: &Deployment,
-    family: &Family,
-    size: Size,
+    replica_sets: &ReplicaSets,
+    bounds: ReplicaBounds,
     now: Timestamp,
 ) -> DeploymentStatus {
-    let some = |number: i32| (number != 0).then_some(number);
-    let available = family.sum(Member::available);
-    let mut counted = DeploymentStatus {
+    let available = replica_sets.sum(PlannedReplicaSet::available);
+    let updated = replica_sets
+        .new
+        .as_ref()
+        .map_or(0, PlannedReplicaSet::actual);
+    let unavailable = replica_sets.sum(PlannedReplicaSet::replicas) - available;
+    let mut calculated = DeploymentStatus {
         observed_generation: deployment.metadata.generation,
-        replicas: some(family.sum(Member::actual)),
-        updated_replicas: some(family.new.as_ref().map_or(0, Member::actual)),
-        ready_replicas: some(family.sum(Member::ready)),
-        available_replicas: some(available),
-        unavailable_replicas: some((family.sum(Member::replicas) - available).max(0)),
-        terminating_replicas: terminating(family),
+        replicas: omit_zero(replica_sets.sum(PlannedReplicaSet::actual)),
+        updated_replicas: omit_zero(updated),
+        ready_replicas: omit_zero(replica_sets.sum(PlannedReplicaSet::ready)),
+        available_replicas: omit_zero(available),
+        unavailable_replicas: omit_zero(unavailable.max(0)),
+        terminating_replicas: terminating_replicas(replica_sets),
         collision_count: status.collision_count,
         conditions: status.conditions.clone(),
     };
-    let enough = if available >= size.min_available() {
-        condition(
+    let condition = if available >= bounds.min_available() {
+        new_condition(
             AVAILABLE,
             "True",
             "MinimumReplicasAvailable",
@@ -182,7 +188,7 @@ pub(super) fn counted(
             now,
         )
     } else {
-        condition(
+        new_condition(
             AVAILABLE,
             "False",
             "MinimumReplicasUnavailable",
@@ -190,148 +196,145 @@ pub(super) fn counted(
             now,
         )
     };
-    set(&mut counted, enough);
-    counted
+    set_condition(&mut calculated, condition);
+    calculated
 }
 
-/// `None` while a set that was looked at does not tell.
-fn terminating(family: &Family) -> Option<i32> {
-    family
+/// Sum over the ReplicaSets; `None` if one of them was reconciled without setting the field.
+/// Mirrors GetTerminatingReplicaCountForReplicaSets.
+fn terminating_replicas(replica_sets: &ReplicaSets) -> Option<i32> {
+    replica_sets
         .all()
-        .filter_map(|member| member.wanted.status.as_ref())
+        .filter_map(|set| set.desired.status.as_ref())
         .try_fold(0, |sum, status| match status.terminating_replicas {
             None if status.observed_generation.unwrap_or(0) == 0 => Some(sum),
-            number => number.map(|number| sum + number),
+            count => count.map(|count| sum + count),
         })
 }
 
-/// Judges progress: from the status before to the one counted now.
-pub(super) fn judge_progress(
+/// Sets the conditions Progressing and ReplicaFailure. `before` is the status before this
+/// reconcile. Mirrors syncRolloutStatus.
+pub(super) fn sync_rollout_status(
     status: &mut DeploymentStatus,
     before: &DeploymentStatus,
     deployment: &Deployment,
-    family: &Family,
+    replica_sets: &ReplicaSets,
     now: Timestamp,
 ) {
-    match deadline(deployment) {
-        None => remove(status, PROGRESSING),
+    match progress_deadline(deployment) {
+        None => remove_condition(status, PROGRESSING),
         Some(deadline) => {
-            let known = find(before, PROGRESSING).cloned();
-            let was_complete = known
-                .as_ref()
-                .is_some_and(|known| known.reason.as_deref() == Some(NEW_SET_AVAILABLE));
-            // Without a rollout there is no progress to judge.
+            let was_complete = get_condition(before, PROGRESSING).is_some_and(|condition| {
+                condition.reason.as_deref() == Some(NEW_REPLICA_SET_AVAILABLE)
+            });
+            // A complete Deployment without a new rollout keeps its condition.
             if !(was_complete && status.replicas == status.updated_replicas) {
-                judge(status, before, deployment, family, deadline, now);
+                sync_progress(status, before, deployment, replica_sets, deadline, now);
             }
         }
     }
-    promote_failure(status, family);
+    sync_replica_failure(status, replica_sets);
 }
 
-fn judge(
+fn sync_progress(
     status: &mut DeploymentStatus,
     before: &DeploymentStatus,
     deployment: &Deployment,
-    family: &Family,
+    replica_sets: &ReplicaSets,
     deadline: Duration,
     now: Timestamp,
 ) {
-    let who = match &family.new {
-        Some(new) => format!("ReplicaSet \"{}\"", new.wanted.name_any()),
+    let object = match &replica_sets.new {
+        Some(new) => format!("ReplicaSet \"{}\"", new.desired.name_any()),
         None => format!("Deployment \"{}\"", deployment.name_any()),
     };
     if is_complete(deployment, status) {
-        set(
-            status,
-            condition(
-                PROGRESSING,
-                "True",
-                NEW_SET_AVAILABLE,
-                format!("{who} has successfully progressed."),
-                now,
-            ),
-        );
-    } else if made_progress(before, status) {
-        let mut progressing = condition(
+        let message = format!("{object} has successfully progressed.");
+        set_progressing(status, "True", NEW_REPLICA_SET_AVAILABLE, message, now);
+    } else if is_progressing(before, status) {
+        let mut progressing = new_condition(
             PROGRESSING,
             "True",
             "ReplicaSetUpdated",
-            format!("{who} is progressing."),
+            format!("{object} is progressing."),
             now,
         );
-        if let Some(known) = find(before, PROGRESSING).filter(|known| known.status == "True") {
-            progressing.last_transition_time = known.last_transition_time.clone();
+        if let Some(current) =
+            get_condition(before, PROGRESSING).filter(|current| current.status == "True")
+        {
+            progressing.last_transition_time = current.last_transition_time.clone();
         }
-        // The same news again is news here: the deadline counts from its time.
-        remove(status, PROGRESSING);
-        set(status, progressing);
-    } else if has_timed_out(status, deadline, now) {
-        set(
-            status,
-            condition(
-                PROGRESSING,
-                "False",
-                TIMED_OUT,
-                format!("{who} has timed out progressing."),
-                now,
-            ),
-        );
+        // set_condition would skip an equal condition, but lastUpdateTime has to be renewed.
+        remove_condition(status, PROGRESSING);
+        set_condition(status, progressing);
+    } else if is_timed_out(status, deadline, now) {
+        let message = format!("{object} has timed out progressing.");
+        set_progressing(status, "False", TIMED_OUT, message, now);
     }
 }
 
-/// Whether all pods are new and available, and no old one is left.
+/// Whether all replicas are updated and available, and no old one remains. Mirrors
+/// DeploymentComplete.
 pub(super) fn is_complete(deployment: &Deployment, status: &DeploymentStatus) -> bool {
     let desired = deployment
         .spec
         .as_ref()
         .and_then(|spec| spec.replicas)
         .unwrap_or(1);
-    let all = [
+    let counts = [
         status.updated_replicas,
         status.replicas,
         status.available_replicas,
     ];
-    all.into_iter().all(|count| count.unwrap_or(0) == desired)
+    counts
+        .into_iter()
+        .all(|count| count.unwrap_or(0) == desired)
         && status.observed_generation.unwrap_or(0) >= deployment.metadata.generation.unwrap_or(0)
 }
 
-fn made_progress(before: &DeploymentStatus, now: &DeploymentStatus) -> bool {
-    let old = |status: &DeploymentStatus| {
+/// Mirrors DeploymentProgressing.
+fn is_progressing(before: &DeploymentStatus, after: &DeploymentStatus) -> bool {
+    let old_replicas = |status: &DeploymentStatus| {
         status.replicas.unwrap_or(0) - status.updated_replicas.unwrap_or(0)
     };
-    now.updated_replicas.unwrap_or(0) > before.updated_replicas.unwrap_or(0)
-        || old(now) < old(before)
-        || now.ready_replicas.unwrap_or(0) > before.ready_replicas.unwrap_or(0)
-        || now.available_replicas.unwrap_or(0) > before.available_replicas.unwrap_or(0)
+    after.updated_replicas.unwrap_or(0) > before.updated_replicas.unwrap_or(0)
+        || old_replicas(after) < old_replicas(before)
+        || after.ready_replicas.unwrap_or(0) > before.ready_replicas.unwrap_or(0)
+        || after.available_replicas.unwrap_or(0) > before.available_replicas.unwrap_or(0)
 }
 
-fn has_timed_out(status: &DeploymentStatus, deadline: Duration, now: Timestamp) -> bool {
-    let Some(known) = find(status, PROGRESSING) else {
+/// Mirrors DeploymentTimedOut.
+fn is_timed_out(status: &DeploymentStatus, deadline: Duration, now: Timestamp) -> bool {
+    let Some(condition) = get_condition(status, PROGRESSING) else {
         return false;
     };
-    match known.reason.as_deref() {
-        Some(NEW_SET_AVAILABLE) => false,
+    match condition.reason.as_deref() {
+        Some(NEW_REPLICA_SET_AVAILABLE) => false,
         Some(TIMED_OUT) => true,
-        _ => known
+        _ => condition
             .last_update_time
             .as_ref()
-            .is_some_and(|since| later(since.0, deadline) < now),
+            .is_some_and(|since| saturating_add(since.0, deadline) < now),
     }
 }
 
-/// A set that cannot make its pods is the Deployment's failure; the new set's before those of others.
-fn promote_failure(status: &mut DeploymentStatus, family: &Family) {
-    let failure = family.new.iter().chain(&family.old).find_map(|member| {
-        let conditions = member.wanted.status.as_ref()?.conditions.as_ref()?;
-        conditions
-            .iter()
-            .find(|condition| condition.type_ == REPLICA_FAILURE)
-    });
+/// Copies the condition ReplicaFailure of a ReplicaSet, preferably the new one. Mirrors
+/// getReplicaFailures.
+fn sync_replica_failure(status: &mut DeploymentStatus, replica_sets: &ReplicaSets) {
+    let failure = replica_sets
+        .new
+        .iter()
+        .chain(&replica_sets.old)
+        .find_map(|set| {
+            let conditions = set.desired.status.as_ref()?.conditions.as_ref()?;
+            conditions
+                .iter()
+                .find(|condition| condition.type_ == REPLICA_FAILURE)
+        });
     match failure {
-        None => remove(status, REPLICA_FAILURE),
+        None => remove_condition(status, REPLICA_FAILURE),
         Some(failure) => {
-            let told = DeploymentCondition {
+            let condition = DeploymentCondition {
                 type_: failure.type_.clone(),
                 status: failure.status.clone(),
                 reason: failure.reason.clone(),
@@ -339,30 +342,34 @@ fn promote_failure(status: &mut DeploymentStatus, family: &Family) {
                 last_update_time: failure.last_transition_time.clone(),
                 last_transition_time: failure.last_transition_time.clone(),
             };
-            set(status, told);
+            set_condition(status, condition);
         }
     }
 }
 
-/// When the deadline must be looked at; `None` if no rollout is under way or it was missed already.
-pub(super) fn next_look(
+/// Time until the progress deadline; `None` if no rollout is in progress or the deadline was
+/// exceeded already. Mirrors requeueStuckDeployment.
+pub(super) fn next_progress_check(
     deployment: &Deployment,
     status: &DeploymentStatus,
     now: Timestamp,
 ) -> Option<Duration> {
-    let known = find(status, PROGRESSING)?;
+    let condition = get_condition(status, PROGRESSING)?;
     if is_complete(deployment, status)
         || matches!(
-            known.reason.as_deref(),
-            Some(TIMED_OUT | NEW_SET_AVAILABLE | PAUSED)
+            condition.reason.as_deref(),
+            Some(TIMED_OUT | NEW_REPLICA_SET_AVAILABLE | PAUSED)
         )
     {
         return None;
     }
-    let since = known.last_update_time.as_ref()?.0;
-    // Objects tell whole seconds: a second more is on the safe side.
-    until(
-        later(since, deadline(deployment)? + Duration::from_secs(1)),
+    let since = condition.last_update_time.as_ref()?.0;
+    // Timestamps have a resolution of one second, so one second is added.
+    time_until(
+        saturating_add(
+            since,
+            progress_deadline(deployment)? + Duration::from_secs(1),
+        ),
         now,
     )
     .or(Some(Duration::from_secs(1)))

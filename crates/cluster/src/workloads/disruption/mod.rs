@@ -1,161 +1,168 @@
-//! Disruption budgets: how many pods may be taken away at a time.
+//! Disruption controller: the status of PodDisruptionBudgets, by which the API server grants
+//! evictions.
 //!
-//! In: PodDisruptionBudgets, pods, what owns them. Out: the status that evictions are granted by.
-//! Holds: the status is only written over the version it was made from, because granting an eviction writes it too.
+//! Input: PodDisruptionBudgets, pods, their controllers. Output: the status.
+//! Guarantees: the status is written with a resourceVersion precondition, because the eviction
+//! subresource writes it too.
 
-mod plan; // what may be taken away
-mod scale; // how many pods there should be
+mod expected_scale; // desired replicas of the pods' controllers
+mod plan; // healthy pods and allowed disruptions
 
 use std::sync::Arc;
 
-use bellerophon::{
-    Controller, EventRecorder, Lister, ObjectKey, Outcome, Predicate, ReconcileResult, Request,
-    WallClock,
-};
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Pod, ReplicationController};
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::prelude::*;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use kube::ResourceExt;
 use kube::core::Selector;
-use kube::{Client, ResourceExt};
 
+use super::api_writer::ApiWriter;
 use super::claim::matches;
-use super::hand::Hand;
-use super::note::{normal, warning};
-use super::pods::{is_deleting, is_ready};
+use super::events::{normal_event, warning_event};
+use super::pods::{has_deletion_timestamp, is_ready};
 use crate::component::Component;
-use crate::context::{Context, Loop};
+use crate::index;
+use expected_scale::{ExpectedScale, ScaleFinder};
 use plan::{fail_safe, needs_scale, plan};
-use scale::{Owners, Wanted};
 
-/// Its name in metrics.
+/// Name of the controller in metrics.
 const CONTROLLER: &str = "disruption-controller";
 
-/// Its name in events.
-const SOURCE: &str = "controllermanager";
+/// Reporting component of its events.
+const EVENT_SOURCE: &str = "controllermanager";
 
-/// The loop of PodDisruptionBudgets.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let budgets = ctx.informer::<PodDisruptionBudget>();
-    let pods = ctx.pods();
-    let client = ctx.client(Component::ControllerManager);
-    let owners = Owners {
-        client: client.clone(),
-        replica_sets: ctx.informer::<ReplicaSet>().lister(),
-        deployments: ctx.informer::<Deployment>().lister(),
-        stateful_sets: ctx.informer::<StatefulSet>().lister(),
-        replication_controllers: ctx.informer::<ReplicationController>().lister(),
+/// Adds the disruption controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let scale_finder = ScaleFinder {
+        client: Component::ControllerManager.kube_client(mgr.client()),
+        replica_sets: mgr.lister(),
+        deployments: mgr.lister(),
+        stateful_sets: mgr.lister(),
+        replication_controllers: mgr.lister(),
     };
-    let recorder = ctx.recorder(Component::ControllerManager, SOURCE);
-    let loop_ = Arc::new(Budgets {
-        client,
-        pods: pods.lister(),
-        owners,
-        recorder,
-        clock: ctx.clock,
-    });
-    let lister = budgets.lister();
-    Controller::of(&budgets)
-        .watches_if(&pods, Predicate::changed(health_changed), move |pod| {
-            concerned(&lister, pod)
-        })
-        .with_options(ctx.options(CONTROLLER, 1))
-        .reconcile_with(move |request| loop_.clone().reconcile(request))
-        .into()
+    let reconciler = DisruptionReconciler {
+        pods: index::pods(mgr).lister(),
+        scale_finder,
+        recorder: Component::ControllerManager.recorder(mgr, EVENT_SOURCE),
+        clock: mgr.clock(),
+    };
+    let pdbs = mgr.lister::<PodDisruptionBudget>();
+    mgr.controller::<PodDisruptionBudget>()
+        .watches::<Pod>(move |pod| budgets_for_pod(&pdbs, pod))
+        .predicate(Predicate::on_update(pod_update_predicate))
+        .name(CONTROLLER)
+        .reconcile(reconciler);
 }
 
-fn health_changed(old: &Pod, new: &Pod) -> bool {
+fn pod_update_predicate(old: &Pod, new: &Pod) -> bool {
     is_ready(old) != is_ready(new)
-        || is_deleting(old) != is_deleting(new)
+        || has_deletion_timestamp(old) != has_deletion_timestamp(new)
         || old.metadata.labels != new.metadata.labels
         || old.metadata.owner_references != new.metadata.owner_references
 }
 
-/// The budgets that a pod counts for.
-fn concerned(budgets: &Lister<PodDisruptionBudget>, pod: &Pod) -> Vec<ObjectKey> {
-    let budgets = budgets.in_namespace(&pod.namespace().unwrap_or_default());
-    let counts = |budget: &PodDisruptionBudget| {
-        selector(budget.spec.as_ref()).is_some_and(|selector| matches(&selector, pod))
+/// The PodDisruptionBudgets whose selector matches a pod.
+fn budgets_for_pod(pdbs: &Lister<PodDisruptionBudget>, pod: &Pod) -> Vec<ObjectKey> {
+    let pdbs = pdbs.in_namespace(&pod.namespace().unwrap_or_default());
+    let selects = |pdb: &PodDisruptionBudget| {
+        selector(pdb.spec.as_ref()).is_some_and(|selector| matches(&selector, pod))
     };
-    budgets
-        .iter()
-        .filter(|budget| counts(budget))
-        .map(|budget| ObjectKey::of(&**budget))
+    pdbs.iter()
+        .filter(|pdb| selects(pdb))
+        .map(|pdb| ObjectKey::from_object(&**pdb))
         .collect()
 }
 
-/// An empty selector means every pod of the namespace, none means no pod.
+/// The parsed selector. An empty one matches every pod of the namespace, an absent one no pod.
 fn selector(spec: Option<&PodDisruptionBudgetSpec>) -> Option<Selector> {
     Selector::try_from(spec?.selector.clone()?).ok()
 }
 
-struct Budgets {
-    client: Client,
+struct DisruptionReconciler {
     pods: Lister<Pod>,
-    owners: Owners,
+    scale_finder: ScaleFinder,
     recorder: EventRecorder,
-    clock: WallClock,
+    clock: Clock,
 }
 
-impl Budgets {
-    async fn reconcile(self: Arc<Self>, request: Request<PodDisruptionBudget>) -> ReconcileResult {
-        let Some(budget) = request.object.as_deref() else {
-            return Ok(Outcome::Done);
+impl Reconciler<PodDisruptionBudget> for DisruptionReconciler {
+    /// Mirrors trySync.
+    async fn reconcile(&self, req: Request<PodDisruptionBudget>) -> Result<Action, Error> {
+        let Some(pdb) = req.object() else {
+            return Ok(Action::await_change());
         };
-        let Some(spec) = &budget.spec else {
-            return Ok(Outcome::Done);
+        let Some(spec) = &pdb.spec else {
+            return Ok(Action::await_change());
         };
-        let hand = Hand {
-            client: &self.client,
-            writes: request.writes(),
+        let writer = ApiWriter {
+            client: req.client(),
         };
-        let was = budget.status.clone().unwrap_or_default();
-        let pods = self.read(budget, spec);
-        let wanted = if needs_scale(spec) {
-            self.owners.wanted(&pods).await
+        let current = pdb.status.clone().unwrap_or_default();
+        let set_status = |pdb: &mut PodDisruptionBudget, status| pdb.status = Some(status);
+        let pods = self.pods_for_pdb(pdb, spec);
+        let expected = if needs_scale(spec) {
+            self.scale_finder.expected_scale(&pods).await
         } else {
-            Ok(Wanted::default())
+            Ok(ExpectedScale::default())
         };
-        let wanted = match wanted {
-            Ok(wanted) => wanted,
-            Err(why) => {
-                let note = format!("Failed to calculate the number of expected pods: {why}");
-                self.recorder
-                    .event(budget, warning("CalculateExpectedPodCountFailed", note));
-                hand.status_at(budget, &was, &fail_safe(budget, &why, self.clock.now()))
+        let expected = match expected {
+            Ok(expected) => expected,
+            Err(error) => {
+                let message = format!("Failed to calculate the number of expected pods: {error}");
+                self.recorder.event(
+                    pdb,
+                    warning_event("CalculateExpectedPodCountFailed", message),
+                );
+                let status = fail_safe(pdb, &error, self.clock.now());
+                writer
+                    .update_status_at_version(pdb, &current, status, set_status)
                     .await?;
-                return Ok(Outcome::Done);
+                return Ok(Action::await_change());
             }
         };
-        if !wanted.unmanaged.is_empty() {
-            let note = "Pods selected by this PodDisruptionBudget were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.";
+        // Mirrors getExpectedPodCount: unmanaged pods are reported, not counted.
+        if !expected.unmanaged.is_empty() {
+            let message = "Pods selected by this PodDisruptionBudget were found to be unmanaged. \
+                As a result, the status of the PDB cannot be calculated correctly, which may \
+                result in undefined behavior. To account for these pods please set \
+                \".spec.minAvailable\" field of the PDB to an integer value.";
             self.recorder
-                .event(budget, warning("UnmanagedPods", note.into()));
+                .event(pdb, warning_event("UnmanagedPods", message.into()));
         }
-        let plan = plan(budget, spec, &pods, wanted.replicas, self.clock.now());
-        hand.status_at(budget, &was, &plan.status).await?;
-        let which = format!(
-            "{}/{}",
-            budget.namespace().unwrap_or_default(),
-            budget.name_any()
-        );
-        for pod in &plan.spared {
-            let note = format!("Pod was expected by PDB {which} to be deleted but it wasn't");
-            self.recorder.event(&**pod, warning("NotDeleted", note));
+        let plan = plan(pdb, spec, &pods, expected.replicas, self.clock.now());
+        let desired = plan.status.clone();
+        writer
+            .update_status_at_version(pdb, &current, desired, set_status)
+            .await?;
+        let key = format!("{}/{}", pdb.namespace().unwrap_or_default(), pdb.name_any());
+        for pod in &plan.not_deleted {
+            let message = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
+            self.recorder
+                .event(&**pod, warning_event("NotDeleted", message));
         }
-        Ok(plan.next.map_or(Outcome::Done, Outcome::RequeueAfter))
+        Ok(plan
+            .requeue_after
+            .map_or_else(Action::await_change, Action::requeue_after))
     }
+}
 
-    fn read(&self, budget: &PodDisruptionBudget, spec: &PodDisruptionBudgetSpec) -> Vec<Arc<Pod>> {
+impl DisruptionReconciler {
+    /// Mirrors getPodsForPdb.
+    fn pods_for_pdb(
+        &self,
+        pdb: &PodDisruptionBudget,
+        spec: &PodDisruptionBudgetSpec,
+    ) -> Vec<Arc<Pod>> {
         let Some(selector) = selector(Some(spec)) else {
             return Vec::new();
         };
-        let mut pods = self
-            .pods
-            .in_namespace(&budget.namespace().unwrap_or_default());
+        let mut pods = self.pods.in_namespace(&pdb.namespace().unwrap_or_default());
         pods.retain(|pod| matches(&selector, &**pod));
         if pods.is_empty() {
             self.recorder
-                .event(budget, normal("NoPods", "No matching pods found".into()));
+                .event(pdb, normal_event("NoPods", "No matching pods found".into()));
         }
         pods
     }

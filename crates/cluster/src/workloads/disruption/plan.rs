@@ -1,14 +1,14 @@
-//! The plan for one budget: how many of its pods are healthy, and how many may be taken away.
+//! Status of one PodDisruptionBudget: healthy pods and allowed disruptions.
 //!
-//! In: the budget, its pods, the size of what owns them, the time. Out: a status.
-//! Holds: what cannot be counted allows nothing; a pod whose eviction was granted does not count as healthy until it is gone
-//! or two minutes have passed.
+//! Input: the PodDisruptionBudget, its pods, the expected scale, the time. Output: a status.
+//! Guarantees: without a known scale no disruption is allowed; a pod with a granted eviction is not
+//! healthy until it is deleted or [`DELETION_TIMEOUT`] has passed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::{ConditionStatus, SetCondition, set_condition};
+use bellerophon::conditions::{ConditionStatus, ConditionUpdate, set_status_condition};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{
@@ -18,51 +18,61 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 
-use crate::workloads::pods::{is_deleting, is_ready, later, until};
-use crate::workloads::share::{Round, share};
+use crate::workloads::counts::saturating_i32;
+use crate::workloads::int_or_percent::{Round, scaled_value};
+use crate::workloads::pods::{has_deletion_timestamp, is_ready, saturating_add, time_until};
 
-/// How long a granted eviction may take until it counts as given up.
-const EVICTION_MAX: Duration = Duration::from_secs(120);
+/// Time after which a granted eviction without a deletion is dropped, as upstream
+/// (DeletionTimeout).
+const DELETION_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The condition that tells whether a pod may be taken away.
-const ALLOWED: &str = "DisruptionAllowed";
+/// Condition type: at least one disruption is allowed.
+const DISRUPTION_ALLOWED: &str = "DisruptionAllowed";
 
-/// What is told.
+/// Result of planning one reconcile.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) status: PodDisruptionBudgetStatus,
-    /// Pods whose granted evictions did not happen.
-    pub(super) spared: Vec<Arc<Pod>>,
-    /// When a granted eviction is given up.
-    pub(super) next: Option<Duration>,
+    /// Pods with a granted eviction that were not deleted in time.
+    pub(super) not_deleted: Vec<Arc<Pod>>,
+    /// Time until the next granted eviction is dropped.
+    pub(super) requeue_after: Option<Duration>,
 }
 
-/// Whether the size of what owns the pods must be known.
+/// Whether the scale of the pods' controllers has to be known.
 pub(super) fn needs_scale(spec: &PodDisruptionBudgetSpec) -> bool {
     spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
 }
 
-/// Makes the plan. `scale` is how many pods their owners want together, where that is needed.
+/// Plans one reconcile. `scale` is the sum of the controllers' replicas; it is used only if
+/// [`needs_scale`]. Mirrors getExpectedPodCount and updatePdbStatus.
 pub(super) fn plan(
-    budget: &PodDisruptionBudget,
+    pdb: &PodDisruptionBudget,
     spec: &PodDisruptionBudgetSpec,
     pods: &[Arc<Pod>],
     scale: i32,
     now: Timestamp,
 ) -> Plan {
-    let was = budget.status.clone().unwrap_or_default();
+    let current = pdb.status.clone().unwrap_or_default();
     let (expected, desired) = match (&spec.max_unavailable, &spec.min_available) {
-        (Some(max), _) => (scale, (scale - share(Some(max), scale, Round::Up)).max(0)),
-        (None, Some(IntOrString::Int(min))) => {
-            (i32::try_from(pods.len()).unwrap_or(i32::MAX), *min)
-        }
-        (None, min) => (scale, share(min.as_ref(), scale, Round::Up)),
+        // Mirrors getExpectedPodCount: percentages are relative to the controllers' scale.
+        (Some(max), _) => (
+            scale,
+            (scale - scaled_value(Some(max), scale, Round::Up)).max(0),
+        ),
+        (None, Some(IntOrString::Int(min))) => (saturating_i32(pods.len()), *min),
+        (None, min) => (scale, scaled_value(min.as_ref(), scale, Round::Up)),
     };
-    let (disrupted, spared, next) = granted(&was, pods, now);
-    let counts = |pod: &&Arc<Pod>| {
-        !is_deleting(pod) && !disrupted.contains_key(&pod.name_any()) && is_ready(pod)
+    let DisruptedPods {
+        disrupted,
+        not_deleted,
+        requeue_after,
+    } = build_disrupted_pods(&current, pods, now);
+    let is_healthy = |pod: &&Arc<Pod>| {
+        !has_deletion_timestamp(pod) && !disrupted.contains_key(&pod.name_any()) && is_ready(pod)
     };
-    let healthy = i32::try_from(pods.iter().filter(counts).count()).unwrap_or(i32::MAX);
+    let healthy = saturating_i32(pods.iter().filter(is_healthy).count());
+    // Mirrors updatePdbStatus: without expected pods no disruption is allowed.
     let allowed = if expected > 0 {
         (healthy - desired).max(0)
     } else {
@@ -74,75 +84,88 @@ pub(super) fn plan(
         expected_pods: Some(expected),
         disruptions_allowed: Some(allowed),
         disrupted_pods: Some(disrupted).filter(|disrupted| !disrupted.is_empty()),
-        observed_generation: budget.metadata.generation,
-        conditions: was.conditions,
+        observed_generation: pdb.metadata.generation,
+        conditions: current.conditions,
     };
-    let (holds, reason) = if allowed > 0 {
+    let (condition_status, reason) = if allowed > 0 {
         (ConditionStatus::True, "SufficientPods")
     } else {
         (ConditionStatus::False, "InsufficientPods")
     };
-    tell(&mut status, holds, reason, "", now);
+    set_disruption_allowed(&mut status, condition_status, reason, "", now);
     Plan {
         status,
-        spared,
-        next,
+        not_deleted,
+        requeue_after,
     }
 }
 
-/// Evictions that were granted and are still awaited; pods that were spared; when the next one is given up.
-fn granted(
-    was: &PodDisruptionBudgetStatus,
+/// Granted evictions of pods that are not terminating.
+#[derive(Default)]
+struct DisruptedPods {
+    /// Time of the grant by pod name, within the deletion timeout.
+    disrupted: BTreeMap<String, Time>,
+    /// Pods whose deletion timeout has passed.
+    not_deleted: Vec<Arc<Pod>>,
+    /// Time until the next deletion timeout.
+    requeue_after: Option<Duration>,
+}
+
+/// Mirrors buildDisruptedPodMap.
+fn build_disrupted_pods(
+    current: &PodDisruptionBudgetStatus,
     pods: &[Arc<Pod>],
     now: Timestamp,
-) -> (BTreeMap<String, Time>, Vec<Arc<Pod>>, Option<Duration>) {
-    let mut awaited = BTreeMap::new();
-    let mut spared = Vec::new();
-    let mut next = None;
-    let known = was.disrupted_pods.clone().unwrap_or_default();
-    for pod in pods.iter().filter(|pod| !is_deleting(pod)) {
-        let Some(since) = known.get(&pod.name_any()) else {
+) -> DisruptedPods {
+    let mut result = DisruptedPods::default();
+    let granted = current.disrupted_pods.clone().unwrap_or_default();
+    for pod in pods.iter().filter(|pod| !has_deletion_timestamp(pod)) {
+        let Some(since) = granted.get(&pod.name_any()) else {
             continue;
         };
-        match until(later(since.0, EVICTION_MAX), now) {
-            None => spared.push(pod.clone()),
+        match time_until(saturating_add(since.0, DELETION_TIMEOUT), now) {
+            None => result.not_deleted.push(pod.clone()),
             Some(left) => {
-                awaited.insert(pod.name_any(), since.clone());
-                next = Some(next.map_or(left, |next: Duration| next.min(left)));
+                result.disrupted.insert(pod.name_any(), since.clone());
+                let after = result.requeue_after;
+                result.requeue_after = Some(after.map_or(left, |after| after.min(left)));
             }
         }
     }
-    (awaited, spared, next)
+    result
 }
 
-/// The status when the owners' size cannot be told: nothing is allowed.
+/// The status when the expected scale is not known: no disruption is allowed. Mirrors failSafe.
 pub(super) fn fail_safe(
-    budget: &PodDisruptionBudget,
-    why: &str,
+    pdb: &PodDisruptionBudget,
+    error: &str,
     now: Timestamp,
 ) -> PodDisruptionBudgetStatus {
-    let mut status = budget.status.clone().unwrap_or_default();
+    let mut status = pdb.status.clone().unwrap_or_default();
     status.disruptions_allowed = Some(0);
-    tell(&mut status, ConditionStatus::False, "SyncFailed", why, now);
+    set_disruption_allowed(
+        &mut status,
+        ConditionStatus::False,
+        "SyncFailed",
+        error,
+        now,
+    );
     status
 }
 
-fn tell(
+fn set_disruption_allowed(
     status: &mut PodDisruptionBudgetStatus,
-    holds: ConditionStatus,
+    condition_status: ConditionStatus,
     reason: &str,
     message: &str,
     now: Timestamp,
 ) {
     let observed_generation = status.observed_generation;
-    let set = SetCondition {
-        type_: ALLOWED,
-        status: holds,
-        reason,
-        message,
+    let condition = ConditionUpdate {
         observed_generation,
+        ..ConditionUpdate::new(DISRUPTION_ALLOWED, condition_status, reason).message(message)
     };
-    set_condition(status.conditions.get_or_insert_default(), &set, now);
+    set_status_condition(status.conditions.get_or_insert_default(), condition, now);
 }
 
 #[cfg(test)]
@@ -150,39 +173,46 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::workloads::samples::pod;
+    use crate::workloads::test_objects::pod;
 
     fn now() -> Timestamp {
         Timestamp::from_second(10_000).unwrap()
     }
 
-    fn budget(spec: Value, disrupted: Value) -> PodDisruptionBudget {
-        let status = json!({ "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, "disruptionsAllowed": 0, "disruptedPods": disrupted });
+    fn pdb(spec: Value, disrupted: Value) -> PodDisruptionBudget {
+        let status = json!({
+            "currentHealthy": 0,
+            "desiredHealthy": 0,
+            "expectedPods": 0,
+            "disruptionsAllowed": 0,
+            "disruptedPods": disrupted,
+        });
         serde_json::from_value(
             json!({ "metadata": { "name": "b", "generation": 3 }, "spec": spec, "status": status }),
         )
         .unwrap()
     }
 
-    fn counted(spec: Value, ready: usize, broken: usize, scale: i32) -> (i32, i32, i32, i32) {
+    /// Expected pods, desired healthy, current healthy, disruptions allowed.
+    fn counts(spec: Value, ready: usize, unready: usize, scale: i32) -> (i32, i32, i32, i32) {
         let ready = (0..ready).map(|i| pod(&format!("r{i}")).running().ready().cached());
         let pods: Vec<_> = ready
-            .chain((0..broken).map(|i| pod(&format!("b{i}")).running().cached()))
+            .chain((0..unready).map(|i| pod(&format!("b{i}")).running().cached()))
             .collect();
-        let budget = budget(spec, json!({}));
-        let status = plan(&budget, budget.spec.as_ref().unwrap(), &pods, scale, now()).status;
-        let all = [
+        let pdb = pdb(spec, json!({}));
+        let status = plan(&pdb, pdb.spec.as_ref().unwrap(), &pods, scale, now()).status;
+        let fields = [
             status.expected_pods,
             status.desired_healthy,
             status.current_healthy,
             status.disruptions_allowed,
         ];
-        all.map(Option::unwrap).into()
+        fields.map(Option::unwrap).into()
     }
 
     #[test]
-    fn budget_allows_what_is_to_spare() {
-        for (spec, ready, broken, scale, expected) in [
+    fn disruptions_are_allowed_above_desired_healthy() {
+        for (spec, ready, unready, scale, expected) in [
             (json!({ "minAvailable": 2 }), 3, 0, 0, (3, 2, 3, 1)),
             (json!({ "minAvailable": 2 }), 1, 2, 0, (3, 2, 1, 0)),
             (json!({ "minAvailable": 0 }), 0, 0, 0, (0, 0, 0, 0)),
@@ -200,19 +230,19 @@ mod tests {
             (json!({ "maxUnavailable": 1 }), 3, 0, 5, (5, 4, 3, 0)),
         ] {
             assert_eq!(
-                counted(spec.clone(), ready, broken, scale),
+                counts(spec.clone(), ready, unready, scale),
                 expected,
-                "{spec}, {ready} ready, {broken} not, of {scale}"
+                "{spec}, {ready} ready, {unready} not ready, scale {scale}"
             );
         }
     }
 
     #[test]
-    fn granted_eviction_counts_until_it_is_over() {
+    fn granted_eviction_is_dropped_after_the_timeout() {
         let ago = |seconds: i64| json!(Timestamp::from_second(10_000 - seconds).unwrap());
-        let budget = budget(
+        let pdb = pdb(
             json!({ "minAvailable": 1 }),
-            json!({ "a": ago(50), "b": ago(121), "gone": ago(5), "c": ago(5) }),
+            json!({ "a": ago(50), "b": ago(121), "deleted": ago(5), "c": ago(5) }),
         );
         let pods = [
             pod("a").running().ready().cached(),
@@ -220,7 +250,7 @@ mod tests {
             pod("c").running().ready().deleting().cached(),
             pod("d").running().ready().cached(),
         ];
-        let plan = plan(&budget, budget.spec.as_ref().unwrap(), &pods, 0, now());
+        let plan = plan(&pdb, pdb.spec.as_ref().unwrap(), &pods, 0, now());
         assert_eq!(
             plan.status
                 .disrupted_pods
@@ -232,21 +262,21 @@ mod tests {
         assert_eq!(plan.status.current_healthy, Some(2));
         assert_eq!(plan.status.disruptions_allowed, Some(1));
         assert_eq!(
-            plan.spared
+            plan.not_deleted
                 .iter()
                 .map(|pod| pod.name_any())
                 .collect::<Vec<_>>(),
             ["b"]
         );
-        assert_eq!(plan.next, Some(Duration::from_secs(70)));
+        assert_eq!(plan.requeue_after, Some(Duration::from_secs(70)));
         assert_eq!(plan.status.observed_generation, Some(3));
     }
 
     #[test]
-    fn what_cannot_be_counted_allows_nothing() {
-        let mut budget = budget(json!({ "maxUnavailable": 1 }), json!({}));
-        budget.status.as_mut().unwrap().disruptions_allowed = Some(4);
-        let status = fail_safe(&budget, "found no controllers for pod \"x\"", now());
+    fn unknown_scale_allows_no_disruption() {
+        let mut pdb = pdb(json!({ "maxUnavailable": 1 }), json!({}));
+        pdb.status.as_mut().unwrap().disruptions_allowed = Some(4);
+        let status = fail_safe(&pdb, "found no controllers for pod \"x\"", now());
         assert_eq!(status.disruptions_allowed, Some(0));
         assert_eq!(status.conditions.unwrap()[0].reason.as_str(), "SyncFailed");
     }

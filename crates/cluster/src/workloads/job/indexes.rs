@@ -1,20 +1,20 @@
-//! Sets of completion indexes, as objects have them: `0-2,5,7-9`.
+//! Completion indexes of an indexed Job, as in `status.completedIndexes`: `0-2,5,7-9`.
 //!
-//! In: indexes, or their text. Out: a set; its text.
-//! Holds: the set is kept as ranges, so a million finished indexes cost little; what cannot be read is left out.
+//! Input: indexes or text. Output: a set; its text.
+//! Guarantees: memory is proportional to the number of ranges; malformed entries are ignored.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A set of indexes.
+/// A set of completion indexes. Upstream: orderedIntervals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Indexes {
-    /// From the first to the last index of each range. Ranges neither touch nor overlap.
+pub(super) struct CompletionIndexes {
+    /// First and last index of each range. Invariant: ranges neither touch nor overlap.
     ranges: BTreeMap<i32, i32>,
 }
 
-impl Indexes {
-    /// Reads the text; indexes from `completions` on do not count.
+impl CompletionIndexes {
+    /// Parses the text; indexes from `completions` on are ignored. Mirrors parseIndexesFromString.
     pub(super) fn parse(text: &str, completions: i32) -> Self {
         let mut indexes = Self::default();
         for part in text.split(',') {
@@ -38,13 +38,13 @@ impl Indexes {
             .ranges
             .range(..=last.saturating_add(1))
             .rev()
-            .take_while(|(_, known_last)| known_last.saturating_add(1) >= first)
+            .take_while(|(_, other_last)| other_last.saturating_add(1) >= first)
             .map(|(first, last)| (*first, *last))
             .collect();
-        for (known_first, known_last) in touching {
-            self.ranges.remove(&known_first);
-            first = first.min(known_first);
-            last = last.max(known_last);
+        for (other_first, other_last) in touching {
+            self.ranges.remove(&other_first);
+            first = first.min(other_first);
+            last = last.max(other_last);
         }
         self.ranges.insert(first, last);
     }
@@ -56,7 +56,7 @@ impl Indexes {
             .is_some_and(|(_, last)| *last >= index)
     }
 
-    /// How many there are.
+    /// Number of indexes.
     pub(super) fn len(&self) -> i32 {
         self.ranges
             .iter()
@@ -65,15 +65,15 @@ impl Indexes {
     }
 
     /// Adds all indexes of another set.
-    pub(super) fn insert_all(&mut self, other: &Self) {
+    pub(super) fn merge(&mut self, other: &Self) {
         other
             .ranges
             .iter()
             .for_each(|(first, last)| self.insert_range(*first, *last));
     }
 
-    /// How many are in both.
-    pub(super) fn common(&self, other: &Self) -> i32 {
+    /// Number of indexes in both sets.
+    pub(super) fn intersection_len(&self, other: &Self) -> i32 {
         let overlap = |(first, last): (&i32, &i32)| -> i32 {
             let before = other.ranges.range(..*first).next_back();
             let within = before.into_iter().chain(other.ranges.range(*first..=*last));
@@ -86,23 +86,24 @@ impl Indexes {
         self.ranges.iter().map(overlap).sum()
     }
 
-    /// The first `count` indexes below `completions` that are not in the set.
-    pub(super) fn missing(&self, completions: i32, count: usize) -> Vec<i32> {
-        let mut found = Vec::new();
+    /// The first `count` indexes below `completions` that are not in the set. Mirrors
+    /// firstPendingIndexes.
+    pub(super) fn first_pending(&self, completions: i32, count: usize) -> Vec<i32> {
+        let mut pending = Vec::new();
         let mut candidate = 0;
         for (first, last) in self.ranges.iter().chain([(&completions, &completions)]) {
-            let free = candidate..(*first).min(completions);
-            found.extend(free.take(count - found.len()));
-            if found.len() == count {
+            let gap = candidate..(*first).min(completions);
+            pending.extend(gap.take(count - pending.len()));
+            if pending.len() == count {
                 break;
             }
             candidate = last + 1;
         }
-        found
+        pending
     }
 }
 
-impl fmt::Display for Indexes {
+impl fmt::Display for CompletionIndexes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, (first, last)) in self.ranges.iter().enumerate() {
             let comma = if position > 0 { "," } else { "" };
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_read_and_written_as_kubernetes_does() {
+    fn text_is_parsed_and_formatted_as_upstream() {
         for (text, completions, written, count) in [
             ("", 10, "", 0),
             ("3", 10, "3", 1),
@@ -133,15 +134,15 @@ mod tests {
             ("what,4,x-y", 10, "4", 1),
             ("4,0-3,9", 10, "0-4,9", 6),
         ] {
-            let indexes = Indexes::parse(text, completions);
+            let indexes = CompletionIndexes::parse(text, completions);
             assert_eq!(indexes.to_string().as_str(), written, "{text:?}");
             assert_eq!(indexes.len(), count, "{text:?}");
         }
     }
 
     #[test]
-    fn ranges_grow_together() {
-        let mut indexes = Indexes::default();
+    fn adjacent_ranges_are_merged() {
+        let mut indexes = CompletionIndexes::default();
         for index in [5, 7, 6, 0, 6, 1] {
             indexes.insert(index);
         }
@@ -152,18 +153,18 @@ mod tests {
     }
 
     #[test]
-    fn missing_ones_are_found_in_order() {
-        let indexes = Indexes::parse("0,1,4-6,9", 10);
-        assert_eq!(indexes.missing(10, 3), [2, 3, 7]);
-        assert_eq!(indexes.missing(10, 99), [2, 3, 7, 8]);
-        assert_eq!(indexes.missing(3, 99), [2]);
-        assert_eq!(Indexes::default().missing(2, 5), [0, 1]);
-        assert_eq!(indexes.missing(10, 0), Vec::<i32>::new());
+    fn first_pending_indexes_are_in_order() {
+        let indexes = CompletionIndexes::parse("0,1,4-6,9", 10);
+        assert_eq!(indexes.first_pending(10, 3), [2, 3, 7]);
+        assert_eq!(indexes.first_pending(10, 99), [2, 3, 7, 8]);
+        assert_eq!(indexes.first_pending(3, 99), [2]);
+        assert_eq!(CompletionIndexes::default().first_pending(2, 5), [0, 1]);
+        assert_eq!(indexes.first_pending(10, 0), Vec::<i32>::new());
     }
 
     #[test]
-    fn common_ones_are_counted() {
-        let indexes = Indexes::parse("0-4,8,10-20", 100);
+    fn intersection_is_symmetric() {
+        let indexes = CompletionIndexes::parse("0-4,8,10-20", 100);
         for (other, count) in [
             ("0-100", 17),
             ("3-9", 3),
@@ -172,12 +173,12 @@ mod tests {
             ("4,8,10,15-16", 5),
         ] {
             assert_eq!(
-                indexes.common(&Indexes::parse(other, 100)),
+                indexes.intersection_len(&CompletionIndexes::parse(other, 100)),
                 count,
                 "{other}"
             );
             assert_eq!(
-                Indexes::parse(other, 100).common(&indexes),
+                CompletionIndexes::parse(other, 100).intersection_len(&indexes),
                 count,
                 "{other}"
             );

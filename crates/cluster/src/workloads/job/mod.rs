@@ -1,176 +1,197 @@
-//! Job: pods that are to end well, so many times.
+//! Job controller.
 //!
-//! In: Jobs, pods. Out: pods created, ended, counted and released; the Job's status.
-//! Holds: every pod that ends is counted once, whatever dies meanwhile: it is held by a finalizer until the status has it
-//! (see [`tally`]). Pods of a Job that is gone or over are released, so that they can go.
+//! Input: Jobs, pods. Output: pods created, deleted, counted and released; the status of the Job.
+//! Guarantees: every finished pod is counted once, also after a crash, because it keeps its
+//! tracking finalizer until the status has it (see [`pod_counts`]). Pods of a finished or deleted
+//! Job are released.
 
-mod indexes; // sets of completion indexes
-mod member; // pods of a Job
-mod plan; // what comes next
-mod policy; // what failure and success mean
-mod tally; // what ran and what runs
+mod indexes; // completion indexes
+mod job_pod; // pods of a Job
+mod plan; // pods to create, delete and count, and the conditions
+mod pod_counts; // counts of pods and indexes
+mod policy; // pod failure policy and success policy
 
-use std::sync::Arc;
-
-use bellerophon::{
-    Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request,
-    WallClock, controller_of,
-};
+use bellerophon::client::WriteError;
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::index::Index;
+use bellerophon::owner::controller_of;
+use bellerophon::prelude::*;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kube::core::Selector;
-use kube::{Client, ResourceExt};
 use serde_json::json;
 
-use super::batch::{at_once, slow_start};
-use super::claim::{self, claim_tracked, matches};
-use super::hand::{Hand, Mould, is_code};
+use super::api_writer::ApiWriter;
+use super::batch::{run_concurrently, slow_start_batch};
+use super::claim::{self, claim_with_finalizers, matches};
+use super::counts::{omit_zero, saturating_i32};
+use super::enqueue::{Children, owners_to_enqueue, pod_update_predicate};
 use super::pod_control::PodControl;
-use super::wake::{ORPHANS, by_orphanage, owners, pod_changes};
+use crate::api_errors::has_code;
 use crate::component::Component;
-use crate::context::{Context, Loop};
-use crate::index::{self, CONTROLLER_UID_INDEX, add_controller_uid_index};
-use member::{Mother, TRACKING, is_tracked};
-use plan::{Create, Plan, is_finished, plan};
+use crate::index;
+use job_pod::{JobPodTemplate, TRACKING_FINALIZER, has_tracking_finalizer};
+use plan::{Create, Plan, is_job_finished, plan};
 
-/// Its name in events and metrics.
+/// Name of the controller in events and metrics.
 const CONTROLLER: &str = "job-controller";
 
-/// How many Jobs are worked on at once, as upstream.
+/// Jobs reconciled concurrently, as upstream.
 const WORKERS: usize = 5;
 
-/// Who manages a Job that names nobody.
-const MANAGER: &str = "kubernetes.io/job-controller";
+/// Value of `spec.managedBy` for this controller, and its default.
+const MANAGED_BY: &str = "kubernetes.io/job-controller";
 
-/// Tracked pods by the key of the Job they name, which may be gone.
-const TRACKED: &str = "tracked-by-job";
-
-/// The loop of Jobs.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let jobs = ctx.informer::<Job>();
-    let pods = ctx.pods();
-    add_controller_uid_index(&pods);
-    by_orphanage(&pods);
-    index::add_index(&pods, TRACKED, |pod| {
-        tracked_by(pod)
-            .map(|key| key.to_string())
-            .into_iter()
-            .collect()
-    });
-    let loop_ = Arc::new(Jobs {
-        client: ctx.client(Component::ControllerManager),
-        pods: pods.lister(),
-        recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
-        clock: ctx.clock,
-    });
-    let lister = jobs.lister();
-    Controller::of(&jobs)
-        .watches_if(&pods, pod_changes(), move |pod| match tracked_by(pod) {
+/// Adds the Job controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let pods = index::pods(mgr);
+    let reconciler = JobReconciler {
+        pods: Children::new(&pods),
+        tracked_pods: pods.index("tracked-by-job", |pod| {
+            let job = tracking_job(pod);
+            job.map(|key| key.to_string()).into_iter().collect()
+        }),
+        recorder: Component::ControllerManager.recorder(mgr, CONTROLLER),
+        clock: mgr.clock(),
+    };
+    let jobs = mgr.lister::<Job>();
+    mgr.controller::<Job>()
+        .watches::<Pod>(move |pod| match tracking_job(pod) {
             Some(key) => vec![key],
-            None => owners(&lister, pod, selector),
+            None => owners_to_enqueue(&jobs, pod, selector),
         })
-        .with_options(ctx.options(CONTROLLER, WORKERS))
-        .reconcile_with(move |request| loop_.clone().reconcile(request))
-        .into()
+        .predicate(pod_update_predicate())
+        .name(CONTROLLER)
+        .concurrency(WORKERS)
+        .reconcile(reconciler);
 }
 
 fn selector(job: &Job) -> Option<Selector> {
-    claim::selector(job.spec.as_ref()?.selector.as_ref()?)
+    claim::non_empty_selector(job.spec.as_ref()?.selector.as_ref()?)
 }
 
-/// The Job that a tracked pod names as its controller, there or not.
-fn tracked_by(pod: &Pod) -> Option<ObjectKey> {
-    let controller = controller_of(pod).filter(|owner| owner.kind == "Job" && is_tracked(pod))?;
-    Some(ObjectKey::beside(pod, &controller.name))
+/// Key of the controlling Job of a pod with the tracking finalizer.
+fn tracking_job(pod: &Pod) -> Option<ObjectKey> {
+    let controller =
+        controller_of(pod).filter(|owner| owner.kind == "Job" && has_tracking_finalizer(pod))?;
+    Some(ObjectKey::in_namespace_of(pod, &controller.name))
 }
 
-struct Jobs {
-    client: Client,
-    pods: Lister<Pod>,
+struct JobReconciler {
+    pods: Children<Pod>,
+    /// Pods with the tracking finalizer by the key of their Job, which may be deleted.
+    tracked_pods: Index<Pod>,
     recorder: EventRecorder,
-    clock: WallClock,
+    clock: Clock,
 }
 
-impl Jobs {
-    async fn reconcile(self: Arc<Self>, request: Request<Job>) -> ReconcileResult {
-        let hand = Hand {
-            client: &self.client,
-            writes: request.writes(),
+impl Reconciler<Job> for JobReconciler {
+    /// Mirrors syncJob.
+    async fn reconcile(&self, req: Request<Job>) -> Result<Action, Error> {
+        let writer = ApiWriter {
+            client: req.client(),
         };
-        let job = request.object.as_deref();
+        let job = req.object();
         if job
             .and_then(|job| job.spec.as_ref()?.managed_by.as_deref())
-            .is_some_and(|manager| manager != MANAGER)
+            .is_some_and(|manager| manager != MANAGED_BY)
         {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         }
-        self.release_strays(&hand, &request.key, job).await?;
-        let Some(job) = job.filter(|job| !is_finished(job)) else {
-            return Ok(Outcome::Done);
+        self.release_orphan_pods(&writer, req.key(), job).await?;
+        let Some(job) = job.filter(|job| !is_job_finished(job)) else {
+            return Ok(Action::await_change());
         };
         let (Some(spec), Some(selector)) = (&job.spec, selector(job)) else {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         };
-        let mut pods = self
-            .pods
-            .by_index(CONTROLLER_UID_INDEX, &job.uid().unwrap_or_default())?;
-        pods.extend(
-            self.pods
-                .by_index(ORPHANS, &job.namespace().unwrap_or_default())?,
-        );
-        let mut pods =
-            claim_tracked(&hand, job, pods, |pod| matches(&selector, pod), &[TRACKING]).await?;
-        pods.sort_by_cached_key(|pod| (member::index(pod), pod.name_any()));
+        let pods = self.pods.candidates(job);
+        let mut pods = claim_with_finalizers(
+            &writer,
+            job,
+            pods,
+            |pod| matches(&selector, pod),
+            &[TRACKING_FINALIZER],
+        )
+        .await?;
+        // As in trackJobStatusAndRemoveFinalizers, pods are processed in index order.
+        pods.sort_by_cached_key(|pod| (job_pod::completion_index(pod), pod.name_any()));
         let plan = plan(job, spec, &pods, self.clock.now());
-        self.apply(&hand, job, &plan).await?;
-        Ok(plan.next.map_or(Outcome::Done, Outcome::RequeueAfter))
+        self.apply(&writer, job, &plan).await?;
+        Ok(plan
+            .requeue_after
+            .map_or_else(Action::await_change, Action::requeue_after))
     }
+}
 
-    /// Releases pods of another Job of this name, or of one that is over.
-    async fn release_strays(
+impl JobReconciler {
+    /// Removes the finalizer of pods whose Job is deleted, replaced or finished. Mirrors
+    /// syncOrphanPod.
+    async fn release_orphan_pods(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         key: &ObjectKey,
         job: Option<&Job>,
-    ) -> Result<(), Failure> {
-        let alive = job
-            .filter(|job| !is_finished(job))
+    ) -> Result<(), Error> {
+        let active_uid = job
+            .filter(|job| !is_job_finished(job))
             .and_then(|job| job.metadata.uid.as_ref());
-        let mut strays = self.pods.by_index(TRACKED, &key.to_string())?;
-        strays.retain(|pod| controller_of(&**pod).is_none_or(|owner| Some(&owner.uid) != alive));
-        let (_, failure) = at_once(strays.iter().map(|pod| release(hand, pod)).collect()).await;
+        let mut orphans = self.tracked_pods.get(&key.to_string());
+        orphans
+            .retain(|pod| controller_of(&**pod).is_none_or(|owner| Some(&owner.uid) != active_uid));
+        let (_, failure) = run_concurrently(
+            orphans
+                .iter()
+                .map(|pod| remove_tracking_finalizer(writer, pod))
+                .collect(),
+        )
+        .await;
         failure.map_or(Ok(()), |failure| Err(failure.into()))
     }
 
-    async fn apply(&self, hand: &Hand<'_>, job: &Job, plan: &Plan) -> Result<(), Failure> {
+    async fn apply(&self, writer: &ApiWriter<'_>, job: &Job, plan: &Plan) -> Result<(), Error> {
         let control = PodControl {
-            hand: *hand,
+            writer: *writer,
             owner: job,
             recorder: &self.recorder,
         };
-        let (created, refused) = self.create(control, job, plan).await?;
-        let (ended, kept) = at_once(plan.end.iter().map(|pod| control.delete(pod)).collect()).await;
-        let (discarded, stayed) = at_once(
+        let (created, create_error) = self.create(control, job, plan).await?;
+        let (deleted, delete_error) =
+            run_concurrently(plan.delete.iter().map(|pod| control.delete(pod)).collect()).await;
+        let (discarded, discard_error) = run_concurrently(
             plan.discard
                 .iter()
                 .map(|pod| discard(control, pod))
                 .collect(),
         )
         .await;
-        let failure = refused.or(kept).or(stayed);
-        // What is told is what came about, not what was planned.
-        let short = tally::number(created_by(plan) - created);
-        let over = tally::number(plan.end.len() + plan.discard.len() - ended - discarded);
+        let failure = create_error.or(delete_error).or(discard_error);
+        // The active count is corrected by the writes that failed.
+        let not_created = saturating_i32(planned_creations(plan) - created);
+        let not_deleted =
+            saturating_i32(plan.delete.len() + plan.discard.len() - deleted - discarded);
         let mut status = plan.status.clone();
-        status.active = tally::some(status.active.unwrap_or(0) - short + over);
-        let was = job.status.clone().unwrap_or_default();
-        hand.status(job, &was, &status).await?;
-        self.tell(job, plan);
-        // A Job is not over before all its pods are ended: they would not be counted.
-        if failure.is_none() || plan.end.is_empty() {
-            let (_, held) =
-                at_once(plan.release.iter().map(|pod| release(hand, pod)).collect()).await;
-            held.map_or(Ok(()), Err)?;
+        status.active = omit_zero(status.active.unwrap_or(0) - not_created + not_deleted);
+        let current = job.status.clone().unwrap_or_default();
+        let set_status = |job: &mut Job, status| job.status = Some(status);
+        writer
+            .update_status(job, &current, status, set_status)
+            .await?;
+        for event in &plan.events {
+            self.recorder.event(job, event.clone());
+        }
+        // Finalizers are kept while an active pod could not be deleted: it would not be counted.
+        if failure.is_none() || plan.delete.is_empty() {
+            let (_, release_error) = run_concurrently(
+                plan.release
+                    .iter()
+                    .map(|pod| remove_tracking_finalizer(writer, pod))
+                    .collect(),
+            )
+            .await;
+            release_error.map_or(Ok(()), Err)?;
         }
         failure.map_or(Ok(()), |failure| Err(failure.into()))
     }
@@ -180,55 +201,55 @@ impl Jobs {
         control: PodControl<'_, Job>,
         job: &Job,
         plan: &Plan,
-    ) -> Result<(usize, Option<kube::Error>), Failure> {
-        let mother = &Mother::of(job);
+    ) -> Result<(usize, Option<WriteError>), Error> {
+        let template = &JobPodTemplate::of(job);
         Ok(match &plan.create {
-            Create::Plain(0) => (0, None),
-            Create::Plain(count) => {
-                let mould = &Mould::of(&mother.pod())?;
-                slow_start(*count, |_| control.create(mould)).await
+            Create::NonIndexed(0) => (0, None),
+            Create::NonIndexed(count) => {
+                let pod = &control.writer.template(&template.pod()).await?;
+                slow_start_batch(*count, |_| control.create(pod)).await
             }
             Create::Indexed(indexes) => {
                 let create = |position: usize| async move {
                     let (index, failures) = indexes[position];
-                    control
-                        .create(&Mould::of(&mother.pod_of(index, failures))?)
-                        .await
+                    let pod = template.pod_for_index(index, failures);
+                    let pod = control.writer.template(&pod).await?;
+                    control.create(&pod).await
                 };
-                slow_start(indexes.len(), create).await
+                slow_start_batch(indexes.len(), create).await
             }
         })
     }
-
-    fn tell(&self, job: &Job, plan: &Plan) {
-        for note in &plan.notes {
-            self.recorder.event(job, note.clone());
-        }
-    }
 }
 
-fn created_by(plan: &Plan) -> usize {
+fn planned_creations(plan: &Plan) -> usize {
     match &plan.create {
-        Create::Plain(count) => *count,
+        Create::NonIndexed(count) => *count,
         Create::Indexed(indexes) => indexes.len(),
     }
 }
 
-/// Ends a pod that is not to be counted.
-async fn discard(control: PodControl<'_, Job>, pod: &Pod) -> Result<(), kube::Error> {
-    release(&control.hand, pod).await?;
+/// Deletes a pod without counting it.
+async fn discard(control: PodControl<'_, Job>, pod: &Pod) -> Result<(), WriteError> {
+    remove_tracking_finalizer(&control.writer, pod).await?;
     control.delete(pod).await
 }
 
-/// Takes the finalizer off a pod; one that is gone has none.
-async fn release(hand: &Hand<'_>, pod: &Pod) -> Result<(), kube::Error> {
-    if !is_tracked(pod) {
+/// Removes the tracking finalizer. A pod that is gone is no error. Mirrors
+/// removeTrackingFinalizerFromPods.
+async fn remove_tracking_finalizer(writer: &ApiWriter<'_>, pod: &Pod) -> Result<(), WriteError> {
+    if !has_tracking_finalizer(pod) {
         return Ok(());
     }
-    let patch = json!({ "metadata": { "uid": pod.uid(), "$deleteFromPrimitiveList/finalizers": [TRACKING] } });
-    match hand.patch(pod, &patch).await {
+    let patch = json!({
+        "metadata": {
+            "uid": pod.uid(),
+            "$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER],
+        },
+    });
+    match writer.patch(pod, &patch).await {
         Ok(_) => Ok(()),
-        Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(()),
+        Err(error) if has_code(&error, 404) || has_code(&error, 409) => Ok(()),
         Err(error) => Err(error),
     }
 }

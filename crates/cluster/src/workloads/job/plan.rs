@@ -1,68 +1,74 @@
-//! The plan for one Job: which pods come and go, which are counted, and whether it is over.
+//! Plan for one Job: pods to create, delete and count, and the conditions.
 //!
-//! In: the Job, its pods, the time. Out: a plan.
-//! Holds: failure is judged before success; a verdict is told first (`FailureTarget`, `SuccessCriteriaMet`), and becomes final
-//! (`Failed`, `Complete`) when every pod has ended and is counted.
+//! Input: the Job, its pods, the time. Output: a plan.
+//! Guarantees: failure is checked before success; the interim condition (`FailureTarget`,
+//! `SuccessCriteriaMet`) is set first, the terminal one (`Failed`, `Complete`) when all pods are
+//! terminal and counted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::Note;
+use bellerophon::events::Event;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::member::{has_failed, index, is_tracked, replaces_failed_only};
-use super::policy::{Meaning, success};
-use super::tally::{Tally, number, settle, some};
-use crate::workloads::note::{normal, warning};
-use crate::workloads::pods::{Phase, is_ready, is_terminating, later, phase, until};
-use crate::workloads::rank::first_to_go;
+use super::job_pod::{
+    completion_index, has_tracking_finalizer, is_pod_failed, only_replace_failed_pods,
+};
+use super::pod_counts::{PodCounts, count_released_pods};
+use super::policy::{FailurePolicyAction, match_success_policy};
+use crate::workloads::counts::{omit_zero, saturating_i32};
+use crate::workloads::deletion_order::pods_to_delete;
+use crate::workloads::events::{normal_event, warning_event};
+use crate::workloads::pods::{Phase, is_ready, is_terminating, phase, saturating_add, time_until};
 
-/// How many pods one pass creates or deletes at most, as upstream.
-const BURST: usize = 500;
+/// Maximum number of pods created or deleted in one reconcile, as upstream
+/// (MaxPodCreateDeletePerSync).
+const MAX_PODS_PER_SYNC: usize = 500;
 
-/// How many uids the status holds at most, about 20 kB.
-const NOTED_MAX: usize = 500;
+/// Maximum number of uids in `uncountedTerminatedPods`, about 20 kB, as upstream
+/// (MaxUncountedPods).
+const MAX_UNCOUNTED_PODS: usize = 500;
 
 /// Pods to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Create {
-    /// So many without an index.
-    Plain(usize),
-    /// One for each index, after so many failures, counted and ignored.
+    /// A number of pods without an index.
+    NonIndexed(usize),
+    /// One pod per index, with its counted and ignored failures.
     Indexed(Vec<(i32, (i32, i32))>),
 }
 
-/// What is to happen.
+/// Result of planning one reconcile.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) create: Create,
-    /// Active pods to end because the Job is over; they are counted.
-    pub(super) end: Vec<Arc<Pod>>,
-    /// Active pods to end because they are too many; they are not.
+    /// Active pods to delete because the Job finishes. They are counted.
+    pub(super) delete: Vec<Arc<Pod>>,
+    /// Surplus active pods to delete. They are not counted.
     pub(super) discard: Vec<Arc<Pod>>,
-    /// The status, written before finalizers go.
+    /// The status, written before finalizers are removed.
     pub(super) status: JobStatus,
-    /// Pods that may go once the status is written.
+    /// Pods whose tracking finalizer is removed once the status is written.
     pub(super) release: Vec<Arc<Pod>>,
-    pub(super) notes: Vec<Note>,
-    /// When to look again even if nothing changes.
-    pub(super) next: Option<Duration>,
+    pub(super) events: Vec<Event>,
+    /// Time until the active deadline or the end of a back-off.
+    pub(super) requeue_after: Option<Duration>,
 }
 
-/// How a Job ends.
+/// Reason and message of the terminal condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Verdict {
+enum FinishedCondition {
     Failed { reason: String, message: String },
     Succeeded { reason: String, message: String },
 }
 
-/// Whether a Job is over.
-pub(super) fn is_finished(job: &Job) -> bool {
+/// Whether a Job is complete or failed. Mirrors IsJobFinished.
+pub(super) fn is_job_finished(job: &Job) -> bool {
     let conditions = job
         .status
         .as_ref()
@@ -73,148 +79,151 @@ pub(super) fn is_finished(job: &Job) -> bool {
     })
 }
 
-/// Makes the plan.
+/// Plans one reconcile. Mirrors syncJob.
 pub(super) fn plan(job: &Job, spec: &JobSpec, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
-    let status = settle(job, pods);
-    let tally = Tally::of(spec, &status, pods, now);
+    let status = count_released_pods(job, pods);
+    let counts = PodCounts::of(spec, &status, pods, now);
     let plan = Plan {
-        create: Create::Plain(0),
-        end: Vec::new(),
+        create: Create::NonIndexed(0),
+        delete: Vec::new(),
         discard: Vec::new(),
         status,
         release: Vec::new(),
-        notes: Vec::new(),
-        next: None,
+        events: Vec::new(),
+        requeue_after: None,
     };
-    let mut draft = Draft { job, tally, plan };
-    draft.make();
-    draft.plan
+    let mut planner = Planner { job, counts, plan };
+    planner.run();
+    planner.plan
 }
 
-struct Draft<'a> {
+struct Planner<'a> {
     job: &'a Job,
-    tally: Tally<'a>,
+    counts: PodCounts<'a>,
     plan: Plan,
 }
 
-impl Draft<'_> {
-    fn make(&mut self) {
-        let now = Time(self.tally.now);
-        if self.plan.status.start_time.is_none() && !self.tally.is_suspended() {
+impl Planner<'_> {
+    fn run(&mut self) {
+        let now = Time(self.counts.now);
+        // Mirrors syncJob: the start time is set on the first reconcile that is not suspended.
+        if self.plan.status.start_time.is_none() && !self.counts.is_suspended() {
             self.plan.status.start_time = Some(now);
         }
-        let mut verdict = self
-            .told_verdict()
-            .or_else(|| self.failure())
-            .or_else(|| self.met_policy());
-        let mut active = number(self.tally.active.len());
-        if verdict.is_some() {
-            self.plan.end = self.tally.active.clone();
+        let mut finished = self
+            .interim_condition()
+            .or_else(|| self.failure_condition())
+            .or_else(|| self.success_policy_condition());
+        let mut active = saturating_i32(self.counts.active.len());
+        if finished.is_some() {
+            self.plan.delete = self.counts.active.clone();
             active = 0;
         } else {
             if self.job.metadata.deletion_timestamp.is_none() {
-                self.manage();
-                active += self.created() - number(self.plan.discard.len());
+                self.manage_job();
+                active += self.created() - saturating_i32(self.plan.discard.len());
             }
-            verdict = self.completion(active);
-            if verdict.is_none() && self.job.metadata.deletion_timestamp.is_none() {
-                self.tell_suspension();
+            finished = self.completion_condition(active);
+            if finished.is_none() && self.job.metadata.deletion_timestamp.is_none() {
+                self.update_suspended_condition();
             }
         }
-        self.count(active);
-        self.track(verdict.as_ref());
-        if let Some(verdict) = &verdict {
-            self.conclude(verdict);
+        self.update_counts(active);
+        self.track_finished_pods(finished.as_ref());
+        if let Some(finished) = &finished {
+            self.set_finished_conditions(finished);
         }
     }
 
-    /// What an earlier pass decided.
-    fn told_verdict(&self) -> Option<Verdict> {
+    /// The result of an earlier reconcile, by its interim condition.
+    fn interim_condition(&self) -> Option<FinishedCondition> {
         let find = |type_: &str| {
             self.conditions()
                 .iter()
-                .find(|known| known.type_ == type_ && known.status == "True")
+                .find(|condition| condition.type_ == type_ && condition.status == "True")
                 .cloned()
         };
-        let words = |known: JobCondition| {
+        let reason_and_message = |condition: JobCondition| {
             (
-                known.reason.unwrap_or_default(),
-                known.message.unwrap_or_default(),
+                condition.reason.unwrap_or_default(),
+                condition.message.unwrap_or_default(),
             )
         };
         let met = find("SuccessCriteriaMet")
-            .map(words)
-            .map(|(reason, message)| Verdict::Succeeded { reason, message });
+            .map(reason_and_message)
+            .map(|(reason, message)| FinishedCondition::Succeeded { reason, message });
         met.or_else(|| {
             find("FailureTarget")
-                .map(words)
-                .map(|(reason, message)| Verdict::Failed { reason, message })
+                .map(reason_and_message)
+                .map(|(reason, message)| FinishedCondition::Failed { reason, message })
         })
     }
 
-    fn failure(&mut self) -> Option<Verdict> {
+    /// Checks pod failure policy, back-off limit, active deadline and failed indexes.
+    fn failure_condition(&mut self) -> Option<FinishedCondition> {
         let failed = |reason: &str, message: &str| {
-            Some(Verdict::Failed {
+            Some(FinishedCondition::Failed {
                 reason: reason.into(),
                 message: message.into(),
             })
         };
-        let tally = &self.tally;
-        let spec = self.tally.spec;
-        let judged = tally
+        let counts = &self.counts;
+        let spec = self.counts.spec;
+        let policy_failure = counts
             .pods
             .iter()
-            .filter(|pod| has_failed(pod, spec))
-            .find_map(|pod| match tally.meaning(pod) {
-                Meaning::FailJob(message) => Some(message),
+            .filter(|pod| is_pod_failed(pod, spec))
+            .find_map(|pod| match counts.failure_policy_action(pod) {
+                FailurePolicyAction::FailJob(message) => Some(message),
                 _ => None,
             });
-        if let Some(message) = judged {
+        if let Some(message) = policy_failure {
             return failed("PodFailurePolicy", &message);
         }
-        if tally.failed > spec.backoff_limit.unwrap_or(6) || self.is_restarted_too_often() {
+        if counts.failed > spec.backoff_limit.unwrap_or(6) || self.past_backoff_limit_on_failure() {
             return failed(
                 "BackoffLimitExceeded",
                 "Job has reached the specified backoff limit",
             );
         }
-        match self.until_deadline() {
+        match self.remaining_active_deadline() {
             Some(None) => {
                 return failed(
                     "DeadlineExceeded",
                     "Job was active longer than specified deadline",
                 );
             }
-            Some(Some(left)) => self.plan.next = Some(left),
+            Some(Some(left)) => self.plan.requeue_after = Some(left),
             None => {}
         }
-        let indexes = self.tally.failed_indexes.as_ref()?.len();
+        let indexes = self.counts.failed_indexes.as_ref()?.len();
         if spec.max_failed_indexes.is_some_and(|max| indexes > max) {
             return failed(
                 "MaxFailedIndexesExceeded",
                 "Job has exceeded the specified maximal number of failed indexes",
             );
         }
-        let over =
-            indexes > 0 && indexes + self.tally.succeeded_indexes.len() >= self.tally.completions();
-        if over {
+        let all_finished = indexes > 0
+            && indexes + self.counts.succeeded_indexes.len() >= self.counts.completions();
+        if all_finished {
             failed("FailedIndexes", "Job has failed indexes")
         } else {
             None
         }
     }
 
-    fn is_restarted_too_often(&self) -> bool {
-        let spec = self.tally.spec;
-        let in_place = spec
+    /// Mirrors pastBackoffLimitOnFailure: with restart policy `OnFailure`, restarts count.
+    fn past_backoff_limit_on_failure(&self) -> bool {
+        let spec = self.counts.spec;
+        let restarts_on_failure = spec
             .template
             .spec
             .as_ref()
             .and_then(|pod| pod.restart_policy.as_deref())
             == Some("OnFailure");
         let limit = spec.backoff_limit.unwrap_or(6);
-        let restarts = self.tally.restarts();
-        in_place
+        let restarts = self.counts.container_restarts();
+        restarts_on_failure
             && if limit == 0 {
                 restarts > 0
             } else {
@@ -222,339 +231,364 @@ impl Draft<'_> {
             }
     }
 
-    /// `None` without a deadline; else how long is left, if anything.
-    fn until_deadline(&self) -> Option<Option<Duration>> {
+    /// `None` without a deadline, `Some(None)` if it has passed, otherwise the remaining time.
+    /// Mirrors pastActiveDeadline.
+    fn remaining_active_deadline(&self) -> Option<Option<Duration>> {
         let seconds = self
-            .tally
+            .counts
             .spec
             .active_deadline_seconds
-            .filter(|_| !self.tally.is_suspended())?;
+            .filter(|_| !self.counts.is_suspended())?;
         let started = self.plan.status.start_time.as_ref()?.0;
-        Some(until(
-            later(
+        Some(time_until(
+            saturating_add(
                 started,
                 Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
             ),
-            self.tally.now,
+            self.counts.now,
         ))
     }
 
-    fn met_policy(&self) -> Option<Verdict> {
-        let tally = &self.tally;
-        let message = success(
-            tally
+    fn success_policy_condition(&self) -> Option<FinishedCondition> {
+        let counts = &self.counts;
+        let message = match_success_policy(
+            counts
                 .spec
                 .success_policy
                 .as_ref()
-                .filter(|_| tally.is_indexed()),
-            &tally.succeeded_indexes,
-            tally.completions(),
+                .filter(|_| counts.is_indexed()),
+            &counts.succeeded_indexes,
+            counts.completions(),
         )?;
-        Some(Verdict::Succeeded {
+        Some(FinishedCondition::Succeeded {
             reason: "SuccessPolicy".into(),
             message,
         })
     }
 
-    fn completion(&self, active: i32) -> Option<Verdict> {
-        let enough = match self.tally.spec.completions {
-            // Any pod that ends well says that all is done; those that run are waited for.
-            None => self.tally.succeeded > 0,
-            Some(completions) => self.tally.succeeded >= completions,
+    fn completion_condition(&self, active: i32) -> Option<FinishedCondition> {
+        let is_complete = match self.counts.spec.completions {
+            // Without `completions`, one success completes the Job once no pod is active.
+            None => self.counts.succeeded > 0,
+            Some(completions) => self.counts.succeeded >= completions,
         };
         let message = "Reached expected number of succeeded pods".to_owned();
-        (enough && active == 0).then(|| Verdict::Succeeded {
+        (is_complete && active == 0).then(|| FinishedCondition::Succeeded {
             reason: "CompletionsReached".into(),
             message,
         })
     }
 
-    /// Brings the number of active pods to what is wanted.
-    fn manage(&mut self) {
-        let tally = &self.tally;
-        let active = number(tally.active.len());
-        let wanted = if tally.is_suspended() {
+    /// Brings the number of active pods to the desired one. Mirrors manageJob.
+    fn manage_job(&mut self) {
+        let counts = &self.counts;
+        let active = saturating_i32(counts.active.len());
+        let desired = if counts.is_suspended() {
             0
         } else {
-            self.wanted_active(active)
+            self.desired_active(active)
         };
-        let surplus = usize::try_from(active - wanted).unwrap_or(0);
-        self.plan.discard = self.too_many(surplus);
-        if !self.plan.discard.is_empty() || tally.is_suspended() {
+        let surplus = usize::try_from(active - desired).unwrap_or(0);
+        self.plan.discard = self.active_pods_for_removal(surplus);
+        // Mirrors manageJob: deletions and creations are not mixed in one sync.
+        if !self.plan.discard.is_empty() || counts.is_suspended() {
             return;
         }
-        let waiting = if replaces_failed_only(tally.spec) {
-            tally.terminating()
+        let terminating = if only_replace_failed_pods(counts.spec) {
+            counts.terminating()
         } else {
             0
         };
-        let missing = usize::try_from(wanted - waiting - active)
+        let missing = usize::try_from(desired - terminating - active)
             .unwrap_or(0)
-            .min(BURST);
+            .min(MAX_PODS_PER_SYNC);
         if missing == 0 {
             return;
         }
-        let per_index = tally.spec.backoff_limit_per_index.is_some();
-        if let Some(wait) = tally.wait().filter(|_| !per_index) {
-            return self.look_again(wait);
+        let per_index = counts.spec.backoff_limit_per_index.is_some();
+        if let Some(remaining) = counts.remaining_backoff().filter(|_| !per_index) {
+            return self.requeue_within(remaining);
         }
-        if tally.is_indexed() {
+        if counts.is_indexed() {
             self.create_indexes(missing);
         } else {
-            self.plan.create = Create::Plain(missing);
+            self.plan.create = Create::NonIndexed(missing);
         }
     }
 
-    fn wanted_active(&self, active: i32) -> i32 {
-        let tally = &self.tally;
-        let parallelism = self.tally.spec.parallelism.unwrap_or(1);
-        match tally.spec.completions {
-            None if tally.succeeded > 0 => active,
+    fn desired_active(&self, active: i32) -> i32 {
+        let counts = &self.counts;
+        let parallelism = self.counts.spec.parallelism.unwrap_or(1);
+        match counts.spec.completions {
+            // Without completions, no pod is created after the first success.
+            None if counts.succeeded > 0 => active,
             None => parallelism,
-            Some(completions) => (completions - tally.succeeded).min(parallelism).max(0),
+            Some(completions) => (completions - counts.succeeded).min(parallelism).max(0),
         }
     }
 
-    /// Active pods to discard: those with an index twice or none, then as many as are too many.
-    fn too_many(&self, surplus: usize) -> Vec<Arc<Pod>> {
-        let mut left = self.tally.active.clone();
+    /// Active pods to discard: duplicates of an index, pods without a valid index, then surplus
+    /// pods in deletion order. Mirrors activePodsForRemoval.
+    fn active_pods_for_removal(&self, surplus: usize) -> Vec<Arc<Pod>> {
+        let mut remaining = self.counts.active.clone();
         let mut discard = Vec::new();
-        if self.tally.is_indexed() {
+        if self.counts.is_indexed() {
             let mut by_index: BTreeMap<Option<i32>, Vec<Arc<Pod>>> = BTreeMap::new();
-            for pod in left.drain(..) {
+            for pod in remaining.drain(..) {
                 by_index
-                    .entry(index(&pod).filter(|_| self.tally.is_valid(&pod)))
+                    .entry(completion_index(&pod).filter(|_| self.counts.has_valid_index(&pod)))
                     .or_default()
                     .push(pod);
             }
             for (index, mut pods) in by_index {
-                let spare = if index.is_some() {
+                let surplus = if index.is_some() {
                     pods.len() - 1
                 } else {
                     pods.len()
                 };
-                let gone = first_to_go(pods.clone(), &[], spare, self.tally.now);
-                pods.retain(|pod| gone.iter().all(|gone| gone.uid() != pod.uid()));
-                left.extend(pods);
-                discard.extend(gone);
+                let removed = pods_to_delete(pods.clone(), &[], surplus, self.counts.now);
+                pods.retain(|pod| removed.iter().all(|removed| removed.uid() != pod.uid()));
+                remaining.extend(pods);
+                discard.extend(removed);
             }
         }
-        discard.extend(first_to_go(
-            left,
+        discard.extend(pods_to_delete(
+            remaining,
             &[],
             surplus.saturating_sub(discard.len()),
-            self.tally.now,
+            self.counts.now,
         ));
-        discard.truncate(BURST);
+        discard.truncate(MAX_PODS_PER_SYNC);
         discard
     }
 
+    /// Creates the pods of the first pending indexes that are not in back-off. Mirrors
+    /// getPodCreationInfoForIndependentIndexes.
     fn create_indexes(&mut self, missing: usize) {
-        let tally = &self.tally;
-        let mut taken = tally.succeeded_indexes.clone();
-        let waited_for = tally
+        let counts = &self.counts;
+        let mut unavailable = counts.succeeded_indexes.clone();
+        let terminating = counts
             .pods
             .iter()
-            .filter(|pod| replaces_failed_only(tally.spec) && is_terminating(pod));
-        tally
+            .filter(|pod| only_replace_failed_pods(counts.spec) && is_terminating(pod));
+        counts
             .active
             .iter()
-            .chain(waited_for)
-            .filter_map(|pod| index(pod))
-            .for_each(|index| taken.insert(index));
-        if let Some(failed) = &tally.failed_indexes {
-            taken.insert_all(failed);
+            .chain(terminating)
+            .filter_map(|pod| completion_index(pod))
+            .for_each(|index| unavailable.insert(index));
+        if let Some(failed) = &counts.failed_indexes {
+            unavailable.merge(failed);
         }
-        let free = taken.missing(tally.completions(), missing);
-        let (now, later): (Vec<i32>, Vec<i32>) = free
+        let pending = unavailable.first_pending(counts.completions(), missing);
+        let backoff = |index: i32| counts.remaining_backoff_of_index(index);
+        let (now, delayed): (Vec<i32>, Vec<i32>) = pending
             .into_iter()
-            .partition(|index| tally.wait_of(*index).is_none());
-        let wait = later.iter().filter_map(|index| tally.wait_of(*index)).min();
+            .partition(|index| backoff(*index).is_none());
+        let delay = delayed.into_iter().filter_map(backoff).min();
         let create = now
             .into_iter()
-            .map(|index| (index, tally.failures_of(index)))
+            .map(|index| (index, counts.new_index_failure_counts(index)))
             .collect::<Vec<_>>();
         self.plan.create = Create::Indexed(create);
-        if let Some(wait) = wait {
-            self.look_again(wait);
+        if let Some(delay) = delay {
+            self.requeue_within(delay);
         }
     }
 
     fn created(&self) -> i32 {
         match &self.plan.create {
-            Create::Plain(count) => number(*count),
-            Create::Indexed(indexes) => number(indexes.len()),
+            Create::NonIndexed(count) => saturating_i32(*count),
+            Create::Indexed(indexes) => saturating_i32(indexes.len()),
         }
     }
 
-    fn look_again(&mut self, wait: Duration) {
-        self.plan.next = Some(self.plan.next.map_or(wait, |next| next.min(wait)));
+    fn requeue_within(&mut self, delay: Duration) {
+        let current = self.plan.requeue_after;
+        self.plan.requeue_after = Some(current.map_or(delay, |after| after.min(delay)));
     }
 
-    /// Counts what runs.
-    fn count(&mut self, active: i32) {
-        let tally = &self.tally;
+    /// Sets the counts of active, ready and terminating pods and the indexes.
+    fn update_counts(&mut self, active: i32) {
+        let counts = &self.counts;
         let plan = &mut self.plan;
-        let gone: Vec<_> = plan.end.iter().chain(&plan.discard).collect();
-        let ready = tally.ready() - number(gone.iter().filter(|pod| is_ready(pod)).count());
-        plan.status.active = some(active);
+        let deleted: Vec<_> = plan.delete.iter().chain(&plan.discard).collect();
+        let deleted_ready = deleted.iter().filter(|pod| is_ready(pod)).count();
+        let ready = counts.ready() - saturating_i32(deleted_ready);
+        plan.status.active = omit_zero(active);
         plan.status.ready = Some(ready);
-        plan.status.terminating = Some(tally.terminating() + number(gone.len()));
-        if tally.is_indexed() {
-            plan.status.succeeded = some(tally.succeeded_indexes.len());
+        // Pods that this reconcile deletes are terminating afterwards.
+        plan.status.terminating = Some(counts.terminating() + saturating_i32(deleted.len()));
+        if counts.is_indexed() {
+            plan.status.succeeded = omit_zero(counts.succeeded_indexes.len());
             plan.status.completed_indexes =
-                Some(tally.succeeded_indexes.to_string()).filter(|text| !text.is_empty());
-            plan.status.failed_indexes = tally.failed_indexes.as_ref().map(ToString::to_string);
+                Some(counts.succeeded_indexes.to_string()).filter(|text| !text.is_empty());
+            plan.status.failed_indexes = counts.failed_indexes.as_ref().map(ToString::to_string);
         }
     }
 
-    /// Notes pods that ended, and releases those that are noted or need not be.
-    fn track(&mut self, verdict: Option<&Verdict>) {
-        let tally = &self.tally;
+    /// Adds finished pods to `uncountedTerminatedPods` and selects the pods to release. Mirrors
+    /// trackJobStatusAndRemoveFinalizers.
+    fn track_finished_pods(&mut self, finished: Option<&FinishedCondition>) {
+        let counts = &self.counts;
         let plan = &mut self.plan;
-        let noted = plan
+        let uncounted = plan
             .status
             .uncounted_terminated_pods
             .get_or_insert_default();
-        let mut succeeded = noted.succeeded.take().unwrap_or_default();
-        let mut failed = noted.failed.take().unwrap_or_default();
-        let going = self.job.metadata.deletion_timestamp.is_some();
-        let discarded = |pod: &Pod| {
+        let mut succeeded = uncounted.succeeded.take().unwrap_or_default();
+        let mut failed = uncounted.failed.take().unwrap_or_default();
+        let job_terminating = self.job.metadata.deletion_timestamp.is_some();
+        let is_discarded = |pod: &Pod| {
             plan.discard
                 .iter()
-                .any(|gone| gone.metadata.uid == pod.metadata.uid)
+                .any(|discarded| discarded.metadata.uid == pod.metadata.uid)
         };
-        let mut indexes = 0;
-        for pod in tally
+        let mut succeeded_indexes = 0;
+        for pod in counts
             .pods
             .iter()
-            .filter(|pod| is_tracked(pod) && !discarded(pod))
+            .filter(|pod| has_tracking_finalizer(pod) && !is_discarded(pod))
         {
-            if succeeded.len() + failed.len() + indexes >= NOTED_MAX {
+            // The remaining pods are tracked by the next reconcile.
+            if succeeded.len() + failed.len() + succeeded_indexes >= MAX_UNCOUNTED_PODS {
                 break;
             }
-            let fails = has_failed(pod, tally.spec);
-            let is_replaced = index(pod)
-                .and_then(|index| tally.replaced_next.get(&index))
-                .is_some_and(|next| next.uid() == pod.uid());
-            let ends = phase(pod) == Phase::Succeeded || (fails && !is_replaced);
-            if !(going || verdict.is_some() || ends) {
+            let is_failed = is_pod_failed(pod, counts.spec);
+            let deletion_is_delayed = completion_index(pod)
+                .and_then(|index| counts.delayed_deletion.get(&index))
+                .is_some_and(|last| last.uid() == pod.uid());
+            // Mirrors canRemoveFinalizer.
+            let is_finished = phase(pod) == Phase::Succeeded || (is_failed && !deletion_is_delayed);
+            if !(job_terminating || finished.is_some() || is_finished) {
                 continue;
             }
             let uid = pod.uid().unwrap_or_default();
             if phase(pod) == Phase::Succeeded && !failed.contains(&uid) {
-                if tally.is_indexed() {
-                    indexes += 1;
+                if counts.is_indexed() {
+                    succeeded_indexes += 1;
                 } else if !succeeded.contains(&uid) {
                     succeeded.push(uid);
                 }
-            } else if fails || matches!(verdict, Some(Verdict::Failed { .. })) {
-                // When the Job has failed, every pod that did not end well has.
-                if !failed.contains(&uid) && tally.is_valid(pod) && tally.counts(pod) {
+            } else if is_failed || matches!(finished, Some(FinishedCondition::Failed { .. })) {
+                // When the Job has failed, all pods that did not succeed count as failed.
+                if !failed.contains(&uid) && counts.has_valid_index(pod) && counts.is_counted(pod) {
                     failed.push(uid);
                 }
             }
             plan.release.push(pod.clone());
         }
-        let some = |list: Vec<String>| Some(list).filter(|list| !list.is_empty());
-        noted.succeeded = some(succeeded);
-        noted.failed = some(failed);
+        uncounted.succeeded = Some(succeeded).filter(|uids| !uids.is_empty());
+        uncounted.failed = Some(failed).filter(|uids| !uids.is_empty());
     }
 
-    fn tell_suspension(&mut self) {
-        let now = self.tally.now;
-        let suspended = self.tally.is_suspended();
-        let known = self
+    fn update_suspended_condition(&mut self) {
+        let now = self.counts.now;
+        let suspended = self.counts.is_suspended();
+        let was_suspended = self
             .conditions()
             .iter()
-            .find(|known| known.type_ == "Suspended")
-            .map(|known| known.status == "True");
-        if suspended && known != Some(true) {
-            self.set(condition("Suspended", "JobSuspended", "Job suspended", now));
+            .any(|condition| condition.type_ == "Suspended" && condition.status == "True");
+        if suspended && !was_suspended {
+            self.set_condition(new_condition(
+                "Suspended",
+                "JobSuspended",
+                "Job suspended",
+                now,
+            ));
             self.plan
-                .notes
-                .push(normal("Suspended", "Job suspended".into()));
-            // It starts anew when it is resumed, and may be changed until then.
+                .events
+                .push(normal_event("Suspended", "Job suspended".into()));
+            // The start time is reset on resume; without it the scheduling fields are mutable.
             self.plan.status.start_time = None;
-        } else if !suspended && known == Some(true) {
-            self.set(JobCondition {
+        } else if !suspended && was_suspended {
+            self.set_condition(JobCondition {
                 status: "False".into(),
-                ..condition("Suspended", "JobResumed", "Job resumed", now)
+                ..new_condition("Suspended", "JobResumed", "Job resumed", now)
             });
             self.plan
-                .notes
-                .push(normal("Resumed", "Job resumed".into()));
-            // The deadline counts from when it runs again.
+                .events
+                .push(normal_event("Resumed", "Job resumed".into()));
+            // The active deadline is counted from the resume.
             self.plan.status.start_time = Some(Time(now));
         }
     }
 
-    /// Tells the verdict, and makes it final when nothing is left to do.
-    fn conclude(&mut self, verdict: &Verdict) {
-        let now = self.tally.now;
-        let (interim, last, reason, message) = match verdict {
-            Verdict::Failed { reason, message } => ("FailureTarget", "Failed", reason, message),
-            Verdict::Succeeded { reason, message } => {
+    /// Sets the interim condition, and the terminal one when all pods are terminal and counted.
+    /// Mirrors enactJobFinished.
+    fn set_finished_conditions(&mut self, finished: &FinishedCondition) {
+        let now = self.counts.now;
+        let (interim, terminal, reason, message) = match finished {
+            FinishedCondition::Failed { reason, message } => {
+                ("FailureTarget", "Failed", reason, message)
+            }
+            FinishedCondition::Succeeded { reason, message } => {
                 ("SuccessCriteriaMet", "Complete", reason, message)
             }
         };
         if !self
             .conditions()
             .iter()
-            .any(|known| known.type_ == interim && known.status == "True")
+            .any(|condition| condition.type_ == interim && condition.status == "True")
         {
-            self.set(condition(interim, reason, message, now));
+            self.set_condition(new_condition(interim, reason, message, now));
         }
-        let noted = self
+        let uncounted = self
             .plan
             .status
             .uncounted_terminated_pods
             .clone()
             .unwrap_or_default();
-        let is_settled = noted.succeeded.is_none()
-            && noted.failed.is_none()
+        let all_counted = uncounted.succeeded.is_none()
+            && uncounted.failed.is_none()
             && self.plan.release.is_empty()
-            && self.plan.end.is_empty();
-        if !is_settled || self.plan.status.terminating != Some(0) {
+            && self.plan.delete.is_empty();
+        if !all_counted || self.plan.status.terminating != Some(0) {
             return;
         }
-        self.set(condition(last, reason, message, now));
-        self.plan.next = None;
-        if let Verdict::Failed { reason, message } = verdict {
-            return self.plan.notes.push(warning(reason, message.clone()));
+        self.set_condition(new_condition(terminal, reason, message, now));
+        self.plan.requeue_after = None;
+        if let FinishedCondition::Failed { reason, message } = finished {
+            return self
+                .plan
+                .events
+                .push(warning_event(reason, message.clone()));
         }
         self.plan.status.completion_time = Some(Time(now));
         if self
-            .tally
+            .counts
             .spec
             .completions
             .is_some_and(|completions| self.plan.status.succeeded.unwrap_or(0) > completions)
         {
-            let note = "Too many succeeded pods running after completion count reached".to_owned();
-            self.plan.notes.push(warning("TooManySucceededPods", note));
+            let message =
+                "Too many succeeded pods running after completion count reached".to_owned();
+            self.plan
+                .events
+                .push(warning_event("TooManySucceededPods", message));
         }
         self.plan
-            .notes
-            .push(normal("Completed", "Job completed".into()));
+            .events
+            .push(normal_event("Completed", "Job completed".into()));
     }
 
     fn conditions(&self) -> &[JobCondition] {
         self.plan.status.conditions.as_deref().unwrap_or_default()
     }
 
-    fn set(&mut self, condition: JobCondition) {
+    fn set_condition(&mut self, condition: JobCondition) {
         let conditions = self.plan.status.conditions.get_or_insert_default();
         match conditions
             .iter_mut()
-            .find(|known| known.type_ == condition.type_)
+            .find(|current| current.type_ == condition.type_)
         {
-            Some(known) => *known = condition,
+            Some(current) => *current = condition,
             None => conditions.push(condition),
         }
     }
 }
 
-fn condition(type_: &str, reason: &str, message: &str, now: Timestamp) -> JobCondition {
+fn new_condition(type_: &str, reason: &str, message: &str, now: Timestamp) -> JobCondition {
     JobCondition {
         type_: type_.into(),
         status: "True".into(),

@@ -1,67 +1,84 @@
-//! Policies of a Job: what a failed pod means, and when enough has succeeded.
+//! Pod failure policy and success policy of a Job.
 //!
-//! In: rules, a failed pod or succeeded indexes. Out: what follows.
-//! Holds: the first rule that matches decides; without one a failure counts.
+//! Input: rules, a failed pod or succeeded indexes. Output: the action of the first matching rule.
+//! Default of the pod failure policy: `Count`.
 
 use k8s_openapi::api::batch::v1::{
-    PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, SuccessPolicy,
+    PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement,
+    PodFailurePolicyOnPodConditionsPattern, SuccessPolicy,
 };
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use kube::ResourceExt;
 
-use super::indexes::Indexes;
+use super::indexes::CompletionIndexes;
 
-/// What a failed pod means.
+/// Action of the pod failure policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
-    /// It counts towards the limits.
+pub(super) enum FailurePolicyAction {
+    /// The failure counts towards the back-off limit.
     Count,
-    /// It does not.
+    /// The failure does not count.
     Ignore,
-    /// Its index has failed.
+    /// The pod's index fails.
     FailIndex,
-    /// The Job has failed, for this reason.
+    /// The Job fails with this message.
     FailJob(String),
 }
 
-/// Judges a failed pod.
-pub(super) fn meaning(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Meaning {
+/// The action for a failed pod. Mirrors matchPodFailurePolicy.
+pub(super) fn match_pod_failure_policy(
+    policy: Option<&PodFailurePolicy>,
+    pod: &Pod,
+) -> FailurePolicyAction {
+    let key = || format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
     for (index, rule) in policy.iter().flat_map(|policy| &policy.rules).enumerate() {
-        let which = || format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
-        let found = match (&rule.on_exit_codes, &rule.on_pod_conditions) {
-            (Some(codes), _) => exited(pod, codes).map(|(container, code)| {
+        let action = &rule.action;
+        let matched = match (&rule.on_exit_codes, &rule.on_pod_conditions) {
+            (Some(codes), _) => match_on_exit_codes(pod, codes).map(|(container, code)| {
                 format!(
-                    "Container {container} for pod {} failed with exit code {code} matching {} rule at index {index}",
-                    which(),
-                    rule.action
+                    "Container {container} for pod {} failed with exit code {code} matching \
+                     {action} rule at index {index}",
+                    key()
                 )
             }),
-            (None, Some(patterns)) => {
-                let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-                let matching = conditions.iter().find(|condition| {
-                    let status = |wanted: Option<&str>| wanted.unwrap_or("True") == condition.status;
-                    patterns.iter().any(|pattern| pattern.type_ == condition.type_ && status(pattern.status.as_deref()))
-                });
-                matching.map(|condition| {
-                    format!("Pod {} has condition {} matching {} rule at index {index}", which(), condition.type_, rule.action)
-                })
-            }
+            (None, Some(patterns)) => match_on_pod_conditions(pod, patterns).map(|condition| {
+                format!(
+                    "Pod {} has condition {} matching {action} rule at index {index}",
+                    key(),
+                    condition.type_
+                )
+            }),
             (None, None) => None,
         };
-        let Some(message) = found else { continue };
+        let Some(message) = matched else { continue };
         match rule.action.as_str() {
-            "Ignore" => return Meaning::Ignore,
-            "FailIndex" => return Meaning::FailIndex,
-            "Count" => return Meaning::Count,
-            "FailJob" => return Meaning::FailJob(message),
+            "Ignore" => return FailurePolicyAction::Ignore,
+            "FailIndex" => return FailurePolicyAction::FailIndex,
+            "Count" => return FailurePolicyAction::Count,
+            "FailJob" => return FailurePolicyAction::FailJob(message),
             _ => {}
         }
     }
-    Meaning::Count
+    FailurePolicyAction::Count
 }
 
-/// The first container that ended with an error the rule names, main containers first.
-fn exited<'a>(
+/// The first condition of the pod that matches a pattern. Mirrors matchOnPodConditions.
+fn match_on_pod_conditions<'a>(
+    pod: &'a Pod,
+    patterns: &[PodFailurePolicyOnPodConditionsPattern],
+) -> Option<&'a PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
+    conditions.iter().find(|condition| {
+        patterns.iter().any(|pattern| {
+            pattern.type_ == condition.type_
+                && pattern.status.as_deref().unwrap_or("True") == condition.status
+        })
+    })
+}
+
+/// The first container with a matching exit code other than 0, containers before init containers.
+/// Mirrors matchOnExitCodes.
+fn match_on_exit_codes<'a>(
     pod: &'a Pod,
     rule: &PodFailurePolicyOnExitCodesRequirement,
 ) -> Option<(&'a str, i32)> {
@@ -82,7 +99,7 @@ fn exited<'a>(
             container.state.as_ref()?.terminated.as_ref()?.exit_code,
         ))
     };
-    let listed = |code: i32| match rule.operator.as_str() {
+    let matches_operator = |code: i32| match rule.operator.as_str() {
         "In" => rule.values.contains(&code),
         "NotIn" => !rule.values.contains(&code),
         _ => false,
@@ -90,13 +107,13 @@ fn exited<'a>(
     containers
         .filter(matches)
         .filter_map(code)
-        .find(|(_, code)| *code != 0 && listed(*code))
+        .find(|(_, code)| *code != 0 && matches_operator(*code))
 }
 
-/// Which rule says that enough has succeeded.
-pub(super) fn success(
+/// The message of the first success policy rule that is met. Mirrors matchSuccessPolicy.
+pub(super) fn match_success_policy(
     policy: Option<&SuccessPolicy>,
-    succeeded: &Indexes,
+    succeeded: &CompletionIndexes,
     completions: i32,
 ) -> Option<String> {
     let rules = policy?.rules.iter().enumerate();
@@ -104,9 +121,9 @@ pub(super) fn success(
         rules.into_iter().find(
             |(_, rule)| match (&rule.succeeded_indexes, rule.succeeded_count) {
                 (Some(indexes), count) => {
-                    let required = Indexes::parse(indexes, completions);
+                    let required = CompletionIndexes::parse(indexes, completions);
                     required.len() > 0
-                        && required.common(succeeded) >= count.unwrap_or(required.len())
+                        && required.intersection_len(succeeded) >= count.unwrap_or(required.len())
                 }
                 (None, Some(count)) => succeeded.len() >= count && succeeded.len() > 0,
                 (None, None) => false,
@@ -120,10 +137,17 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::workloads::samples::pod;
+    use crate::workloads::test_objects::pod;
 
     fn failed(code: i32) -> Pod {
-        let status = json!({ "name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": { "terminated": { "exitCode": code } } });
+        let status = json!({
+            "name": "main",
+            "image": "",
+            "imageID": "",
+            "ready": false,
+            "restartCount": 0,
+            "state": { "terminated": { "exitCode": code } },
+        });
         pod("p")
             .phase("Failed")
             .condition("DisruptionTarget", "True", 0)
@@ -133,37 +157,68 @@ mod tests {
 
     #[test]
     fn first_matching_rule_decides() {
-        let codes = |action: &str, operator: &str, values: &[i32]| json!({ "action": action, "onExitCodes": { "operator": operator, "values": values } });
+        let codes = |action: &str, operator: &str, values: &[i32]| {
+            json!({
+                "action": action,
+                "onExitCodes": { "operator": operator, "values": values },
+            })
+        };
         let disrupted =
             json!({ "action": "Ignore", "onPodConditions": [{ "type": "DisruptionTarget" }] });
-        let fail = Meaning::FailJob("Container main for pod default/p failed with exit code 42 matching FailJob rule at index 0".into());
+        let fail = FailurePolicyAction::FailJob(
+            "Container main for pod default/p failed with exit \
+            code 42 matching FailJob rule at index 0"
+                .into(),
+        );
         for (rules, expected) in [
-            (json!([]), Meaning::Count),
+            (json!([]), FailurePolicyAction::Count),
             (json!([codes("FailJob", "In", &[42])]), fail),
-            (json!([codes("FailJob", "In", &[1])]), Meaning::Count),
-            (json!([codes("Ignore", "NotIn", &[1])]), Meaning::Ignore),
-            (json!([codes("FailIndex", "In", &[42])]), Meaning::FailIndex),
+            (
+                json!([codes("FailJob", "In", &[1])]),
+                FailurePolicyAction::Count,
+            ),
+            (
+                json!([codes("Ignore", "NotIn", &[1])]),
+                FailurePolicyAction::Ignore,
+            ),
+            (
+                json!([codes("FailIndex", "In", &[42])]),
+                FailurePolicyAction::FailIndex,
+            ),
             (
                 json!([disrupted, codes("FailJob", "In", &[42])]),
-                Meaning::Ignore,
+                FailurePolicyAction::Ignore,
             ),
             (
                 json!([codes("Count", "In", &[42]), disrupted]),
-                Meaning::Count,
+                FailurePolicyAction::Count,
             ),
             (
-                json!([{ "action": "FailJob", "onExitCodes": { "containerName": "other", "operator": "In", "values": [42] } }]),
-                Meaning::Count,
+                json!([
+                    {
+                        "action": "FailJob",
+                        "onExitCodes": {
+                            "containerName": "other",
+                            "operator": "In",
+                            "values": [42],
+                        },
+                    },
+                ]),
+                FailurePolicyAction::Count,
             ),
         ] {
             let policy: PodFailurePolicy =
                 serde_json::from_value(json!({ "rules": rules })).unwrap();
-            assert_eq!(meaning(Some(&policy), &failed(42)), expected, "{rules}");
+            assert_eq!(
+                match_pod_failure_policy(Some(&policy), &failed(42)),
+                expected,
+                "{rules}"
+            );
         }
     }
 
     #[test]
-    fn enough_is_what_a_rule_says() {
+    fn success_policy_rule_requires_indexes_or_count() {
         for (rules, succeeded, met) in [
             (json!([{ "succeededCount": 2 }]), "0,5", true),
             (json!([{ "succeededCount": 2 }]), "5", false),
@@ -179,7 +234,8 @@ mod tests {
         {
             let policy: SuccessPolicy = serde_json::from_value(json!({ "rules": rules })).unwrap();
             assert_eq!(
-                success(Some(&policy), &Indexes::parse(succeeded, 10), 10).is_some(),
+                match_success_policy(Some(&policy), &CompletionIndexes::parse(succeeded, 10), 10)
+                    .is_some(),
                 met,
                 "{rules} {succeeded}"
             );

@@ -1,204 +1,193 @@
-//! ReplicaSet and ReplicationController: so many equal pods, always.
+//! ReplicaSet and ReplicationController controllers.
 //!
-//! In: sets, pods. Out: pods created and deleted, adopted and released; the status of the set.
-//! Holds: a set acts only on a cache that shows its own last writes (the gate of the controller, which replaces upstream's
-//! expectations), so no pod is created twice because the first one was not seen yet. A process that dies between a write and
-//! its answer may leave one pod too many, which the next pass deletes.
+//! Input: sets, pods. Output: pods created, deleted, adopted and released; the status of the set.
+//! Guarantees: a set is reconciled only when the cache has its previous writes (the controller's
+//! gate, which replaces upstream's ControllerExpectations), so no pod is created twice because of a
+//! stale cache. A crash between a write and its response may leave a surplus pod, which the next
+//! reconcile deletes.
 
-mod pace; // how often very large sets are looked at
-mod plan; // what to do, and what to say
+mod plan; // replicas to create or delete, and the status
+mod status_throttle; // limits the reconciles of very large sets
 
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellerophon::{
-    Controller, EventRecorder, Failure, Lister, Outcome, ReconcileResult, Request, WallClock,
-    controller_of,
-};
+use bellerophon::client::WriteError;
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::index::Index;
+use bellerophon::informer::InformerOptions;
+use bellerophon::owner::controller_of;
+use bellerophon::prelude::*;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ReplicationController};
-use kube::Client;
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::{
+    Pod, PodTemplateSpec, ReplicationController, ReplicationControllerCondition,
+    ReplicationControllerStatus,
+};
 use kube::core::Selector;
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::batch::{at_once, slow_start};
-use super::claim::{self, claim_all, matches};
-use super::hand::{Hand, Kind, Mould, reason};
+use super::api_writer::{ApiWriter, StaticKind};
+use super::batch::{run_concurrently, slow_start_batch};
+use super::claim::{self, claim_children, matches};
+use super::enqueue::{Children, owners_to_enqueue, pod_update_predicate};
 use super::pod_control::PodControl;
-use super::pods::{is_active, is_terminating, next_available, seconds};
-use super::template::pod_from;
-use super::wake::{ORPHANS, by_orphanage, owners, pod_changes};
+use super::pods::{duration_from_seconds, is_active, is_terminating, next_availability_check};
+use super::template::pod_from_template;
+use crate::api_errors::status_message;
 use crate::component::Component;
-use crate::context::{Context, Loop};
-use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
-use pace::Pace;
-use plan::{Facts, Step, status, step};
+use crate::index;
+use plan::{ReplicaAction, StatusInput, calculate_status, manage_replicas};
+use status_throttle::StatusThrottle;
 
-/// How many sets are worked on at once, as upstream.
+/// Sets reconciled concurrently, as upstream.
 const WORKERS: usize = 5;
 
-/// What the two kinds of sets have in common. Their statuses have one form, but for the pods on their way out.
-pub(crate) trait Replicated:
-    Kind + Clone + Debug + DeserializeOwned + Send + Sync + 'static
-{
-    /// The name of the controller in events and metrics.
+/// Common interface of ReplicaSet and ReplicationController. Their statuses differ only in
+/// `terminatingReplicas`.
+pub(crate) trait ReplicatedWorkload: StaticKind {
+    /// Name of the controller in events and metrics.
     const CONTROLLER: &'static str;
-    /// Whether the status tells how many pods are on their way out.
-    const TELLS_TERMINATING: bool;
+    /// Whether the status has `terminatingReplicas`.
+    const HAS_TERMINATING_REPLICAS: bool;
 
-    fn wanted(&self) -> usize;
+    fn desired_replicas(&self) -> usize;
     fn min_ready(&self) -> Duration;
     fn selector(&self) -> Option<Selector>;
     fn template(&self) -> Option<&PodTemplateSpec>;
     fn status(&self) -> ReplicaSetStatus;
+    fn set_status(&mut self, status: ReplicaSetStatus);
 }
 
-/// The loop of ReplicaSets.
-pub(crate) fn replica_sets(ctx: &Context) -> Loop {
-    controller::<ReplicaSet>(ctx)
+/// Adds the ReplicaSet and the ReplicationController controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    setup_controller::<ReplicaSet>(mgr);
+    setup_controller::<ReplicationController>(mgr);
 }
 
-/// The loop of ReplicationControllers.
-pub(crate) fn replication_controllers(ctx: &Context) -> Loop {
-    controller::<ReplicationController>(ctx)
+fn setup_controller<S: ReplicatedWorkload>(mgr: &mut Manager) {
+    let sets = mgr.informer::<S>(InformerOptions::default());
+    let pods = index::pods(mgr);
+    let reconciler = ReplicaSetReconciler {
+        sets: index::by_controller_uid(&sets),
+        pods: Children::new(&pods),
+        recorder: Component::ControllerManager.recorder(mgr, S::CONTROLLER),
+        clock: mgr.clock(),
+        throttle: StatusThrottle::default(),
+    };
+    let sets = sets.lister();
+    mgr.controller::<S>()
+        .watches::<Pod>(move |pod| owners_to_enqueue(&sets, pod, S::selector))
+        .predicate(pod_update_predicate())
+        .name(S::CONTROLLER)
+        .concurrency(WORKERS)
+        .reconcile(reconciler);
 }
 
-fn controller<S: Replicated>(ctx: &Context) -> Loop {
-    let sets = ctx.informer::<S>();
-    let pods = ctx.pods();
-    add_controller_uid_index(&sets);
-    add_controller_uid_index(&pods);
-    by_orphanage(&pods);
-    let replicas = Arc::new(Replicas {
-        client: ctx.client(Component::ControllerManager),
-        sets: sets.lister(),
-        pods: pods.lister(),
-        recorder: ctx.recorder(Component::ControllerManager, S::CONTROLLER),
-        clock: ctx.clock,
-        pace: Pace::default(),
-    });
-    let lister = sets.lister();
-    Controller::of(&sets)
-        .watches_if(&pods, pod_changes(), move |pod| {
-            owners(&lister, pod, S::selector)
-        })
-        .with_options(ctx.options(S::CONTROLLER, WORKERS))
-        .reconcile_with(move |request| replicas.clone().reconcile(request))
-        .into()
-}
-
-struct Replicas<S> {
-    client: Client,
-    sets: Lister<S>,
-    pods: Lister<Pod>,
+struct ReplicaSetReconciler<S> {
+    /// By the uid of their controller.
+    sets: Index<S>,
+    pods: Children<Pod>,
     recorder: EventRecorder,
-    clock: WallClock,
-    pace: Pace,
+    clock: Clock,
+    throttle: StatusThrottle,
 }
 
-impl<S: Replicated> Replicas<S> {
-    async fn reconcile(self: Arc<Self>, request: Request<S>) -> ReconcileResult {
-        let Some(set) = request.object.as_deref() else {
-            self.pace.forget(&request.key);
-            return Ok(Outcome::Done);
+impl<S: ReplicatedWorkload> Reconciler<S> for ReplicaSetReconciler<S> {
+    /// Mirrors syncReplicaSet.
+    async fn reconcile(&self, req: Request<S>) -> Result<Action, Error> {
+        let Some(set) = req.object() else {
+            self.throttle.forget(req.key());
+            return Ok(Action::await_change());
         };
-        let is_told = set.status().observed_generation == set.meta().generation;
-        if let Some(wait) = self
-            .pace
-            .wait(&request.key, Instant::now())
-            .filter(|_| is_told)
+        let has_observed_generation = set.status().observed_generation == set.meta().generation;
+        if let Some(delay) = self
+            .throttle
+            .delay(req.key(), Instant::now())
+            .filter(|_| has_observed_generation)
         {
-            return Ok(Outcome::RequeueAfter(wait));
+            return Ok(Action::requeue_after(delay));
         }
-        // The server refuses invalid selectors; one that slipped in selects nothing.
+        // Validation rejects invalid selectors.
         let Some(selector) = set.selector() else {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         };
-        let hand = Hand {
-            client: &self.client,
-            writes: request.writes(),
+        let writer = ApiWriter {
+            client: req.client(),
         };
-        let (active, terminating) = self.read(set, &selector)?;
-        let active = claim_all(&hand, set, active, |pod| matches(&selector, pod)).await?;
+        let (active, terminating) = self.candidates(set, &selector);
+        let active = claim_children(&writer, set, active, |pod| matches(&selector, pod)).await?;
         let now = self.clock.now();
         let failure = match set.meta().deletion_timestamp {
             Some(_) => None,
             None => {
-                let step = step(set.wanted(), &active, || self.related(set), now);
-                self.pace.looked(
-                    &request.key,
-                    step == Step::Nothing,
+                let related = || self.related_pods(set);
+                let action = manage_replicas(set.desired_replicas(), &active, related, now);
+                self.throttle.reconciled(
+                    req.key(),
+                    action == ReplicaAction::Nothing,
                     active.len(),
                     Instant::now(),
                 );
-                self.apply(&hand, set, step).await.err()
+                self.apply(&writer, set, action).await.err()
             }
         };
-        let next = self
-            .tell(&hand, set, &active, terminating, failure.as_ref())
+        let next_check = self
+            .update_status(&writer, set, &active, terminating, failure.as_ref())
             .await?;
-        match (failure, next) {
+        match (failure, next_check) {
             (Some(failure), _) => Err(failure.into()),
-            (None, Some(wait)) => Ok(Outcome::RequeueAfter(wait)),
-            (None, None) => Ok(Outcome::Done),
+            (None, Some(delay)) => Ok(Action::requeue_after(delay)),
+            (None, None) => Ok(Action::await_change()),
         }
     }
+}
 
-    /// The pods that are or may become this set's, and how many of its own are on their way out.
-    fn read(&self, set: &S, selector: &Selector) -> Result<(Vec<Arc<Pod>>, usize), Failure> {
-        let mut pods = self
-            .pods
-            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
-        let terminating = pods
+impl<S: ReplicatedWorkload> ReplicaSetReconciler<S> {
+    /// The active pods of the set and active orphans, and the number of the set's terminating pods.
+    fn candidates(&self, set: &S, selector: &Selector) -> (Vec<Arc<Pod>>, usize) {
+        let of_set = self.pods.of(set);
+        let terminating = of_set
             .iter()
             .filter(|pod| is_terminating(pod) && matches(selector, &***pod))
             .count();
-        pods.extend(
-            self.pods
-                .by_index(ORPHANS, &set.namespace().unwrap_or_default())?,
-        );
-        pods.retain(|pod| is_active(pod));
-        Ok((pods, terminating))
+        let mut active = self.pods.candidates(set);
+        active.retain(|pod| is_active(pod));
+        (active, terminating)
     }
 
-    /// The pods of all sets that one owner has: those of the old and new sets of a Deployment crowd the same nodes.
-    fn related(&self, set: &S) -> Vec<Arc<Pod>> {
+    /// The pods of all sets with the same controller, such as the old and new ReplicaSets of a
+    /// Deployment. Mirrors getIndirectlyRelatedPods.
+    fn related_pods(&self, set: &S) -> Vec<Arc<Pod>> {
         let Some(owner) = controller_of(set) else {
             return Vec::new();
         };
-        let sets = self
-            .sets
-            .by_index(CONTROLLER_UID_INDEX, &owner.uid)
-            .unwrap_or_default();
-        sets.iter()
-            .flat_map(|set| {
-                self.pods
-                    .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())
-                    .unwrap_or_default()
-            })
-            .collect()
+        let sets = self.sets.get(&owner.uid);
+        sets.iter().flat_map(|set| self.pods.of(&**set)).collect()
     }
 
-    async fn apply(&self, hand: &Hand<'_>, set: &S, step: Step) -> Result<(), kube::Error> {
+    async fn apply(
+        &self,
+        writer: &ApiWriter<'_>,
+        set: &S,
+        action: ReplicaAction,
+    ) -> Result<(), WriteError> {
         let control = PodControl {
-            hand: *hand,
+            writer: *writer,
             owner: set,
             recorder: &self.recorder,
         };
-        let failure = match step {
-            Step::Nothing => None,
-            Step::Create(count) => {
+        let failure = match action {
+            ReplicaAction::Nothing => None,
+            ReplicaAction::Create(count) => {
                 let Some(template) = set.template() else {
                     return Ok(());
                 };
-                let mould = &Mould::of(&pod_from(template, set))?;
-                slow_start(count, |_| control.create(mould)).await.1
+                let pod = &writer.template(&pod_from_template(template, set)).await?;
+                slow_start_batch(count, |_| control.create(pod)).await.1
             }
-            Step::Delete(pods) => {
-                at_once(pods.iter().map(|pod| control.delete(pod)).collect())
+            ReplicaAction::Delete(pods) => {
+                run_concurrently(pods.iter().map(|pod| control.delete(pod)).collect())
                     .await
                     .1
             }
@@ -206,35 +195,37 @@ impl<S: Replicated> Replicas<S> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Writes the status, and says when it will change by itself.
-    async fn tell(
+    /// Updates the status. Returns the time until the next pod becomes available.
+    async fn update_status(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         set: &S,
         active: &[Arc<Pod>],
         terminating: usize,
-        failure: Option<&kube::Error>,
-    ) -> Result<Option<Duration>, kube::Error> {
+        failure: Option<&WriteError>,
+    ) -> Result<Option<Duration>, WriteError> {
         let labels = set
             .template()
             .and_then(|template| template.metadata.as_ref()?.labels.clone())
             .unwrap_or_default();
-        let was = set.status();
-        let failure = failure.map(reason);
+        let current = set.status();
+        let failure = failure.map(status_message);
         let now = self.clock.now();
-        let facts = Facts {
-            was: &was,
+        let desired = calculate_status(&StatusInput {
+            current: &current,
             generation: set.meta().generation,
-            wanted: set.wanted(),
+            desired: set.desired_replicas(),
             active,
-            terminating: S::TELLS_TERMINATING.then_some(terminating),
+            terminating: S::HAS_TERMINATING_REPLICAS.then_some(terminating),
             labels: &labels,
             min_ready: set.min_ready(),
             failure: failure.as_deref(),
             now,
-        };
-        hand.status(set, &was, &status(&facts)).await?;
-        Ok(next_available(
+        });
+        writer
+            .update_status(set, &current, desired, S::set_status)
+            .await?;
+        Ok(next_availability_check(
             active.iter().map(|pod| &**pod),
             set.min_ready(),
             now,
@@ -242,11 +233,11 @@ impl<S: Replicated> Replicas<S> {
     }
 }
 
-impl Replicated for ReplicaSet {
+impl ReplicatedWorkload for ReplicaSet {
     const CONTROLLER: &'static str = "replicaset-controller";
-    const TELLS_TERMINATING: bool = true;
+    const HAS_TERMINATING_REPLICAS: bool = true;
 
-    fn wanted(&self) -> usize {
+    fn desired_replicas(&self) -> usize {
         self.spec
             .as_ref()
             .and_then(|spec| spec.replicas)
@@ -254,11 +245,11 @@ impl Replicated for ReplicaSet {
     }
 
     fn min_ready(&self) -> Duration {
-        seconds(self.spec.as_ref().and_then(|spec| spec.min_ready_seconds))
+        duration_from_seconds(self.spec.as_ref().and_then(|spec| spec.min_ready_seconds))
     }
 
     fn selector(&self) -> Option<Selector> {
-        claim::selector(&self.spec.as_ref()?.selector)
+        claim::non_empty_selector(&self.spec.as_ref()?.selector)
     }
 
     fn template(&self) -> Option<&PodTemplateSpec> {
@@ -268,13 +259,17 @@ impl Replicated for ReplicaSet {
     fn status(&self) -> ReplicaSetStatus {
         self.status.clone().unwrap_or_default()
     }
+
+    fn set_status(&mut self, status: ReplicaSetStatus) {
+        self.status = Some(status);
+    }
 }
 
-impl Replicated for ReplicationController {
+impl ReplicatedWorkload for ReplicationController {
     const CONTROLLER: &'static str = "replication-controller";
-    const TELLS_TERMINATING: bool = false;
+    const HAS_TERMINATING_REPLICAS: bool = false;
 
-    fn wanted(&self) -> usize {
+    fn desired_replicas(&self) -> usize {
         self.spec
             .as_ref()
             .and_then(|spec| spec.replicas)
@@ -282,7 +277,7 @@ impl Replicated for ReplicationController {
     }
 
     fn min_ready(&self) -> Duration {
-        seconds(self.spec.as_ref().and_then(|spec| spec.min_ready_seconds))
+        duration_from_seconds(self.spec.as_ref().and_then(|spec| spec.min_ready_seconds))
     }
 
     fn selector(&self) -> Option<Selector> {
@@ -324,5 +319,26 @@ impl Replicated for ReplicationController {
             observed_generation: status.observed_generation,
             conditions,
         }
+    }
+
+    fn set_status(&mut self, status: ReplicaSetStatus) {
+        let condition = |condition: k8s_openapi::api::apps::v1::ReplicaSetCondition| {
+            ReplicationControllerCondition {
+                type_: condition.type_,
+                status: condition.status,
+                reason: condition.reason,
+                message: condition.message,
+                last_transition_time: condition.last_transition_time,
+            }
+        };
+        let conditions = status.conditions;
+        self.status = Some(ReplicationControllerStatus {
+            replicas: status.replicas,
+            fully_labeled_replicas: status.fully_labeled_replicas,
+            ready_replicas: status.ready_replicas,
+            available_replicas: status.available_replicas,
+            observed_generation: status.observed_generation,
+            conditions: conditions.map(|all| all.into_iter().map(condition).collect()),
+        });
     }
 }

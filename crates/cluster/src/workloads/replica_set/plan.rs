@@ -1,7 +1,7 @@
-//! The plan for one set of replicas: what to create or delete, and what its status says.
+//! Plan for one ReplicaSet or ReplicationController: pods to create or delete, and the status.
 //!
-//! In: the wanted number, the pods that are there, the time. Out: a step, and counts.
-//! Holds: one pass creates or deletes at most [`BURST`] pods.
+//! Input: desired replicas, active pods, the time. Output: an action, a status.
+//! Guarantees: one reconcile creates or deletes at most [`BURST_REPLICAS`] pods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,94 +12,100 @@ use k8s_openapi::api::apps::v1::{ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use crate::workloads::counts::{omit_zero, saturating_i32};
+use crate::workloads::deletion_order::pods_to_delete;
 use crate::workloads::pods::{is_available, is_ready, label};
-use crate::workloads::rank::first_to_go;
 
-/// How many pods are created or deleted in one pass, as upstream.
-pub(super) const BURST: usize = 500;
+/// Maximum number of pods created or deleted in one reconcile, as upstream.
+pub(super) const BURST_REPLICAS: usize = 500;
 
-/// The condition that tells that pods cannot be created or deleted.
+/// Condition type: pods cannot be created or deleted.
 const REPLICA_FAILURE: &str = "ReplicaFailure";
 
-/// What one pass does about the number of pods.
+/// What one reconcile does with the replicas.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum ReplicaAction {
     Nothing,
     Create(usize),
     Delete(Vec<Arc<Pod>>),
 }
 
-/// Decides what to do with `active` pods of which `wanted` are to stay. `related` is only asked for when a choice is to be made.
-pub(super) fn step(
-    wanted: usize,
+/// The action that brings the active pods to the desired number. `related` is called only if some,
+/// but not all, pods are deleted. Mirrors manageReplicas.
+pub(super) fn manage_replicas(
+    desired: usize,
     active: &[Arc<Pod>],
     related: impl FnOnce() -> Vec<Arc<Pod>>,
     now: Timestamp,
-) -> Step {
-    let there = active.len();
-    if there < wanted {
-        return Step::Create((wanted - there).min(BURST));
+) -> ReplicaAction {
+    let actual = active.len();
+    // Mirrors manageReplicas: creations and deletions are limited to the burst.
+    if actual < desired {
+        return ReplicaAction::Create((desired - actual).min(BURST_REPLICAS));
     }
-    match (there - wanted).min(BURST) {
-        0 => Step::Nothing,
-        all if all == there => Step::Delete(active.to_vec()),
-        some => Step::Delete(first_to_go(active.to_vec(), &related(), some, now)),
+    match (actual - desired).min(BURST_REPLICAS) {
+        0 => ReplicaAction::Nothing,
+        all if all == actual => ReplicaAction::Delete(active.to_vec()),
+        omit_zero => {
+            ReplicaAction::Delete(pods_to_delete(active.to_vec(), &related(), omit_zero, now))
+        }
     }
 }
 
-/// What a status is made of.
-pub(super) struct Facts<'a> {
-    /// The status so far.
-    pub(super) was: &'a ReplicaSetStatus,
+/// Input of [`calculate_status`].
+pub(super) struct StatusInput<'a> {
+    /// The status before this reconcile.
+    pub(super) current: &'a ReplicaSetStatus,
     pub(super) generation: Option<i64>,
-    /// How many pods are wanted.
-    pub(super) wanted: usize,
+    /// `spec.replicas`.
+    pub(super) desired: usize,
     pub(super) active: &'a [Arc<Pod>],
-    /// Pods on their way out; `None` for kinds that do not tell.
+    /// Number of terminating pods; `None` for a kind whose status has no such field.
     pub(super) terminating: Option<usize>,
-    /// The labels of the template; an adopted pod may lack some.
+    /// Labels of the template, for `fullyLabeledReplicas`. An adopted pod may lack some.
     pub(super) labels: &'a BTreeMap<String, String>,
     pub(super) min_ready: Duration,
-    /// Why pods could not be created or deleted in this pass.
+    /// Error of this reconcile's creations or deletions.
     pub(super) failure: Option<&'a str>,
     pub(super) now: Timestamp,
 }
 
-/// The status that follows from the facts.
-pub(super) fn status(facts: &Facts<'_>) -> ReplicaSetStatus {
-    let count =
-        |holds: &dyn Fn(&Pod) -> bool| number(facts.active.iter().filter(|pod| holds(pod)).count());
+/// The new status. Mirrors calculateStatus.
+pub(super) fn calculate_status(input: &StatusInput<'_>) -> ReplicaSetStatus {
+    let count = |predicate: &dyn Fn(&Pod) -> bool| {
+        saturating_i32(input.active.iter().filter(|pod| predicate(pod)).count())
+    };
     ReplicaSetStatus {
-        replicas: number(facts.active.len()),
-        fully_labeled_replicas: some(count(&|pod| has_all(pod, facts.labels))),
-        ready_replicas: some(count(&is_ready)),
-        available_replicas: some(count(&|pod| is_available(pod, facts.min_ready, facts.now))),
-        terminating_replicas: facts.terminating.map(number),
-        observed_generation: facts.generation,
-        conditions: conditions(facts),
+        replicas: saturating_i32(input.active.len()),
+        fully_labeled_replicas: omit_zero(count(&|pod| has_labels(pod, input.labels))),
+        ready_replicas: omit_zero(count(&is_ready)),
+        available_replicas: omit_zero(count(&|pod| is_available(pod, input.min_ready, input.now))),
+        terminating_replicas: input.terminating.map(saturating_i32),
+        observed_generation: input.generation,
+        conditions: conditions(input),
     }
 }
 
-fn has_all(pod: &Pod, labels: &BTreeMap<String, String>) -> bool {
+fn has_labels(pod: &Pod, labels: &BTreeMap<String, String>) -> bool {
     labels
         .iter()
         .all(|(key, value)| label(pod, key) == Some(value))
 }
 
-fn conditions(facts: &Facts<'_>) -> Option<Vec<ReplicaSetCondition>> {
-    let mut conditions = facts.was.conditions.clone().unwrap_or_default();
-    let known = conditions
+fn conditions(input: &StatusInput<'_>) -> Option<Vec<ReplicaSetCondition>> {
+    let mut conditions = input.current.conditions.clone().unwrap_or_default();
+    let has_failure = conditions
         .iter()
         .any(|condition| condition.type_ == REPLICA_FAILURE);
-    match facts.failure {
+    match input.failure {
         None => conditions.retain(|condition| condition.type_ != REPLICA_FAILURE),
-        // The first failure stays until pods can be made again: later ones would only change the message on every try.
-        Some(_) if known => {}
+        // As upstream, the condition of the first failure is kept until a reconcile succeeds.
+        Some(_) if has_failure => {}
         Some(message) => conditions.push(ReplicaSetCondition {
             type_: REPLICA_FAILURE.into(),
             status: "True".into(),
             reason: Some(
-                if facts.active.len() < facts.wanted {
+                if input.active.len() < input.desired {
                     "FailedCreate"
                 } else {
                     "FailedDelete"
@@ -107,26 +113,16 @@ fn conditions(facts: &Facts<'_>) -> Option<Vec<ReplicaSetCondition>> {
                 .into(),
             ),
             message: Some(message.into()),
-            last_transition_time: Some(Time(facts.now)),
+            last_transition_time: Some(Time(input.now)),
         }),
     }
     Some(conditions).filter(|conditions| !conditions.is_empty())
 }
 
-/// A count as objects have it.
-pub(crate) fn number(count: usize) -> i32 {
-    i32::try_from(count).unwrap_or(i32::MAX)
-}
-
-/// A count that is left out when it is zero.
-pub(crate) fn some(count: i32) -> Option<i32> {
-    (count != 0).then_some(count)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workloads::samples::{at, pod};
+    use crate::workloads::test_objects::{at, pod};
 
     fn pods(count: usize) -> Vec<Arc<Pod>> {
         (0..count)
@@ -142,37 +138,44 @@ mod tests {
     }
 
     #[test]
-    fn pass_moves_towards_the_wanted_number_by_a_burst() {
+    fn action_is_limited_to_the_burst() {
         let now = Timestamp::from_second(100).unwrap();
-        for (wanted, there, created, deleted) in [
+        for (desired, actual, expected_created, expected_deleted) in [
             (0, 0, 0, 0),
             (3, 0, 3, 0),
             (3, 3, 0, 0),
             (3, 5, 0, 2),
             (0, 4, 0, 4),
-            (2000, 100, BURST, 0),
-            (0, 600, 0, BURST),
+            (2000, 100, BURST_REPLICAS, 0),
+            (0, 600, 0, BURST_REPLICAS),
         ] {
-            let (got_created, got_deleted) = match step(wanted, &pods(there), Vec::new, now) {
-                Step::Nothing => (0, 0),
-                Step::Create(count) => (count, 0),
-                Step::Delete(pods) => (0, pods.len()),
+            let action = manage_replicas(desired, &pods(actual), Vec::new, now);
+            let (created, deleted) = match action {
+                ReplicaAction::Nothing => (0, 0),
+                ReplicaAction::Create(count) => (count, 0),
+                ReplicaAction::Delete(pods) => (0, pods.len()),
             };
-            assert_eq!(got_created, created, "{wanted} wanted, {there} there");
-            assert_eq!(got_deleted, deleted, "{wanted} wanted, {there} there");
+            assert_eq!(
+                created, expected_created,
+                "desired {desired}, actual {actual}"
+            );
+            assert_eq!(
+                deleted, expected_deleted,
+                "desired {desired}, actual {actual}"
+            );
         }
     }
 
-    fn told(
-        was: &ReplicaSetStatus,
+    fn status(
+        current: &ReplicaSetStatus,
         active: &[Arc<Pod>],
         failure: Option<&str>,
     ) -> ReplicaSetStatus {
         let labels = &[("app".to_string(), "web".to_string())].into();
-        status(&Facts {
-            was,
+        calculate_status(&StatusInput {
+            current,
             generation: Some(2),
-            wanted: 3,
+            desired: 3,
             active,
             terminating: Some(1),
             labels,
@@ -183,23 +186,23 @@ mod tests {
     }
 
     #[test]
-    fn status_counts_what_is_there() {
+    fn status_counts_active_pods() {
         let active = [
             pod("old")
                 .running()
                 .ready_since(0)
                 .label("app", "web")
                 .cached(),
-            pod("young")
+            pod("new")
                 .running()
                 .ready_since(95)
                 .label("app", "web")
                 .cached(),
-            pod("stranger").running().cached(),
+            pod("unlabelled").running().cached(),
         ];
-        let counted = told(&ReplicaSetStatus::default(), &active, None);
+        let calculated = status(&ReplicaSetStatus::default(), &active, None);
         assert_eq!(
-            counted,
+            calculated,
             ReplicaSetStatus {
                 replicas: 3,
                 fully_labeled_replicas: Some(2),
@@ -213,20 +216,20 @@ mod tests {
     }
 
     #[test]
-    fn failure_is_told_until_it_is_over() {
-        let failed = told(&ReplicaSetStatus::default(), &[], Some("exceeded quota"));
+    fn failure_condition_is_kept_until_success() {
+        let failed = status(&ReplicaSetStatus::default(), &[], Some("exceeded quota"));
         let condition = failed.conditions.as_ref().unwrap()[0].clone();
         assert_eq!(condition.reason.as_deref(), Some("FailedCreate"));
         assert_eq!(condition.message.as_deref(), Some("exceeded quota"));
         assert_eq!(condition.last_transition_time, Some(at(100)));
-        let again = told(&failed, &[], Some("another message"));
+        let repeated = status(&failed, &[], Some("another message"));
         assert_eq!(
-            again.conditions, failed.conditions,
-            "the first message stays"
+            repeated.conditions, failed.conditions,
+            "the first message is kept"
         );
-        assert_eq!(told(&failed, &[], None).conditions, None);
+        assert_eq!(status(&failed, &[], None).conditions, None);
         let too_many = pods(4);
-        let stuck = told(&ReplicaSetStatus::default(), &too_many, Some("no"));
+        let stuck = status(&ReplicaSetStatus::default(), &too_many, Some("no"));
         assert_eq!(
             stuck.conditions.unwrap()[0].reason.as_deref(),
             Some("FailedDelete")

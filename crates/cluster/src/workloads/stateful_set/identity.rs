@@ -1,21 +1,22 @@
-//! Identity: which member of a StatefulSet a pod is, and what a member looks like.
+//! Identity of a StatefulSet's pods: ordinal, names, volumes.
 //!
-//! In: a set, a template, an ordinal. Out: names, a pod.
-//! Holds: a member's name, host name and storage follow from its ordinal, so the next pod of that ordinal is the same member.
+//! Input: a StatefulSet, a template, an ordinal. Output: names, a pod.
+//! Guarantees: name, hostname and claims of a pod follow from its ordinal, so a replacement has the
+//! same identity.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume};
 use kube::ResourceExt;
 
-use crate::workloads::revision::HASH;
-use crate::workloads::template::pod_from;
+use crate::workloads::revision::CONTROLLER_REVISION_HASH_LABEL;
+use crate::workloads::template::pod_from_template;
 
-/// The label that tells a member's name, for services that select one member.
-const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
-/// The label that tells its ordinal.
-const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
+/// Label with the pod's name, for services that select a single pod.
+const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
+/// Label with the pod's ordinal.
+const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 
-/// The ordinals a set is to have.
+/// The ordinals of the desired replicas. Mirrors getStartOrdinal and getEndOrdinal.
 pub(super) fn ordinals(set: &StatefulSet) -> std::ops::Range<i32> {
     let spec = set.spec.as_ref();
     let start = spec
@@ -24,7 +25,8 @@ pub(super) fn ordinals(set: &StatefulSet) -> std::ops::Range<i32> {
     start..start.saturating_add(spec.and_then(|spec| spec.replicas).unwrap_or(1).max(0))
 }
 
-/// The ordinal of a member by its name; `None` for pods that are not members.
+/// The ordinal of a pod by its name; `None` if the name does not belong to the set. Mirrors
+/// getParentNameAndOrdinal.
 pub(super) fn ordinal(set: &StatefulSet, pod: &Pod) -> Option<i32> {
     let (parent, ordinal) = pod.metadata.name.as_deref()?.rsplit_once('-')?;
     let digits = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
@@ -33,38 +35,39 @@ pub(super) fn ordinal(set: &StatefulSet, pod: &Pod) -> Option<i32> {
         .flatten()
 }
 
-/// The name of a member.
+/// The name of a replica's pod. Mirrors getPodName.
 pub(super) fn pod_name(set: &StatefulSet, ordinal: i32) -> String {
     format!("{}-{ordinal}", set.name_any())
 }
 
-/// The name of a member's claim, made from a template of claims.
+/// The name of a replica's claim. Mirrors getPersistentVolumeClaimName.
 pub(super) fn claim_name(set: &StatefulSet, template: &str, ordinal: i32) -> String {
     format!("{template}-{}-{ordinal}", set.name_any())
 }
 
-/// The revision of a pod, by name.
-pub(super) fn revision(pod: &Pod) -> &str {
+/// The name of a pod's revision. Mirrors getPodRevision.
+pub(super) fn pod_revision(pod: &Pod) -> &str {
     pod.metadata
         .labels
         .as_ref()
-        .and_then(|labels| labels.get(HASH))
+        .and_then(|labels| labels.get(CONTROLLER_REVISION_HASH_LABEL))
         .map_or("", String::as_str)
 }
 
-/// The pod of a member.
-pub(super) fn member(
+/// The pod of a replica. Mirrors newStatefulSetPod and initIdentity.
+pub(super) fn new_pod(
     set: &StatefulSet,
     template: &PodTemplateSpec,
     revision: &str,
     ordinal: i32,
 ) -> Pod {
-    let mut pod = pod_from(template, set);
-    identify(set, &mut pod, ordinal);
-    pod.labels_mut().insert(HASH.into(), revision.into());
+    let mut pod = pod_from_template(template, set);
+    update_identity(set, &mut pod, ordinal);
+    pod.labels_mut()
+        .insert(CONTROLLER_REVISION_HASH_LABEL.into(), revision.into());
     let name = pod.metadata.name.clone();
     let spec = pod.spec.get_or_insert_default();
-    // Immutable, so only at birth.
+    // hostname and subdomain are immutable, so they are set only here.
     spec.hostname = name;
     spec.subdomain = set
         .spec
@@ -74,13 +77,13 @@ pub(super) fn member(
     pod
 }
 
-/// Gives a pod the name, labels and volumes of a member.
-pub(super) fn identify(set: &StatefulSet, pod: &mut Pod, ordinal: i32) {
+/// Sets the name, labels and volumes of a pod's identity. Mirrors updateIdentity and updateStorage.
+pub(super) fn update_identity(set: &StatefulSet, pod: &mut Pod, ordinal: i32) {
     let name = pod_name(set, ordinal);
     pod.metadata.name = Some(name.clone());
-    pod.labels_mut().insert(POD_NAME.into(), name);
+    pod.labels_mut().insert(POD_NAME_LABEL.into(), name);
     pod.labels_mut()
-        .insert(POD_INDEX.into(), ordinal.to_string());
+        .insert(POD_INDEX_LABEL.into(), ordinal.to_string());
     let templates = set
         .spec
         .as_ref()
@@ -98,8 +101,9 @@ pub(super) fn identify(set: &StatefulSet, pod: &mut Pod, ordinal: i32) {
         .get_or_insert_default()
         .volumes
         .get_or_insert_default();
-    // A claim takes the place of a volume of its name.
+    // A claim replaces a volume of the same name.
     volumes.retain(|volume| claims.iter().all(|claim| claim.name != volume.name));
+    // Mirrors updateStorage: claim volumes come first.
     volumes.splice(0..0, claims);
 }
 
@@ -115,15 +119,16 @@ fn volume(set: &StatefulSet, template: &str, ordinal: i32) -> Volume {
     }
 }
 
-/// Whether a pod has the labels and volumes of its member.
-pub(super) fn is_identified(set: &StatefulSet, pod: &Pod, ordinal: i32) -> bool {
-    let labelled = pod.labels().get(POD_NAME) == Some(&pod_name(set, ordinal));
+/// Whether a pod has the labels and volumes of its identity. Mirrors identityMatches and
+/// storageMatches.
+pub(super) fn identity_matches(set: &StatefulSet, pod: &Pod, ordinal: i32) -> bool {
+    let has_name_label = pod.labels().get(POD_NAME_LABEL) == Some(&pod_name(set, ordinal));
     let templates = set
         .spec
         .as_ref()
         .and_then(|spec| spec.volume_claim_templates.as_deref())
         .unwrap_or_default();
-    let claimed = |volume: &Volume| {
+    let claim_of = |volume: &Volume| {
         volume
             .persistent_volume_claim
             .as_ref()
@@ -134,11 +139,14 @@ pub(super) fn is_identified(set: &StatefulSet, pod: &Pod, ordinal: i32) -> bool 
         .as_ref()
         .and_then(|spec| spec.volumes.as_deref())
         .unwrap_or_default();
-    let has = |template: &str| {
+    let has_claim = |template: &str| {
         let volume = volumes.iter().find(|volume| volume.name == template);
-        volume.and_then(claimed) == Some(claim_name(set, template, ordinal))
+        volume.and_then(claim_of) == Some(claim_name(set, template, ordinal))
     };
-    labelled && templates.iter().all(|template| has(&template.name_any()))
+    has_name_label
+        && templates
+            .iter()
+            .all(|template| has_claim(&template.name_any()))
 }
 
 #[cfg(test)]
@@ -146,14 +154,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::workloads::samples::pod;
+    use crate::workloads::test_objects::pod;
 
     fn set() -> StatefulSet {
         serde_json::from_value(json!({
             "metadata": { "name": "db", "namespace": "default", "uid": "u" },
             "spec": {
-                "replicas": 3, "ordinals": { "start": 5 }, "serviceName": "db", "selector": {},
-                "template": { "spec": { "containers": [], "volumes": [{ "name": "data", "emptyDir": {} }, { "name": "tmp", "emptyDir": {} }] } },
+                "replicas": 3,
+                "ordinals": { "start": 5 },
+                "serviceName": "db",
+                "selector": {},
+                "template": {
+                    "spec": {
+                        "containers": [],
+                        "volumes": [
+                            { "name": "data", "emptyDir": {} },
+                            { "name": "tmp", "emptyDir": {} },
+                        ],
+                    },
+                },
                 "volumeClaimTemplates": [{ "metadata": { "name": "data" } }],
             },
         }))
@@ -161,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_known_by_their_names() {
+    fn ordinal_is_parsed_from_the_pod_name() {
         let set = set();
         assert_eq!(ordinals(&set), 5..8);
         for (name, expected) in [
@@ -178,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn member_has_its_name_its_host_and_its_storage() {
+    fn pod_has_name_hostname_and_claims_of_its_ordinal() {
         let set = set();
         let template = set.spec.as_ref().unwrap().template.clone();
-        let pod = member(&set, &template, "db-abc", 6);
-        assert!(is_identified(&set, &pod, 6));
-        assert!(!is_identified(&set, &pod, 7));
+        let pod = new_pod(&set, &template, "db-abc", 6);
+        assert!(identity_matches(&set, &pod, 6));
+        assert!(!identity_matches(&set, &pod, 7));
         assert_eq!(pod.name_any().as_str(), "db-6");
-        assert_eq!(revision(&pod), "db-abc");
+        assert_eq!(pod_revision(&pod), "db-abc");
         let spec = pod.spec.unwrap();
         assert_eq!(spec.hostname.as_deref(), Some("db-6"));
         assert_eq!(spec.subdomain.as_deref(), Some("db"));
@@ -206,7 +225,7 @@ mod tests {
                 ("data".into(), Some("data-db-6".into())),
                 ("tmp".into(), None)
             ],
-            "the claim takes the place of the template's own volume"
+            "the claim replaces the template's volume"
         );
     }
 }

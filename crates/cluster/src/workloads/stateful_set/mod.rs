@@ -1,88 +1,77 @@
-//! StatefulSet: members with names and storage of their own, in order.
+//! StatefulSet controller.
 //!
-//! In: StatefulSets, pods, claims, revisions. Out: members and their claims; revisions; the status.
-//! Holds: there is never more than one pod of a member, because its name is the member's: a second one is refused by the
-//! server, whatever the cache shows.
+//! Input: StatefulSets, pods, PersistentVolumeClaims, ControllerRevisions. Output: pods and claims;
+//! revisions; the status.
+//! Guarantees: at most one pod per ordinal exists, because the ordinal determines the pod's name.
 
-mod claims; // storage of members, kept or given up
-mod identity; // names of members
-mod plan; // who comes and goes next
+mod identity; // ordinals, names and volumes of pods
+mod plan; // writes of one reconcile, and the status
+mod volume_claims; // claims and their retention policy
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bellerophon::{
-    Controller, EventRecorder, Failure, Lister, ObjectKey, Outcome, ReconcileResult, Request,
-    WallClock,
-};
+use bellerophon::client::WriteError;
+use bellerophon::clock::Clock;
+use bellerophon::events::EventRecorder;
+use bellerophon::informer::InformerOptions;
+use bellerophon::prelude::*;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
+use kube::ResourceExt;
 use kube::core::Selector;
-use kube::{Client, ResourceExt};
 
-use super::batch::at_once;
-use super::claim::{self, claim_all, matches};
-use super::hand::{Hand, reason};
-use super::note::{normal, warning};
-use super::pods::{next_available, seconds};
-use super::revision::{Present, Revisions, Snapshot, ensure, template_of};
-use super::wake::{ORPHANS, by_orphanage, deletions, owners, pod_changes};
+use super::api_writer::ApiWriter;
+use super::batch::run_concurrently;
+use super::claim::{self, claim_children, matches};
+use super::enqueue::{Children, owners_to_enqueue, pod_update_predicate};
+use super::events::{normal_event, warning_event};
+use super::pods::{duration_from_seconds, next_availability_check};
+use super::revision::{RevisionOwner, Revisions, template_of};
+use crate::api_errors::status_message;
 use crate::component::Component;
-use crate::context::{Context, Loop};
-use crate::index::{CONTROLLER_UID_INDEX, add_controller_uid_index};
-use plan::{Facts, Plan, Revision, Step, is_parallel, plan};
+use crate::index;
+use plan::{Plan, Revision, StatefulSetAction, StatefulSetState, allows_burst, plan};
 
-/// Its name in events and metrics.
+/// Name of the controller in events and metrics.
 const CONTROLLER: &str = "statefulset-controller";
 
-/// How many StatefulSets are worked on at once, as upstream.
+/// StatefulSets reconciled concurrently, as upstream.
 const WORKERS: usize = 5;
 
-/// The label that tells a revision's hash.
-const HASH_LABEL: &str = "controller.kubernetes.io/hash";
-
-/// The loop of StatefulSets.
-pub(crate) fn controller(ctx: &Context) -> Loop {
-    let sets = ctx.informer::<StatefulSet>();
-    let pods = ctx.pods();
-    let claims = ctx.informer::<PersistentVolumeClaim>();
-    let revisions = ctx.informer::<ControllerRevision>();
-    add_controller_uid_index(&pods);
-    by_orphanage(&pods);
-    add_controller_uid_index(&revisions);
-    by_orphanage(&revisions);
-    let members = Arc::new(StatefulSets {
-        client: ctx.client(Component::ControllerManager),
-        pods: pods.lister(),
-        claims: claims.lister(),
-        revisions: revisions.lister(),
-        recorder: ctx.recorder(Component::ControllerManager, CONTROLLER),
-        clock: ctx.clock,
-    });
-    let of_pods = sets.lister();
-    let of_claims = sets.lister();
-    let of_revisions = sets.lister();
-    Controller::of(&sets)
-        .watches_if(&pods, pod_changes(), move |pod| {
-            owners(&of_pods, pod, selector)
+/// Adds the StatefulSet controller.
+pub(crate) fn setup(mgr: &mut Manager) {
+    let revisions = mgr.informer::<ControllerRevision>(InformerOptions::default());
+    let reconciler = StatefulSetReconciler {
+        pods: Children::new(&index::pods(mgr)),
+        claims: mgr.lister(),
+        revisions: Children::new(&revisions),
+        recorder: Component::ControllerManager.recorder(mgr, CONTROLLER),
+        clock: mgr.clock(),
+    };
+    let sets = mgr.lister::<StatefulSet>();
+    let sets_of_pods = sets.clone();
+    let sets_of_revisions = sets.clone();
+    mgr.controller::<StatefulSet>()
+        .watches::<Pod>(move |pod| owners_to_enqueue(&sets_of_pods, pod, selector))
+        .predicate(pod_update_predicate())
+        .watches::<ControllerRevision>(move |revision| {
+            owners_to_enqueue(&sets_of_revisions, revision, selector)
         })
-        .watches(&revisions, move |revision| {
-            owners(&of_revisions, revision, selector)
-        })
-        .watches_if(&claims, deletions(), move |claim| {
-            awaiting(&of_claims, claim)
-        })
-        .with_options(ctx.options(CONTROLLER, WORKERS))
-        .reconcile_with(move |request| members.clone().reconcile(request))
-        .into()
+        .watches::<PersistentVolumeClaim>(move |claim| sets_of_claim(&sets, claim))
+        .predicate(Predicate::deletions())
+        .name(CONTROLLER)
+        .concurrency(WORKERS)
+        .reconcile(reconciler);
 }
 
 fn selector(set: &StatefulSet) -> Option<Selector> {
-    claim::selector(&set.spec.as_ref()?.selector)
+    claim::non_empty_selector(&set.spec.as_ref()?.selector)
 }
 
-/// The sets that may wait for a claim to be gone, to make it anew.
-fn awaiting(sets: &Lister<StatefulSet>, claim: &PersistentVolumeClaim) -> Vec<ObjectKey> {
+/// The StatefulSets whose claim templates match the name of a deleted claim. They may wait for it
+/// to be gone before they recreate it.
+fn sets_of_claim(sets: &Lister<StatefulSet>, claim: &PersistentVolumeClaim) -> Vec<ObjectKey> {
     let name = claim.name_any();
     let is_member = |set: &StatefulSet| {
         let templates = set
@@ -97,39 +86,59 @@ fn awaiting(sets: &Lister<StatefulSet>, claim: &PersistentVolumeClaim) -> Vec<Ob
     let sets = sets.in_namespace(&claim.namespace().unwrap_or_default());
     sets.iter()
         .filter(|set| is_member(set))
-        .map(|set| ObjectKey::of(&**set))
+        .map(|set| ObjectKey::from_object(&**set))
         .collect()
 }
 
-struct StatefulSets {
-    client: Client,
-    pods: Lister<Pod>,
-    claims: Lister<PersistentVolumeClaim>,
-    revisions: Lister<ControllerRevision>,
-    recorder: EventRecorder,
-    clock: WallClock,
+impl RevisionOwner for StatefulSet {
+    const HASH_LABEL: &'static str = "controller.kubernetes.io/hash";
+
+    fn template(&self) -> PodTemplateSpec {
+        self.spec
+            .as_ref()
+            .map(|spec| spec.template.clone())
+            .unwrap_or_default()
+    }
+
+    // Unlike that of a DaemonSet, the hash of a StatefulSet always contains the count.
+    fn collision_count(&self) -> Option<i32> {
+        let count = self
+            .status
+            .as_ref()
+            .and_then(|status| status.collision_count);
+        Some(count.unwrap_or(0))
+    }
 }
 
-impl StatefulSets {
-    async fn reconcile(self: Arc<Self>, request: Request<StatefulSet>) -> ReconcileResult {
-        let Some(set) = request.object.as_deref() else {
-            return Ok(Outcome::Done);
+struct StatefulSetReconciler {
+    pods: Children<Pod>,
+    claims: Lister<PersistentVolumeClaim>,
+    revisions: Children<ControllerRevision>,
+    recorder: EventRecorder,
+    clock: Clock,
+}
+
+impl Reconciler<StatefulSet> for StatefulSetReconciler {
+    /// Mirrors syncStatefulSet.
+    async fn reconcile(&self, req: Request<StatefulSet>) -> Result<Action, Error> {
+        let Some(set) = req.object() else {
+            return Ok(Action::await_change());
         };
+        // Validation rejects invalid selectors.
         let (Some(spec), Some(selector)) = (&set.spec, selector(set)) else {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         };
-        let hand = Hand {
-            client: &self.client,
-            writes: request.writes(),
+        let writer = ApiWriter {
+            client: req.client(),
         };
         let namespace = set.namespace().unwrap_or_default();
-        let revisions = self.revisions(&hand, set, &selector).await?;
-        let update = self.update_revision(&hand, set, &revisions).await?;
+        let revisions = Revisions::claim(&writer, &self.revisions, set, &selector).await?;
+        let update = self.update_revision(&writer, set, &revisions).await?;
         let current = current_revision(set, &revisions).unwrap_or_else(|| update.clone());
-        let pods = self.pods(&hand, set, &selector).await?;
+        let pods = self.pods(&writer, set, &selector).await?;
         let claim = |name: &str| self.claims.get(&ObjectKey::namespaced(&namespace, name));
         let now = self.clock.now();
-        let plan = plan(&Facts {
+        let plan = plan(&StatefulSetState {
             set,
             current: &current,
             update: &update,
@@ -137,60 +146,41 @@ impl StatefulSets {
             claim: &claim,
             now,
         });
-        let applied = self.apply(&hand, set, &plan).await;
-        hand.status(set, &set.status.clone().unwrap_or_default(), &plan.status)
+        // The status is updated also after a failed write, as in performUpdate.
+        let result = self.apply(&writer, set, &plan).await;
+        let current_status = set.status.clone().unwrap_or_default();
+        let set_status = |set: &mut StatefulSet, status| set.status = Some(status);
+        let desired = plan.status.clone();
+        writer
+            .update_status(set, &current_status, desired, set_status)
             .await?;
-        self.forget(
-            &hand,
+        self.truncate_history(
+            &writer,
             set,
             &revisions,
             &[&current.name, &update.name],
             &pods,
         )
         .await?;
-        applied?;
-        let next = next_available(
+        result?;
+        let requeue_after = next_availability_check(
             pods.iter().map(|pod| &**pod),
-            seconds(spec.min_ready_seconds),
+            duration_from_seconds(spec.min_ready_seconds),
             now,
         );
-        Ok(next.map_or(Outcome::Done, Outcome::RequeueAfter))
+        Ok(requeue_after.map_or_else(Action::await_change, Action::requeue_after))
     }
+}
 
-    async fn revisions(
-        &self,
-        hand: &Hand<'_>,
-        set: &StatefulSet,
-        selector: &Selector,
-    ) -> Result<Revisions, Failure> {
-        let mut all = self
-            .revisions
-            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
-        all.extend(
-            self.revisions
-                .by_index(ORPHANS, &set.namespace().unwrap_or_default())?,
-        );
-        let all = claim_all(hand, set, all, |revision| matches(selector, revision)).await?;
-        let template = set
-            .spec
-            .as_ref()
-            .map(|spec| spec.template.clone())
-            .unwrap_or_default();
-        Ok(Revisions::of(&template, all))
-    }
-
-    /// The revision of the present template, made if need be. A set on its way out makes nothing new.
+impl StatefulSetReconciler {
+    /// The revision of the set's template, created if necessary. A terminating set creates none.
     async fn update_revision(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         set: &StatefulSet,
         revisions: &Revisions,
-    ) -> Result<Revision, Failure> {
-        let template = set
-            .spec
-            .as_ref()
-            .map(|spec| spec.template.clone())
-            .unwrap_or_default();
+    ) -> Result<Revision, Error> {
+        let template = set.template();
         if set.metadata.deletion_timestamp.is_some() {
             let name = set
                 .status
@@ -199,86 +189,71 @@ impl StatefulSets {
                 .unwrap_or_default();
             return Ok(Revision { name, template });
         }
-        let collisions = set
-            .status
-            .as_ref()
-            .and_then(|status| status.collision_count);
-        let snapshot = Snapshot {
-            owner: set,
-            template: &template,
-            collisions: Some(collisions.unwrap_or(0)),
-            hash_label: HASH_LABEL,
-        };
-        match ensure(hand, revisions, &snapshot).await? {
-            Present::Is(revision) => Ok(Revision {
-                name: revision.name_any(),
-                template,
-            }),
-            Present::Collision => {
-                let was = set.status.clone().unwrap_or_default();
-                let mut told = was.clone();
-                told.collision_count = Some(collisions.unwrap_or(0) + 1);
-                hand.status(set, &was, &told).await?;
-                Err(Failure::retry(
-                    "the name of the revision is taken by another template; trying another one",
-                ))
-            }
-        }
+        let revision = revisions.ensure_current(writer, set).await?;
+        Ok(Revision {
+            name: revision.name_any(),
+            template,
+        })
     }
 
     async fn pods(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         set: &StatefulSet,
         selector: &Selector,
-    ) -> Result<Vec<Arc<Pod>>, Failure> {
-        let mut pods = self
-            .pods
-            .by_index(CONTROLLER_UID_INDEX, &set.uid().unwrap_or_default())?;
-        pods.extend(
-            self.pods
-                .by_index(ORPHANS, &set.namespace().unwrap_or_default())?,
-        );
-        claim_all(hand, set, pods, |pod| {
+    ) -> Result<Vec<Arc<Pod>>, Error> {
+        let pods = self.pods.candidates(set);
+        claim_children(writer, set, pods, |pod| {
+            // Mirrors isMemberOf: pods of other names are not claimed.
             identity::ordinal(set, pod).is_some() && matches(selector, pod)
         })
         .await
     }
 
-    async fn apply(&self, hand: &Hand<'_>, set: &StatefulSet, plan: &Plan) -> Result<(), Failure> {
-        if is_parallel(set) {
-            // A member's claims come before its pod; members do not wait for each other.
+    async fn apply(
+        &self,
+        writer: &ApiWriter<'_>,
+        set: &StatefulSet,
+        plan: &Plan,
+    ) -> Result<(), Error> {
+        if allows_burst(set) {
+            // The claims of a pod are created before the pod; pods are created concurrently.
             let (pods, others): (Vec<_>, Vec<_>) = plan
-                .steps
+                .actions
                 .iter()
-                .partition(|step| matches!(step, Step::CreatePod(_)));
-            let (_, first) = at_once(
+                .partition(|action| matches!(action, StatefulSetAction::CreatePod(_)));
+            let (_, first_error) = run_concurrently(
                 others
                     .into_iter()
-                    .map(|step| self.take(hand, set, step))
+                    .map(|action| self.execute(writer, set, action))
                     .collect(),
             )
             .await;
-            let (_, second) = at_once(
+            let (_, second_error) = run_concurrently(
                 pods.into_iter()
-                    .map(|step| self.take(hand, set, step))
+                    .map(|action| self.execute(writer, set, action))
                     .collect(),
             )
             .await;
-            return first.or(second).map_or(Ok(()), Err);
+            return first_error.or(second_error).map_or(Ok(()), Err);
         }
-        for step in &plan.steps {
-            self.take(hand, set, step).await?;
+        for action in &plan.actions {
+            self.execute(writer, set, action).await?;
         }
         Ok(())
     }
 
-    async fn take(&self, hand: &Hand<'_>, set: &StatefulSet, step: &Step) -> Result<(), Failure> {
-        match step {
-            Step::CreateClaim { claim, pod } => {
-                let done = hand.create(&**claim).await.map(|_| ());
-                let what = format!(
-                    "Create Claim {} Pod {pod} in StatefulSet {}",
+    async fn execute(
+        &self,
+        writer: &ApiWriter<'_>,
+        set: &StatefulSet,
+        action: &StatefulSetAction,
+    ) -> Result<(), Error> {
+        match action {
+            StatefulSetAction::CreateClaim { claim, pod } => {
+                let result = writer.create(&**claim).await.map(|_| ());
+                let success = format!(
+                    "Create Claim {} Pod {pod} in StatefulSet {} success",
                     claim.name_any(),
                     set.name_any()
                 );
@@ -287,80 +262,91 @@ impl StatefulSets {
                     claim.name_any(),
                     set.name_any()
                 );
-                self.tell(set, "Create", &format!("{what} success"), &failed, done)
+                self.record_event(set, "Create", &success, &failed, result)
             }
-            Step::CreatePod(pod) => {
-                self.tell_pod(set, "Create", pod, hand.create(&**pod).await.map(|_| ()))
+            StatefulSetAction::CreatePod(pod) => {
+                self.record_pod_event(set, "Create", pod, writer.create(&**pod).await.map(|_| ()))
             }
-            Step::DeletePod(pod) => self.tell_pod(
+            StatefulSetAction::DeletePod(pod) => self.record_pod_event(
                 set,
                 "Delete",
                 pod,
-                hand.delete(&**pod, Default::default()).await.map(|_| ()),
+                writer.delete(&**pod, None).await.map(|_| ()),
             ),
-            Step::MendPod { from, to } => self.tell_pod(
+            StatefulSetAction::UpdatePod { from, to } => self.record_pod_event(
                 set,
                 "Update",
                 to,
-                hand.change(&**from, &**to).await.map(|_| ()),
+                writer.update(&**from, &**to).await.map(|_| ()),
             ),
-            Step::ChangeClaim { from, to } => Ok(hand.change(&**from, &**to).await.map(|_| ())?),
-            Step::TellContested(claim) => {
-                let note = format!(
-                    "PersistentVolumeClaim {claim} has a conflicting OwnerReference that acts as a managing controller, the retention policy is ignored for this claim"
+            StatefulSetAction::UpdateClaim { from, to } => {
+                Ok(writer.update(&**from, &**to).await.map(|_| ())?)
+            }
+            StatefulSetAction::RecordConflictingController(claim) => {
+                let message = format!(
+                    "PersistentVolumeClaim {claim} has a conflicting OwnerReference that acts as a \
+                        managing controller, the retention policy is ignored for this claim"
                 );
                 self.recorder
-                    .event(set, warning("ConflictingController", note));
+                    .event(set, warning_event("ConflictingController", message));
                 Ok(())
             }
-            Step::Refuse { pod, why } => {
-                let note = format!(
-                    "Create Pod {pod} in StatefulSet {} failed error: {why}",
+            StatefulSetAction::RecordCreateFailure { pod, reason } => {
+                let message = format!(
+                    "Create Pod {pod} in StatefulSet {} failed error: {reason}",
                     set.name_any()
                 );
-                self.recorder.event(set, warning("FailedCreate", note));
-                Err(Failure::retry(why.clone()))
+                self.recorder
+                    .event(set, warning_event("FailedCreate", message));
+                Err(Error::retry(reason.clone()))
             }
         }
     }
 
-    fn tell_pod(
+    fn record_pod_event(
         &self,
         set: &StatefulSet,
         verb: &str,
         pod: &Pod,
-        done: Result<(), kube::Error>,
-    ) -> Result<(), Failure> {
-        let what = format!(
+        result: Result<(), WriteError>,
+    ) -> Result<(), Error> {
+        let operation = format!(
             "{verb} Pod {} in StatefulSet {}",
             pod.name_any(),
             set.name_any()
         );
-        self.tell(set, verb, &format!("{what} successful"), &what, done)
+        self.record_event(
+            set,
+            verb,
+            &format!("{operation} successful"),
+            &operation,
+            result,
+        )
     }
 
-    fn tell(
+    /// Records the event of a write and returns its result.
+    fn record_event(
         &self,
         set: &StatefulSet,
         verb: &str,
         success: &str,
         failed: &str,
-        done: Result<(), kube::Error>,
-    ) -> Result<(), Failure> {
-        match done {
+        result: Result<(), WriteError>,
+    ) -> Result<(), Error> {
+        match result {
             Ok(()) => {
                 self.recorder.event(
                     set,
-                    normal(&format!("Successful{verb}"), success.to_owned()),
+                    normal_event(&format!("Successful{verb}"), success.to_owned()),
                 );
                 Ok(())
             }
             Err(error) => {
                 self.recorder.event(
                     set,
-                    warning(
+                    warning_event(
                         &format!("Failed{verb}"),
-                        format!("{failed} failed error: {}", reason(&error)),
+                        format!("{failed} failed error: {}", status_message(&error)),
                     ),
                 );
                 Err(error.into())
@@ -368,19 +354,20 @@ impl StatefulSets {
         }
     }
 
-    /// Deletes revisions beyond the history that neither the set nor a pod has.
-    async fn forget(
+    /// Deletes revisions beyond the history limit that neither the set nor a pod references.
+    /// Mirrors truncateHistory.
+    async fn truncate_history(
         &self,
-        hand: &Hand<'_>,
+        writer: &ApiWriter<'_>,
         set: &StatefulSet,
         revisions: &Revisions,
-        named: &[&str],
+        set_revisions: &[&str],
         pods: &[Arc<Pod>],
-    ) -> Result<(), kube::Error> {
-        let live: BTreeSet<&str> = named
+    ) -> Result<(), WriteError> {
+        let live: BTreeSet<&str> = set_revisions
             .iter()
             .copied()
-            .chain(pods.iter().map(|pod| identity::revision(pod)))
+            .chain(pods.iter().map(|pod| identity::pod_revision(pod)))
             .collect();
         let is_live = |revision: &ControllerRevision| {
             revision
@@ -394,23 +381,23 @@ impl StatefulSets {
             .as_ref()
             .and_then(|spec| spec.revision_history_limit)
             .unwrap_or(10);
-        // Those in use do not count.
-        let in_use = revisions.old.iter().filter(|old| is_live(old)).count();
-        let limit = limit.saturating_add(i32::try_from(in_use).unwrap_or(i32::MAX));
+        // Live revisions do not count towards the limit.
+        let live_count = revisions.old.iter().filter(|old| is_live(old)).count();
+        let limit = limit.saturating_add(i32::try_from(live_count).unwrap_or(i32::MAX));
         for revision in revisions.surplus(Some(limit), is_live) {
-            hand.delete(&*revision, Default::default()).await?;
+            writer.delete(&*revision, None).await?;
         }
         Ok(())
     }
 }
 
-/// The revision that the status names, if it is still there.
+/// The revision of `status.currentRevision`, if it exists.
 fn current_revision(set: &StatefulSet, revisions: &Revisions) -> Option<Revision> {
     let name = set.status.as_ref()?.current_revision.as_ref()?;
     let revision = revisions
         .old
         .iter()
-        .chain(&revisions.present)
+        .chain(&revisions.current)
         .find(|revision| revision.metadata.name.as_ref() == Some(name))?;
     Some(Revision {
         name: name.clone(),

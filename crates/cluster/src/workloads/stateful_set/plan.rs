@@ -1,8 +1,10 @@
-//! The plan for one StatefulSet: which member comes, goes or is mended next, and what its status says.
+//! Plan for one StatefulSet: pods and claims to create, update and delete, and the status.
 //!
-//! In: the set, its revisions, its pods and claims, the time. Out: steps and a status.
-//! Holds: in order, a member is made only when all before it are available, and goes only when none after it is left;
-//! in parallel they come and go at once. Either way an update replaces from the last member down, never below the partition.
+//! Input: the StatefulSet, its revisions, pods and claims, the time. Output: actions, a status.
+//! Guarantees: with `OrderedReady` a replica is created only when all replicas of lower ordinals
+//! are available, and deleted only when none of a higher ordinal remains; with `Parallel` all are
+//! created and deleted together. A rolling update replaces pods from the highest ordinal down to
+//! the partition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,51 +17,55 @@ use k8s_openapi::api::apps::v1::{
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
 use kube::ResourceExt;
 
-use super::claims;
-use super::identity::{identify, is_identified, member, ordinal, ordinals, revision};
-use crate::workloads::pods::{
-    Phase, is_available, is_deleting, is_finished, is_ready, phase, seconds,
+use super::identity::{
+    identity_matches, new_pod, ordinal, ordinals, pod_revision, update_identity,
 };
-use crate::workloads::share::{Round, share};
+use super::volume_claims;
+use crate::workloads::counts::{omit_zero, saturating_i32};
+use crate::workloads::int_or_percent::{Round, scaled_value};
+use crate::workloads::pods::{
+    Phase, duration_from_seconds, has_deletion_timestamp, is_available, is_ready, is_terminal,
+    phase,
+};
 
-/// One thing to do.
+/// One write or event.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
-    /// Make a claim for a member.
+pub(super) enum StatefulSetAction {
+    /// Create a claim of a pod.
     CreateClaim {
         claim: Box<PersistentVolumeClaim>,
         pod: String,
     },
-    /// Make a member.
+    /// Create a pod.
     CreatePod(Box<Pod>),
-    /// End a member.
+    /// Delete a pod.
     DeletePod(Arc<Pod>),
-    /// Mend labels and volumes of a member.
-    MendPod { from: Arc<Pod>, to: Box<Pod> },
-    /// Change the owners of a claim.
-    ChangeClaim {
+    /// Restore the identity of a pod: labels and volumes.
+    UpdatePod { from: Arc<Pod>, to: Box<Pod> },
+    /// Change the owner references of a claim.
+    UpdateClaim {
         from: Arc<PersistentVolumeClaim>,
         to: Box<PersistentVolumeClaim>,
     },
-    /// Tell that another controller manages a claim.
-    TellContested(String),
-    /// A member cannot be made, and why.
-    Refuse { pod: String, why: String },
+    /// Record an event: the claim has another controller.
+    RecordConflictingController(String),
+    /// Record an event: the pod cannot be created.
+    RecordCreateFailure { pod: String, reason: String },
 }
 
-/// A template and its name.
+/// Name and template of a ControllerRevision.
 #[derive(Clone, Debug)]
 pub(super) struct Revision {
     pub(super) name: String,
     pub(super) template: PodTemplateSpec,
 }
 
-/// What a plan is made from.
-pub(super) struct Facts<'a> {
+/// Observed state of one StatefulSet.
+pub(super) struct StatefulSetState<'a> {
     pub(super) set: &'a StatefulSet,
-    /// The revision that members have until they are updated.
+    /// Revision of the pods that are not updated yet.
     pub(super) current: &'a Revision,
-    /// The revision of the present template.
+    /// Revision of the set's template.
     pub(super) update: &'a Revision,
     pub(super) pods: &'a [Arc<Pod>],
     /// Claims by name.
@@ -67,63 +73,63 @@ pub(super) struct Facts<'a> {
     pub(super) now: Timestamp,
 }
 
-/// What is to happen, and what is told.
+/// Result of planning one reconcile.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) steps: Vec<Step>,
+    pub(super) actions: Vec<StatefulSetAction>,
     pub(super) status: StatefulSetStatus,
 }
 
-/// The members that are to be there, by ordinal; `None` for those that are not made yet.
-type Members = BTreeMap<i32, Option<Arc<Pod>>>;
+/// The pods of the desired replicas by ordinal; `None` if a pod does not exist.
+type Replicas = BTreeMap<i32, Option<Arc<Pod>>>;
 
-/// Members beyond the wanted number, the last one first.
+/// Pods beyond the desired replicas, highest ordinal first.
 type Condemned = Vec<(i32, Arc<Pod>)>;
 
-/// Whether there is more to do after this, or everything else must wait.
+/// Whether the next replica is processed in this reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flow {
-    On,
-    Wait,
+enum Progress {
+    Continue,
+    Block,
 }
 
-/// Makes the plan.
-pub(super) fn plan(facts: &Facts<'_>) -> Plan {
-    let mut steps = Vec::new();
-    let mut status = facts.count();
-    if facts.set.metadata.deletion_timestamp.is_none() {
-        let (members, condemned) = facts.sort();
-        let flow = facts.tend_all(&members, &mut steps);
-        let flow = if flow == Flow::On {
-            facts.scale_down(&members, &condemned, &mut steps)
+/// Plans one reconcile. Mirrors updateStatefulSet.
+pub(super) fn plan(state: &StatefulSetState<'_>) -> Plan {
+    let mut actions = Vec::new();
+    let mut status = state.compute_replica_status();
+    if state.set.metadata.deletion_timestamp.is_none() {
+        let (replicas, condemned) = state.partition_pods();
+        let progress = state.process_replicas(&replicas, &mut actions);
+        let progress = if progress == Progress::Continue {
+            state.process_condemned(&replicas, &condemned, &mut actions)
         } else {
-            flow
+            progress
         };
-        if flow == Flow::On && facts.is_rolling() {
-            facts.roll(&members, &mut steps, &mut status);
+        if progress == Progress::Continue && state.is_rolling_update() {
+            state.rolling_update(&replicas, &mut actions, &mut status);
         }
     }
-    facts.complete(&mut status);
-    Plan { steps, status }
+    state.complete_rolling_update(&mut status);
+    Plan { actions, status }
 }
 
-/// Whether members come and go at once.
-pub(super) fn is_parallel(set: &StatefulSet) -> bool {
+/// Whether the pod management policy is `Parallel`. Mirrors allowsBurst.
+pub(super) fn allows_burst(set: &StatefulSet) -> bool {
     set.spec
         .as_ref()
         .and_then(|spec| spec.pod_management_policy.as_deref())
         == Some("Parallel")
 }
 
-impl Facts<'_> {
+impl StatefulSetState<'_> {
     fn spec(&self) -> &StatefulSetSpec {
         self.set
             .spec
             .as_ref()
-            .expect("a set without a spec has no selector and is not planned for")
+            .expect("a set without a spec has no selector and is not planned")
     }
 
-    fn rolling(&self) -> Option<&RollingUpdateStatefulSetStrategy> {
+    fn rolling_update_strategy(&self) -> Option<&RollingUpdateStatefulSetStrategy> {
         self.spec()
             .update_strategy
             .as_ref()?
@@ -131,7 +137,7 @@ impl Facts<'_> {
             .as_ref()
     }
 
-    fn is_rolling(&self) -> bool {
+    fn is_rolling_update(&self) -> bool {
         self.spec()
             .update_strategy
             .as_ref()
@@ -140,98 +146,103 @@ impl Facts<'_> {
     }
 
     fn min_ready(&self) -> Duration {
-        seconds(self.spec().min_ready_seconds)
+        duration_from_seconds(self.spec().min_ready_seconds)
     }
 
     fn is_available(&self, pod: &Pod) -> bool {
-        is_available(pod, self.min_ready(), self.now) && !is_deleting(pod)
+        is_available(pod, self.min_ready(), self.now) && !has_deletion_timestamp(pod)
     }
 
-    /// The members that are to be there, by ordinal, and those that are not, the last one first.
-    fn sort(&self) -> (Members, Condemned) {
-        let mut members: Members = ordinals(self.set).map(|ordinal| (ordinal, None)).collect();
+    /// Partitions the pods into desired replicas and condemned ones.
+    fn partition_pods(&self) -> (Replicas, Condemned) {
+        let mut replicas: Replicas = ordinals(self.set).map(|ordinal| (ordinal, None)).collect();
         let mut condemned = Condemned::new();
         for pod in self.pods {
             let Some(ordinal) = ordinal(self.set, pod) else {
                 continue;
             };
-            match members.get_mut(&ordinal) {
-                Some(place) => *place = Some(pod.clone()),
+            match replicas.get_mut(&ordinal) {
+                Some(replica) => *replica = Some(pod.clone()),
                 None => condemned.push((ordinal, pod.clone())),
             }
         }
         condemned.sort_by_key(|(ordinal, _)| std::cmp::Reverse(*ordinal));
-        (members, condemned)
+        (replicas, condemned)
     }
 
-    fn tend_all(&self, members: &Members, steps: &mut Vec<Step>) -> Flow {
-        let parallel = is_parallel(self.set);
-        for (ordinal, pod) in members {
-            let flow = match pod {
-                None => self.make(*ordinal, steps),
-                Some(pod) => self.tend(*ordinal, pod, steps),
+    fn process_replicas(
+        &self,
+        replicas: &Replicas,
+        actions: &mut Vec<StatefulSetAction>,
+    ) -> Progress {
+        let burst = allows_burst(self.set);
+        for (ordinal, pod) in replicas {
+            let progress = match pod {
+                None => self.create_replica(*ordinal, actions),
+                Some(pod) => self.process_replica(*ordinal, pod, actions),
             };
-            if flow == Flow::Wait && !parallel {
-                return Flow::Wait;
+            if progress == Progress::Block && !burst {
+                return Progress::Block;
             }
         }
-        Flow::On
+        Progress::Continue
     }
 
-    /// Makes a member and its claims, unless an earlier claim of it is still going.
-    fn make(&self, ordinal: i32, steps: &mut Vec<Step>) -> Flow {
-        let revision = if self.is_before_update(ordinal) {
+    /// Creates a replica and its claims, unless an earlier claim is terminating.
+    fn create_replica(&self, ordinal: i32, actions: &mut Vec<StatefulSetAction>) -> Progress {
+        let revision = if self.uses_current_revision(ordinal) {
             self.current
         } else {
             self.update
         };
-        let pod = member(self.set, &revision.template, &revision.name, ordinal);
-        let claims: Vec<_> = claims::wanted(self.set, ordinal)
+        let pod = new_pod(self.set, &revision.template, &revision.name, ordinal);
+        let claims: Vec<_> = volume_claims::desired_claims(self.set, ordinal)
             .into_iter()
-            .map(|wanted| ((self.claim)(&wanted.name_any()), wanted))
+            .map(|desired| ((self.claim)(&desired.name_any()), desired))
             .collect();
-        if claims.iter().any(|(known, _)| {
-            known
+        if claims.iter().any(|(existing, _)| {
+            existing
                 .as_ref()
-                .is_some_and(|known| claims::is_stale(self.set, known, ordinal))
+                .is_some_and(|existing| volume_claims::is_claim_stale(self.set, existing, ordinal))
         }) {
-            return Flow::Wait;
+            return Progress::Block;
         }
-        let going = claims.iter().find(|(known, _)| {
-            known
+        let terminating = claims.iter().find(|(existing, _)| {
+            existing
                 .as_ref()
-                .is_some_and(|known| known.metadata.deletion_timestamp.is_some())
+                .is_some_and(|existing| existing.metadata.deletion_timestamp.is_some())
         });
-        if let Some((_, claim)) = going {
-            steps.push(Step::Refuse {
+        if let Some((_, claim)) = terminating {
+            actions.push(StatefulSetAction::RecordCreateFailure {
                 pod: pod.name_any(),
-                why: format!("pvc {} is being deleted", claim.name_any()),
+                reason: format!("pvc {} is being deleted", claim.name_any()),
             });
-            return Flow::Wait;
+            return Progress::Block;
         }
-        self.make_claims(ordinal, &pod.name_any(), steps);
-        steps.push(Step::CreatePod(Box::new(pod)));
-        Flow::Wait
+        self.create_missing_claims(ordinal, &pod.name_any(), actions);
+        actions.push(StatefulSetAction::CreatePod(Box::new(pod)));
+        Progress::Block
     }
 
-    fn make_claims(&self, ordinal: i32, pod: &str, steps: &mut Vec<Step>) {
-        let missing = claims::wanted(self.set, ordinal)
+    fn create_missing_claims(&self, ordinal: i32, pod: &str, actions: &mut Vec<StatefulSetAction>) {
+        let missing = volume_claims::desired_claims(self.set, ordinal)
             .into_iter()
             .filter(|claim| (self.claim)(&claim.name_any()).is_none());
-        steps.extend(missing.map(|claim| Step::CreateClaim {
+        actions.extend(missing.map(|claim| StatefulSetAction::CreateClaim {
             claim: Box::new(claim),
             pod: pod.to_owned(),
         }));
     }
 
-    /// Whether a member of this ordinal is still made from the current revision.
-    fn is_before_update(&self, ordinal: i32) -> bool {
-        let position = ordinal - ordinals(self.set).start;
-        match self.rolling() {
-            Some(rolling) => position < rolling.partition.unwrap_or(0),
+    /// Whether a replica of this ordinal is created from the current revision. Mirrors
+    /// newVersionedStatefulSetPod.
+    fn uses_current_revision(&self, ordinal: i32) -> bool {
+        let replica_index = ordinal - ordinals(self.set).start;
+        match self.rolling_update_strategy() {
+            Some(rolling) => replica_index < rolling.partition.unwrap_or(0),
             None => {
-                self.is_rolling()
-                    && position
+                self.is_rolling_update()
+                    && replica_index
                         < self
                             .set
                             .status
@@ -242,146 +253,178 @@ impl Facts<'_> {
         }
     }
 
-    fn tend(&self, ordinal: i32, pod: &Arc<Pod>, steps: &mut Vec<Step>) -> Flow {
-        // A pod that ended, well or not, did not do what members are for: it is made again when it is gone.
-        if is_finished(pod) {
-            steps.extend((!is_deleting(pod)).then(|| Step::DeletePod(pod.clone())));
-            return Flow::Wait;
+    /// Mirrors processReplica.
+    fn process_replica(
+        &self,
+        ordinal: i32,
+        pod: &Arc<Pod>,
+        actions: &mut Vec<StatefulSetAction>,
+    ) -> Progress {
+        // A terminal pod, failed or succeeded, is deleted and created again.
+        if is_terminal(pod) {
+            actions.extend(
+                (!has_deletion_timestamp(pod)).then(|| StatefulSetAction::DeletePod(pod.clone())),
+            );
+            return Progress::Block;
         }
-        if phase(pod) == Phase::Pending && !is_deleting(pod) {
-            self.make_claims(ordinal, &pod.name_any(), steps);
+        // Mirrors processReplica: a pending pod may lack claims.
+        if phase(pod) == Phase::Pending && !has_deletion_timestamp(pod) {
+            self.create_missing_claims(ordinal, &pod.name_any(), actions);
         }
-        let serves = phase(pod) == Phase::Running && self.is_available(pod);
-        if !serves && !is_parallel(self.set) {
-            return Flow::Wait;
+        let is_running_and_available = phase(pod) == Phase::Running && self.is_available(pod);
+        if !is_running_and_available && !allows_burst(self.set) {
+            return Progress::Block;
         }
-        if !is_identified(self.set, pod, ordinal) {
-            self.make_claims(ordinal, &pod.name_any(), steps);
-            let mut mended = Pod::clone(pod);
-            identify(self.set, &mut mended, ordinal);
-            steps.push(Step::MendPod {
+        if !identity_matches(self.set, pod, ordinal) {
+            self.create_missing_claims(ordinal, &pod.name_any(), actions);
+            let mut updated = Pod::clone(pod);
+            update_identity(self.set, &mut updated, ordinal);
+            actions.push(StatefulSetAction::UpdatePod {
                 from: pod.clone(),
-                to: Box::new(mended),
+                to: Box::new(updated),
             });
         }
-        self.settle_claims(ordinal, pod, steps);
-        Flow::On
+        self.update_claim_owners(ordinal, pod, actions);
+        Progress::Continue
     }
 
-    /// Gives the claims of a member the owners that the policy wants.
-    fn settle_claims(&self, ordinal: i32, pod: &Pod, steps: &mut Vec<Step>) {
-        for claim in claims::wanted(self.set, ordinal)
+    /// Updates the owner references of a replica's claims. Mirrors
+    /// UpdatePodClaimForRetentionPolicy.
+    fn update_claim_owners(&self, ordinal: i32, pod: &Pod, actions: &mut Vec<StatefulSetAction>) {
+        for claim in volume_claims::desired_claims(self.set, ordinal)
             .iter()
             .filter_map(|claim| (self.claim)(&claim.name_any()))
         {
-            if let Some(owned) = claims::owned(self.set, pod, ordinal, &claim) {
-                steps.extend(
-                    claims::is_contested(self.set, pod, &claim)
-                        .then(|| Step::TellContested(claim.name_any())),
+            if let Some(claim_with_owners) =
+                volume_claims::with_owner_refs(self.set, pod, ordinal, &claim)
+            {
+                actions.extend(
+                    volume_claims::has_unexpected_controller(self.set, pod, &claim)
+                        .then(|| StatefulSetAction::RecordConflictingController(claim.name_any())),
                 );
-                steps.push(Step::ChangeClaim {
+                actions.push(StatefulSetAction::UpdateClaim {
                     from: claim,
-                    to: Box::new(owned),
+                    to: Box::new(claim_with_owners),
                 });
             }
         }
     }
 
-    fn scale_down(&self, members: &Members, condemned: &Condemned, steps: &mut Vec<Step>) -> Flow {
+    /// Mirrors processCondemned.
+    fn process_condemned(
+        &self,
+        replicas: &Replicas,
+        condemned: &Condemned,
+        actions: &mut Vec<StatefulSetAction>,
+    ) -> Progress {
         for (ordinal, pod) in condemned {
-            self.settle_claims(*ordinal, pod, steps);
+            self.update_claim_owners(*ordinal, pod, actions);
         }
-        let parallel = is_parallel(self.set);
-        let lowest_first = members
+        let burst = allows_burst(self.set);
+        let lowest_first = replicas
             .values()
             .flatten()
             .chain(condemned.iter().rev().map(|(_, pod)| pod));
+        // Mirrors updateStatefulSet: the unavailable pod with the lowest ordinal.
         let first_unavailable = lowest_first
             .into_iter()
             .find(|pod| !self.is_available(pod))
             .map(|pod| pod.uid());
         for (_, pod) in condemned {
-            // In order, one goes at a time, and none while another is in trouble, unless it is that one.
-            let waits = is_deleting(pod)
+            // In order, one pod is deleted at a time, and only the first unavailable one while pods
+            // are unavailable.
+            let is_blocked = has_deletion_timestamp(pod)
                 || (!self.is_available(pod) && first_unavailable != Some(pod.uid()));
-            if !parallel && waits {
-                return Flow::Wait;
+            if !burst && is_blocked {
+                return Progress::Block;
             }
-            if !is_deleting(pod) {
-                steps.push(Step::DeletePod(pod.clone()));
+            if !has_deletion_timestamp(pod) {
+                actions.push(StatefulSetAction::DeletePod(pod.clone()));
             }
-            if !parallel {
-                return Flow::Wait;
+            if !burst {
+                return Progress::Block;
             }
         }
-        Flow::On
+        Progress::Continue
     }
 
-    /// Ends members that do not have the present template, from the last one down.
-    fn roll(&self, members: &Members, steps: &mut Vec<Step>, status: &mut StatefulSetStatus) {
+    /// Deletes pods that do not have the update revision, highest ordinal first. Mirrors
+    /// updateStatefulSetAfterInvariantEstablished.
+    fn rolling_update(
+        &self,
+        replicas: &Replicas,
+        actions: &mut Vec<StatefulSetAction>,
+        status: &mut StatefulSetStatus,
+    ) {
         let partition = ordinals(self.set).start
             + self
-                .rolling()
+                .rolling_update_strategy()
                 .and_then(|rolling| rolling.partition)
                 .unwrap_or(0);
-        let outdated = |pod: &Pod| revision(pod) != self.update.name && !is_deleting(pod);
-        let unavailable =
+        let is_outdated =
+            |pod: &Pod| pod_revision(pod) != self.update.name && !has_deletion_timestamp(pod);
+        let is_unavailable =
             |pod: &Option<Arc<Pod>>| !pod.as_ref().is_some_and(|pod| self.is_available(pod));
-        let mut room = match self
-            .rolling()
+        let mut budget = match self
+            .rolling_update_strategy()
             .and_then(|rolling| rolling.max_unavailable.as_ref())
         {
             Some(max) => {
                 let total = self.spec().replicas.unwrap_or(1);
-                let max = usize::try_from(share(Some(max), total, Round::Down).max(1)).unwrap_or(1);
-                max.saturating_sub(members.values().filter(|pod| unavailable(pod)).count())
+                let max = usize::try_from(scaled_value(Some(max), total, Round::Down).max(1))
+                    .unwrap_or(1);
+                max.saturating_sub(replicas.values().filter(|pod| is_unavailable(pod)).count())
             }
             None => 1,
         };
+        // Without maxUnavailable the update waits for every pod it replaced.
         let one_by_one = self
-            .rolling()
+            .rolling_update_strategy()
             .and_then(|rolling| rolling.max_unavailable.as_ref())
             .is_none();
-        for (_, pod) in members.range(partition..).rev() {
-            if room == 0 {
+        for (_, pod) in replicas.range(partition..).rev() {
+            if budget == 0 {
                 return;
             }
             match pod {
-                Some(pod) if outdated(pod) => {
-                    // One that is to be ended anyway, because it has ended, is not ended twice.
-                    if !is_finished(pod) {
-                        steps.push(Step::DeletePod(pod.clone()));
+                Some(pod) if is_outdated(pod) => {
+                    // A terminal pod has been deleted by process_replica.
+                    if !is_terminal(pod) {
+                        actions.push(StatefulSetAction::DeletePod(pod.clone()));
                     }
                     let current = status.current_replicas.unwrap_or(0)
-                        - i32::from(revision(pod) == self.current.name);
-                    status.current_replicas = some(current.max(0));
-                    room -= 1;
+                        - i32::from(pod_revision(pod) == self.current.name);
+                    // The deleted pod no longer counts as a replica of the current revision.
+                    status.current_replicas = omit_zero(current.max(0));
+                    budget -= 1;
                 }
-                pod if one_by_one && unavailable(pod) => return,
+                pod if one_by_one && is_unavailable(pod) => return,
                 _ => {}
             }
         }
     }
 
-    fn count(&self) -> StatefulSetStatus {
-        let count = |holds: &dyn Fn(&Pod) -> bool| {
-            let members = self
+    /// Mirrors computeReplicaStatus.
+    fn compute_replica_status(&self) -> StatefulSetStatus {
+        let count = |predicate: &dyn Fn(&Pod) -> bool| {
+            let pods = self
                 .pods
                 .iter()
                 .filter(|pod| ordinal(self.set, pod).is_some());
-            i32::try_from(members.filter(|pod| holds(pod)).count()).unwrap_or(i32::MAX)
+            saturating_i32(pods.filter(|pod| predicate(pod)).count())
         };
-        let has = |pod: &Pod, name: &str| !is_deleting(pod) && revision(pod) == name;
-        let serves = |pod: &Pod| phase(pod) == Phase::Running && is_ready(pod);
+        let has_revision =
+            |pod: &Pod, name: &str| !has_deletion_timestamp(pod) && pod_revision(pod) == name;
+        let is_running_and_ready = |pod: &Pod| phase(pod) == Phase::Running && is_ready(pod);
         StatefulSetStatus {
             observed_generation: self.set.metadata.generation,
             replicas: count(&|_| true),
-            ready_replicas: some(count(&serves)),
+            ready_replicas: omit_zero(count(&is_running_and_ready)),
             available_replicas: Some(count(&|pod| {
-                serves(pod) && is_available(pod, self.min_ready(), self.now)
+                is_running_and_ready(pod) && is_available(pod, self.min_ready(), self.now)
             })),
-            current_replicas: some(count(&|pod| has(pod, &self.current.name))),
-            updated_replicas: some(count(&|pod| has(pod, &self.update.name))),
+            current_replicas: omit_zero(count(&|pod| has_revision(pod, &self.current.name))),
+            updated_replicas: omit_zero(count(&|pod| has_revision(pod, &self.update.name))),
             current_revision: Some(self.current.name.clone()),
             update_revision: Some(self.update.name.clone()),
             collision_count: Some(
@@ -399,23 +442,20 @@ impl Facts<'_> {
         }
     }
 
-    /// When every member is updated and ready, the update revision becomes the current one.
-    fn complete(&self, status: &mut StatefulSetStatus) {
-        let wanted = self.spec().replicas.unwrap_or(1);
-        let all = [
+    /// Makes the update revision the current one when all replicas are updated and ready. Mirrors
+    /// completeRollingUpdate.
+    fn complete_rolling_update(&self, status: &mut StatefulSetStatus) {
+        let desired = self.spec().replicas.unwrap_or(1);
+        let counts = [
             status.updated_replicas.unwrap_or(0),
             status.ready_replicas.unwrap_or(0),
             status.replicas,
         ];
-        if self.is_rolling() && all.into_iter().all(|count| count == wanted) {
+        if self.is_rolling_update() && counts.into_iter().all(|count| count == desired) {
             status.current_replicas = status.updated_replicas;
             status.current_revision = status.update_revision.clone();
         }
     }
-}
-
-fn some(count: i32) -> Option<i32> {
-    (count != 0).then_some(count)
 }
 
 #[cfg(test)]

@@ -1,38 +1,52 @@
-//! One look at the clock at a time.
+//! Plans for CronJobs at given times.
 
 use serde_json::{Value, json};
 
 use super::*;
 
-fn moment(text: &str) -> Timestamp {
+fn time(text: &str) -> Timestamp {
     format!("2026-01-01T{text}:00Z").parse().unwrap()
 }
 
-/// Made at 08:00, every hour unless said.
-fn cron(more: Value, status: Value) -> CronJob {
-    let mut spec = json!({ "schedule": "0 * * * *", "jobTemplate": { "spec": { "template": {} } }, "successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 1 });
+/// A CronJob created at 08:00. Default schedule: hourly.
+fn cron_job(more: Value, status: Value) -> CronJob {
+    let mut spec = json!({
+        "schedule": "0 * * * *",
+        "jobTemplate": { "spec": { "template": {} } },
+        "successfulJobsHistoryLimit": 1,
+        "failedJobsHistoryLimit": 1,
+    });
     for (key, value) in more.as_object().unwrap() {
         spec[key] = value.clone();
     }
-    let meta = json!({ "name": "c", "namespace": "default", "uid": "c", "creationTimestamp": "2026-01-01T08:00:00Z" });
+    let meta = json!({
+        "name": "c",
+        "namespace": "default",
+        "uid": "c",
+        "creationTimestamp": "2026-01-01T08:00:00Z",
+    });
     serde_json::from_value(json!({ "metadata": meta, "spec": spec, "status": status })).unwrap()
 }
 
-/// `name:state` for each Job; its uid is its name.
-fn jobs(forms: &str) -> Vec<Arc<Job>> {
-    let one = |form: &str| {
-        let (name, state) = form.split_once(':').unwrap();
+/// `name:state` per Job; its uid is its name.
+fn jobs(text: &str) -> Vec<Arc<Job>> {
+    let parse = |job_text: &str| {
+        let (name, state) = job_text.split_once(':').unwrap();
         let condition = json!([{ "type": state, "status": "True" }]);
-        let status = if state == "run" {
+        let status = if state == "running" {
             json!({})
         } else {
             json!({ "conditions": condition, "completionTime": "2026-01-01T09:30:00Z" })
         };
         Arc::new(
-            serde_json::from_value(json!({ "metadata": { "name": name, "uid": name, "namespace": "default" }, "status": status })).unwrap(),
+            serde_json::from_value(json!({
+                "metadata": { "name": name, "uid": name, "namespace": "default" },
+                "status": status,
+            }))
+            .unwrap(),
         )
     };
-    forms.split_whitespace().map(one).collect()
+    text.split_whitespace().map(parse).collect()
 }
 
 fn active(names: &[&str]) -> Value {
@@ -44,24 +58,27 @@ fn active(names: &[&str]) -> Value {
     )
 }
 
-fn look(cron: &CronJob, there: &str, at: &str) -> Plan {
-    plan(cron, &jobs(there), moment(at))
+fn plan_at(cron_job: &CronJob, job_text: &str, now: &str) -> Plan {
+    plan(cron_job, &jobs(job_text), time(now))
 }
 
-fn started(plan: &Plan) -> Option<String> {
-    plan.start
+fn created(plan: &Plan) -> Option<String> {
+    plan.create
         .as_ref()
-        .map(|job| job.annotations()[SCHEDULED].clone())
+        .map(|job| job.annotations()[SCHEDULED_TIMESTAMP_ANNOTATION].clone())
 }
 
 fn reasons(plan: &Plan) -> Vec<&str> {
-    plan.notes.iter().map(|note| note.reason.as_str()).collect()
+    plan.events
+        .iter()
+        .map(|event| event.reason.as_str())
+        .collect()
 }
 
 #[test]
-fn job_is_started_when_its_time_has_come() {
-    let last = |time: &str| json!({ "lastScheduleTime": moment(time) });
-    for (what, more, status, at, expected) in [
+fn job_is_created_at_its_schedule_time() {
+    let last = |text: &str| json!({ "lastScheduleTime": time(text) });
+    for (case, more, status, now, expected) in [
         ("not yet", json!({}), json!({}), "08:30", None),
         (
             "now",
@@ -70,9 +87,9 @@ fn job_is_started_when_its_time_has_come() {
             "09:00",
             Some("2026-01-01T09:00:00Z"),
         ),
-        ("done", json!({}), last("09:00"), "09:30", None),
+        ("already scheduled", json!({}), last("09:00"), "09:30", None),
         (
-            "of many missed ones the latest",
+            "most recent of several missed times",
             json!({}),
             last("09:00"),
             "14:10",
@@ -86,7 +103,7 @@ fn job_is_started_when_its_time_has_come() {
             Some("2026-01-01T14:00:00Z"),
         ),
         (
-            "too late",
+            "after its deadline",
             json!({ "startingDeadlineSeconds": 300 }),
             last("09:00"),
             "14:10",
@@ -100,14 +117,14 @@ fn job_is_started_when_its_time_has_come() {
             None,
         ),
         (
-            "in its zone",
+            "in its time zone",
             json!({ "schedule": "30 10 * * *", "timeZone": "Europe/Berlin" }),
             json!({}),
             "09:30",
             Some("2026-01-01T10:30:00+01:00"),
         ),
         (
-            "an interval",
+            "interval",
             json!({ "schedule": "@every 45m" }),
             last("09:00"),
             "09:50",
@@ -115,74 +132,77 @@ fn job_is_started_when_its_time_has_come() {
         ),
     ] {
         assert_eq!(
-            started(&look(&cron(more, status), "", at)).as_deref(),
+            created(&plan_at(&cron_job(more, status), "", now)).as_deref(),
             expected,
-            "{what}"
+            "{case}"
         );
     }
-    let plan = look(&cron(json!({}), json!({})), "", "09:00");
+    let plan = plan_at(&cron_job(json!({}), json!({})), "", "09:00");
     assert_eq!(
-        plan.start.unwrap().name_any(),
-        format!("c-{}", moment("09:00").as_second() / 60)
+        plan.create.unwrap().name_any(),
+        format!("c-{}", time("09:00").as_second() / 60)
     );
-    assert_eq!(plan.next, Some(Duration::from_secs(3600) + LATE));
     assert_eq!(
-        look(&cron(json!({}), json!({})), "", "08:30").next,
-        Some(Duration::from_secs(1800) + LATE)
+        plan.requeue_after,
+        Some(Duration::from_secs(3600) + NEXT_SCHEDULE_DELTA)
+    );
+    assert_eq!(
+        plan_at(&cron_job(json!({}), json!({})), "", "08:30").requeue_after,
+        Some(Duration::from_secs(1800) + NEXT_SCHEDULE_DELTA)
     );
 }
 
 #[test]
-fn mistakes_are_told_and_start_nothing() {
+fn invalid_schedules_are_reported_by_events() {
     for (more, reason) in [
         (json!({ "schedule": "61 * * * *" }), "UnparseableSchedule"),
         (json!({ "timeZone": "Mars/Base" }), "UnknownTimeZone"),
     ] {
-        let plan = look(&cron(more, json!({})), "", "09:00");
+        let plan = plan_at(&cron_job(more, json!({})), "", "09:00");
         assert_eq!(reasons(&plan), vec![reason]);
-        assert!(plan.start.is_none());
-        assert_eq!(plan.next, None);
+        assert!(plan.create.is_none());
+        assert_eq!(plan.requeue_after, None);
     }
-    let plan = look(
-        &cron(json!({ "schedule": "* * * * *" }), json!({})),
+    let plan = plan_at(
+        &cron_job(json!({ "schedule": "* * * * *" }), json!({})),
         "",
         "10:00",
     );
     assert_eq!(reasons(&plan), vec!["TooManyMissedTimes"]);
-    assert!(plan.start.is_some());
+    assert!(plan.create.is_some());
 }
 
 #[test]
-fn running_jobs_are_treated_by_the_policy() {
-    let status = json!({ "active": active(&["a"]), "lastScheduleTime": moment("09:00") });
-    for (policy, starts, replaced) in [
+fn concurrency_policy_applies_to_active_jobs() {
+    let status = json!({ "active": active(&["a"]), "lastScheduleTime": time("09:00") });
+    for (policy, creates, replaced) in [
         ("Allow", true, 0),
         ("Forbid", false, 0),
         ("Replace", true, 1),
     ] {
-        let plan = look(
-            &cron(json!({ "concurrencyPolicy": policy }), status.clone()),
-            "a:run",
+        let plan = plan_at(
+            &cron_job(json!({ "concurrencyPolicy": policy }), status.clone()),
+            "a:running",
             "10:00",
         );
-        assert_eq!(plan.start.is_some(), starts, "{policy}");
+        assert_eq!(plan.create.is_some(), creates, "{policy}");
         assert_eq!(plan.replace.len(), replaced, "{policy}");
     }
-    let ended = look(
-        &cron(json!({ "concurrencyPolicy": "Forbid" }), status),
+    let finished = plan_at(
+        &cron_job(json!({ "concurrencyPolicy": "Forbid" }), status),
         "a:Complete",
         "10:00",
     );
-    assert!(ended.start.is_some(), "a finished one is not in the way");
+    assert!(finished.create.is_some(), "a finished Job does not block");
 }
 
 #[test]
-fn active_list_follows_the_jobs() {
+fn active_list_is_synced_with_the_jobs() {
     let status =
-        json!({ "active": active(&["a", "b", "gone"]), "lastScheduleTime": moment("09:00") });
-    let plan = look(
-        &cron(json!({}), status),
-        "a:run b:Complete stranger:run",
+        json!({ "active": active(&["a", "b", "missing"]), "lastScheduleTime": time("09:00") });
+    let plan = plan_at(
+        &cron_job(json!({}), status),
+        "a:running b:Complete unexpected:running",
         "09:30",
     );
     assert_eq!(
@@ -194,24 +214,25 @@ fn active_list_follows_the_jobs() {
             .collect::<Vec<_>>(),
         ["a"]
     );
-    assert_eq!(
-        plan.status.last_successful_time,
-        Some(Time(moment("09:30")))
-    );
-    let mut told: Vec<_> = plan.notes.iter().map(|note| note.reason.as_str()).collect();
-    told.sort_unstable();
-    assert_eq!(told, ["MissingJob", "SawCompletedJob", "UnexpectedJob"]);
+    assert_eq!(plan.status.last_successful_time, Some(Time(time("09:30"))));
+    let mut reasons: Vec<_> = plan
+        .events
+        .iter()
+        .map(|event| event.reason.as_str())
+        .collect();
+    reasons.sort_unstable();
+    assert_eq!(reasons, ["MissingJob", "SawCompletedJob", "UnexpectedJob"]);
 }
 
 #[test]
-fn finished_jobs_are_kept_to_their_limits() {
-    let plan = look(
-        &cron(json!({}), json!({ "lastScheduleTime": moment("09:00") })),
-        "a:Complete b:Complete c:Complete d:Failed e:Failed f:run",
+fn history_limits_apply_to_finished_jobs() {
+    let plan = plan_at(
+        &cron_job(json!({}), json!({ "lastScheduleTime": time("09:00") })),
+        "a:Complete b:Complete c:Complete d:Failed e:Failed f:running",
         "09:30",
     );
     assert_eq!(
-        plan.forget
+        plan.cleanup
             .iter()
             .map(|job| job.name_any())
             .collect::<Vec<_>>(),

@@ -1,12 +1,12 @@
-//! Nodes and pods as short forms, plans as lists of names.
+//! Plans for nodes and pods given as text.
 
 use serde_json::{Value, json};
 
 use super::*;
-use crate::workloads::revision::HASH;
-use crate::workloads::samples::pod;
+use crate::workloads::revision::CONTROLLER_REVISION_HASH_LABEL;
+use crate::workloads::test_objects::pod;
 
-/// A set with this update strategy.
+/// A DaemonSet with an update strategy.
 fn set(strategy: Value) -> DaemonSet {
     let template = json!({ "spec": { "containers": [] } });
     serde_json::from_value(json!({
@@ -17,95 +17,105 @@ fn set(strategy: Value) -> DaemonSet {
 }
 
 fn rolling(max_surge: Value, max_unavailable: Value) -> Value {
-    json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": max_surge, "maxUnavailable": max_unavailable } })
+    json!({
+        "type": "RollingUpdate",
+        "rollingUpdate": { "maxSurge": max_surge, "maxUnavailable": max_unavailable },
+    })
 }
 
-/// `node:revision:state` for each pod, states being ready, up, failed, done, going.
-fn pods(forms: &str) -> ByNode {
-    let mut by_node = ByNode::new();
-    for (index, form) in forms.split_whitespace().enumerate() {
-        let parts: Vec<_> = form.split(':').collect();
-        let sample = pod(&format!("{}-{}", parts[0], parts[1]))
-            .label(HASH, parts[1])
+/// `node:revision:state` per pod. States: `ready`, `unready`, `failed`, `succeeded`, `terminating`.
+fn pods(text: &str) -> PodsByNode {
+    let mut by_node = PodsByNode::new();
+    for (index, pod_text) in text.split_whitespace().enumerate() {
+        let parts: Vec<_> = pod_text.split(':').collect();
+        let builder = pod(&format!("{}-{}", parts[0], parts[1]))
+            .label(CONTROLLER_REVISION_HASH_LABEL, parts[1])
             .created(index as i64)
             .on(parts[0]);
-        let sample = match parts[2] {
-            "ready" => sample.running().ready(),
-            "up" => sample.running(),
-            "failed" => sample.phase("Failed"),
-            "done" => sample.phase("Succeeded"),
-            _ => sample.running().ready().deleting(),
+        let builder = match parts[2] {
+            "ready" => builder.running().ready(),
+            "unready" => builder.running(),
+            "failed" => builder.phase("Failed"),
+            "succeeded" => builder.phase("Succeeded"),
+            _ => builder.running().ready().deleting(),
         };
         by_node
             .entry(parts[0].into())
             .or_default()
-            .push(sample.cached());
+            .push(builder.cached());
     }
     by_node
 }
 
-/// `name` for nodes that run a pod, `name?` where one may stay, `name!` where none may be.
-fn places(forms: &str) -> BTreeMap<String, Place> {
-    let place = |form: &str| match form.chars().last() {
-        Some('?') => Place::Stay,
-        Some('!') => Place::No,
-        _ => Place::Run,
+/// Nodes by name: `name` should run a pod, `name?` continues to run one, `name!` should not.
+fn nodes(text: &str) -> BTreeMap<String, NodeEligibility> {
+    let eligibility = |node: &str| match node.chars().last() {
+        Some('?') => NodeEligibility::ContinueRunning,
+        Some('!') => NodeEligibility::Excluded,
+        _ => NodeEligibility::Run,
     };
-    forms
-        .split_whitespace()
-        .map(|form| (form.trim_end_matches(['?', '!']).to_owned(), place(form)))
+    text.split_whitespace()
+        .map(|node| {
+            (
+                node.trim_end_matches(['?', '!']).to_owned(),
+                eligibility(node),
+            )
+        })
         .collect()
 }
 
-fn check(what: &str, strategy: &Value, nodes: &str, there: &str, expected: &str) {
+fn check(case: &str, strategy: &Value, node_text: &str, pod_text: &str, expected: &str) {
     let set = set(strategy.clone());
-    let places = places(nodes);
-    let by_node = pods(there);
-    let facts = Facts {
+    let state = DaemonSetState {
         set: &set,
         hash: "new",
-        places: &places,
-        pods: &by_node,
+        nodes: &nodes(node_text),
+        pods: &pods(pod_text),
         now: Timestamp::from_second(100).unwrap(),
     };
-    let plan = plan(&facts, |_| None);
-    let mut steps: Vec<_> = plan.create.iter().map(|node| format!("+{node}")).collect();
-    steps.extend(plan.delete.iter().map(|pod| format!("-{}", pod.name_any())));
-    steps.sort();
+    let plan = plan(&state, |_| None);
+    let mut actions: Vec<_> = plan.create.iter().map(|node| format!("+{node}")).collect();
+    actions.extend(plan.delete.iter().map(|pod| format!("-{}", pod.name_any())));
+    actions.sort();
     assert_eq!(
-        steps.join(" "),
+        actions.join(" "),
         expected,
-        "{what}: nodes {nodes}, pods {there}"
+        "{case}: nodes {node_text}, pods {pod_text}"
     );
 }
 
 #[test]
-fn every_node_with_a_place_has_one_pod() {
+fn every_eligible_node_has_one_pod() {
     let strategy = rolling(json!(0), json!(1));
-    for (what, nodes, there, expected) in [
-        ("fresh", "a b c!", "", "+a +b"),
-        ("settled", "a b", "a:new:ready b:new:ready", ""),
-        ("may stay", "a?", "a:new:ready", ""),
-        ("not wanted to come", "a?", "", ""),
-        ("must go", "a!", "a:new:ready", "-a-new"),
-        ("goes already", "a!", "a:new:going", ""),
-        ("replaced only when gone", "a", "a:new:going", ""),
-        ("failed", "a", "a:new:failed", "-a-new"),
-        ("done", "a", "a:new:done", "-a-new"),
+    for (case, nodes, pods, expected) in [
+        ("no pods", "a b c!", "", "+a +b"),
+        ("complete", "a b", "a:new:ready b:new:ready", ""),
+        ("continues to run", "a?", "a:new:ready", ""),
+        ("not created where it only continues to run", "a?", "", ""),
+        ("should not run", "a!", "a:new:ready", "-a-new"),
+        ("should not run, terminating", "a!", "a:new:terminating", ""),
         (
-            "one too many: the younger goes",
+            "terminating pod is replaced when it is gone",
+            "a",
+            "a:new:terminating",
+            "",
+        ),
+        ("failed", "a", "a:new:failed", "-a-new"),
+        ("succeeded", "a", "a:new:succeeded", "-a-new"),
+        (
+            "surplus: the newer is deleted",
             "a",
             "a:old:ready a:new:ready",
             "-a-new",
         ),
     ] {
-        check(what, &strategy, nodes, there, expected);
+        check(case, &strategy, nodes, pods, expected);
     }
 }
 
 #[test]
-fn update_takes_away_as_many_as_it_may() {
-    for (what, max, nodes, there, expected) in [
+fn rolling_update_respects_max_unavailable() {
+    for (case, max, nodes, pods, expected) in [
         (
             "one",
             json!(1),
@@ -114,17 +124,17 @@ fn update_takes_away_as_many_as_it_may() {
             "-a-old",
         ),
         (
-            "one is under way",
+            "one is in progress",
             json!(1),
             "a b c",
-            "a:new:up b:old:ready c:old:ready",
+            "a:new:unready b:old:ready c:old:ready",
             "",
         ),
         (
-            "one is being deleted",
+            "one is terminating",
             json!(1),
             "a b c",
-            "a:old:going b:old:ready c:old:ready",
+            "a:old:terminating b:old:ready c:old:ready",
             "",
         ),
         (
@@ -135,10 +145,10 @@ fn update_takes_away_as_many_as_it_may() {
             "-b-old",
         ),
         (
-            "unhealthy ones cost nothing",
+            "unavailable pods are deleted beyond the limit",
             json!(1),
             "a b c",
-            "a:old:up b:old:up c:old:ready",
+            "a:old:unready b:old:unready c:old:ready",
             "-a-old -b-old",
         ),
         (
@@ -149,14 +159,14 @@ fn update_takes_away_as_many_as_it_may() {
             "-a-old -b-old",
         ),
         (
-            "first things first",
+            "missing pods are created before the update",
             json!(1),
             "a b c",
             "a:old:ready b:old:ready",
             "+c",
         ),
     ] {
-        check(what, &rolling(json!(0), max), nodes, there, expected);
+        check(case, &rolling(json!(0), max), nodes, pods, expected);
     }
     check(
         "on delete",
@@ -168,122 +178,122 @@ fn update_takes_away_as_many_as_it_may() {
 }
 
 #[test]
-fn update_brings_as_many_more_as_it_may() {
-    for (what, max, nodes, there, expected) in [
+fn rolling_update_respects_max_surge() {
+    for (case, max, nodes, pods, expected) in [
         ("one", json!(1), "a b", "a:old:ready b:old:ready", "+a"),
         (
-            "one is under way",
+            "one is in progress",
             json!(1),
             "a b",
-            "a:old:ready a:new:up b:old:ready",
+            "a:old:ready a:new:unready b:old:ready",
             "",
         ),
         (
-            "taken over",
+            "new pod is available",
             json!(1),
             "a b",
             "a:old:ready a:new:ready b:old:ready",
             "-a-old",
         ),
         (
-            "unhealthy ones are joined at once",
+            "unavailable pods are replaced beyond the limit",
             json!(1),
             "a b",
-            "a:old:up b:old:up",
+            "a:old:unready b:old:unready",
             "+a +b",
         ),
         (
-            "the old one broke before the new one was ready",
+            "old pod is not ready",
             json!(1),
             "a",
-            "a:old:up a:new:up",
+            "a:old:unready a:new:unready",
             "-a-old",
         ),
         (
-            "none is left but one on its way out",
+            "only a terminating pod",
             json!(1),
             "a",
-            "a:old:going",
+            "a:old:terminating",
             "+a",
         ),
         (
-            "misplaced, and needed until another serves",
+            "on an ineligible node, needed for availability",
             json!(1),
             "a? b",
-            "a:old:ready b:new:up",
+            "a:old:ready b:new:unready",
             "",
         ),
         (
-            "misplaced, and another serves",
+            "on an ineligible node, others are available",
             json!(1),
             "a? b",
             "a:old:ready b:new:ready",
             "-a-old",
         ),
     ] {
-        check(what, &rolling(max, json!(0)), nodes, there, expected);
+        check(case, &rolling(max, json!(0)), nodes, pods, expected);
     }
 }
 
 #[test]
-fn failed_pod_waits_for_its_turn() {
+fn failed_pod_is_replaced_after_back_off() {
     let set = set(rolling(json!(0), json!(1)));
-    let places = places("a");
+    let nodes = nodes("a");
     let by_node = pods("a:new:failed");
-    let facts = Facts {
+    let state = DaemonSetState {
         set: &set,
         hash: "new",
-        places: &places,
+        nodes: &nodes,
         pods: &by_node,
         now: Timestamp::from_second(100).unwrap(),
     };
-    let held = plan(&facts, |_| Some(Duration::from_secs(8)));
-    assert!(held.delete.is_empty());
-    assert!(held.notes.is_empty());
-    assert_eq!(held.next, Some(Duration::from_secs(8)));
-    let replaced = plan(&facts, |_| None);
+    let delayed = plan(&state, |_| Some(Duration::from_secs(8)));
+    assert!(delayed.delete.is_empty());
+    assert!(delayed.events.is_empty());
+    assert_eq!(delayed.requeue_after, Some(Duration::from_secs(8)));
+    let replaced = plan(&state, |_| None);
     assert_eq!(
-        replaced.notes[0].note,
+        replaced.events[0].note,
         "Found failed daemon pod default/a-new on node a, will try to kill it"
     );
 }
 
 #[test]
-fn pod_that_waits_for_a_lost_node_goes() {
+fn unscheduled_pod_of_a_missing_node_is_deleted() {
     let set = set(rolling(json!(0), json!(1)));
-    let mut by_node = pods("gone:new:ready");
+    let mut by_node = pods("missing:new:ready");
     by_node
-        .entry("gone".into())
+        .entry("missing".into())
         .or_default()
-        .push(pod("waits").cached());
-    let facts = Facts {
+        .push(pod("unscheduled").cached());
+    let state = DaemonSetState {
         set: &set,
         hash: "new",
-        places: &BTreeMap::new(),
+        nodes: &BTreeMap::new(),
         pods: &by_node,
         now: Timestamp::from_second(0).unwrap(),
     };
-    let names: Vec<_> = plan(&facts, |_| None)
+    let names: Vec<_> = plan(&state, |_| None)
         .delete
         .iter()
         .map(|pod| pod.name_any())
         .collect();
     assert_eq!(
         names,
-        ["waits"],
-        "a bound one is left to those who look after lost nodes"
+        ["unscheduled"],
+        "a scheduled pod is deleted by pod garbage collection"
     );
 }
 
 #[test]
-fn status_counts_nodes() {
+fn status_counts_pods_per_node() {
     let set = set(rolling(json!(0), json!(1)));
-    let places = places("a b c d? e!");
-    let by_node = pods("a:new:ready b:old:ready c:new:up d:old:ready e:old:going");
-    let facts = Facts {
+    let nodes = nodes("a b c d? e!");
+    let by_node = pods("a:new:ready b:old:ready c:new:unready d:old:ready e:old:terminating");
+    let state = DaemonSetState {
         set: &set,
         hash: "new",
-        places: &places,
+        nodes: &nodes,
         pods: &by_node,
         now: Timestamp::from_second(100).unwrap(),
     };
@@ -298,5 +308,5 @@ fn status_counts_nodes() {
         observed_generation: Some(2),
         ..DaemonSetStatus::default()
     };
-    assert_eq!(facts.status(), expected);
+    assert_eq!(state.status(), expected);
 }

@@ -1,4 +1,5 @@
-//! Whole rollouts played out on the plan alone: what it wants of sets comes true, then it is asked again.
+//! Rollouts simulated with the planner: each plan is applied to the ReplicaSets, then planned
+//! again.
 
 use serde_json::{Value, json};
 
@@ -10,16 +11,23 @@ fn now() -> Timestamp {
     Timestamp::from_second(NOW).unwrap()
 }
 
-/// A Deployment of `replicas` pods with an image, and more of a spec.
+/// A Deployment with replicas, an image and further fields of the spec.
 fn deployment(replicas: i32, image: &str, more: Value) -> Deployment {
     let mut object = json!({
         "metadata": { "name": "web", "namespace": "default", "uid": "d", "generation": 1 },
         "spec": {
             "replicas": replicas,
             "selector": { "matchLabels": { "app": "web" } },
-            "template": { "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "x", "image": image }] } },
-            "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 1 } },
-            "progressDeadlineSeconds": 600, "revisionHistoryLimit": 10,
+            "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "containers": [{ "name": "x", "image": image }] },
+            },
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 1 },
+            },
+            "progressDeadlineSeconds": 600,
+            "revisionHistoryLimit": 10,
         },
     });
     for (key, value) in more.as_object().unwrap() {
@@ -28,8 +36,13 @@ fn deployment(replicas: i32, image: &str, more: Value) -> Deployment {
     serde_json::from_value(object).unwrap()
 }
 
-/// Lets what a plan wants come true, with so many pods of each set available as `available` says.
-fn come_true(
+fn set_image(deployment: &mut Deployment, image: &str) {
+    let template = &mut deployment.spec.as_mut().unwrap().template;
+    template.spec.as_mut().unwrap().containers[0].image = Some(image.into());
+}
+
+/// Applies a plan. `available` is the number of available pods of each ReplicaSet.
+fn apply(
     deployment: &mut Deployment,
     plan: &Plan,
     available: impl Fn(&ReplicaSet) -> i32,
@@ -38,35 +51,48 @@ fn come_true(
     if let Some(revision) = plan.new_revision(deployment) {
         deployment
             .annotations_mut()
-            .insert(REVISION.into(), revision);
+            .insert(REVISION_ANNOTATION.into(), revision);
     }
-    let forgotten = |member: &&Member| {
+    let is_kept = |replica_set: &&PlannedReplicaSet| {
         !plan
-            .forgotten
+            .delete
             .iter()
-            .any(|set| set.name_any() == member.wanted.name_any())
+            .any(|set| set.name_any() == replica_set.desired.name_any())
     };
-    let sets = plan.family.all().filter(forgotten).enumerate().map(|(index, member)| {
-        let mut set = member.wanted.clone();
-        set.metadata.uid = set.metadata.name.clone();
-        set.metadata.creation_timestamp.get_or_insert_with(|| crate::workloads::samples::at(index as i64));
-        let replicas = member.replicas();
-        let available = available(&set).min(replicas);
-        let status = json!({ "replicas": replicas, "availableReplicas": available, "readyReplicas": available, "terminatingReplicas": 0, "observedGeneration": 1 });
-        set.status = serde_json::from_value(status).unwrap();
-        Arc::new(set)
-    });
+    let sets = plan
+        .replica_sets
+        .all()
+        .filter(is_kept)
+        .enumerate()
+        .map(|(index, replica_set)| {
+            let mut set = replica_set.desired.clone();
+            set.metadata.uid = set.metadata.name.clone();
+            set.metadata
+                .creation_timestamp
+                .get_or_insert_with(|| crate::workloads::test_objects::at(index as i64));
+            let replicas = replica_set.replicas();
+            let available = available(&set).min(replicas);
+            let status = json!({
+                "replicas": replicas,
+                "availableReplicas": available,
+                "readyReplicas": available,
+                "terminatingReplicas": 0,
+                "observedGeneration": 1,
+            });
+            set.status = serde_json::from_value(status).unwrap();
+            Arc::new(set)
+        });
     sets.collect()
 }
 
-fn sizes(sets: &[Arc<ReplicaSet>]) -> Vec<i32> {
+fn replicas_of(sets: &[Arc<ReplicaSet>]) -> Vec<i32> {
     sets.iter()
         .map(|set| set.spec.as_ref().unwrap().replicas.unwrap())
         .collect()
 }
 
-/// Plans and lets it come true until nothing moves. Returns the sets and every step on the way.
-fn settle(
+/// Plans and applies 50 times. Returns the ReplicaSets and the replicas after each change.
+fn run_rollout(
     deployment: &mut Deployment,
     mut sets: Vec<Arc<ReplicaSet>>,
     available: impl Fn(&ReplicaSet) -> i32 + Copy,
@@ -74,11 +100,11 @@ fn settle(
     let mut steps = Vec::new();
     for _ in 0..50 {
         let plan = plan(deployment, &sets, |_| false, now());
-        let next = come_true(deployment, &plan, available);
-        let moved = sizes(&next) != sizes(&sets);
+        let next = apply(deployment, &plan, available);
+        let changed = replicas_of(&next) != replicas_of(&sets);
         sets = next;
-        if moved {
-            steps.push(sizes(&sets));
+        if changed {
+            steps.push(replicas_of(&sets));
         }
     }
     (sets, steps)
@@ -100,56 +126,40 @@ fn all(_: &ReplicaSet) -> i32 {
 }
 
 #[test]
-fn rollout_goes_step_by_step() {
+fn rolling_update_stays_within_bounds() {
     let mut web = deployment(3, "web:1", json!({}));
-    let (sets, steps) = settle(&mut web, Vec::new(), all);
+    let (sets, steps) = run_rollout(&mut web, Vec::new(), all);
     assert_eq!(steps, [[3]]);
     assert_eq!(
         progress(&web),
         ("True".into(), "NewReplicaSetAvailable".into())
     );
-    assert_eq!(sets[0].annotations()[REVISION], "1");
-    assert_eq!(web.annotations()[REVISION], "1");
+    assert_eq!(sets[0].annotations()[REVISION_ANNOTATION], "1");
+    assert_eq!(web.annotations()[REVISION_ANNOTATION], "1");
 
-    web.spec
-        .as_mut()
-        .unwrap()
-        .template
-        .spec
-        .as_mut()
-        .unwrap()
-        .containers[0]
-        .image = Some("web:2".into());
-    let (sets, steps) = settle(&mut web, sets, all);
+    set_image(&mut web, "web:2");
+    let (sets, steps) = run_rollout(&mut web, sets, all);
     assert_eq!(
         steps,
         [[2, 1], [2, 2], [0, 2], [0, 3]],
-        "never fewer than two available, never more than four"
+        "at least 2 available, at most 4 replicas"
     );
-    assert_eq!(sets[1].annotations()[REVISION], "2");
+    assert_eq!(sets[1].annotations()[REVISION_ANNOTATION], "2");
     let status = web.status.as_ref().unwrap();
     assert_eq!(status.replicas, Some(3));
     assert_eq!(status.updated_replicas, Some(3));
     assert_eq!(status.available_replicas, Some(3));
 
-    web.spec
-        .as_mut()
-        .unwrap()
-        .template
-        .spec
-        .as_mut()
-        .unwrap()
-        .containers[0]
-        .image = Some("web:1".into());
-    let (sets, _) = settle(&mut web, sets, all);
+    set_image(&mut web, "web:1");
+    let (sets, _) = run_rollout(&mut web, sets, all);
     let first = sets
         .iter()
         .find(|set| set.spec.as_ref().unwrap().replicas == Some(3))
         .unwrap();
     assert_eq!(
-        first.annotations()[REVISION],
+        first.annotations()[REVISION_ANNOTATION],
         "3",
-        "rolled back to the first set, under a new number"
+        "rolled back to the first ReplicaSet with a new revision"
     );
     assert_eq!(
         first.annotations()["deployment.kubernetes.io/revision-history"],
@@ -159,19 +169,11 @@ fn rollout_goes_step_by_step() {
 }
 
 #[test]
-fn broken_template_stops_halfway_and_times_out() {
+fn failing_rollout_stops_and_exceeds_its_deadline() {
     let mut web = deployment(10, "web:1", json!({}));
-    let (sets, _) = settle(&mut web, Vec::new(), all);
-    web.spec
-        .as_mut()
-        .unwrap()
-        .template
-        .spec
-        .as_mut()
-        .unwrap()
-        .containers[0]
-        .image = Some("broken".into());
-    let works = |set: &ReplicaSet| {
+    let (sets, _) = run_rollout(&mut web, Vec::new(), all);
+    set_image(&mut web, "broken");
+    let available = |set: &ReplicaSet| {
         if set
             .spec
             .as_ref()
@@ -192,11 +194,11 @@ fn broken_template_stops_halfway_and_times_out() {
             99
         }
     };
-    let (sets, steps) = settle(&mut web, sets, works);
+    let (sets, steps) = run_rollout(&mut web, sets, available);
     assert_eq!(
         steps.last().unwrap(),
         &[9, 2],
-        "nine stay available, eleven at most"
+        "9 remain available, at most 11 replicas"
     );
     let plan = plan(
         &web,
@@ -209,43 +211,41 @@ fn broken_template_stops_halfway_and_times_out() {
         progress(&web),
         ("False".into(), "ProgressDeadlineExceeded".into())
     );
-    assert_eq!(plan.next_look, None);
+    assert_eq!(plan.requeue_after, None);
 }
 
 #[test]
-fn deadline_is_looked_at_when_it_is_due() {
+fn rollout_is_requeued_at_its_progress_deadline() {
     let web = deployment(2, "web:1", json!({}));
     let plan = plan(&web, &[], |_| false, now());
-    assert_eq!(plan.next_look, Some(Duration::from_secs(601)));
-    let forever = deployment(2, "web:1", json!({ "progressDeadlineSeconds": i32::MAX }));
-    assert_eq!(super::plan(&forever, &[], |_| false, now()).next_look, None);
+    assert_eq!(plan.requeue_after, Some(Duration::from_secs(601)));
+    let no_deadline = deployment(2, "web:1", json!({ "progressDeadlineSeconds": i32::MAX }));
+    assert_eq!(
+        super::plan(&no_deadline, &[], |_| false, now()).requeue_after,
+        None
+    );
 }
 
 #[test]
-fn recreate_waits_for_every_old_pod() {
+fn recreate_waits_until_old_pods_are_gone() {
     let recreate = json!({ "strategy": { "type": "Recreate" } });
     let mut web = deployment(3, "web:1", recreate);
-    let (sets, _) = settle(&mut web, Vec::new(), all);
-    web.spec
-        .as_mut()
-        .unwrap()
-        .template
-        .spec
-        .as_mut()
-        .unwrap()
-        .containers[0]
-        .image = Some("web:2".into());
-    let emptied = plan(&web, &sets, |_| true, now());
-    assert!(emptied.family.new.is_none());
-    let sets = come_true(&mut web, &emptied, all);
-    assert_eq!(sizes(&sets), [0]);
+    let (sets, _) = run_rollout(&mut web, Vec::new(), all);
+    set_image(&mut web, "web:2");
+    let scaled_down = plan(&web, &sets, |_| true, now());
+    assert!(scaled_down.replica_sets.new.is_none());
+    let sets = apply(&mut web, &scaled_down, all);
+    assert_eq!(replicas_of(&sets), [0]);
     assert!(
-        plan(&web, &sets, |_| true, now()).family.new.is_none(),
-        "pods of the old set still end"
+        plan(&web, &sets, |_| true, now())
+            .replica_sets
+            .new
+            .is_none(),
+        "old pods are still terminating"
     );
     assert_eq!(
         plan(&web, &sets, |_| false, now())
-            .family
+            .replica_sets
             .new
             .unwrap()
             .replicas(),
@@ -254,55 +254,47 @@ fn recreate_waits_for_every_old_pod() {
 }
 
 #[test]
-fn paused_deployment_is_resized_but_not_rolled_out() {
+fn paused_deployment_is_scaled_but_not_rolled_out() {
     let mut web = deployment(3, "web:1", json!({}));
-    let (sets, _) = settle(&mut web, Vec::new(), all);
+    let (sets, _) = run_rollout(&mut web, Vec::new(), all);
     let spec = web.spec.as_mut().unwrap();
     spec.paused = Some(true);
     spec.replicas = Some(5);
     spec.template.spec.as_mut().unwrap().containers[0].image = Some("web:2".into());
-    let (sets, steps) = settle(&mut web, sets, all);
+    let (sets, steps) = run_rollout(&mut web, sets, all);
     assert_eq!(steps, [[5]]);
     assert_eq!(
         progress(&web),
         ("Unknown".into(), "DeploymentPaused".into())
     );
     web.spec.as_mut().unwrap().paused = None;
-    let (sets, _) = settle(&mut web, sets, all);
-    assert_eq!(sizes(&sets), [0, 5]);
+    let (sets, _) = run_rollout(&mut web, sets, all);
+    assert_eq!(replicas_of(&sets), [0, 5]);
 }
 
 #[test]
-fn history_is_kept_to_its_limit() {
+fn revision_history_limit_is_applied() {
     let mut web = deployment(1, "web:0", json!({ "revisionHistoryLimit": 2 }));
     let mut sets = Vec::new();
     for version in 1..6 {
-        web.spec
-            .as_mut()
-            .unwrap()
-            .template
-            .spec
-            .as_mut()
-            .unwrap()
-            .containers[0]
-            .image = Some(format!("web:{version}"));
-        sets = settle(&mut web, sets, all).0;
+        set_image(&mut web, &format!("web:{version}"));
+        sets = run_rollout(&mut web, sets, all).0;
     }
     let mut revisions: Vec<_> = sets
         .iter()
-        .map(|set| set.annotations()[REVISION].as_str())
+        .map(|set| set.annotations()[REVISION_ANNOTATION].as_str())
         .collect();
     revisions.sort_unstable();
     assert_eq!(revisions, ["3", "4", "5"]);
 }
 
 #[test]
-fn deployment_on_its_way_out_only_counts() {
+fn terminating_deployment_is_not_scaled() {
     let mut web = deployment(3, "web:1", json!({}));
-    let (sets, _) = settle(&mut web, Vec::new(), all);
-    web.metadata.deletion_timestamp = Some(crate::workloads::samples::at(1));
+    let (sets, _) = run_rollout(&mut web, Vec::new(), all);
+    web.metadata.deletion_timestamp = Some(crate::workloads::test_objects::at(1));
     web.spec.as_mut().unwrap().replicas = Some(7);
     let plan = plan(&web, &sets, |_| false, now());
-    assert_eq!(plan.family.new.unwrap().replicas(), 3);
+    assert_eq!(plan.replica_sets.new.unwrap().replicas(), 3);
     assert_eq!(plan.status.available_replicas, Some(3));
 }

@@ -1,12 +1,15 @@
-//! Members as short forms, plans as lists of steps.
+//! Plans for pods given as text.
 
 use serde_json::{Value, json};
 
 use super::*;
-use crate::workloads::samples::pod;
+use crate::workloads::test_objects::{at, pod as pod_builder};
 
 fn revision(name: &str) -> Revision {
-    let template = json!({ "metadata": { "labels": { "app": "db" } }, "spec": { "containers": [{ "name": "x", "image": name }] } });
+    let template = json!({
+        "metadata": { "labels": { "app": "db" } },
+        "spec": { "containers": [{ "name": "x", "image": name }] },
+    });
     Revision {
         name: name.into(),
         template: serde_json::from_value(template).unwrap(),
@@ -17,7 +20,10 @@ fn set(replicas: i32, more: Value) -> StatefulSet {
     let mut set = json!({
         "metadata": { "name": "db", "namespace": "default", "uid": "set", "generation": 2 },
         "spec": {
-            "replicas": replicas, "selector": { "matchLabels": { "app": "db" } }, "template": {}, "serviceName": "db",
+            "replicas": replicas,
+            "selector": { "matchLabels": { "app": "db" } },
+            "template": {},
+            "serviceName": "db",
             "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } },
         },
     });
@@ -27,40 +33,38 @@ fn set(replicas: i32, more: Value) -> StatefulSet {
     serde_json::from_value(set).unwrap()
 }
 
-/// `ordinal:revision:state` for each pod, states being ready, up, pending, failed, going.
-fn pods(set: &StatefulSet, forms: &str) -> Vec<Arc<Pod>> {
-    let one = |form: &str| {
-        let parts: Vec<_> = form.split(':').collect();
-        let mut pod = member(
+/// `ordinal:revision:state` per pod. States: `ready`, `unready`, `pending`, `failed`,
+/// `terminating`.
+fn pods(set: &StatefulSet, text: &str) -> Vec<Arc<Pod>> {
+    let parse = |pod_text: &str| {
+        let parts: Vec<_> = pod_text.split(':').collect();
+        let mut pod = new_pod(
             set,
             &revision(parts[1]).template,
             parts[1],
             parts[0].parse().unwrap(),
         );
         pod.metadata.uid = pod.metadata.name.clone();
-        let sample = match parts[2] {
-            "ready" => crate::workloads::samples::pod("x").running().ready(),
-            "up" => crate::workloads::samples::pod("x").running(),
-            "pending" => crate::workloads::samples::pod("x").phase("Pending"),
-            "failed" => crate::workloads::samples::pod("x").phase("Failed"),
-            _ => crate::workloads::samples::pod("x")
-                .running()
-                .ready()
-                .deleting(),
+        let template = match parts[2] {
+            "ready" => pod_builder("x").running().ready(),
+            "unready" => pod_builder("x").running(),
+            "pending" => pod_builder("x").phase("Pending"),
+            "failed" => pod_builder("x").phase("Failed"),
+            _ => pod_builder("x").running().ready().deleting(),
         }
         .build();
-        pod.status = sample.status;
-        pod.metadata.deletion_timestamp = sample.metadata.deletion_timestamp;
+        pod.status = template.status;
+        pod.metadata.deletion_timestamp = template.metadata.deletion_timestamp;
         Arc::new(pod)
     };
-    forms.split_whitespace().map(one).collect()
+    text.split_whitespace().map(parse).collect()
 }
 
-fn made(set: &StatefulSet, there: &str) -> Plan {
-    let pods = pods(set, there);
+fn plan_for(set: &StatefulSet, pod_text: &str) -> Plan {
+    let pods = pods(set, pod_text);
     let current = revision("old");
     let update = revision("new");
-    let facts = Facts {
+    let state = StatefulSetState {
         set,
         current: &current,
         update: &update,
@@ -68,148 +72,172 @@ fn made(set: &StatefulSet, there: &str) -> Plan {
         claim: &|_| None,
         now: Timestamp::from_second(100).unwrap(),
     };
-    plan(&facts)
+    plan(&state)
 }
 
-fn told(plan: &Plan) -> String {
-    let step = |step: &Step| match step {
-        Step::CreateClaim { claim, .. } => format!("+{}", claim.name_any()),
-        Step::CreatePod(pod) => format!("+{}:{}", pod.name_any(), super::revision(pod)),
-        Step::DeletePod(pod) => format!("-{}", pod.name_any()),
-        Step::MendPod { to, .. } => format!("~{}", to.name_any()),
-        Step::ChangeClaim { to, .. } => format!("~{}", to.name_any()),
-        Step::TellContested(claim) => format!("!{claim}"),
-        Step::Refuse { pod, .. } => format!("!{pod}"),
+fn summary(plan: &Plan) -> String {
+    let text = |action: &StatefulSetAction| match action {
+        StatefulSetAction::CreateClaim { claim, .. } => format!("+{}", claim.name_any()),
+        StatefulSetAction::CreatePod(pod) => format!("+{}:{}", pod.name_any(), pod_revision(pod)),
+        StatefulSetAction::DeletePod(pod) => format!("-{}", pod.name_any()),
+        StatefulSetAction::UpdatePod { to, .. } => format!("~{}", to.name_any()),
+        StatefulSetAction::UpdateClaim { to, .. } => format!("~{}", to.name_any()),
+        StatefulSetAction::RecordConflictingController(claim) => format!("!{claim}"),
+        StatefulSetAction::RecordCreateFailure { pod, .. } => format!("!{pod}"),
     };
-    plan.steps.iter().map(step).collect::<Vec<_>>().join(" ")
+    plan.actions.iter().map(text).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
-fn members_come_and_go_in_order() {
-    for (what, replicas, there, expected) in [
-        ("the first", 3, "", "+db-0:new"),
-        ("the second waits", 3, "0:new:up", ""),
-        ("the second", 3, "0:new:ready", "+db-1:new"),
+fn ordered_ready_creates_and_deletes_in_order() {
+    for (case, replicas, pods, expected) in [
+        ("first replica", 3, "", "+db-0:new"),
+        ("second replica waits", 3, "0:new:unready", ""),
+        ("second replica", 3, "0:new:ready", "+db-1:new"),
         (
-            "a gap is filled before anything else",
+            "missing ordinal first",
             3,
             "0:new:ready 2:new:ready",
             "+db-1:new",
         ),
-        ("one is going", 3, "0:new:going 1:new:ready", ""),
-        ("one ended", 2, "0:new:failed 1:new:ready", "-db-0"),
-        ("all there", 2, "0:new:ready 1:new:ready", ""),
+        ("one is terminating", 3, "0:new:terminating 1:new:ready", ""),
+        ("one failed", 2, "0:new:failed 1:new:ready", "-db-0"),
+        ("complete", 2, "0:new:ready 1:new:ready", ""),
         (
-            "the last one goes first",
+            "highest ordinal is deleted first",
             1,
             "0:new:ready 1:new:ready 2:new:ready",
             "-db-2",
         ),
         (
-            "and is waited for",
+            "terminating pod blocks the next",
             1,
-            "0:new:ready 1:new:ready 2:new:going",
+            "0:new:ready 1:new:ready 2:new:terminating",
             "",
         ),
         (
-            "the first unhealthy one may go",
+            "first unavailable pod is deleted",
             1,
-            "0:new:ready 1:new:ready 2:new:up",
+            "0:new:ready 1:new:ready 2:new:unready",
             "-db-2",
         ),
         (
-            "but not while another is unhealthy",
+            "blocked by another unavailable condemned pod",
             1,
-            "0:new:ready 1:new:up 2:new:up",
+            "0:new:ready 1:new:unready 2:new:unready",
             "",
         ),
-        ("nor while one that stays is", 1, "0:new:up 1:new:ready", ""),
+        (
+            "blocked by an unavailable replica",
+            1,
+            "0:new:unready 1:new:ready",
+            "",
+        ),
     ] {
         assert_eq!(
-            told(&made(&set(replicas, json!({})), there)),
+            summary(&plan_for(&set(replicas, json!({})), pods)),
             expected,
-            "{what}: {replicas} of {there}"
+            "{case}: {replicas} of {pods}"
         );
     }
 }
 
 #[test]
-fn members_come_and_go_at_once() {
+fn parallel_creates_and_deletes_together() {
     let parallel = json!({ "podManagementPolicy": "Parallel" });
-    for (what, replicas, there, expected) in [
-        ("all", 3, "", "+db-0:new +db-1:new +db-2:new"),
-        ("the missing ones", 3, "1:new:up", "+db-0:new +db-2:new"),
+    for (case, replicas, pods, expected) in [
+        ("all replicas", 3, "", "+db-0:new +db-1:new +db-2:new"),
         (
-            "those beyond",
+            "missing replicas",
+            3,
+            "1:new:unready",
+            "+db-0:new +db-2:new",
+        ),
+        (
+            "condemned pods",
             1,
-            "0:new:up 1:new:ready 2:new:up",
+            "0:new:unready 1:new:ready 2:new:unready",
             "-db-2 -db-1",
         ),
         (
-            "one goes already",
+            "one is terminating",
             1,
-            "0:new:ready 1:new:ready 2:new:going",
+            "0:new:ready 1:new:ready 2:new:terminating",
             "-db-1",
         ),
     ] {
         assert_eq!(
-            told(&made(&set(replicas, parallel.clone()), there)),
+            summary(&plan_for(&set(replicas, parallel.clone()), pods)),
             expected,
-            "{what}: {replicas} of {there}"
+            "{case}: {replicas} of {pods}"
         );
     }
 }
 
 #[test]
-fn update_goes_from_the_last_member_down() {
-    let partition = |partition: i32| json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "partition": partition } } });
-    let max = |max: Value| json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "partition": 0, "maxUnavailable": max } } });
+fn rolling_update_starts_at_the_highest_ordinal() {
+    let partition = |partition: i32| {
+        json!({
+            "updateStrategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": { "partition": partition },
+            },
+        })
+    };
+    let max = |max: Value| {
+        json!({
+            "updateStrategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": { "partition": 0, "maxUnavailable": max },
+            },
+        })
+    };
     let parallel = json!({ "podManagementPolicy": "Parallel" });
-    for (what, more, there, expected) in [
+    for (case, more, pods, expected) in [
         (
-            "the last",
+            "highest ordinal",
             json!({}),
             "0:old:ready 1:old:ready 2:old:ready",
             "-db-2",
         ),
         (
-            "it is waited for",
+            "unavailable pod blocks",
             json!({}),
-            "0:old:ready 1:old:ready 2:new:up",
+            "0:old:ready 1:old:ready 2:new:unready",
             "",
         ),
         (
-            "the next",
+            "next ordinal",
             json!({}),
             "0:old:ready 1:old:ready 2:new:ready",
             "-db-1",
         ),
         (
-            "down to the partition",
+            "stops at the partition",
             partition(2),
             "0:old:ready 1:old:ready 2:new:ready",
             "",
         ),
         (
-            "below it members come back as they were",
+            "current revision below the partition",
             partition(2),
             "0:old:ready 2:new:ready",
             "+db-1:old",
         ),
         (
-            "above it they come new",
+            "update revision above the partition",
             partition(2),
             "0:old:ready 1:old:ready",
             "+db-2:new",
         ),
         (
-            "two at a time",
+            "maxUnavailable 2",
             max(json!(2)),
             "0:old:ready 1:old:ready 2:old:ready",
             "-db-2 -db-1",
         ),
         (
-            "a third, but at least one",
+            "maxUnavailable 30%, at least 1",
             max(json!("30%")),
             "0:old:ready 1:old:ready 2:old:ready",
             "-db-2",
@@ -221,54 +249,59 @@ fn update_goes_from_the_last_member_down() {
             "",
         ),
         (
-            "in parallel a lower one in trouble does not block",
+            "parallel: lower unavailable ordinal does not block",
             parallel.clone(),
-            "0:old:up 1:old:ready 2:new:ready",
+            "0:old:unready 1:old:ready 2:new:ready",
             "-db-1",
         ),
         (
-            "but a higher one does",
+            "parallel: higher unavailable ordinal blocks",
             parallel,
-            "0:old:ready 1:old:ready 2:new:up",
+            "0:old:ready 1:old:ready 2:new:unready",
             "",
         ),
     ] {
         assert_eq!(
-            told(&made(&set(3, more), there)),
+            summary(&plan_for(&set(3, more), pods)),
             expected,
-            "{what}: {there}"
+            "{case}: {pods}"
         );
     }
 }
 
 #[test]
-fn claims_come_before_their_pod() {
-    let templates = json!({ "volumeClaimTemplates": [{ "metadata": { "name": "data" } }, { "metadata": { "name": "log" } }] });
+fn claims_are_created_before_their_pod() {
+    let templates = json!({
+        "volumeClaimTemplates": [
+            { "metadata": { "name": "data" } },
+            { "metadata": { "name": "log" } },
+        ],
+    });
     assert_eq!(
-        told(&made(&set(1, templates.clone()), "")),
+        summary(&plan_for(&set(1, templates.clone()), "")),
         "+data-db-0 +log-db-0 +db-0:new"
     );
     assert_eq!(
-        told(&made(&set(1, templates), "0:new:pending")),
+        summary(&plan_for(&set(1, templates), "0:new:pending")),
         "+data-db-0 +log-db-0",
-        "a pod that waits for lost claims gets them"
+        "missing claims of a pending pod are created"
     );
 }
 
 #[test]
-fn pod_waits_for_a_claim_that_is_going() {
+fn pod_waits_for_a_terminating_claim() {
     let mut set = set(
         1,
         json!({ "volumeClaimTemplates": [{ "metadata": { "name": "data" } }] }),
     );
-    let mut claim = claims::wanted(&set, 0).remove(0);
-    claim.metadata.deletion_timestamp = Some(crate::workloads::samples::at(1));
+    let mut claim = volume_claims::desired_claims(&set, 0).remove(0);
+    claim.metadata.deletion_timestamp = Some(at(1));
     let claim = Arc::new(claim);
     let current = revision("old");
     let update = revision("new");
-    let with = |set: &StatefulSet, claim: Arc<PersistentVolumeClaim>| {
+    let plan_with = |set: &StatefulSet, claim: Arc<PersistentVolumeClaim>| {
         let lookup = move |_: &str| Some(claim.clone());
-        told(&plan(&Facts {
+        summary(&plan(&StatefulSetState {
             set,
             current: &current,
             update: &update,
@@ -277,7 +310,7 @@ fn pod_waits_for_a_claim_that_is_going() {
             now: Timestamp::from_second(100).unwrap(),
         }))
     };
-    assert_eq!(with(&set, claim.clone()), "!db-0");
+    assert_eq!(plan_with(&set, claim.clone()), "!db-0");
     set.spec
         .as_mut()
         .unwrap()
@@ -285,18 +318,18 @@ fn pod_waits_for_a_claim_that_is_going() {
         serde_json::from_value(json!({ "whenDeleted": "Retain", "whenScaled": "Delete" })).unwrap();
     let mut stale = PersistentVolumeClaim::clone(&claim);
     stale.metadata.owner_references = Some(vec![crate::workloads::claim::controller_reference(
-        &pod("db-0").build(),
+        &pod_builder("db-0").build(),
     )]);
     assert_eq!(
-        with(&set, Arc::new(stale)),
+        plan_with(&set, Arc::new(stale)),
         "",
-        "it goes with the pod before; nothing to complain about"
+        "a stale claim is deleted with the former pod; no event"
     );
 }
 
 #[test]
-fn status_counts_members_and_revisions() {
-    let status = made(&set(3, json!({})), "0:old:ready 1:old:up 2:new:ready").status;
+fn status_counts_replicas_and_revisions() {
+    let status = plan_for(&set(3, json!({})), "0:old:ready 1:old:unready 2:new:ready").status;
     assert_eq!(status.replicas, 3);
     assert_eq!(status.ready_replicas, Some(2));
     assert_eq!(status.available_replicas, Some(2));
@@ -304,18 +337,18 @@ fn status_counts_members_and_revisions() {
     assert_eq!(status.updated_replicas, Some(1));
     assert_eq!(status.current_revision.as_deref(), Some("old"));
     assert_eq!(status.update_revision.as_deref(), Some("new"));
-    let done = made(&set(2, json!({})), "0:new:ready 1:new:ready").status;
+    let complete = plan_for(&set(2, json!({})), "0:new:ready 1:new:ready").status;
     assert_eq!(
-        done.current_revision.as_deref(),
+        complete.current_revision.as_deref(),
         Some("new"),
-        "the update is complete"
+        "update is complete"
     );
-    assert_eq!(done.current_replicas, Some(2), "the update is complete");
+    assert_eq!(complete.current_replicas, Some(2), "update is complete");
 }
 
 #[test]
-fn set_on_its_way_out_only_counts() {
+fn terminating_set_has_no_actions() {
     let mut set = set(3, json!({}));
-    set.metadata.deletion_timestamp = Some(crate::workloads::samples::at(1));
-    assert_eq!(told(&made(&set, "0:old:failed")), "");
+    set.metadata.deletion_timestamp = Some(at(1));
+    assert_eq!(summary(&plan_for(&set, "0:old:failed")), "");
 }
