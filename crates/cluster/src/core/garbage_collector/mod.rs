@@ -83,7 +83,7 @@ pub(crate) fn setup(mgr: &mut Manager) -> watch::Receiver<bool> {
         rng: mgr.rng().clone(),
         observer: None,
     };
-    let collector = Arc::new(Collector {
+    let collector = Arc::new(GarbageCollector {
         client: Component::ControllerManager.kube_client(mgr.client()),
         graph: Mutex::default(),
         absent_owners: Mutex::default(),

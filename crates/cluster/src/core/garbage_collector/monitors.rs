@@ -97,7 +97,11 @@ impl Monitors {
         }
     }
 
-    fn start_monitor(&self, resource: &Arc<ServedResource>, collector: &Arc<Collector>) -> Monitor {
+    fn start_monitor(
+        &self,
+        resource: &Arc<ServedResource>,
+        collector: &Arc<GarbageCollector>,
+    ) -> Monitor {
         let transform = Transform::new(|object: &mut Metadata| {
             object.managed_fields_mut().clear();
             object.labels_mut().clear();
