@@ -8,6 +8,11 @@
 //! takes half a second; compiling k8s-openapi's `JsonSchema` implementations, which have the same
 //! texts, takes about a minute of CPU time.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "cargo reads the directives of build scripts from stdout"
+)]
+
 #[cfg(feature = "descriptions")]
 mod package; // where k8s-openapi is
 #[cfg(feature = "descriptions")]
