@@ -6,21 +6,24 @@
 //! Guarantees: no command takes a slot; a release ends the grant on its Node first, so that an
 //! agent that has not rebooted its machine yet does not.
 
+use bellerophon::ObjectKey;
+use bellerophon::client::{ReconcileClient, WriteError};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use kube::{
-    Api, Client,
-    api::{ListParams, Patch, PatchParams, PostParams},
-};
+use kube::Client;
+use kube::api::{ListParams, ObjectMeta, Patch};
+use kube::core::PartialObjectMeta;
 use serde_json::json;
 use thiserror::Error;
 
 use crate::{
     annotations::{AnnotationPrefix, NEEDED, PAUSED, RebootResult, Stage, sanitize_reason},
-    controller::{is_conflict, is_not_found},
     ledger::{Grant, LEDGER, RebootLedger},
     state::{NodePatch, NodeState},
 };
+
+/// The field manager of the commands.
+const FIELD_MANAGER: &str = "bellerophon-reboot";
 
 /// The maximum number of attempts of a write that conflicts with others.
 const ATTEMPTS_MAX: usize = 20;
@@ -39,7 +42,7 @@ pub enum CommandError {
     Conflict(String),
     /// The request failed.
     #[error(transparent)]
-    Api(#[from] kube::Error),
+    Api(#[from] WriteError),
 }
 
 /// The reboot status of a node.
@@ -64,14 +67,17 @@ pub struct NodeRebootStatus {
 
 /// Shows and controls the reboots of a cluster.
 pub struct RebootCommands {
-    client: Client,
+    client: ReconcileClient,
     prefix: AnnotationPrefix,
 }
 
 impl RebootCommands {
     /// The commands for a cluster whose controller and agents use this prefix.
     pub fn new(client: Client, prefix: AnnotationPrefix) -> Self {
-        Self { client, prefix }
+        Self {
+            client: ReconcileClient::new(client, FIELD_MANAGER),
+            prefix,
+        }
     }
 
     /// The status of every node.
@@ -79,16 +85,15 @@ impl RebootCommands {
     /// # Errors
     /// A request fails.
     pub async fn status(&self) -> Result<Vec<NodeRebootStatus>, CommandError> {
-        let ledger = match self.ledgers().get_opt(LEDGER).await {
-            // The CRD does not exist either.
-            Err(error) if is_not_found(&error) => None,
-            response => response?,
-        };
-        let nodes = self.nodes().list(&ListParams::default()).await?;
+        // Also without the CRD.
+        let ledger = self.ledger().await?;
+        let nodes = self
+            .client
+            .list::<Node>(None, &ListParams::default())
+            .await?;
         Ok(nodes
-            .items
             .iter()
-            .map(|node| status_of(&self.state_of(node), ledger.as_ref()))
+            .map(|node| status_of(&self.state_of(node), ledger.as_deref()))
             .collect())
     }
 
@@ -124,10 +129,11 @@ impl RebootCommands {
     /// The node holds no slot, or a request fails.
     pub async fn release(&self, node: &str, now: Timestamp) -> Result<(), CommandError> {
         for attempt in 0..ATTEMPTS_MAX {
-            let ledger = self.ledgers().get_opt(LEDGER).await?;
+            let ledger = self.ledger().await?;
             let grant = ledger
                 .as_ref()
                 .and_then(|ledger| grant_of(ledger, node).cloned());
+            let ledger = ledger.map(|ledger| RebootLedger::clone(&ledger));
             let Some((mut ledger, grant)) = ledger.zip(grant) else {
                 // After the first attempt ended the grant, the controller may have removed it.
                 return if attempt == 0 {
@@ -140,9 +146,8 @@ impl RebootCommands {
                 continue;
             }
             ledger.release(&grant.id, now);
-            let params = PostParams::default();
-            match self.ledgers().replace(LEDGER, &params, &ledger).await {
-                Err(error) if is_conflict(&error) => continue,
+            match self.client.update(&ledger).await {
+                Err(error) if error.is_conflict() => continue,
                 response => return response.map(drop).map_err(CommandError::from),
             }
         }
@@ -157,7 +162,7 @@ impl RebootCommands {
         grant: &Grant,
         now: Timestamp,
     ) -> Result<bool, CommandError> {
-        let node = self.nodes().get_opt(name).await?;
+        let node = self.client.get::<Node>(&ObjectKey::cluster(name)).await?;
         let node = node
             .map(|node| self.state_of(&node))
             .filter(|node| node.uid == grant.node_uid);
@@ -169,13 +174,9 @@ impl RebootCommands {
         }
         let patch = NodePatch::end(&node, &id, RebootResult::Released, "", now);
         let patch = Patch::Merge(patch.to_merge_patch(&node));
-        match self
-            .nodes()
-            .patch(name, &PatchParams::default(), &patch)
-            .await
-        {
+        match self.client.patch(&node_named(name), &patch).await {
             Ok(_) => Ok(true),
-            Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(false),
+            Err(error) if error.is_conflict() || error.is_not_found() => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -188,12 +189,8 @@ impl RebootCommands {
     ) -> Result<(), CommandError> {
         let key = self.prefix.key(annotation);
         let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
-        match self
-            .nodes()
-            .patch(node, &PatchParams::default(), &patch)
-            .await
-        {
-            Err(error) if is_not_found(&error) => Err(CommandError::NodeNotFound(node.to_owned())),
+        match self.client.patch(&node_named(node), &patch).await {
+            Err(error) if error.is_not_found() => Err(CommandError::NodeNotFound(node.to_owned())),
             response => response.map(drop).map_err(CommandError::from),
         }
     }
@@ -202,12 +199,21 @@ impl RebootCommands {
         NodeState::new(node, &self.prefix)
     }
 
-    fn nodes(&self) -> Api<Node> {
-        Api::all(self.client.clone())
+    async fn ledger(&self) -> Result<Option<std::sync::Arc<RebootLedger>>, WriteError> {
+        self.client
+            .get::<RebootLedger>(&ObjectKey::cluster(LEDGER))
+            .await
     }
+}
 
-    fn ledgers(&self) -> Api<RebootLedger> {
-        Api::all(self.client.clone())
+/// A Node by its name, for a patch.
+fn node_named(name: &str) -> PartialObjectMeta<Node> {
+    PartialObjectMeta {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        ..PartialObjectMeta::default()
     }
 }
 

@@ -9,6 +9,7 @@
 //! to another, so that no change of policies, labels or leaders allocates one slot twice. It has
 //! about 400 bytes per grant and is written once for all changes of a reconcile.
 
+use bellerophon::Kind;
 use bellerophon_operator::schemas;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -30,6 +31,7 @@ pub(crate) const GRANTS_MAX: usize = 1000;
 /// The grants of a cluster.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
+    derive = "Kind",
     group = "reboot.bellerophon.io",
     version = "v1alpha1",
     kind = "RebootLedger",

@@ -52,7 +52,8 @@ pub use window::{Day, Window};
 
 use std::sync::Arc;
 
-use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, SetupError, allow};
+use bellerophon::manager::Manager;
+use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, Switches, allow};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
@@ -81,10 +82,7 @@ pub const OPERATOR: Operator = Operator {
     admission_policies: Vec::new,
     placement: Placement::Deployment,
     feature_switches: &[],
-    controllers: |setup| {
-        let own_node = std::env::var("NODE_NAME").ok();
-        Ok(vec![controller(setup, prefix()?, own_node)])
-    },
+    setup: setup_controller,
 };
 
 /// The description of the agent.
@@ -109,8 +107,28 @@ pub const AGENT: Operator = Operator {
         host_paths: &["/run/dbus"],
     },
     feature_switches: &[],
-    controllers: |setup| Ok(agents(setup, &prefix()?, vec![agent_from_environment()?])),
+    setup: setup_agent,
 };
+
+fn setup_controller(mgr: &mut Manager, _switches: &Switches) {
+    match prefix() {
+        Ok(prefix) => controller(mgr, prefix, std::env::var("NODE_NAME").ok()),
+        Err(error) => mgr.setup_error(error.to_string()),
+    }
+}
+
+fn setup_agent(mgr: &mut Manager, _switches: &Switches) {
+    let agent = prefix().and_then(|prefix| Ok((prefix, agent_from_environment()?)));
+    match agent {
+        Ok((prefix, agent)) => agents(mgr, &prefix, vec![agent]),
+        Err(error) => mgr.setup_error(error.to_string()),
+    }
+}
+
+/// An environment variable of the operator is missing or invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct EnvironmentError(String);
 
 /// The name of the admission policy and its binding.
 const OWN_NODE: &str = "reboot-agent-own-node";
@@ -165,27 +183,31 @@ fn own_node_binding() -> Value {
 ///
 /// # Errors
 /// The value is not a DNS subdomain.
-pub fn prefix() -> Result<AnnotationPrefix, SetupError> {
+pub fn prefix() -> Result<AnnotationPrefix, EnvironmentError> {
     let Ok(text) = std::env::var("REBOOT_PREFIX") else {
         return Ok(AnnotationPrefix::default());
     };
-    Ok(AnnotationPrefix::parse(&text).ok_or_else(|| {
-        format!(
+    AnnotationPrefix::parse(&text).ok_or_else(|| {
+        EnvironmentError(format!(
             "REBOOT_PREFIX is {text:?}, which is not a DNS subdomain such as reboot.example.com"
-        )
-    })?)
+        ))
+    })
 }
 
 /// The agent of the environment variables `NODE_NAME`, `REBOOT_COMMAND` (default: logind) and
 /// `REBOOT_SENTINEL`.
-fn agent_from_environment() -> Result<AgentOptions, SetupError> {
-    let node = std::env::var("NODE_NAME")
-        .map_err(|_| "NODE_NAME is not set; set it to the name of the agent's node")?;
+fn agent_from_environment() -> Result<AgentOptions, EnvironmentError> {
+    let invalid = |message: &str| EnvironmentError(message.to_owned());
+    let node = std::env::var("NODE_NAME");
+    let node =
+        node.map_err(|_| invalid("NODE_NAME is not set; set it to the name of the agent's node"))?;
     let machine: Arc<dyn Machine> = match std::env::var("REBOOT_COMMAND") {
-        Ok(line) => Arc::new(
-            Command::parse(&line)
-                .ok_or("REBOOT_COMMAND is empty; set it to a command, or leave it unset")?,
-        ),
+        Ok(line) => {
+            let command = Command::parse(&line);
+            Arc::new(command.ok_or_else(|| {
+                invalid("REBOOT_COMMAND is empty; set it to a command, or leave it unset")
+            })?)
+        }
         Err(_) => Arc::new(Logind::default()),
     };
     Ok(AgentOptions {

@@ -1,6 +1,7 @@
 //! The custom resource RebootPolicy: how many nodes of a pool may be unavailable, when they may
 //! reboot, what blocks them, and how they are drained.
 
+use bellerophon::Kind;
 use bellerophon_operator::schemas;
 use k8s_openapi::apimachinery::pkg::{
     apis::meta::v1::{Condition, LabelSelector},
@@ -15,6 +16,7 @@ use crate::window::Window;
 /// How the nodes of a pool reboot.
 #[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
+    derive = "Kind",
     group = "reboot.bellerophon.io",
     version = "v1alpha1",
     kind = "RebootPolicy",

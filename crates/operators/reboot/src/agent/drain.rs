@@ -7,22 +7,18 @@
 //! precondition, so that a pod of the same name on another node is never evicted; mirror pods, pods
 //! of DaemonSets and finished pods are skipped, as by `kubectl drain`.
 
-use bellerophon::controller_of;
+use bellerophon::client::{ReconcileClient, WriteError};
+use bellerophon::owner::controller_of;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::{DeleteParams, EvictParams, ListParams, Preconditions},
-};
+use kube::{ResourceExt as _, api::ListParams};
+use serde_json::json;
 
 use super::metrics::AgentMetrics;
 use crate::{
     annotations::sanitize_reason,
     policy::{Drain, UnmanagedPods},
 };
-
-/// The page size of lists of pods.
-const PAGE_SIZE: u32 = 500;
 
 /// The maximum number of concurrent evictions.
 const CONCURRENCY_MAX: usize = 8;
@@ -41,36 +37,26 @@ pub(crate) struct DrainStatus {
 /// # Errors
 /// Pods cannot be listed, or an eviction fails for another reason than a PodDisruptionBudget.
 pub(crate) async fn evict_pods(
-    client: &Client,
+    client: &ReconcileClient,
     node: &str,
     drain: &Drain,
     metrics: &AgentMetrics,
-) -> Result<DrainStatus, kube::Error> {
-    let pods = Api::<Pod>::all(client.clone());
-    let mut params = ListParams::default()
-        .fields(&format!("spec.nodeName={node}"))
-        .limit(PAGE_SIZE);
-    let mut status = DrainStatus::default();
-    loop {
-        let page = pods.list(&params).await?;
-        let evicted = page.items.into_iter().filter(|pod| is_evicted(pod, drain));
-        let results = stream::iter(evicted)
-            .map(|pod| async move { evict(client, &pod, drain, metrics).await })
-            .buffer_unordered(CONCURRENCY_MAX);
-        status = results
-            .try_fold(status, |mut status, result| async move {
-                status.remaining += usize::from(result != EvictionResult::Gone);
-                if let EvictionResult::Blocked(message) = result {
-                    status.blocked_by.get_or_insert(message);
-                }
-                Ok(status)
-            })
-            .await?;
-        match page.metadata.continue_ {
-            Some(token) if !token.is_empty() => params = params.continue_token(&token),
-            _ => return Ok(status),
-        }
-    }
+) -> Result<DrainStatus, WriteError> {
+    let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    let pods = client.list::<Pod>(None, &params).await?;
+    let evicted = pods.into_iter().filter(|pod| is_evicted(pod, drain));
+    let results = stream::iter(evicted)
+        .map(|pod| async move { evict(client, &pod, drain, metrics).await })
+        .buffer_unordered(CONCURRENCY_MAX);
+    results
+        .try_fold(DrainStatus::default(), |mut status, result| async move {
+            status.remaining += usize::from(result != EvictionResult::Gone);
+            if let EvictionResult::Blocked(message) = result {
+                status.blocked_by.get_or_insert(message);
+            }
+            Ok(status)
+        })
+        .await
 }
 
 /// Whether a pod has to be evicted before its node reboots.
@@ -96,48 +82,46 @@ enum EvictionResult {
 }
 
 async fn evict(
-    client: &Client,
+    client: &ReconcileClient,
     pod: &Pod,
     drain: &Drain,
     metrics: &AgentMetrics,
-) -> Result<EvictionResult, kube::Error> {
+) -> Result<EvictionResult, WriteError> {
     if pod.metadata.deletion_timestamp.is_some() {
         return Ok(EvictionResult::Terminating);
     }
-    let grace_period_seconds = drain
+    let grace_period = drain
         .grace_period_seconds
         .and_then(|seconds| u32::try_from(seconds).ok());
-    let delete_options = DeleteParams {
-        grace_period_seconds,
-        preconditions: Some(Preconditions {
-            uid: pod.uid(),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
-    let params = EvictParams {
-        delete_options: Some(delete_options),
-        ..EvictParams::default()
-    };
-    let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
-    let (result, label) = match pods.evict(&pod.name_any(), &params).await {
+    let mut eviction = json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": { "name": pod.name_any(), "namespace": pod.namespace() },
+        "deleteOptions": { "preconditions": { "uid": pod.uid() } },
+    });
+    if let Some(seconds) = grace_period {
+        eviction["deleteOptions"]["gracePeriodSeconds"] = json!(seconds);
+    }
+    let evicted = client.subresource("eviction").create(pod, &eviction).await;
+    let (result, label) = match evicted {
         Ok(_) => (EvictionResult::Terminating, "evicted"),
-        Err(kube::Error::Api(status)) => match status.code {
+        Err(error) => match error.status() {
             // 409: the precondition failed, since another pod has the name by now.
-            404 | 409 => (EvictionResult::Gone, "gone"),
-            429 => (
-                EvictionResult::Blocked(block_message(&status, pod)),
+            Some(status) if matches!(status.code, 404 | 409) => (EvictionResult::Gone, "gone"),
+            Some(status) if status.code == 429 => (
+                EvictionResult::Blocked(block_message(status, pod)),
                 "blocked",
             ),
             // The eviction API fails if more than one PodDisruptionBudget selects a pod.
-            500 => (
-                EvictionResult::Blocked(block_message(&status, pod)),
+            Some(status) if status.code == 500 => (
+                EvictionResult::Blocked(block_message(status, pod)),
                 "failed",
             ),
-            403 if is_namespace_terminating(&status) => (EvictionResult::Terminating, "going"),
-            _ => return Err(kube::Error::Api(status)),
+            Some(status) if status.code == 403 && is_namespace_terminating(status) => {
+                (EvictionResult::Terminating, "going")
+            }
+            _ => return Err(error),
         },
-        Err(error) => return Err(error),
     };
     metrics.count_eviction(label);
     Ok(result)

@@ -14,19 +14,15 @@ pub(crate) mod plan; // the next step
 #[cfg(test)]
 mod tests; // table tests of the next step
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use bellerophon::{
-    Controller, ControllerOptions, EventRecorder, EventType, Failure, InformerOptions, Note,
-    Outcome, Predicate, ReconcileResult, Request, WallClock,
-};
-use bellerophon_operator::Setup;
+use bellerophon::client::ReconcileClient;
+use bellerophon::events::EventType;
+use bellerophon::informer::{InformerOptions, SharedInformer};
+use bellerophon::prelude::*;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
+use kube::api::Patch;
 use tracing::{info, warn};
 
 use self::{
@@ -40,7 +36,6 @@ pub use self::{
 };
 use crate::{
     annotations::{AnnotationPrefix, GrantId, RebootProgress, RebootResult, WaitReason, Waiting},
-    controller::{is_conflict, is_not_found},
     ledger::{Grant, LEDGER, RebootLedger},
     policy::DrainMode,
     state::{NodePatch, NodeState},
@@ -71,92 +66,89 @@ pub struct AgentOptions {
     pub sentinel: Option<PathBuf>,
 }
 
-/// The controllers of agents, one for each node. Each watches only its own Node.
-pub fn agents(
-    setup: &Setup,
-    prefix: &AnnotationPrefix,
-    agents: Vec<AgentOptions>,
-) -> Vec<Controller> {
-    let events = setup.recorder(crate::AGENT.name);
-    let options = setup.options(crate::AGENT.name);
+/// Adds the controller of agents. A single agent, as on a real machine, watches only its own Node;
+/// several, as of simulated machines, share one informer.
+pub fn agents(mgr: &mut Manager, prefix: &AnnotationPrefix, agents: Vec<AgentOptions>) {
     let metrics = AgentMetrics::new();
-    metrics.register(&options.metrics);
-    let controller = |agent: AgentOptions| {
-        let nodes = setup.cluster_informer_with::<Node>(InformerOptions {
-            fields: Some(format!("metadata.name={}", agent.node)),
-            ..InformerOptions::default()
-        });
-        let reconciler = Arc::new(AgentReconciler {
-            client: setup.client.clone(),
-            clock: setup.clock,
-            events: events.clone(),
-            metrics: metrics.clone(),
-            prefix: prefix.clone(),
-            options: agent,
-        });
-        let prefix = prefix.clone();
-        Controller::of(&nodes)
-            .with_predicate(Predicate::changed(move |old, new| {
-                NodeState::is_changed(old, new, &prefix)
-            }))
-            .with_options(ControllerOptions {
-                workers: 1,
-                ..options.clone()
-            })
-            .reconcile_with(move |request| reconciler.clone().reconcile(request))
+    metrics.register(mgr.metrics());
+    let nodes: SharedInformer<Node> = mgr.informer(match agents.as_slice() {
+        [agent] => InformerOptions::fields(format!("metadata.name={}", agent.node)),
+        _ => InformerOptions::default(),
+    });
+    let concurrency = agents.len();
+    let reconciler = AgentReconciler {
+        metrics,
+        prefix: prefix.clone(),
+        agents: agents
+            .into_iter()
+            .map(|agent| (agent.node.clone(), agent))
+            .collect(),
     };
-    agents.into_iter().map(controller).collect()
+    let prefix = prefix.clone();
+    mgr.controller::<Node>()
+        .informer(&nodes)
+        .predicate(Predicate::on_update(move |old, new| {
+            NodeState::is_changed(old, new, &prefix)
+        }))
+        .name(crate::AGENT.name)
+        // An agent that waits for its machine delays no other one.
+        .concurrency(concurrency)
+        .reconcile(reconciler);
 }
 
-/// Reconciles one Node.
+/// Reconciles the Nodes of agents.
 struct AgentReconciler {
-    client: Client,
-    clock: WallClock,
-    events: EventRecorder,
     metrics: AgentMetrics,
     prefix: AnnotationPrefix,
-    options: AgentOptions,
+    /// By the name of their Node.
+    agents: BTreeMap<String, AgentOptions>,
+}
+
+/// One agent during one reconcile of its Node.
+struct AgentRun<'a> {
+    client: &'a ReconcileClient,
+    options: &'a AgentOptions,
+    metrics: &'a AgentMetrics,
+    req: &'a Request<Node>,
 }
 
 /// What follows a step.
 enum Next {
     /// Write this patch, record this event, and take the next step.
-    Write(NodePatch, Option<Note>),
+    Write(NodePatch, Option<Event>),
     /// End the reconcile.
-    Return(Outcome),
+    Return(Action),
 }
 
-impl AgentReconciler {
-    async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
-        let Some(object) = request
-            .object
-            .as_deref()
-            .filter(|_| request.key.name() == self.options.node)
-        else {
-            return Ok(Outcome::Done);
+impl Reconciler<Node> for AgentReconciler {
+    async fn reconcile(&self, req: Request<Node>) -> Result<Action, Error> {
+        let agent = self.agents.get(req.key().name());
+        let (Some(object), Some(options)) = (req.object(), agent) else {
+            return Ok(Action::await_change());
         };
-        let Some(boot) = self.options.machine.boot_id()? else {
-            return Ok(Outcome::RequeueAfter(POLL_INTERVAL));
+        let Some(boot) = options.machine.boot_id()? else {
+            return Ok(Action::requeue_after(POLL_INTERVAL));
         };
-        let nodes = Api::<Node>::all(self.client.clone());
+        let run = AgentRun {
+            client: req.client(),
+            options,
+            metrics: &self.metrics,
+            req: &req,
+        };
         let mut node = NodeState::new(object, &self.prefix);
         for _ in 0..STEPS_MAX {
-            let (patch, event) = match self.step(&node, &boot).await? {
-                Next::Return(outcome) => return Ok(outcome),
+            let (patch, event) = match run.step(&node, &boot).await? {
+                Next::Return(action) => return Ok(action),
                 Next::Write(patch, event) => (patch, event),
             };
             let patch = Patch::Merge(patch.to_merge_patch(&node));
-            let written = nodes
-                .patch(&node.name, &PatchParams::default(), &patch)
-                .await;
-            let written = match written {
-                Ok(written) => written,
-                Err(error) if is_conflict(&error) || is_not_found(&error) => {
-                    return Ok(Outcome::RequeueAfter(CONFLICT_DELAY));
+            let written = match req.client().patch(object, &patch).await {
+                Ok(written) => written.object()?,
+                Err(error) if error.is_conflict() || error.is_not_found() => {
+                    return Ok(Action::requeue_after(CONFLICT_DELAY));
                 }
                 Err(error) => return Err(error.into()),
             };
-            request.writes().wrote(&written);
             if let Some(event) = event {
                 info!(
                     node = node.name,
@@ -164,24 +156,28 @@ impl AgentReconciler {
                     note = event.note,
                     "recorded an event"
                 );
-                self.events.event(object, event);
+                req.recorder().event(object, event);
             }
             node = NodeState::new(&written, &self.prefix);
         }
-        Ok(Outcome::RequeueAfter(CONFLICT_DELAY))
+        Ok(Action::requeue_after(CONFLICT_DELAY))
     }
+}
 
-    async fn step(&self, node: &NodeState, boot: &str) -> Result<Next, Failure> {
-        let ledger = if needs_ledger(node) {
-            let ledgers = Api::<RebootLedger>::all(self.client.clone());
-            ledgers.get_opt(LEDGER).await?
-        } else {
-            None
+impl AgentRun<'_> {
+    async fn step(&self, node: &NodeState, boot: &str) -> Result<Next, Error> {
+        let ledger = match needs_ledger(node) {
+            true => {
+                self.client
+                    .get::<RebootLedger>(&ObjectKey::cluster(LEDGER))
+                    .await?
+            }
+            false => None,
         };
-        let now = self.clock.now();
-        Ok(match next_step(node, boot, ledger.as_ref(), now) {
+        let now = self.req.now();
+        Ok(match next_step(node, boot, ledger.as_deref(), now) {
             AgentStep::Idle => self.check_sentinel(node),
-            AgentStep::AwaitKubelet => Next::Return(Outcome::RequeueAfter(POLL_INTERVAL)),
+            AgentStep::AwaitKubelet => Next::Return(Action::requeue_after(POLL_INTERVAL)),
             AgentStep::RemoveOrder => {
                 let note = "A reboot order without a grant was removed".to_owned();
                 let event = event(EventType::Warning, "RebootOrderDiscarded", note);
@@ -194,7 +190,7 @@ impl AgentReconciler {
                 Next::Write(NodePatch::claim(node, &id, boot, now), Some(event))
             }
             AgentStep::Drain { progress, grant } => self.drain(node, &progress, &grant).await?,
-            AgentStep::Reboot(progress) => self.reboot(node, &progress, ledger.as_ref()).await?,
+            AgentStep::Reboot(progress) => self.reboot(node, &progress, ledger.as_deref()).await?,
             AgentStep::End {
                 id,
                 result,
@@ -206,7 +202,7 @@ impl AgentReconciler {
     /// Requests a reboot if the sentinel file exists.
     fn check_sentinel(&self, node: &NodeState) -> Next {
         let Some(sentinel) = &self.options.sentinel else {
-            return Next::Return(Outcome::Done);
+            return Next::Return(Action::await_change());
         };
         if node.needed().is_none() && sentinel.exists() {
             let reason = format!("{} exists", sentinel.display());
@@ -214,7 +210,7 @@ impl AgentReconciler {
             let event = event(EventType::Normal, "RebootRequired", reason);
             return Next::Write(patch, Some(event));
         }
-        Next::Return(Outcome::RequeueAfter(POLL_INTERVAL))
+        Next::Return(Action::requeue_after(POLL_INTERVAL))
     }
 
     async fn drain(
@@ -222,14 +218,14 @@ impl AgentReconciler {
         node: &NodeState,
         progress: &RebootProgress,
         grant: &Grant,
-    ) -> Result<Next, Failure> {
+    ) -> Result<Next, Error> {
         let status = match grant.drain.mode {
             DrainMode::None => DrainStatus::default(),
             DrainMode::Evict => {
-                evict_pods(&self.client, &node.name, &grant.drain, &self.metrics).await?
+                evict_pods(self.client, &node.name, &grant.drain, self.metrics).await?
             }
         };
-        let now = self.clock.now();
+        let now = self.req.now();
         Ok(match after_drain(progress, grant, status.remaining, now) {
             DrainDecision::Commit => {
                 let elapsed = now.duration_since(progress.since);
@@ -257,16 +253,16 @@ impl AgentReconciler {
         node: &NodeState,
         progress: &RebootProgress,
         ledger: Option<&RebootLedger>,
-    ) -> Result<Next, Failure> {
+    ) -> Result<Next, Error> {
         match self.options.machine.reboot().await {
-            Ok(()) => Ok(Next::Return(Outcome::RequeueAfter(REBOOT_RETRY))),
+            Ok(()) => Ok(Next::Return(Action::requeue_after(REBOOT_RETRY))),
             Err(MachineError::Refused(error)) => {
                 warn!(node = node.name, error, "the machine does not reboot");
                 let request = ledger
                     .and_then(|ledger| ledger.grant(&progress.id))
                     .map(|grant| grant.reason.clone())
                     .unwrap_or_default();
-                let now = self.clock.now();
+                let now = self.req.now();
                 Ok(self.end(node, &progress.id, RebootResult::Refused, &request, now))
             }
             // The machine may still reboot: the grant stays, and the reboot is retried.
@@ -313,15 +309,13 @@ fn report_block(node: &NodeState, progress: &RebootProgress, blocked_by: Option<
             let event = event(EventType::Warning, reason.as_str(), note);
             Next::Write(NodePatch::set_waiting(&waiting), Some(event))
         }
-        _ => Next::Return(Outcome::RequeueAfter(DRAIN_INTERVAL)),
+        _ => Next::Return(Action::requeue_after(DRAIN_INTERVAL)),
     }
 }
 
-fn event(type_: EventType, reason: &str, note: String) -> Note {
-    Note {
+fn event(type_: EventType, reason: &str, note: String) -> Event {
+    Event {
         type_,
-        reason: reason.into(),
-        action: "Reboot".into(),
-        note,
+        ..Event::normal(reason, "Reboot", note)
     }
 }

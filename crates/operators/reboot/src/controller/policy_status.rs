@@ -2,13 +2,12 @@
 //!
 //! Guarantee: a status is written only if it differs from the current one.
 
-use bellerophon::{
-    ConditionStatus, Failure, Lister, ObjectKey, SetCondition, Writes, set_condition,
-};
+use bellerophon::client::ReconcileClient;
+use bellerophon::conditions::{ConditionStatus, ConditionUpdate, set_status_condition};
+use bellerophon::prelude::*;
 use jiff::Timestamp;
-use kube::{Api, Client};
 
-use super::{plan::PoolReport, reconciler::is_not_found};
+use super::plan::PoolReport;
 use crate::policy::{RebootPolicy, RebootPolicyStatus};
 
 /// Writes the status of every policy that changed.
@@ -16,13 +15,11 @@ use crate::policy::{RebootPolicy, RebootPolicyStatus};
 /// # Errors
 /// A request fails.
 pub(crate) async fn write(
-    client: &Client,
-    writes: &Writes,
+    client: &ReconcileClient,
     policies: &Lister<RebootPolicy>,
     reports: &[PoolReport],
     now: Timestamp,
-) -> Result<(), Failure> {
-    let api = Api::<RebootPolicy>::all(client.clone());
+) -> Result<(), Error> {
     for report in reports {
         let Some(policy) = policies.get(&ObjectKey::cluster(&report.policy)) else {
             continue;
@@ -32,14 +29,10 @@ pub(crate) async fn write(
         if desired == current {
             continue;
         }
-        let updated = RebootPolicy {
-            status: Some(desired),
-            ..(*policy).clone()
-        };
-        match writes.apply_status(&api, &updated).await {
+        match client.apply_status(&*policy, &desired).await {
             Ok(_) => {}
             // The policy was deleted.
-            Err(error) if is_not_found(&error.source) => {}
+            Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -73,18 +66,15 @@ fn desired_status(
             report.invalid.as_deref().unwrap_or_default(),
         ),
     ] {
-        let condition = SetCondition {
-            type_,
-            status: if holds {
-                ConditionStatus::True
-            } else {
-                ConditionStatus::False
-            },
-            reason,
-            message,
-            observed_generation: report.generation,
+        let status = match holds {
+            true => ConditionStatus::True,
+            false => ConditionStatus::False,
         };
-        set_condition(&mut conditions, &condition, now);
+        let condition = ConditionUpdate {
+            observed_generation: report.generation,
+            ..ConditionUpdate::new(type_, status, reason).message(message)
+        };
+        set_status_condition(&mut conditions, condition, now);
     }
     RebootPolicyStatus {
         observed_generation: report.generation,
