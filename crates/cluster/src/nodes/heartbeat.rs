@@ -83,6 +83,7 @@ impl Heartbeat {
     async fn reconcile(self: Arc<Self>, request: Request<Node>) -> ReconcileResult {
         let name = request.key.name();
         let now = self.clock.now();
+        // Annotations apply to unreachable nodes too: they are how such a node is restored.
         if let Some(node) = &request.object {
             self.apply_annotations(node, now);
         }
@@ -108,6 +109,7 @@ impl Heartbeat {
                 self.update_node_status(&request, &simulated, node, now)
                     .await?
             }
+            // A kubelet does not register again while it runs.
             None if simulated.registered => return Ok(Outcome::Done),
             None => Some(self.register(&request, &simulated, now).await?),
         };
@@ -222,6 +224,7 @@ impl Heartbeat {
             );
             self.record_event(node, EventType::Warning, "Rebooted", message);
         }
+        // The Ready condition was missing, False or Unknown.
         if !current.is_some_and(is_ready) {
             self.record_node_status_event(node, "NodeReady");
         }
@@ -261,6 +264,7 @@ impl Heartbeat {
             .await
         {
             Ok(_) => {}
+            // The first renewal of a node, or the lease was deleted.
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 leases
                     .create(&PostParams::default(), &new_lease(node, now))

@@ -87,6 +87,7 @@ pub(crate) fn controllers(ctx: &Context) -> Vec<Loop> {
         entropy: ctx.entropy.clone(),
     };
     vec![Loop::background("scheduler", move |stop| async move {
+        // Cycles must not start on a partial cache.
         for handle in handles {
             match stop.run_until_cancelled(handle.wait_for_sync()).await {
                 None => return Ok(()),
@@ -136,6 +137,7 @@ impl Scheduler {
                 (has_ready_pods, state.queue.next_deadline())
             };
             tokio::select! {
+                // Finished actions first: they permit new cycles.
                 biased;
                 () = stop.cancelled() => break,
                 Some(joined) = running.join_next() => {

@@ -92,6 +92,7 @@ impl NodeLifecycle {
             return Ok(Outcome::Done);
         };
         let now = self.clock.now();
+        // A node that was just created may not have reported yet.
         let grace_period = if ready_status(node).is_empty() {
             STARTUP_GRACE_PERIOD
         } else {
@@ -138,6 +139,7 @@ impl NodeLifecycle {
             zones.count(self.nodes.list().iter().map(|node| &**node), now);
         }
         match has_no_execute_taint(node) {
+            // Taints that were added before the full disruption are removed again.
             true if zones.is_fully_disrupted() => NoExecutePolicy::Remove,
             true => NoExecutePolicy::Add,
             false => zones.try_evict(node, now),
@@ -168,6 +170,7 @@ impl NodeLifecycle {
             Err(error) if is_another(&error) => return Ok(()),
             Err(error) => return Err(error),
         }
+        // Only the transition from Ready is an event.
         if ready_status(node) == "True" {
             let message = format!("Node {} status is now: NodeNotReady", node.name_any());
             self.recorder.event(

@@ -113,6 +113,7 @@ pub(crate) fn controller(ctx: &Context) -> Loop {
     let clock = ctx.clock;
     Loop::background("pod-garbage-collector", move |stop| async move {
         let mut tick = interval(CHECK_PERIOD);
+        // A pass may take longer than the period.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut quarantine = Quarantine::default();
         while stop.run_until_cancelled(tick.tick()).await.is_some() {

@@ -166,6 +166,7 @@ impl PersistentVolumeController {
             self.patch_claim(claim, &body).await?;
             return Ok(Outcome::Done);
         }
+        // Only simulated volumes can be provisioned here; other classes have their own provisioner.
         let class = self
             .classes
             .get(&ObjectKey::cluster(class))
@@ -305,6 +306,7 @@ impl PersistentVolumeController {
             .as_ref()
             .is_none_or(|spec| spec.volume_name.is_none())
         {
+            // A user who sets volumeName has bound the claim.
             annotations[BOUND_BY_CONTROLLER] = json!("yes");
         }
         let body = json!({
