@@ -11,7 +11,6 @@ mod replica_sets; // old and new ReplicaSets
 mod scale; // replicas of each ReplicaSet
 mod status; // counts and conditions
 
-
 use bellerophon::client::{Precondition, WriteError};
 use bellerophon::clock::Clock;
 use bellerophon::events::EventRecorder;

@@ -11,7 +11,6 @@ mod plan; // pods to create, delete and count, and the conditions
 mod pod_counts; // counts of pods and indexes
 mod policy; // pod failure policy and success policy
 
-
 use bellerophon::client::WriteError;
 use bellerophon::clock::Clock;
 use bellerophon::events::EventRecorder;
