@@ -1,275 +1,315 @@
-//! Owning a Deployment: what to do about it, and what to say of it.
+//! Ownership of a Deployment: the plan for it, and the conditions that report it.
 //!
-//! In: the Deployment as it is and as it should be. Out: what to write, and conditions.
-//! Holds: a Deployment that is not the owner's is never touched; what is as wanted is not written.
+//! Inputs: the current and the desired Deployment. Outputs: what to write, and conditions.
+//!
+//! Guarantees: a Deployment that another object controls is never written; a Deployment that
+//! already has every desired field is not written.
 
-use bellerophon::{ConditionStatus, SetCondition, controller_of, set_condition};
+use bellerophon::{
+    conditions::{ConditionStatus, ConditionUpdate, set_status_condition},
+    owner::controller_of,
+};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::apps::v1::{Deployment, DeploymentStatus},
     apimachinery::pkg::apis::meta::v1::Condition,
 };
-use serde_json::{Value, json};
+use kube::Resource;
+use serde_json::Value;
+
+use crate::json::to_json;
 
 /// What to do about a Deployment.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// It is as wanted.
-    Keep,
-    /// It is missing or has drifted: apply this.
+pub enum DeploymentAction {
+    /// The current Deployment has every desired field.
+    UpToDate,
+    /// The Deployment does not exist or has drifted: apply this one.
     Apply(Box<Deployment>),
-    /// The name belongs to somebody else.
-    Taken,
+    /// A Deployment of this name exists and another object, or none, controls it.
+    NotOwned,
 }
 
-impl Step {
-    /// Decides on the Deployment of the wanted name. Of `wanted`, only what the owner decides is set; what others add is left alone.
-    pub fn decide(found: Option<&Deployment>, wanted: Deployment) -> Self {
-        let uid = controller_of(&wanted).map(|owner| &owner.uid);
-        match found {
-            Some(found) if controller_of(found).map(|owner| &owner.uid) != uid => Self::Taken,
-            Some(found) if covers(&json!(found), &json!(wanted)) => Self::Keep,
-            _ => Self::Apply(Box::new(wanted)),
+impl DeploymentAction {
+    /// Decides from the current Deployment of the desired name. `desired` has only the fields that
+    /// its owner sets; fields of other managers are ignored.
+    pub fn plan(current: Option<&Deployment>, desired: Deployment) -> Self {
+        let owner_uid = controller_of(&desired).map(|owner| &owner.uid);
+        match current {
+            Some(current) if controller_of(current).map(|owner| &owner.uid) != owner_uid => {
+                Self::NotOwned
+            }
+            Some(current) if is_superset(&to_json(current), &to_json(&desired)) => Self::UpToDate,
+            _ => Self::Apply(Box::new(desired)),
         }
     }
 }
 
-/// Whether one value holds everything that the other says. Lists correspond item by item.
-fn covers(found: &Value, wanted: &Value) -> bool {
-    match (found, wanted) {
-        (Value::Object(found), Value::Object(wanted)) => wanted
-            .iter()
-            .all(|(name, wanted)| found.get(name).is_some_and(|found| covers(found, wanted))),
-        (Value::Array(found), Value::Array(wanted)) => {
-            found.len() == wanted.len()
-                && found
+/// Whether `current` has every field of `desired` with the same value. Lists are compared item by
+/// item.
+fn is_superset(current: &Value, desired: &Value) -> bool {
+    match (current, desired) {
+        (Value::Object(current), Value::Object(desired)) => {
+            desired.iter().all(|(name, desired)| {
+                current
+                    .get(name)
+                    .is_some_and(|current| is_superset(current, desired))
+            })
+        }
+        (Value::Array(current), Value::Array(desired)) => {
+            current.len() == desired.len()
+                && current
                     .iter()
-                    .zip(wanted)
-                    .all(|(found, wanted)| covers(found, wanted))
+                    .zip(desired)
+                    .all(|(current, desired)| is_superset(current, desired))
         }
-        _ => found == wanted,
+        _ => current == desired,
     }
 }
 
-/// How far a Deployment of ours has come.
+/// The progress of an owned Deployment's rollout.
 #[derive(Clone, Copy, Debug)]
-pub struct Rollout<'a>(pub Option<&'a Deployment>);
+pub struct Rollout<'a> {
+    /// The owned Deployment; `None` if it does not exist yet or is not owned.
+    deployment: Option<&'a Deployment>,
+    is_owned: bool,
+}
 
-impl Rollout<'_> {
-    /// How many pods are available.
-    pub fn available(self) -> i32 {
+impl<'a> Rollout<'a> {
+    /// The rollout of the current Deployment of the desired name, after a plan for it.
+    pub fn new(current: Option<&'a Deployment>, action: &DeploymentAction) -> Self {
+        let is_owned = *action != DeploymentAction::NotOwned;
+        Self {
+            deployment: current.filter(|_| is_owned),
+            is_owned,
+        }
+    }
+
+    /// The number of available pods.
+    pub fn available_replicas(self) -> i32 {
         self.count(|status| status.available_replicas)
     }
 
-    /// Sets `Ready` (all wanted pods are available) and `Progressing` (pods are being replaced).
-    pub fn set_conditions(
+    /// Sets `Ready` (all desired pods are available) and `Progressing` (pods are being replaced).
+    /// Their observed generation is that of the owner.
+    pub fn set_conditions<K: Resource>(
         self,
-        taken: bool,
-        generation: Option<i64>,
         conditions: &mut Vec<Condition>,
+        owner: &K,
         now: Timestamp,
     ) {
-        for (type_, (holds, reason, message)) in [
-            ("Ready", self.ready(taken)),
-            ("Progressing", self.progressing()),
-        ] {
-            let status = if holds {
-                ConditionStatus::True
-            } else {
-                ConditionStatus::False
-            };
-            set_condition(
-                conditions,
-                &SetCondition {
-                    type_,
-                    status,
-                    reason,
-                    message: &message,
-                    observed_generation: generation,
-                },
-                now,
-            );
+        for update in [self.ready(), self.progressing()] {
+            set_status_condition(conditions, update.observed(owner), now);
         }
     }
 
-    fn ready(self, taken: bool) -> (bool, &'static str, String) {
-        if taken {
-            return (
-                false,
-                "ErrResourceExists",
-                "a Deployment of this name exists and is not managed by this object".into(),
-            );
+    fn ready(self) -> ConditionUpdate {
+        let not_ready = |reason| ConditionUpdate::new("Ready", ConditionStatus::False, reason);
+        if !self.is_owned {
+            return not_ready("ErrResourceExists")
+                .message("a Deployment of this name exists and is not managed by this object");
         }
-        if self.0.is_none() {
-            return (
-                false,
-                "NoDeployment",
-                "the Deployment is being created".into(),
-            );
+        if self.deployment.is_none() {
+            return not_ready("NoDeployment").message("the Deployment is being created");
         }
-        let (available, wanted) = (self.available(), self.wanted());
-        let message = format!("{available} of {wanted} pods are available");
-        match self.is_observed() && available >= wanted {
-            true => (true, "AllAvailable", message),
-            false => (false, "PodsMissing", message),
-        }
+        let available = self.available_replicas();
+        let desired = self.desired_replicas();
+        let update = if self.is_observed() && available >= desired {
+            ConditionUpdate::new("Ready", ConditionStatus::True, "AllAvailable")
+        } else {
+            not_ready("PodsMissing")
+        };
+        update.message(format!("{available} of {desired} pods are available"))
     }
 
-    fn progressing(self) -> (bool, &'static str, String) {
+    /// Mirrors DeploymentComplete of the deployment controller, without the availability.
+    fn progressing(self) -> ConditionUpdate {
         let updated = self.count(|status| status.updated_replicas);
-        match self.is_observed()
-            && updated >= self.wanted()
-            && self.count(|status| status.replicas) == updated
-        {
-            true => (false, "RolledOut", "all pods are of the wanted kind".into()),
-            false => (true, "RollingOut", "pods are being replaced".into()),
+        let is_complete = self.is_observed()
+            && updated >= self.desired_replicas()
+            && self.count(|status| status.replicas) == updated;
+        if is_complete {
+            ConditionUpdate::new("Progressing", ConditionStatus::False, "RolledOut")
+                .message("all pods have the current pod template")
+        } else {
+            ConditionUpdate::new("Progressing", ConditionStatus::True, "RollingOut")
+                .message("pods are being replaced")
         }
     }
 
-    fn wanted(self) -> i32 {
-        self.0
-            .and_then(|found| found.spec.as_ref()?.replicas)
+    /// The API server's default for `spec.replicas` is 1.
+    fn desired_replicas(self) -> i32 {
+        self.deployment
+            .and_then(|deployment| deployment.spec.as_ref()?.replicas)
             .unwrap_or(1)
     }
 
-    fn count(self, of: fn(&DeploymentStatus) -> Option<i32>) -> i32 {
-        self.0
-            .and_then(|found| of(found.status.as_ref()?))
+    fn count(self, field: fn(&DeploymentStatus) -> Option<i32>) -> i32 {
+        self.deployment
+            .and_then(|deployment| field(deployment.status.as_ref()?))
             .unwrap_or_default()
     }
 
-    /// Whether the Deployment's controller has seen its spec.
+    /// Whether the deployment controller has observed the current spec.
     fn is_observed(self) -> bool {
-        self.0.is_some_and(|found| {
-            found
-                .status
-                .as_ref()
-                .and_then(|status| status.observed_generation)
-                >= found.metadata.generation
+        self.deployment.is_some_and(|deployment| {
+            let status = deployment.status.as_ref();
+            status.and_then(|status| status.observed_generation) >= deployment.metadata.generation
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn wanted() -> Deployment {
-        let owner = json!({"apiVersion": "example.dev/v1", "kind": "Shop", "name": "a", "uid": "u1", "controller": true});
-        let spec = json!({"replicas": 3, "selector": {"matchLabels": {"app": "a"}}, "template": {
-            "metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}});
-        serde_json::from_value(json!({"metadata": {"name": "d", "labels": {"app": "a"}, "ownerReferences": [owner]}, "spec": spec}))
-            .expect("a Deployment")
+    fn desired() -> Deployment {
+        let labels = json!({"app": "a"});
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": "d", "labels": labels,
+                "ownerReferences": [owner_reference("u1", true)],
+            },
+            "spec": {
+                "replicas": 3,
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [{"name": "c", "image": "i:1"}]},
+                },
+            },
+        }))
+        .expect("a Deployment")
     }
 
-    /// The Deployment as a server has it, changed.
-    fn found(change: &Value) -> Deployment {
-        let mut value = json!(wanted());
+    fn owner_reference(uid: &str, controller: bool) -> Value {
+        json!({
+            "apiVersion": "example.dev/v1", "kind": "Shop", "name": "a",
+            "uid": uid, "controller": controller,
+        })
+    }
+
+    /// The desired Deployment as the server stores it, with changes.
+    fn current(change: &Value) -> Deployment {
+        let mut value = json!(desired());
         value["metadata"]["generation"] = json!(1);
         value["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"] = json!("Always");
-        lay_over(&mut value, change);
+        merge(&mut value, change);
         serde_json::from_value(value).expect("a Deployment")
     }
 
-    fn lay_over(value: &mut Value, change: &Value) {
+    fn merge(value: &mut Value, change: &Value) {
         match change {
             Value::Object(fields) => fields
                 .iter()
-                .for_each(|(name, change)| lay_over(&mut value[name], change)),
+                .for_each(|(name, change)| merge(&mut value[name], change)),
             _ => *value = change.clone(),
         }
     }
 
+    fn containers(containers: Value) -> Value {
+        json!({"spec": {"template": {"spec": {"containers": containers}}}})
+    }
+
     #[test]
-    fn drift_is_repaired_and_only_drift() {
-        let apply = || Step::Apply(Box::new(wanted()));
-        assert_eq!(Step::decide(None, wanted()), apply());
-        for (what, change, step) in [
-            ("as wanted", json!({}), Step::Keep),
-            ("replicas", json!({"spec": {"replicas": 5}}), apply()),
+    fn missing_deployment_is_applied() {
+        let action = DeploymentAction::plan(None, desired());
+        assert_eq!(action, DeploymentAction::Apply(Box::new(desired())));
+    }
+
+    #[test]
+    fn drift_of_desired_fields_is_repaired() {
+        for (what, change) in [
+            ("replicas", json!({"spec": {"replicas": 5}})),
             (
                 "image",
-                json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i:old"}]}}}}),
-                apply(),
+                containers(json!([{"name": "c", "image": "i:old"}])),
             ),
             (
                 "second container",
-                json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i:1"}, {"name": "d"}]}}}}),
-                apply(),
+                containers(json!([{"name": "c", "image": "i:1"}, {"name": "d"}])),
             ),
             (
-                "a label of ours",
+                "a desired label",
                 json!({"metadata": {"labels": {"app": "other"}}}),
-                apply(),
             ),
             (
                 "pod labels",
                 json!({"spec": {"template": {"metadata": {"labels": {"app": "other"}}}}}),
-                apply(),
-            ),
-            (
-                "a label of others",
-                json!({"metadata": {"labels": {"team": "x"}}}),
-                Step::Keep,
-            ),
-            (
-                "an annotation",
-                json!({"metadata": {"annotations": {"deployment.kubernetes.io/revision": "1"}}}),
-                Step::Keep,
-            ),
-            (
-                "defaults",
-                json!({"spec": {"progressDeadlineSeconds": 600}}),
-                Step::Keep,
             ),
         ] {
+            let action = DeploymentAction::plan(Some(&current(&change)), desired());
             assert_eq!(
-                Step::decide(Some(&found(&change)), wanted()),
-                step,
+                action,
+                DeploymentAction::Apply(Box::new(desired())),
                 "{what}"
             );
         }
     }
 
     #[test]
-    fn deployment_of_others_is_never_touched() {
-        let owner = |uid: &str, controller: bool| json!({"metadata": {"ownerReferences": [{"apiVersion": "example.dev/v1", "kind": "Shop", "name": "a", "uid": uid, "controller": controller}]}});
-        for stranger in [
-            json!({"metadata": {"ownerReferences": []}}),
-            owner("older", true),
-            owner("u1", false),
+    fn fields_of_other_managers_are_ignored() {
+        let revision = json!({"deployment.kubernetes.io/revision": "1"});
+        for (what, change) in [
+            ("no change", json!({})),
+            (
+                "another label",
+                json!({"metadata": {"labels": {"team": "x"}}}),
+            ),
+            (
+                "an annotation",
+                json!({"metadata": {"annotations": revision}}),
+            ),
+            (
+                "a default",
+                json!({"spec": {"progressDeadlineSeconds": 600}}),
+            ),
         ] {
-            assert_eq!(
-                Step::decide(Some(&found(&stranger)), wanted()),
-                Step::Taken,
-                "{stranger}"
-            );
+            let action = DeploymentAction::plan(Some(&current(&change)), desired());
+            assert_eq!(action, DeploymentAction::UpToDate, "{what}");
+        }
+    }
+
+    #[test]
+    fn deployment_of_another_owner_is_not_written() {
+        for owners in [
+            json!([]),
+            json!([owner_reference("older", true)]),
+            json!([owner_reference("u1", false)]),
+        ] {
+            let change = json!({"metadata": {"ownerReferences": owners}});
+            let action = DeploymentAction::plan(Some(&current(&change)), desired());
+            assert_eq!(action, DeploymentAction::NotOwned, "{owners}");
         }
     }
 
     #[test]
     fn conditions_follow_the_rollout() {
-        let counts = |observed: i64, replicas: i32, updated: i32, available: i32| json!({"status": {"observedGeneration": observed, "replicas": replicas, "updatedReplicas": updated, "availableReplicas": available}});
+        let counts = |observed: i64, replicas: i32, updated: i32, available: i32| {
+            json!({"status": {
+                "observedGeneration": observed, "replicas": replicas,
+                "updatedReplicas": updated, "availableReplicas": available,
+            }})
+        };
         for (what, change, ready, progressing) in [
-            ("nothing yet", json!({}), "False", "True"),
-            ("not seen", counts(0, 3, 3, 3), "False", "True"),
-            ("one missing", counts(1, 3, 3, 2), "False", "False"),
-            ("old ones left", counts(1, 4, 3, 3), "True", "True"),
-            ("done", counts(1, 3, 3, 3), "True", "False"),
+            ("no status", json!({}), "False", "True"),
+            ("not observed", counts(0, 3, 3, 3), "False", "True"),
+            ("one unavailable", counts(1, 3, 3, 2), "False", "False"),
+            ("old pods left", counts(1, 4, 3, 3), "True", "True"),
+            ("complete", counts(1, 3, 3, 3), "True", "False"),
         ] {
-            let (mut conditions, found) = (Vec::new(), found(&change));
-            Rollout(Some(&found)).set_conditions(
-                false,
-                Some(1),
-                &mut conditions,
-                Timestamp::UNIX_EPOCH,
-            );
-            let told: Vec<_> = conditions
+            let mut conditions = Vec::new();
+            let current = current(&change);
+            let rollout = Rollout::new(Some(&current), &DeploymentAction::UpToDate);
+            rollout.set_conditions(&mut conditions, &current, Timestamp::UNIX_EPOCH);
+            let statuses: Vec<_> = conditions
                 .iter()
-                .map(|c| (c.type_.as_str(), c.status.as_str()))
+                .map(|condition| (condition.type_.as_str(), condition.status.as_str()))
                 .collect();
             assert_eq!(
-                told,
+                statuses,
                 [("Ready", ready), ("Progressing", progressing)],
                 "{what}"
             );

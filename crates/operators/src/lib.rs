@@ -1,20 +1,17 @@
-//! What every operator is, whoever starts it: `bellerophon run`, `bellerophon up`, or a test.
+//! The common frame of all operators: CRDs, permissions, controllers and manifests.
 //!
-//! An [`Operator`] names the kinds it defines, the rights it needs and its controllers. [`manager`] puts one or several
-//! operators into a [`Manager`](bellerophon::Manager) with shared caches; [`manifests`] is what a cluster must be given
-//! for an operator to run there.
+//! An [`Operator`] names its CRDs, the permissions it needs and the setup of its controllers.
+//! [`manager`] runs one or several operators in a [`Manager`](bellerophon::manager::Manager) with
+//! shared informers. [`manifests`] returns the objects that install an operator in a cluster.
 
-mod deployment; // owning a Deployment
-mod manifests; // what a cluster is given
-mod operator; // the contract
-mod rights; // rules without wildcards
-mod running; // operators at work
+mod deployment; // plan and conditions of an owned Deployment
+mod json; // objects as JSON values
+mod manifests; // the objects that install an operator
+mod operator; // the description of an operator
+mod permissions; // RBAC rules without wildcards
 pub mod schemas; // schemas of Kubernetes types in custom resources
-mod setup; // what controllers are made with
 
-pub use deployment::{Rollout, Step};
+pub use deployment::{DeploymentAction, Rollout};
 pub use manifests::{Installation, manifests};
-pub use operator::{Operator, Place, RunOptions, controllers_of, manager, manager_of};
-pub use rights::{Rights, allow, lease_rights, rights_of};
-pub use running::{RunError, Running, define, run_until};
-pub use setup::{BY_CONTROLLER, Setup, SetupError};
+pub use operator::{Operator, Placement, Switches, define, manager};
+pub use permissions::{INFORMER_VERBS, allow, lease_permissions, permissions_of};

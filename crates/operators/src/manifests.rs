@@ -1,27 +1,35 @@
-//! What a cluster is given so that an operator can run there.
+//! The objects that install an operator in a cluster.
 //!
-//! In: an operator and where it is installed. Out: objects, in the order in which they are to be applied.
-//! Holds: the operator's account may do what its rights say, hold its own lease and write events, and nothing else.
+//! Inputs: an operator and its installation options. Output: objects in the order in which they
+//! are to be applied.
+//!
+//! Guarantee: the operator's service account has the operator's permissions, may hold the
+//! operator's Lease and record Events, and nothing else.
 
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use serde_json::{Value, json};
 
 use crate::{
-    Operator, Place,
-    rights::{lease_rights, rights_of},
+    Operator, Placement,
+    json::to_json,
+    permissions::{lease_permissions, permissions_of},
 };
 
-/// Where and how an operator is installed.
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+const RBAC_VERSION: &str = "rbac.authorization.k8s.io/v1";
+
+/// How an operator is installed.
 #[derive(Clone, Debug)]
 pub struct Installation {
-    /// The namespace of its pods.
+    /// The namespace of Deployments. It enforces the `restricted` Pod Security Standard.
     pub namespace: String,
-    /// The namespace of pods that reach into their node, which the rules of the other one forbid.
+    /// The namespace of DaemonSets, whose host paths the `restricted` standard forbids.
     pub node_namespace: String,
     /// The image of the `bellerophon` binary.
     pub image: String,
-    /// How many pods; one of them works, the others stand by.
+    /// The number of replicas of a Deployment; one is active, the others are on standby.
     pub replicas: u32,
-    /// Whether there is a Prometheus operator that is to be told where metrics are.
+    /// Whether to create a ServiceMonitor for the Prometheus Operator.
     pub service_monitor: bool,
 }
 
@@ -37,92 +45,96 @@ impl Default for Installation {
     }
 }
 
-/// Where pods serve health and metrics.
-const PAGES_PORT: u16 = 8080;
+/// The port of `/healthz`, `/readyz` and `/metrics`.
+const HTTP_PORT: u16 = 8080;
 
-/// Everything an operator needs in a cluster: its kinds, roles for people, and, if it does anything, its namespace, its
-/// account and rights, its pods and their metrics.
+/// All objects of an operator: CRDs, aggregated ClusterRoles for users, and, if it has
+/// permissions, its namespace, service account, RBAC rules, admission policies, workload, Service
+/// and ServiceMonitor.
 pub fn manifests(operator: &Operator, installation: &Installation) -> Vec<Value> {
-    let mut all: Vec<Value> = (operator.definitions)()
-        .iter()
-        .map(|definition| json!(definition))
-        .collect();
-    all.extend(roles(operator));
-    if (operator.rights)().is_empty() {
+    let mut all: Vec<Value> = (operator.crds)().iter().map(to_json).collect();
+    all.extend(user_roles(operator));
+    if (operator.permissions)().is_empty() {
         return all;
     }
-    let allowed = if operator.place == Place::Anywhere {
-        "restricted"
-    } else {
-        "privileged"
+    let pod_security = match operator.placement {
+        Placement::Deployment => "restricted",
+        Placement::DaemonSet { .. } => "privileged",
     };
     all.push(json!({
         "apiVersion": "v1", "kind": "Namespace",
-        "metadata": {"name": installation.of(operator), "labels": {"pod-security.kubernetes.io/enforce": allowed}},
+        "metadata": {
+            "name": installation.namespace_of(operator),
+            "labels": {"pod-security.kubernetes.io/enforce": pod_security},
+        },
     }));
-    all.extend(account(operator, installation));
-    all.extend((operator.guards)());
-    all.extend([
-        workload(operator, installation),
-        service(operator, installation),
-    ]);
-    all.extend(
-        installation
-            .service_monitor
-            .then(|| monitor(operator, installation)),
-    );
+    all.extend(service_account(operator, installation));
+    all.extend((operator.admission_policies)());
+    all.push(workload(operator, installation));
+    all.push(service(operator, installation));
+    if installation.service_monitor {
+        all.push(service_monitor(operator, installation));
+    }
     all
 }
 
 impl Installation {
     /// The namespace of an operator's pods.
-    fn of(&self, operator: &Operator) -> &str {
-        if operator.place == Place::Anywhere {
-            &self.namespace
-        } else {
-            &self.node_namespace
+    fn namespace_of(&self, operator: &Operator) -> &str {
+        match operator.placement {
+            Placement::Deployment => &self.namespace,
+            Placement::DaemonSet { .. } => &self.node_namespace,
         }
     }
 }
 
-/// What pods of an operator are called and found by.
+/// The labels of all objects of an operator, and the selector of its pods.
 fn labels(operator: &Operator) -> Value {
     json!({"app.kubernetes.io/name": operator.name, "app.kubernetes.io/part-of": "bellerophon"})
 }
 
 fn metadata(operator: &Operator, installation: &Installation) -> Value {
-    json!({"name": operator.name, "namespace": installation.of(operator), "labels": labels(operator)})
+    json!({
+        "name": operator.name,
+        "namespace": installation.namespace_of(operator),
+        "labels": labels(operator),
+    })
 }
 
-/// Roles for people: who may edit and view anything in a namespace may do so with the operator's kinds. Kinds of no namespace
-/// are about the whole cluster: others than its administrators may view them.
-fn roles(operator: &Operator) -> Vec<Value> {
+/// The verbs of the built-in `edit` role on namespaced resources.
+const EDIT_VERBS: &[&str] = &[
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
+
+/// The verbs of the built-in `view` role.
+const VIEW_VERBS: &[&str] = &["get", "list", "watch"];
+
+/// ClusterRoles that aggregate the operator's resources to the built-in roles `edit` and `view`.
+/// Cluster-scoped resources are aggregated to `view` only; their administration needs
+/// `cluster-admin`.
+fn user_roles(operator: &Operator) -> Vec<Value> {
     let mut roles = Vec::new();
-    for definition in (operator.definitions)() {
-        let (group, plural) = (&definition.spec.group, &definition.spec.names.plural);
-        for (role, verbs) in [
-            (
-                "edit",
-                &[
-                    "create",
-                    "delete",
-                    "deletecollection",
-                    "get",
-                    "list",
-                    "patch",
-                    "update",
-                    "watch",
-                ][..],
-            ),
-            ("view", &["get", "list", "watch"]),
-        ] {
-            if role == "edit" && definition.spec.scope == "Cluster" {
+    for crd in (operator.crds)() {
+        let group = &crd.spec.group;
+        let plural = &crd.spec.names.plural;
+        for (role, verbs) in [("edit", EDIT_VERBS), ("view", VIEW_VERBS)] {
+            if role == "edit" && crd.spec.scope == "Cluster" {
                 continue;
             }
-            let aggregate = format!("rbac.authorization.k8s.io/aggregate-to-{role}");
+            let aggregate = format!("{RBAC_GROUP}/aggregate-to-{role}");
             roles.push(json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                "metadata": {"name": format!("{plural}.{group}-{role}"), "labels": {aggregate: "true"}},
+                "apiVersion": RBAC_VERSION, "kind": "ClusterRole",
+                "metadata": {
+                    "name": format!("{plural}.{group}-{role}"),
+                    "labels": {aggregate: "true"},
+                },
                 "rules": [{"apiGroups": [group], "resources": [plural], "verbs": verbs}],
             }));
         }
@@ -130,33 +142,61 @@ fn roles(operator: &Operator) -> Vec<Value> {
     roles
 }
 
-/// The account of the pods, and what it may do.
-fn account(operator: &Operator, installation: &Installation) -> Vec<Value> {
+/// RBAC rules as JSON.
+fn rules(rules: Vec<PolicyRule>) -> Value {
+    let role = ClusterRole {
+        rules: Some(rules),
+        ..ClusterRole::default()
+    };
+    to_json(&role)["rules"].take()
+}
+
+/// The service account of the pods, with its roles and bindings.
+fn service_account(operator: &Operator, installation: &Installation) -> Vec<Value> {
     let name = format!("bellerophon-{}", operator.name);
-    let subjects = json!([{"kind": "ServiceAccount", "name": operator.name, "namespace": installation.of(operator)}]);
-    let rules = rights_of(operator);
+    let cluster_role = json!({"name": name, "labels": labels(operator)});
+    let subjects = json!([{
+        "kind": "ServiceAccount",
+        "name": operator.name,
+        "namespace": installation.namespace_of(operator),
+    }]);
     let mut all = vec![
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(operator, installation)}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name, "labels": labels(operator)}, "rules": rules}),
         json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": {"name": name, "labels": labels(operator)}, "subjects": subjects,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": metadata(operator, installation),
+        }),
+        json!({
+            "apiVersion": RBAC_VERSION, "kind": "ClusterRole",
+            "metadata": cluster_role,
+            "rules": rules(permissions_of(operator)),
+        }),
+        json!({
+            "apiVersion": RBAC_VERSION, "kind": "ClusterRoleBinding",
+            "metadata": cluster_role,
+            "subjects": subjects,
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name},
         }),
     ];
-    if operator.place == Place::Anywhere {
-        let (lease, mut role) = (lease_rights(operator), metadata(operator, installation));
+    // Only Deployments elect a leader.
+    if operator.placement == Placement::Deployment {
+        let mut role = metadata(operator, installation);
         role["name"] = json!(format!("{}-leader", operator.name));
-        all.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": role, "rules": lease}));
         all.push(json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": role, "subjects": subjects,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["name"]},
+            "apiVersion": RBAC_VERSION, "kind": "Role",
+            "metadata": role,
+            "rules": rules(lease_permissions(operator)),
+        }));
+        all.push(json!({
+            "apiVersion": RBAC_VERSION, "kind": "RoleBinding",
+            "metadata": role,
+            "subjects": subjects,
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": role["name"]},
         }));
     }
     all
 }
 
-/// The pods: a few anywhere, or one on every node.
+/// The Deployment or DaemonSet of the pods.
 fn workload(operator: &Operator, installation: &Installation) -> Value {
     let probe =
         |path: &str| json!({"httpGet": {"path": path, "port": "pages"}, "periodSeconds": 10});
@@ -164,60 +204,84 @@ fn workload(operator: &Operator, installation: &Installation) -> Value {
     let mut container = json!({
         "name": "operator",
         "image": installation.image,
-        "args": ["run", operator.name, "--metrics", format!("0.0.0.0:{PAGES_PORT}"), "--log-format", "json"],
+        "args": [
+            "run", operator.name,
+            "--metrics", format!("0.0.0.0:{HTTP_PORT}"),
+            "--log-format", "json",
+        ],
         "env": [field("POD_NAME", "metadata.name"), field("NODE_NAME", "spec.nodeName")],
-        "ports": [{"name": "pages", "containerPort": PAGES_PORT}],
+        "ports": [{"name": "pages", "containerPort": HTTP_PORT}],
         "livenessProbe": probe("/healthz"),
         "readinessProbe": probe("/readyz"),
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
         "securityContext": {
-            "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"]},
         },
     });
     let mut pod = json!({
         "serviceAccountName": operator.name,
-        "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "terminationGracePeriodSeconds": 40,
     });
     let mut spec = json!({"selector": {"matchLabels": labels(operator)}});
-    let kind = match operator.place {
-        Place::Anywhere => {
+    let kind = match operator.placement {
+        Placement::Deployment => {
             container["args"]
                 .as_array_mut()
-                .expect("arguments")
+                .expect("args is an array")
                 .push(json!("--leader-elect"));
             spec["replicas"] = json!(installation.replicas);
             "Deployment"
         }
-        Place::EveryNode(folders) => {
-            // What listens on a node's sockets obeys root alone; without any capability that is a name, not a power.
+        Placement::DaemonSet { host_paths } => {
+            // Sockets of the node accept UID 0 only. All capabilities are dropped, so the UID
+            // grants nothing else.
             pod["securityContext"]["runAsNonRoot"] = json!(false);
             pod["securityContext"]["runAsUser"] = json!(0);
             pod["priorityClassName"] = json!("system-node-critical");
             pod["tolerations"] = json!([{"operator": "Exists"}]);
-            let name = |folder: &str| folder.trim_matches('/').replace('/', "-");
-            let volume = |folder: &&str| json!({"name": name(folder), "hostPath": {"path": folder, "type": "Directory"}});
-            let mount = |folder: &&str| json!({"name": name(folder), "mountPath": folder, "readOnly": true});
-            pod["volumes"] = folders.iter().map(volume).collect();
-            container["volumeMounts"] = folders.iter().map(mount).collect();
+            let name = |path: &str| path.trim_matches('/').replace('/', "-");
+            let volume = |path: &&str| json!({"name": name(path), "hostPath": {"path": path, "type": "Directory"}});
+            let mount =
+                |path: &&str| json!({"name": name(path), "mountPath": path, "readOnly": true});
+            pod["volumes"] = host_paths.iter().map(volume).collect();
+            container["volumeMounts"] = host_paths.iter().map(mount).collect();
             "DaemonSet"
         }
     };
     pod["containers"] = json!([container]);
     spec["template"] = json!({"metadata": {"labels": labels(operator)}, "spec": pod});
-    json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata(operator, installation), "spec": spec})
+    json!({
+        "apiVersion": "apps/v1", "kind": kind,
+        "metadata": metadata(operator, installation),
+        "spec": spec,
+    })
 }
 
 fn service(operator: &Operator, installation: &Installation) -> Value {
     json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": metadata(operator, installation),
-        "spec": {"selector": labels(operator), "ports": [{"name": "pages", "port": PAGES_PORT, "targetPort": "pages"}]},
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": metadata(operator, installation),
+        "spec": {
+            "selector": labels(operator),
+            "ports": [{"name": "pages", "port": HTTP_PORT, "targetPort": "pages"}],
+        },
     })
 }
 
-fn monitor(operator: &Operator, installation: &Installation) -> Value {
+fn service_monitor(operator: &Operator, installation: &Installation) -> Value {
     json!({
-        "apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor", "metadata": metadata(operator, installation),
-        "spec": {"selector": {"matchLabels": labels(operator)}, "endpoints": [{"port": "pages", "path": "/metrics"}]},
+        "apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor",
+        "metadata": metadata(operator, installation),
+        "spec": {
+            "selector": {"matchLabels": labels(operator)},
+            "endpoints": [{"port": "pages", "path": "/metrics"}],
+        },
     })
 }

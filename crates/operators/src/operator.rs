@@ -1,11 +1,17 @@
-//! The contract between an operator and whoever runs it.
+//! The description of an operator, and the Manager that runs operators.
 //!
-//! In: operators, a client, options. Out: a manager that runs their controllers on shared caches.
-//! Holds: an operator installs nothing; what it needs of a cluster is in its definitions and rights.
+//! Inputs: operators, a client, options. Output: a Manager that runs their controllers on shared
+//! informers.
+//!
+//! Guarantee: an operator installs nothing; what it needs in a cluster is in its CRDs, permissions
+//! and admission policies.
 
 use std::collections::BTreeSet;
 
-use bellerophon::{Controller, Manager, ManagerOptions, TraceBus};
+use bellerophon::{
+    client::{ReconcileClient, WriteError},
+    manager::{Manager, ManagerOptions},
+};
 use k8s_openapi::{
     api::rbac::v1::PolicyRule,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -13,108 +19,125 @@ use k8s_openapi::{
 use kube::Client;
 use serde_json::Value;
 
-use crate::setup::{Setup, SetupError};
+/// The field manager that applies CRDs.
+const FIELD_MANAGER: &str = "bellerophon";
 
-/// Where an operator's pods are.
+/// The default number of concurrent reconciles of each controller, as in sample-controller.
+const CONCURRENCY: usize = 2;
+
+/// The workload that runs an operator's pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Anywhere; one of a few works, and the others stand by.
-    Anywhere,
-    /// On every node, with these folders of the node mounted. Such a program is never part of `all`.
-    EveryNode(&'static [&'static str]),
+pub enum Placement {
+    /// A Deployment with leader election: one replica is active, the others are on standby.
+    Deployment,
+    /// A DaemonSet. Such an operator is never part of `bellerophon run all`.
+    DaemonSet {
+        /// Directories of the node that are mounted read-only at the same path.
+        host_paths: &'static [&'static str],
+    },
 }
 
 /// One operator.
+///
+/// # Example
+/// ```
+/// use bellerophon::prelude::*;
+/// use bellerophon_operator::{INFORMER_VERBS, Operator, Placement, Switches, allow};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+///
+/// async fn reconcile(req: Request<ConfigMap>) -> Result<Action, Error> {
+///     println!("{} changed", req.key());
+///     Ok(Action::await_change())
+/// }
+///
+/// fn setup(mgr: &mut Manager, _switches: &Switches) {
+///     mgr.controller::<ConfigMap>().name(OPERATOR.name).reconcile(reconcile);
+/// }
+///
+/// const OPERATOR: Operator = Operator {
+///     name: "observer",
+///     summary: "prints the names of changed ConfigMaps",
+///     crds: Vec::new,
+///     permissions: || vec![allow(INFORMER_VERBS, "", "configmaps")],
+///     admission_policies: Vec::new,
+///     placement: Placement::Deployment,
+///     feature_switches: &[],
+///     setup,
+/// };
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Operator {
     /// Its name on the command line, in metrics and as field manager.
     pub name: &'static str,
     /// What it does, in one line.
     pub summary: &'static str,
-    /// The kinds it defines.
-    pub definitions: fn() -> Vec<CustomResourceDefinition>,
-    /// What it may do, in every namespace it watches: no wildcard, and nothing it does not do.
-    pub rights: fn() -> Vec<PolicyRule>,
-    /// Objects that keep its account to what rights cannot say.
-    pub guards: fn() -> Vec<Value>,
-    /// Where its pods are.
-    pub place: Place,
-    /// What it does only when told so at its start.
-    pub switches: &'static [&'static str],
-    /// Its controllers. Called once for each run.
-    pub controllers: fn(&Setup) -> Result<Vec<Controller>, SetupError>,
+    /// Its CustomResourceDefinitions.
+    pub crds: fn() -> Vec<CustomResourceDefinition>,
+    /// Its RBAC rules in every namespace it watches: no wildcards, and nothing that it does not
+    /// use.
+    pub permissions: fn() -> Vec<PolicyRule>,
+    /// Admission policies that restrict its service account further than RBAC can.
+    pub admission_policies: fn() -> Vec<Value>,
+    /// The workload that runs its pods.
+    pub placement: Placement,
+    /// Features that are off by default and enabled by `bellerophon run --allow`.
+    pub feature_switches: &'static [&'static str],
+    /// Adds its controllers and runnables to a Manager.
+    pub setup: fn(&mut Manager, &Switches),
 }
 
-/// How operators are run.
-#[derive(Clone, Debug)]
-pub struct RunOptions {
-    /// Only this namespace is watched; all unless set.
-    pub namespace: Option<String>,
-    /// How many objects each controller works on at once.
-    pub workers: usize,
-    /// The [switches](Operator::switches) that are on.
-    pub switches: BTreeSet<String>,
-    /// Who this process is, in the events it writes.
-    pub identity: String,
-    /// Where traces go.
-    pub trace: TraceBus,
-    /// Pages, leader election, metrics, time and chance.
-    pub manager: ManagerOptions,
-}
+/// The [feature switches](Operator::feature_switches) that are on. Default: none.
+///
+/// # Example
+/// ```
+/// use bellerophon_operator::Switches;
+///
+/// let switches: Switches = ["copy-to-system-namespaces"].into_iter().collect();
+/// assert!(switches.is_on("copy-to-system-namespaces"));
+/// assert!(!Switches::default().is_on("copy-to-system-namespaces"));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Switches(BTreeSet<String>);
 
-impl Default for RunOptions {
-    /// Two workers, as in the sample controller; no pages and no leader election.
-    fn default() -> Self {
-        Self {
-            namespace: None,
-            workers: 2,
-            switches: BTreeSet::new(),
-            identity: "bellerophon".into(),
-            trace: TraceBus::off(),
-            manager: ManagerOptions::default(),
-        }
+impl Switches {
+    /// Whether a feature switch is on.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.0.contains(name)
     }
 }
 
-/// A manager that runs the operators, each kind cached once for all of them.
+impl<S: Into<String>> FromIterator<S> for Switches {
+    fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
+        Self(names.into_iter().map(Into::into).collect())
+    }
+}
+
+/// A Manager that runs operators. They share one informer per resource. Their CRDs must exist; see
+/// [`define`].
 ///
-/// # Errors
-/// An operator cannot be set up.
+/// Default for `options.controller.concurrency`: 2.
 pub fn manager(
     client: Client,
     operators: &[Operator],
-    options: RunOptions,
-) -> Result<Manager, SetupError> {
-    manager_of(client, options, |setup| controllers_of(operators, setup))
+    switches: &Switches,
+    mut options: ManagerOptions,
+) -> Manager {
+    options.controller.concurrency.get_or_insert(CONCURRENCY);
+    let mut mgr = Manager::new(client, options);
+    for operator in operators {
+        (operator.setup)(&mut mgr, switches);
+    }
+    mgr
 }
 
-/// The controllers of operators, for a manager that runs others beside them.
+/// Applies the CRDs of operators.
 ///
 /// # Errors
-/// An operator cannot be set up.
-pub fn controllers_of(
-    operators: &[Operator],
-    setup: &Setup,
-) -> Result<Vec<Controller>, SetupError> {
-    let made: Result<Vec<_>, _> = operators
-        .iter()
-        .map(|operator| (operator.controllers)(setup))
-        .collect();
-    Ok(made?.into_iter().flatten().collect())
-}
-
-/// A manager that runs what is made with one setup: the controllers of operators, or others beside them.
-///
-/// # Errors
-/// They cannot be made.
-pub fn manager_of(
-    client: Client,
-    options: RunOptions,
-    controllers: impl FnOnce(&Setup) -> Result<Vec<Controller>, SetupError>,
-) -> Result<Manager, SetupError> {
-    let setup = Setup::new(client.clone(), &options);
-    let controllers = controllers(&setup)?;
-    let manager = Manager::new(client, options.manager).factory(&setup.factory);
-    let manager = controllers.into_iter().fold(manager, Manager::controller);
-    Ok(setup.finish(manager))
+/// The server refuses one; the error has its name.
+pub async fn define(client: &Client, operators: &[Operator]) -> Result<(), WriteError> {
+    let client = ReconcileClient::new(client.clone(), FIELD_MANAGER);
+    for crd in operators.iter().flat_map(|operator| (operator.crds)()) {
+        client.apply(&crd).await?;
+    }
+    Ok(())
 }

@@ -1,126 +1,221 @@
-//! A client with exactly the rights it was given, and a record of what it did.
+//! A service account with exactly the permissions it was given, and its recorded requests.
 
 use std::time::Duration;
 
+use bellerophon::{client::ReconcileClient, clock::Clock, kinds::Kind};
 use http::{HeaderValue, Request, header};
-use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
-    core::v1::ServiceAccount,
-    rbac::v1::PolicyRule,
+use k8s_openapi::{
+    api::{
+        core::v1::ServiceAccount,
+        rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Client, client::Body};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::service_fn;
 
 use crate::{
-    record::{Record, Seen},
-    weather::{Fault, Weather},
-    world::World,
+    faults::{Fault, FaultInjector},
+    request_log::{RecordedRequest, RequestLog},
+    test_cluster::TestCluster,
 };
 
-/// A service account: its client may do what its rules say, in every namespace, and nothing else.
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+
+/// The namespace of service accounts.
+const NAMESPACE: &str = "default";
+
+/// How long tokens of accounts are valid: longer than the virtual time of most tests.
+const TOKEN_SECONDS: i64 = 24 * 3600;
+
+/// A service account: its client may do what its RBAC rules allow, in every namespace, and nothing
+/// else. All its requests are recorded, and faults can be injected into them.
+///
+/// # Example
+/// ```
+/// use bellerophon_testkit::TestCluster;
+/// use k8s_openapi::api::{core::v1::Pod, rbac::v1::PolicyRule};
+/// use kube::Api;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let rules = [PolicyRule {
+///     api_groups: Some(vec![String::new()]),
+///     resources: Some(vec!["pods".into()]),
+///     verbs: vec!["get".into(), "list".into()],
+///     ..PolicyRule::default()
+/// }];
+/// let cluster = TestCluster::api_server_only().await;
+/// let account = cluster.service_account("reader", &rules).await;
+/// let pods = Api::<Pod>::namespaced(account.client.clone(), "default");
+/// assert!(pods.list(&Default::default()).await.is_ok());
+/// assert!(pods.delete("web", &Default::default()).await.is_err());
+/// assert_eq!(account.requests.forbidden().len(), 1);
+/// assert_eq!(account.requests.unused_permissions(&rules), ["get /pods"]);
+/// cluster.stop().await;
+/// # }
+/// ```
 pub struct Account {
-    /// Its client.
+    /// A client that authenticates as this account.
     pub client: Client,
-    /// What it did.
-    pub record: Record,
-    pub(crate) written: watch::Receiver<usize>,
-    weather: Weather,
+    /// The requests of the client.
+    pub requests: RequestLog,
+    pub(crate) name: String,
+    /// The clock of its test cluster.
+    pub(crate) clock: Clock,
+    /// The number of successful writes. See [`RequestLog::writes`] for what counts.
+    pub(crate) write_count: watch::Receiver<usize>,
+    faults: FaultInjector,
 }
 
 impl Account {
-    /// Lets a fault happen from now on; `None` ends it.
-    pub fn suffer(&self, fault: Option<Fault>) {
-        self.weather.set(fault);
+    /// Injects a fault from now on; `None` ends it.
+    pub fn inject(&self, fault: Option<Fault>) {
+        self.faults.set(fault);
     }
 
-    /// Cuts its watches, and lets nothing through for so long.
-    pub fn lose_server(&self, time: Duration) {
-        self.weather.lose_server(time);
+    /// Closes the account's watches, and refuses its connections for a time.
+    pub fn disconnect(&self, time: Duration) {
+        self.faults.disconnect(time);
     }
 
-    /// Resolves when so many writes of this account have succeeded.
-    pub async fn wrote(&self, writes: usize) {
-        let mut written = self.written.clone();
-        // The sender lives in the client.
-        _ = written.wait_for(|so_far| *so_far >= writes).await;
+    /// Waits until the account has made `count` successful writes. See [`RequestLog::writes`] for
+    /// what counts.
+    pub async fn wait_for_writes(&self, count: usize) {
+        let mut write_count = self.write_count.clone();
+        // Cannot fail: the sender lives as long as the client of this account.
+        _ = write_count.wait_for(|current| *current >= count).await;
     }
 }
 
-impl World {
-    /// A service account of this name in `default`, with these rights.
+impl TestCluster {
+    /// Creates a service account in `default` with a ClusterRole of these rules.
     ///
     /// # Panics
-    /// The server refuses to make it.
-    pub async fn account(&self, name: &str, rules: &[PolicyRule]) -> Account {
-        self.apply(
-            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}),
-        )
-        .await;
-        let rbac = "rbac.authorization.k8s.io";
-        self.apply(json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})).await;
-        self.apply(json!({
-            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
-        }))
-        .await;
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec {
-                expiration_seconds: Some(24 * 3600),
-                ..Default::default()
-            }),
-            ..Default::default()
+    /// The server refuses to create it.
+    pub async fn service_account(&self, name: &str, rules: &[PolicyRule]) -> Account {
+        let metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
         };
-        let accounts = self.within::<ServiceAccount>("default");
-        let token = accounts
-            .create_token_request(name, &Default::default(), &request)
-            .await
-            .expect("an answer")
-            .status
-            .and_then(|status| status.token)
-            .expect("a token");
-        self.client_of(&token)
+        self.apply_typed(&ServiceAccount {
+            metadata: ObjectMeta {
+                namespace: Some(NAMESPACE.to_owned()),
+                ..metadata.clone()
+            },
+            ..ServiceAccount::default()
+        })
+        .await;
+        self.apply_typed(&ClusterRole {
+            metadata: metadata.clone(),
+            rules: Some(rules.to_vec()),
+            ..ClusterRole::default()
+        })
+        .await;
+        self.apply_typed(&ClusterRoleBinding {
+            metadata,
+            role_ref: RoleRef {
+                api_group: Some(RBAC_GROUP.to_owned()),
+                kind: "ClusterRole".to_owned(),
+                name: name.to_owned(),
+            },
+            subjects: Some(vec![Subject {
+                kind: "ServiceAccount".to_owned(),
+                name: name.to_owned(),
+                namespace: Some(NAMESPACE.to_owned()),
+                ..Subject::default()
+            }]),
+        })
+        .await;
+        let token = self.request_token(name).await;
+        self.account_with_token(name, &token)
     }
 
-    /// A client with a token, whose requests are recorded.
-    fn client_of(&self, token: &str) -> Account {
-        let bearer = HeaderValue::try_from(format!("Bearer {token}")).expect("a token is a word");
-        let (record, inner) = (Record::default(), self.client.clone());
-        let (count, written) = watch::channel(0);
-        let weather = Weather::default();
-        let (noted, met) = (record.clone(), weather.clone());
+    /// Applies an object, as a test does.
+    async fn apply_typed<K: Kind>(&self, object: &K) {
+        let client = ReconcileClient::new(self.client.clone(), "test");
+        client.apply(object).await.expect("the server accepts it");
+    }
+
+    /// Requests a token of a service account.
+    async fn request_token(&self, name: &str) -> String {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token");
+        let body = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"audiences": [], "expirationSeconds": TOKEN_SECONDS},
+        });
+        let request = Request::post(path)
+            .body(body.to_string().into_bytes())
+            .expect("a request");
+        let response: Value = self
+            .client
+            .request(request)
+            .await
+            .expect("the server issues a token");
+        let token = response["status"]["token"].as_str();
+        token.expect("the response has a token").to_owned()
+    }
+
+    /// An account whose client sends a bearer token.
+    fn account_with_token(&self, name: &str, token: &str) -> Account {
+        let bearer =
+            HeaderValue::try_from(format!("Bearer {token}")).expect("a token is visible ASCII");
+        let requests = RequestLog::default();
+        let faults = FaultInjector::default();
+        let (writes, write_count) = watch::channel(0);
+        let handler = RequestHandler {
+            inner: self.client.clone(),
+            requests: requests.clone(),
+            faults: faults.clone(),
+            writes,
+        };
         let service = service_fn(move |mut request: Request<Body>| {
-            let (inner, noted, count, weather) =
-                (inner.clone(), noted.clone(), count.clone(), met.clone());
-            request
-                .headers_mut()
-                .insert(header::AUTHORIZATION, bearer.clone());
-            async move {
-                let seen = Seen::of(&request);
-                if let Some(fault) = weather.meet(seen.as_ref()) {
-                    return fault;
-                }
-                let answer = weather.answered(seen.as_ref(), inner.send(request).await?);
-                if let Some(seen) = seen.map(|seen| Seen {
-                    code: answer.status().as_u16(),
-                    ..seen
-                }) {
-                    if seen.counts() && answer.status().is_success() {
-                        weather.wrote();
-                        count.send_modify(|written| *written += 1);
-                    }
-                    noted.note(seen);
-                }
-                Ok::<_, tower::BoxError>(answer)
-            }
+            let headers = request.headers_mut();
+            headers.insert(header::AUTHORIZATION, bearer.clone());
+            handler.clone().send(request)
         });
         Account {
             client: Client::new(service, "default"),
-            record,
-            written,
-            weather,
+            requests,
+            name: name.to_owned(),
+            clock: self.clock,
+            write_count,
+            faults,
         }
+    }
+}
+
+/// What happens to each request of an account.
+#[derive(Clone)]
+struct RequestHandler {
+    inner: Client,
+    requests: RequestLog,
+    faults: FaultInjector,
+    writes: watch::Sender<usize>,
+}
+
+impl RequestHandler {
+    /// Injects faults, sends the request, and records it with its response.
+    async fn send(
+        self,
+        request: Request<Body>,
+    ) -> Result<crate::faults::FaultyResponse, tower::BoxError> {
+        let recorded = RecordedRequest::parse(&request);
+        if let Some(fault) = self.faults.intercept(recorded.as_ref()) {
+            return fault;
+        }
+        let response = self.inner.send(request).await?;
+        let response = self.faults.response(recorded.as_ref(), response);
+        if let Some(mut recorded) = recorded {
+            recorded.code = response.status().as_u16();
+            if recorded.is_counted_write() && response.status().is_success() {
+                self.faults.after_write();
+                self.writes.send_modify(|count| *count += 1);
+            }
+            self.requests.push(recorded);
+        }
+        Ok(response)
     }
 }

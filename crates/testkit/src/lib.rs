@@ -1,25 +1,35 @@
-//! Tests of operators on a whole control plane, in virtual time.
+//! Tests of operators on a complete control plane, in virtual time.
 //!
-//! A [`World`] is an embedded API server with a cluster on it. An [`Account`] is a client with exactly the rights it was
-//! given, and a record of every request: which were refused, which rights were never used, what was written. A
-//! [`Subject`] is the operator under test: it can be killed after any of its writes and started again, and its account can
-//! [suffer](Account::suffer) every [`Fault`]. [`survives_any_crash`], [`survives_any_fault`] and [`hands_over`] do so
-//! systematically and compare the ends.
+//! A [`TestCluster`] is an embedded API server with the built-in controllers and simulated nodes.
+//! An [`Account`] is a service account with exactly the RBAC rules it was given; its
+//! [`RequestLog`] records every request: which were forbidden, which permissions were never used,
+//! what was written. An [`OperatorUnderTest`] is started by a function that sets up a
+//! [`Manager`](bellerophon::manager::Manager) for the client of an account. It can be killed after
+//! any of its writes and started again, and every [`Fault`] can be [injected](Account::inject) into
+//! the requests of its account. [`converges_after_any_crash`], [`converges_under_any_fault`] and
+//! [`converges_after_failover`] do so systematically and check that every run converges to the same
+//! state.
+//! An [`OperatorFixture`] connects an [`Operator`](bellerophon_operator::Operator) to all of these.
 //!
-//! Run tests with `#[tokio::test(start_paused = true)]`: an hour of cluster life takes milliseconds, and nothing sleeps.
+//! Run tests with `#[tokio::test(start_paused = true)]`: an hour of virtual time takes
+//! milliseconds, and nothing sleeps in wall time.
 
-mod account; // a client with rights, and what it did
-mod record; // requests, as rights see them
-mod subject; // what is tested: started, killed, started again
-mod trial; // the same story under every fault, and its ends compared
-mod until; // waiting for a condition, by watching
-mod weather; // faults on the way to the server
-mod world; // a server and a cluster
+mod account; // a service account, its client and its permissions
+mod convergence; // runs with crashes and faults, compared with an undisturbed run
+mod faults; // faults between a client and the API server
+mod fixture; // the common setup of an operator's tests
+mod operator_under_test; // start, stop and kill an operator
+mod request_log; // the requests of an account
+mod test_cluster; // API server, controllers and simulated nodes
+mod wait; // wait for a condition by watching
 
 pub use account::Account;
-pub use record::{Record, Seen};
-pub use subject::{Run, Subject};
-pub use trial::{hands_over, survives_any_crash, survives_any_fault};
-pub use until::until;
-pub use weather::Fault;
-pub use world::{ROOT_CA, World};
+pub use convergence::{
+    converges_after_any_crash, converges_after_failover, converges_under_any_fault,
+};
+pub use faults::Fault;
+pub use fixture::OperatorFixture;
+pub use operator_under_test::OperatorUnderTest;
+pub use request_log::{RecordedRequest, RequestLog};
+pub use test_cluster::{ROOT_CA, TestCluster};
+pub use wait::wait_until;

@@ -1,66 +1,66 @@
-//! Kubernetes as a data store: fills, lists in pages, watches and aggregates fruits through a typed client.
+//! A custom resource as a data store: creates 10,000 Fruits, lists them in pages, and watches and
+//! aggregates them through an informer.
 //!
-//! Run: `cargo run --release -p bellerophon-fruit --example orchard` (10,000 fruits on an embedded server)
-//! or `cargo run --release -p bellerophon-fruit --example orchard -- --kubeconfig FILE` (in namespace `orchard` of any
-//! cluster that has the kind: `bellerophon manifests fruit --crds-only | kubectl apply -f -`).
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+//! On an embedded API server:
+//! `cargo run --release -p bellerophon-fruit --example orchard`
+//!
+//! In the namespace `orchard` of another cluster, after
+//! `bellerophon manifests fruit --crds-only | kubectl apply -f -`:
+//! `cargo run --release -p bellerophon-fruit --example orchard -- --kubeconfig FILE`
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 
-use bellerophon::{InformerOptions, SharedInformer};
-use bellerophon_fruit::{Fruit, FruitSpec, OPERATOR};
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::{
-    api::core::v1::Namespace,
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+use bellerophon::{
+    ObjectKey,
+    client::ReconcileClient,
+    manager::{Manager, ManagerOptions},
 };
+use bellerophon_apiserver::ApiServer;
+use bellerophon_fruit::{Fruit, FruitSpec, OPERATOR};
+use bellerophon_operator::define;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Config,
     api::{DeleteParams, ListParams},
     config::Kubeconfig,
 };
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 const FRUITS: usize = 10_000;
 const PAGE: u32 = 500;
 const NAMESPACE: &str = "orchard";
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+type ExampleResult = Result<(), Box<dyn Error>>;
 
 #[tokio::main]
-async fn main() -> Outcome<()> {
+async fn main() -> ExampleResult {
     let mut arguments = std::env::args()
         .skip_while(|argument| argument != "--kubeconfig")
         .skip(1);
-    // The server lives as long as this binding.
+    // The embedded server lives as long as this binding.
     let (client, _server) = match arguments.next() {
-        Some(file) => (
-            Client::try_from(
-                Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &Default::default())
-                    .await?,
-            )?,
-            None,
-        ),
+        Some(file) => {
+            let kubeconfig = Kubeconfig::read_from(file)?;
+            let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
+            (Client::try_from(config)?, None)
+        }
         None => {
-            let server = bellerophon_apiserver::ApiServer::builder().start().await?;
-            for definition in (OPERATOR.definitions)() {
-                Api::<CustomResourceDefinition>::all(server.client())
-                    .create(&Default::default(), &definition)
-                    .await?;
-            }
+            let server = ApiServer::builder().start().await?;
+            define(&server.client(), &[OPERATOR]).await?;
             (server.client(), Some(server))
         }
     };
-    let orchard: Namespace =
-        serde_json::from_value(serde_json::json!({"metadata": {"name": NAMESPACE}}))?;
-    Api::all(client.clone())
-        .create(&Default::default(), &orchard)
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some(NAMESPACE.to_owned());
+    ReconcileClient::new(client.clone(), "orchard")
+        .create(&namespace)
         .await?;
     let fruits = Api::<Fruit>::namespaced(client.clone(), NAMESPACE);
-    refuse(&fruits).await?;
-    fill(&fruits).await?;
-    page(&fruits).await?;
+    create_invalid(&fruits).await?;
+    create(&fruits).await?;
+    list(&fruits).await?;
     aggregate(client, &fruits).await?;
     fruits
         .delete_collection(&DeleteParams::default(), &ListParams::default())
@@ -68,31 +68,31 @@ async fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// What the server says of a fruit that breaks the rules.
-async fn refuse(fruits: &Api<Fruit>) -> Outcome<()> {
+/// Prints the validation errors of invalid Fruits.
+async fn create_invalid(fruits: &Api<Fruit>) -> ExampleResult {
     for (sweetness, weight, comment) in [(true, 0, ""), (false, 5000, "")] {
-        let bad = Fruit::new(
-            "bad",
+        let invalid = Fruit::new(
+            "invalid",
             FruitSpec {
                 sweetness,
                 weight,
                 comment: comment.into(),
             },
         );
-        match fruits.create(&Default::default(), &bad).await {
+        match fruits.create(&Default::default(), &invalid).await {
             Err(kube::Error::Api(status)) if status.code == 422 => {
-                println!("refused: {}", status.message)
+                println!("rejected: {}", status.message)
             }
             Err(error) => return Err(error.into()),
-            Ok(_) => return Err("a bad fruit was taken".into()),
+            Ok(_) => return Err("an invalid fruit was accepted".into()),
         }
     }
     Ok(())
 }
 
-async fn fill(fruits: &Api<Fruit>) -> Outcome<()> {
-    let began = Instant::now();
-    let made = |i: usize| async move {
+async fn create(fruits: &Api<Fruit>) -> ExampleResult {
+    let start = Instant::now();
+    let create_one = |i: usize| async move {
         let spec = FruitSpec {
             sweetness: i.is_multiple_of(3),
             weight: 50 + (i % 400) as i64,
@@ -106,22 +106,24 @@ async fn fill(fruits: &Api<Fruit>) -> Outcome<()> {
             .await
     };
     stream::iter(0..FRUITS)
-        .map(made)
+        .map(create_one)
         .buffer_unordered(16)
         .try_for_each(|_| async { Ok(()) })
         .await?;
-    println!("filled: {FRUITS} fruits in {:?}", began.elapsed());
+    println!("created: {FRUITS} fruits in {:?}", start.elapsed());
     Ok(())
 }
 
-async fn page(fruits: &Api<Fruit>) -> Outcome<()> {
-    let began = Instant::now();
-    let (mut pages, mut found, mut sweet) = (0, 0, 0);
+async fn list(fruits: &Api<Fruit>) -> ExampleResult {
+    let start = Instant::now();
+    let mut pages = 0;
+    let mut count = 0;
+    let mut sweet = 0;
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let page = fruits.list(&params).await?;
         pages += 1;
-        found += page.items.len();
+        count += page.items.len();
         sweet += page
             .items
             .iter()
@@ -133,48 +135,43 @@ async fn page(fruits: &Api<Fruit>) -> Outcome<()> {
         }
     }
     println!(
-        "listed: {found} fruits in {pages} pages, {sweet} of them sweet, in {:?}",
-        began.elapsed()
+        "listed: {count} fruits in {pages} pages, {sweet} of them sweet, in {:?}",
+        start.elapsed()
     );
-    let chosen = fruits
+    let selected = fruits
         .list(&ListParams::default().fields("spec.sweetness=true"))
         .await?;
     println!(
-        "selected by the server: {} sweet fruits",
-        chosen.items.len()
+        "listed by field selector: {} sweet fruits",
+        selected.items.len()
     );
     Ok(())
 }
 
-async fn aggregate(client: Client, fruits: &Api<Fruit>) -> Outcome<()> {
-    let began = Instant::now();
-    let informer = SharedInformer::<Fruit>::new(client, (), InformerOptions::default());
-    informer.add_index("sweetness", |fruit| vec![fruit.spec.sweetness.to_string()])?;
-    let (stop, running) = (CancellationToken::new(), informer.clone());
-    let task = tokio::spawn({
-        let stop = stop.clone();
-        async move { running.run(stop).await }
+async fn aggregate(client: Client, fruits: &Api<Fruit>) -> ExampleResult {
+    let start = Instant::now();
+    let mut mgr = Manager::new(client, ManagerOptions::default());
+    let lister = mgr.lister::<Fruit>();
+    let by_sweetness = mgr.index("sweetness", |fruit: &Fruit| {
+        vec![fruit.spec.sweetness.to_string()]
     });
-    informer.wait_for_sync().await?;
-    let lister = informer.lister();
-    let weight: i64 = lister
-        .by_index("sweetness", "true")?
-        .iter()
-        .map(|fruit| fruit.spec.weight)
-        .sum();
+    let mut running = mgr.start();
+    running.ready().await?;
+    let sweet = by_sweetness.get("true");
+    let weight: i64 = sweet.iter().map(|fruit| fruit.spec.weight).sum();
     println!(
-        "cached: {} fruits, the sweet ones weigh {weight} g, in {:?}",
+        "cached: {} fruits, total weight of the sweet ones {weight} g, in {:?}",
         lister.len(),
-        began.elapsed()
+        start.elapsed()
     );
+    let first = ObjectKey::namespaced(NAMESPACE, "fruit-00000");
     fruits
-        .delete("fruit-00000", &DeleteParams::default())
+        .delete(first.name(), &DeleteParams::default())
         .await?;
-    while lister.len() == FRUITS {
-        tokio::task::yield_now().await;
-    }
-    println!("watched: one was eaten, {} are left", lister.len());
-    stop.cancel();
-    task.await??;
+    lister
+        .await_condition(&first, |fruit| fruit.is_none())
+        .await;
+    println!("watched: 1 fruit was deleted, {} are left", lister.len());
+    running.stop().await?;
     Ok(())
 }

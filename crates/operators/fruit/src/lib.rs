@@ -1,30 +1,32 @@
-//! Fruit: a typed custom resource as a data store.
+//! Fruit: a typed custom resource as a data store, without a controller.
 //!
-//! There is no controller. The schema comes from one Rust type: ranges, defaults and a rule across fields are checked by
-//! the server, which refuses a bad fruit with the name of the field. Fruits are listed in pages, selected by sweetness,
-//! watched and aggregated through the typed client, the informer and its lister; `examples/orchard.rs` does all of it.
+//! The schema is derived from one Rust type. The API server validates ranges, applies defaults and
+//! evaluates a validation rule (CEL) across fields; a validation error names the field. Clients
+//! list Fruits in pages, select them by `spec.sweetness`, and watch and aggregate them through an
+//! informer and its lister. See `examples/orchard.rs`.
 
 #![expect(
     unreachable_pub,
     reason = "the derived schema repeats its type inside of a function"
 )]
 
-use bellerophon_operator::{Operator, Place, schemas};
+use bellerophon::Kind;
+use bellerophon_operator::{Operator, Placement, schemas};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, CustomResourceExt as _, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The kind alone, for whoever installs it.
+/// The CRD of Fruit; it has no permissions and no controllers.
 pub const OPERATOR: Operator = Operator {
     name: "fruit",
-    summary: "Fruit is a typed data store: a kind without a controller",
-    definitions: || vec![Fruit::crd()],
-    rights: Vec::new,
-    guards: Vec::new,
-    place: Place::Anywhere,
-    switches: &[],
-    controllers: |_| Ok(Vec::new()),
+    summary: "a typed custom resource as a data store, without a controller",
+    crds: || vec![Fruit::crd()],
+    permissions: Vec::new,
+    admission_policies: Vec::new,
+    placement: Placement::Deployment,
+    feature_switches: &[],
+    setup: |_mgr, _switches| {},
 };
 
 /// One fruit.
@@ -38,6 +40,7 @@ pub const OPERATOR: Operator = Operator {
     category = "food",
     namespaced,
     derive = "PartialEq",
+    derive = "Kind",
     status = "FruitStatus",
     doc = "A Fruit is a row in a table that Kubernetes keeps.",
     selectable = ".spec.sweetness",
@@ -67,17 +70,17 @@ pub struct FruitSpec {
     /// Its weight in grams.
     #[schemars(range(min = 1, max = 100_000))]
     pub weight: i64,
-    /// What there is to say about it.
+    /// A free-form comment. Required for fruits of more than 1000 grams.
     #[serde(default)]
     #[schemars(length(max = 256))]
     pub comment: String,
 }
 
-/// What somebody found out about a fruit.
+/// The observed state of a fruit.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FruitStatus {
-    /// What is true of it.
+    /// The conditions of the fruit, set by its users.
     #[serde(default)]
     #[schemars(with = "Vec<schemas::Condition>")]
     pub conditions: Vec<Condition>,

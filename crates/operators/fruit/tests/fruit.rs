@@ -1,28 +1,32 @@
-//! What the server promises whoever stores fruit.
+//! Validation, paging and field selectors of Fruits on an API server.
 
 use bellerophon_fruit::{Fruit, OPERATOR};
-use bellerophon_testkit::World;
+use bellerophon_testkit::TestCluster;
 use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 
-async fn orchard() -> (World, Api<Fruit>) {
-    let world = World::bare().await;
-    world.define((OPERATOR.definitions)()).await;
-    let fruits = world.within("default");
-    (world, fruits)
+async fn cluster_with_fruits() -> (TestCluster, Api<Fruit>) {
+    let cluster = TestCluster::api_server_only().await;
+    cluster.install_crds((OPERATOR.crds)()).await;
+    let fruits = cluster.namespaced("default");
+    (cluster, fruits)
 }
 
 fn fruit(name: &str, spec: Value) -> Value {
-    json!({"apiVersion": "user.k8sasdb.org/v1", "kind": "Fruit", "metadata": {"name": name}, "spec": spec})
+    json!({
+        "apiVersion": "user.k8sasdb.org/v1", "kind": "Fruit",
+        "metadata": {"name": name},
+        "spec": spec,
+    })
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_fruit_is_refused_with_the_name_of_the_field() {
-    let (world, _) = orchard().await;
+async fn validation_error_names_the_field() {
+    let (cluster, _) = cluster_with_fruits().await;
     let post = |object: Value| {
         let request = http::Request::post("/apis/user.k8sasdb.org/v1/namespaces/default/fruits")
             .body(object.to_string().into_bytes());
-        world.client.request::<Value>(request.expect("a request"))
+        cluster.client.request::<Value>(request.expect("a request"))
     };
     for (spec, field) in [
         (json!({"sweetness": true, "weight": 0}), "spec.weight"),
@@ -35,43 +39,34 @@ async fn bad_fruit_is_refused_with_the_name_of_the_field() {
         ),
     ] {
         let Err(kube::Error::Api(status)) = post(fruit("a", spec.clone())).await else {
-            panic!("{spec} was taken")
+            panic!("{spec} was accepted")
         };
-        let fields: Vec<String> = status
+        assert_eq!(status.code, 422, "{spec}: {}", status.message);
+        let fields: Vec<&str> = status
             .details
             .iter()
             .flat_map(|details| &details.causes)
-            .map(|cause| cause.field.clone())
+            .map(|cause| cause.field.as_str())
             .collect();
-        // Where types are wrong, a second cause says that rules across fields were not checked.
-        assert_eq!(
-            (status.code, fields.first().map(String::as_str)),
-            (422, Some(field)),
-            "{spec}: {}",
-            status.message
-        );
+        // After a type error, a second cause says that validation rules were not evaluated.
+        assert_eq!(fields.first(), Some(&field), "{spec}: {}", status.message);
     }
-    post(fruit(
-        "a",
-        json!({"sweetness": true, "weight": 1001, "comment": "a melon"}),
-    ))
-    .await
-    .expect("a good fruit");
-    world.stop().await;
+    let heavy = json!({"sweetness": true, "weight": 1001, "comment": "a melon"});
+    post(fruit("a", heavy))
+        .await
+        .expect("a valid fruit is accepted");
+    cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn fruits_are_paged_and_selected() {
-    let (world, fruits) = orchard().await;
+async fn fruits_are_listed_in_pages_and_by_field_selector() {
+    let (cluster, fruits) = cluster_with_fruits().await;
     for i in 0..25 {
-        world
-            .apply(fruit(
-                &format!("f{i:02}"),
-                json!({"sweetness": i % 5 == 0, "weight": 1 + i}),
-            ))
-            .await;
+        let spec = json!({"sweetness": i % 5 == 0, "weight": 1 + i});
+        cluster.apply(fruit(&format!("f{i:02}"), spec)).await;
     }
-    let (mut names, mut params) = (Vec::new(), ListParams::default().limit(10));
+    let mut names = Vec::new();
+    let mut params = ListParams::default().limit(10);
     loop {
         let page = fruits.list(&params).await.expect("a page");
         names.extend(page.items.iter().map(|fruit| fruit.name_any()));
@@ -80,15 +75,13 @@ async fn fruits_are_paged_and_selected() {
             _ => break,
         }
     }
-    assert_eq!(
-        names,
-        (0..25).map(|i| format!("f{i:02}")).collect::<Vec<_>>()
-    );
+    let expected: Vec<String> = (0..25).map(|i| format!("f{i:02}")).collect();
+    assert_eq!(names, expected);
     let sweet = fruits
         .list(&ListParams::default().fields("spec.sweetness=true"))
         .await
         .expect("a list");
     assert_eq!(sweet.items.len(), 5);
-    assert_eq!(sweet.items[0].spec.comment, "", "defaults are filled in");
-    world.stop().await;
+    assert_eq!(sweet.items[0].spec.comment, "", "defaults are applied");
+    cluster.stop().await;
 }

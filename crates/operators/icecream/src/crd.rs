@@ -1,12 +1,13 @@
-//! The kind: an Icecream is a wish for a Deployment, and a report of where its pods run.
+//! The custom resource: an Icecream specifies a Deployment and reports the nodes of its pods.
 
+use bellerophon::Kind;
 use bellerophon_operator::schemas;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A wish for a Deployment of ice cream.
+/// The desired Deployment.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[expect(
     clippy::duplicated_attributes,
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
     category = "all",
     namespaced,
     derive = "PartialEq",
+    derive = "Kind",
     status = "IcecreamStatus",
     doc = "An Icecream owns a Deployment and reports the nodes its pods run on.",
     scale(
@@ -58,32 +60,33 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct IcecreamSpec {
-    /// The name of the Deployment, in the namespace of the Icecream. Another name later removes the old Deployment.
+    /// The name of the Deployment, in the namespace of the Icecream. After a change, the Deployment of
+    /// the former name is deleted.
     #[schemars(length(min = 1, max = 253))]
     pub deployment_name: String,
-    /// How many pods; left alone when absent.
+    /// The number of pods. If unset, the operator does not change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10))]
     pub replicas: Option<i32>,
 }
 
-/// What the operator last saw.
+/// The observed state.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IcecreamStatus {
-    /// How many pods are available.
+    /// The number of available pods.
     #[serde(default)]
     pub available_replicas: i32,
-    /// The nodes that pods were scheduled on, sorted, each once.
+    /// The nodes that pods are scheduled on, sorted and without duplicates.
     #[serde(default)]
     pub nodes: Vec<String>,
-    /// What finds the pods, for autoscalers.
+    /// The label selector of the pods, for autoscalers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub selector: String,
-    /// The generation of the spec this is about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: all wanted pods are available. `Progressing`: a rollout is under way.
+    /// `Ready`: all desired pods are available. `Progressing`: a rollout is in progress.
     #[serde(default)]
     #[schemars(with = "Vec<schemas::Condition>")]
     pub conditions: Vec<Condition>,

@@ -1,12 +1,13 @@
-//! The kind: a heroine, her winged horse, and how many of them ride.
+//! The custom resource: the name of a winged horse, an image and a number of replicas.
 
+use bellerophon::Kind;
 use bellerophon_operator::schemas;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What Kubernetes can keep by itself. Fields are spelt as the original spells them.
+/// The desired Deployment. Field names are those of the original CRD.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[expect(
     clippy::duplicated_attributes,
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
     category = "all",
     namespaced,
     derive = "PartialEq",
+    derive = "Kind",
     status = "BellerophonSimpleStatus",
     doc = "A BellerophonSimple becomes a Deployment of its name, with the horse's name in the environment.",
     scale(
@@ -49,13 +51,13 @@ use serde::{Deserialize, Serialize};
     )
 )]
 pub struct BellerophonSimpleSpec {
-    /// The horse, as `WINGED_HORSE_NAME` in the environment of every pod.
+    /// The name of the horse; the value of `WINGED_HORSE_NAME` in the environment of every pod.
     #[schemars(length(min = 1, max = 63))]
     pub winged_horse_name: String,
-    /// What runs.
+    /// The container image.
     #[schemars(length(min = 1))]
     pub image: String,
-    /// How many run.
+    /// The number of pods.
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 100))]
     pub replicas: i32,
@@ -65,20 +67,20 @@ fn one() -> i32 {
     1
 }
 
-/// What the operator last saw.
+/// The observed state.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BellerophonSimpleStatus {
-    /// How many pods are available.
+    /// The number of available pods.
     #[serde(default)]
     pub replicas: i32,
-    /// What finds the pods, for autoscalers.
+    /// The label selector of the pods, for autoscalers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub selector: String,
-    /// The generation of the spec this is about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: all wanted pods are available. `Progressing`: a rollout is under way.
+    /// `Ready`: all desired pods are available. `Progressing`: a rollout is in progress.
     #[serde(default)]
     #[schemars(with = "Vec<schemas::Condition>")]
     pub conditions: Vec<Condition>,

@@ -1,130 +1,97 @@
-//! The BellerophonSimple operator: what Kubernetes can keep by itself.
+//! The BellerophonSimple operator: a winged horse's name, an image and a number of replicas become
+//! a Deployment; the status reports the number of available pods.
 //!
-//! A winged horse's name, an image and a number become a Deployment; the status tells how many pods are available. There is
-//! no state to keep beyond that, so that all the rest is left to Deployment and ReplicaSet.
+//! The operator keeps no state of its own: Deployment and ReplicaSet do all the rest.
 
-mod crd; // the kind
-mod plan; // what is to be done
+mod crd; // the custom resource
+mod plan; // the desired writes of one object
 
 pub use crd::{BellerophonSimple, BellerophonSimpleSpec, BellerophonSimpleStatus};
 
-use std::sync::Arc;
-
-use bellerophon::{
-    Controller, EventRecorder, EventType, Failure, Lister, Note, Outcome, Predicate,
-    ReconcileResult, Request, WallClock,
+use bellerophon::prelude::*;
+use bellerophon_operator::{
+    DeploymentAction, INFORMER_VERBS, Operator, Placement, Switches, allow,
 };
-use bellerophon_operator::{Operator, Place, Rights, Setup, Step, allow};
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
+use kube::{CustomResourceExt as _, ResourceExt as _};
 use tracing::info;
 
-use crate::plan::plan;
+use crate::plan::{Plan, plan};
 
-/// The operator, for whoever runs it.
+/// The operator's description: CRD, permissions and controllers.
 pub const OPERATOR: Operator = Operator {
     name: "simple",
     summary: "a BellerophonSimple becomes a Deployment with the name of its winged horse",
-    definitions: || vec![BellerophonSimple::crd()],
-    rights: || {
+    crds: || vec![BellerophonSimple::crd()],
+    permissions: || {
         let group = "stable.simple-bellerophon.io";
         vec![
-            allow(Rights::CACHE, group, "sheroes"),
+            allow(INFORMER_VERBS, group, "sheroes"),
             allow(&["patch"], group, "sheroes/status"),
             allow(&["list", "watch", "create", "patch"], "apps", "deployments"),
         ]
     },
-    guards: Vec::new,
-    place: Place::Anywhere,
-    switches: &[],
-    controllers: |setup| Ok(vec![controller(setup)]),
+    admission_policies: Vec::new,
+    placement: Placement::Deployment,
+    feature_switches: &[],
+    setup,
 };
 
-fn controller(setup: &Setup) -> Controller {
-    let (sheroes, deployments) = (
-        setup.informer::<BellerophonSimple>(),
-        setup.informer::<Deployment>(),
-    );
-    let events = setup.recorder(OPERATOR.name);
-    let stable = Arc::new(Stable {
-        client: setup.client.clone(),
-        clock: setup.clock,
-        events,
-        deployments: deployments.lister(),
-    });
-    Controller::of(&sheroes)
-        .with_predicate(Predicate::generation_changed())
-        .owns(&deployments)
-        .with_options(setup.options(OPERATOR.name))
-        .reconcile_with(move |request| stable.clone().reconcile(request))
+fn setup(mgr: &mut Manager, _switches: &Switches) {
+    let reconciler = SimpleReconciler {
+        deployments: mgr.lister(),
+    };
+    mgr.controller::<BellerophonSimple>()
+        .predicate(Predicate::generation_changed())
+        .owns::<Deployment>()
+        .name(OPERATOR.name)
+        .reconcile(reconciler);
 }
 
-/// Reads, plans, applies.
-struct Stable {
-    client: Client,
-    clock: WallClock,
-    events: EventRecorder,
+/// Reconciles one BellerophonSimple: reads the cache, plans and applies.
+struct SimpleReconciler {
     deployments: Lister<Deployment>,
 }
 
-impl Stable {
-    async fn reconcile(self: Arc<Self>, request: Request<BellerophonSimple>) -> ReconcileResult {
-        // What a heroine owned goes with her, by the owner reference.
-        let Some(shero) = request
-            .object
-            .clone()
+impl Reconciler<BellerophonSimple> for SimpleReconciler {
+    async fn reconcile(&self, req: Request<BellerophonSimple>) -> Result<Action, Error> {
+        // The garbage collector deletes what a deleted object owned.
+        let Some(shero) = req
+            .object()
             .filter(|shero| shero.metadata.deletion_timestamp.is_none())
         else {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         };
-        let plan = plan(
-            &shero,
-            self.deployments.get(&request.key).as_deref(),
-            self.clock.now(),
-        )
-        .map_err(Failure::permanent)?;
-        let (namespace, writes) = (shero.namespace().unwrap_or_default(), request.writes());
-        if let Step::Apply(wanted) = &plan.step {
-            writes
-                .apply(&Api::namespaced(self.client.clone(), &namespace), &**wanted)
-                .await?;
-            self.tell(
-                &shero,
-                EventType::Normal,
-                "Applied",
-                format!("Deployment {} is as wanted", wanted.name_any()),
-            );
-        }
-        if let Some(status) = plan.status {
-            let told = BellerophonSimple {
-                status: Some(status),
-                ..(*shero).clone()
-            };
-            writes
-                .apply_status(&Api::namespaced(self.client.clone(), &namespace), &told)
-                .await?;
-        }
-        if plan.step == Step::Taken {
-            let why = format!(
-                "Resource {:?} already exists and is not managed by BellerophonSimple",
-                request.key.name()
-            );
-            self.tell(&shero, EventType::Warning, "ErrResourceExists", why.clone());
-            return Err(Failure::retry(why));
-        }
-        info!("{} rides {}", request.key, shero.spec.winged_horse_name);
-        Ok(Outcome::Done)
+        let current = self.deployments.get(req.key());
+        let plan = plan(shero, current.as_deref(), req.now()).map_err(Error::permanent)?;
+        apply(&req, shero, &plan).await?;
+        info!(shero = %req.key(), horse = %shero.spec.winged_horse_name, "reconciled");
+        Ok(Action::await_change())
     }
+}
 
-    fn tell(&self, shero: &BellerophonSimple, type_: EventType, reason: &str, note: String) {
-        self.events.event(
-            shero,
-            Note {
-                type_,
-                reason: reason.into(),
-                action: "Apply".into(),
-                note,
-            },
-        );
+async fn apply(
+    req: &Request<BellerophonSimple>,
+    shero: &BellerophonSimple,
+    plan: &Plan,
+) -> Result<(), Error> {
+    if let DeploymentAction::Apply(desired) = &plan.deployment {
+        req.client().apply(&**desired).await?;
+        let note = format!("applied Deployment {}", desired.name_any());
+        req.recorder()
+            .event(shero, Event::normal("Applied", "Apply", note));
     }
+    if let Some(status) = &plan.status {
+        req.client().apply_status(shero, status).await?;
+    }
+    if plan.deployment == DeploymentAction::NotOwned {
+        let note = format!(
+            "Resource {:?} already exists and is not managed by BellerophonSimple",
+            req.key().name()
+        );
+        let event = Event::warning("ErrResourceExists", "Apply", note.clone());
+        req.recorder().event(shero, event);
+        return Err(Error::retry(note));
+    }
+    Ok(())
 }

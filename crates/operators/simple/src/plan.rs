@@ -1,76 +1,104 @@
-//! What is to be done for one heroine, decided from what is there.
+//! The plan of one BellerophonSimple: a pure function of the observed state.
 //!
-//! In: the object, the Deployment of its name, the time. Out: a plan.
+//! Inputs: the object, the Deployment of its name, the time. Output: the writes.
 
-use bellerophon::{OwnerError, set_controller_reference};
-use bellerophon_operator::{Rollout, Step};
+use std::collections::BTreeMap;
+
+use bellerophon::owner::{OwnerError, set_controller_reference};
+use bellerophon_operator::{DeploymentAction, Rollout};
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, DeploymentSpec},
+        core::v1::{Container, EnvVar, PodSpec, PodTemplateSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+};
 use kube::ResourceExt as _;
-use serde_json::json;
 
 use crate::crd::{BellerophonSimple, BellerophonSimpleStatus};
 
-/// What to do.
+/// The writes of one reconcile.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
-    /// About the Deployment.
-    pub(crate) step: Step,
-    /// The status as it should be, if it is not.
+    /// The action for the Deployment of the object's name.
+    pub(crate) deployment: DeploymentAction,
+    /// The desired status, if it differs from the current one.
     pub(crate) status: Option<BellerophonSimpleStatus>,
 }
 
-/// Decides.
+/// Plans the writes of one reconcile.
 ///
 /// # Errors
-/// The object has no identity yet, so that nothing can belong to it.
+/// The object has no name or UID, so that it cannot own a Deployment.
 pub(crate) fn plan(
     shero: &BellerophonSimple,
-    found: Option<&Deployment>,
+    current: Option<&Deployment>,
     now: Timestamp,
 ) -> Result<Plan, OwnerError> {
-    let step = Step::decide(found, wanted(shero)?);
-    let taken = step == Step::Taken;
-    let rollout = Rollout(found.filter(|_| !taken));
+    let deployment = DeploymentAction::plan(current, desired_deployment(shero)?);
+    let rollout = Rollout::new(current, &deployment);
     let mut status = shero.status.clone().unwrap_or_default();
-    status.replicas = rollout.available();
+    status.replicas = rollout.available_replicas();
     status.selector = format!("shero={}", shero.name_any());
     status.observed_generation = shero.metadata.generation;
-    rollout.set_conditions(
-        taken,
-        shero.metadata.generation,
-        &mut status.conditions,
-        now,
-    );
+    rollout.set_conditions(&mut status.conditions, shero, now);
+    let is_current = shero.status.as_ref() == Some(&status);
     Ok(Plan {
-        step,
-        status: (shero.status.as_ref() != Some(&status)).then_some(status),
+        deployment,
+        status: (!is_current).then_some(status),
     })
 }
 
-/// The Deployment of a heroine; only what the operator decides is set.
-fn wanted(shero: &BellerophonSimple) -> Result<Deployment, OwnerError> {
-    let labels = json!({"shero": shero.name_any()});
-    let environment = json!([{"name": "WINGED_HORSE_NAME", "value": shero.spec.winged_horse_name}]);
-    let spec = json!({
-        "replicas": shero.spec.replicas,
-        "selector": {"matchLabels": labels},
-        "template": {
-            "metadata": {"labels": labels},
-            "spec": {"containers": [{"name": "horse", "image": shero.spec.image, "env": environment}]},
+/// The Deployment of a BellerophonSimple, with only the fields that the operator manages.
+fn desired_deployment(shero: &BellerophonSimple) -> Result<Deployment, OwnerError> {
+    let labels = BTreeMap::from([("shero".to_owned(), shero.name_any())]);
+    let container = Container {
+        name: "horse".to_owned(),
+        image: Some(shero.spec.image.clone()),
+        env: Some(vec![EnvVar {
+            name: "WINGED_HORSE_NAME".to_owned(),
+            value: Some(shero.spec.winged_horse_name.clone()),
+            ..EnvVar::default()
+        }]),
+        ..Container::default()
+    };
+    let template = PodTemplateSpec {
+        metadata: Some(ObjectMeta {
+            labels: Some(labels.clone()),
+            ..ObjectMeta::default()
+        }),
+        spec: Some(PodSpec {
+            containers: vec![container],
+            ..PodSpec::default()
+        }),
+    };
+    let mut deployment = Deployment {
+        metadata: ObjectMeta {
+            name: Some(shero.name_any()),
+            namespace: shero.namespace(),
+            labels: Some(labels.clone()),
+            ..ObjectMeta::default()
         },
-    });
-    let metadata =
-        json!({"name": shero.name_any(), "namespace": shero.namespace(), "labels": labels});
-    let mut deployment: Deployment =
-        serde_json::from_value(json!({"metadata": metadata, "spec": spec}))
-            .expect("it is written as the type has it");
+        spec: Some(DeploymentSpec {
+            replicas: Some(shero.spec.replicas),
+            selector: LabelSelector {
+                match_labels: Some(labels),
+                ..LabelSelector::default()
+            },
+            template,
+            ..DeploymentSpec::default()
+        }),
+        status: None,
+    };
     set_controller_reference(shero, &mut deployment)?;
     Ok(deployment)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn shero() -> BellerophonSimple {
@@ -79,67 +107,60 @@ mod tests {
             "metadata": {"name": "philonoe", "namespace": "default", "uid": "u1", "generation": 2},
             "spec": {"winged_horse_name": "pegasus", "image": "horse:1", "replicas": 2},
         }))
-        .expect("a heroine")
+        .expect("a BellerophonSimple")
     }
 
     #[test]
-    fn horse_is_named_in_the_environment() {
-        let Step::Apply(made) = plan(&shero(), None, Timestamp::UNIX_EPOCH)
-            .expect("a plan")
-            .step
-        else {
-            panic!("it is made")
+    fn horse_name_is_set_in_the_environment() {
+        let plan = plan(&shero(), None, Timestamp::UNIX_EPOCH).expect("a plan");
+        let DeploymentAction::Apply(deployment) = plan.deployment else {
+            panic!("the Deployment is not applied")
         };
-        let container = &json!(made)["spec"]["template"]["spec"]["containers"][0];
+        let value = json!(deployment);
+        let container = &value["spec"]["template"]["spec"]["containers"][0];
         assert_eq!(
             container["env"],
             json!([{"name": "WINGED_HORSE_NAME", "value": "pegasus"}])
         );
-        assert_eq!(
-            (
-                &container["image"],
-                made.spec.and_then(|spec| spec.replicas)
-            ),
-            (&json!("horse:1"), Some(2))
-        );
+        assert_eq!(container["image"], "horse:1");
+        assert_eq!(value["spec"]["replicas"], 2);
+        let labels = json!({"shero": "philonoe"});
+        assert_eq!(value["metadata"]["labels"], labels);
+        assert_eq!(value["spec"]["selector"]["matchLabels"], labels);
+        assert_eq!(value["spec"]["template"]["metadata"]["labels"], labels);
     }
 
     #[test]
     fn status_is_written_once() {
         let mut shero = shero();
-        let mut found = wanted(&shero).expect("a Deployment");
-        found.metadata.generation = Some(1);
-        found.status =
-            serde_json::from_value(json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2})).ok();
-        let first = plan(&shero, Some(&found), Timestamp::UNIX_EPOCH).expect("a plan");
-        assert_eq!(first.step, Step::Keep);
-        shero.status = first.status;
+        let mut current = desired_deployment(&shero).expect("a Deployment");
+        current.metadata.generation = Some(1);
+        let status = json!({
+            "observedGeneration": 1, "replicas": 2,
+            "updatedReplicas": 2, "availableReplicas": 2,
+        });
+        current.status = serde_json::from_value(status).expect("a status");
+        let first = plan(&shero, Some(&current), Timestamp::UNIX_EPOCH).expect("a plan");
+        assert_eq!(first.deployment, DeploymentAction::UpToDate);
+        let status = first.status.expect("a status");
+        assert_eq!(status.replicas, 2);
+        assert_eq!(status.observed_generation, Some(2));
+        shero.status = Some(status);
         assert_eq!(
-            shero
-                .status
-                .as_ref()
-                .map(|status| (status.replicas, status.observed_generation)),
-            Some((2, Some(2)))
-        );
-        assert_eq!(
-            plan(&shero, Some(&found), Timestamp::MAX).expect("a plan"),
+            plan(&shero, Some(&current), Timestamp::MAX).expect("a plan"),
             Plan {
-                step: Step::Keep,
+                deployment: DeploymentAction::UpToDate,
                 status: None
             }
         );
     }
 
     #[test]
-    fn renamed_horse_is_rolled_out() {
+    fn changed_horse_name_is_rolled_out() {
         let mut shero = shero();
-        let found = wanted(&shero).expect("a Deployment");
+        let current = desired_deployment(&shero).expect("a Deployment");
         shero.spec.winged_horse_name = "arion".into();
-        assert!(matches!(
-            plan(&shero, Some(&found), Timestamp::UNIX_EPOCH)
-                .expect("a plan")
-                .step,
-            Step::Apply(_)
-        ));
+        let plan = plan(&shero, Some(&current), Timestamp::UNIX_EPOCH).expect("a plan");
+        assert!(matches!(plan.deployment, DeploymentAction::Apply(_)));
     }
 }

@@ -238,6 +238,23 @@ impl Manager {
         self.health.add_readyz(name.into(), Arc::new(check));
     }
 
+    /// Adds a mistake of the setup, such as an invalid environment variable: [`run`](Self::run)
+    /// returns it with file and line, before anything starts.
+    ///
+    /// ```
+    /// use bellerophon::prelude::*;
+    ///
+    /// fn setup(mgr: &mut Manager) {
+    ///     if std::env::var("NODE_NAME").is_err() {
+    ///         mgr.setup_error("NODE_NAME is not set");
+    ///     }
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn setup_error(&mut self, message: impl Into<String>) {
+        self.errors.add(message.into(), Location::caller());
+    }
+
     /// The client of its informers and controllers.
     pub fn client(&self) -> &Client {
         &self.client

@@ -139,7 +139,8 @@ impl Manager {
                         leadership_sender.lead(None);
                         lead(None).await
                     }
-                    Some(election) => {
+                    Some(mut election) => {
+                        election.identity = election.identity.or(options.identity);
                         let elector = LeaderElector::new(
                             client,
                             election,

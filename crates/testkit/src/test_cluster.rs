@@ -1,0 +1,273 @@
+//! An API server, the built-in controllers, simulated nodes and a clock.
+//!
+//! Guarantee: all randomness comes from one seed, and every test cluster starts at the same wall
+//! clock time, so that a failing test is repeatable.
+
+use std::time::Duration;
+
+use bellerophon::{client::ReconcileClient, clock::Clock};
+use bellerophon_apiserver::ApiServer;
+use bellerophon_cluster::{Cluster, Level};
+use jiff::Timestamp;
+use k8s_openapi::{
+    NamespaceResourceScope,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, Resource,
+    api::{DynamicObject, Patch, PatchParams},
+    core::GroupVersionKind,
+    discovery::{Scope, pinned_kind},
+};
+use serde_json::Value;
+
+/// The seed of every test cluster.
+const SEED: u64 = 7;
+
+/// The wall clock time at which every test cluster starts, in seconds since the Unix epoch:
+/// 2026-01-01T12:00:00Z.
+const START_TIME: i64 = 1_767_268_800;
+
+/// A placeholder for the CA certificate of the API server. Every namespace of a test cluster has it
+/// in the ConfigMap `kube-root-ca.crt`.
+pub const ROOT_CA: &str = "-----BEGIN CERTIFICATE-----\nnot really\n-----END CERTIFICATE-----\n";
+
+/// An embedded API server, optionally with the built-in controllers and simulated nodes.
+///
+/// # Example
+/// ```
+/// use std::time::Duration;
+///
+/// use bellerophon_testkit::{TestCluster, wait_until};
+/// use k8s_openapi::api::core::v1::Pod;
+/// use serde_json::json;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let cluster = TestCluster::with_nodes(2).await;
+/// let pod = json!({
+///     "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+///     "spec": {"containers": [{"name": "web", "image": "nginx"}]},
+/// });
+/// cluster.apply(pod.clone()).await;
+/// let pods = cluster.namespaced::<Pod>("default");
+/// wait_until(&pods, "the pod runs", |pods| {
+///     let status = pods.first().and_then(|pod| pod.status.as_ref());
+///     status.is_some_and(|status| status.phase.as_deref() == Some("Running"))
+/// })
+/// .await;
+/// cluster.advance(Duration::from_secs(3600)).await;
+/// cluster.delete(pod).await;
+/// cluster.stop().await;
+/// # }
+/// ```
+pub struct TestCluster {
+    /// The administrator's client.
+    pub client: Client,
+    /// The wall clock of the cluster.
+    pub clock: Clock,
+    server: ApiServer,
+    /// Which controllers run and the number of nodes; `None` for an API server without controllers.
+    size: Option<(Level, usize)>,
+    /// `None` while no controllers run.
+    cluster: Option<Cluster>,
+}
+
+impl TestCluster {
+    /// An API server without controllers: objects change only by the requests of clients.
+    ///
+    /// # Panics
+    /// The server does not start.
+    pub async fn api_server_only() -> Self {
+        let start = Timestamp::from_second(START_TIME).expect("the start time is in range");
+        let clock = Clock::starting_at(start);
+        let server = ApiServer::builder()
+            .seed(SEED)
+            .starting_at(start)
+            .start()
+            .await
+            .expect("the server starts");
+        Self {
+            client: server.client(),
+            clock,
+            server,
+            size: None,
+            cluster: None,
+        }
+    }
+
+    /// A cluster with all built-in controllers and simulated nodes, ready.
+    ///
+    /// # Panics
+    /// It does not become ready.
+    pub async fn with_nodes(nodes: usize) -> Self {
+        Self::with_controllers(Level::Full, nodes).await
+    }
+
+    /// A cluster with the core controllers, without workloads and nodes, ready.
+    ///
+    /// # Panics
+    /// It does not become ready.
+    pub async fn with_core_controllers() -> Self {
+        Self::with_controllers(Level::Core, 0).await
+    }
+
+    async fn with_controllers(level: Level, nodes: usize) -> Self {
+        let mut cluster = Self::api_server_only().await;
+        cluster.size = Some((level, nodes));
+        cluster.start_controllers().await;
+        cluster
+    }
+
+    /// The running controllers and nodes.
+    ///
+    /// # Panics
+    /// No controllers run.
+    pub fn cluster(&self) -> &Cluster {
+        self.cluster.as_ref().expect("the controllers run")
+    }
+
+    /// Stops the controllers gracefully and starts them again, as an upgrade of the control plane
+    /// does.
+    ///
+    /// # Panics
+    /// As [`stop_controllers`](Self::stop_controllers) and
+    /// [`start_controllers`](Self::start_controllers).
+    pub async fn restart_controllers(&mut self) {
+        self.stop_controllers().await;
+        self.start_controllers().await;
+    }
+
+    /// Stops the controllers and nodes gracefully; the API server keeps running.
+    ///
+    /// # Panics
+    /// No controllers run, or one of them failed.
+    pub async fn stop_controllers(&mut self) {
+        let cluster = self.cluster.take().expect("the controllers run");
+        cluster.stop().await.expect("the controllers stop");
+    }
+
+    /// Aborts the controllers and nodes wherever they are, as a power failure does; the API server
+    /// keeps running.
+    ///
+    /// # Panics
+    /// No controllers run.
+    pub fn crash_controllers(&mut self) {
+        drop(self.cluster.take().expect("the controllers run"));
+    }
+
+    /// Starts the controllers and nodes after they were stopped or crashed, and waits until they
+    /// are ready.
+    ///
+    /// # Panics
+    /// The test cluster is an API server only, or the controllers do not become ready.
+    pub async fn start_controllers(&mut self) {
+        let (level, nodes) = self.size.expect("the test cluster has controllers");
+        let builder = Cluster::builder(self.client.clone())
+            .level(level)
+            .nodes(nodes)
+            .root_ca(ROOT_CA)
+            .seed(SEED)
+            .clock(self.clock);
+        self.cluster
+            .insert(builder.start())
+            .ready()
+            .await
+            .expect("the controllers become ready");
+    }
+
+    /// Stops controllers, nodes and API server gracefully.
+    ///
+    /// # Panics
+    /// A controller failed.
+    pub async fn stop(self) {
+        if let Some(cluster) = self.cluster {
+            cluster.stop().await.expect("the controllers stop");
+        }
+        self.server.shutdown().await;
+    }
+
+    /// Creates CustomResourceDefinitions.
+    ///
+    /// # Panics
+    /// The server refuses one.
+    pub async fn install_crds(&self, crds: impl IntoIterator<Item = CustomResourceDefinition>) {
+        let client = ReconcileClient::new(self.client.clone(), "test");
+        for crd in crds {
+            client.create(&crd).await.expect("the server accepts it");
+        }
+    }
+
+    /// Applies an object of any kind by server-side apply. Default namespace: `default`.
+    ///
+    /// # Panics
+    /// The server refuses it.
+    pub async fn apply(&self, object: Value) -> DynamicObject {
+        let name = name_of(&object);
+        let params = PatchParams::apply("test").force();
+        self.api_of(&object)
+            .await
+            .patch(name, &params, &Patch::Apply(&object))
+            .await
+            .unwrap_or_else(|error| panic!("cannot apply {object}: {error}"))
+    }
+
+    /// Deletes the object with the kind, namespace and name of this one. Default namespace:
+    /// `default`.
+    ///
+    /// # Panics
+    /// The server refuses.
+    pub async fn delete(&self, object: Value) {
+        self.api_of(&object)
+            .await
+            .delete(name_of(&object), &Default::default())
+            .await
+            .unwrap_or_else(|error| panic!("cannot delete {object}: {error}"));
+    }
+
+    /// The API of an object's kind, in the namespace of the object.
+    async fn api_of(&self, object: &Value) -> Api<DynamicObject> {
+        let field = |name: &str| {
+            object[name]
+                .as_str()
+                .unwrap_or_else(|| panic!("no {name} in {object}"))
+        };
+        let api_version = field("apiVersion");
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let kind = GroupVersionKind::gvk(group, version, field("kind"));
+        let (resource, capabilities) = pinned_kind(&self.client, &kind)
+            .await
+            .unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+        let namespace = object["metadata"]["namespace"]
+            .as_str()
+            .unwrap_or("default");
+        match capabilities.scope {
+            Scope::Cluster => Api::all_with(self.client.clone(), &resource),
+            Scope::Namespaced => Api::namespaced_with(self.client.clone(), namespace, &resource),
+        }
+    }
+
+    /// The administrator's API of a kind in one namespace.
+    pub fn namespaced<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// The administrator's API of a kind in all namespaces, or of a cluster-scoped kind.
+    pub fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+
+    /// Advances virtual time. Everything that is due in this time happens.
+    pub async fn advance(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+}
+
+fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no metadata.name in {object}"))
+}
